@@ -27,7 +27,6 @@ STORED = {
     "audio/*": "speech.mp3",
     "video/mp4": "video.mp4",
     "text/csv; charset=utf-8": "export.csv",
-    "application/x-ndjson": "export.jsonl",
     "text/html": "page.html",
 }
 WIDTH = 96

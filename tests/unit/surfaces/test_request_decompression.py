@@ -22,6 +22,12 @@ def zstd(data: bytes) -> bytes:
 PACKERS = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd}
 
 
+def test_the_codings_of_http_are_understood_in_any_case() -> None:
+    """RFC 9110, section 8.4.1: x-gzip is gzip."""
+    for coding, pack in {**PACKERS, "x-gzip": gzip.compress, "GZIP": gzip.compress}.items():
+        assert decode_body(pack(b"hello"), coding, 1_000) == b"hello"
+
+
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
 def test_sixty_thousand_empty_members_are_refused_after_a_few(coding, monkeypatch):
     engines = []

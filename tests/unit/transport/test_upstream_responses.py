@@ -1,10 +1,12 @@
 import gzip
 import time
+import zlib
 
 import gevent
 import pytest
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from gateway.transport.content_codings import find_unpacker
 from gateway.transport.upstream_responses import PIECE, Patience, Pending
 
 FIXED = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello world"
@@ -162,6 +164,16 @@ def test_body_compressed_unasked_is_unpacked(upstream, make_transport):
     upstream.answer(packed(b"hello world"))
     reply = call(make_transport(), upstream)
     assert (reply.headers, reply.read_all()) == ({}, b"hello world")
+
+
+def test_each_coding_of_http_but_identity_is_unpacked() -> None:
+    """RFC 9110, section 8.4.1: x-gzip is gzip."""
+    packers = {"gzip": gzip.compress, "x-gzip": gzip.compress, "X-GZip": gzip.compress, "deflate": zlib.compress}
+    for coding, pack in packers.items():
+        headers = {"content-encoding": coding, "content-length": "9"}
+        unpacker = find_unpacker(headers, "acme.example")
+        assert unpacker is not None and headers == {}
+        assert unpacker.unpack(pack(b"hello"), last=True) == b"hello"
 
 
 def test_bytes_after_the_end_of_a_compressed_body_are_not_read(upstream, make_transport):
