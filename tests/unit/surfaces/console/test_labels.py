@@ -1,0 +1,36 @@
+"""The console has a label for each value that the gateway gives it."""
+
+from collections.abc import Iterable
+from typing import get_args
+
+import pytest
+
+from gateway.accounts import alert_hooks, projects, roles
+from gateway.accounts.project_modes import PROJECT_MODES
+from gateway.configuration.settings import ProjectMode
+from gateway.neutral.request import STRATEGIES
+from gateway.routing import candidate_filter, record
+from gateway.routing.score import Weights
+from gateway.surfaces.console import alert_pages
+from gateway.surfaces.console.people import people_pages
+from gateway.surfaces.console.projects import project_pages
+from gateway.surfaces.console.requests import routing_text
+from gateway.surfaces.console.routing import routing_pages
+
+
+@pytest.mark.parametrize(
+    ("labels", "values"),
+    [
+        (routing_pages.STAGES, candidate_filter.STAGES),
+        (routing_pages.STRATEGIES, STRATEGIES),
+        (dict(project_pages.STRATEGIES), STRATEGIES),
+        (routing_pages.WEIGHTS, Weights._fields),
+        (routing_text.REASONS, record.REASONS),
+        (dict(project_pages.MARKERS), projects.MARKERS),
+        (alert_pages.FORM_NAMES, alert_hooks.FORMS),
+        ({role: label for role, label, _ in people_pages.ROLES}, roles.ROLES),
+        (PROJECT_MODES, get_args(ProjectMode)),
+    ],
+)
+def test_each_value_has_a_label(labels: dict[str, str], values: Iterable[str]) -> None:
+    assert set(labels) == set(values) and all(labels.values())
