@@ -213,6 +213,12 @@ def test_a_variable_that_means_nothing_is_a_mistake(load: Load, name: str, meant
     assert f"{name}: there is no such setting; did you mean {meant}" in mistakes(load, "", **{name: "x"})
 
 
+@pytest.mark.parametrize("name", ["default", "gateway.example", "genai_names", "invoices", "staging"])
+def test_only_files_of_environments_are_environments(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"there is no '{name}', only development, production, test"):
+        settings.load({"GATEWAY_ENV": name})
+
+
 def test_a_file_of_a_key_that_is_not_there_is_a_mistake(load: Load, tmp_path: Path) -> None:
     message = mistakes(load, "", GROQ_API_KEY_FILE=str(tmp_path / "keys" / "too"))
     assert "GROQ_API_KEY_FILE" in message and "did you mean two?" in message
