@@ -107,6 +107,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         # In parallel to collecting, which keeps one processor busy.
         shared_rewriting.rewrite_from_the_end(session.config)
         warm.begin()
+        prepared.keep_catalogue()  # many test modules load it when they are imported
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -115,9 +116,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if option.processes < 2 or option.collectonly or session.testsfailed or len(session.items) < 2:
         return None
     prepared.import_late()
-    prepared.keep_catalogue()
     prepared.keep_fingerprints()
+    gc.freeze()  # for the processes that are forked from this one
     forked.run(session, option.processes)
+    gc.freeze()  # pytest collects garbage five times at its end, and no test ran here
     return True
 
 
