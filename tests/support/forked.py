@@ -313,11 +313,11 @@ class _Reports:
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         if report.passed:
-            data["keywords"] = {}
             if report.when != "call" and report.duration < LISTED_S and not report.sections:
                 return
+            report.keywords = {}
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         self._kept.append((self._index, data))
 
     @pytest.hookimpl
