@@ -10,7 +10,7 @@ RUNNERS = {"GatewayProcess", "subprocess"}
 # Test modules that import one of these names follow each other in one process, which starts the browser once, or parses
 # the package once.
 ONCE = ("Chromium", "read_source")
-# The approximate duration of a test; long modules start early.
+# The approximate duration of a test; long modules start early. A module with longer tests sets its DURATION_S.
 SECONDS, SLOW_SECONDS = 0.015, 1.0
 SLOW_MARKS = ("slow", "extended")
 
@@ -38,7 +38,7 @@ def modules_of(items: Sequence[pytest.Item]) -> list[Module]:
             library = LATE[needed].removeprefix("fakes.").partition("_")[0] if needed < len(LATE) else ""
             library = next((name for name in ONCE if hasattr(loaded, name)), library)
             waits = loaded is not None and not RUNNERS.isdisjoint(vars(loaded))
-            module = found[item.path] = Module(library, waits)
+            module = found[item.path] = Module(library, waits, getattr(loaded, "DURATION_S", 0.0))
         module.tests.append(place)
         module.seconds += SLOW_SECONDS if any(map(item.get_closest_marker, SLOW_MARKS)) else SECONDS
     return sorted(found.values(), key=lambda one: -one.seconds)
