@@ -8,12 +8,16 @@ import pytest
 from pypdf import PdfWriter
 from support.pdfs import CATALOG, PAGE, packed, plain, updated
 
-from gateway.media import pdf_reader
+from gateway.media import pdf_program, pdf_reader
 from gateway.media.pdf_reader import PdfFacts, PdfReader
 
 
 def facts(data: bytes) -> PdfFacts | None:
-    return PdfReader().read(data)
+    """Return what the program of the child process finds, without the tenth of a second that its start takes."""
+    try:
+        return PdfFacts(*pdf_program.read(data))
+    except Exception:
+        return None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +67,7 @@ def test_an_encrypted_pdf_counts_unless_objects_of_it_are_hidden(algorithm: str)
     writer.encrypt("", "owner", algorithm=algorithm)
     written = BytesIO()
     writer.write(written)
-    found = facts(written.getvalue())
+    found = PdfReader().read(written.getvalue())
     assert found is not None and found.most_pages == 3
     tree = b"<</Type/Pages/Count 1000/Kids[%s]>>" % (b"4 0 R " * 1000)
     (number,) = re.findall(rb"/Pages (\d+) 0 R", written.getvalue())
@@ -138,12 +142,12 @@ def test_a_reader_that_takes_too_long_is_ended_and_the_file_counts_as_unread(
     program.write_text("while True: pass")
     monkeypatch.setattr(pdf_reader, "PROGRAM", program)
     monkeypatch.setattr(pdf_reader, "LONGEST_S", 0.5)
-    assert facts(packed(1)) is None
+    assert PdfReader().read(packed(1)) is None
 
 
 @pytest.mark.slow
 def test_a_page_that_unpacks_to_hundreds_of_megabytes_counts_as_unread() -> None:
-    assert facts(packed(1, b"x" * 200_000_000)) is None
+    assert PdfReader().read(packed(1, b"x" * 200_000_000)) is None
 
 
 def test_the_same_file_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fakes.engines import FakeEngine
-from support.commands import Run, command_runner
+from support.commands import SECRETS, Run, command_runner
 
 from gateway.catalogue import loader
 
@@ -58,16 +58,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path, folder, acme) -> Run:
+def run(monkeypatch, capsys, tmp_path, folder, acme, sqlite_url) -> Run:
     environment = {
         "ACME_API_KEY": "secret",
         "LLM_ACME_BASE_URL": acme.url,
         "GATEWAY_CATALOGUE_PATH": str(folder),
-        "DATABASE_URL": f"sqlite:///{tmp_path}/data.db",
+        "DATABASE_URL": sqlite_url,
     }
-    run = command_runner(monkeypatch, capsys, tmp_path, notes=True, **environment)
-    run("migrate")
-    return run
+    return command_runner(monkeypatch, capsys, tmp_path, notes=True, **environment, **SECRETS)
 
 
 def test_differences_are_printed_and_nothing_is_written(run, folder):

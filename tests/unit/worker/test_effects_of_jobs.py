@@ -11,6 +11,7 @@ import gevent
 import pytest
 from fakes.engines import OLLAMA, FakeEngine
 from fakes.identity_services import FakeGoogleIdentity
+from support import prepared
 from support.billing import DOLLAR, BillingIdentity, BillingProcess, admission_of, target
 from support.limits import set_rate_limit
 from support.usage import insert_rows, stored_sums, sum_up, usage_row
@@ -53,7 +54,7 @@ def make_worker(settings: Callable[..., Settings], sqlite_url: str) -> Iterator[
 
         def make(**environment: str) -> Services:
             base = {"DATABASE_URL": sqlite_url, "GATEWAY_SERVER_WORKERS": "2", "LLM_OPENAI_API_KEY": "x"}
-            worker = build(settings(**base, **environment))
+            worker = build(settings(**base, **prepared.SECRETS, **environment))
             stack.callback(worker.close)
             worker.start()
             return worker
