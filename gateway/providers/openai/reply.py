@@ -62,6 +62,8 @@ def _plain_finish(wire: dict[str, Any]) -> FinishReason | None:
             if "images" in message or message.get("annotations"):
                 return None
             finish = dialect.FINISH_READ[choice["finish_reason"]]
+            if calls and finish == "stop":
+                return None
             first = first or finish
     except SHAPE_ERRORS:
         return None
@@ -112,8 +114,10 @@ def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
     parts += [read_image(image) for image in message.get("images") or ()]
     calls = message.get("tool_calls") or ()
     parts += [_call(call) for call in calls]
-    finish = dialect.FINISH_READ.get(wire.get("finish_reason") or "")
-    return Choice(tuple(parts), finish or ("tool_calls" if calls else "stop"))
+    finish = dialect.FINISH_READ.get(wire.get("finish_reason") or "", "stop")
+    if calls and finish == "stop":  # some servers say so, while clients continue only after "tool_calls"
+        finish = wire["finish_reason"] = "tool_calls"
+    return Choice(tuple(parts), finish)
 
 
 def _searched(wire: dict[str, Any]) -> bool:

@@ -208,9 +208,7 @@ class ChatStreamReader(WireStream):
             delta = choice.get("delta")
             if type(delta) is not dict:
                 delta = choice["delta"] = {}
-            if choice.get("finish_reason"):
-                self._close(choice)
-            elif choice.get("index", 0) not in self._choices:
+            if choice.get("index", 0) not in self._choices:
                 self._choice(choice)
             content = delta.get("content")
             if content:
@@ -226,6 +224,7 @@ class ChatStreamReader(WireStream):
                     self._number(choice, call)
                     size += len((call.get("function") or NO_FUNCTION).get("arguments") or "")
             if choice.get("finish_reason"):
+                self._close(choice)
                 self._fill_calls(choice, delta)
         self._content = self._content or has_content
         self._texting = self._patience > 0 and _is_text(chunk["choices"])
@@ -239,12 +238,15 @@ class ChatStreamReader(WireStream):
         return self._choices[number]
 
     def _close(self, wire: dict[str, Any]) -> None:
-        """Record the finish reason of a choice, and the usage that some servers put beside it."""
+        """Record the finish reason of a choice, and the usage that some servers put beside it. Some say "stop" beside
+        calls, while clients continue only after "tool_calls"."""
         choice = self._choice(wire)
         if wire.get("usage"):
             self._usage = dialect.read_usage(wire["usage"]) or self._usage
         refuse_failed(wire["finish_reason"])
         choice.finish = dialect.FINISH_READ.get(wire["finish_reason"], "stop")
+        if choice.finish == "stop" and choice.calls:
+            choice.finish = wire["finish_reason"] = "tool_calls"
 
     def _fill_calls(self, wire: dict[str, Any], delta: dict[str, Any]) -> None:
         """Give the calls without arguments an empty object, since clients parse the arguments."""

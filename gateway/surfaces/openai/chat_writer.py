@@ -109,7 +109,7 @@ def _native_choices(native: dict[str, Any]) -> list[ChatChoice]:
             message = {**message, "reasoning_details": write_details([Reasoning(str(message["reasoning"]))])}
         if "tool_calls" in message:
             message = _with_types(message)
-        reason = _finish(choice.get("finish_reason")) or ("tool_calls" if message.get("tool_calls") else "stop")
+        reason = _finish(choice.get("finish_reason")) or "stop"
         choices.append({"index": choice.get("index", place), "message": message, "finish_reason": reason})
     return choices
 

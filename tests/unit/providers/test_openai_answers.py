@@ -146,6 +146,18 @@ def test_a_missing_finish_reason_is_derived_from_the_content():
     assert events(chunk({"content": "x"}), DONE)[-1].reason == "stop"
 
 
+@pytest.mark.parametrize("reason", ("stop", "eos", None))
+def test_calls_end_with_tool_calls_whatever_the_server_says(reason):
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    pieces = events(chunk({"tool_calls": [call]}), chunk({}, reason), DONE, relayed=True)
+    assert pieces[-1].reason == "tool_calls"
+    assert pieces[-2].body["choices"][0]["finish_reason"] == (reason and "tool_calls")
+    body = orjson.dumps({"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": reason}]})
+    result = PROTOCOL.read(MemoryReply(body, headers={}), True)
+    shown = result.native.body["choices"][0]["finish_reason"]
+    assert (result.choices[0].finish, shown) == ("tool_calls", "tool_calls")
+
+
 def test_usage_counts_wherever_it_stands_and_the_last_wins():
     later = {"usage": {"prompt_tokens": 3, "completion_tokens": 8}}
     assert events(chunk({"content": "x"}, **USAGE), chunk({}, "stop", **later), DONE)[-1].usage.output == 8
@@ -409,8 +421,12 @@ MESSAGES = [
 ]
 
 
-def whole(*messages: dict, finish="stop", **more) -> MemoryReply:
-    choices = [{"message": message, "finish_reason": finish} for message in messages]
+def finish_of(message: dict) -> str:
+    return "tool_calls" if message.get("tool_calls") else "stop"
+
+
+def whole(*messages: dict, finish="", **more) -> MemoryReply:
+    choices = [{"message": message, "finish_reason": finish or finish_of(message)} for message in messages]
     return MemoryReply(orjson.dumps({"id": "x", "model": "m", "choices": choices, **USAGE, **more}), headers={})
 
 
@@ -427,7 +443,7 @@ def test_choices_that_are_read_late_are_values_like_others(message):
     relayed = PROTOCOL.read(whole(message), True)
     changed = dataclasses.replace(relayed, warnings=("w",))
     assert changed.choices == relayed.choices == PROTOCOL.read(whole(message), False).choices
-    assert (changed.finish, relayed) == ("stop", PROTOCOL.read(whole(message), True))
+    assert (changed.finish, relayed) == (finish_of(message), PROTOCOL.read(whole(message), True))
 
 
 @pytest.mark.parametrize(
