@@ -22,11 +22,12 @@ GUID_REST = bytes.fromhex("000000001000800000aa00389b71")
 MOST_CHUNKS = 1_000
 SYNC = re.compile(rb"\xff[\xf8\xf9]", re.DOTALL)
 LONGEST_HEAD = 16
-FLAC_BLOCKS = {1: 192, 2: 576, 3: 1152, 4: 2304, 5: 4608, **{8 + power: 256 << power for power in range(8)}}
-FLAC_RATES = {
-    **{1: 88_200, 2: 176_400, 3: 192_000, 4: 8_000, 5: 16_000, 6: 22_050, 7: 24_000},
-    **{8: 32_000, 9: 44_100, 10: 48_000, 11: 96_000},
+FLAC_BLOCKS = {
+    1: 192,
+    **{code: 144 << code for code in range(2, 6)},
+    **{code: 1 << code for code in range(8, 16)},
 }
+FLAC_RATES = (0, 88_200, 176_400, 192_000, 8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000)
 
 
 def _crc_table() -> tuple[int, ...]:
@@ -115,7 +116,7 @@ def _flac_frame(head: bytes, declared: int) -> float:
         size = block - 5
         samples = int.from_bytes(head[place : place + size], "big") + 1
         place += size
-    hertz = FLAC_RATES.get(rate, 0)
+    hertz = FLAC_RATES[rate] if rate < len(FLAC_RATES) else 0
     if rate in (12, 13, 14):
         size = 1 if rate == 12 else 2
         hertz = int.from_bytes(head[place : place + size], "big") * {12: 1000, 13: 1, 14: 10}[rate]

@@ -12,11 +12,11 @@ from gateway.media.mpeg_sounds import LEAST_MPEG
 from gateway.media.ogg_sounds import LONGEST_OPUS_S
 from gateway.neutral.sound_frames import AAC_RATES, AAC_SAMPLES
 
-CONTAINERS = frozenset((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf", b"mvex", b"edts"))
+CONTAINERS = frozenset((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf", b"edts"))
 MEDIA = b"mdat"
+TABLES = (b"stsz", b"stz2", b"trun", b"elst")
 # Boxes that make a sound longer. Readers find them in every other box, so one that contains such a name is unclear.
-COUNTED = (b"stsd", b"stsz", b"stz2", b"trun", b"elst", b"cmov")
-TABLES = frozenset((b"stsz", b"stz2", b"trun", b"elst"))
+COUNTED = (b"stsd", *TABLES, b"cmov")
 MOST_BOXES = 100_000
 MOST_DESCRIPTIONS = 16
 MOST_EDITS = 1_000

@@ -31,6 +31,52 @@ def test_the_source_of_a_request(headers, source):
     assert read_source(headers) == source
 
 
+# Each client with the names that x-source may give it, and user agents that it sends.
+CLIENTS = """
+devpass-code: devpass-code; x devpass-code/1
+claude.com/claude-code: claude.com/claude-code; claude-cli/2, x claude-code/1
+codex: codex; codex-cli/1, codex_cli_rs/1, codex_tui/1, codex-tui/1, codex_vscode/1, codex_exec/1, Codex/1
+opencode: opencode, open-code; opencode/1, x opencode-cli/1
+roo-code: roo-code, roo-cline; x Roo-Code/1, roo_code, RooCode/1, roo-cline/1
+cline: cline; x Cline/1
+kilo-code: kilo-code, kilo; kilo/1, x Kilo-Code/1
+cursor: cursor; Cursor/1, x cursor-llm
+autohand: autohand; autohand/1, x autohand-code
+empryo: empryo; x empryo/1
+soulforge: soulforge; SoulForge/1
+n8n: n8n; n8n, n8n/1, x n8n-workflow
+openclaw: openclaw; openclaw/1
+aider: aider; x aider/1
+continue: continue; continue/1, x continue-dev
+zed: zed; Zed/1, x zed-editor
+windsurf: windsurf, codeium; x windsurf/1, codeium/1
+github-copilot: github-copilot, copilot; github-copilot/1, x GitHubCopilotChat/1, xcopilot-cli/1, x copilot/1
+pi-agent: pi-agent, pi-coding-agent; x pi-agent/1, x pi-coding-agent/1
+hermes-agent: hermes-agent, hermes, hermes-agent.nousresearch.com; HermesAgent/1, x hermes-agent/1
+crush: crush, charm-crush; crush/1, xcharm-crush/1, x (charm.land/crush)
+kimi-code: kimi-code, kimi-cli; kimi-code-1, kimi-cli/1
+qwen-code: qwen-code, qwencode; QwenCode/1, x qwen-code/1
+factory-droid: factory-droid, factory, droid; factory-cli/1, droid/1, x factory-droid/1
+mimo-code: mimo-code, mimocode; x mimocode/1, x mimo-code/1
+traycer: traycer, traycer-agents; x traycer/1
+foundry-toolkit: foundry-toolkit, ai-toolkit, windows-ai-studio; windows-ai-studio-1, foundry-toolkit-1
+openai-sdk: openai-sdk;
+"""
+
+
+def test_each_known_client_has_one_name_whatever_it_says() -> None:
+    for row in CLIENTS.strip().splitlines():
+        client, _, cues = row.partition(": ")
+        names, _, agents = cues.partition(";")
+        for name in names.split(", "):
+            assert read_source({"x-source": name}) == client
+        for agent in filter(None, agents.strip().split(", ")):
+            assert read_source({"user-agent": agent}) == client, agent
+    for name in ("x-title", "x-openrouter-title"):
+        assert read_source({name: "Hermes Agent"}) == "hermes-agent"
+    assert read_source({"http-referer": "https://hermes-agent.nousresearch.com/x"}) == "hermes-agent"
+
+
 @pytest.mark.parametrize("value", ["a b", "ü", "app?x=1", "a" * 300])
 def test_an_invalid_x_source_is_refused(value):
     with pytest.raises(InvalidRequest) as caught:

@@ -1,12 +1,14 @@
 """Embeddings of Cohere's second API."""
 
+from typing import get_args
+
 import orjson
 import pytest
 from support.replies import json_reply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import NotSupported, UpstreamFailed
-from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, InputType
 from gateway.neutral.request import Native, Requirements
 from gateway.providers.cohere.embeddings import CohereEmbeddings
 from gateway.providers.protocol import Credential, Target
@@ -32,6 +34,21 @@ def test_texts_are_requested_as_float_vectors_of_documents() -> None:
         "output_dimension": 8,
     }
     assert "output_dimension" not in orjson.loads(CODEC.write(request(), TARGET).body)
+
+
+def test_each_purpose_is_sent_as_the_nearest_one_that_cohere_has() -> None:
+    purposes = {
+        "search_document": ("", "document", "similarity", "code_document"),
+        "search_query": ("query", "code_query", "question_answering", "fact_verification"),
+        "classification": ("classification",),
+        "clustering": ("clustering",),
+    }
+    assert {kind for kinds in purposes.values() for kind in kinds} == set(get_args(InputType))
+    for sent, kinds in purposes.items():
+        for kind in kinds:
+            content = EmbeddingsInput(("one",), None, "base64", input_type=kind)
+            call = CODEC.write(EmbeddingsRequest("m", Requirements(), lambda content=content: content), TARGET)
+            assert orjson.loads(call.body)["input_type"] == sent
 
 
 def test_token_numbers_of_another_vendor_are_not_sent() -> None:
