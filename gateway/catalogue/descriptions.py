@@ -1,5 +1,7 @@
 """Generated descriptions of models without one in their entry."""
 
+from calendar import month_name
+
 from gateway.catalogue.entries import Mapping, Model
 
 KINDS = {
@@ -13,10 +15,6 @@ KINDS = {
     "audio": "speech model",
 }
 READ = {"image": "images", "audio": "audio", "video": "video", "pdf": "PDF files"}
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
 MILLION = 1_000_000
 
 
@@ -25,7 +23,7 @@ def describe(model: Model, mappings: tuple[Mapping, ...], vendor: str) -> str:
     origin = f" by {vendor}" if vendor else ""
     first = f"{model.name or model.id} is {_kind(model, mappings)}{origin}"
     if model.released:
-        first += f", released in {MONTHS[int(model.released[5:7]) - 1]} {model.released[:4]}"
+        first += f", released in {month_name[int(model.released[5:7])]} {model.released[:4]}"
     sentences = [first, *_abilities(model, mappings), *_sizes(mappings)]
     return ". ".join(sentences) + "."
 

@@ -12,21 +12,14 @@ from msgspec import Struct
 
 from gateway.catalogue.entries import RATE_NAMES, Mapping, TokenRates
 from gateway.catalogue.offered_models import ChangedModel, ListComparison, NewModel
+from gateway.catalogue.unlisted_entries import FLAGS
 from gateway.money import format_price
 
 # Members of the nearest model's entry that a new model is proposed to share.
 SHARED = (
-    "vision",
-    "audio",
-    "documents",
-    "tools",
-    "parallel_tool_calls",
-    "reasoning",
+    *FLAGS,
     "reasoning_efforts",
     "reasoning_max_tokens",
-    "json_output",
-    "json_output_schema",
-    "web_search",
     "responses_api",
     "supports_n",
     "realtime",

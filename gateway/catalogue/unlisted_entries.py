@@ -23,8 +23,10 @@ ANY_KEYS = "any-keys"
 PRICED_AS = "priced_as"  # member of a mapping's `extra`: the model whose price is charged
 FINE_TUNED = "ft:"
 OPERATIONS = ("chat", "embeddings")
-FLAGS = (*(feature.flag for feature in FEATURES.values()), *(capability.flag for capability in CAPABILITIES))
-ABLE: dict[str, Any] = {**{flag: True for flag in FLAGS if flag}, "supports_n": True}
+# Members of a mapping that state an ability.
+NAMED_FLAGS = (*(feature.flag for feature in FEATURES.values()), *(row.flag for row in CAPABILITIES))
+FLAGS = tuple(flag for flag in NAMED_FLAGS if flag)
+ABLE: dict[str, Any] = {**dict.fromkeys(FLAGS, True), "supports_n": True}
 PIECES = re.compile(r"[a-z]+|[0-9]+(?:[.][0-9]+)?")
 # Words and dates that do not distinguish one model from another.
 COMMON_WORDS = frozenset(("preview", "latest", "beta", "exp", "experimental", "models"))

@@ -1,5 +1,6 @@
 import gzip
 import json
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from genai_prices.data import providers
 
 from gateway.catalogue import build as builder
 from gateway.catalogue import built_prices
+from gateway.catalogue.entries import RATE_NAMES
 from gateway.catalogue.joins import ListedModel, fingerprint, join_offers, keep_known, keep_one, normalise, other_names
 from gateway.catalogue.loader import FOLDER, SNAPSHOT
 
@@ -86,6 +88,36 @@ def test_stepped_prices_become_tiers_with_inclusive_ends():
 
 def test_a_price_by_the_hour_of_sound_is_read():
     assert prices_of("openai", "whisper-1") == [{"input_audio_hour": "0.36"}]
+
+
+# Prices of genai-prices that no unit of the catalogue has, or that the provider's file states.
+UNREAD = {
+    "cache_image_read_mtok",
+    "input_annotated_document_kpages",
+    "input_audio_hours",  # beside audio_hours
+    "input_text_messages_kcount",
+    "input_video_mtok",
+    "output_citation_mtok",
+    "output_video_mtok",
+    "storage_searches_kcount",
+}
+
+
+def test_each_price_of_the_data_sets_is_read_as_that_of_one_unit():
+    units = {"mtok": 10**6, "mchars": 10**6, "kcount": 1000, "kpages": 1000, "hours": 1}
+    tables = (
+        getattr(entry, "prices", entry)
+        for owner in providers
+        for model in owner.models
+        for entry in (model.prices if isinstance(model.prices, list) else [model.prices])
+    )
+    keys = {key for table in tables for key, value in vars(table).items() if value is not None}
+    for key in keys - UNREAD:
+        ((name, price),) = built_prices._convert(SimpleNamespace(**{key: Decimal(3)}))[0].items()
+        assert name in RATE_NAMES and Decimal(price) * units[key.rpartition("_")[2]] == 3, key
+    for key in ("input", "output", "cache_read", "cache_write", "reasoning", "input_audio", "output_audio"):
+        ((name, price),) = built_prices._convert_cost({key: 3})[0].items()
+        assert name in RATE_NAMES and price == "0.000003", key
 
 
 def test_dated_prices_become_dated_lists():

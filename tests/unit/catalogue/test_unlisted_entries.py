@@ -43,6 +43,13 @@ def test_the_price_is_that_of_the_nearest_model(name: str, nearest: str) -> None
     assert mapping is not None and mapping.model == nearest
 
 
+@pytest.mark.parametrize("word", ["preview", "latest", "beta", "exp", "experimental"])
+def test_a_preview_of_a_model_is_as_near_as_the_model_itself(word: str) -> None:
+    models = [model("new-1", "2025-01-01", 7), model(f"new-1-{word}", "2026-01-01", 5)]
+    mapping = find_nearest(Catalogue(models, [], {}), "a", "new-2")
+    assert mapping is not None and mapping.model == f"new-1-{word}"  # the newest
+
+
 def test_a_new_model_has_all_abilities_and_a_provisional_price() -> None:
     made = make_unlisted(CATALOGUE, "a", "big-9", OWN_KEYS)
     assert made is not None

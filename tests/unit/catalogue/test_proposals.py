@@ -1,0 +1,37 @@
+"""Entries that are proposed for new models of a provider's list."""
+
+from dataclasses import replace
+
+from gateway.catalogue.entries import Mapping, Prices, TokenRates
+from gateway.catalogue.offered_models import ListComparison, NewModel, OfferedModel
+from gateway.catalogue.proposals import propose
+
+ABLE = {
+    "streaming": False,
+    "vision": True,
+    "audio": True,
+    "documents": True,
+    "tools": True,
+    "parallel_tool_calls": True,
+    "reasoning": True,
+    "reasoning_efforts": ("low", "high"),
+    "reasoning_max_tokens": True,
+    "json_output": True,
+    "json_output_schema": True,
+    "web_search": True,
+    "verbosity": True,
+    "responses_api": True,
+    "supports_n": True,
+    "realtime": True,
+    "max_temperature": 1.0,
+    "min_cacheable_tokens": 1024,
+}
+
+
+def test_a_new_model_is_proposed_with_all_abilities_of_the_nearest_one() -> None:
+    nearest = replace(Mapping("acme", "old", "old-1", prices=(Prices(TokenRates(prompt=7)),)), **ABLE)
+    (mapping, _) = propose(
+        ListComparison("acme", [NewModel("new", OfferedModel("new-1"), None, nearest)]), "2026-11-28"
+    )
+    assert {name: mapping.values.get(name) for name in ABLE} == ABLE
+    assert not mapping.ready  # the price is a guess
