@@ -44,6 +44,23 @@ class ActivitySource(ShortFigures, SplitFigures):
     lastUsedAt: Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
+class LatencyPercentiles(TypedDict):
+    """Milliseconds that half of the calls, and 95 % of them, did not exceed."""
+
+    p50: int
+    p95: int
+
+
+class ActivityLatency(TypedDict):
+    """The latency of the answered upstream calls of a model at a provider."""
+
+    provider: str
+    model: str
+    calls: int
+    durationMs: LatencyPercentiles
+    timeToFirstTokenMs: LatencyPercentiles | None
+
+
 class ActivityStep(ShortFigures, SplitFigures):
     date: str
     errorCount: int

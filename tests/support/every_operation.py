@@ -353,6 +353,7 @@ MONEY = (
     Step("DELETE", "/rate-limits/model/sandbox-echo", query="kind=requests", of="/rate-limits/{scope}/{subject}"),
     Step("GET", "/activity", query="projectId={first_project}&groupBy=model"),
     Step("GET", "/activity/sources", query="projectId={first_project}"),
+    Step("GET", "/activity/latency", query="projectId={first_project}&timeRange=24h"),
     Step("GET", "/activity/export", query="projectId={first_project}"),
     Step("GET", "/activity/shares", query="groupBy=person&timeRange=7d"),
     Step("GET", "/activity/shares/export", query="groupBy=tag&tag=user&timeRange=7d"),

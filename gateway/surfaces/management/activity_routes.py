@@ -1,4 +1,5 @@
-"""`GET /activity` and `/activity/sources`: usage by hour or day, as the public client prints it."""
+"""`GET /activity` and `/activity/sources`: usage by hour or day, as the public client prints it, and the latency of
+calls."""
 
 from typing import Any
 
@@ -6,23 +7,34 @@ from gateway.accounts.projects import ProjectInfo
 from gateway.clock import to_iso
 from gateway.metering.activity import Owners, Span, last_hours, measure, merge
 from gateway.metering.rollups.queries import Row, at_once
-from gateway.surfaces.activity_answers import ActivityReport, ActivitySource, describe_report
+from gateway.reports.latency_percentiles import ModelLatency, Percentiles, read_percentiles
+from gateway.surfaces.activity_answers import (
+    ActivityLatency,
+    ActivityReport,
+    ActivitySource,
+    LatencyPercentiles,
+    describe_report,
+)
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import PROJECT_MANAGER, SIGNED_IN
 from gateway.surfaces.report_windows import HOUR_US, read_window
-from gateway.surfaces.usage_report import LONGEST_DATE, ActivityQuery, usage_of, write_short, write_split
+from gateway.surfaces.usage_report import LONGEST_DATE, ActivityQuery, places_of, usage_of, write_short, write_split
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField
 
 TAG = "Activity"
 UNKNOWN = "unknown"  # the source of requests that recorded none
 
 
-class SourcesQuery(Body):
-    projectId = TextField(1, 80, required=True)
+class LatencyQuery(Body):
+    projectId = TextField(1, 80)
     timeRange = OneOf(("1h", "4h", "24h", "7d", "30d"))
     first = TextField(1, LONGEST_DATE, data_key="from")
     last = TextField(1, LONGEST_DATE, data_key="to")
+
+
+class SourcesQuery(LatencyQuery):
+    projectId = TextField(1, 80, required=True)
 
 
 def activity(call: ManagedCall[None]) -> ActivityReport:
@@ -50,6 +62,28 @@ def sources(call: ManagedCall[ProjectInfo]) -> list[ActivitySource]:
     return [_write_source(row) for row in ranked]
 
 
+def latency(call: ManagedCall[None]) -> list[ActivityLatency]:
+    """The median and the 95th percentile of the newest upstream calls of a project or of all accessible ones, by
+    provider and model; a developer's own calls only."""
+    span = read_window(call.fields, call.services.clock.now_us()).span
+    places = places_of(call.visitor, call.fields.get("projectId"))
+    return [_write_latency(one) for one in read_percentiles(call.database, places, span)]
+
+
+def _write_latency(one: ModelLatency) -> ActivityLatency:
+    return {
+        "provider": one.provider,
+        "model": one.model,
+        "calls": one.calls,
+        "durationMs": _write_percentiles(one.duration),
+        "timeToFirstTokenMs": _write_percentiles(one.wait) if one.wait else None,
+    }
+
+
+def _write_percentiles(percentiles: Percentiles) -> LatencyPercentiles:
+    return {"p50": percentiles.p50, "p95": percentiles.p95}
+
+
 def _write_source(row: Row) -> ActivitySource:
     last = to_iso(row.last_hour * HOUR_US)
     figures = row.figures
@@ -63,4 +97,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/activity/sources", sources, "Usage by app", tag=TAG,
             who=PROJECT_MANAGER, scope="usage:read", query=SourcesQuery,
             inside="sources"),
+    managed("GET", "/activity/latency", latency, "Latency by provider and model", tag=TAG,
+            who=SIGNED_IN, scope="usage:read", query=LatencyQuery,
+            inside="latency"),
 )  # fmt: skip

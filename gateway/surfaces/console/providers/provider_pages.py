@@ -5,10 +5,12 @@ from typing import Any
 
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US, to_datetime
 from gateway.errors import NotFound
+from gateway.reports.latency_percentiles import NEWEST
 from gateway.reports.provider_latency import read_latency
 from gateway.routing.health_history import read_history
 from gateway.routing.sliding_window import MINUTES
 from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import build_plot
 from gateway.surfaces.console.providers.provider_states import (
@@ -22,6 +24,7 @@ from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.report_windows import read_window
 from gateway.surfaces.usage_report import owners_of, usage_of
 
+LATENCY = ManagementCall("GET /activity/latency")
 TITLE = "Providers"
 PATH = "/console/providers"
 COLUMNS = (
@@ -73,6 +76,7 @@ def show_provider(call: PageCall) -> Outbound:
         plots = _draw_hour(call, row["id"])
     else:
         plots = _draw_calls(call, row["id"], chosen)
+    latencies = call.run(LATENCY, {"timeRange": chosen})
     return call.page(
         "providers/provider.html",
         row["name"],
@@ -86,6 +90,8 @@ def show_provider(call: PageCall) -> Outbound:
         live=chosen == LIVE,
         period=TIMES[chosen],
         plots=plots,
+        latencies=[one for one in latencies if one["provider"] == row["id"]],
+        newest=NEWEST,
         days=_draw_days(call, row["id"]),
     )
 

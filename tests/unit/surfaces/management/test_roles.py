@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.management import Person
 from support.management_bodies import BODIES, VARIABLE, furnish
 
 from gateway.surfaces.management.table import OPERATIONS
@@ -54,7 +55,10 @@ def test_nothing_is_made_in_another_organization(shared_tenants, path, body) -> 
         assert shared_tenants.refused("POST", path, shared_tenants[f"rival {role}"], given) == "403 permission_denied"
 
 
-@pytest.mark.parametrize("query", ["/keys/api?projectId=", "/activity?projectId=", "/activity/sources?projectId="])
+@pytest.mark.parametrize(
+    "query",
+    ["/keys/api?projectId=", "/activity?projectId=", "/activity/sources?projectId=", "/activity/latency?projectId="],
+)
 def test_no_report_of_another_project_is_read(shared_tenants, query) -> None:
     path = query + shared_tenants["acme owner"].project_id
     for role in PEOPLE:
@@ -116,6 +120,24 @@ def test_a_developers_activity_is_that_of_their_own_keys(shared_tenants) -> None
     assert shared_tenants.ok("GET", f"/activity?apiKeyId={dev.key.info.id}", dev)
     path = f"/activity/sources?projectId={dev.project_id}"
     assert shared_tenants.refused("GET", path, dev) == "403 permission_denied"
+
+
+def test_a_developers_latency_is_that_of_their_own_calls(shared_tenants) -> None:
+    dev, other = shared_tenants["acme developer"], shared_tenants["acme colleague"]
+    shared_tenants.services.billing.ledger.grant(dev.organization_id, 10**9, "latency of a developer")
+    path = f"/activity/latency?projectId={dev.project_id}&timeRange=1h"
+    body = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+
+    def count(who: Person) -> int:
+        shared_tenants.services.store.journal.flush(60)
+        rows = shared_tenants.ok("GET", path, who)["latency"]
+        assert all(row["durationMs"]["p50"] <= row["durationMs"]["p95"] for row in rows)
+        return sum(row["calls"] for row in rows if (row["provider"], row["model"]) == ("sandbox", "sandbox-echo"))
+
+    before = [count(who) for who in (dev, other, shared_tenants["acme owner"])]
+    shared_tenants.ok("POST", "/v1/chat/completions", dev.key.token, body)
+    after = [count(who) for who in (dev, other, shared_tenants["acme owner"])]
+    assert [now - then for now, then in zip(after, before, strict=True)] == [1, 0, 1]
 
 
 def test_a_removed_member_is_out_at_once_with_session_and_key(tenants) -> None:
