@@ -29,7 +29,7 @@ FLAGS = tuple(flag for flag in NAMED_FLAGS if flag)
 ABLE: dict[str, Any] = {**dict.fromkeys(FLAGS, True), "supports_n": True}
 PIECES = re.compile(r"[a-z]+|[0-9]+(?:[.][0-9]+)?")
 # Words and dates that do not distinguish one model from another.
-COMMON_WORDS = frozenset(("preview", "latest", "beta", "exp", "experimental", "models"))
+COMMON_WORDS = frozenset(("preview", "latest", "beta", "exp", "experimental"))
 DATE_DIGITS = 4
 
 

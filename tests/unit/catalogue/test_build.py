@@ -53,6 +53,25 @@ def test_a_join_rule_decides_first_and_its_id_draws_equal_names():
     assert {o.model for o in offers} == {"deepseek-v3.1"}
 
 
+def test_the_operation_of_a_model_of_text_follows_from_its_name():
+    names = {
+        "embeddings": "text-embedding-3-small bge-m3 multilingual-e5-large",
+        "rerank": "rerank-v3.5",
+        "transcriptions": "whisper-large-v3 gpt-4o-transcribe",
+        "speech": "tts-1 playai-tts canopy-orpheus-v1 speech-2.6",
+        "chat": "gpt-4o attstral",
+    }
+    for operation, ids in names.items():
+        for ident in ids.split():
+            assert builder._operations(ident, ["text"]) == [operation], ident
+
+
+@pytest.mark.parametrize(("status", "stability"), [("alpha", "experimental"), ("beta", "beta"), ("", None)])
+def test_a_preview_is_listed_as_one(status, stability):
+    entry = {"modalities": {"input": ["text"], "output": ["text"]}, "limit": {}, "status": status}
+    assert builder._capabilities(entry, "m", {}).get("stability") == stability
+
+
 def test_two_vendors_or_two_kinds_under_one_id_need_a_rule():
     vendors = [offer("a", "one-7b", vendor="x"), offer("b", "one-7b", vendor="y")]
     kinds = [offer("a", "two"), offer("b", "two", entry={"operations": ["images"]})]

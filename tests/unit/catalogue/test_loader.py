@@ -108,6 +108,11 @@ def test_a_wrong_field_is_named(folder, old, new, message):
     assert any(message in problem for problem in problems_of(folder, PROVIDER.replace(old, new, 1)))
 
 
+@pytest.mark.parametrize("field", ["released", "deprecated", "deactivated"])
+def test_a_date_of_a_model_is_a_day(folder, field):
+    assert f"{field}: " in problems_of(folder, model=f'{MODEL}{field} = "2026-13-01"\n')[0]
+
+
 def test_a_mapping_or_model_declared_twice_is_a_mistake(folder):
     second = PROVIDER[PROVIDER.index("[[mappings]]") :]
     assert any("defined twice" in problem for problem in problems_of(folder, PROVIDER + second))

@@ -41,6 +41,9 @@ def every_schema(test):
     return pytest.mark.slow(samples(test))
 
 
+STRINGS = {"type": "ARRAY", "items": {"type": "STRING"}}
+
+
 def of(schema: dict, grammar=GOOGLE) -> dict:
     """The schema of a property `a`, rewritten."""
     return rewrite({"type": "object", "properties": {"a": schema}}, grammar).schema["properties"]["a"]
@@ -231,6 +234,44 @@ def test_exclusive_limit_of_an_integer_is_exact():
     assert rewrite({"properties": {"a": {"type": "number", "exclusiveMinimum": 0}}}, GOOGLE).dropped == (
         "exclusiveMinimum",
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "grammar"),
+    [
+        ("format", "phone", COHERE),
+        ("minItems", 2, ANTHROPIC_OUTPUT),
+        ("required", "b", PLAIN),
+        ("enum", [], PLAIN),
+        ("anyOf", [], PLAIN),
+        ("oneOf", {}, PLAIN),
+        ("allOf", {}, PLAIN),
+        ("prefixItems", {}, PLAIN),
+        ("properties", [], PLAIN),
+        ("patternProperties", [], PLAIN),
+        ("dependentSchemas", [], PLAIN),
+        ("$defs", [], PLAIN),
+        ("definitions", [], PLAIN),
+    ],
+)
+def test_a_value_that_no_upstream_accepts_is_left_out_and_reported(word, value, grammar):
+    result = rewrite({"type": "object", "properties": {"a": {"type": "string", word: value}}}, grammar)
+    assert word not in result.schema["properties"]["a"]
+    assert [lost.partition(" ")[0] for lost in result.dropped] == [word]
+
+
+@pytest.mark.parametrize(
+    ("node", "written"),
+    [
+        ({"const": "x"}, {"type": "STRING", "enum": ["x"]}),
+        ({"type": "integer", "exclusiveMinimum": 1}, {"type": "INTEGER", "minimum": 2}),
+        ({"type": "integer", "exclusiveMaximum": 9}, {"type": "INTEGER", "maximum": 8}),
+        ({"type": "array", "items": [{"type": "string"}], "additionalItems": False}, STRINGS),
+        ({"type": "array", "prefixItems": [{"type": "string"}], "items": False}, STRINGS),
+    ],
+)
+def test_each_word_that_an_upstream_lacks_is_replaced_by_its_equivalent(node, written):
+    assert of(node) == written
 
 
 def test_list_without_items_gets_some():
