@@ -1,7 +1,6 @@
 """Generates the answer of a sandbox model to a prompt."""
 
 import hashlib
-from collections.abc import Callable
 from itertools import repeat
 
 import orjson
@@ -79,7 +78,10 @@ def _write_content(prompt: Prompt, voice: Voice, directives: Directives, seed: s
     if prompt.results and voice != "echo":
         text = _quote_results(prompt)
         return SandboxAnswer(text=_stop(prompt, _stretch(text, directives.tokens)))
-    text = VOICES[voice](prompt, directives.tokens, seed)
+    if voice == "echo":
+        text = _echo(prompt, directives.tokens)
+    else:
+        text = _template(prompt, directives.tokens, seed)
     return SandboxAnswer(text=_stop(prompt, text))
 
 
@@ -124,7 +126,7 @@ def _notes(prompt: Prompt) -> str:
     return "\n".join(attachment.note for attachment in prompt.attachments)
 
 
-def _echo(prompt: Prompt, tokens: int | None, seed: str) -> str:
+def _echo(prompt: Prompt, tokens: int | None) -> str:
     text = "\n".join(part for part in (prompt.text, _notes(prompt)) if part)
     return _stretch(text or "(nothing to repeat)", tokens)
 
@@ -141,19 +143,6 @@ def _template(prompt: Prompt, tokens: int | None, seed: str) -> str:
     if tokens is None and notes:
         return f"{notes}\n" + write_answer(prompt.text, seed, None, prompt.limit)
     return write_answer(prompt.text, seed, tokens, prompt.limit)
-
-
-def _structured(prompt: Prompt, tokens: int | None, seed: str) -> str:
-    return _write_json(prompt)
-
-
-VOICES: dict[Voice, Callable[[Prompt, int | None, str], str]] = {
-    "echo": _echo,
-    "template": _template,
-    "tools": _template,
-    "reasoning": _template,
-    "json": _structured,
-}
 
 
 def _write_json(prompt: Prompt) -> str:

@@ -5,15 +5,15 @@ from typing import Any
 from gateway.providers.sandbox.checks import member, of, wrong_type, wrong_value
 from gateway.providers.sandbox.error_responses import refuse
 
-ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 TEXT_ONLY = ("text",)
+# role -> the types of the parts that its messages may have
 PARTS = {
-    "user": ("text", "image_url", "input_audio", "file", "video_url"),
-    "assistant": ("text", "refusal"),
     "system": TEXT_ONLY,
-    "developer": TEXT_ONLY,
-    "tool": TEXT_ONLY + ("image_url",),
+    "assistant": ("text", "refusal"),
+    "user": ("text", "image_url", "input_audio", "file", "video_url"),
     "function": TEXT_ONLY,
+    "tool": TEXT_ONLY + ("image_url",),
+    "developer": TEXT_ONLY,
 }
 # part type -> (its member, the member's type, inner members of which one is required)
 BODIES: dict[str, tuple[str, type, tuple[str, ...]]] = {
@@ -41,8 +41,8 @@ def check_messages(messages: list[Any]) -> None:
 def _check_message(message: Any, param: str) -> None:
     of(dict)(message, param)
     role = member(message, "role", param, str)
-    if role not in ROLES:
-        raise wrong_value(role, f"{param}.role", ROLES)
+    if role not in PARTS:
+        raise wrong_value(role, f"{param}.role", tuple(PARTS))
     if role == "tool":
         member(message, "tool_call_id", param, str)
     calls = message.get("tool_calls")

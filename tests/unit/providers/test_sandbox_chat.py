@@ -154,6 +154,14 @@ def test_reasoning_effort_none_does_not_reason():
     assert getattr(message, "reasoning_content", None) is None
 
 
+def test_more_effort_reasons_longer():
+    def thought(**effort):
+        return ask("why?", "reasoning", **effort).usage.completion_tokens_details.reasoning_tokens
+
+    rising = [thought(reasoning_effort=effort) for effort in ("minimal", "low", "medium", "high", "xhigh", "max")]
+    assert rising == sorted(set(rising)) and thought() == rising[2]
+
+
 def test_tools_model_calls_the_named_tool_with_arguments_of_its_schema():
     answer = ask("please get_weather now", "tools", tools=TOOLS)
     (call,) = called(answer)

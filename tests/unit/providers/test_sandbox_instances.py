@@ -71,6 +71,10 @@ def test_format_is_kept(name):
     fastjsonschema.compile(schema)(write_instance(schema))
 
 
+def test_a_duration_is_one_of_iso_8601():
+    assert write_instance({"type": "string", "format": "duration"}).startswith("PT")
+
+
 def test_no_schema_is_an_empty_object():
     assert write_instance(None) == {}
 

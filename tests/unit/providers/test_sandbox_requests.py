@@ -34,6 +34,28 @@ def test_full_request_passes():
     )
 
 
+def test_messages_of_each_role_may_have_parts():
+    text = {"type": "text", "text": "x"}
+    image = {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
+    sound = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
+    film = {"type": "video_url", "video_url": {"url": "https://a.example/b.mp4"}}
+    files = [{"type": "file", "file": {name: "x"}} for name in ("file_data", "file_id", "file_url")]
+    check_chat(
+        {
+            "model": "echo",
+            "messages": [
+                {"role": "system", "content": [text]},
+                {"role": "developer", "content": [text]},
+                {"role": "user", "content": [text, image, sound, film, *files]},
+                {"role": "assistant", "content": [text, {"type": "refusal", "refusal": "No."}]},
+                {"role": "function", "name": "f", "content": [text]},
+                {**ASSISTANT},
+                {**RESULT, "content": [text, image]},
+            ],
+        }
+    )
+
+
 def test_unknown_field_is_refused_by_name():
     assert refusal(top_k=4).message == "Unrecognized request argument supplied: top_k"
     assert refusal(top_k=4, plugins=[]).message == "Unrecognized request arguments supplied: top_k, plugins"
