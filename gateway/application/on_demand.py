@@ -45,7 +45,7 @@ class OnDemandApplication:
 
 def _prepare(surfaces: Iterable[Surface]) -> Addresses:
     """Import the application, which takes half a second, and compile its rules."""
-    if not gc.get_freeze_count():
+    if not gc.isenabled() or not gc.get_freeze_count():  # the count examines all frozen objects
         return flask_application.prepare(surfaces)
     # A worker excludes all loaded objects from garbage collection (gunicorn.conf.py); a collection of the new ones
     # would hold the event loop for 30 ms.

@@ -2,7 +2,6 @@
 priority.
 """
 
-import copy
 import dataclasses
 import tomllib
 from collections.abc import Collection, Mapping
@@ -39,7 +38,7 @@ def long_names(sections: Mapping[str, type]) -> dict[str, Key]:
 
 @lru_cache(maxsize=4)  # a process reads the files of config/ several times, and parsing takes most of that
 def _parse(text: str) -> dict[str, Any]:
-    """Return the content of a TOML file; the caller copies it before a change."""
+    """Return the content of a TOML file, which no caller changes."""
     return tomllib.loads(text)
 
 
@@ -79,7 +78,7 @@ class SettingsReader:
         `others` are variables with the gateway's prefix that are not settings.
         """
         self._usual = self._load(self._config / DEFAULTS)
-        self._lay(copy.deepcopy(self._usual), DEFAULT)
+        self._lay(self._usual, DEFAULT)
         self._lay_special()
         file = self._read_operators()
         self._lay(self._placed(file), config_file.NAME)
@@ -104,7 +103,7 @@ class SettingsReader:
 
     def _load(self, path: Path) -> dict[str, Any]:
         try:
-            return copy.deepcopy(_parse(path.read_text()))
+            return _parse(path.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             self.problems.append(f"{path.name}: {error}")
             return {}
