@@ -12,7 +12,7 @@ from gateway.billing.outcome import Attempt
 from gateway.billing.retained_payload import FEE_NUSD, RetainedPayload
 from gateway.billing.terms import Terms
 from gateway.billing.usage_rows import intent_of
-from gateway.errors import GatewayError, Unavailable
+from gateway.errors import GatewayError, Unavailable, UpstreamFailed
 from gateway.limits.rate_limits import RateLimitStatus, Slot
 from gateway.limits.spending import CostBound, Reservation
 from gateway.money import MILLION
@@ -27,6 +27,9 @@ MOST_BYTES = 8
 # has doubled or grown by MOST_UNRECORDED. A record takes as long as two or three events of a stream.
 RECORDED = 1024
 MOST_UNRECORDED = 16_384
+# The longest text of an answer in bytes, more than ten times that of any model. Surfaces repeat all of it at the end.
+LONGEST_TEXT = 16 << 20
+TOO_LONG = "The provider's answer is longer than the gateway accepts."
 
 
 class OutputReservation(Struct, eq=False):
@@ -60,8 +63,10 @@ class OutputReservation(Struct, eq=False):
 
     def grow(self, attempt: Attempt) -> None:
         """Record the text delivered so far, and reserve more if it exceeds what the reservation pays for. Errors as of
-        `foresee`."""
+        `foresee`; UpstreamFailed for a text that no model gives."""
         length = attempt.output_length
+        if length > LONGEST_TEXT:
+            raise UpstreamFailed(TOO_LONG, code="response_too_large")
         if length > self._recorded_at:
             self.record_progress(attempt)
             self._recorded_at = length + min(length, MOST_UNRECORDED)

@@ -11,12 +11,14 @@ from gateway.engine.cache import CachedAnswer
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat
 from gateway.neutral.request import Result
+from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.disconnects import dismiss
 from gateway.runtime.threads import spawn
+from gateway.transport.answer_room import KeptBytes
 
 MOST_BYTES = 4 << 20
 UNWRITTEN = 1024  # assumed size of a frame that cannot be serialized
-AHEAD = 256  # frames that an oversized answer may be ahead of its slowest reader
+AHEAD = 32  # frames that an oversized answer may be ahead of its slowest reader
 PATIENCE_S = 600.0  # wait for the slowest reader of an oversized answer
 ABANDONED = "The request that this one waited for was given up."
 
@@ -29,9 +31,16 @@ class SharedCall:
     `locked`: this worker holds the cache's lock, for which other workers wait.
     """
 
-    def __init__(self, clock: Clock, request_id: str, mappings: frozenset[str], most_bytes: int = MOST_BYTES) -> None:
-        """`mappings` are the keys of all mappings that may answer. Of an answer above `most_bytes` only unread frames
-        are kept, so it can be neither stored nor joined any more (`overgrown`)."""
+    def __init__(
+        self,
+        clock: Clock,
+        request_id: str,
+        mappings: frozenset[str],
+        most_bytes: int = MOST_BYTES,
+        budget: ByteBudget | None = None,
+    ) -> None:
+        """`mappings` are the keys of all mappings that may answer. Of an answer above `most_bytes`, or without room in
+        the `budget`, only unread frames are kept, so it can be neither stored nor joined any more (`overgrown`)."""
         self._clock = clock
         self.request_id = request_id
         self._wake = threading.Event()
@@ -48,6 +57,7 @@ class SharedCall:
         self.overgrown = False
         self.readers = 0
         self._most_bytes = most_bytes
+        self._kept = KeptBytes(budget)
         self._size = 0
         self._dropped = 0  # frames of an oversized answer that every reader has read
         self._places: dict[int, int] = {}  # positions of the readers of batches
@@ -81,8 +91,9 @@ class SharedCall:
         gap_ms = round((now - self._at) * 1000) if self.frames else 0
         self._at = now
         self.frames.append((gap_ms, frame))
-        self._size += len(frame) if isinstance(frame, bytes) else UNWRITTEN
-        self.overgrown = self.overgrown or self._size > self._most_bytes
+        size = len(frame) if isinstance(frame, bytes) else UNWRITTEN
+        self._size += size
+        self.overgrown = self.overgrown or self._size > self._most_bytes or not self._kept.fits(size)
         self._notify()
         if self.overgrown:
             self._drop_read_frames()

@@ -15,6 +15,7 @@ from gateway.engine.run import Run
 from gateway.errors import GatewayError, Internal
 from gateway.neutral.events import Batch, Failed, Finished
 from gateway.neutral.request import Result
+from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.threads import pause
 
 POLL_S = 0.05
@@ -39,8 +40,11 @@ class RequestCoalescing:
         decisions: Decisions,
         clock: Clock,
         heartbeat_s: float,
+        budget: ByteBudget | None = None,
     ) -> None:
+        """`budget` limits the bytes of the answers in progress."""
         self.cache = cache
+        self._budget = budget
         self._free = FreeAnswers(settlements, decisions, clock)
         self._clock = clock
         self._heartbeat_s = heartbeat_s
@@ -133,7 +137,8 @@ class RequestCoalescing:
 
     def _open(self, shared: SharedRequest) -> SharedCall:
         mappings = frozenset(mapping.key for mapping in shared.route_plan.mappings)
-        shared_call = self._shared_calls[shared.key] = SharedCall(self._clock, shared.context.request_id, mappings)
+        ident = shared.context.request_id
+        shared_call = self._shared_calls[shared.key] = SharedCall(self._clock, ident, mappings, budget=self._budget)
         shared_call.join()
         return shared_call
 

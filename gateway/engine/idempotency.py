@@ -21,6 +21,7 @@ from gateway.control.version import Control
 from gateway.engine.spool import Spool
 from gateway.errors import GatewayError, IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest
 from gateway.metering.payload_table import pack, unpack
+from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.disconnects import current
 from gateway.runtime.threads import Job, Threads, compute_if, spawn
 from gateway.store.database import Database
@@ -108,6 +109,7 @@ class Idempotency:
         vault: Vault,
         threads: Threads,
         longest_s: float = LONGEST_S,
+        budget: ByteBudget | None = None,
         most_bytes: int = MOST_BYTES,
         total_bytes: int = TOTAL_BYTES,
     ) -> None:
@@ -120,6 +122,7 @@ class Idempotency:
         self._vault = vault
         self._threads = threads
         self._longest_s = longest_s
+        self._budget = budget
         self._most_bytes = most_bytes
         self._total_bytes = total_bytes
         self._database = database
@@ -239,7 +242,7 @@ class Idempotency:
         if isinstance(reply.body, bytes):
             self._end(claim, reply, reply.body)
             return reply
-        spool = Spool(min(self._most_bytes, MOST_STREAM_BYTES))
+        spool = Spool(min(self._most_bytes, MOST_STREAM_BYTES), self._budget)
         spawn(self._record, claim, reply, reply.body, spool)
         return reply._replace(body=spool.read())
 
@@ -251,7 +254,7 @@ class Idempotency:
             for piece in pieces:
                 if not spool.write(piece):
                     break
-            self._end(claim, reply, spool.contents)
+            self._end(claim, reply, spool.contents, NO_ROOM if spool.cramped else TOO_LARGE)
         except Exception as error:
             self._lose(claim, CRASHED)
             failure = error
@@ -262,13 +265,13 @@ class Idempotency:
                 close()
             spool.end(failure)
 
-    def _end(self, claim: _Claim, reply: StoredReply, body: bytes | None) -> None:
-        """Store the answer (None: it was too large), unless it is an error and no upstream call was made."""
+    def _end(self, claim: _Claim, reply: StoredReply, body: bytes | None, lost: str = TOO_LARGE) -> None:
+        """Store the answer (None: `lost` for this reason), unless it is an error and no upstream call was made."""
         calls, billed = self._settlements.call_counts.end(claim.request_id)
         if not billed and (reply.status in NOTHING_DONE or (reply.status >= FIRST_ERROR and not calls)):
             self._post(claim, self._rows.delete(KIND, claim.place))
         elif body is None or len(body) > self._most_bytes:
-            self._store(claim, _write(claim, "lost", reason=TOO_LARGE))
+            self._store(claim, _write(claim, "lost", reason=lost))
         elif not claim.keeps:
             self._store(claim, _write(claim, "lost", reason=NOT_KEPT))
         else:

@@ -4,15 +4,21 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-AHEAD = 1 << 20  # bytes that the producer may be ahead of the caller once the stream is too long to keep
+from gateway.runtime.byte_budget import ByteBudget
+from gateway.transport.answer_room import KeptBytes
+
+AHEAD = 1 << 17  # bytes that the producer may be ahead of the caller once the stream is too long to keep
 PATIENCE_S = 600.0  # a caller that reads nothing for this long counts as disconnected
 
 
 class Spool:
-    """Keeps all bytes of a stream up to `most_bytes`; a longer stream is only passed on, at the caller's speed."""
+    """Keeps all bytes of a stream up to `most_bytes`, and while the `budget` has room; a longer stream is only passed
+    on, at the caller's speed. `cramped`: there was no room."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, budget: ByteBudget | None = None) -> None:
         self._most_bytes = most_bytes
+        self._kept = KeptBytes(budget)
+        self.cramped = False
         self._pieces: deque[bytes] = deque()
         self._contents: list[bytes] | None = []
         self._size = self._ahead = 0
@@ -24,7 +30,7 @@ class Spool:
 
     @property
     def contents(self) -> bytes | None:
-        """All bytes that were written, or None when they were too many."""
+        """All bytes that were written, or None when they were not kept."""
         if self._contents is None:
             return None
         return b"".join(self._contents)
@@ -34,7 +40,8 @@ class Spool:
         self._size += len(piece)
         if self._contents is not None:
             self._contents.append(piece)
-            if self._size > self._most_bytes:
+            self.cramped = not self._kept.fits(len(piece))
+            if self.cramped or self._size > self._most_bytes:
                 self._contents = None
         if not self._left:
             self._pieces.append(piece)

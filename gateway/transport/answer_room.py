@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from gateway.errors import Overloaded
 from gateway.runtime.byte_budget import ANYONE, ByteBudget
 from gateway.runtime.threads import Slots, pause, work_owner
 
@@ -74,10 +75,11 @@ class HeldAnswer(Struct, eq=False):
 
 
 class KeptBytes:
-    """Bytes of fetched media that count against the budgets as long as this object exists: its request refers to it."""
+    """Bytes that count against the budgets as long as this object exists: fetched media, to which their request refers,
+    and answers that are kept for later requests."""
 
-    def __init__(self, room: AnswerRoom | None) -> None:
-        self._budget = room.budget if room else None
+    def __init__(self, budget: ByteBudget | None) -> None:
+        self._budget = budget
         self._owner = work_owner() or ANYONE
         self._size = 0
 
@@ -86,6 +88,14 @@ class KeptBytes:
         if self._budget is not None:
             self._budget.grow(self._owner, size)
             self._size += size
+
+    def fits(self, size: int) -> bool:
+        """Count `size` more bytes if there is room; return whether there was."""
+        try:
+            self.grow(size)
+        except Overloaded:
+            return False
+        return True
 
     def release(self) -> None:
         """Count no byte anymore."""

@@ -195,7 +195,8 @@ class Transport:
 
     def keep(self) -> KeptBytes:
         """Return a count of the bytes that a request of this greenlet keeps of what it fetched."""
-        return KeptBytes(self._plain.room)
+        room = self._plain.room
+        return KeptBytes(room.budget if room else None)
 
     def open_websocket(
         self, url: str, headers: Mapping[str, str], *, deadline: float, trusted: bool = False

@@ -1,5 +1,6 @@
 """Responses of upstreams: requests that wait for their response, and responses with a complete head."""
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, overload
 
@@ -7,7 +8,7 @@ from msgspec import Struct
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.runtime.threads import compute_if, give_way
-from gateway.transport.answer_room import FREE, AnswerRoom, HeldAnswer
+from gateway.transport.answer_room import FREE, AnswerRoom, HeldAnswer, KeptBytes
 from gateway.transport.connections import UpstreamConnection
 from gateway.transport.content_codings import Unpacker, find_unpacker
 from gateway.transport.header_fields import END, read_fields
@@ -16,6 +17,12 @@ MB = 1024 * 1024
 BODY_LIMIT = 64 * MB
 PIECE = 1 << 16  # bytes of a stream that its reader gets in one item
 LONG_BYTES = 1 << 20  # a response of this size is joined in a thread
+# Readers of streams keep texts, items and incomplete events until the end, without the frame around each token. Of the
+# bytes of a stream beyond STREAM_FREE, every fourth therefore counts as memory, in steps.
+STREAM_FREE = 1 << 18
+STREAM_STEP = 1 << 16
+STREAM_SHARE = 4
+STREAM_LIMIT = 256 * MB  # of a whole stream; those of the longest answers of models have some 40 MB
 
 
 class Answer(NamedTuple):
@@ -107,8 +114,8 @@ class Pending(Struct, eq=False):
 
 
 class Reply(Struct, eq=False):
-    """An upstream's response with a complete head; the Reply of providers/protocol.py. A large body that was read whole
-    counts as memory until `close`."""
+    """An upstream's response with a complete head; the Reply of providers/protocol.py. A large body that was read
+    whole, and a part of a long stream, count as memory until `close`."""
 
     status: int
     _connection: UpstreamConnection
@@ -121,6 +128,9 @@ class Reply(Struct, eq=False):
     _open: bool = True
     _whole: bool = False
     _held: HeldAnswer | None = None
+    _kept: KeptBytes | None = None
+    _streamed: int = 0
+    _uncounted: int = sys.maxsize  # bytes of a stream that count when there are more
 
     def unpack(self) -> None:
         """Unpack the body if its head names a coding. For an unknown coding the reply is closed: UpstreamFailed."""
@@ -167,8 +177,10 @@ class Reply(Struct, eq=False):
     def chunks(self) -> Iterator[bytes]:
         """Yield body bytes, one item per receive, and b"" after each silent heartbeat interval.
 
-        Raises UpstreamTimeout (silence, deadline) and StreamTruncated (closed before its end).
+        Raises UpstreamTimeout (silence, deadline), StreamTruncated (closed before its end), and Overloaded for a long
+        stream without room.
         """
+        self._uncounted = STREAM_FREE
         try:
             if self._unpacker is None:
                 yield from self._read(self._patience.heartbeat_s)
@@ -189,6 +201,8 @@ class Reply(Struct, eq=False):
         """
         if self._held is not None:
             self._held.release()
+        if self._kept is not None:
+            self._kept.release()
         if self._open:
             self._give_back()
 
@@ -200,6 +214,18 @@ class Reply(Struct, eq=False):
         if self._held is None:
             self._held = room.hold()
         self._held.grow(size)
+
+    def _count(self) -> None:
+        """Count the bytes of a stream since the last step. Overloaded if there is no room; UpstreamFailed
+        (response_too_large)."""
+        if self._streamed > STREAM_LIMIT:
+            self._refuse_size(STREAM_LIMIT)
+        size = self._streamed - self._uncounted + STREAM_STEP
+        self._uncounted = self._streamed + STREAM_STEP
+        room = self._patience.room
+        if room is not None:
+            self._kept = self._kept or KeptBytes(room.budget)
+            self._kept.grow(size // STREAM_SHARE)
 
     def _give_back(self) -> None:
         """Return the connection to its pool."""
@@ -225,6 +251,9 @@ class Reply(Struct, eq=False):
                 received = False  # `_take` empties the connection, so more needs a receive
                 data = self._take()
                 if data:
+                    self._streamed += len(data)
+                    if self._streamed > self._uncounted:
+                        self._count()
                     yield data
                 elif not self._whole:
                     self._connection.acknowledge()

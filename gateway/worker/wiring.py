@@ -282,7 +282,8 @@ def _open_engine(
     threads = base.background.threads
     settlements = billing.settlements
     cache = ResponseCache(open_cache_store(store, settings.cache), base.hash_key, settings.cache)
-    coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s)
+    bodies = base.background.bodies
+    coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s, bodies)
     reading_on = ReadingOn()
     parts = EngineParts(
         routing.planner,
@@ -311,6 +312,7 @@ def _open_engine(
             store.vault,
             threads,
             settings.timeouts.request_s,
+            bodies,
         ),
         responses=StoredResponses(turns, store.documents, store.vault, base.hash_key, threads, settings.responses),
         replays=Replays(store.database, routing.catalogue, clock),

@@ -7,6 +7,7 @@ import pytest
 from support.billing import DOLLAR, WRITES, admission_of, attempt_at, request_of, target
 from support.limits import set_rate_limit
 
+from gateway.billing.output_reservation import LONGEST_TEXT
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
 from gateway.errors import Cancelled, OutOfCredits, RateLimited, SpendingLimitReached, Unavailable, UpstreamFailed
@@ -282,6 +283,22 @@ def test_an_answer_that_outgrows_its_budget_ends_typed(process, account):
     # A hundred tokens are what the reservation pays for, at eight bytes each; and the prompt by estimate.
     assert (row.output, row.input, row.usage_basis, row.finish) == (100, 100, "estimated", "error")
     assert spent(process, account)[0] == row.cost_nusd == 300_000 and not row.flags & OVERRUN
+
+
+def test_a_text_that_no_model_gives_ends_and_costs_at_most_its_reservation(process, account):
+    settlement = begin(process, account)
+    attempt = attempt_at(target(), first_at=1.0, output_length=LONGEST_TEXT)
+    settlement.record_progress(attempt)
+    attempt.output_length += 1
+    with pytest.raises(UpstreamFailed) as caught:
+        settlement.grow(attempt)
+    assert caught.value.code == "response_too_large"
+    attempt.error, attempt.finish = caught.value, "error"
+    settlement.abandon(attempt)
+    settlement.close()
+    process.rest()
+    (row,) = process.rows()
+    assert row.output and not row.flags & OVERRUN and doctor(process.database) == []
 
 
 def test_reported_usage_of_an_answer_cut_off_here_is_billed_in_full(process, account):

@@ -1,3 +1,5 @@
+import gc
+
 import gevent
 import pytest
 
@@ -6,6 +8,7 @@ from gateway.engine.cache import CachedAnswer
 from gateway.engine.coalesced_call import AHEAD, SharedCall, fill
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.events import Failed, Finished, Heartbeat, Started, TextDelta
+from gateway.runtime.byte_budget import ByteBudget
 
 OUTCOME = Outcome(None)
 CUT = StreamTruncated("cut")
@@ -138,6 +141,22 @@ def test_an_answer_without_end_holds_no_more_than_its_readers_have_yet_to_read(c
     before = len(produced)
     gevent.sleep(0.05)
     assert len(produced) == before
+
+
+def test_answers_in_progress_share_a_budget_and_those_without_room_are_only_passed_on(clock):
+    budget = ByteBudget(10_000, 10_000)
+    texts = ["x" * 1_000] * 20
+    calls = [SharedCall(clock, "r1", frozenset(), budget=budget) for _ in range(2)]
+    for shared_call in calls:
+        launch(shared_call, text_batches(*texts))
+    readers = [gevent.spawn(text_of, shared_call.batches(1.0)) for shared_call in calls]
+    gevent.joinall(readers, timeout=60)
+    assert [reader.value for reader in readers] == ["".join(texts)] * 2
+    assert all(shared_call.overgrown for shared_call in calls) and budget.held <= 10_000
+    calls.clear()
+    del shared_call, readers
+    gc.collect()
+    assert budget.held == 0
 
 
 def test_an_overgrown_answer_is_whole_for_its_readers_and_not_kept(clock):

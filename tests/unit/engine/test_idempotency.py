@@ -1,4 +1,5 @@
 import dataclasses
+import gc
 from collections.abc import Callable, Iterator
 
 import gevent
@@ -22,6 +23,7 @@ from gateway.errors import (
 )
 from gateway.limits.cost_bound import CostBound
 from gateway.neutral.usage import Usage
+from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.disconnects import dismiss
 from gateway.store.documents import Documents
 
@@ -31,7 +33,7 @@ GOOD = StoredReply(200, [("Content-Type", "application/json")], b'{"a": 1}')
 class Shop:
     """One worker's idempotency, with a caller who has a key."""
 
-    def __init__(self, start_billing, caller: Caller, **more: int) -> None:
+    def __init__(self, start_billing, caller: Caller, **more: object) -> None:
         self.start_billing, self.caller = start_billing, caller
         self.documents = Documents(start_billing.database)
         self.once = Idempotency(
@@ -363,6 +365,19 @@ def test_a_slow_caller_of_a_large_stream_is_waited_for(start_billing, caller) ->
         next(body)
     assert endless.made >= 500
     body.close()
+
+
+def test_a_stream_without_room_in_memory_is_passed_on_and_not_kept(start_billing, caller) -> None:
+    budget = ByteBudget(1_000, 1_000)
+    shop = Shop(start_billing(), caller, budget=budget)
+    pieces = [b"x" * 400] * 4
+    body = shop.send(lambda: StoredReply(200, [], iter(pieces))).body
+    assert b"".join(body) == b"".join(pieces) and budget.held <= 1_000
+    with pytest.raises(Interrupted, match="no room"):
+        shop.send(never)
+    del body
+    gc.collect()
+    assert budget.held == 0
 
 
 def test_answers_beyond_the_room_of_the_installation_are_not_kept_and_never_made_again(start_billing, caller) -> None:

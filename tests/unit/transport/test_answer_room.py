@@ -77,7 +77,7 @@ def test_a_reader_that_is_killed_while_it_waits_holds_nothing():
 
 def test_kept_bytes_count_as_long_as_something_refers_to_them():
     budget = ByteBudget(1000, 100)
-    kept = KeptBytes(AnswerRoom(budget, NEVER, Clock.monotonic))
+    kept = KeptBytes(budget)
     kept.grow(60)
     with pytest.raises(Overloaded):
         kept.grow(60)

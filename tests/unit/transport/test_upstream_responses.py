@@ -5,9 +5,11 @@ import zlib
 import gevent
 import pytest
 
-from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import Overloaded, StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from gateway.runtime.byte_budget import ByteBudget
+from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.content_codings import find_unpacker
-from gateway.transport.upstream_responses import PIECE, Patience, Pending
+from gateway.transport.upstream_responses import PIECE, STREAM_FREE, STREAM_SHARE, Patience, Pending
 
 FIXED = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello world"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nX-T: 1\r\n\r\n"
@@ -42,6 +44,27 @@ def test_header_names_are_lower_case_and_repeated_ones_joined(upstream, make_tra
     upstream.answer(EARLY)
     reply = call(make_transport(), upstream)
     assert reply.headers == {"content-length": "11", "x-a": "1, 2"}
+
+
+def test_long_streams_count_as_memory_until_they_are_closed_and_end_without_room(upstream, make_transport):
+    budget = ByteBudget(1 << 20, 1 << 18)
+    transport = make_transport(options={"room": AnswerRoom(budget, 1.0, time.monotonic)})
+    body = b"x" * (STREAM_FREE + (1 << 19))
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    upstream.answer(whole)
+    first = call(transport, upstream, stream=True)
+    pieces = first.chunks()
+    read = len(next(pieces))
+    while read < len(body):
+        read += len(next(pieces))
+    assert (1 << 19) // STREAM_SHARE <= budget.held <= 1 << 18
+    upstream.answer(whole)
+    second = call(transport, upstream, stream=True)
+    with pytest.raises(Overloaded):
+        list(second.chunks())
+    assert list(pieces) == [] and budget.held == 0
+    upstream.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nshort")
+    assert b"".join(call(transport, upstream, stream=True).chunks()) == b"short" and budget.held == 0
 
 
 @pytest.mark.parametrize("at", range(len(CHUNKED) - 1, CHUNKED.index(b"\r\n\r\n") + 3, -1))
