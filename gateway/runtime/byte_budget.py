@@ -9,7 +9,11 @@ ANYONE = "anyone"  # owner of bodies that cannot be attributed
 
 
 class ByteBudget:
-    """A budget of bytes in memory: `most` in total, `most_each` for each owner."""
+    """A budget of bytes in memory: `most` in total, `most_each` for each owner.
+
+    An owner may hold `most_each` while others hold nothing, and less the less is free, so that owners who take all that
+    they may leave room for others: with half of the total for each, as much as is left free.
+    """
 
     def __init__(self, most: int, most_each: int) -> None:
         self._most = most
@@ -24,15 +28,26 @@ class ByteBudget:
     def has_room(self, owner: str, size: int, share: float = 1.0) -> bool:
         """Return whether `size` more bytes fit into this share of both budgets."""
         within = self.held + size <= self._most * share
-        return within and self.held_by(owner) + size <= self._most_each * share
+        own = self.held_by(owner) + size
+        return within and own <= self._most_each * share and self._leaves_room(own, size)
+
+    def _leaves_room(self, own: int, size: int) -> bool:
+        """Return whether an owner with `own` bytes, `size` of them new, leaves enough to others."""
+        return own * (self._most - self._most_each) <= self._most_each * (self._most - self.held - size)
 
     def grow(self, owner: str, size: int) -> None:
         """Add `size` bytes (negative: release). Raise Overloaded if it exceeds a budget; nothing changes then."""
         own = self.held_by(owner) + size
-        if size > 0 and self.held + size > self._most:
+        if (
+            size > 0
+            and own <= self._most_each
+            and not (self.held + size <= self._most and self._leaves_room(own, size))
+        ):
             raise _full("The gateway is processing too many large bodies; try again.")
         if size > 0 and own > self._most_each:
             raise _full("Your organization is sending or receiving too many large bodies; try again.")
+        if size > 0 and (self.held + size > self._most or not self._leaves_room(own, size)):
+            raise _full("The gateway is processing too many large bodies; try again.")
         self.held += size
         if own:
             self._each[owner] = own

@@ -24,9 +24,9 @@ def test_bodies_of_one_organization_leave_room_for_others():
         second.grow(11)
     assert caught.value.status == 529 and caught.value.retry_after
     other = BodyReservation(bodies, lambda: "two", FREE)
-    other.grow(40)
+    other.grow(24)
     with pytest.raises(Overloaded):
-        BodyReservation(bodies, lambda: "three", FREE).grow(11)
+        BodyReservation(bodies, lambda: "three", FREE).grow(17)
     for held in (first, second, other):
         held.release()
     assert bodies.held == 0 and bodies._each == {}
