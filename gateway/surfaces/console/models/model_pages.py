@@ -4,8 +4,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from gateway.errors import NotFound
+from gateway.reports.latency_percentiles import NEWEST
 from gateway.surfaces.console.chosen_caller import FIELD, CallerChoices, find_caller, read_choices
 from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.models.model_rows import (
     CAPABILITIES,
     KEYLESS,
@@ -20,6 +22,7 @@ from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.openai.model_answers import ProviderMappingAnswer
 
+LATENCY = ManagementCall("GET /activity/latency")
 TITLE = "Models"
 PATH = "/console/models"
 MOST_COMPARED = 6
@@ -76,6 +79,7 @@ def show_model(call: PageCall) -> Outbound:
     """Show a model with each of its providers: prices, limits, health, and whether it can be used."""
     choices, rows = _read_rows(call)
     (row,) = _find_rows(rows, [call.params["model"]])
+    latencies = call.run(LATENCY, {"timeRange": "7d"})
     return call.page(
         "models/model.html",
         row.name,
@@ -84,6 +88,8 @@ def show_model(call: PageCall) -> Outbound:
         choices=choices,
         row=row,
         capabilities=[CAPABILITIES[name] for name in row.capabilities],
+        latencies=[one for one in latencies if one["model"] == row.id],
+        newest=NEWEST,
         places=[_show_place(call, row, entry) for entry in row.entry.providers],
         manages=call.visitor.manages,
         keyless=row.best.stage == KEYLESS,

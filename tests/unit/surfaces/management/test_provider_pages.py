@@ -127,6 +127,8 @@ def test_a_provider_shows_requests_and_latency_of_a_longer_time(
     assert f"Your upstream calls by {unit}" in page and f"Time to the first token by {unit}" in page
     assert f'value="{time_range}" selected' in page
     assert "Your latency by model" in page and 'href="http://localhost/console/models/sandbox-echo"' in page
+    assert "Your latency by provider" in open_page(shared_tenants, owner, "/console/models/sandbox-echo")
+    assert "Your latency" not in open_page(shared_tenants, owner, "/console/models/gpt-5")
     assert "None of your requests" in open_page(shared_tenants, shared_tenants["rival owner"], place)
     assert 'value="1h" selected' in open_page(shared_tenants, owner, "/console/providers/sandbox?timeRange=x")
 
