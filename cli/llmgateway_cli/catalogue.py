@@ -11,14 +11,9 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 MODELS = "/v1/models"
-# Capability → the member of a provider's entry that says so.
-PROVIDER_FLAGS = {
-    "tools": "tools",
-    "reasoning": "reasoning",
-    "vision": "vision",
-    "streaming": "streaming",
-    "realtime": "realtime",
-}
+# Capabilities that a member of a provider's entry states.
+PROVIDER_FLAGS = ("tools", "reasoning", "vision", "streaming", "realtime")
+# Capability → the member of a model's entry that says so.
 MODEL_FLAGS = {"json": "json_output", "structured": "structured_outputs", "free": "free"}
 SUGGESTIONS = 3
 
@@ -78,9 +73,7 @@ def capabilities_of(entry: Entry) -> set[str]:
     """Return what a model can do: the kinds of its output, and features such as tools and vision."""
     capabilities = set(outputs_of(entry))
     mappings = [mapping for mapping in entry.get("providers") or [] if isinstance(mapping, dict)]
-    capabilities |= {
-        name for name, member in PROVIDER_FLAGS.items() if any(mapping.get(member) for mapping in mappings)
-    }
+    capabilities |= {name for name in PROVIDER_FLAGS if any(mapping.get(name) for mapping in mappings)}
     return capabilities | {name for name, member in MODEL_FLAGS.items() if entry.get(member)}
 
 

@@ -5,6 +5,8 @@ from harness.accounts import Account
 from harness.client_runs import Client
 from harness.stub_service import StubService
 
+from llmgateway_cli.catalogue import capabilities_of
+
 
 @pytest.fixture
 def user(account: Account, signed_out: Client) -> Client:
@@ -14,6 +16,13 @@ def user(account: Account, signed_out: Client) -> Client:
 
 def ids(client: Client, *arguments: str) -> list[str]:
     return [entry["id"] for entry in client.document("models", *arguments)]
+
+
+def test_a_model_can_do_what_its_entry_or_one_of_its_providers_says() -> None:
+    for name in ("tools", "reasoning", "vision", "streaming", "realtime"):
+        assert capabilities_of({"providers": [{}, {name: True}]}) == {"text", name}
+    for name, member in (("json", "json_output"), ("structured", "structured_outputs"), ("free", "free")):
+        assert capabilities_of({member: True}) == {"text", name}
 
 
 def test_the_public_catalogue_needs_no_key(signed_out: Client) -> None:

@@ -15,6 +15,24 @@ def test_the_first_header_in_the_order_of_the_table_names_the_session():
     assert SESSIONS.of_headers({"user-agent": "x"}) == ""
 
 
+def test_each_agent_names_its_session_by_its_own_header():
+    agents = {
+        "own": "x-llmgateway-session x-session-id",
+        "Claude Code": "x-claude-code-session-id",
+        "Codex CLI": "session-id conversation-id thread-id",
+        "OpenCode": "x-opencode-session x-session-affinity",
+        "Kilo Code": "x-kilocode-taskid",
+        "Roo Code": "x-roo-task-id",
+        "Cline": "x-task-id",
+        "Goose": "agent-session-id",
+        "LiteLLM": "x-litellm-session-id",
+        "Helicone": "helicone-session-id",
+    }
+    for agent, names in agents.items():
+        for name in names.split():
+            assert SESSIONS.of_headers({name: "s-1"}) == "s-1", agent
+
+
 @pytest.mark.parametrize(
     ("user_id", "session"),
     [
@@ -31,12 +49,13 @@ def test_the_user_id_of_an_anthropic_body_names_the_session_of_claude_code(user_
 
 
 def test_a_prompt_cache_key_is_a_session_only_for_clients_that_use_one_for_each():
-    assert SESSIONS.of_cache_key("codex", UUID) == UUID
+    assert SESSIONS.of_cache_key("codex", UUID) == SESSIONS.of_cache_key("opencode", UUID) == UUID
     assert SESSIONS.of_cache_key("my-app", "static") == ""
 
 
 def test_metadata_names_a_session():
     assert SESSIONS.of_metadata({"team": "a", "session_id": "s-1"}) == "s-1"
+    assert SESSIONS.of_metadata({"sessionId": "s-1"}) == "s-1"
     assert SESSIONS.of_metadata({"session_id": 1}) == ""
 
 
