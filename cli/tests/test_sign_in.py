@@ -4,8 +4,11 @@ import base64
 import json
 import re
 import stat
+import sys
 import time
+import webbrowser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import requests
@@ -14,6 +17,7 @@ from harness.client_runs import Client
 from harness.fake_service import Answer, FakeService
 
 from gateway.accounts.second_factor import code_at
+from llmgateway_cli.browser_sign_in import open_page
 
 EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
 PAGE = re.compile(r"(http://\S+/console/device)\?user_code=([A-Za-z0-9-]+)")
@@ -266,3 +270,14 @@ def test_without_a_session_nothing_is_requested(stranger: Client, service: FakeS
     assert "not signed in" in stranger.run("auth", "status").stdout
     assert json.loads(stranger.run("--json", "auth", "status").stdout)["signedIn"] is False
     assert service.calls == []
+
+
+def test_a_page_is_opened_where_there_is_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    notes: list[str] = []
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(webbrowser, "open", lambda page: not opened.append(page))
+    for environment in ({"DISPLAY": ":0"}, {"WAYLAND_DISPLAY": "wayland-0"}, {"BROWSER": "w3m"}, {}):
+        settings = SimpleNamespace(environment=environment)
+        open_page(SimpleNamespace(settings=settings, output=SimpleNamespace(info=notes.append)), "https://a.example")
+    assert len(opened) == 3 and len(notes) == 1 and "on any device" in notes[0]
