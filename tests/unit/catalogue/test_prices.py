@@ -9,7 +9,9 @@ from gateway.catalogue.field_checks import read_prices
 from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, discounted, highest_rates, reduced
 from gateway.clock import from_datetime
 from gateway.money import MILLION
+from gateway.neutral.request import Options, Requirements
 from gateway.neutral.usage import Usage
+from gateway.routing.capabilities import read_demand
 
 
 def priced(prices, **more) -> Mapping:
@@ -345,3 +347,12 @@ def test_several_equal_calls_are_priced_as_each_of_them():
     single = cost_of(Usage(input=800), mapping, NOON)
     three = cost_of(Usage(input=2400, calls=3), mapping, NOON)
     assert (three.input, three.request, three.total) == (3 * single.input, 3 * single.request, 3 * single.total)
+
+
+def test_every_name_of_the_usual_service_tier_is_served_and_billed_as_none() -> None:
+    def demand(tier: str) -> object:
+        return read_demand(Requirements(), Options(service_tier=tier))
+
+    for tier in ("auto", "default", "standard", "standard_only", "on_demand"):  # of OpenAI, Claude, Gemini and Groq
+        assert demand(tier) == demand("")
+    assert demand("flex") != demand("")

@@ -88,6 +88,12 @@ def test_tracks_without_sound_add_nothing() -> None:
         assert ms(with_track(webm(100), codec)) == ms(webm(100)), codec
 
 
+def test_blocks_of_webm_count_in_groups_too() -> None:
+    block = element(b"\xa3", b"\x81\0\0\x80" + made.OPUS_SILENCE)
+    group = element(b"\xa0", element(b"\xa1", b"\x81\0\0\x80" + made.OPUS_SILENCE))
+    assert ms(webm(50).replace(block, group)) == ms(webm(50))
+
+
 def test_samples_of_mp4_count_wherever_they_are_listed() -> None:
     second = ms(m4a(44))[1]
     listed = struct.pack(">I", 44)

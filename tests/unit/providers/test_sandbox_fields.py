@@ -1,12 +1,22 @@
-"""The sandbox takes the fields that OpenAI's SDK types; it refuses others by name."""
+"""The sandbox takes the fields, events and words that OpenAI's SDK types; it refuses others by name."""
 
 from operator import attrgetter
-from typing import Any
+from typing import Any, get_args
 
 import openai.types.audio
+import openai.types.realtime
 import pytest
 
-from gateway.providers.sandbox import embeddings, images, moderations, requests, speech, transcriptions, videos
+from gateway.providers.sandbox import (
+    embeddings,
+    images,
+    moderations,
+    realtime,
+    requests,
+    speech,
+    transcriptions,
+    videos,
+)
 
 # Of dall-e and of vector images, and of newer transcription models.
 IMAGES = {"style", "response_format", "user", "safety_identifier", "svg", "complexity", "frame_count"}
@@ -35,3 +45,16 @@ def test_the_sandbox_knows_the_fields_of_the_sdk(module: Any, types: str) -> Non
     if module is transcriptions:
         published = {FORM.get(name, name) for name in published}
     assert published <= set(module.FIELDS)
+
+
+def test_the_sandbox_answers_the_events_of_the_sdk() -> None:
+    (union, *_) = get_args(openai.types.realtime.RealtimeClientEvent)
+    published = {get_args(kind.model_fields["type"].annotation)[0] for kind in get_args(union)}
+    # The sandbox answers at once, so that nothing is left to cancel, and it has no WebRTC.
+    assert published - {"response.cancel", "output_audio_buffer.clear"} <= set(realtime.ANSWERS)
+
+
+def test_the_sandbox_has_the_categories_and_the_lengths_of_the_sdk() -> None:
+    categories = openai.types.moderation.Categories.model_fields
+    assert {field.alias or name for name, field in categories.items()} == set(moderations.CATEGORIES)
+    assert set(get_args(openai.types.VideoSeconds)) == set(videos.LENGTHS)
