@@ -66,6 +66,12 @@ ERROR_TYPES = {
     "forbidden": "forbidden",
     "not_found": "not_found",
     "rate_limited": "rate_limit_exceeded",
+    "upstream_failed": "internal_server_error",
+    "upstream_timeout": "internal_server_error",
+    "no_provider": "internal_server_error",
+    "unavailable": "internal_server_error",
+    "overloaded": "internal_server_error",
+    "internal": "internal_server_error",
 }
 ERROR_TYPES_BY_CODE = dict.fromkeys(
     ("model_not_found", "model_not_served", "model_deactivated", "unknown_region", "dynamic_route_not_found"),
@@ -78,8 +84,7 @@ def error_type(error: GatewayError) -> str:
     return (
         ERROR_TYPES_BY_CODE.get(error.code)
         or ERROR_TYPES_BY_STATUS.get(error.status)
-        or ERROR_TYPES.get(error.kind)
-        or ("internal_server_error" if error.status >= 500 else "invalid_request_error")
+        or ERROR_TYPES.get(error.kind, "invalid_request_error")
     )
 
 

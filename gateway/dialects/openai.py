@@ -86,7 +86,10 @@ ERROR_TYPES = {
     "rate_limited": "rate_limit_error",
     "upstream_failed": "upstream_error",
     "upstream_timeout": "upstream_timeout",
+    "no_provider": "api_error",
+    "unavailable": "api_error",
     "overloaded": "overloaded",
+    "internal": "api_error",
 }
 ERROR_TYPES_BY_CODE = {
     "content_policy_violation": "guardrail_violation",
@@ -144,7 +147,7 @@ def error_body(error: GatewayError, request_id: str = "") -> ErrorBody:
     message = error.message or "The request failed."
     if error.kind == "internal" and request_id:
         message = f"{message} Include request id {request_id} when you report this."
-    kind = ERROR_TYPES.get(error.kind) or ("api_error" if error.status >= 500 else "invalid_request_error")
+    kind = ERROR_TYPES.get(error.kind, "invalid_request_error")
     content: ErrorContent = {
         "message": message,
         "type": ERROR_TYPES_BY_CODE.get(error.code, kind),
