@@ -35,8 +35,10 @@ from gateway.runtime.disconnects import current
 from gateway.runtime.threads import give_way
 
 ENDS = (Finished, Failed)
+MOST_HELD = 10_000  # events before the first content; a provider sends a few
 COUNTED_BYTES = 8_192  # of sound in one turn of the event loop
 LATE = "The provider did not begin its answer in time."
+EMPTY_EVENTS = f"The provider sent more than {MOST_HELD:,} events without content."
 TRUNCATED = "The provider's answer ended before it was complete."
 
 
@@ -145,8 +147,8 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
         if attempt.first_at:
             yield batch
             continue
-        if not content and run.clock.monotonic() > until:
-            raise UpstreamTimeout(LATE)
+        if not content:
+            _check_start(run, until, held)
         if not held and type(batch[-1]) is Heartbeat and run.gives_up(attempt):
             raise UpstreamTimeout(MUTE)
         if Heartbeat in map(type, batch):
@@ -164,6 +166,14 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             yield batch
     if not attempt.first_at or type(batch[-1]) not in ENDS:
         raise StreamTruncated(TRUNCATED)
+
+
+def _check_start(run: Run, until: float, held: Batch) -> None:
+    """UpstreamTimeout when the first content is too late, UpstreamFailed for too many events before it."""
+    if run.clock.monotonic() > until:
+        raise UpstreamTimeout(LATE)
+    if len(held) > MOST_HELD:
+        raise UpstreamFailed(EMPTY_EVENTS, upstream_status=200)
 
 
 def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:

@@ -15,6 +15,7 @@ from gateway.neutral.events import (
     Finished,
     Heartbeat,
     MediaPiece,
+    NativeChunk,
     Notice,
     Progress,
     Started,
@@ -81,6 +82,16 @@ def test_a_stream_without_an_end_is_truncated(clock):
 def test_a_sign_of_life_goes_out_at_once_and_is_not_content(clock):
     run = make_run(clock, Providers(north=[[Heartbeat()], BEGUN, [Heartbeat()], HELLO, DONE]), NORTH)
     assert read(run) == [[Heartbeat()], [Heartbeat()], [*BEGUN, *HELLO], DONE]
+
+
+def test_a_provider_that_sends_only_empty_events_is_left(clock):
+    def endless():
+        while True:
+            yield [NativeChunk("openai", {}, False)] * 100
+
+    run = make_run(clock, Providers(north=endless, south=GOOD), NORTH, SOUTH)
+    assert texts(read(run)) == ["Hello"]
+    assert [attempt.succeeded for attempt in run.outcome.attempts] == [False, True]
 
 
 def test_a_silent_provider_is_left_for_one_that_waits(clock):
