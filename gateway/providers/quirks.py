@@ -13,7 +13,7 @@ import orjson
 from msgspec import json
 
 from gateway.dialects import openai as dialect
-from gateway.errors import ContentNeeded
+from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest
 from gateway.neutral.parameters import fields_of, removed_by_quirks
 from gateway.providers.media_fetching import addressed
@@ -189,6 +189,13 @@ def no_names(body: Body, request: ChatRequest) -> None:
     ]
 
 
+def no_format_with_tools(body: Body, request: ChatRequest) -> None:
+    """Raise NotSupported for JSON output beside tools, which some servers refuse: another provider may serve both."""
+    shape = body.get("response_format")
+    if shape and body.get("tools") and _plain([shape])[0]["type"] != "text":
+        raise NotSupported("This provider cannot combine JSON output with tools.", param="response_format")
+
+
 def sends_prompt_cache(body: Body, request: ChatRequest) -> None:
     """Send the prompt cache key, retention and options to providers that accept them. The key is already an opaque hash
     here."""
@@ -217,7 +224,7 @@ def compatible(body: Body, request: ChatRequest) -> None:
 
 
 def _plain(values: list[Any]) -> list[Any]:
-    """Return messages or tools as dicts. A relayed body may contain structs instead."""
+    """Return messages, tools or formats as dicts. A relayed body may contain structs instead."""
     if all(type(value) is dict for value in values):
         return values
     return orjson.loads(json.encode(values))
@@ -293,6 +300,7 @@ QUIRKS: dict[str, Quirk] = {
             developer_as_system,
             system_as_user,
             no_names,
+            no_format_with_tools,
             sends_prompt_cache,
             sends_sensitive_word_check,
             compatible,

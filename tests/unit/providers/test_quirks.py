@@ -4,9 +4,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest, Conversation, Options, ReasoningOptions, Requirements
 from gateway.providers import quirks
 from gateway.providers.openai import responses
+from gateway.surfaces import chat_options
 
 PROVIDERS = Path(__file__).parents[3] / "config" / "catalogue" / "providers"
 PLAIN = ChatRequest("m", Requirements(), lambda: Conversation(()))
@@ -46,6 +48,15 @@ def adjusted(name: str, body: dict, request: ChatRequest = PLAIN) -> dict:
 )
 def test_quirk_changes_the_top_level(name, before, after):
     assert adjusted(name, before) == after
+
+
+@pytest.mark.parametrize("shape", ({"type": "json_object"}, {"type": "json_schema"}, chat_options.JsonObjectFormat()))
+def test_json_output_beside_tools_is_for_another_provider_where_it_is_refused(shape):
+    with pytest.raises(NotSupported):
+        adjusted("no_format_with_tools", {"tools": [{}], "response_format": shape})
+    text = {"tools": [{}], "response_format": {"type": "text"}}
+    for served in (text, {"tools": [{}]}, {"response_format": shape}, {"tools": [{}], "response_format": None}):
+        assert adjusted("no_format_with_tools", served) == served
 
 
 @pytest.mark.parametrize(
