@@ -20,7 +20,7 @@ from gateway.admin.group_grants import store_limits
 from gateway.errors import Forbidden
 from gateway.surfaces.answer_structs import Answer, Time, Usd
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, read_limits
+from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, Values, Who
 from gateway.surfaces.validation_schemas import Names, OneOf, StrictBody, TextField, WholeNumber, describe_field
@@ -30,9 +30,8 @@ TAG = "Single sign-on"
 AT_ONCE = 200  # members whose grants are computed again before the answer; the others follow in seconds
 
 
-class RuleLimits(LimitChange):
-    class Meta:
-        exclude = ("alertThresholds",)
+class RuleLimits(LimitFields, StrictBody):
+    pass
 
 
 GROUP = "The name of the group, compared exactly."

@@ -13,7 +13,6 @@ from gateway.accounts.roles import MANAGERS
 from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.rules import list_rules
 from gateway.limits.budgets import Status
-from gateway.limits.periods import UNITS
 from gateway.metering.log.hours import find_last_hours
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import (
@@ -24,11 +23,11 @@ from gateway.surfaces.management.answers import (
     UserAnswer,
     limits_of,
 )
-from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, limit_commands, read_limits
+from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, LimitFields, limit_commands, read_limits
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.rule_routes import show_rule
 from gateway.surfaces.management.who import KEY_USER, PROJECT_MEMBER, SIGNED_IN
-from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField, Usd, WholeNumber
+from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField
 from gateway.surfaces.visitor import Visitor
 
 TAG = "API keys"
@@ -37,15 +36,11 @@ STATES: dict[str, Literal["", "activate", "deactivate"]] = {"active": "activate"
 STATUS = {"expired": "inactive", "revoked": "inactive"}
 
 
-class NewKey(Creating):
+class NewKey(Creating, LimitFields):
     description = TextField(1, LONGEST_DESCRIPTION, required=True, about="Name in lists.")
     projectId = TextField(1, 80, required=True, about="The key's project.")
     kind = OneOf(("user", "customer"), load_default="user", about="customer: a key that can only call models.")
     expiresAt = Moment(allow_none=True, about="When the key expires.")
-    usageLimit = Usd(allow_none=True, about="US dollars in total.")
-    periodUsageLimit = Usd(allow_none=True, about="US dollars per period.")
-    periodUsageDurationValue = WholeNumber(1, 8760, allow_none=True, about="Length of the period, in units.")
-    periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True, about="Unit of the period's length.")
 
 
 class KeyChange(Body):

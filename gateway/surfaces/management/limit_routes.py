@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from marshmallow import fields, validate
+from marshmallow import Schema, fields, validate
 
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Limits
@@ -12,7 +12,6 @@ from gateway.limits.thresholds import MOST_THRESHOLDS, WHOLLY
 from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, Usd, WholeNumber, describe_field
 
 PERIOD = ("periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
-FIELDS = ("usageLimit", *PERIOD, ZONE_FIELD)
 # The columns of the commands' tables.
 TABLE = (
     "id usage_limit usage period_usage_limit period_usage_duration_value period_usage_duration_unit "
@@ -21,17 +20,25 @@ TABLE = (
 MOST_UNITS = max(most for _, most in UNITS.values())
 
 
-class LimitChange(StrictBody):
-    """Absent members stay unchanged, null removes the limit. `alertThresholds` are the percentages of the limits at
-    which an alert is sent; an empty list stands for those of the installation."""
+class LimitFields(Schema):
+    """A limit in total, and one for a period."""
 
     usageLimit = Usd(allow_none=True, about="US dollars in total, or none.")
     periodUsageLimit = Usd(allow_none=True, about="US dollars per period, or none.")
     periodUsageDurationValue = WholeNumber(1, MOST_UNITS, allow_none=True, about="Length of the period, as 12h or 1mo.")
-    periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True)
+    periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True, about="Unit of the period's length.")
     periodTimezone = TextField(
         1, 50, allow_none=True, about="Time zone of calendar periods, such as Europe/Berlin; none: the period rolls."
     )
+
+
+FIELDS = tuple(LimitFields().fields)
+
+
+class LimitChange(LimitFields, StrictBody):
+    """Absent members stay unchanged, null removes the limit. `alertThresholds` are the percentages of the limits at
+    which an alert is sent; an empty list stands for those of the installation."""
+
     alertThresholds = fields.List(
         WholeNumber(1, WHOLLY),
         validate=validate.Length(max=MOST_THRESHOLDS),

@@ -16,15 +16,14 @@ from gateway.accounts.workload_identities import (
     WorkloadIdentityInfo,
 )
 from gateway.errors import GatewayError, NotFound
-from gateway.limits.periods import UNITS
 from gateway.metering.log.hours import find_last_hours
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.automation_answers import TokenCheckAnswer, WorkloadIdentityAnswer
 from gateway.surfaces.management.key_routes import show_key
-from gateway.surfaces.management.limit_routes import FIELDS, read_limits
+from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField, Usd, WholeNumber, describe_field
+from gateway.surfaces.validation_schemas import Body, OneOf, TextField, describe_field
 
 TAG = "Workload identities"
 LONGEST_TOKEN = 16_000
@@ -35,7 +34,7 @@ JWKS = "The issuer's key set, for an issuer that the gateway cannot reach."
 JWKS_URL = "URL of the issuer's key set; default: found by OpenID discovery."
 
 
-class NewWorkloadIdentity(Creating):
+class NewWorkloadIdentity(Creating, LimitFields):
     name = TextField(1, 255, required=True, about="Name in lists and reports.")
     projectId = TextField(1, 80, required=True, about="The project of its requests.")
     issuer = TextField(1, 255, required=True, about="The issuer of its tokens, as in their claim iss.")
@@ -46,10 +45,6 @@ class NewWorkloadIdentity(Creating):
     attribution = fields.Dict(keys=fields.String(), load_default=dict, metadata=describe_field(ATTRIBUTION))
     jwksUrl = TextField(0, 255, load_default="", about=JWKS_URL)
     jwks = fields.Dict(keys=fields.String(), allow_none=True, metadata=describe_field(JWKS))
-    usageLimit = Usd(allow_none=True, about="US dollars in total.")
-    periodUsageLimit = Usd(allow_none=True, about="US dollars per period.")
-    periodUsageDurationValue = WholeNumber(1, 8760, allow_none=True, about="Length of the period, in units.")
-    periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True, about="Unit of the period's length.")
 
 
 class WorkloadIdentitySettings(Body):

@@ -70,6 +70,14 @@ def test_every_error_with_which_a_call_of_a_model_can_end_is_described(document)
     assert {int(status) for status in described} == possible | {200}
 
 
+def test_refusals_of_management_operations_are_described(document) -> None:
+    for methods in document["paths"].values():
+        for method, operation in methods.items():
+            if operation["security"] == [{"session": []}]:
+                refused = {401, 403, 404} | ({409, 413, 415} if method != "get" else set())
+                assert refused <= {int(status) for status in operation["responses"]}, operation["operationId"]
+
+
 def test_a_description_is_of_the_operation_and_not_of_a_wrapper(document) -> None:
     descriptions = [one.get("description", "") for path in document["paths"].values() for one in path.values()]
     assert [text for text in descriptions if "partial" in text] == []

@@ -34,6 +34,25 @@ def test_a_key_is_made_with_what_the_client_sends_and_shows_its_token_once(share
     assert key["id"] in {one["id"] for one in listed} and key["token"] not in str(listed)
 
 
+def test_a_key_may_be_made_with_a_limit_for_each_month_of_its_time_zone(shared_tenants) -> None:
+    period = {"periodUsageDurationValue": 1, "periodUsageDurationUnit": "month", "periodTimezone": "Europe/Berlin"}
+    key = made(shared_tenants, shared_tenants["acme developer"], periodUsageLimit="10", **period)
+    assert {name: key[name] for name in period} == period
+
+
+def test_each_session_and_each_run_of_a_key_has_its_own_budget(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    path = f"/keys/api/{made(shared_tenants, owner)['id']}/session-budget"
+    for change, session, run in (
+        ({"sessionBudget": "0.5", "runBudget": "2"}, "0.5", "2"),
+        ({"runBudget": None}, "0.5", None),
+        ({"sessionBudget": None, "runBudget": "3"}, None, "3"),
+    ):
+        shared_tenants.ok("PATCH", path, owner, change)
+        shown = shared_tenants.ok("GET", path, owner)["sessionBudget"]
+        assert (shown["sessionBudget"], shown["runBudget"]) == (session, run)
+
+
 def test_the_token_calls_models_at_once(shared_tenants) -> None:
     key = made(shared_tenants, shared_tenants["acme developer"])
     assert shared_tenants.ok("GET", "/v1/key", key["token"])["data"]["label"] == "CI"
