@@ -64,6 +64,12 @@ class AnswerField(NamedTuple):
     write: Callable[[Any], Any] | None
 
 
+def to_camel(name: str) -> str:
+    """Return the name of a member of an answer of the management API."""
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
 class Answer(Struct, rename="camel"):
     """The base of all answers. `columns` are the fields that a table shows."""
 

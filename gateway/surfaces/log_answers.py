@@ -9,7 +9,7 @@ from gateway.metering.log.records import LoggedRequest, input_of, output_of
 from gateway.metering.models import BYOK
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
-from gateway.surfaces.answer_structs import Answer, Time, Usd
+from gateway.surfaces.answer_structs import Answer, Time, Usd, to_camel
 
 MODES = (CREDITS, API_KEYS)
 CREDENTIAL_REFUSALS = (401, 403)  # statuses with which a provider rejects a credential
@@ -154,7 +154,7 @@ def show_attempt(record: UsageRecord, for_operator: bool = False) -> LoggedAttem
     """Return an upstream call. Only the operator sees why a provider rejected the platform's credential."""
     details = record.details
     parts = {name: getattr(record, column) for name, column in COMPONENTS.items()}
-    parts |= {f"{_to_camel(name)}Cost": nusd for name, nusd in details.get("nusd", {}).items()}
+    parts |= {f"{to_camel(name)}Cost": nusd for name, nusd in details.get("nusd", {}).items()}
     return LoggedAttemptAnswer.of(
         record,
         number=record.attempt,
@@ -180,8 +180,3 @@ def show_attempt(record: UsageRecord, for_operator: bool = False) -> LoggedAttem
 def _concerns_tenant(record: UsageRecord) -> bool:
     """Return whether the provider's error text concerns the tenant, not the operator's account."""
     return record.status not in CREDENTIAL_REFUSALS or record.mode == BYOK
-
-
-def _to_camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))

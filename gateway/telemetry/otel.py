@@ -45,8 +45,9 @@ EVERY_MS = 1_000
 QUEUE = 4_096
 STOP_MS = 2_000
 NS = 1_000_000_000
-SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+# Bounds of histograms by the semantic conventions for generative AI: 0.01 to 81.92 seconds, 1 to 67,108,864 tokens.
+SECONDS = tuple(0.01 * 2**power for power in range(14))
+TOKENS = tuple(4**power for power in range(14))
 PROBABILITY_BITS = 56
 NO_TRACE = "0" * 32
 NO_SPAN = "0" * 16

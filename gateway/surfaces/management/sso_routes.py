@@ -6,13 +6,13 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from gateway.accounts.identity_domains import ClaimedDomain
-from gateway.accounts.identity_providers import IdentityProvider, ProviderDraft
+from gateway.accounts.identity_providers import STORED, IdentityProvider, ProviderDraft
 from gateway.accounts.roles import MANAGERS
 from gateway.accounts.sso_requirement import SsoRequirement, find_requirement, set_requirement
 from gateway.accounts.throttle import ThrottleGate
 from gateway.configuration.configured_providers import DEFAULT_SCOPES
 from gateway.errors import Unavailable
-from gateway.surfaces.answer_structs import Answer, Time
+from gateway.surfaces.answer_structs import Answer, Time, to_camel
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, OWNER, Values, Who
@@ -27,14 +27,7 @@ CALLBACK = "/console/sso/{}/callback"
 LOGOUT = "/oauth/back-channel-logout/{}"
 AFTER_LOGOUT = "/console/login"
 # Fields of bodies → options of a provider.
-OPTIONS = {
-    "scopes": "scopes",
-    "groupsClaim": "groups_claim",
-    "role": "role",
-    "trustEmail": "trust_email",
-    "linkByEmail": "link_by_email",
-    "createPeople": "create_people",
-}
+OPTIONS = {to_camel(option): option for option in STORED}
 
 
 NAME = "The text of its button on the sign-in page."

@@ -47,6 +47,27 @@ def test_an_owner_adds_changes_and_deletes_an_identity_provider(open_tenants) ->
         assert "No identity providers yet" in press(tenants, "delete", provider=provider["id"])
 
 
+def test_each_option_of_a_provider_is_kept_and_changed_alone(open_tenants) -> None:
+    options = {
+        "scopes": ["openid", "groups"],
+        "groupsClaim": "groups",
+        "role": "admin",
+        "trustEmail": True,
+        "linkByEmail": True,
+        "createPeople": True,
+    }
+    with open_tenants() as tenants:
+        owner = tenants["rival owner"]
+        path = f"/orgs/{owner.organization_id}/identity-providers"
+        provider = tenants.ok("POST", path, owner, PROVIDER)["identityProvider"]
+        shown = {name: provider[name] for name in options}
+        for name, value in options.items():
+            shown[name] = value
+            provider = tenants.ok("PATCH", f"{path}/{provider['id']}", owner, {name: value})["identityProvider"]
+            assert {name: provider[name] for name in options} == shown
+        assert tenants.ok("GET", path, owner)["identityProviders"] == [provider]
+
+
 def test_invalid_providers_are_refused(open_tenants, monkeypatch) -> None:
     with open_tenants() as tenants:
         monkeypatch.setattr(tenants.services.sso.service.providers, "_allow_private", False)
