@@ -15,19 +15,8 @@ from gateway.surfaces.model_options import name_model
 
 Json = dict[str, Any]
 
-# These members are left unchanged: content that the model reads, and JSON Schemas, in which the number format has a
-# meaning.
-CONTENT = (
-    "messages",
-    "input",
-    "system",
-    "instructions",
-    "tools",
-    "functions",
-    "response_format",
-    "text",
-    "output_config",
-)
+# Objects with JSON Schemas, in which the number format has a meaning, are left unchanged. Lists are never changed.
+CONTENT = ("response_format", "text", "output_config")
 # The words of a tool_choice in any vendor's spelling, and the types of the caller's own tools.
 MODES = {"any": "required", "auto": "auto", "none": "none", "required": "required"}
 LISTING = frozenset(("model", "models"))
@@ -92,8 +81,8 @@ def write_again(wire: Json, error: ValidationError) -> bytes:
 
 
 def mend_numbers(wire: Json) -> None:
-    """Convert whole numbers that are written with a fraction of zero ("max_tokens": 100.0), except in content that the
-    model reads."""
+    """Convert whole numbers that are written with a fraction of zero ("max_tokens": 100.0), except in lists and in
+    CONTENT."""
     for name, value in wire.items():
         if type(value) is float and value.is_integer() and abs(value) < 2**63:
             wire[name] = int(value)

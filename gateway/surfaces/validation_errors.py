@@ -17,7 +17,7 @@ INDEX = re.compile(r"\[(\d+)\]")
 ENUM = re.compile(r"^Invalid (?:enum )?value ")
 NUMBERS = re.compile(r"\.\d+")
 TYPES = re.compile(r"`([^`]+)`")
-JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "object": "object"}
+JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 Choices = Mapping[str, tuple[str, ...]]
 

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Raw, Struct
+import msgspec
+import pytest
+from msgspec import Meta, Raw, Struct, ValidationError
 
 from gateway.surfaces.openai.images import EditsBody
 from gateway.surfaces.validation_errors import explain, words_of
@@ -31,3 +33,19 @@ def test_words_come_from_literals_tags_and_schemas() -> None:
 def test_an_error_names_the_words_of_its_field() -> None:
     error = explain("Invalid enum value 'ultra' - at `$.quality`", words_of(EditsBody))
     assert error.param == "quality" and "'ultra' is not one of" in error.message and "standard" in error.message
+
+
+def test_types_are_named_as_in_json() -> None:
+    class Every(Struct):
+        text: str = ""
+        count: int = 0
+        share: float = 0.0
+        switch: bool = False
+        nested: dict[str, str] = {}
+
+    words = {"text": "string", "count": "integer", "share": "number", "switch": "boolean", "nested": "object"}
+    for field, word in words.items():
+        with pytest.raises(ValidationError) as caught:
+            msgspec.convert({field: []}, Every)
+        error = explain(str(caught.value), {})
+        assert error.param == field and f"expected {word}" in error.message.lower(), error.message

@@ -96,6 +96,14 @@ def test_texts_may_be_named_as_in_responses_or_stand_alone() -> None:
     assert talk(said({"type": "input_text", "text": "a"}, "b", {"text": "c"})) == talk(exact)
 
 
+def test_service_tiers_may_be_named_as_by_anthropic_google_or_groq() -> None:
+    words = {"standard_only": "default", "standard": "default", "on_demand": "default", "performance": "priority"}
+    for asked, meant in words.items():
+        assert talk(HELLO | {"service_tier": asked})[2] == talk(HELLO | {"service_tier": meant})[2], asked
+        decoded = schema.decode(orjson.dumps(HELLO | {"service_tier": asked}))
+        assert decoded.service_tier == meant  # type: ignore[attr-defined]  # added by with_parameters
+
+
 def test_roles_are_read_in_any_case() -> None:
     assert talk(HELLO | {"messages": [{"role": "User", "content": "hello"}]}) == talk(HELLO)
 
