@@ -4,6 +4,7 @@ import msgspec
 import orjson
 import pytest
 from fakes.responses_checks import check_request
+from openai.types.responses import CustomToolParam, FunctionToolParam
 
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import InvalidRequest
@@ -98,6 +99,24 @@ def test_parameters_that_the_dialect_knows_are_relayed_as_they_came_and_echoed()
     sent = native(made)
     assert {name: sent.get(name) for name in echoed | others} == echoed | others
     assert {name: made.echo.get(name) for name in echoed | own} == echoed | own
+
+
+def test_tools_are_relayed_with_each_published_member_and_no_other() -> None:
+    """Servers of this dialect refuse members that they do not know."""
+    for kind, published in (("function", FunctionToolParam), ("custom", CustomToolParam)):
+        members = {name: "x" for name in published.__annotations__} | {"type": kind}
+        members |= {"defer_loading": True, "async": True, "allowed_callers": ["direct"]}
+        members |= {"parameters": {}, "strict": True} if kind == "function" else {"format": {"type": "text"}}
+        (relayed,) = native(turn(tools=[members | {"cache_control": {"type": "ephemeral"}}]))["tools"]
+        assert relayed.keys() == published.__annotations__.keys()
+
+
+def test_each_kind_of_function_requires_a_model_with_tools() -> None:
+    function = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+    grouped = {"type": "namespace", "name": "n", "description": "d", "tools": [function]}
+    for tool in (function, {"type": "custom", "name": "c"}, grouped):
+        assert turn(tools=[tool]).request.requirements.tools, tool["type"]
+    assert not turn(tools=[{"type": "web_search"}]).request.requirements.tools
 
 
 def test_text_is_counted_in_bytes() -> None:
@@ -200,6 +219,8 @@ def test_the_earlier_conversation_comes_first_and_is_stored_separately() -> None
     ("choice", "expected", "forced"),
     [
         ("required", ToolChoice("required"), "required"),
+        ("none", ToolChoice("none"), ""),
+        ("auto", ToolChoice("auto"), ""),
         ({"type": "function", "name": "f"}, ToolChoice("tool", "f"), "tool"),
         ({"type": "custom", "name": "f"}, ToolChoice("tool", "f"), "tool"),
         ({"type": "web_search"}, ToolChoice("web_search"), "web_search"),

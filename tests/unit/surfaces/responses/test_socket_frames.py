@@ -21,10 +21,13 @@ def test_frames_of_one_piece_are_messages_with_the_stream_of_their_turn() -> Non
     assert events.close() == ""
 
 
-def test_nothing_follows_the_terminal_event() -> None:
-    events = TurnEvents("")
-    assert [json.loads(text)["type"] for text in events.read(FAILED + CREATED)] == ["response.failed"]
-    assert events.close() == ""
+def test_nothing_follows_a_terminal_event() -> None:
+    """The three events that end a response: API reference, streaming events."""
+    for name in (b"response.completed", b"response.failed", b"response.incomplete"):
+        events = TurnEvents("")
+        end = FAILED.replace(b"response.failed", name)
+        assert [json.loads(text)["type"] for text in events.read(end + CREATED)] == [name.decode()]
+        assert events.close() == ""
 
 
 def test_a_turn_without_a_terminal_event_ends_with_an_error() -> None:
@@ -42,9 +45,14 @@ def test_an_error_has_its_status_and_says_when_to_retry() -> None:
 
 def test_a_refusal_passes_on_the_headers_that_clients_read() -> None:
     body = b'{"error": {"message": "Wait.", "type": "t", "param": "model", "code": "slow"}}'
-    headers = [("Content-Type", "application/json"), ("Retry-After", "5"), ("x-request-id", "1")]
+    limits = [("RateLimit-Policy", '"key";q=60'), ("X-RateLimit-Remaining-Requests", "0")]
+    headers = [("Content-Type", "application/json"), ("Retry-After", "5"), ("x-request-id", "1"), *limits]
     decoded = json.loads(write_refusal(body, 429, headers, ""))
-    assert decoded["error"]["headers"] == {"retry-after": "5", "x-request-id": "1"}
+    assert decoded["error"]["headers"] == {
+        "retry-after": "5",
+        "x-request-id": "1",
+        **{name.lower(): value for name, value in limits},
+    }
     assert (decoded["error"]["param"], "stream_id" in decoded) == ("model", False)
 
 
