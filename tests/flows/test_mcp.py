@@ -423,6 +423,14 @@ def test_wrong_arguments_are_a_tool_error(
     assert upstream.calls == [] and usage_of(gateway) == []
 
 
+def test_models_are_listed_with_their_abilities(visitor: Visitor) -> None:
+    listed = visitor.call("list-models")["structuredContent"]["models"]
+    (model,) = (model for model in listed if model["id"] == MODEL.partition("/")[2])
+    abilities = {name: model["capabilities"][name] for name in ("vision", "tools", "streaming", "imageGeneration")}
+    assert abilities == {"vision": True, "tools": True, "streaming": True, "imageGeneration": False}
+    assert isinstance(model["capabilities"]["reasoning"], bool)
+
+
 def test_a_whole_number_may_be_written_with_a_point(visitor: Visitor) -> None:
     assert len(visitor.call("list-models", limit=3.0)["structuredContent"]["models"]) == 3
     assert not visitor.call("chat", model=MODEL, messages=TALK, max_tokens=100.0, temperature=1).get("isError")

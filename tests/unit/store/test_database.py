@@ -188,9 +188,10 @@ def test_sqlite_keeps_committed_rows(sqlite_url, open_store, monkeypatch):
     def pragma(name):
         return sqlite_database.execute(f"PRAGMA {name}").fetchone()[0]
 
-    found = sqlite_database.write(lambda: [pragma(n) for n in ("journal_mode", "synchronous", "foreign_keys")])
-    assert found == ["wal", 2, 1]
-    assert sqlite_database.read(lambda: [pragma(n) for n in ("synchronous", "foreign_keys")]) == [2, 1]
+    names = ("synchronous", "foreign_keys", "temp_store")
+    found = sqlite_database.write(lambda: [pragma(n) for n in ("journal_mode", *names)])
+    assert found == ["wal", 2, 1, 2]
+    assert sqlite_database.read(lambda: [pragma(n) for n in names]) == [2, 1, 2]
 
 
 def test_a_new_data_dir_and_file_are_private(tmp_path, clock, threads):

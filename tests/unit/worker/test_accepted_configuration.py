@@ -84,11 +84,17 @@ def test_a_mistake_leaves_everything_as_it_was(own: Path, monkeypatch: pytest.Mo
 
 
 def test_address_and_store_wait_for_a_restart(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = accepted_configuration.current()
+    monkeypatch.setenv("HOST", "127.0.0.7")
     monkeypatch.setenv("PORT", "4444")
+    monkeypatch.setenv("DATABASE_URL", "sqlite:///elsewhere.db")
+    monkeypatch.setenv("GATEWAY_DATA_DIR", str(own))
     monkeypatch.setenv("WEB_CONCURRENCY", "3")
-    assert accepted_configuration.renew() == ["server.port"]
+    assert accepted_configuration.renew() == ["server.host", "server.port", "database.url", "database.data_dir"]
     now = accepted_configuration.current()
-    assert now is not None and (now.settings.server.port, now.settings.server.workers) == (4001, 3)
+    assert before is not None and now is not None and now.settings.server.workers == 3
+    assert (now.settings.server.host, now.settings.server.port) == (before.settings.server.host, 4001)
+    assert now.settings.database == before.settings.database
 
 
 def test_a_start_takes_the_copy_where_the_files_are_broken(own: Path) -> None:

@@ -16,6 +16,7 @@ from gateway.neutral.events import (
     Finished,
     Heartbeat,
     NativeChunk,
+    Notice,
     PartFound,
     ReasoningDelta,
     RefusalDelta,
@@ -216,6 +217,13 @@ def test_silence_is_a_comment() -> None:
     assert list(stream.frames(iter([[Heartbeat()]]), SEALED, Facts(), lambda response: True)) == [b": keep-alive\n\n"]
 
 
+def test_a_stream_begins_with_its_first_content() -> None:
+    """Until then another provider may answer."""
+    batches = iter([[Started()], [Notice("A parameter was left out.")], [TextDelta("Hello")], [FINISHED]])
+    first = next(stream.frames(batches, SEALED, Facts(), lambda response: True))
+    assert first.startswith(b"event: response.created\n") and list(batches) == [[FINISHED]]
+
+
 def test_a_response_that_could_not_be_stored_reports_it() -> None:
     events = write(TextDelta("x"), FINISHED, keep=lambda response: False)
     assert events[-1]["response"]["store"] is False
@@ -304,6 +312,12 @@ def test_the_response_repeats_its_request() -> None:
     assert (answer.instructions, answer.tool_choice, answer.metadata) == ("Be brief.", "required", {"a": "b"})
     assert (answer.text.format.name, answer.reasoning.effort, answer.max_output_tokens) == ("n", "low", 99)
     assert answer.service_tier == "default"  # a tier with a name from another dialect
+
+
+def test_a_response_has_the_penalties_that_the_open_specification_requires() -> None:
+    """https://www.openresponses.org/specification: a response states each, also where the request did not."""
+    whole = writer.reply(*ANSWER)
+    assert (whole["frequency_penalty"], whole["presence_penalty"]) == (0.0, 0.0)
 
 
 def test_facts_of_ours_stand_where_sdks_let_them() -> None:
