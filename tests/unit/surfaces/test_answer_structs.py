@@ -1,9 +1,9 @@
 """Answers as structs: read from the program's objects, written as JSON and described from one definition."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import pytest
-from msgspec import UNSET, UnsetType, json
+from msgspec import UNSET, Meta, UnsetType, json
 
 from gateway.surfaces.answer_structs import Answer, ModelApiAnswer, Time, Usd, describe_answer
 
@@ -70,3 +70,22 @@ def test_answers_of_model_apis_keep_their_names() -> None:
 
 def test_fields_with_a_default_are_required_unless_they_are_left_out() -> None:
     assert describe_answer(CountAnswer)["required"] == ["object", "input_tokens", "cached_tokens"]
+
+
+class LimitedAnswer(Answer):
+    text: Annotated[str, Meta(max_length=3)]
+    count: Annotated[int, Meta(ge=1)]
+    share: Annotated[float, Meta(le=1)]
+    names: Annotated[list[str], Meta(max_length=5)]
+    tags: Annotated[dict[str, str], Meta(max_length=7)]
+    choice: Annotated[int | str, Meta(description="A number or a name.")]
+
+
+def test_limits_of_fields_are_described_with_their_types() -> None:
+    fields = describe_answer(LimitedAnswer)["properties"]
+    assert fields["text"] == {"type": "string", "maxLength": 3}
+    assert fields["count"] == {"type": "integer", "minimum": 1}
+    assert fields["share"] == {"type": "number", "maximum": 1}
+    assert fields["names"] == {"type": "array", "items": {"type": "string"}, "maxItems": 5}
+    assert fields["tags"] == {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 7}
+    assert fields["choice"]["description"] == "A number or a name." and len(fields["choice"]["anyOf"]) == 2

@@ -19,6 +19,12 @@ def test_pairs_names_values_and_all_together_are_bounded() -> None:
     assert sum(len(name) + len(value) for name, value in large.items()) <= attribution.MOST_CHARACTERS
 
 
+def test_headers_with_a_meaning_of_their_own_are_no_metadata() -> None:
+    options = ("models", "provider", "session", "session-budget", "run-budget")
+    headers = {f"x-llmgateway-{name}": "1" for name in (*options, "team", "session-color")}
+    assert attribution.read_headers({**headers, "x-other": "1"}) == {"team": "1", "session-color": "1"}
+
+
 def test_headers_win_and_are_never_displaced() -> None:
     headers = {f"h{n}": "v" for n in range(16)}
     assert record("u", {"h0": "other", "more": "x"}, headers) == headers

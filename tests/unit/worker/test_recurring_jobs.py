@@ -7,12 +7,15 @@ import gevent
 import pytest
 
 from gateway import errors
+from gateway.admin import sso_sign_in
 from gateway.control.leadership import TERM_S, Leadership
 from gateway.control.version import Control
+from gateway.oauth import client_documents
 from gateway.runtime.fair_threads import native_id
+from gateway.runtime.stepwise import always
 from gateway.store.documents import Documents
 from gateway.telemetry.gauges import job_rows
-from gateway.worker import leader_schedule
+from gateway.worker import leader_schedule, recurring_jobs
 from gateway.worker.recurring_jobs import TABLE, Background, NodeLock, RecurringJob, Scope, read_report
 
 PACKAGE = Path(__file__).resolve().parents[3] / "gateway"
@@ -308,3 +311,18 @@ def test_modules_that_start_greenlets_are_listed():
         if re.search(r"(?<![.\w])spawn\(", path.read_text()) and path.name != "threads.py"
     }
     assert using <= ENDING | set(OWN_LOOPS)
+
+
+def test_documents_that_anyone_can_create_are_bounded(sqlite_database, monkeypatch) -> None:
+    """Sign-ins that were begun, and metadata of clients that name themselves by an address."""
+    documents = Documents(sqlite_database)
+    kinds = (client_documents.KIND, sso_sign_in.KIND)
+    for kind in (*kinds, "response_cache"):
+        for number in range(4):
+            documents.put(kind, str(number), b"{}", 60 + number)
+    monkeypatch.setattr(recurring_jobs, "DOCUMENTS", dict.fromkeys(recurring_jobs.DOCUMENTS, 1))
+    (job,) = (job for job in TABLE if job.name == "documents")
+    job.function(SimpleNamespace(store=SimpleNamespace(documents=documents)), always)
+    sql = "SELECT kind, count(*) FROM document GROUP BY kind"
+    kept = dict(sqlite_database.read(lambda: sqlite_database.execute(sql).fetchall()))
+    assert kept == {**dict.fromkeys(kinds, 1), "response_cache": 4}
