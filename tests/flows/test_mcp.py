@@ -185,6 +185,8 @@ def test_faults_of_a_call_are_reported_under_its_id(visitor: Visitor) -> None:
 def test_only_a_client_that_takes_json_is_answered(visitor: Visitor) -> None:
     assert visitor.send(Accept="*/*").status_code == 200
     assert refusal(visitor.send(Accept="text/html"), PING["id"]) == (406, -32000)
+    for accepted in ("application/json", "application/*", "text/event-stream, */*;q=0.1"):
+        assert visitor.send(Accept=accepted).status_code == 200
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])

@@ -9,7 +9,7 @@ from gateway.neutral.parts import Media
 from gateway.surfaces.mcp.tool_results import ToolContext
 
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
-KNOWN = frozenset(("png", "jpeg", "jpg", "webp", "gif"))
+KNOWN = frozenset((*ENDINGS.values(), "jpeg"))
 STEM = "alt-image"
 MOST_TRIES = 1000
 BAD = re.compile(r"[/\\\x00-\x1f\x7f]|^[A-Za-z]:|^\.")

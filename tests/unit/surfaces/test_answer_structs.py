@@ -1,6 +1,6 @@
 """Answers as structs: read from the program's objects, written as JSON and described from one definition."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypedDict
 
 import pytest
 from msgspec import UNSET, Meta, UnsetType, json
@@ -72,7 +72,7 @@ def test_fields_with_a_default_are_required_unless_they_are_left_out() -> None:
     assert describe_answer(CountAnswer)["required"] == ["object", "input_tokens", "cached_tokens"]
 
 
-class LimitedAnswer(Answer):
+class LimitedAnswer(TypedDict):
     text: Annotated[str, Meta(max_length=3)]
     count: Annotated[int, Meta(ge=1)]
     share: Annotated[float, Meta(le=1)]
