@@ -29,3 +29,30 @@ def test_a_wrong_code_of_a_new_second_factor_does_not_end_its_set_up(tenants: Te
     confirmed = press(tenants, owner, "confirm", code=code)
     assert len(re.findall(r"^(?:.*>)?[0-9a-f]{5}-[0-9a-f]{5}", confirmed, re.M)) == 10
     assert "Enabled" in open_page(tenants, owner, PATH)
+
+
+def test_a_person_signs_out_other_devices_one_by_one_or_all(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    path = f"/orgs/{owner.organization_id}/members"
+
+    def devices() -> set[str]:
+        return set(re.findall(r'name="session" value="([^"]+)"', open_page(tenants, owner, PATH)))
+
+    before = devices()
+    lost, kept = tenants.open(owner.user_id), tenants.open(owner.user_id)
+    for device in devices() - before:
+        if tenants.call("GET", path, lost)[0] == 200:
+            press(tenants, owner, "end", session=device)
+    assert tenants.call("GET", path, lost)[0] == 401
+    assert "was changed" in press(tenants, owner, "change", current="", chosen="correct horse battery")
+    assert tenants.call("GET", path, kept)[0] == 401 and tenants.call("GET", path, owner)[0] == 200
+    assert 'value="confirm"' in press(tenants, owner, "begin", password="correct horse battery")
+    press(tenants, owner, "everywhere")
+    assert tenants.call("GET", path, owner)[0] == 401
+
+
+def test_only_own_passkeys_and_applications_can_be_changed(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    assert "You have no such passkey" in press(tenants, owner, "rename_passkey", passkey="passkey_of_another", name="x")
+    assert "Unknown action" not in press(tenants, owner, "leave", application="grant_of_another")
+    assert "Unknown action" in press(tenants, owner, "explode")
