@@ -70,11 +70,18 @@ def test_every_error_with_which_a_call_of_a_model_can_end_is_described(document)
     assert {int(status) for status in described} == possible | {200}
 
 
-def test_refusals_of_management_operations_are_described(document) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "always", "of_changes"),
+    [
+        ("session", {400, 401, 403, 404, 503}, {409, 413, 415}),
+        ("scimToken", {400, 401, 404, 410, 429, 503}, {403, 409, 412, 413, 415}),
+    ],
+)
+def test_refusals_of_management_operations_are_described(document, scheme, always, of_changes) -> None:
     for methods in document["paths"].values():
         for method, operation in methods.items():
-            if operation["security"] == [{"session": []}]:
-                refused = {401, 403, 404} | ({409, 413, 415} if method != "get" else set())
+            if operation["security"] == [{scheme: []}]:
+                refused = always | (of_changes if method != "get" else set())
                 assert refused <= {int(status) for status in operation["responses"]}, operation["operationId"]
 
 

@@ -183,3 +183,11 @@ def test_the_name_for_the_console_comes_from_the_best_attribute() -> None:
     assert values_of({"userName": "a@b.example", "name": name}).name == "Ada Lovelace"
     assert values_of({"userName": "a@b.example", "name": {**name, "formatted": "A. L."}}).name == "A. L."
     assert values_of({"userName": "a@b.example", "name": name, "displayName": "Countess"}).name == "Countess"
+
+
+def test_attributes_with_a_column_are_stored_once() -> None:
+    values = values_of(
+        {"userName": "ada@example.com", "externalId": "7", "active": False, "emails": [WORK], "title": "Dr"}
+    )
+    assert (values.user_name, values.external_id, values.active) == ("ada@example.com", "7", False)
+    assert set(values.attributes) == {"emails", "title"}
