@@ -278,6 +278,30 @@ def test_files_that_one_vendor_has_go_to_it_alone():
     assert request.requirements.vendor_only == "anthropic" and request.requirements.vision
 
 
+def test_calls_of_mcp_servers_that_the_vendor_made_go_to_it_alone():
+    use = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "search", "server_name": "docs", "input": {}}
+    found = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": []}
+    listing = {"type": "mcp_tool_listing", "mcp_server_name": "docs", "tools": []}
+    for block in (use, found, listing):
+        assert read([user(text("y")), assistant(block)]).requirements.vendor_only == "anthropic", block["type"]
+    assert read([user(text("y")), assistant(text("z"))]).requirements.vendor_only == ""
+
+
+def test_how_thinking_is_shown_is_an_option():
+    for display, show in (("summarized", "summary"), ("omitted", "omitted"), (None, "")):
+        for thinking in ({"type": "enabled", "budget_tokens": 2000}, {"type": "adaptive"}):
+            request = read(thinking=thinking | ({"display": display} if display else {}), max_tokens=9000)
+            assert request.conversation().reasoning.show == show
+
+
+def test_an_unknown_speed_or_region_is_left_out_with_an_explanation():
+    (speed,) = read(speed="warp").warnings
+    (region,) = read(inference_geo="mars").warnings
+    assert speed == "speed was left out: it must be standard or fast."
+    assert region.startswith("inference_geo was left out: it must be global or us")
+    assert read(speed="fast", inference_geo="us").warnings == ()
+
+
 def test_the_mark_of_the_whole_request_stands_on_its_last_part():
     talk = read([user(text("a"), text("b"))], cache_control={"type": "ephemeral"}).conversation()
     assert [part.cache for part in talk.messages[-1].parts] == [None, CacheMark("")]
