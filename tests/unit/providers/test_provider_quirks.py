@@ -4,6 +4,8 @@ import orjson
 import pytest
 
 from gateway.catalogue import loader
+from gateway.catalogue.entries import Mapping
+from gateway.errors import ContentNeeded
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
@@ -14,7 +16,7 @@ from gateway.neutral.chat import (
     Sampling,
     ToolChoice,
 )
-from gateway.neutral.parts import Message, Text
+from gateway.neutral.parts import Image, Media, Message, Reasoning, Text, ToolCall, ToolResult
 from gateway.providers import quirks
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.protocol import Credential, Target
@@ -31,6 +33,7 @@ REFUSED = {
     "cerebras": ("frequency_penalty", "presence_penalty", "service_tier", "user"),
     "deepseek": ("max_completion_tokens", "user"),
     "groq": ("n", "user"),
+    "minimax": ("n", "user"),
     "mistral": ("max_completion_tokens", "stream_options", "user"),
     "perplexity": ("parallel_tool_calls", "n", "service_tier", "user"),
     "xai": ("frequency_penalty", "presence_penalty"),
@@ -97,9 +100,10 @@ def test_reasoning_is_requested_with_the_providers_fields(provider, model, effor
 
 
 def test_models_that_reason_in_streams_only_do_not_in_whole_answers():
-    assert written("alibaba", "qwen3-32b", "high", budget=900)["thinking_budget"] == 900
-    whole = written("alibaba", "qwen3-32b", "high", stream=False, budget=900)
-    assert whole["enable_thinking"] is False and "thinking_budget" not in whole
+    for model in ("qwen3-8b", "qwen3-14b", "qwen3-32b", "qwen3-235b-a22b"):
+        assert written("alibaba", model, "high", budget=900)["thinking_budget"] == 900
+        whole = written("alibaba", model, "high", stream=False, budget=900)
+        assert whole["enable_thinking"] is False and "thinking_budget" not in whole
     assert "enable_thinking" not in written("alibaba", "qwen3-max", stream=False)
 
 
@@ -134,3 +138,45 @@ def test_engines_pass_the_switch_on_to_the_template(effort):
 
 def test_separate_reasoning_is_requested_where_it_would_be_mixed_with_text():
     assert written("minimax", "minimax-m3")["reasoning_split"] is True
+
+
+# Providers whose servers take OpenAI's newest fields.
+LIKE_OPENAI = {"openai", "azure", "llmgateway", "meta", "meta-contributor", "typesafe"}
+PROVIDERS = [provider.id for provider in CATALOGUE.providers.values() if provider.protocol == "openai"]
+
+
+def sent_to(provider: str, *messages: Message, **needs: object) -> dict:
+    """Return the body of a request for any model of a provider."""
+    talk = Conversation(messages, sampling=Sampling(9))
+    options = Options(prompt_cache_key="k", extra={"sensitive_word_check": {"status": "DISABLE"}})
+    request = ChatRequest("m", Requirements(**needs), lambda: talk, options, user="u")
+    where = Target(CATALOGUE.provider(provider), Mapping(provider, "m", "m"), Credential("k"), "https://x.example/v1")
+    return orjson.loads(OpenAIChat().write(request, where).body)
+
+
+def test_only_some_servers_take_the_newest_fields_of_openai():
+    for provider in PROVIDERS:
+        body = sent_to(provider, Message("developer", (Text("Rule."),)), Message("user", (Text("hi"),)))
+        newest = body["messages"][0]["role"] == "developer", "max_completion_tokens" in body, "user" in body
+        assert newest == (provider in LIKE_OPENAI,) * 3, provider
+        assert ("prompt_cache_key" in body) == (provider in ("openai", "azure")), provider
+        assert ("sensitive_word_check" in body) == (provider == "zai"), provider
+
+
+def test_past_reasoning_goes_back_where_the_next_turn_needs_it():
+    past = Message("assistant", (Reasoning("Hm."), ToolCall("c1", "look", "{}")))
+    turns = (Message("user", (Text("hi"),)), past, Message("tool", (ToolResult("c1", (Text("It rains."),)),)))
+    names = {"reasoning_content", "reasoning_details"}
+    replaying = {provider for provider in PROVIDERS if names & sent_to(provider, *turns)["messages"][1].keys()}
+    assert replaying == {"deepseek", "minimax", "moonshot", "xiaomi", "zai"}
+
+
+def test_servers_that_load_no_urls_get_the_bytes():
+    picture = Message("user", (Image(Media(url="https://a.example/b.png")),))
+    refusing = set()
+    for provider in PROVIDERS:
+        try:
+            sent_to(provider, picture, media=1)
+        except ContentNeeded:
+            refusing.add(provider)
+    assert refusing == {"lm-studio", "moonshot", "ollama"}
