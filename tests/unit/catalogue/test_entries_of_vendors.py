@@ -60,3 +60,28 @@ def test_a_long_prompt_is_billed_at_its_own_tier_at_alibaba(catalogue: Catalogue
     (mapping,) = mappings(catalogue, "qwen3-coder-flash", "alibaba")
     costs = [cost_of(Usage(input=tokens), mapping, 0).total for tokens in (32_000, 100_000, 200_000, 300_000)]
     assert costs == [9_600_000, 50_000_000, 160_000_000, 480_000_000]
+
+
+def test_a_connection_is_closed_where_that_ends_the_bill(catalogue: Catalogue) -> None:
+    # OpenRouter's guide, "Stream cancellation", supported providers.
+    documented = "openai azure azure-anthropic anthropic fireworks novita deepinfra together-ai cohere xai deepseek"
+    providers = catalogue.providers.values()
+    engines = {"llama-cpp", "lm-studio", "ollama", "vllm", "sandbox"}  # of the operator, without a bill
+    assert {*documented.split(), *engines} <= {provider.id for provider in providers if provider.cancellation}
+    assert engines <= {provider.id for provider in providers if provider.plain_cancellation}
+    assert engines | {"custom"} <= {provider.id for provider in providers if not provider.key_required}
+
+
+def test_clouds_are_signed_in_to_by_their_own_identities(catalogue: Catalogue) -> None:
+    identities = {"aws-bedrock": "aws", "azure": "entra", "google-": "google", "vertex-": "google"}
+    for start, identity in identities.items():
+        clouds = [provider for name, provider in catalogue.providers.items() if name.startswith(start)]
+        assert clouds and {provider.identity for provider in clouds} == {identity}
+    # The headers of keys that are no bearer tokens.
+    headers = {
+        "api-key": {"azure", "azure-ai-foundry"},
+        "x-api-key": {"anthropic", "azure-anthropic"},
+        "google-oauth": {"vertex-anthropic", "vertex-openai"},
+    }
+    for auth, providers in headers.items():
+        assert {catalogue.providers[name].auth for name in providers} == {auth}
