@@ -30,6 +30,13 @@ def test_later_brackets_win_over_earlier_ones_and_the_model():
     assert (read.status, read.pace, read.chunk) == (500, 5.0, 3)
 
 
+def test_an_answer_may_have_each_end_no_usage_and_a_length():
+    for finish in ("stop", "length", "tool_calls", "content_filter"):
+        assert directives(f"[[sandbox: finish={finish}]]").finish == finish
+    read = directives("[[sandbox: no_usage takes=2]]")
+    assert (read.no_usage, read.takes) == (True, 2.0)
+
+
 def test_false_switches_a_models_own_fault_off():
     assert directives("[[sandbox: empty=false]]", Directives(empty=True)).empty is False
 

@@ -71,6 +71,21 @@ def test_format_is_kept(name):
     fastjsonschema.compile(schema)(write_instance(schema))
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string"}}, "required": ["a"]},
+        {"additionalProperties": False},
+        {"items": {"type": "string"}, "minItems": 2},
+        {"minimum": 3, "maximum": 3},
+    ],
+)
+def test_a_schema_without_a_type_has_that_of_its_words(schema):
+    value = write_instance(schema)
+    assert not isinstance(value, str)
+    fastjsonschema.compile(schema)(value)
+
+
 def test_a_duration_is_one_of_iso_8601():
     assert write_instance({"type": "string", "format": "duration"}).startswith("PT")
 

@@ -47,3 +47,19 @@ def test_an_image_is_named_by_its_size_and_not_repeated() -> None:
     document = {"type": "image_url", "image_url": "data:image/png;base64,iVBORw0KGgo="}
     answer = ocr.respond({"model": "m", "document": document}, Persona(), Directives())
     assert orjson.loads(answer.body)["pages"][0]["markdown"].endswith("in this file of 8 bytes.")
+
+
+def test_every_option_of_mistral_is_taken() -> None:
+    # Mistral API reference, "OCR".
+    flags = "include_image_base64 extract_header extract_footer include_blocks"
+    numbers, texts = (
+        "image_limit image_min_size",
+        "document_annotation_prompt table_format confidence_scores_granularity",
+    )
+    formats = "bbox_annotation_format document_annotation_format"
+    body = {"model": "m", "document": {"type": "document_url", "document_url": "https://a.example/b.pdf"}, "pages": [0]}
+    for names, value in ((flags, True), (numbers, 3), (texts, "x"), (formats, {"type": "text"})):
+        body |= dict.fromkeys(names.split(), value)
+    ocr.check_ocr(body)
+    page = orjson.loads(ocr.respond(body, Persona(), Directives()).body)["pages"][0]
+    assert set(page["dimensions"]) == {"dpi", "height", "width"} and min(page["dimensions"].values()) > 0

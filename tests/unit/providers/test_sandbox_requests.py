@@ -56,6 +56,11 @@ def test_messages_of_each_role_may_have_parts():
     )
 
 
+def test_tools_may_be_chosen_in_each_way():
+    for choice in ("none", "auto", "required"):
+        check_chat({"model": "echo", "messages": [USER], "tools": [TOOL], "tool_choice": choice})
+
+
 def test_unknown_field_is_refused_by_name():
     assert refusal(top_k=4).message == "Unrecognized request argument supplied: top_k"
     assert refusal(top_k=4, plugins=[]).message == "Unrecognized request arguments supplied: top_k, plugins"
