@@ -27,6 +27,7 @@ from pathlib import Path  # noqa: E402
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
+from hypothesis.internal.conjecture import providers as example_sources  # noqa: E402
 from support import (  # noqa: E402
     cheap_disks,
     cheap_passwords,
@@ -103,6 +104,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    if hypothesis.settings.default.derandomize:
+        # No example comes from the literals of all imported files, which take seconds to read, and an edit of any file
+        # would change the examples.
+        no_literals = example_sources._local_constants
+        example_sources._get_local_constants = lambda: no_literals
     if session.config.option.processes > 1:
         # In parallel to collecting, which keeps one processor busy.
         shared_rewriting.rewrite_from_the_end(session.config)
