@@ -63,13 +63,14 @@ class HeaderName:
 
 def convert(value: Any, kind: Any) -> Any:
     """Convert `value` to the type `kind` of a field. ValueError says what is expected."""
-    if get_origin(kind) is Annotated:
+    origin = get_origin(kind)
+    if origin is Annotated:
         plain, *checks = get_args(kind)
         ready = convert(value, plain)
         for requirement in checks:
             requirement.check(ready)
         return ready
-    if get_origin(kind) is tuple:
+    if origin is tuple:
         if isinstance(value, str):
             items = [v.strip() for v in value.split(",") if v.strip()]
         else:
@@ -77,7 +78,7 @@ def convert(value: Any, kind: Any) -> Any:
         if not isinstance(items, list | tuple):
             raise ValueError(f"expected a list, got {value!r}")
         return tuple(convert(item, get_args(kind)[0]) for item in items)
-    if get_origin(kind) is Literal:
+    if origin is Literal:
         return _convert_choice(value, get_args(kind))
     if kind is bool:
         return _convert_bool(value)
