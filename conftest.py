@@ -123,6 +123,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None
     prepared.import_late()
     prepared.keep_fingerprints()
+    prepared.keep_migrations()
     gc.freeze()  # for the processes that are forked from this one
     forked.run(session, option.processes)
     gc.freeze()  # pytest collects garbage five times at its end, and no test ran here

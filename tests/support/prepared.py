@@ -13,6 +13,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.layers import Layer
 from gateway.runtime.lazy_import import LazyImport
 from gateway.store import installation_identity as identity
+from gateway.store import migrations
 from gateway.store.database import Database
 
 # Models that tests call never retire: gateways of tests read this folder above the product's catalogue.
@@ -71,6 +72,17 @@ def _overlay(parts: list[Layer]) -> Layer:
     if key not in _merged:
         _merged[key] = layers.overlay(parts)
     return _merged[key]
+
+
+def keep_migrations() -> None:
+    """Read the product's migrations once; every gateway and command compares them with its store."""
+    read = migrations._list_steps
+    steps = read(migrations.DIRECTORY)
+
+    def list_steps(directory: Path) -> list[migrations.Step]:
+        return steps if directory == migrations.DIRECTORY else read(directory)
+
+    migrations._list_steps = list_steps
 
 
 def keep_fingerprints() -> None:
