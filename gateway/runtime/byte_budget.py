@@ -38,15 +38,9 @@ class ByteBudget:
     def grow(self, owner: str, size: int) -> None:
         """Add `size` bytes (negative: release). Raise Overloaded if it exceeds a budget; nothing changes then."""
         own = self.held_by(owner) + size
-        if (
-            size > 0
-            and own <= self._most_each
-            and not (self.held + size <= self._most and self._leaves_room(own, size))
-        ):
-            raise _full("The gateway is processing too many large bodies; try again.")
         if size > 0 and own > self._most_each:
             raise _full("Your organization is sending or receiving too many large bodies; try again.")
-        if size > 0 and (self.held + size > self._most or not self._leaves_room(own, size)):
+        if size > 0 and not (self.held + size <= self._most and self._leaves_room(own, size)):
             raise _full("The gateway is processing too many large bodies; try again.")
         self.held += size
         if own:
