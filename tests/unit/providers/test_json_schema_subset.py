@@ -274,6 +274,12 @@ def test_each_word_that_an_upstream_lacks_is_replaced_by_its_equivalent(node, wr
     assert of(node) == written
 
 
+def test_a_tuple_becomes_a_list_of_anything():
+    tuples = {"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]}
+    for grammar in (COHERE, ANTHROPIC_OUTPUT):
+        assert "items" in of(tuples, grammar) and "prefixItems" not in of(tuples, grammar)
+
+
 def test_list_without_items_gets_some():
     assert "items" in of({"type": "array"})
     assert accepts(google_as_json(of({"type": "array"})), ["a", 1, {}, None])
