@@ -207,6 +207,13 @@ def test_search_tools_of_vendors_are_the_models_own(ident: str, kind: str) -> No
     assert talk.tool_choice.mode == "web_search" and question.search == "finder" and question.warnings == []
 
 
+def test_each_choice_of_a_tool_has_a_neutral_word() -> None:
+    tool = {"type": "function", "name": "f", "inputSchema": {"type": "object"}}
+    for kind in ("auto", "none", "required"):
+        talk = read(tools=[tool], toolChoice={"type": kind}).request.conversation()
+        assert talk.tool_choice is not None and talk.tool_choice.mode == kind
+
+
 @pytest.mark.parametrize(("criterion", "routing"), [("cost", "price"), ("ttft", "latency"), ("tps", "throughput")])
 def test_providers_are_chosen_as_with_the_sdks_own_gateway(criterion: str, routing: str) -> None:
     chosen = {"order": ["north", "south"], "only": ["north", "south", "west"], "sort": criterion}

@@ -34,6 +34,8 @@ def test_a_document_that_tells_no_number_of_pages_is_reserved_as_the_longest(dat
 
 def test_an_image_is_one_page_and_one_at_an_address_may_be_more() -> None:
     assert units(b"\x89PNG\r\n\x1a\n", "image/png", "image_url") == Units(Usage(pages=1), Usage(pages=1))
+    for head, kind in ((b"\xff\xd8\xff\xe0", "image/jpeg"), (b"RIFF\0\0\0\0WEBP", "image/webp")):
+        assert units(head, kind, "image_url") == Units(Usage(pages=1), Usage(pages=1)), kind
     at_an_address = units("https://example.com/a.png", field="image_url")
     assert at_an_address == Units(Usage(pages=ocr.MOST_PAGES), Usage(pages=1), Usage(pages=1))
     assert units("https://example.com/a.pdf") == Units(Usage(pages=ocr.MOST_PAGES), Usage(pages=1))

@@ -50,6 +50,25 @@ def test_an_event_tells_what_the_provider_may_begin_after_it(events: OpenAIEvent
     assert read(events, kind, **NEEDED.get(kind, {})).begins == begins
 
 
+def test_a_response_that_reads_something_else_than_the_conversation_stands_apart(events: OpenAIEvents) -> None:
+    own = {"input": [ITEM], "conversation": "none", "instructions": "Be brief.", "tools": []}
+    for name, value in own.items():
+        assert read(events, "response.create", response={name: value}).apart, name
+    assert not read(events, "response.create", response={"metadata": {"a": "b"}, "max_output_tokens": 9}).apart
+
+
+def test_only_instructions_are_refused_where_a_client_secret_fixes_them() -> None:
+    lock = SessionLock(model="gpt-realtime", instructions="Be polite.")
+    locked = OpenAIEvents("realtime", frozenset(("gpt-realtime",)), str, lock, load({}).limits)
+    answer = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]}
+    call = {"type": "function_call_output", "call_id": "c", "output": "{}"}
+    for item in (ITEM, answer, call):
+        read(locked, "conversation.item.create", item=item)
+    with pytest.raises(InvalidRequest) as caught:
+        read(locked, "conversation.item.create", item=ITEM | {"role": "system"})
+    assert (caught.value.code, caught.value.param) == ("instructions_locked", "item.role")
+
+
 def test_an_unknown_event_is_refused(events: OpenAIEvents) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(events, "session.delete")
