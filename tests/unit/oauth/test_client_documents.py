@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.configuration.settings import Security, Timeouts
-from gateway.errors import UpstreamUnreachable
+from gateway.errors import GatewayError, InvalidRequest, UpstreamUnreachable
 from gateway.oauth.client_documents import MOST_BYTES, STALE_S, TTL_S, ClientDocuments, may_be_client
 from gateway.store.documents import Documents
 from gateway.transport import Transport
@@ -23,10 +23,14 @@ class Web:
     body: bytes = json.dumps(RIGHT).encode()
     status: int = 200
     asked: int = 0
+    error: GatewayError | None = None
 
     def fetch(self, url, max_bytes, *, timeout_s, headers, redirects):
         assert max_bytes == MOST_BYTES and redirects == 0 and timeout_s <= 5
+        assert headers["accept"] == "application/json" and headers["user-agent"]
         self.asked += 1
+        if self.error is not None:
+            raise self.error
         if not self.body:
             raise UpstreamUnreachable("Nothing answers.")
         return SimpleNamespace(status=self.status, body=self.body)
@@ -126,3 +130,20 @@ def test_clients_whose_host_may_not_be_called_get_the_stored_document(found, web
     client = found.find(ADDRESS)
     clock.advance(TTL_S + 1)
     assert found.find(ADDRESS, False) == client and web.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "is_client"),
+    [
+        ("too_many_redirects", False),
+        ("response_too_large", False),
+        ("address_not_allowed", False),
+        ("invalid_address", False),
+        ("timeout", True),
+    ],
+)
+def test_a_document_that_moved_or_grew_ends_its_client_and_a_fault_does_not(found, web, clock, code, is_client) -> None:
+    assert found.find(ADDRESS) is not None
+    clock.advance(TTL_S + 1)
+    web.error = InvalidRequest("It cannot be fetched.", code=code)
+    assert (found.find(ADDRESS) is not None) == is_client
