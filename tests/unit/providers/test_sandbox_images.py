@@ -31,3 +31,8 @@ def test_an_image_has_the_format_that_is_requested() -> None:
 
 def test_a_ratio_is_taken_instead_of_a_size() -> None:
     assert drawn(aspect_ratio="16:9")["data"]
+
+
+def test_pictures_in_a_form_are_read_and_counted() -> None:
+    assert drawn(**{"image[]": "x"})["usage"]["input_tokens"] > drawn()["usage"]["input_tokens"]
+    images.check_images({"model": "m", "prompt": "A fox", "stream": True})
