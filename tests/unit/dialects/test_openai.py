@@ -4,6 +4,7 @@ from gateway import errors
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, Internal, InvalidRequest, UpstreamTimeout
 from gateway.neutral.usage import MOST_UNITS, Usage
+from gateway.surfaces.openai.reasoning_details import format_of, vendor_of
 
 
 def every_error(kind: type = GatewayError) -> list[type]:
@@ -94,3 +95,16 @@ def test_usage_of_plain_text_has_the_members_of_any_usage():
     assert plain.keys() == rare.keys()
     for details in ("prompt_tokens_details", "completion_tokens_details"):
         assert plain[details].keys() == rare[details].keys()
+
+
+def test_reasoning_has_the_formats_of_openrouter():
+    # OpenRouter's guide, "Reasoning tokens", `format` of reasoning_details.
+    formats = {
+        "anthropic": "anthropic-claude-v1",
+        "google": "google-gemini-v1",
+        "responses": "openai-responses-v1",
+        "acme": "acme",
+        "": "unknown",
+    }
+    for vendor, name in formats.items():
+        assert format_of(vendor) == name and vendor_of(name) == vendor

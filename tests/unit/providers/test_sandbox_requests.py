@@ -114,6 +114,7 @@ def test_late_tool_message_is_refused():
         ("temperature", "1"),
         ("top_p", -0.1),
         ("n", 0),
+        ("n", 129),
         ("n", True),
         ("max_tokens", 0),
         ("max_completion_tokens", 1.5),
