@@ -28,7 +28,7 @@ from authlib.oauth2.rfc7636 import CodeChallenge
 
 from gateway.accounts.authentication import Authentication
 from gateway.errors import Conflict, Gone, NotFound, Unauthenticated
-from gateway.oauth import scopes
+from gateway.oauth import clients, scopes
 from gateway.oauth.clients import CREDENTIALS, REFRESH, OAuthApp
 from gateway.oauth.grant_values import Consent, IssuedTokens, OAuthCall, StoredToken, ValidCode
 from gateway.oauth.grants import ACCESS_S, AlreadyUsed, Grants
@@ -36,7 +36,8 @@ from gateway.oauth.grants import ACCESS_S, AlreadyUsed, Grants
 # At debug level Authlib logs the tokens that it issues.
 logging.getLogger("authlib").setLevel(logging.INFO)
 
-METHODS = ["client_secret_basic", "client_secret_post", "none"]
+CONFIDENTIAL = [method for method in clients.METHODS if method != clients.PUBLIC]
+METHODS = [*CONFIDENTIAL, clients.PUBLIC]
 NO_STORE = [("Cache-Control", "no-store"), ("Pragma", "no-cache")]
 INVALID_TOKEN = "The code or token is invalid: it is unknown, used, expired or revoked."
 
@@ -118,7 +119,7 @@ class _RefreshGrant(rules.RefreshTokenGrant):
 class _CredentialsGrant(rules.ClientCredentialsGrant):
     """Client credentials: the secret is an API key, or the secret of a client that registered with an API key."""
 
-    TOKEN_ENDPOINT_AUTH_METHODS = METHODS[:2]
+    TOKEN_ENDPOINT_AUTH_METHODS = CONFIDENTIAL
 
     def create_token_response(self) -> Reply:
         request = self.request
@@ -242,7 +243,7 @@ class OAuthServer(AuthorizationServer):
         if caller.key_kind != "user":
             return None
         return _KeyHolder(
-            "", f"Holder of {caller.key_name}"[:120], (), (CREDENTIALS,), METHODS[0], key_id=caller.key_id
+            "", f"Holder of {caller.key_name}"[:120], (), (CREDENTIALS,), CONFIDENTIAL[0], key_id=caller.key_id
         )
 
     def _refuse(self, given: OAuthCall, error: OAuth2Error) -> Reply:
