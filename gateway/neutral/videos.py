@@ -5,7 +5,7 @@ later, from any process. The row of a job stores only plain text and counts.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ from gateway.neutral.usage import Units, Usage, read_count
 from gateway.runtime.large_files import StoredFile
 
 VideoState = Literal["queued", "in_progress", "completed", "failed", "canceled", "expired"]
-FINAL_STATES = frozenset(("completed", "failed", "canceled", "expired"))
+FINAL_STATES = frozenset(get_args(VideoState)) - {"queued", "in_progress"}
 USUAL_SECONDS = 4
 USUAL_SIZE = "1280x720"
 REFUSED = "content_filter"  # error code if a provider's filter rejected the request or the video

@@ -156,3 +156,13 @@ def test_a_file_sent_as_an_image_counts_as_what_it_contains(data: bytes, most: i
 def test_a_file_at_the_url_of_an_image_is_admitted_one_at_a_time(url: str, kind: str, unseen: int) -> None:
     """Google loads it by the type of its name: parallel requests that were reserved as images read whole documents."""
     assert count(Image(Media(kind, url=url))).unseen == unseen
+
+
+def test_only_a_name_of_another_kind_makes_content_count_as_text() -> None:
+    image, document = PNG + bytes(200_000), packed(1) + b"%" + b"x" * 200_000
+    for name in ("", "application/octet-stream", "image/png", "audio/mpeg", "video/mp4"):
+        assert count(File(media(image, name))).most < len(image), name
+    for name in ("", "application/octet-stream", "application/pdf", "application/x-pdf"):
+        assert count(File(media(document, name))).most < len(document), name
+    for content in (image, document):
+        assert count(File(media(content, "text/plain"))).most >= len(content)
