@@ -1,7 +1,8 @@
-"""The OpenAI SDK for Python, which warns when it serializes a complete answer with values of other types than its own,
-and PydanticAI, which uses this SDK and refuses such answers."""
+"""Clients that compare complete answers with the types of the OpenAI SDK for Python: PydanticAI, which refuses other
+values, and the SDK itself, which warns when it serializes them."""
 
-import httpx
+import warnings
+
 import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
@@ -17,32 +18,32 @@ class Reply(BaseModel):
 
 
 @pytest.fixture
-def gateway(share: Share) -> Tenant:
-    return share.gateway({})
-
-
-@pytest.fixture
-def sdk(gateway: Tenant) -> OpenAI:
+def sdk(share: Share) -> OpenAI:
+    gateway: Tenant = share.gateway({})
     return OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("model", MODELS)
-def test_complete_answers_have_the_types_of_the_python_sdk(sdk: OpenAI, model: str) -> None:
-    answer = sdk.chat.completions.create(model=model, messages=HELLO)
-    ChatCompletion.model_validate(answer.model_dump())
-    assert getattr(answer.choices[0].message, MODELS[model]) and answer.llmgateway["requested_model"] == model
-    assert answer.llmgateway["routing"] and answer.metadata["log_id"] == answer.llmgateway["log_id"]
+@pytest.mark.parametrize("agent", ("pydantic-ai/2.32.2", "OpenAI/Python 3.3.0"))
+def test_the_types_of_the_sdk_accept_answers_of_frameworks(sdk: OpenAI, agent: str) -> None:
+    for model, member in MODELS.items():
+        raw = sdk.chat.completions.with_raw_response.create(
+            model=model, messages=HELLO, extra_headers={"User-Agent": agent}
+        )
+        answer = raw.parse()
+        ChatCompletion.model_validate(answer.to_dict())
+        assert getattr(answer.choices[0].message, member) and answer.llmgateway["requested_model"] == model
+        assert answer.llmgateway["routing"] and answer.metadata["log_id"] == answer.llmgateway["log_id"]
 
 
-@pytest.mark.filterwarnings("error")
-def test_answers_that_the_python_sdk_parses_cause_no_warning(sdk: OpenAI) -> None:
-    answer = sdk.chat.completions.parse(model="sandbox/sandbox-json", messages=HELLO, response_format=Reply)
-    assert answer.choices[0].message.parsed.reply
+def test_answers_that_the_sdk_parses_cause_no_warning(sdk: OpenAI) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        answer = sdk.chat.completions.parse(model="sandbox/sandbox-json", messages=HELLO, response_format=Reply)
+    assert answer.choices[0].message.parsed.reply and answer.llmgateway["routing"]
 
 
-def test_other_clients_get_the_routing_in_metadata(gateway: Tenant) -> None:
-    headers = {"Authorization": f"Bearer {gateway.key}", "X-Stainless-Lang": "js"}
-    body = {"model": "sandbox/sandbox-echo", "messages": HELLO}
-    answer = httpx.post(f"{gateway.url}/chat/completions", json=body, headers=headers).json()
-    assert answer["metadata"]["routing"] and "llmgateway" not in answer
+def test_other_clients_get_the_routing_in_metadata(sdk: OpenAI) -> None:
+    headers = {"X-Stainless-Lang": "js", "X-Stainless-Helper-Method": "chat.completions.parse"}
+    for more in ({}, headers):
+        answer = sdk.chat.completions.create(model="sandbox/sandbox-echo", messages=HELLO, extra_headers=more)
+        assert answer.metadata["routing"] and not hasattr(answer, "llmgateway")
