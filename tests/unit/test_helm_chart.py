@@ -288,8 +288,7 @@ def test_a_node_gets_its_own_volume_again_and_fits_into_it(render: Callable[...,
 def test_memory_is_what_was_measured_and_what_workers_may_hold(render: Callable[..., Manifests]) -> None:
     manifests = render(PLAIN)
     measured = re.search(
-        r"\| PSS MB of one worker and its master, under load \| \d+ \| \d+ \| (\d+) \|",
-        (ROOT / "docs" / "performance.md").read_text(),
+        r"with Flask and all surfaces loaded up to (\d+) MB", (ROOT / "docs" / "performance.md").read_text()
     )
     assert measured is not None
     told, resources = environment(manifests), container(manifests)["resources"]
