@@ -108,6 +108,8 @@ def create_app(
     wired.telemetry.jobs = job_health
     background.start()
     on_demand = OnDemandApplication(wired, surfaces)
+    if chosen.server.extensions:
+        on_demand.get()  # now, so that an extension that cannot be mounted ends the start
     if chosen.server.express_lane:
         wsgi: Callable[..., Iterable[bytes]] = _express(on_demand, wired, surfaces)
     else:

@@ -1,6 +1,8 @@
 """POST /v1/completions and /v1/fim/completions with the official clients, by a chat and by providers that fill gaps
 themselves."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
