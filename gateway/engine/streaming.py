@@ -35,10 +35,11 @@ from gateway.runtime.disconnects import current
 from gateway.runtime.threads import give_way
 
 ENDS = (Finished, Failed)
-MOST_HELD = 10_000  # events before the first content; a provider sends a few
+# Events that are held before the first content. A provider sends a few; one that hides its reasoning may send an empty
+# event for each token of it.
+MOST_HELD = 10_000
 COUNTED_BYTES = 8_192  # of sound in one turn of the event loop
 LATE = "The provider did not begin its answer in time."
-EMPTY_EVENTS = f"The provider sent more than {MOST_HELD:,} events without content."
 TRUNCATED = "The provider's answer ended before it was complete."
 
 
@@ -139,7 +140,8 @@ def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Fai
 
 
 def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Buffer events until the first content. A Heartbeat passes at once; a Failed event before content is raised."""
+    """Buffer events until the first content, or MOST_HELD of them. A Heartbeat passes at once; a Failed event before
+    content is raised."""
     held: Batch = []
     until = run.patience()
     for batch in batches:
@@ -147,8 +149,8 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
         if attempt.first_at:
             yield batch
             continue
-        if not content:
-            _check_start(run, until, held)
+        if not content and run.clock.monotonic() > until:
+            raise UpstreamTimeout(LATE)
         if not held and type(batch[-1]) is Heartbeat and run.gives_up(attempt):
             raise UpstreamTimeout(MUTE)
         if Heartbeat in map(type, batch):
@@ -159,21 +161,13 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
         if type(last) is Failed and not content:
             attempt.usage = last.usage or attempt.usage
             raise last.error
-        if content or type(last) is Finished:
+        if content or type(last) is Finished or len(held) > MOST_HELD:
             attempt.first_at = run.clock.monotonic()
             yield held
         elif len(batch) == 1 and type(batch[0]) is Heartbeat:
             yield batch
     if not attempt.first_at or type(batch[-1]) not in ENDS:
         raise StreamTruncated(TRUNCATED)
-
-
-def _check_start(run: Run, until: float, held: Batch) -> None:
-    """UpstreamTimeout when the first content is too late, UpstreamFailed for too many events before it."""
-    if run.clock.monotonic() > until:
-        raise UpstreamTimeout(LATE)
-    if len(held) > MOST_HELD:
-        raise UpstreamFailed(EMPTY_EVENTS, upstream_status=200)
 
 
 def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:

@@ -68,7 +68,7 @@ def test_a_stream_cut_after_its_first_content_breaks_openly_and_moves_nowhere(ma
 def test_a_provider_that_recovers_is_used_again(make_settings, tmp_path, healthy):
     with drilling.refused() as address:
         environment = write_twins(tmp_path / "catalogue", address, healthy.url)
-        with local_gateway(make_settings, **environment, GATEWAY_ROUTING_EXPLORATION_RATE="0.3") as gateway:
+        with local_gateway(make_settings, **environment | {"GATEWAY_ROUTING_EXPLORATION_RATE": "0.3"}) as gateway:
             assert drill(gateway, False, 4).bad == []
             port = int(re.search(r":(\d+)/", address)[1])
             with drilling.answering(port) as calls, drilling.open_client() as http:

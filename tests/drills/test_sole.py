@@ -83,7 +83,7 @@ def test_one_organization_does_not_lead_another_to_a_dearer_provider(settings, t
     own = {"messages": [{"role": "user", "content": "Read lost-file"}]}
     with fault() as address:
         environment = write_twins(tmp_path / "catalogue", address, healthy.url)
-        with local_gateway(settings, **environment, GATEWAY_ROUTING_EXPLORATION_RATE="0") as gateway:
+        with local_gateway(settings, **environment) as gateway:
             other_caller = Direct(gateway.url, gateway.add_organization("other"))
             assert drill(gateway, False, 8, **own).bad == []
             served = len(healthy.calls)

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 NAMES = ("north", "south")
+# One request in a hundred would explore another provider than the test expects.
+STEADY = {"GATEWAY_ROUTING_EXPLORATION_RATE": "0"}
 PROVIDER = """name = "{name}"
 protocol = "openai"
 address = "{address}"
@@ -31,7 +33,7 @@ def write_twins(folder: Path, north: str, south: str, more: str = "reasoning = f
     for name, address, price in zip(NAMES, (north, south), ("0.000001", "0.000002"), strict=True):
         text = PROVIDER.format(name=name, variable=name.upper(), address=address, price=price, more=more)
         (folder / "providers" / f"{name}.toml").write_text(text)
-    return {"GATEWAY_CATALOGUE_PATH": str(folder), "NORTH_KEYS": "north-key", "SOUTH_KEYS": "south-key"}
+    return STEADY | {"GATEWAY_CATALOGUE_PATH": str(folder), "NORTH_KEYS": "north-key", "SOUTH_KEYS": "south-key"}
 
 
 def write_line(folder: Path, *addresses: str) -> dict[str, str]:
@@ -40,7 +42,7 @@ def write_line(folder: Path, *addresses: str) -> dict[str, str]:
     (folder / "providers").mkdir(parents=True)
     (folder / "models").mkdir()
     names = [f"m{number}" for number in range(len(addresses))]
-    environment = {"GATEWAY_CATALOGUE_PATH": str(folder), "GATEWAY_CATALOGUE_AUTO_MODELS": ",".join(names)}
+    environment = STEADY | {"GATEWAY_CATALOGUE_PATH": str(folder), "GATEWAY_CATALOGUE_AUTO_MODELS": ",".join(names)}
     for number, (name, address) in enumerate(zip(names, addresses, strict=True)):
         fields = {
             "name": f"at-{name}",
