@@ -108,13 +108,11 @@ def create_app(
     wired.telemetry.jobs = job_health
     background.start()
     on_demand = OnDemandApplication(wired, surfaces)
-    if chosen.server.extensions:
-        on_demand.get()  # now, so that an extension that cannot be mounted ends the start
+    if chosen.server.extensions or not chosen.server.express_lane:
+        on_demand.get()  # at once, so that an extension that cannot be mounted ends the start
+    wsgi: Callable[..., Iterable[bytes]] = on_demand
     if chosen.server.express_lane:
-        wsgi: Callable[..., Iterable[bytes]] = _express(on_demand, wired, surfaces)
-    else:
-        on_demand.get()
-        wsgi = on_demand
+        wsgi = _express(on_demand, wired, surfaces)
     return Application(wsgi, on_demand, wired, background)
 
 

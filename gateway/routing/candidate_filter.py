@@ -330,7 +330,7 @@ class CandidateFilter:
         return NotSupported(f"No model remains for {requested}; all are excluded: {reasons}.", param="model")
 
 
-# The error of a request whose candidates came as far as a stage, in the order of the stages.
+# Stage → the error of a request that lost its last candidates there, in the order of the stages.
 REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayError]] = {
     CATALOGUE: CandidateFilter._refuse_catalogue,
     OPERATION: CandidateFilter._refuse_operation,

@@ -135,7 +135,7 @@ def _closing_files(handler: Handler) -> Handler:
 
 
 def _until_removal(operation: Operation) -> Handler:
-    """Return the operation's handler. A deprecated operation raises Gone from its removal date on."""
+    """Return the operation's handler. After its removal date a deprecated operation raises Gone."""
     deprecated = operation.deprecated
     if deprecated is None:
         return operation.handler

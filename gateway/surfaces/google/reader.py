@@ -23,7 +23,7 @@ from gateway.surfaces.google.wire_parts import SERVER_PARTS, TEXT_TYPES, is_own_
 
 Json = dict[str, Any]
 
-# The provider writes the tier by itself.
+# Members that are relayed. `serviceTier` is written from the neutral request instead.
 NATIVE_FIELDS = tuple(name for name in schema.GenerateBody.__struct_fields__ if name != "serviceTier")
 # Members of generationConfig that no other vendor has a counterpart for.
 OWN_CONFIG = (

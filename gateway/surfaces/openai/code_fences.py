@@ -1,4 +1,4 @@
-"""Removes the Markdown fence that a chat model may put around a text that it was told to write without one."""
+"""Removes the Markdown fence that chat models put around a text despite their instructions."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -86,7 +86,7 @@ class _Messages:
         self._names: dict[str, str] = {}
         self._marks = _call_marks(items)
         self._answered = {item.call_id for _, item in items if isinstance(item, RESULTS)}
-        self._waiting: set[str] = set()  # calls whose results come later
+        self._waiting: set[str] = set()  # ids of calls that still lack their result
 
     def read(self, instructions: str | None) -> tuple[Message, ...]:
         if instructions:

@@ -67,7 +67,7 @@ def test_claude_reports_the_tier_that_was_requested(tier: str) -> None:
 
 
 def test_gemini_reports_each_status_by_a_code_of_google() -> None:
-    # The codes whose documentation (google/rpc/code.proto) names this status.
+    # Source: google/rpc/code.proto, which names the HTTP status of each code.
     documented = {
         400: "INVALID_ARGUMENT",
         401: "UNAUTHENTICATED",

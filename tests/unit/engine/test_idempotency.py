@@ -164,7 +164,8 @@ def test_a_second_request_in_flight_is_refused_by_every_worker(shop: Shop, other
     assert not first.get().replayed
 
 
-def test_a_caller_that_is_killed_does_not_stop_the_work(shop: Shop) -> None:
+def begin_request(shop: Shop) -> tuple[gevent.Greenlet, gevent.event.Event]:
+    """Return the greenlet of a request in progress, and the event that lets it end."""
     started = gevent.event.Event()
     release = gevent.event.Event()
 
@@ -175,22 +176,18 @@ def test_a_caller_that_is_killed_does_not_stop_the_work(shop: Shop) -> None:
 
     first = gevent.spawn(shop.send, make)
     started.wait()
+    return first, release
+
+
+def test_a_caller_that_is_killed_does_not_stop_the_work(shop: Shop) -> None:
+    first, release = begin_request(shop)
     first.kill()
     release.set()
     assert ask_until_answered(shop).replayed
 
 
 def test_the_connection_of_a_caller_that_disconnects_waits_for_the_end_of_its_request(shop: Shop) -> None:
-    started = gevent.event.Event()
-    release = gevent.event.Event()
-
-    def make() -> StoredReply:
-        started.set()
-        release.wait()
-        return GOOD
-
-    first = gevent.spawn(shop.send, make)
-    started.wait()
+    first, release = begin_request(shop)
     assert dismiss(first)
     gevent.idle()
     assert not first.dead

@@ -1,4 +1,4 @@
-"""What the statuses of a provider say about a video and its job."""
+"""How statuses of a provider are read as the state of a video and its job."""
 
 from types import SimpleNamespace
 from typing import Any

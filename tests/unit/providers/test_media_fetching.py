@@ -35,7 +35,7 @@ class Web:
 
 
 def loaded(web: Web, kind: type[Audio | File | Image]) -> Media:
-    """Return the media of a message whose only part has a URL."""
+    """Return the media of a message with a single part that has a URL."""
     message = Message("user", (kind(Media(url="https://album.example/1")),))
     request = ChatRequest("m", Requirements(), lambda: Conversation((message,)))
     return bring(web, request, 5.0).conversation().messages[0].parts[0].media

@@ -140,7 +140,7 @@ def test_separate_reasoning_is_requested_where_it_would_be_mixed_with_text():
     assert written("minimax", "minimax-m3")["reasoning_split"] is True
 
 
-# Providers whose servers take OpenAI's newest fields.
+# Providers that accept OpenAI's newest fields.
 LIKE_OPENAI = {"openai", "azure", "llmgateway", "meta", "meta-contributor", "typesafe"}
 PROVIDERS = [provider.id for provider in CATALOGUE.providers.values() if provider.protocol == "openai"]
 

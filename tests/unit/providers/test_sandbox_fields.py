@@ -18,7 +18,7 @@ from gateway.providers.sandbox import (
     videos,
 )
 
-# Of dall-e and of vector images, and of newer transcription models.
+# Fields of DALL-E and of vector images, and those of newer transcription models.
 IMAGES = {"style", "response_format", "user", "safety_identifier", "svg", "complexity", "frame_count"}
 UNSUPPORTED = {
     images: {*IMAGES, "frame_duration_ms"},

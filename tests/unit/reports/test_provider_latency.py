@@ -3,27 +3,20 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.upstream_calls import HOUR, PROJECT, call, store_calls
 
 from gateway import ids
 from gateway.clock import DAY_US, HOUR_US, SECOND_US
 from gateway.metering.activity import Owners, Span
-from gateway.metering.models import CACHED, MODELS
-from gateway.metering.usage_table import UsageRecord, raw_id, write_row
+from gateway.metering.models import CACHED
+from gateway.metering.usage_table import raw_id
 from gateway.reports.provider_latency import LatencyStep, read_latency
 from gateway.store.database import Database
-from gateway.store.journal import Journal
-from gateway.store.partitions import id_at
-
-HOUR = 490_000
-PROJECT = ids.new("proj")
-OTHERS = {name: raw_id(ids.new("x")) for name in ("organization", "api_key", "member")}
 
 
 @pytest.fixture
 def database(database_url: str, open_store: Callable[..., Database], clock) -> Iterator[Database]:
     opened = open_store(database_url)
-    opened.bind(MODELS)
-    journal = Journal(opened, clock)
     rows = [
         call(0, ttft_ms=100, duration_ms=1000),
         call(1, ttft_ms=300, duration_ms=2000),
@@ -35,17 +28,8 @@ def database(database_url: str, open_store: Callable[..., Database], clock) -> I
         call(6, project=raw_id(ids.new("proj")), ttft_ms=5),
         call(-10, ttft_ms=5),
     ]
-    journal.append(*map(write_row, rows)).wait(60)
-    journal.close()
+    store_calls(opened, clock, rows)
     yield opened
-
-
-def call(second: int, **more: object) -> UsageRecord:
-    at = HOUR * HOUR_US + second * SECOND_US
-    values = dict.fromkeys(UsageRecord._fields[:20], 0) | OTHERS | {"project": raw_id(PROJECT), "at": at}
-    values |= {"posted_at": at, "request": id_at(at)[:12] + bytes(4), "operation": "chat", "provider": "acme"}
-    values |= {"asked": "m", "served": "m", "source": "", "finish": "stop", "price_version": ""}
-    return UsageRecord(**values | more)
 
 
 def test_steps_have_outcomes_and_averages_of_answered_calls(database: Database) -> None:

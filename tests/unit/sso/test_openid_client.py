@@ -83,7 +83,7 @@ def test_a_refused_gateway_is_told_apart_from_a_refused_person() -> None:
 
 
 def test_the_token_endpoint_gets_a_form_and_is_asked_for_json() -> None:
-    """RFC 6749, section 4.1.3: the parameters are a form. Some providers answer with a form unless asked for JSON."""
+    """RFC 6749, section 4.1.3: the parameters are a form. Some providers answer with a form unless JSON is accepted."""
     web = Web(400, "invalid_grant")
     with pytest.raises(PersonRefused):
         refresh_at(web)

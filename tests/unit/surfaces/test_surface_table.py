@@ -2,7 +2,7 @@ import re
 
 from gateway.surfaces import surface_table
 
-# Paths in the API references of vendors whose libraries are used with the gateway.
+# Paths in the API references of vendors that the gateway does not serve.
 OPENAI = (
     *("files", "files/file_1/content", "uploads/upload_1/parts", "batches", "vector_stores/vs_1/search"),
     *("assistants", "threads/thread_1/runs", "conversations/conv_1/items", "fine_tuning/jobs", "images/variations"),
