@@ -26,6 +26,7 @@ OWN_FIELDS = "anthropic_fields"
 TIER_FIELDS = {"speed": ("fast", "standard"), "inference_geo": ("us", "global")}
 FAST_BETA = "fast-mode-2026-02-01"  # the beta feature that some models require for a speed
 
+THINKING = ("thinking", "redacted_thinking")  # types of blocks; they cannot have a cache mark ("Prompt caching")
 StopReason = Literal[
     "end_turn",
     "max_tokens",

@@ -21,7 +21,7 @@ LARGE = 1 << 17  # bytes; a longer text with many parts is handled in a thread
 LARGE_WITHOUT_PARTS = 1 << 19
 FEW_CONTAINERS = 1_000
 BYTES_A_COMMA = 32  # fewer bytes between commas are numbers, or small values
-STRUCTURE = (b"{", b"[", COMMA)
+STRUCTURE = (*OPENING, COMMA)
 
 
 def is_large(raw: bytes) -> bool:

@@ -4,6 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+WEB = ("https://", "http://")  # how the URL of an image, a file or a video begins that anyone can load
+
 
 class CacheMark(Struct, frozen=True, gc=False):
     """A request to cache the prompt up to and including this part. `ttl` "": the provider's default."""

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.chat import ChatRequest, Conversation
 from gateway.neutral.file_types import HEAD, type_of
-from gateway.neutral.parts import Audio, File, Image, Media, Message, Part, ToolResult
+from gateway.neutral.parts import WEB, Audio, File, Image, Media, Message, Part, ToolResult
 from gateway.neutral.request import Request
 from gateway.runtime.threads import Job, Slots, compute
 
-ADDRESSES = ("https://", "http://")
 MOST_BYTES = 20 << 20  # of one image or file
 MOST_IN_ALL = 40 << 20  # of one request
 MOST_ADDRESSES = 20
@@ -59,7 +58,7 @@ class Fetcher(Interface):
 
 def is_addressed(media: Media) -> bool:
     """Whether the media is given by an http(s) URL."""
-    return not media.data and media.url.lower().startswith(ADDRESSES)
+    return not media.data and media.url.lower().startswith(WEB)
 
 
 def addressed(request: ChatRequest) -> dict[Media, tuple[str, ...]]:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from gateway.catalogue.video_shapes import VideoShape
 from gateway.errors import ContentRefused, GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.images import nearest_shape
+from gateway.neutral.parts import WEB
 from gateway.neutral.videos import REFUSED, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask
 from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, check_parts, read_object
 from gateway.providers.base64_files import Base64Files
@@ -150,7 +151,7 @@ def segment(ident: str) -> str:
 def url_in(value: Any) -> str:
     """Return a public URL. ValueError, TypeError or AttributeError for an invalid URL."""
     text = value.strip()
-    if not text.lower().startswith(("https://", "http://")) or len(text) > MOST_URL or not text.isprintable():
+    if not text.lower().startswith(WEB) or len(text) > MOST_URL or not text.isprintable():
         raise ValueError("not a URL")
     return str(text)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import structs
 
+from gateway.dialects.anthropic import THINKING
 from gateway.neutral.cache_marks import AUTOMATIC, DISABLED, LEAST_TURNS, LONG, LONG_TEXTS
 
 MARK = "cache_control"
 EPHEMERAL = {"type": "ephemeral"}
-UNMARKED = ("thinking", "redacted_thinking")  # blocks that cannot have a mark (documentation, "Prompt caching")
 Body = dict[str, Any]
 
 
@@ -78,7 +78,7 @@ def _last_block(messages: list[Any]) -> set[tuple[int, int]]:
 
 def _can_have_mark(block: Any) -> bool:
     if isinstance(block, dict):
-        return block.get("type") not in UNMARKED
+        return block.get("type") not in THINKING
     return hasattr(block, MARK)
 
 

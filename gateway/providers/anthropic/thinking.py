@@ -8,6 +8,7 @@ effort levels think adaptively and refuse a budget unless their catalogue entry 
 
 from typing import Any
 
+from gateway.dialects.anthropic import THINKING
 from gateway.neutral.chat import ReasoningOptions
 from gateway.neutral.efforts import RISING, nearest
 from gateway.providers.anthropic.conversation import Turn
@@ -17,7 +18,6 @@ LEAST_BUDGET = 1024
 MOST_BUDGET = 128_000
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 65_536}
 USUAL_BUDGET = BUDGETS["medium"]
-THOUGHTS = ("thinking", "redacted_thinking")
 # Values of `extra.thinking` in a mapping: the forms of thinking that the model supports.
 ADAPTIVE = "adaptive"
 BUDGET = "budget"
@@ -123,7 +123,7 @@ def _budget_obstacle(body: dict[str, Any]) -> str:
     turns: list[Turn] = body["messages"]
     if turns[-1]["content"][0]["type"] != "tool_result" or len(turns) < 2:
         return ""
-    if turns[-2]["content"][0]["type"] not in THOUGHTS:
+    if turns[-2]["content"][0]["type"] not in THINKING:
         return "the tool calls were sent back without the thinking that precedes them"
     return ""
 
@@ -133,7 +133,7 @@ def _remove_last_thinking(turns: list[Turn]) -> None:
     index = next((n for n in range(len(turns) - 1, -1, -1) if turns[n]["role"] == "assistant"), None)
     if index is None:
         return
-    remaining = [block for block in turns[index]["content"] if block["type"] not in THOUGHTS]
+    remaining = [block for block in turns[index]["content"] if block["type"] not in THINKING]
     if remaining:
         turns[index]["content"] = remaining
     else:

@@ -9,6 +9,7 @@ import re
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.providers.protocol import Target
 
@@ -41,15 +42,11 @@ FORCED = frozenset(("required", "tool"))
 CLAUDE_BUDGET = Family(
     "budget", EVERYWHERE, True, FORCED, True, True, ("top_k",), one_sampling=True, stop_path="/stop_sequence"
 )
-CLAUDE_ADAPTIVE = Family(
-    "adaptive", EVERYWHERE, True, FORCED, True, True, ("top_k",), one_sampling=True, stop_path="/stop_sequence"
-)
+CLAUDE_ADAPTIVE = replace(CLAUDE_BUDGET, reasoning="adaptive")
 NOVA = Family(
     "", frozenset(("system", "messages")), choices=FORCED, full_results=True, top_k=("inferenceConfig", "topK")
 )
-NOVA_2 = Family(
-    "levels", frozenset(("system", "messages")), choices=FORCED, full_results=True, top_k=("inferenceConfig", "topK")
-)
+NOVA_2 = replace(NOVA, reasoning="levels")
 EFFORT = Family("effort")
 ANY_TOOL = Family(choices=frozenset(("required",)))
 OTHERS = Family()

@@ -6,6 +6,7 @@ from typing import Any
 from gateway.dialects.google import NAME
 from gateway.errors import ContentNeeded, InvalidRequest, NotSupported
 from gateway.neutral.parts import (
+    WEB,
     Audio,
     File,
     Image,
@@ -37,8 +38,7 @@ FALLBACKS = {Image: "image/jpeg", Audio: "audio/wav", Video: "video/mp4", File: 
 # Media types that a function response may contain inline (guide, multimodal function responses).
 RESULT_TYPES = frozenset(("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"))
 READABLE = (FALLBACKS[Image], FALLBACKS[File])  # kinds that the gateway can fetch and send as bytes
-WEB = ("https://", "http://")
-ADDRESSES = ("https://", "http://", "gs://")
+ADDRESSES = (*WEB, "gs://")
 OWN_FILES = "files/"
 
 

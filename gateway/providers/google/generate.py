@@ -26,7 +26,6 @@ STREAMED = "streamGenerateContent"
 OAUTH = "google-oauth"
 KEY_HEADER = "x-goog-api-key"
 ENDPOINT = "endpoint of generate"  # key in `Target.memo`
-USUAL_TIERS = ("auto", "default")
 # Vertex AI guide, flex and priority pay-as-you-go: these two headers select the tier.
 TIER_HEADER = "x-vertex-ai-llm-shared-request-type"
 SHARED_HEADER = {"x-vertex-ai-llm-request-type": "shared"}
@@ -163,10 +162,8 @@ def address_of(target: Target, method: str) -> str:
 
 
 def _tier(request: ChatRequest, target: Target) -> str:
-    """Return the requested service tier if the provider offers it and it is not the default; otherwise ""."""
+    """Return the requested service tier if the provider offers it; otherwise ""."""
     tier = request.options.service_tier
-    if not tier or tier in USUAL_TIERS:
-        return ""
     if tier in target.provider.service_tiers or tier in target.mapping.service_tiers:
         return tier
     return ""

@@ -24,7 +24,6 @@ DYNAMIC = -1  # the model chooses its budget (guide, thinking)
 PRO_BUDGET = (128, 32768)
 LITE_BUDGET = (512, 24576)
 FLASH_BUDGET = (1, 24576)
-BUDGET_EFFORTS = ((1024, "low"), (8192, "medium"))
 PARAMETER_WRITER = ParameterWriter(NAME, apart=("max_tokens", "n", "stop", "parallel_tool_calls"))
 
 
@@ -167,7 +166,7 @@ def _level(effort: str, target: Target, traits: Traits) -> str:
 def _effort_of(budget: int | None) -> str:
     if not budget:
         return ""
-    return next((effort for limit, effort in BUDGET_EFFORTS if budget <= limit), "high")
+    return next((effort for effort in ("low", "medium") if budget <= BUDGETS[effort]), "high")
 
 
 def _clamp(budget: int, traits: Traits) -> int:

@@ -16,7 +16,7 @@ from gateway.providers.failures import upstream_failure
 from gateway.providers.openai.address import Tokens, endpoint_of, is_lasting
 from gateway.providers.openai.fim import write_fim
 from gateway.providers.openai.reply import read_result
-from gateway.providers.openai.request import write_body
+from gateway.providers.openai.request import write_body, write_tier
 from gateway.providers.openai.stream import ChatStreamReader
 from gateway.providers.parameter_writer import is_unlisted
 from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
@@ -36,7 +36,6 @@ FLAGGED = tuple(
 )
 WHOLE = "openai chat"
 STREAMED = "openai chat stream"
-USUAL_TIERS = ("auto", "default")
 
 
 class OpenAIChat:
@@ -114,7 +113,7 @@ def _finish(
         _fit(body, request, target, warnings)
     options = request.options
     if options is not NO_OPTIONS and options.service_tier:
-        _ask_tier(body, options.service_tier, target)
+        write_tier(body, options.service_tier, target)
     for quirk in custom.quirks:
         quirk(body, request)
     endpoint = custom.endpoint
@@ -165,14 +164,6 @@ def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: l
             body.pop(name, None)
     if body.get("reasoning_effort") == "none" and not _can_stop_reasoning(target):
         _reason_least(body, target, warnings)
-
-
-def _ask_tier(body: dict[str, Any], tier: str, target: Target) -> None:
-    """Request a service tier where it is offered."""
-    mapping = target.mapping
-    offered = target.provider.service_tiers or mapping.service_tiers
-    if offered and (tier in USUAL_TIERS or tier in offered or tier in mapping.service_tiers):
-        body["service_tier"] = tier
 
 
 def _can_stop_reasoning(target: Target) -> bool:

@@ -31,12 +31,14 @@ from gateway.neutral.parts import (
 )
 from gateway.providers.media_fetching import is_addressed
 from gateway.providers.parameter_writer import ParameterWriter
+from gateway.providers.protocol import Target
 from gateway.providers.unsupported_parts import spell_out, warn_of_mode
 
 PARAMETER_WRITER = ParameterWriter(NAME, apart=("stop", "parallel_tool_calls", "output_effort"))
 USER_LIMIT = 64  # characters that OpenAI accepts
 STOP_LIMIT = 4  # API reference: up to four stop sequences
 MOVED = "(shown in the next user message)"
+USUAL_TIERS = ("auto", "default")  # of every provider with service tiers
 # The effort for a budget in tokens: this format has no field for a budget.
 EFFORT_BY_BUDGET = ((4096, "low"), (16384, "medium"))
 
@@ -60,7 +62,7 @@ def write_body(request: ChatRequest, replay_reasoning: bool, warnings: list[str]
             body["parallel_tool_calls"] = conversation.sampling.parallel_tool_calls
     if conversation.response_format is not None:
         body["response_format"] = _write_format(conversation.response_format)
-    effort = _effort(conversation.reasoning)
+    effort = effort_of(conversation.reasoning)
     if effort:
         body["reasoning_effort"] = effort
     _write_sampling(conversation, body, warnings)
@@ -87,11 +89,20 @@ def _write_sampling(conversation: Conversation, body: dict[str, Any], warnings: 
         warnings.append("The output effort has no counterpart at this provider and was left out.")
 
 
-def _effort(reasoning: ReasoningOptions) -> str:
-    if reasoning.effort:
-        return reasoning.effort
+def write_tier(body: dict[str, Any], tier: str, target: Target) -> None:
+    """Request a service tier where it is offered."""
+    mapping = target.mapping
+    offered = target.provider.service_tiers or mapping.service_tiers
+    if offered and (tier in USUAL_TIERS or tier in offered or tier in mapping.service_tiers):
+        body["service_tier"] = tier
+
+
+def effort_of(reasoning: ReasoningOptions) -> str:
+    """Return the requested reasoning effort, "" without one."""
     if reasoning.budget:
         return next((effort for limit, effort in EFFORT_BY_BUDGET if reasoning.budget <= limit), "high")
+    if reasoning.effort:
+        return reasoning.effort
     if reasoning.enabled is False:
         return "none"
     return ""

@@ -17,6 +17,7 @@ from gateway.neutral.parameters import fields_of, lost_by
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
 from gateway.providers.openai.address import Tokens, endpoint_of
+from gateway.providers.openai.request import write_tier
 from gateway.providers.openai.responses_input import retarget
 from gateway.providers.openai.responses_reply import read_result
 from gateway.providers.openai.responses_request import write_body
@@ -36,7 +37,6 @@ FLAGGED = tuple(
     if row.capability and row.capability.flag and path != PARALLEL
 )
 SEARCHES = ("web_search", "web_search_preview")
-USUAL_TIERS = ("auto", "default")
 Body = dict[str, Any]
 
 
@@ -155,10 +155,8 @@ def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) 
     _fit_reasoning(body, target)
     if options.prompt_cache_key:
         body["prompt_cache_key"] = options.prompt_cache_key
-    tier = options.service_tier
-    offered = target.provider.service_tiers or mapping.service_tiers
-    if tier and offered and (tier in USUAL_TIERS or tier in offered or tier in mapping.service_tiers):
-        body["service_tier"] = tier
+    if options.service_tier:
+        write_tier(body, options.service_tier, target)
 
 
 def _fit_reasoning(body: Body, target: Target) -> None:

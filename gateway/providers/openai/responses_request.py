@@ -8,7 +8,6 @@ from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
     CustomTool,
-    Effort,
     FunctionTool,
     ReasoningOptions,
     ResponseFormat,
@@ -17,13 +16,11 @@ from gateway.neutral.chat import (
     VendorTool,
     WebSearch,
 )
-from gateway.providers.openai.request import shorten_user
+from gateway.providers.openai.request import effort_of, shorten_user
 from gateway.providers.openai.responses_input import InputWriter
 from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.unsupported_parts import spell_out, warn_of_names
 
-# The effort for a budget in tokens: this format has no field for a budget.
-EFFORT_BY_BUDGET: tuple[tuple[int, Effort], ...] = ((4096, "low"), (16384, "medium"))
 NO_PARAMETERS = {"type": "object", "properties": {}}
 PARAMETER_WRITER = ParameterWriter(dialect.NAME, apart=("n", "parallel_tool_calls", "output_effort"))
 
@@ -71,11 +68,7 @@ def _write_sampling(conversation: Conversation, body: dict[str, Any], warnings: 
 def _write_reasoning(reasoning: ReasoningOptions) -> dict[str, Any]:
     """Return `reasoning`. A summary is only requested when the caller requests it, because unverified accounts get an
     error for it."""
-    effort = reasoning.effort
-    if reasoning.budget:
-        effort = next((name for limit, name in EFFORT_BY_BUDGET if reasoning.budget <= limit), "high")
-    elif not effort and reasoning.enabled is False:
-        effort = "none"
+    effort = effort_of(reasoning)
     written: dict[str, Any] = {"effort": effort} if effort else {}
     if reasoning.show in ("summary", "full") and effort != "none":
         written["summary"] = "auto"

@@ -4,11 +4,10 @@ from base64 import b64decode
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.encoded import PIECE, decode_base64, decode_pieces, mended
-from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Part, Text, sound_format
+from gateway.neutral.parts import WEB, Audio, CacheMark, File, Image, Media, Part, Text, sound_format
 from gateway.surfaces.aisdk import schema as wire
 from gateway.surfaces.validation_errors import invalid
 
-WEB = ("https://", "http://")
 IMAGE = "image"
 AUDIO = "audio"
 TEXT = "text"

@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from gateway.dialects.google import NAME
 from gateway.neutral.encoded import decode_base64, decode_pieces, mended
 from gateway.neutral.parts import (
+    WEB,
     Audio,
     File,
     Image,
@@ -29,7 +30,6 @@ from gateway.surfaces.validation_errors import invalid
 NO_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 SERVER_PARTS = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 TEXT_TYPES = ("text/", "application/json", "application/xml")
-WEB = ("https://", "http://")
 OWN_HOSTS = ("generativelanguage.googleapis.com", "www.youtube.com", "youtube.com", "youtu.be")
 
 

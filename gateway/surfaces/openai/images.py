@@ -10,6 +10,7 @@ from msgspec.json import Decoder
 
 from gateway.billing.context import RequestContext
 from gateway.neutral.images import ImageEditsRequest, ImagesInput, ImagesRequest, Picture, units_of
+from gateway.neutral.parts import WEB
 from gateway.neutral.request import Options, Requirements
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import attribution, auth, caps, http_responses, image_uploads
@@ -136,7 +137,7 @@ def _address_of(row: Raw, param: str) -> str:
         raise invalid(param, "expected an object with an image_url") from None
     if isinstance(url, dict):
         url = url.get("url")
-    if not isinstance(url, str) or not url.startswith(("https://", "http://", "data:")):
+    if not isinstance(url, str) or not url.startswith((*WEB, "data:")):
         raise invalid(param, "expected an https URL or a data URL")
     return url
 

@@ -9,6 +9,7 @@ from msgspec.json import Decoder
 from gateway.media.pdf_reader import PDF, READER, is_pdf
 from gateway.neutral.encoded import decode_base64
 from gateway.neutral.file_types import type_of
+from gateway.neutral.parts import WEB
 from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
 from gateway.runtime.threads import compute_if
@@ -137,7 +138,7 @@ def _address_of(document: OcrDocument) -> str:
             address = document.document_url
         case PageAtUrl(image_url=PageUrl(url=address)) | PageAtUrl(image_url=address):
             param = "document.image_url"
-    if not address.startswith(("https://", "http://", "data:")):
+    if not address.startswith((*WEB, "data:")):
         raise invalid(param, "expected an http URL or a data URL")
     if address.startswith("data:") and not DATA.match(address):
         raise invalid(param, "a data URL must have a media type and be encoded in base64")

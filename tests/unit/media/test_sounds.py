@@ -6,9 +6,10 @@ import time
 
 import pytest
 import soundfile
-from support.sound_files import box, m4a, wave, webm, xing
+from support.sound_files import box, m4a, ogg_of_packets, wave, webm, xing
 
 from gateway.media import frame_counting as frames
+from gateway.media.mpeg_sounds import LEAST_MPEG
 from gateway.media.sounds import length_of
 from gateway.providers.sandbox import audio_files as made
 from gateway.runtime.large_files import StoredFile
@@ -128,6 +129,19 @@ def test_a_sound_with_a_rate_of_one_hertz_lasts_as_long_as_a_decoder_plays_it(
 )
 def test_a_codec_whose_packets_are_not_known_counts_by_the_bytes_of_the_file(data: bytes) -> None:
     assert ms(data)[1] >= len(data) // frames.LEAST_OF_ANY * 1000
+
+
+@pytest.mark.parametrize("kind", [b"\x69", b"\x6b"], ids=["MPEG-2", "MPEG-1"])
+def test_mpeg_audio_in_mp4_counts_by_its_bytes_because_a_sample_may_hold_many_frames(kind: bytes) -> None:
+    data = m4a(1).replace(b"\x04\x11\x40", b"\x04\x11" + kind) + bytes(25_000)
+    assert ms(data)[1] == pytest.approx(len(data) / LEAST_MPEG * 1000, abs=1)
+
+
+@pytest.mark.parametrize("marker", [b"", b"\x7fFLAC\1\0\0\1"], ids=["first mapping", "present mapping"])
+def test_flac_in_ogg_is_counted_by_its_frames(marker: bytes) -> None:
+    head, *further = made.make("flac", 2.0).split(b"\xff\xf8")
+    likely, most = ms(ogg_of_packets([marker + head, *[b"\xff\xf8" + frame for frame in further]]))
+    assert likely == most and 1_990 < most < 2_100
 
 
 @pytest.mark.parametrize("shape", [(8_000, 8, 1), (44_100, 16, 2), (96_000, 24, 2), (192_000, 24, 2)], ids=str)

@@ -132,8 +132,9 @@ def test_white_space_hides_no_pdf(data: str) -> None:
         (b"x" * 5000 + PDF, 1_000_000),
         (b"hi", IMAGE_TOKENS),
         (b"II*\0" + b"\0" * 100_000, IMAGE_TOKENS),
+        (b"MM\0*" + b"\0" * 100_000, IMAGE_TOKENS),
     ],
-    ids=["text", "archive", "document behind other bytes", "two bytes", "tiff"],
+    ids=["text", "archive", "document behind other bytes", "two bytes", "tiff", "big-endian tiff"],
 )
 def test_a_file_sent_as_an_image_counts_as_what_it_contains(data: bytes, most: int) -> None:
     """Google reads any file of an image part by its media type; a megabyte of text was reserved as one image."""

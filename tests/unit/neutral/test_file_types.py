@@ -19,6 +19,7 @@ from gateway.neutral.file_types import type_of
         (b"%PDF-1.7\n", "application/pdf"),
         (b"RIFF\x24\0\0\0WAVEfmt ", "audio/wav"),
         (b"FORM\0\0\0\x24AIFFCOMM", "audio/aiff"),
+        (b"FORM\0\0\0\x24AIFCFVER", "audio/aiff"),
         (b"ID3\x04\0\0\0\0\0\0", "audio/mpeg"),
         (b"\xff\xfb\x90\x64", "audio/mpeg"),
         (b"\xff\xf1\x50\x80", "audio/aac"),

@@ -42,8 +42,11 @@ def test_long_instructions_and_the_end_are_marked_in_a_copy(form):
 
 
 @pytest.mark.parametrize("form", [typed, deepcopy])
-def test_thinking_at_the_end_bears_no_mark(form):
-    thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+@pytest.mark.parametrize(
+    "thought",
+    [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "redacted_thinking", "data": "sealed"}],
+)
+def test_thinking_at_the_end_bears_no_mark(form, thought):
     content = [text("b"), thought]
     turns = [{"role": role, "content": content if role == "assistant" else "a"} for role in ("user", "user")]
     body = form({"messages": [*turns, {"role": "assistant", "content": content}]})

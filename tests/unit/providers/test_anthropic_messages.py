@@ -434,7 +434,12 @@ def test_raw_predict_loads_nothing_by_address_and_needs_a_vendor_of_tokens():
         PROTOCOL.write(asking(), raw_target('{"type": "service_account"}', "global"))
     with pytest.raises(NotSupported):
         PROTOCOL.write(asking(user(Image(Media(url="https://x/y.png")))), raw_target("ya29.x", "global"))
-    assert PROTOCOL.write(asking(), raw_target("ya29.x", "eu")).url.startswith("https://aiplatform.eu.rep.googleapis")
+
+
+@pytest.mark.parametrize("region", ["us", "eu"])
+def test_a_multi_region_has_its_own_host(region: str):
+    call = PROTOCOL.write(asking(), raw_target("ya29.x", region))
+    assert call.url.startswith(f"https://aiplatform.{region}.rep.googleapis.com/")
 
 
 def test_only_listed_opt_ins_go_on():

@@ -282,11 +282,11 @@ def test_mark_inside_a_tools_result_stands_behind_the_result():
 
 def test_cache_points_go_where_the_model_takes_them_only():
     tool = FunctionTool("look", schema=TOOL.schema, cache=CacheMark("1h"))
-    request = asking(Message("user", (Text("a", cache=CacheMark("1h")),)), tools=(tool,))
+    marked = (Text("a", cache=CacheMark("1h")),)
+    request = asking(Message("system", marked), Message("user", marked), tools=(tool,))
     nova = body(request, target("amazon.nova-pro-v1:0"))
-    assert len(nova["toolConfig"]["tools"]) == 1 and nova["messages"][0]["content"][1] == {
-        "cachePoint": {"type": "default"}
-    }
+    assert len(nova["toolConfig"]["tools"]) == 1
+    assert nova["system"][1] == nova["messages"][0]["content"][1] == {"cachePoint": {"type": "default"}}
     assert b"cachePoint" not in call(request, target(LLAMA)).body
 
 

@@ -8,6 +8,7 @@ from gateway.errors import (
     GatewayError,
     InvalidRequest,
     UpstreamFailed,
+    UpstreamOverloaded,
     UpstreamRateLimited,
     UpstreamRefused,
     UpstreamTimeout,
@@ -35,6 +36,11 @@ def failure(status: int, error=None, body: bytes | None = None, **headers: str) 
 def test_status_is_the_providers_fault(status):
     error = failure(status)
     assert (error.blame, error.upstream_status) == ("provider", status)
+
+
+@pytest.mark.parametrize("status", [503, 529])
+def test_an_overloaded_provider_is_reported_as_overloaded(status):
+    assert isinstance(failure(status), UpstreamOverloaded)
 
 
 @pytest.mark.parametrize("status", [400, 409, 410, 413, 415, 422])

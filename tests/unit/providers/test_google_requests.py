@@ -6,7 +6,7 @@ from fakes.google import Answer, FakeGoogle
 from msgspec.structs import replace
 
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.errors import InvalidRequest, NotSupported, UpstreamFailed
+from gateway.errors import ContentNeeded, InvalidRequest, NotSupported, UpstreamFailed
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
@@ -247,6 +247,13 @@ def test_media_by_address(media, data):
     assert write(ask(Message("user", (Image(media),))))["contents"][0]["parts"] == [{"fileData": data}]
 
 
+@pytest.mark.parametrize("kind", [Image, File])
+@pytest.mark.parametrize("url", ["http://a.test/b.png", "https://a.test/b"])
+def test_a_url_that_the_model_does_not_load_must_be_sent_as_data(kind, url):
+    with pytest.raises(ContentNeeded):
+        write(ask(Message("user", (kind(Media(url=url)),))))
+
+
 def test_file_of_another_service_is_not_supported():
     with pytest.raises(NotSupported):
         write(ask(Message("user", (File(Media(file_id="file-abc")),))))
@@ -267,10 +274,18 @@ def test_file_of_another_service_is_not_supported():
         ("gemini-2.5-flash", ReasoningOptions(budget=90000), {"includeThoughts": True, "thinkingBudget": 24576}),
         ("gemini-2.5-flash-lite", ReasoningOptions(budget=9), {"includeThoughts": True, "thinkingBudget": 512}),
         ("gemini-2.5-pro", ReasoningOptions(effort="none"), {"thinkingBudget": 128}),
+        ("gemini-2.5-pro", ReasoningOptions(budget=90000), {"includeThoughts": True, "thinkingBudget": 32768}),
     ],
 )
 def test_reasoning_is_a_level_or_a_budget(model, asked, thinking):
     assert write(ask(reasoning=asked), at(model=model))["generationConfig"]["thinkingConfig"] == thinking
+
+
+@pytest.mark.parametrize(("budget", "level"), [(1024, "LOW"), (8192, "MEDIUM"), (8193, "HIGH")])
+def test_a_budget_becomes_a_level_of_models_without_budgets(budget, level):
+    place = at(reasoning_efforts=("low", "medium", "high"))
+    body = write(ask(reasoning=ReasoningOptions(budget=budget)), place)
+    assert body["generationConfig"]["thinkingConfig"]["thinkingLevel"] == level
 
 
 @pytest.mark.parametrize(

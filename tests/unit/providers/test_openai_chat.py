@@ -205,6 +205,11 @@ def test_options_that_a_mapping_lacks_are_left_out_and_named():
     assert [warning.split()[0] for warning in call.warnings] == ["presence_penalty", "top_k"]
 
 
+@pytest.mark.parametrize(("budget", "effort"), [(4096, "low"), (16_384, "medium"), (16_385, "high")])
+def test_a_budget_for_reasoning_becomes_an_effort(budget: int, effort: str):
+    assert written(reasoning=ReasoningOptions(budget=budget, enabled=True))["reasoning_effort"] == effort
+
+
 def test_effort_none_goes_only_to_models_that_know_it():
     request = asking(reasoning=ReasoningOptions(effort="none"))
     assert "reasoning_effort" not in accepted(PROTOCOL.write(request, target(mapped())))
@@ -212,9 +217,10 @@ def test_effort_none_goes_only_to_models_that_know_it():
     assert accepted(PROTOCOL.write(request, knowing))["reasoning_effort"] == "none"
 
 
-def test_the_tier_is_requested_where_the_provider_has_it():
-    request = asking(options=Options(service_tier="flex"))
-    assert accepted(PROTOCOL.write(request, target(service_tiers={"flex": "0.5"})))["service_tier"] == "flex"
+@pytest.mark.parametrize("tier", ["flex", "default", "auto"])
+def test_the_tier_is_requested_where_the_provider_has_tiers(tier: str):
+    request = asking(options=Options(service_tier=tier))
+    assert accepted(PROTOCOL.write(request, target(service_tiers={"flex": "0.5"})))["service_tier"] == tier
     assert "service_tier" not in accepted(PROTOCOL.write(request, target()))
 
 
