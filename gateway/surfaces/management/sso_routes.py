@@ -5,13 +5,14 @@ from typing import Annotated, Any
 from msgspec import Meta
 from msgspec.structs import replace
 
+from gateway.accounts import group_rules
 from gateway.accounts.identity_domains import ClaimedDomain
 from gateway.accounts.identity_providers import STORED, IdentityProvider, ProviderDraft
 from gateway.accounts.roles import MANAGERS
 from gateway.accounts.sso_requirement import SsoRequirement, find_requirement, set_requirement
 from gateway.accounts.throttle import ThrottleGate
 from gateway.configuration.configured_providers import DEFAULT_SCOPES
-from gateway.errors import Unavailable
+from gateway.errors import Forbidden, Unavailable
 from gateway.surfaces.answer_structs import Answer, Time, to_camel
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
@@ -137,6 +138,13 @@ def _find_provider(visitor: Visitor, values: Values) -> IdentityProvider:
     return visitor.services.sso.service.providers.find_of(organization_id, values["provider_id"])
 
 
+def _check_owners(call: ManagedCall[Any], organization_id: str) -> None:
+    """Raise Forbidden for an admin while a group rule makes owners: the provider states who is in the group."""
+    rules = group_rules.list_rules(call.database, organization_id)
+    if any(rule.role == "owner" for rule in rules) and call.visitor.member(organization_id).role != "owner":
+        raise Forbidden("A group rule makes owners: only an owner may add or change identity providers.")
+
+
 PROVIDER_MANAGER = Who("For owners and admins.", _find_provider)
 
 
@@ -146,7 +154,9 @@ def list_providers(call: ManagedCall[str]) -> list[ProviderAnswer]:
 
 
 def create(call: ManagedCall[str]) -> ProviderAnswer:
-    """Add an OpenID provider. Register the callback URL of the answer at the provider."""
+    """Add an OpenID provider; only an owner while a group rule makes owners. Register the callback URL of the answer at
+    the provider."""
+    _check_owners(call, call.subject)
     fields = call.fields
     draft = ProviderDraft(
         fields["name"],
@@ -159,8 +169,9 @@ def create(call: ManagedCall[str]) -> ProviderAnswer:
 
 
 def update(call: ManagedCall[IdentityProvider]) -> ProviderAnswer:
-    """Change a provider. Another issuer or client ends its sessions."""
+    """Change a provider; only an owner while a group rule makes owners. Another issuer or client ends its sessions."""
     before = call.subject
+    _check_owners(call, before.organization_id)
     fields = call.fields
     draft = ProviderDraft(
         fields.get("name", before.name),
