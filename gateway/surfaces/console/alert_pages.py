@@ -3,6 +3,7 @@
 from gateway.accounts.alert_hooks import DISCORD, EMAIL, FORMS, MAILTO, PAGERDUTY, SLACK, TEAMS, WEBHOOK, AlertHook
 from gateway.accounts.roles import MANAGERS
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
@@ -12,6 +13,7 @@ from gateway.worker.services import Services
 TITLE = "Alerts"
 PATH = "/console/alerts"
 FORM = "alerts"
+TEST = ManagementCall("POST /orgs/<organization_id>/alerts/<hook_id>/test")
 FORM_NAMES = {
     WEBHOOK: "Signed JSON",
     SLACK: "Slack",
@@ -33,7 +35,7 @@ def act(services: Services, inbound: Inbound) -> Outbound:
     action = pressed({"add": _add, "test": _test, "remove": _remove}, form)
     try:
         visitor.manager(form.get("organization", "")[:80])
-        message = action(services, visitor, form)
+        message = action(visitor, inbound, form)
     except GatewayError as error:
         if error.blame != "caller":
             raise
@@ -41,8 +43,8 @@ def act(services: Services, inbound: Inbound) -> Outbound:
     return _page(services, inbound, visitor, message)
 
 
-def _add(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
-    hook = services.telemetry.hooks.add(
+def _add(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
+    hook = visitor.services.telemetry.hooks.add(
         form["organization"],
         _read_address(form.get("url", "")),
         form=form.get("form", ""),
@@ -64,15 +66,15 @@ def _read_address(text: str) -> str:
     return text
 
 
-def _test(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
-    delivered, result = services.telemetry.alerts.test(form["organization"], form.get("hook", "")[:80])
-    if delivered:
+def _test(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
+    answer = TEST.run(visitor, inbound, organization_id=form["organization"], hook_id=form.get("hook", "")[:80])
+    if answer["delivered"]:
         return "The test alert was delivered."
-    raise InvalidRequest(f"The test alert could not be delivered: {result}")
+    raise InvalidRequest(f"The test alert could not be delivered: {answer['result']}")
 
 
-def _remove(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
-    services.telemetry.hooks.remove(form["organization"], form.get("hook", "")[:80], actor=visitor.user_id)
+def _remove(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
+    visitor.services.telemetry.hooks.remove(form["organization"], form.get("hook", "")[:80], actor=visitor.user_id)
     return "The webhook was removed."
 
 

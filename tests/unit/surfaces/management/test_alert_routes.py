@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from gateway.surfaces.management.alert_routes import TESTS
+
 EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
 OWN = {"Origin": "http://localhost"}
 FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')
@@ -52,6 +54,12 @@ def test_the_page_has_a_button_that_tests(browser) -> None:
     assert "The test alert could not be delivered" in tested.text and "whsec_" not in tested.text
     removed = browser.post("/console/alerts", data={**form, "hook": hook, "action": "remove"}, headers=OWN)
     assert hook not in removed.text
+
+
+def test_the_page_and_the_api_count_the_same_tests(browser) -> None:
+    form = dict(FIELD.findall(browser.get("/console/alerts").text)) | {"hook": "unknown", "action": "test"}
+    statuses = [browser.post("/console/alerts", data=form, headers=OWN).status_code for _ in range(TESTS + 1)]
+    assert statuses[-1] == 429 and set(statuses[:5]) == {404}
 
 
 def test_a_form_without_its_token_changes_nothing(browser) -> None:

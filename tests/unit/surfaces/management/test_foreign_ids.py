@@ -1,0 +1,157 @@
+"""Ids of others in each operation of the management table: of another organization, of another object of the same
+organization, and of a member with another role. The cases follow from the table, so that new operations are tried."""
+
+import re
+from typing import Any
+
+import pytest
+from support.management import Tenants
+from support.management_bodies import BODIES, VARIABLE, furnish
+
+from gateway.accounts.models import User
+from gateway.accounts.rule_values import SCOPES
+from gateway.surfaces.management.managed_operation import ManagedOperation
+from gateway.surfaces.management.table import OPERATIONS
+from gateway.surfaces.management.who import MEMBER, PROJECT_MEMBER
+
+MANAGED = [row for row in OPERATIONS if isinstance(row, ManagedOperation)]
+# Variables that are no ids: each organization has a custom provider with the same name.
+NO_IDS = frozenset(("name", "scope", "subject"))
+# Fields whose names end like those of ids: the client chose the first, and the second is at the identity provider.
+CHOSEN = frozenset(("clientId", "client_id", "requestId"))
+FIELDS = {
+    "projectId": "project_id",
+    "organizationId": "organization_id",
+    "teamId": "team_id",
+    "teamIds": "team_id",
+    "breakGlassMemberId": "owner_id",
+    "apiKeyId": "key_id",
+    "userId": "user_id",
+}
+SCOPED = {"organization": "organization_id", "team": "team_id", "member": "member_id", "key": "key_id",
+          "service_account": "account_id"}  # fmt: skip
+# Members without which a body's id has no effect.
+NEEDED = {"breakGlassMemberId": {"required": True}}
+# A team takes any member, so its members do not belong to its path.
+INDEPENDENT = "/orgs/<organization_id>/teams/<team_id>/members/<member_id>"
+
+
+@pytest.fixture(scope="module")
+def things(module_tenants: Tenants) -> dict[str, dict[str, str]]:
+    """Ids of one thing of each kind in each organization; "other" are second ones of what others belong to."""
+    found = {}
+    for name in ("acme", "rival"):
+        owner = module_tenants[f"{name} owner"]
+        found[name] = {**furnish(module_tenants, name), "user_id": owner.user_id, "owner_id": owner.member_id}
+        providers = f"/orgs/{owner.organization_id}/identity-providers"
+        second = module_tenants.ok("POST", providers, owner, BODIES["NewProvider"](owner))["identityProvider"]
+        module_tenants.ok("PATCH", f"{providers}/{second['id']}", owner, {"status": "active"})
+        has_password = User.update(password_hash="x").where(User.id == owner.user_id)
+        module_tenants.services.store.database.write(has_password.execute)
+        found["other"] = {"provider_id": second["id"], "key_id": module_tenants[f"{name} colleague"].key.info.id}
+    return found
+
+
+def title(operation: ManagedOperation) -> str:
+    return f"{operation.method} {operation.path}"
+
+
+def variables(operation: ManagedOperation) -> list[str]:
+    return [name for name in VARIABLE.findall(operation.path) if name not in NO_IDS]
+
+
+def fill(path: str, ids: dict[str, str]) -> str:
+    ids = {**ids, "key_id": ids["provider_key"]} if path.startswith("/keys/provider") else ids
+    return VARIABLE.sub(lambda found: ids[found[1]], path)
+
+
+def body_of(operation: ManagedOperation, person: Any) -> Any:
+    request = operation.about.request
+    return BODIES[request.__name__](person) if request else None
+
+
+def id_fields(schema: type | None) -> list[str]:
+    names = [field.data_key or name for name, field in schema().fields.items()] if schema else []
+    return [name for name in names if re.search(r"(Id|Ids|_id)$", name) and name not in CHOSEN]
+
+
+SEVERAL = [(row, name) for row in MANAGED for name in variables(row) if len(variables(row)) > 1]
+
+
+@pytest.mark.parametrize("operation, variable", SEVERAL, ids=lambda case: case if type(case) is str else title(case))
+def test_an_id_of_another_organization_is_unknown_in_the_own_path(
+    shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation, variable: str
+) -> None:
+    owner = shared_tenants["rival owner"]
+    ids = {**things["rival"], variable: things["acme"][variable]}
+    status, answer = shared_tenants.call(operation.method, fill(operation.path, ids), owner, body_of(operation, owner))
+    assert status in (403, 404), answer
+
+
+SENT = [(row, name) for row in MANAGED for name in id_fields(row.about.request)]
+
+
+def foreign(name: str, ids: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the members of a body that name something by the ids."""
+    if name == "scopeId":
+        return [{"scope": scope, "scopeId": ids[SCOPED[scope]]} for scope in SCOPES]
+    ident = ids[FIELDS[name]]
+    return [{name: [ident] if name.endswith("Ids") else ident, **NEEDED.get(name, {})}]
+
+
+@pytest.mark.parametrize("operation, name", SENT, ids=lambda case: case if type(case) is str else title(case))
+def test_an_id_of_another_organization_is_unknown_in_a_body(
+    shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation, name: str
+) -> None:
+    owner = shared_tenants["rival owner"]
+    for members in foreign(name, things["acme"]):
+        body = {**body_of(operation, owner), **members}
+        path = fill(operation.path, things["rival"])
+        status, answer = shared_tenants.call(operation.method, path, owner, body)
+        assert status in (403, 404) or status == 400 and answer["param"] == name, (members, answer)
+
+
+ASKED = [(row, name) for row in MANAGED for name in id_fields(row.about.query)]
+
+
+@pytest.mark.parametrize("operation, name", ASKED, ids=lambda case: case if type(case) is str else title(case))
+def test_an_id_of_another_organization_finds_nothing_in_a_query(
+    shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation, name: str
+) -> None:
+    owner = shared_tenants["rival owner"]
+    for members in foreign(name, things["acme"]):
+        query = "&".join(f"{field}={value}" for field, value in members.items())
+        path = f"{fill(operation.path, things['rival'])}?{query}"
+        status, answer = shared_tenants.call(operation.method, path, owner)
+        rows = [line for line in answer.splitlines()[1:] if line] if type(answer) is str else answer
+        if status < 300:
+            assert not any(rows.values() if type(rows) is dict else rows), (members, answer)
+        else:
+            assert status in (403, 404), (members, answer)
+
+
+NESTED = [row for row in MANAGED if len(set(variables(row)) - {"organization_id"}) > 1 and row.path != INDEPENDENT]
+
+
+@pytest.mark.parametrize("operation", NESTED, ids=title)
+def test_an_id_below_another_object_of_the_organization_is_unknown(
+    shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation
+) -> None:
+    owner = shared_tenants["rival owner"]
+    *_, above, _ = variables(operation)
+    ids = {**things["rival"], above: things["other"][above]}
+    status, answer = shared_tenants.call(operation.method, fill(operation.path, ids), owner, body_of(operation, owner))
+    assert status == 404, answer
+
+
+PLACED = [row for row in MANAGED if variables(row) and row.action and row.action.who not in (MEMBER, PROJECT_MEMBER)]
+
+
+@pytest.mark.parametrize("operation", PLACED, ids=title)
+def test_a_developer_reaches_nothing_of_others(
+    shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation
+) -> None:
+    developer = shared_tenants["acme developer"]
+    path = fill(operation.path, things["acme"])
+    status, answer = shared_tenants.call(operation.method, path, developer, body_of(operation, developer))
+    assert status in (403, 404), answer
