@@ -168,6 +168,7 @@ class Settlement(OutputReservation, eq=False):
         try:
             if context.settles_early and owner.journal.commits_at_once:
                 context.record = owner.post(rows, self.terms.request, number)
+                give_way()  # the commit begins before anything else is done
             else:
                 ticket = owner.journal.append(*rows)
         finally:
@@ -176,9 +177,7 @@ class Settlement(OutputReservation, eq=False):
                 self._end(call, cost_nusd)
             if self._slot is not None:
                 self._release_slot(attempt.usage)
-        if ticket is None:
-            give_way()  # the commit begins before the answer is prepared
-        else:
+        if ticket is not None:
             owner.confirm(ticket, self.terms, number)
         return attempt
 

@@ -314,7 +314,7 @@ class Slots:
 
     def take(self, timeout_s: float | None) -> bool:
         """Wait for a free slot; return False if none was free in time (None: no timeout)."""
-        return bool(self._free.acquire(timeout=timeout_s))
+        return self._free.acquire(blocking=False) or bool(self._free.acquire(timeout=timeout_s))
 
     def give(self) -> None:
         self._free.release()

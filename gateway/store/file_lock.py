@@ -7,6 +7,8 @@ from typing import Any
 
 from gateway.runtime.threads import Threads, spawn
 
+AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
+
 
 class FairFileLock:
     """An exclusive lock on a file behind a second lock, the gate, which is held while waiting for the first.
@@ -61,12 +63,16 @@ class FairFileLock:
             self._pending = None
 
     def _try(self) -> bool:
-        if not _lock_now(self._gate):
-            return False
+        gate = self._gate
         try:
-            return _lock_now(self._lock)
-        finally:
-            fcntl.flock(self._gate, fcntl.LOCK_UN)
+            fcntl.flock(gate, AT_ONCE)
+            try:
+                fcntl.flock(self._lock, AT_ONCE)
+            finally:
+                fcntl.flock(gate, fcntl.LOCK_UN)
+        except BlockingIOError:
+            return False
+        return True
 
     def _wait_in_thread(self) -> None:
         try:
@@ -83,11 +89,3 @@ class FairFileLock:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
-
-
-def _lock_now(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

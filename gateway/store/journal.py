@@ -280,8 +280,7 @@ class Journal:
         """Commit a group, waiting for the store without a limit, or keep it in the file that replaces an absent store;
         False when closing gave up."""
         delay_s = BACKOFF_S
-        rows = [entry.rows for entry in entries]
-        groups = gather(rows)
+        groups = gather(entry.rows for entry in entries)
         certain = True  # no earlier attempt may have committed this group
         while True:
             start = self._clock.monotonic()
@@ -295,7 +294,7 @@ class Journal:
                 certain = False
                 waited_us = round((self._clock.monotonic() - start) * SECOND_US)
                 self._late_since_us = self._late_since_us or self._clock.now_us() - waited_us
-            if self._keep(seq, rows):
+            if self._keep(seq, [entry.rows for entry in entries]):
                 return True
             if self._closing and self._clock.monotonic() >= self._give_up_at:
                 return False
@@ -337,7 +336,7 @@ def commit_groups(database: Database, marks: Sequence[StatementBatch], groups: S
     for group in (*marks[1:], *groups):
         changed = database.execute_many(group.sql, group.rows)
         if group.exact and changed != len(group.rows):
-            raise errors.Conflict(f"{group.name}: {len(group.rows)} rows were to change, {changed} did.")
+            raise group.conflict(changed)
     return True
 
 

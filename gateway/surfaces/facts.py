@@ -223,6 +223,14 @@ def _as_header(warnings: list[str]) -> str:
 def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     """Return the `x-llmgateway-*` headers. The cost of a stream is not known when its headers leave; its last chunk has
     it."""
+    headers = headers_before_record(facts, clock, streamed=streamed)
+    if not streamed:
+        headers.append(overhead_header(facts, clock))
+    return headers
+
+
+def headers_before_record(facts: Facts, clock: Clock, *, streamed: bool = False) -> list[Header]:
+    """Return the headers of `headers_of` except the overhead, which includes the wait for the request's record."""
     outcome = facts.outcome
     attempts = outcome.attempts
     target = attempts[-1].target
@@ -237,14 +245,16 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
         headers += rate_limits.headers(outcome.rate_limits, clock.now_us())
     if streamed:
         return headers
-    own_s = clock.monotonic() - facts.context.started
-    for attempt in attempts:
-        own_s -= attempt.ended - attempt.started
-    facts.context.own_s = own_s
-    headers += (
-        ("x-llmgateway-overhead-ms", f"{own_s * 1000 if own_s > 0 else 0.0:.1f}"),
-        ("x-llmgateway-cost", format_usd(attempts[-1].charge.total)),
-    )
+    headers.append(("x-llmgateway-cost", format_usd(attempts[-1].charge.total)))
     if target.mapping.price_version:
         headers.append(("x-llmgateway-price-version", target.mapping.price_version))
     return headers
+
+
+def overhead_header(facts: Facts, clock: Clock) -> Header:
+    """Return the header with the time that the gateway itself took, and note it for the metrics."""
+    own_s = clock.monotonic() - facts.context.started
+    for attempt in facts.outcome.attempts:
+        own_s -= attempt.ended - attempt.started
+    facts.context.own_s = own_s
+    return "x-llmgateway-overhead-ms", f"{own_s * 1000 if own_s > 0 else 0.0:.1f}"

@@ -8,7 +8,7 @@ from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.runtime.threads import compute
 from gateway.surfaces import attribution, auth, caps, http_responses
-from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.facts import Facts, headers_before_record, headers_of, overhead_header
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat_images, chat_reader, chat_schema, chat_writer, legacy_functions
 from gateway.surfaces.openai.chat_answers import ID_PREFIX, ChatCompletion, ChatCompletionChunk
@@ -77,9 +77,11 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
         written = compute(chat_writer.reply_last, results, facts)
     else:
         written = chat_writer.reply(answer.result, facts)
+    headers = headers_before_record(facts, services.clock)
+    reply = http_responses.json_reply(written, context.shown_id, headers=headers)
     engine.await_record(context)
-    headers = headers_of(facts, services.clock, streamed=False)  # after the wait, since they name the time it took
-    return http_responses.json_reply(written, context.shown_id, headers=headers)
+    reply.headers.append(overhead_header(facts, services.clock))
+    return reply
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
