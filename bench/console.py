@@ -25,14 +25,12 @@ from bench.run import BUILD, Phase, build, run_load
 from bench.targets import Target, start_gateway, start_targets
 from gateway.accounts import keys
 from gateway.accounts.members import add_member
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.projects import create_project
 from gateway.billing.ledger_close import LedgerClose
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.configuration.settings import DatabaseSettings
 from gateway.control.version import Control
 from gateway.limits.ledger import LedgerBook
-from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.rollups.job import Rollups
 from gateway.reports.focus import Month
 from gateway.runtime.threads import Threads
@@ -189,7 +187,7 @@ def fill_year(site: Site, rows: int, crowd: bool) -> Iterator[Figure]:
 
 def add_crowd(database: Database, organization_id: str) -> list[tuple[str, str, str]]:
     """Add people, projects and keys, and return key, project and member of each key."""
-    database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS])
+    database.bind()
     control = Control.observer(database)
     by = {"actor": "bench"}
     members = [

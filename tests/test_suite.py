@@ -56,6 +56,7 @@ TRIED_THROUGH = {
     "accounts/managed_settings_table.py": ("unit/accounts/test_managed_settings.py",),
     "accounts/automation_models.py": ("unit/accounts/test_client_ids.py", "unit/accounts/test_workload_callers.py"),
     "accounts/machine_members.py": ("unit/surfaces/management/test_service_accounts.py",),
+    "accounts/provisioning/models.py": ("unit/accounts/test_provisioning.py",),
     "accounts/group_models.py": ("unit/admin/test_group_grants.py",),
     "accounts/group_rules.py": ("unit/admin/test_group_grants.py",),
     "accounts/identity_domains.py": ("unit/surfaces/management/test_sso_settings_pages.py",),

@@ -1,6 +1,5 @@
 """The tables of automation: ids that clients choose, and the rules for tokens of identity providers."""
 
-from collections.abc import Sequence
 from typing import Literal, cast
 
 import peewee
@@ -60,6 +59,3 @@ class WorkloadAudience(Base):
 
     class Meta:
         table_name = "workload_audience"
-
-
-AUTOMATION_MODELS: Sequence[type[Base]] = (ClientId, WorkloadIdentity, WorkloadAudience)

@@ -1,7 +1,5 @@
 """The tables of group rules: the rules, the known groups of members, and what the rules gave each member."""
 
-from collections.abc import Sequence
-
 import peewee
 
 from gateway.store.database import Base, TimeField
@@ -53,6 +51,3 @@ class GroupGrant(Base):
 
     class Meta:
         table_name = "group_grant"
-
-
-GROUP_MODELS: Sequence[type[Base]] = (GroupRuleRow, MemberGroup, GroupGrant)

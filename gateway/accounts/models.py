@@ -1,17 +1,11 @@
 """The tables of the accounts: organizations, people, keys, rules and the audit trail."""
 
-from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import peewee
 
-from gateway.accounts.automation_models import AUTOMATION_MODELS
-from gateway.accounts.group_models import GROUP_MODELS
-from gateway.accounts.managed_settings_table import ManagedSettings
 from gateway.accounts.project_modes import CREDITS
-from gateway.accounts.provisioning.models import PROVISIONING_MODELS
 from gateway.accounts.roles import Role
-from gateway.accounts.sso_models import SSO_MODELS
 from gateway.accounts.tokens import Kind
 from gateway.store.database import Base, NanoField, TimeField
 
@@ -371,15 +365,3 @@ class Skill(Base):
     class Meta:
         table_name = "skill"
         indexes = ((("organization", "name"), True),)
-
-
-MODELS: Sequence[type[Base]] = (
-    *(Organization, Project, User, Member, Team, TeamMember),
-    *(ApiKey, SessionBudget, ProviderKey, CustomProvider, AccessRule, Discount),
-    *(ServiceAccount, AuditHead, Audit, Session, DeviceCode),
-    *(ManagedSettings, Invitation, Skill),
-    *GROUP_MODELS,
-    *AUTOMATION_MODELS,
-    *SSO_MODELS,
-    *PROVISIONING_MODELS,
-)

@@ -1,7 +1,5 @@
 """The tables of single sign-on: identity providers of organizations, their domains, linked identities and sign-ins."""
 
-from collections.abc import Sequence
-
 import peewee
 
 from gateway.store.database import Base, TimeField
@@ -88,6 +86,3 @@ def has_own_provider(organization_id: str) -> bool:
     """Return whether an active identity provider belongs to the organization. Call it within a read or write."""
     own = IdentityProviderRow.organization == organization_id
     return IdentityProviderRow.select().where(own, IdentityProviderRow.active == True).exists()  # noqa: E712
-
-
-SSO_MODELS: Sequence[type[Base]] = (IdentityProviderRow, IdentityDomain, UserIdentity, SsoLogin)

@@ -97,9 +97,6 @@ class RateLimit(Base):
         primary_key = peewee.CompositeKey("scope", "scope_id", "kind")
 
 
-MODELS = (Budget, Lease, HoldRow, Ledger, RateLimit)
-
-
 def budget_id(scope_id: str, kind: str) -> str:
     return f"{scope_id}:{kind}"
 

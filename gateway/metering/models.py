@@ -88,6 +88,3 @@ class TeamUsage(Base):
     class Meta:
         table_name = "team_usage"
         primary_key = peewee.CompositeKey("request", "attempt", "kind", "team")
-
-
-MODELS = (UsageEntry, TeamUsage)

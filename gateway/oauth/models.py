@@ -1,6 +1,5 @@
 """Tables of the authorization server. Secrets are stored only as keyed hashes."""
 
-from collections.abc import Sequence
 from typing import Literal, cast
 
 import peewee
@@ -91,6 +90,3 @@ class OAuthToken(Base):
 
     class Meta:
         table_name = "oauth_token"
-
-
-MODELS: Sequence[type[Base]] = (OAuthClient, OAuthGrant, OAuthCode, OAuthToken)

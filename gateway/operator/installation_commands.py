@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
-from gateway.accounts.models import MODELS
 from gateway.accounts.organizations import find_organization
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.projects import find_project
@@ -19,10 +18,7 @@ from gateway.control.leadership import TERM_S
 from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
 from gateway.limits.ledger import LedgerBook
-from gateway.limits.models import MODELS as LIMIT_MODELS
-from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.rollups.job import Rollups
-from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.operator import running
 from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import Threads
@@ -82,7 +78,7 @@ class Installation:
         states = self._states or StateLog()
         database = open_database(chosen, self.clock, self.threads, states)
         database.replica = open_replica(chosen, round(TERM_S * SECOND_US), self.clock, states)
-        database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
+        database.bind()
         return database
 
     @property

@@ -37,7 +37,6 @@ BACKOFF_S = 0.01
 QUIET_S = 1.0  # time without a failure before a store counts as back: on a full disk small writes still succeed
 
 log = logging.getLogger(__name__)
-Models = Sequence[type[peewee.Model]]
 postgresql = LazyImport("gateway.store.postgresql")
 
 
@@ -50,7 +49,7 @@ class TimeField(peewee.BigIntegerField):
 
 
 class Base(peewee.Model):
-    """The base of every stored model. Models are unbound until `Database.bind`; ApiKey has the table `api_key`."""
+    """The base of every stored model. They are unbound until `Database.bind`; ApiKey has the table `api_key`."""
 
     class Meta:
         legacy_table_names = False
@@ -106,8 +105,9 @@ class Database:
             return self.replica.peewee
         return self._primary
 
-    def bind(self, models: Models) -> None:
-        self._primary.bind(models, bind_refs=False, bind_backrefs=False)
+    def bind(self) -> None:
+        """Let every stored model, also those of modules that are imported later, use this database."""
+        self._primary.bind([Base, *Base.__subclasses__()], bind_refs=False, bind_backrefs=False)
 
     def read(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, run with a pooled connection or with that of an outer read or write."""

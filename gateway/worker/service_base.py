@@ -8,7 +8,6 @@ from msgspec import Struct
 from gateway import __version__
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.mail_queue import MailQueue
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.vault import Vault
 from gateway.clock import SECOND_US, Clock
@@ -16,12 +15,9 @@ from gateway.configuration.mail_settings import MAIL_PASSWORD
 from gateway.configuration.settings import Settings, SettingsError
 from gateway.control.leadership import TERM_S
 from gateway.control.version import Control, node_name
-from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import log_tables
-from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.money import NANO
-from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.fair_threads import FairSlots
 from gateway.runtime.state_changes import StateChange, StateLog
@@ -88,7 +84,7 @@ def open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
         raise
     try:
         database.replica = open_replica(settings.database, round(TERM_S * SECOND_US), clock, states)
-        database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
+        database.bind()
         return _fill_base(settings, clock, threads, database, states)
     except BaseException:
         database.close()

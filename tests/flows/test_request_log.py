@@ -13,12 +13,8 @@ from support.gateways import LocalGateway, local_gateway
 from support.spending import ALIKE, BODIES, STREAMED, say_in_headers, until, with_model, write_mint
 
 from gateway.accounts.members import list_members
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.configuration import settings as settings_module
 from gateway.configuration.settings import Settings
-from gateway.limits.models import MODELS as LIMIT_MODELS
-from gateway.metering.models import MODELS as METERING_MODELS
-from gateway.oauth.models import MODELS as OAUTH_MODELS
 
 PATHS = [path for path in BODIES if path not in ALIKE]
 CHAT = "/v1/chat/completions"
@@ -49,7 +45,7 @@ def module_gateway(
 @pytest.fixture
 def gateway(module_gateway: LocalGateway) -> LocalGateway:
     # Tables belong to the store that was opened last, which may be another test's.
-    module_gateway.services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
+    module_gateway.services.store.database.bind()
     return module_gateway
 
 

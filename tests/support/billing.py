@@ -11,7 +11,6 @@ import pytest
 from gateway import ids
 from gateway.accounts.authentication import Caller
 from gateway.accounts.discounts import Discounts
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.billing.admission import Admission, Settlements
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt
@@ -21,7 +20,6 @@ from gateway.control.version import Control
 from gateway.errors import Unavailable
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
-from gateway.limits.models import MODELS
 from gateway.limits.rate_limits import RateLimiter as RequestRates
 from gateway.limits.spending import CostBound, Spending
 from gateway.metering.usage_table import find
@@ -161,7 +159,7 @@ def start_billing(
     def make() -> BillingProcess:
         database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
         if not made:
-            database.bind([*ACCOUNT_MODELS, *MODELS])
+            database.bind()
         made.append(BillingProcess(database, money, clock, tmp_path, threads))
         return made[-1]
 

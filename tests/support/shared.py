@@ -17,13 +17,9 @@ from support import prepared
 from support.gateways import LocalGateway, local_gateway
 from support.postgres import Databases
 
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.configuration import settings as settings_module
 from gateway.configuration.settings import Settings
-from gateway.limits.models import MODELS as LIMIT_MODELS
-from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.usage_table import UsageRecord, find, raw_id
-from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.routing.provider_health import Health
 from gateway.worker.services import Services
 
@@ -59,7 +55,7 @@ class SharedGateway:
         self._last = test
         services = self.gateway.services
         # Tables are bound to the store that was opened last, which may belong to another test.
-        services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
+        services.store.database.bind()
         forget_health(services.routing.health)
         return Tenant(self.gateway, f"tenant-{next(self._numbers)}")
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from gateway import ids
 from gateway.clock import HOUR_US, SECOND_US, Clock
-from gateway.metering.models import MODELS
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.store.database import Database
 from gateway.store.journal import Journal
@@ -26,7 +25,7 @@ def call(second: int, **more: object) -> UsageRecord:
 
 def store_calls(database: Database, clock: Clock, rows: Iterable[UsageRecord]) -> None:
     """Write the rows to a database, and close the journal."""
-    database.bind(MODELS)
+    database.bind()
     journal = Journal(database, clock)
     journal.append(*map(write_row, rows)).wait(60)
     journal.close()

@@ -1,7 +1,5 @@
 """Tables of provisioning."""
 
-from collections.abc import Sequence
-
 import peewee
 
 from gateway.store.database import Base, TimeField
@@ -71,6 +69,3 @@ class ScimGroupMember(Base):
     class Meta:
         table_name = "scim_group_member"
         primary_key = peewee.CompositeKey("group", "member")
-
-
-PROVISIONING_MODELS: Sequence[type[Base]] = (ScimToken, ScimUser, ScimGroup, ScimGroupMember)

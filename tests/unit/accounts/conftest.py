@@ -5,7 +5,6 @@ import pytest
 
 from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.authentication import Authentication
-from gateway.accounts.models import MODELS
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.store.database import Database
@@ -40,7 +39,7 @@ class Company:
 @pytest.fixture
 def make_company(clock: Clock) -> Callable[[Database], Company]:
     def make(database: Database) -> Company:
-        database.bind(MODELS)
+        database.bind()
         control = Control.observer(database, clock)
         by = {"actor": "operator"}
         organization = organizations.create_organization(database, control, "Acme", **by)

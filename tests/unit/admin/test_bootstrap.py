@@ -5,7 +5,6 @@ import pytest
 
 from gateway.accounts import audit, keys, members, organizations
 from gateway.accounts.authentication import Authentication
-from gateway.accounts.models import MODELS
 from gateway.admin.bootstrap import Administration
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest
@@ -16,7 +15,7 @@ SECRETS = Secrets((b"hash-key-of-the-tests",), ("encryption-key-of-the-tests",))
 
 @pytest.fixture
 def administration(database, clock, password_threads) -> Administration:
-    database.bind(MODELS)
+    database.bind()
     return Administration(database, Control.observer(database, clock), SECRETS, password_threads)
 
 

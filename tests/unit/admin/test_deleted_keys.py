@@ -4,7 +4,6 @@ import pytest
 from support.billing import BillingProcess
 
 from gateway.accounts import keys, members, organizations, projects
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.models import AccessRule, ApiKey, ProviderKey
 from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
 from gateway.accounts.rules import add_rule
@@ -49,7 +48,7 @@ class SignedInOwner:
 def desk(start_billing) -> SignedInOwner:
     """On both stores in turn."""
     one: BillingProcess = start_billing()
-    one.database.bind(ACCOUNT_MODELS)
+    one.database.bind()
     return SignedInOwner(one.database, one.control, one.clock)
 
 

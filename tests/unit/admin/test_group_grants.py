@@ -5,7 +5,6 @@ from support.billing import BillingProcess
 
 from gateway.accounts import audit, group_rules, members, organizations, teams
 from gateway.accounts.group_rules import RuleDraft
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.models import Organization
 from gateway.admin.funding import Funding
 from gateway.admin.group_grants import GroupGrants, store_limits
@@ -22,7 +21,7 @@ class GroupedCompany:
     """An organization with an owner, a member Bea without groups, and a team."""
 
     def __init__(self, process: BillingProcess) -> None:
-        process.database.bind(ACCOUNT_MODELS)
+        process.database.bind()
         self.database = process.database
         self.control = process.control
         self.at = (self.database, self.control)

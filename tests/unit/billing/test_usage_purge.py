@@ -11,7 +11,6 @@ from gateway.billing.reconciliation import MARKED, doctor
 from gateway.clock import DAY_US
 from gateway.configuration.settings import SettingsError
 from gateway.errors import Unavailable
-from gateway.metering.models import MODELS
 from gateway.metering.rollups import purge as module
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
@@ -23,7 +22,7 @@ class Books:
 
     def __init__(self, start_billing, account) -> None:
         self.start_billing, self.account, self.database = start_billing, account, start_billing.database
-        start_billing.database.bind(MODELS)
+        start_billing.database.bind()
         account.teams = ((ids.new("team"), "Research"),)
         start_billing.ledger.grant(account.organization, DOLLAR, "start")
         self.rollups = Rollups(start_billing.database)

@@ -10,7 +10,6 @@ from support.billing import BillingIdentity, attempt_at, target
 
 from gateway import ids
 from gateway.accounts.discounts import EVERY, DiscountInfo
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.catalogue import Catalogue
 from gateway.errors import GatewayError, Unavailable
@@ -89,7 +88,7 @@ class Machine(RuleBasedStateMachine):
     @rule(ppm=st.integers(0, 999_999))
     def discount(self, ppm: int) -> None:
         process = self.processes[0]
-        process.database.bind(ACCOUNT_MODELS)  # they have one store, and this example's may be another one
+        process.database.bind()  # they have one store, and this example's may be another one
         discount_info = DiscountInfo(EVERY, "mock", EVERY, ppm)
         try:
             if ppm:

@@ -8,7 +8,6 @@ from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRat
 from gateway.configuration import settings
 from gateway.engine.routing_decisions import Decisions
 from gateway.errors import NotFound
-from gateway.metering.models import MODELS
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.neutral.chat import Options, Requirements
 from gateway.providers.protocol import Credential
@@ -32,7 +31,7 @@ def record(request, **more):
 
 @pytest.fixture
 def journal(database, clock):
-    database.bind(MODELS)
+    database.bind()
     found = Journal(database, clock)
     yield found
     found.close(2)

@@ -8,7 +8,6 @@ from gateway.errors import Unavailable
 from gateway.limits.budgets import Budgets
 from gateway.limits.lease_keeping import OutageLimits
 from gateway.limits.ledger import LedgerBook
-from gateway.limits.models import MODELS
 from gateway.limits.spending import Payer, Spending
 from gateway.store.database import Database
 from gateway.store.journal import Journal
@@ -63,7 +62,7 @@ def make_worker(database_url: str, open_store: Callable[..., Database], clock) -
     def make(outage: OutageLimits | None = None) -> Worker:
         database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
         if not made:
-            database.bind(MODELS)  # Models have one store; the management is the first worker here.
+            database.bind()  # Models have one store; the management is the first worker here.
         made.append(Worker(database, money, clock, outage))
         return made[-1]
 

@@ -5,14 +5,12 @@ from msgspec.structs import replace
 
 from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.authentication import Authentication
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.throttle import Throttle
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.oauth.access_tokens import TokenCallers
 from gateway.oauth.grant_values import Consent
 from gateway.oauth.grants import Grants
-from gateway.oauth.models import MODELS
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
@@ -67,7 +65,7 @@ def small_office(sqlite_database: Database, clock: Clock) -> Office:
 
 
 def make_office(database: Database, clock: Clock) -> Office:
-    database.bind([*ACCOUNT_MODELS, *MODELS])
+    database.bind()
     control = Control.observer(database, clock)
     by = {"actor": "operator"}
     organization = organizations.create_organization(database, control, "Acme", **by)

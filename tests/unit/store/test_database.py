@@ -27,7 +27,7 @@ class BudgetSet(Base):
 
 @pytest.fixture
 def budget_sets(database):
-    database.bind([BudgetSet])
+    database.bind()
     database.write(lambda: database.peewee.create_tables([BudgetSet]))
     database.write(lambda: BudgetSet.create(name="a", held_nusd=0))
     return database
@@ -87,7 +87,7 @@ def test_a_read_inside_a_write_sees_its_rows(budget_sets):
 
 def test_a_write_inside_a_read_needs_no_second_connection(database_url, open_store):
     database = open_store(database_url, pool_size=1, pool_wait_s=0.5)
-    database.bind([BudgetSet])
+    database.bind()
     database.write(lambda: database.peewee.create_tables([BudgetSet]))
     database.read(lambda: database.write(lambda: BudgetSet.create(name="b", held_nusd=2)))
     assert database.read(lambda: BudgetSet.select().count()) == 1

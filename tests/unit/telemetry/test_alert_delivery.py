@@ -13,7 +13,6 @@ from fakes.smtp import FakeSmtp
 
 from gateway.accounts import organizations
 from gateway.accounts.alert_hooks import MOST_HOOKS, AlertHooks
-from gateway.accounts.models import MODELS
 from gateway.accounts.vault import Vault
 from gateway.configuration.settings import load
 from gateway.control.version import Control
@@ -66,7 +65,7 @@ def address(receiver: Receiver) -> Iterator[str]:
 @pytest.fixture
 def database(database_url: str, open_store: Callable[..., Database]) -> Database:
     opened = open_store(database_url)
-    opened.bind(MODELS)
+    opened.bind()
     return opened
 
 

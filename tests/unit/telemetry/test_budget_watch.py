@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.accounts.models import MODELS
 from gateway.limits.thresholds import find_spent
 from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.store.database import Database
@@ -19,7 +18,7 @@ LOW_NUSD = 5 * DOLLAR
 @pytest.fixture
 def database(database_url: str, open_store: Callable[..., Database]) -> Database:
     opened = open_store(database_url)
-    opened.bind(MODELS)
+    opened.bind()
     return opened
 
 

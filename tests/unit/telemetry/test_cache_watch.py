@@ -7,7 +7,7 @@ import pytest
 
 from gateway import ids
 from gateway.clock import MINUTE_US, SECOND_US
-from gateway.metering.models import CACHED, MODELS
+from gateway.metering.models import CACHED
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.store.database import Database
@@ -23,7 +23,7 @@ COLD = {"input": 9000, "cache_read": 1000}
 @pytest.fixture
 def database(database_url: str, open_store: Callable[..., Database]) -> Database:
     opened = open_store(database_url)
-    opened.bind(MODELS)
+    opened.bind()
     return opened
 
 

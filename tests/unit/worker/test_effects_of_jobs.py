@@ -17,7 +17,6 @@ from support.limits import set_rate_limit
 from support.usage import insert_rows, stored_sums, sum_up, usage_row
 
 from gateway import ids
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.organizations import create_organization
 from gateway.catalogue.entries import Mapping
 from gateway.clock import HOUR_US
@@ -27,11 +26,8 @@ from gateway.engine.idempotency import Keyed, StoredReply
 from gateway.errors import ConnectFailed, OutOfCredits, RateLimited
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.lease_keeping import IDLE_S
-from gateway.limits.models import MODELS as LIMIT_MODELS
-from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.usage_table import find
 from gateway.neutral.usage import Usage
-from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.providers.protocol import Credential
 from gateway.runtime import free_memory
 from gateway.runtime.state_changes import StateChange
@@ -69,7 +65,7 @@ def worker(make_worker: Callable[[], Services]) -> Services:
 
 def pass_time(worker: Services, seconds: float) -> None:
     """Run the jobs that run at least once in this time; a process has the models of one worker."""
-    worker.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
+    worker.store.database.bind()
     for job in TABLE:
         if job.every_s <= seconds:
             job.function(worker, lambda: True)

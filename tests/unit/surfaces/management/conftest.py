@@ -9,11 +9,8 @@ import pytest
 from support.gateways import LocalGateway, local_gateway
 from support.management import PASSWORD, Person, Tenants
 
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.configuration import settings as settings_module
 from gateway.configuration.settings import Settings
-from gateway.limits.models import MODELS as LIMIT_MODELS
-from gateway.metering.models import MODELS as METERING_MODELS
 
 
 def load(data: Path, **environment: str) -> Settings:
@@ -78,7 +75,7 @@ def module_tenants(open_tenants: Callable[[], AbstractContextManager[Tenants]]) 
 def shared_tenants(module_tenants: Tenants) -> Tenants:
     """For tests that change nothing others look at."""
     # Tables belong to the store that was opened last, which may be another test's.
-    module_tenants.services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+    module_tenants.services.store.database.bind()
     return module_tenants
 
 
