@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from gateway.accounts.provider_keys import ProviderKeyInfo, StoredCredential
-from gateway.admin.provider_check import ProviderCheck
+from gateway.admin.provider_check import QUESTIONS, ProviderCheck
 from gateway.catalogue import loader
 from gateway.clock import Clock
 from gateway.neutral.request import Request
+from gateway.providers.sandbox.decisions import check_decisions
 
 CATALOGUE = loader.load()
 KEY = StoredCredential(ProviderKeyInfo("pkey_1", "org_1", "sandbox", "sk-…"), "sk-secret")
@@ -49,3 +50,8 @@ def test_a_model_is_asked_a_question_that_it_answers(model: str, operation: str)
     check = ProviderCheck(lambda: CATALOGUE, credentials, keys, no_custom_models, no_custom_models, upstreams, Clock())
     assert check.check("org_1", "pkey_1", model).ok
     assert upstreams.request.operation == operation and upstreams.request.content()
+
+
+def test_the_question_to_a_decision_model_is_complete() -> None:
+    question: Any = QUESTIONS["decisions"]("sandbox-decide")
+    check_decisions(question.content() | {"model": "sandbox-decide"})
