@@ -37,6 +37,7 @@ LONGEST_KEY = 255
 MOST_BYTES = 48 << 20
 MOST_STREAM_BYTES = 16 << 20
 TOTAL_BYTES = 2 << 30  # of all stored answers of the installation
+WORKER_PARTS = 4  # parts of the remaining room of which a worker may fill one before it measures again
 LARGE = 1 << 17  # bytes; the fingerprint of a larger request is computed in a thread
 TRIES = 3
 WAIT_S = 5.0
@@ -92,6 +93,7 @@ class _Claim(NamedTuple):
     print: str
     request_id: str
     keeps: bool
+    owner: str
 
 
 class Idempotency:
@@ -126,7 +128,10 @@ class Idempotency:
         self._most_bytes = most_bytes
         self._total_bytes = total_bytes
         self._database = database
-        self._room = total_bytes // 4
+        self._room = total_bytes // WORKER_PARTS
+        # Of this room, what each organization may take; others than these may take `_room_each`.
+        self._rooms: dict[str, int] = {}
+        self._room_each = self._room // 2
         self._running: set[str] = set()
         self._rows = DocumentRows(database, clock)
 
@@ -157,10 +162,14 @@ class Idempotency:
 
     def trim(self) -> None:
         """Measure the stored answers of the installation. Until the next call this worker adds at most a quarter of the
-        remaining room. Nothing is deleted to make room, since a request might then run twice."""
-        sql = "SELECT coalesce(sum(length(value)), 0) FROM document WHERE kind = ?"
-        size = self._database.report(partial(self._database.fetch, sql, (KIND,)))[0][0]
-        self._room = max(0, self._total_bytes - size) // 4
+        remaining room, and for one organization less the more it has: it never has more than it leaves to others.
+        Nothing is deleted to make room, since a request might then run twice."""
+        sql = "SELECT owner, sum(length(value)) FROM document WHERE kind = ? GROUP BY owner"
+        sizes = dict(self._database.report(partial(self._database.fetch, sql, (KIND,))))
+        free = max(0, self._total_bytes - int(sum(sizes.values())))
+        self._room = free // WORKER_PARTS
+        self._room_each = self._room // 2
+        self._rooms = {owner: max(0, free - int(size)) // WORKER_PARTS // 2 for owner, size in sizes.items() if owner}
 
     def _attempt(self, keyed: Keyed, make: Callable[[], StoredReply], check: Check | None) -> StoredReply | Exception:
         """Return the response, or the error as a value, since gevent prints errors that end a greenlet. This runs in
@@ -179,6 +188,7 @@ class Idempotency:
             compute_if(keyed.size >= LARGE, self._digest, *keyed.content),
             keyed.request_id,
             not keeps_nothing(keyed.caller.rules),
+            keyed.caller.organization_id,
         )
         value = _write(claim, "running", owner=self._control.epoch)
         for _ in range(TRIES):
@@ -277,9 +287,11 @@ class Idempotency:
         else:
             record = _write(claim, "kept", status=reply.status, headers=reply.headers)
             value = record + self._threads.run(pack, self._vault, body)
-            if len(value) > self._room:
+            room = self._rooms.get(claim.owner, self._room_each)
+            if len(value) > min(room, self._room):
                 value = _write(claim, "lost", reason=NO_ROOM)
             self._room -= len(value)
+            self._rooms[claim.owner] = room - len(value)
             self._store(claim, value)
 
     def _lose(self, claim: _Claim, reason: str) -> None:
@@ -287,7 +299,7 @@ class Idempotency:
         self._store(claim, _write(claim, "lost", reason=reason))
 
     def _store(self, claim: _Claim, value: bytes) -> None:
-        self._post(claim, self._rows.put(KIND, claim.place, value, RECORD_TTL_S))
+        self._post(claim, self._rows.put(KIND, claim.place, value, RECORD_TTL_S, claim.owner))
 
     def _post(self, claim: _Claim, row: Row) -> None:
         """Write through the journal, which outlasts an outage of the store: a paid answer must not fail because of

@@ -121,16 +121,16 @@ class DocumentRows:
             end = f"{database.moment_sql()} + ?"
         self._put = Statement(
             "document_put",
-            f"INSERT INTO document (kind, key, value, expires_at) VALUES (?, ?, ?, {end}) "
-            "ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
+            f"INSERT INTO document (kind, key, value, owner, expires_at) VALUES (?, ?, ?, ?, {end}) ON CONFLICT (kind, "
+            "key) DO UPDATE SET value = excluded.value, owner = excluded.owner, expires_at = excluded.expires_at",
             ordered=True,
         )
         self._delete = Statement("document_delete", "DELETE FROM document WHERE kind = ? AND key = ?", ordered=True)
 
-    def put(self, kind: str, key: str, value: bytes, ttl_s: float) -> Row:
-        """Return the row that stores a document, replacing an existing one."""
+    def put(self, kind: str, key: str, value: bytes, ttl_s: float, owner: str | None = None) -> Row:
+        """Return the row that stores a document, replacing an existing one; `owner` is its organization."""
         begin = self._clock.now_us() if self._local else 0
-        return self._put, (kind, key, value, begin + round(ttl_s * SECOND_US))
+        return self._put, (kind, key, value, owner, begin + round(ttl_s * SECOND_US))
 
     def delete(self, kind: str, key: str) -> Row:
         return self._delete, (kind, key)

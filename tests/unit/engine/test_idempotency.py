@@ -1,5 +1,6 @@
 import dataclasses
 import gc
+import secrets
 from collections.abc import Callable, Iterator
 
 import gevent
@@ -388,3 +389,26 @@ def test_answers_beyond_the_room_of_the_installation_are_not_kept_and_never_made
     shop.once.trim()
     shop.send(lambda: GOOD, key="later")
     assert shop.send(never, key="later").replayed
+
+
+def fill(shop: Shop, size: int = 200) -> int:
+    """Send requests, measuring after each, until no answer is kept any more; return how many were kept."""
+    for number in range(1_000):
+        shop.send(lambda: StoredReply(200, [], secrets.token_bytes(size)), key=f"fill{number}")
+        try:
+            shop.send(never, key=f"fill{number}")
+        except Interrupted:
+            return number
+        shop.once.trim()
+    raise AssertionError("all answers are kept")
+
+
+def test_an_organization_leaves_others_as_much_room_as_it_takes(start_billing, caller) -> None:
+    shop = Shop(start_billing(), caller, total_bytes=50_000)
+    own = fill(shop)
+    assert own > 20
+    shop.caller = dataclasses.replace(caller, organization_id="org_of_others", key_id="key_of_others")
+    for number in range(own // 2):
+        shop.once.trim()
+        shop.send(lambda: GOOD, key=f"other{number}")
+        assert shop.send(never, key=f"other{number}").replayed

@@ -87,4 +87,5 @@ def test_a_life_span_ends_on_the_stores_clock(sqlite_database, clock):
 
 def _fill(database, count, kind, expires_at):
     rows = [(kind, str(n), b"x", expires_at) for n in range(count)]
-    database.write(lambda: database.execute_many("INSERT INTO document VALUES (?, ?, ?, ?)", rows))
+    sql = "INSERT INTO document (kind, key, value, expires_at) VALUES (?, ?, ?, ?)"
+    database.write(lambda: database.execute_many(sql, rows))
