@@ -48,6 +48,7 @@ def test_a_sound_set_up_has_no_findings(user: Client, account: Account) -> None:
         f"A gateway answers at {account.address}",
         "is valid and has used $0.00",
         f"Signed in as {account.email}",
+        *(f"{service}: {account.address}" for service in ("management API", "pages", "models")),
     ):
         assert part in text
     assert account.key not in text

@@ -299,7 +299,8 @@ def test_an_own_agent_is_started(user: Client, agents: FakeAgents, account: Acco
 
 def test_an_own_agent_without_a_model_ignores_the_option(user: Client, agents: FakeAgents) -> None:
     agents.install("my-agent")
-    write_custom_agents(user.folder, {"id": "mine", "label": "My agent", "command": "my-agent"})
+    write_custom_agents(user.folder, {"id": "mine", "label": "My agent", "description": "Mine.", "command": "my-agent"})
+    assert user.document("launch", "--list")[-1]["description"] == "Mine."
     assert "-m has no effect" in user.run("launch", "-m", "any", "mine").stderr
     assert agents.arguments("my-agent") == []
 

@@ -69,6 +69,10 @@ def test_the_environment_of_an_agent_is_the_golden_one(agent: Agent) -> None:
         assert not any(KEY in argument for argument in agent.arguments(plan))
 
 
+def test_every_golden_file_is_of_an_agent_of_today() -> None:
+    assert {path.name.partition(".")[0] for path in GOLDENS.iterdir()} == {"mine", *(agent.id for agent in AGENTS)}
+
+
 def test_a_dry_run_needs_no_key(offline: Client) -> None:
     del offline.environment["LLMGATEWAY_API_KEY"]
     assert "claude" in offline.run("launch", "--dry-run", "claude").stdout

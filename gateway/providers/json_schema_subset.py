@@ -30,7 +30,6 @@ SINGLE = (
     "unevaluatedProperties",
     "unevaluatedItems",
 )
-BOOLEAN = ("additionalProperties", "unevaluatedProperties")
 UNIONS = ("anyOf", "oneOf")
 LISTS = (*UNIONS, "allOf", "prefixItems")
 HOLDING = frozenset((*MAPS, *SINGLE, *LISTS))
@@ -283,7 +282,8 @@ class _Rewriter:
             return {name: self.write(schema, active, depth + 1) for name, schema in value.items()}
         if word in LISTS:
             return [self.write(schema, active, depth + 1) for schema in value]
-        if word in SINGLE and not (isinstance(value, bool) and (word in BOOLEAN or self._grammar.words is None)):
+        boolean = isinstance(value, bool) and (word == "additionalProperties" or self._grammar.words is None)
+        if word in SINGLE and not boolean:
             return self.write(value, active, depth + 1)
         return value
 

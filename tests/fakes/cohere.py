@@ -59,6 +59,7 @@ class Answer:
     plan: str = ""
     tools: tuple[tuple[str, str], ...] = ()
     cited: tuple[tuple[int, int, dict[str, Any]], ...] = ()
+    cited_as: str | None = "TEXT_CONTENT"
     finish: str = ""
     status: int = 200
     message: str = ""
@@ -198,7 +199,7 @@ def _citations(answer: Answer, index: int) -> list[dict[str, Any]]:
             "text": answer.text[start:end],
             "sources": [{"type": "document", "id": document.get("id", "doc:0"), "document": document}],
             "content_index": index,
-            "type": "TEXT_CONTENT",
+            "type": answer.cited_as,
         }
         for start, end, document in answer.cited
     ]

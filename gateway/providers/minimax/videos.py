@@ -66,7 +66,7 @@ REFUSED_STATUS: dict[int, tuple[int, str]] = {
     2013: (400, "invalid_request"),
     2049: (401, "invalid_api_key"),
 }
-FILTERED = (1026, 1027)
+FILTERED = frozenset(code for code, (_, error) in REFUSED_STATUS.items() if error == "content_filter")
 
 
 class MiniMaxVideos(JobReader):

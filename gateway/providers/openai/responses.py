@@ -36,7 +36,6 @@ FLAGGED = tuple(
     for path, row in fields_of(dialect.NAME).items()
     if row.capability and row.capability.flag and path != PARALLEL
 )
-SEARCHES = ("web_search", "web_search_preview")
 Body = dict[str, Any]
 
 
@@ -56,7 +55,7 @@ class OpenAIResponses:
         warnings: list[str] = []
         body = write_body(request, _origin(target), warnings)
         _check_tools(body, target)
-        if not target.mapping.web_search and any(tool["type"] in SEARCHES for tool in body.get("tools", ())):
+        if not target.mapping.web_search and any(tool["type"] == "web_search" for tool in body.get("tools", ())):
             raise NotSupported("This provider has no web search for this model.", param="tools")
         return _finish(body, request, target, warnings, self._tokens)
 

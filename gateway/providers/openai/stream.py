@@ -45,7 +45,6 @@ from gateway.providers.wire_streams import WireStream
 
 DONE = b"[DONE]"
 NO_FUNCTION: dict[str, Any] = {}
-CALL_TYPES = ("function", "custom")  # some servers leave the type out
 NO_BODY: dict[str, Any] = {}
 # The number of failed attempts after which a stream no longer uses the fast path for text.
 PATIENCE = 3
@@ -281,11 +280,8 @@ class ChatStreamReader(WireStream):
             choice.calls.append(known)
             choice.by_index[ident if index is None else index] = known
             call["id"] = known.id
-            if call.get("type") not in CALL_TYPES:
-                if "custom" in call:
-                    call["type"] = "custom"
-                else:
-                    call["type"] = "function"
+            # Some servers leave the type out.
+            call["type"] = "custom" if "custom" in call else "function"
         else:
             call.pop("id", None)
             if known.name and inner.get("name") == known.name:

@@ -42,7 +42,6 @@ from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, w
 
 KEEP_ALIVE = b": keep-alive\n\n"
 UNCITED = "Document citations were left out: chat completions have no field for them."
-CALL_TYPES = ("function", "custom")
 DONE = b"data: [DONE]\n\n"
 NUMBERED = ("annotations", "images")  # lists of items without an index of their own
 LAST_CHOICE: list[ChatChunkChoice] = [{"index": 0, "delta": {}, "finish_reason": None}]
@@ -117,7 +116,7 @@ def _native_choices(native: dict[str, Any]) -> list[ChatChoice]:
 def _with_types(message: dict[str, Any]) -> dict[str, Any]:
     """Return the message with complete tool calls: some servers omit the type and number the calls as in a stream."""
     calls = message["tool_calls"] or ()
-    if all(call.get("type") in CALL_TYPES for call in calls):
+    if all(call.get("type") for call in calls):
         return message
     kept = [{name: value for name, value in call.items() if name != "index"} for call in calls]
     typed = [call | {"type": "custom" if "custom" in call else "function"} for call in kept]

@@ -1,3 +1,4 @@
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -39,6 +40,26 @@ def test_deepseek_costs_twice_as_much_in_the_hours_of_work_of_working_days(
     night = "2026-11-22T20:00"
     at, then = (from_datetime(datetime.fromisoformat(text).replace(tzinfo=UTC)) for text in (moment, night))
     assert cost_of(usage, mapping, at).total == times * cost_of(usage, mapping, then).total
+
+
+@pytest.mark.parametrize(
+    ("models", "provider", "quirk"),
+    [
+        ("grok-", "", "no_stop"),
+        ("gpt-(5[.][4-9]|[6-9])", "", "no_sampling"),
+        ("kimi-k2[.]", "moonshot", "no_sampling"),
+        ("kimi-k3", "moonshot", "effort_alone"),
+        ("qwen3-[0-9]+b", "alibaba", "thinking_needs_stream"),
+        ("qwen3", "groq", "parsed_reasoning"),
+    ],
+)
+def test_every_reasoning_model_of_a_family_has_its_quirk(
+    catalogue: Catalogue, models: str, provider: str, quirk: str
+) -> None:
+    family = [model for model in catalogue.models.values() if re.match(models, model.id)]
+    reasoning = [mapping for model in family for mapping in model.mappings if mapping.reasoning]
+    quirks = [mapping.quirks for mapping in reasoning if mapping.provider.startswith(provider)]
+    assert quirks and all(quirk in names for names in quirks)
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "vertex-anthropic", "azure-anthropic"])

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from gateway.catalogue.entries import Mapping, Prices, TokenRates
-from gateway.catalogue.offered_models import ListComparison, NewModel, OfferedModel
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
+from gateway.catalogue.offered_models import ListComparison, NewModel, OfferedModel, compare
 from gateway.catalogue.proposals import propose
 
 ABLE = {
@@ -26,6 +27,14 @@ ABLE = {
     "max_temperature": 1.0,
     "min_cacheable_tokens": 1024,
 }
+
+
+def test_dates_that_a_provider_states_replace_those_of_the_catalogue() -> None:
+    model = Model("m", mappings=(Mapping("acme", "m", "m-1"),))
+    catalogue = Catalogue([model], [Provider("acme", "Acme", "openai")], {})
+    offered = OfferedModel("m-1", deprecated="2027-01-31", deactivated="2027-06-30")
+    (entry,) = propose(compare(catalogue, "acme", [offered], "2026-11-28"), "2026-11-28")
+    assert entry.values == {"model": "m", "deprecated": "2027-01-31", "deactivated": "2027-06-30"}
 
 
 def test_a_new_model_is_proposed_with_all_abilities_of_the_nearest_one() -> None:

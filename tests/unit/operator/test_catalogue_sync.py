@@ -32,7 +32,7 @@ def entry(ident: str, **more: object) -> dict[str, object]:
 
 
 LISTED = [
-    entry("acme-1", context_length=16_384),
+    entry("acme-1", context_length=16_384, max_output_tokens=2048),
     entry("acme-2", max_output_tokens=4096),
     entry("acme-priced", pricing={"prompt": "0.000003", "completion": "0.000004"}),
     entry("ft:acme-1:mine"),
@@ -96,7 +96,7 @@ def test_the_proposal_is_a_catalogue_folder_with_open_decisions_as_comments(run,
     text = (place / "providers" / "acme.toml").read_text()
     rows = {row["model"]: row for row in tomllib.loads(text)["mappings"]}
     assert set(rows) == {"acme-1", "acme-priced"}
-    assert rows["acme-1"] == {"model": "acme-1", "context_length": 16_384}
+    assert rows["acme-1"] == {"model": "acme-1", "context_length": 16_384, "max_output": 2048}
     assert rows["acme-priced"]["prices"] == {"prompt": "0.000003", "completion": "0.000004"}
     assert rows["acme-priced"]["tools"] is True
     complete = {row["model"]: row for row in tomllib.loads(decided(text))["mappings"]}

@@ -171,7 +171,8 @@ def test_stop_sequence_and_tier_come_along(ask):
 
 
 def test_malformed_and_empty_answers_are_the_providers_fault(ask):
-    for answer in (Answer("Hi", reason="malformed_tool_use"), Answer("")):
+    malformed = [Answer("Hi", reason=f"malformed_{output}") for output in ("model_output", "tool_use")]
+    for answer in (*malformed, Answer("")):
         with pytest.raises(UpstreamFailed):
             ask(answer)
         last = ask(answer, stream=True)[-1]

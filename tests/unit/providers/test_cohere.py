@@ -112,9 +112,10 @@ def test_plan_and_calls_are_read_alike_in_both_forms(ask, upstream):
         ]
 
 
-def test_citations_are_sources_with_their_places(ask, upstream):
+@pytest.mark.parametrize("kind", ["TEXT_CONTENT", None])
+def test_citations_are_sources_with_their_places(ask, upstream, kind):
     cited = ((0, 2, {"id": "d1", "title": "Facts", "text": "…"}), (6, 8, {"url": "https://a.example/", "title": "A"}))
-    for result in both(ask, upstream, Answer("It is 42.", thinking="Hm.", cited=cited)):
+    for result in both(ask, upstream, Answer("It is 42.", thinking="Hm.", cited=cited, cited_as=kind)):
         assert result.choices[0].parts[1].sources == (
             Source("", "Facts", "It", 0, 2, SourceRange("result", 0, file_id="d1")),
             Source("https://a.example/", "A", "42", 6, 8),

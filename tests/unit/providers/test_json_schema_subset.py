@@ -208,6 +208,17 @@ def test_joining_keeps_declarations_of_other_parts():
     assert "additionalProperties" not in written
 
 
+def test_an_object_that_is_closed_stays_closed():
+    closed = {"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": False}
+    assert of(closed, COHERE)["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_list_keeps_the_least_counts_that_anthropic_accepts(count):
+    items = {"type": "array", "items": {"type": "string"}, "minItems": count}
+    assert of({"type": "object", "properties": {"a": items}}, ANTHROPIC_OUTPUT)["properties"]["a"]["minItems"] == count
+
+
 def test_dropped_pattern_properties_do_not_leave_a_closed_object():
     schema = {"type": "object", "patternProperties": {"^x": {"type": "string"}}, "additionalProperties": False}
     result = rewrite({"type": "object", "properties": {"a": schema}}, GOOGLE_JSON)

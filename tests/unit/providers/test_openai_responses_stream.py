@@ -13,6 +13,7 @@ from gateway.neutral.events import (
     ReasoningDelta,
     RefusalDelta,
     SourceFound,
+    Started,
     TextDelta,
     ToolCallDelta,
     collect,
@@ -110,6 +111,24 @@ def test_a_caller_gets_each_piece_when_the_provider_sends_it(kind: str, fields: 
     ]
     batches = OpenAIResponses().read_stream(Stream(Answer(raw=b"".join(frames))), False)
     assert [found for batch in batches for found in batch][1:-1] == [event]
+
+
+@pytest.mark.parametrize("kind", ["response.created", "response.in_progress"])
+def test_a_stream_names_the_model_and_the_response_at_its_start(kind: str) -> None:
+    body = b"data: " + orjson.dumps({"type": kind, "response": {"id": "resp_1", "model": "gpt-5-2026"}}) + b"\n\n"
+    batch = next(iter(OpenAIResponses().read_stream(Stream(Answer(raw=body)), False)))
+    assert batch[0] == Started("gpt-5-2026", "resp_1")
+
+
+@pytest.mark.parametrize("kind", ["function_call", "custom_tool_call"])
+def test_a_relayed_call_without_an_id_gets_one_for_all_its_events(kind: str) -> None:
+    item = {"type": kind, "name": "look"}
+    frames = [{"type": f"response.output_item.{step}", "output_index": 0, "item": item} for step in ("added", "done")]
+    body = b"".join(b"data: " + orjson.dumps(frame) + b"\n\n" for frame in frames)
+    batches = OpenAIResponses().read_stream(Stream(Answer(raw=body)), True)
+    chunks = [event for batch in batches for event in batch if type(event) is NativeChunk]
+    first, second = [chunk.body["item"].get("call_id") for chunk in chunks]
+    assert first and first == second
 
 
 def test_a_refusal_is_a_refusal() -> None:
