@@ -66,8 +66,9 @@ class Budgets:
         self._database.write(partial(self.write_limits, scope, scope_id, limits))
         self._control.confirm()
 
-    def write_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
-        """Replace the limits within an open transaction; the caller announces the change."""
+    def write_limits(self, scope: str, scope_id: str, limits: Limits, restarts: bool = True) -> None:
+        """Replace the limits within an open transaction; the caller announces the change. Without `restarts` only the
+        amount of the period's limit changes, and its usage is kept."""
         if scope not in (KEY, MEMBER, TEAM):
             raise InvalidRequest(f"There are no spending limits of a {scope}.")
         limits.checked()
@@ -83,6 +84,9 @@ class Budgets:
         ).fetchone()
         window_limit = (limits.period_nusd, str(limits.period or ""))
         if tuple(known or (None, "")) == window_limit:
+            return
+        if not restarts:
+            self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.period_nusd, window.budget))
             return
         insert_budget(self._database, window, None)
         self._database.execute(

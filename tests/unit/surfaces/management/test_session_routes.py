@@ -435,3 +435,20 @@ def test_reports_of_one_user_run_one_after_the_other_and_do_not_delay_others(ten
         assert not any(one.ready() for one in waiting)
     gevent.joinall(waiting, timeout=20, raise_error=True)
     assert all(one.value for one in waiting)
+
+
+def test_who_only_lowers_the_limit_of_a_period_does_not_start_it_anew(tenants: Tenants) -> None:
+    developer = tenants["acme developer"]
+    key = developer.key.info.id
+    tenants.services.billing.ledger.grant(developer.organization_id, 10**9, "first")
+    day = {"periodUsageDurationValue": 1, "periodUsageDurationUnit": "day"}
+    assert set_limit(tenants, "acme owner", key, periodUsageLimit="1", **day)[0] == 200
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    tenants.ok("POST", "/v1/chat/completions", developer.key.token, body)
+    tenants.services.store.journal.flush(60)
+    spent = tenants.ok("GET", f"/keys/api/{key}", developer)["apiKey"]["currentPeriodUsage"]
+    assert spent != "0"
+    for amount in ("0.9", "1", "0.8"):
+        answer = set_limit(tenants, "acme developer", key, periodUsageLimit=amount)[1]["apiKey"]
+        assert (answer["periodUsageLimit"], answer["currentPeriodUsage"]) == (amount, spent)
+    assert set_limit(tenants, "acme owner", key, periodUsageLimit="2")[1]["apiKey"]["currentPeriodUsage"] == "0"
