@@ -1,12 +1,13 @@
 """Vocabulary of Cohere's API version 2: finish reasons and usage names of chats, and errors."""
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.usage import Usage, read_count
 
 NAME = "cohere"
+EMBED = "cohere_embed"  # embeddings have other fields than chats (neutral/parameters.py)
 OWN_FIELDS = "cohere_fields"  # a key of `Options.extra`: fields of a body that only this vendor's models have
 
 # Source: Cohere API reference, v2/chat, finish_reason.
@@ -16,8 +17,29 @@ FINISH_READ: dict[str, FinishReason] = {
     "MAX_TOKENS": "length",
     "ERROR_TOXIC": "content_filter",
 }
+FINISH_WRITE: dict[FinishReason, str] = {
+    "stop": "COMPLETE",
+    "length": "MAX_TOKENS",
+    "tool_calls": "TOOL_CALL",
+    "content_filter": "ERROR_TOXIC",
+    "refusal": "COMPLETE",
+    "pause": "COMPLETE",
+    "stop_sequence": "STOP_SEQUENCE",
+}
 FAILED = "ERROR"
 TIMED_OUT = "TIMEOUT"
+
+
+class CohereCounts(TypedDict):
+    input_tokens: int
+    output_tokens: int
+    search_units: NotRequired[int]
+
+
+class CohereTokens(TypedDict):
+    billed_units: CohereCounts
+    tokens: CohereCounts
+    cached_tokens: int
 
 
 class CohereError(TypedDict):
@@ -55,3 +77,12 @@ def read_usage(wire: Any) -> Usage | None:
         output=read_count(counts.get("output_tokens")),
         searches=read_count(counts.get("search_units")),
     )
+
+
+def write_usage(usage: Usage) -> CohereTokens:
+    """Return the `usage` object without its cost."""
+    billed: CohereCounts = {"input_tokens": usage.input_total, "output_tokens": usage.output_total}
+    counts = billed.copy()
+    if usage.searches:
+        billed["search_units"] = usage.searches
+    return {"billed_units": billed, "tokens": counts, "cached_tokens": usage.cache_read}

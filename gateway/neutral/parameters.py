@@ -81,7 +81,7 @@ PENALTIES = Capability("penalties")
 
 def _penalty(name: str, camel: str) -> Parameter:
     return Parameter(
-        {"openai": name, "aisdk": camel, "completions": name, "google": f"generationConfig.{camel}"},
+        {"openai": name, "aisdk": camel, "completions": name, "google": f"generationConfig.{camel}", "cohere": name},
         {"openai": name, "google": camel, "cohere": name},
         Penalty,
         PENALTIES,
@@ -98,7 +98,8 @@ class Sampling(Struct, frozen=True, gc=False):
         int | None,
         Parameter(
             {"openai": "max_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"}
-            | {"aisdk": "maxOutputTokens", "completions": "max_tokens", "google": "generationConfig.maxOutputTokens"},
+            | {"aisdk": "maxOutputTokens", "completions": "max_tokens", "google": "generationConfig.maxOutputTokens"}
+            | {"cohere": "max_tokens"},
             {"openai": "max_completion_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"}
             | {"google": "maxOutputTokens", "bedrock": "maxTokens", "cohere": "max_tokens"},
             Count,
@@ -107,7 +108,7 @@ class Sampling(Struct, frozen=True, gc=False):
     temperature: Annotated[
         float | None,
         Parameter(
-            dict.fromkeys(("openai", "responses", "anthropic", "aisdk", "completions"), "temperature")
+            dict.fromkeys(("openai", "responses", "anthropic", "aisdk", "completions", "cohere"), "temperature")
             | {"google": "generationConfig.temperature"},
             dict.fromkeys(("openai", "responses", "anthropic", "google", "bedrock", "cohere"), "temperature"),
             Temperature,
@@ -119,7 +120,7 @@ class Sampling(Struct, frozen=True, gc=False):
         float | None,
         Parameter(
             dict.fromkeys(("openai", "responses", "anthropic", "completions"), "top_p")
-            | {"aisdk": "topP", "google": "generationConfig.topP"},
+            | {"aisdk": "topP", "google": "generationConfig.topP", "cohere": "p"},
             dict.fromkeys(("openai", "responses", "anthropic"), "top_p")
             | {"google": "topP", "bedrock": "topP", "cohere": "p"},
             Share,
@@ -130,7 +131,7 @@ class Sampling(Struct, frozen=True, gc=False):
     top_k: Annotated[
         int | None,
         Parameter(
-            {"anthropic": "top_k", "google": "generationConfig.topK"},
+            {"anthropic": "top_k", "google": "generationConfig.topK", "cohere": "k"},
             {"openai": "top_k", "anthropic": "top_k", "google": "topK", "bedrock": "topK", "cohere": "k"},
             Annotated[int, Meta(ge=0)],
             listed=True,
@@ -150,7 +151,8 @@ class Sampling(Struct, frozen=True, gc=False):
     stop: Annotated[
         tuple[str, ...],
         Parameter(
-            {"anthropic": "stop_sequences", "completions": "stop", "google": "generationConfig.stopSequences"},
+            {"anthropic": "stop_sequences", "completions": "stop", "google": "generationConfig.stopSequences"}
+            | {"cohere": "stop_sequences"},
             {"openai": "stop", "anthropic": "stop_sequences", "google": "stopSequences"}
             | {"bedrock": "stopSequences", "cohere": "stop_sequences"},
             listed=True,
@@ -204,16 +206,23 @@ PARAMETERS: dict[str, Parameter] = {row.name: row for row in _rows_of(Sampling)}
 FIELDS: tuple[Parameter, ...] = (
     Parameter(
         {"openai": "messages", "responses": "input", "aisdk": "prompt", "completions": "prompt"}
-        | {"embeddings": "input", "rerank": "documents", "google": "contents", "cohere": "texts"}
+        | {"embeddings": "input", "rerank": "documents", "google": "contents", "cohere_embed": "texts"}
     ),
     Parameter(
         {"openai": "response_format", "responses": "text.format", "anthropic": "output_config.format"}
         | {"aisdk": "responseFormat", "google": "generationConfig.responseJsonSchema"}
     ),
     Parameter({"openai": "input_type", "google": "taskType"}),  # of embeddings, like the next
-    Parameter({"openai": "dimensions", "google": "outputDimensionality", "cohere": "output_dimension"}),
+    Parameter({"openai": "dimensions", "google": "outputDimensionality", "cohere_embed": "output_dimension"}),
     Parameter({"openai": "tool_choice", "aisdk": "toolChoice", "google": "toolConfig.functionCallingConfig"}),
-    Parameter({"openai": "reasoning", "anthropic": "thinking", "google": "generationConfig.thinkingConfig"}),
+    Parameter(
+        {
+            "openai": "reasoning",
+            "anthropic": "thinking",
+            "google": "generationConfig.thinkingConfig",
+            "cohere": "thinking",
+        }
+    ),
     Parameter(
         {"openai": "reasoning_effort", "responses": "reasoning.effort", "anthropic": "output_config.effort"}
         | {"google": "generationConfig.thinkingConfig.thinkingLevel"},

@@ -1,11 +1,12 @@
 """The chat protocol: builds calls with their URL and credential."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec import json
 
 from gateway.dialects import cohere as dialect
-from gateway.errors import GatewayError, NotSupported
+from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers.cohere.reply import read_result
@@ -33,25 +34,33 @@ class CohereChat:
         warnings: list[str] = []
         stream = request.requirements.stream
         body = {"model": target.mapping.external_id, "stream": stream, **write_body(request, target, warnings)}
+        return self._finish(body, target, stream, tuple(warnings))
+
+    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
+        """Build the call from the caller's native body."""
+        stream = request.requirements.stream
+        body = {**native.body, "model": target.mapping.external_id, "stream": stream}
+        cap = target.output_cap
+        if cap is not None and body.get("max_tokens", cap + 1) > cap:
+            body["max_tokens"] = cap
+        return self._finish(body, target, stream)
+
+    def _finish(self, body: dict[str, Any], target: Target, stream: bool, warnings: tuple[str, ...] = ()) -> Call:
         url, headers = address_of(target, PATH)
         headers["content-type"] = "application/json"
         if stream:
             headers["accept"] = "text/event-stream"
         else:
             headers["accept"] = "application/json"
-        return Call("POST", url, headers, json.encode(body), stream, tuple(warnings))
-
-    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """Raise NotSupported: no caller uses this dialect."""
-        raise NotSupported("A request in this dialect cannot be relayed.")
+        return Call("POST", url, headers, json.encode(body), stream, warnings)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
         """Read a complete response. UpstreamFailed for an unexpected shape, a failure inside it, or no content."""
-        return read_result(reply.read_all())
+        return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """Yield the events of a streamed response, one batch for each receive."""
-        return CohereStreamReader().read(reply)
+        return CohereStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         """Classify an error response, which is {id, message}."""

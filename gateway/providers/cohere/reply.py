@@ -8,7 +8,7 @@ from typing import Any
 from gateway import ids
 from gateway.dialects import cohere as dialect
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
-from gateway.neutral.chat import ChatResult, Choice, FinishReason
+from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Part, Reasoning, Source, SourceRange, Text, ToolCall
 from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
@@ -18,8 +18,9 @@ LATE = "The provider did not complete its response in time."
 TEXT_CITED = ("TEXT_CONTENT", None)
 
 
-def read_result(body: bytes) -> ChatResult:
-    """Return the result of a 2xx body. UpstreamFailed for another shape, a failure inside it, or no content."""
+def read_result(body: bytes, relayed: bool = False) -> ChatResult:
+    """Return the result of a 2xx body, with the body if it is `relayed`. UpstreamFailed for another shape, a failure
+    inside it, or no content."""
     wire = read_object(body)
     if "message" not in wire or isinstance(wire["message"], str):
         raise stream_failure(wire)
@@ -35,7 +36,8 @@ def read_result(body: bytes) -> ChatResult:
         raise UpstreamFailed(ODD, upstream_status=200) from None
     if is_empty(bool(parts), finish, usage):
         raise UpstreamFailed(EMPTY, upstream_status=200)
-    return ChatResult((Choice(parts, finish),), usage, upstream_id=word(wire.get("id")))
+    native = Native(dialect.NAME, wire) if relayed else None
+    return ChatResult((Choice(parts, finish),), usage, upstream_id=word(wire.get("id")), native=native)
 
 
 def read_finish(reason: Any, message: Any, calls: bool) -> FinishReason:

@@ -17,12 +17,14 @@ from gateway.neutral.events import (
     Event,
     Failed,
     Finished,
+    NativeChunk,
     ReasoningDelta,
     SourceFound,
     Started,
     TextDelta,
     ToolCallDelta,
     has_content,
+    text_length,
 )
 from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.cohere.reply import TEXT_CITED, read_call, read_finish, read_sources, word
@@ -30,6 +32,7 @@ from gateway.providers.failures import stream_failure
 from gateway.providers.wire_streams import WireStream
 
 PLAN = ("plan", 0)
+START = "message-start"
 END = "message-end"
 Wire = dict[str, Any]
 
@@ -37,7 +40,8 @@ Wire = dict[str, Any]
 class CohereStreamReader(WireStream):
     """Reads one stream, and numbers blocks as they begin, since the format numbers contents and calls separately."""
 
-    def __init__(self) -> None:
+    def __init__(self, relayed: bool = False) -> None:
+        self._relayed = relayed
         self._blocks: dict[tuple[str, int], int] = {}
         self._called = False
 
@@ -69,10 +73,11 @@ class CohereStreamReader(WireStream):
 
     def _read_event(self, kind: str, wire: Wire, batch: Batch) -> None:
         read = READERS.get(kind)
-        if read is None:
-            return
-        neutral = read(self, wire)
-        self._content = self._content or any(has_content(event) for event in neutral)
+        neutral: list[Event] = read(self, wire) if read else []
+        content = any(has_content(event) for event in neutral)
+        self._content = self._content or content
+        if self._relayed and kind != START:
+            neutral = [NativeChunk(dialect.NAME, wire, content, sum(text_length(event) for event in neutral))]
         batch += neutral
 
     def _start(self, wire: Wire) -> list[Event]:
@@ -127,12 +132,12 @@ class CohereStreamReader(WireStream):
         finish = read_finish(delta.get("finish_reason"), delta.get("error"), self._called)
         if is_empty(self._content, finish, self._usage):
             return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
-        return Finished(finish, self._usage)
+        return Finished(finish, self._usage, native=delta if self._relayed else {})
 
 
 # A table of the module: bound methods in each reader would be reference cycles that only the garbage collector frees.
 READERS: dict[str, Callable[[CohereStreamReader, Wire], list[Event]]] = {
-    "message-start": CohereStreamReader._start,
+    START: CohereStreamReader._start,
     "content-start": CohereStreamReader._text,
     "content-delta": CohereStreamReader._text,
     "tool-plan-delta": CohereStreamReader._plan,

@@ -1,1 +1,1 @@
-"""The surface for Cohere's own API: embeddings. Rerank has the same form in the gateway's own format."""
+"""The surface for Cohere's own API: chats and embeddings. Rerank has the same form in the gateway's own format."""

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.configuration.settings import LimitSettings
-from gateway.dialects.cohere import NAME, OWN_FIELDS
+from gateway.dialects.cohere import EMBED, OWN_FIELDS
 from gateway.dialects.field_names import restate
 from gateway.dialects.input_type_words import WORDS, read_input_type
 from gateway.errors import NotSupported
@@ -123,13 +123,13 @@ def embed_first(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _answer(services: Services, inbound: Inbound, version: str) -> Outbound:
-    context = auth.admit(services, inbound, "embeddings", NAME)
+    context = auth.admit(services, inbound, "embeddings", EMBED)
     limits = services.settings.limits
     body, texts, request = caps.read_measured(limits, inbound.body, read, limits, inbound.body)
     try:
         answer = services.engine.executor.generate(context, request)
     except NotSupported as error:
-        raise restate(error, NAME) from error
+        raise restate(error, EMBED) from error
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     listed = version == "1" and not body.embedding_types

@@ -2,11 +2,15 @@
 
 from gateway.dialects import cohere as dialect
 from gateway.surfaces.answer_structs import describe_answer
-from gateway.surfaces.cohere import embed
+from gateway.surfaces.cohere import chat, cohere_chat_stream, embed
+from gateway.surfaces.cohere.cohere_chat_answers import CohereChatAnswer, CohereEvent
+from gateway.surfaces.cohere.cohere_chat_schema import CohereChatBody
 from gateway.surfaces.http import About, ErrorFormat, Operation, Surface
 
-ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, describe_answer(dialect.CohereError))
+ERROR_SCHEMA = describe_answer(dialect.CohereError)
+ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=cohere_chat_stream.write_failure)
 TAG = "Cohere"
+CHAT = About("Chat (Cohere dialect)", TAG, request=CohereChatBody, answer=CohereChatAnswer, events=CohereEvent)
 EMBED = About("Create embeddings (Cohere dialect)", TAG, request=embed.CohereEmbedBody, answer=embed.EmbeddedByType)
 EMBED_FIRST = About(
     "Create embeddings (first version of the Cohere dialect)",
@@ -18,10 +22,15 @@ SURFACE = Surface(
     "cohere",
     ERRORS,
     (
+        Operation("POST", "/v2/chat", chat.chat, body="json", hot=True, paid=True, about=CHAT),
         Operation("POST", "/v2/embed", embed.embed, body="json", hot=True, paid=True, about=EMBED),
         Operation("POST", "/v1/embed", embed.embed_first, body="json", hot=True, paid=True, about=EMBED_FIRST),
     ),
     prefixes=("/v2",),
-    instead={"/v2/chat": "use POST /v1/chat/completions."},
-    aliases={"/v2/embed": "/v2/embed", "/v2/rerank": "/v1/rerank"},  # a base URL may end with /v1
+    instead={"/v1/chat": "use POST /v2/chat or POST /v1/chat/completions."},
+    aliases={
+        "/v2/chat": "/v2/chat",
+        "/v2/embed": "/v2/embed",
+        "/v2/rerank": "/v1/rerank",
+    },  # a base URL may end with /v1
 )

@@ -6,13 +6,13 @@ from gateway.errors import InvalidRequest
 # Name in chat completions → names in other dialects and operations, of the vendors' API references.
 FIELDS = {
     "messages": "responses input, aisdk prompt, completions prompt, embeddings input, rerank documents,"
-    " google contents, cohere texts",
+    " google contents, cohere_embed texts",
     "response_format": "responses text.format, anthropic output_config.format, aisdk responseFormat,"
     " google generationConfig.responseJsonSchema",
     "input_type": "google taskType",
-    "dimensions": "google outputDimensionality, cohere output_dimension",
+    "dimensions": "google outputDimensionality, cohere_embed output_dimension",
     "tool_choice": "aisdk toolChoice, google toolConfig.functionCallingConfig",
-    "reasoning": "anthropic thinking, google generationConfig.thinkingConfig",
+    "reasoning": "anthropic thinking, google generationConfig.thinkingConfig, cohere thinking",
     "reasoning_effort": "responses reasoning.effort, anthropic output_config.effort,"
     " google generationConfig.thinkingConfig.thinkingLevel",
 }

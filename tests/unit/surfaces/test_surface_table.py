@@ -10,7 +10,7 @@ OPENAI = (
     "realtime/translations/client_secrets",
 )
 OTHERS = (
-    "/v2/chat",  # Cohere
+    "/v1/chat",  # Cohere
     *("/v1beta/files/abc", "/upload/v1beta/files", "/v1beta/batches", "/v1beta/cachedContents/abc"),  # Gemini
     "/v1/messages/batches/msgbatch_1/results",  # Anthropic
 )

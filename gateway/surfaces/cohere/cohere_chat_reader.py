@@ -1,0 +1,171 @@
+"""Converts a validated chat body into a neutral request."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import orjson
+from msgspec.json import encode
+
+from gateway.dialects.cohere import NAME
+from gateway.neutral.chat import (
+    ChatRequest,
+    Conversation,
+    FunctionTool,
+    Native,
+    ReasoningOptions,
+    Requirements,
+    ResponseFormat,
+    Sampling,
+    ToolChoice,
+)
+from gateway.neutral.parameters import capabilities_of
+from gateway.neutral.parts import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from gateway.surfaces.cohere import cohere_chat_schema as schema
+from gateway.surfaces.media_urls import read_media
+from gateway.surfaces.request_parameters import ParameterReader
+
+MODES: dict[str, Any] = {"REQUIRED": "required", "NONE": "none"}
+PARAMETER_READER = ParameterReader(NAME, apart=("stop", "top_k"))
+NATIVE_FIELDS = tuple(name for name in schema.CohereChatBody.__struct_fields__ if name not in ("model", "stream"))
+
+
+def read(body: schema.CohereChatBody) -> ChatRequest:
+    """Return the neutral request. Messages are decoded on first use, which raises InvalidRequest."""
+    native = {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None}
+    return ChatRequest(
+        body.model, _requirements_of(body), partial(_decode, body), native=Native(NAME, native, whole=True)
+    )
+
+
+def _requirements_of(body: schema.CohereChatBody) -> Requirements:
+    sampling = _read_sampling(body)
+    shape = _read_format(body.response_format)
+    reasoning = _read_reasoning(body.thinking)
+    choice = _read_choice(body)
+    images = sum(type(block) is schema.CohereImageBlock for message in body.messages for block in _blocks_of(message))
+    read = [body.tools, body.documents, shape and shape.schema]
+    sizes = [len(encode(value)) for value in read if value] + [_size_of(message) for message in body.messages]
+    return Requirements(
+        stream=bool(body.stream),
+        tools=bool(body.tools),
+        vision=images > 0,
+        json_object=shape is not None and shape.kind == "json_object",
+        json_schema=shape is not None and shape.kind == "json_schema",
+        reasoning=bool(reasoning.enabled),
+        parameters=capabilities_of(sampling),
+        max_tokens=sampling.max_tokens,
+        prompt_bytes=sum(sizes),
+        messages=len(body.messages),
+        media=images,
+        forced_tool="required" if choice == ToolChoice("required") else "",
+    )
+
+
+def _blocks_of(message: schema.CohereMessage) -> Iterable[Any]:
+    return message.content if isinstance(message.content, list) else ()
+
+
+def _size_of(message: schema.CohereMessage) -> int:
+    """Return the bytes of text in a message."""
+    if isinstance(message.content, str):
+        size = len(message.content.encode("utf-8", "replace"))
+    else:
+        size = sum(len(encode(block)) for block in _blocks_of(message) if type(block) is not schema.CohereImageBlock)
+    if isinstance(message, schema.CohereAssistantMessage):
+        size += len(encode(message.tool_calls)) + len(message.tool_plan or "")
+    return size
+
+
+def _decode(body: schema.CohereChatBody) -> Conversation:
+    names: dict[str, str] = {}
+    messages = [_read_message(message, place, names) for place, message in enumerate(body.messages)]
+    return Conversation(
+        messages=tuple(_with_documents(messages, body.documents or ())),
+        tools=tuple(_read_tool(tool.function, body.strict_tools) for tool in body.tools or ()),
+        tool_choice=_read_choice(body),
+        response_format=_read_format(body.response_format),
+        reasoning=_read_reasoning(body.thinking),
+        sampling=_read_sampling(body),
+    )
+
+
+def _with_documents(messages: list[Message], documents: Iterable[str | schema.CohereDocument]) -> Iterator[Message]:
+    """Yield the messages, with the documents as texts before the first one of the user."""
+    texts: tuple[Part, ...] = tuple(Text(_show_document(document)) for document in documents)
+    for message in messages:
+        if texts and message.role == "user":
+            yield Message("user", texts + message.parts)
+            texts = ()
+        else:
+            yield message
+
+
+def _show_document(document: str | schema.CohereDocument) -> str:
+    if isinstance(document, str):
+        return document
+    return orjson.dumps({"id": document.id, **document.data} if document.id else document.data).decode()
+
+
+def _read_message(message: schema.CohereMessage, place: int, names: dict[str, str]) -> Message:
+    """Return one message; `names` maps the id of each call to its tool, so that results can name it."""
+    parts = tuple(_read_parts(message, f"messages.{place}.content"))
+    match message:
+        case schema.CohereSystemMessage():
+            return Message("system", parts)
+        case schema.CohereUserMessage():
+            return Message("user", parts)
+        case schema.CohereToolMessage():
+            name = names.get(message.tool_call_id, "")
+            return Message("tool", (ToolResult(message.tool_call_id, parts, name=name),))
+    plan = (Reasoning(message.tool_plan),) if message.tool_plan else ()
+    calls = [ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()]
+    names |= {call.id: call.name for call in calls}
+    return Message("assistant", (*plan, *parts, *calls))
+
+
+def _read_parts(message: schema.CohereMessage, path: str) -> Iterator[Part]:
+    if isinstance(message.content, str) and message.content:
+        yield Text(message.content)
+    for place, block in enumerate(_blocks_of(message)):
+        match block:
+            case schema.CohereTextBlock():
+                yield Text(block.text)
+            case schema.CohereThinkingBlock():
+                yield Reasoning(block.thinking)
+            case schema.CohereImageBlock(image_url=image):
+                yield Image(read_media(image.url, f"{path}.{place}.image_url.url"), image.detail or "")
+            case schema.CohereDocumentBlock():
+                yield Text(_show_document(block.document))
+
+
+def _read_tool(function: schema.CohereFunction, strict: bool | None) -> FunctionTool:
+    return FunctionTool(function.name, function.description or "", function.parameters, strict)
+
+
+def _read_choice(body: schema.CohereChatBody) -> ToolChoice | None:
+    if body.tool_choice is None or not body.tools:
+        return None
+    return ToolChoice(MODES[body.tool_choice])
+
+
+def _read_format(shape: schema.CohereFormat | None) -> ResponseFormat | None:
+    if shape is None or shape.type == "text":
+        return None
+    if shape.json_schema or shape.schema:
+        return ResponseFormat("json_schema", "response", schema=shape.json_schema or shape.schema)
+    return ResponseFormat("json_object")
+
+
+def _read_reasoning(thinking: schema.CohereThinking | None) -> ReasoningOptions:
+    if thinking is None:
+        return ReasoningOptions()
+    if thinking.type == "disabled":
+        return ReasoningOptions(enabled=False)
+    return ReasoningOptions(budget=thinking.token_budget, enabled=True)
+
+
+def _read_sampling(body: schema.CohereChatBody) -> Sampling:
+    """Return the parameters. A `k` of 0 switches its limit off."""
+    top_k = body.k or None  # type: ignore[attr-defined]  # added by with_parameters
+    return PARAMETER_READER.read(body, stop=tuple(body.stop_sequences or ()), top_k=top_k)

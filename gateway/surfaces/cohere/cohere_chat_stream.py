@@ -1,0 +1,189 @@
+"""Writes a neutral stream as the events of a chat in Cohere's format."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from gateway.dialects.cohere import FAILED, FINISH_WRITE, NAME
+from gateway.dialects.field_names import reword
+from gateway.errors import GatewayError
+from gateway.neutral.events import (
+    Batch,
+    BlockDone,
+    Event,
+    Failed,
+    Finished,
+    Heartbeat,
+    NativeChunk,
+    Notice,
+    PartFound,
+    ReasoningDelta,
+    RefusalDelta,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.surfaces.cohere.cohere_chat_answers import CohereEvent, CohereEventDelta
+from gateway.surfaces.cohere.cohere_chat_writer import usage_of, write_block, write_citation
+from gateway.surfaces.facts import Facts
+from gateway.surfaces.http_responses import write_event, write_frames
+
+PING = b": keep-alive\n\n"
+EMPTY: dict[str, Any] = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
+
+
+def frames(batches: Iterable[Batch], facts: Facts) -> Iterator[bytes]:
+    """Write server-sent events, one item a batch. A failed stream ends with a message-end of the reason ERROR."""
+    stream = _ChatStream(facts)
+    return write_frames(batches, stream.write, stream.fail)
+
+
+def write_failure(error: GatewayError, request_id: str) -> bytes:
+    """Return the last event of a failed stream, in which clients read the error."""
+    delta: CohereEventDelta = {"finish_reason": FAILED, "error": error.message}
+    return _frame({"type": "message-end", "id": request_id, "delta": delta})
+
+
+def _frame(event: CohereEvent) -> bytes:
+    return write_event(event, event["type"])
+
+
+def _message(kind: str, index: int, **message: Any) -> bytes:
+    return _frame({"type": kind, "index": index, "delta": {"message": message}})
+
+
+class _ChatStream:
+    """The state of one stream. The format numbers contents, calls and citations separately."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._blocks: dict[int, tuple[str, int]] = {}  # kind and number, by block
+        self._open: dict[int, tuple[str, int]] = {}
+        self._lengths: dict[int, int] = {}  # of the texts, by block
+        self._counts = {"content": 0, "tool-call": 0, "citation": 0}
+        self._warnings: list[str] = []
+
+    def write(self, batch: Batch) -> bytes:
+        """Return all events of one batch, joined."""
+        return b"".join([self._write(event) for event in batch])
+
+    def fail(self, error: GatewayError) -> bytes:
+        return write_failure(error, self._facts.answer_id)
+
+    def _write(self, event: Event) -> bytes:
+        write = WRITERS.get(type(event))
+        return write(self, event) if write else b""
+
+    def _start(self, event: Started) -> bytes:
+        return _frame({"type": "message-start", "id": self._facts.answer_id, "delta": {"message": EMPTY}})
+
+    def _relay(self, event: NativeChunk) -> bytes:
+        return write_event(event.body, event.body["type"])
+
+    def _text(self, event: TextDelta | RefusalDelta) -> bytes:
+        self._lengths[event.block] = self._lengths.get(event.block, 0) + len(event.text)
+        return self._content(event.block, "text", event.text)
+
+    def _think(self, event: ReasoningDelta) -> bytes:
+        return b"" if self._facts.hides_reasoning else self._content(event.block, "thinking", event.text)
+
+    def _part(self, event: PartFound) -> bytes:
+        block = write_block(event.part)
+        return self._begin(event.block, "content", content=block) if block else b""
+
+    def _heartbeat(self, event: Heartbeat) -> bytes:
+        return PING
+
+    def _notice(self, event: Notice) -> bytes:
+        self._warnings.append(reword(NAME, event.message))
+        return b""
+
+    def _done(self, event: BlockDone) -> bytes:
+        return self._close(event.block)
+
+    def _failed(self, event: Failed) -> bytes:
+        return self.fail(event.error)
+
+    def _content(self, block: int, kind: str, text: str) -> bytes:
+        if not text:
+            return b""
+        begun = b"" if block in self._blocks else self._begin(block, "content", content={"type": kind, kind: ""})
+        return begun + _message("content-delta", self._blocks[block][1], content={kind: text})
+
+    def _call(self, event: ToolCallDelta) -> bytes:
+        """Return the events of a piece of a call; none for a call that the provider executed."""
+        begun = b""
+        if event.block not in self._blocks:
+            if event.executed or not event.name:
+                return b""
+            call = {"id": event.id, "type": "function", "function": {"name": event.name, "arguments": ""}}
+            begun = self._begin(event.block, "tool-call", tool_calls=call)
+        if not event.arguments:
+            return begun
+        piece = {"function": {"arguments": event.arguments}}
+        return begun + _message("tool-call-delta", self._blocks[event.block][1], tool_calls=piece)
+
+    def _begin(self, block: int, kind: str, **message: Any) -> bytes:
+        """Return the start of a block, behind the ends of those that are open."""
+        ended = self._close_all()
+        number = self._number(kind)
+        self._blocks[block] = self._open[block] = kind, number
+        return ended + _message(f"{kind}-start", number, **message)
+
+    def _number(self, kind: str) -> int:
+        number = self._counts[kind]
+        self._counts[kind] += 1
+        return number
+
+    def _close(self, block: int) -> bytes:
+        if block not in self._open:
+            return b""
+        kind, number = self._open.pop(block)
+        return _frame({"type": f"{kind}-end", "index": number})
+
+    def _close_all(self) -> bytes:
+        return b"".join([self._close(block) for block in list(self._open)])
+
+    def _cite(self, event: SourceFound) -> bytes:
+        block = event.block if event.block in self._lengths else max(self._lengths, default=-1)
+        _, index = self._blocks.get(block, ("content", 0))
+        citation = write_citation(event.source, index, self._lengths.get(block, 0))
+        number = self._number("citation")
+        return _message("citation-start", number, citations=citation) + _frame(
+            {"type": "citation-end", "index": number}
+        )
+
+    def _finish(self, event: Finished) -> bytes:
+        """Return the ends of open blocks, and the last event with the reason, the usage and the cost."""
+        facts = self._facts
+        relayed = event.native or None
+        delta: Any = relayed or {"finish_reason": FINISH_WRITE[event.reason]}
+        metadata = facts.metadata()
+        if self._warnings:
+            metadata["warnings"] = list(dict.fromkeys([*metadata.get("warnings", ()), *self._warnings]))
+        return self._close_all() + _frame(
+            {
+                "type": "message-end",
+                "id": facts.answer_id,
+                "delta": {**delta, "usage": usage_of(facts, relayed)},
+                "model": facts.served,
+                "metadata": metadata,
+            }
+        )
+
+
+WRITERS: dict[type, Callable[[_ChatStream, Any], bytes]] = {
+    Started: _ChatStream._start,
+    NativeChunk: _ChatStream._relay,
+    TextDelta: _ChatStream._text,
+    RefusalDelta: _ChatStream._text,
+    ReasoningDelta: _ChatStream._think,
+    ToolCallDelta: _ChatStream._call,
+    SourceFound: _ChatStream._cite,
+    PartFound: _ChatStream._part,
+    BlockDone: _ChatStream._done,
+    Notice: _ChatStream._notice,
+    Heartbeat: _ChatStream._heartbeat,
+    Finished: _ChatStream._finish,
+    Failed: _ChatStream._failed,
+}

@@ -1,0 +1,99 @@
+"""Writes a neutral answer as a chat in Cohere's format."""
+
+from typing import Any
+
+import orjson
+
+from gateway.dialects.cohere import FINISH_WRITE, CohereTokens, write_usage
+from gateway.neutral.chat import ChatResult, Choice
+from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.surfaces.cohere.cohere_chat_answers import (
+    CohereCitation,
+    CohereContent,
+    CohereReply,
+    CohereToolCall,
+    CohereUsage,
+)
+from gateway.surfaces.facts import Facts
+
+NO_USAGE: Any = {}
+
+
+def reply(result: ChatResult, facts: Facts) -> bytes:
+    """Return the body of a response. A relayed one keeps all of the upstream's members but its id and its cost."""
+    relayed = result.native.body if result.native is not None else None
+    if relayed is not None:
+        body = relayed
+    else:
+        choice = result.choices[0]
+        body = {"finish_reason": FINISH_WRITE[choice.finish], "message": _write_message(choice, facts.hides_reasoning)}
+    end = {
+        "id": facts.answer_id,
+        "model": facts.served,
+        "usage": usage_of(facts, relayed),
+        "metadata": facts.metadata(),
+    }
+    return orjson.dumps({**body, **end})
+
+
+def usage_of(facts: Facts, relayed: dict[str, Any] | None) -> CohereUsage:
+    """Return `usage` with the cost: the upstream's own where the answer is relayed."""
+    counts: CohereTokens = write_usage(facts.usage) if relayed is None else relayed.get("usage") or NO_USAGE
+    return {**counts, **facts.cost()}
+
+
+def _write_message(choice: Choice, silent: bool) -> CohereReply:
+    """Return the message; `silent`: the caller wants no thinking."""
+    content: list[CohereContent] = []
+    calls: list[CohereToolCall] = []
+    citations: list[CohereCitation] = []
+    for part in choice.parts:
+        if isinstance(part, ToolCall):
+            if not part.executed:
+                calls.append(write_call(part))
+        elif (block := write_block(part)) and not (silent and isinstance(part, Reasoning)):
+            if isinstance(part, Text):
+                citations += [write_citation(source, len(content), len(part.text)) for source in part.sources]
+            content.append(block)
+    message: CohereReply = {"role": "assistant"}
+    if content or not calls:
+        message["content"] = content
+    if calls:
+        message["tool_calls"] = calls
+    if citations:
+        message["citations"] = citations
+    return message
+
+
+def write_block(part: Part) -> CohereContent | None:
+    """Return the content block of a part; None where the format has none."""
+    match part:
+        case Text() | Refusal() if part.text:
+            return {"type": "text", "text": part.text}
+        case Reasoning() if part.text:
+            return {"type": "thinking", "thinking": part.text}
+        case Image(media=media):
+            return {"type": "image_url", "image_url": {"url": media.url or media.inline("image/png")}}
+    return None
+
+
+def write_call(call: ToolCall) -> CohereToolCall:
+    arguments = call.arguments or "{}"
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def write_citation(source: Source, index: int, length: int) -> CohereCitation:
+    """Return the citation of a source in the content block `index`, which has `length` characters. It covers the whole
+    text where the source has no positions."""
+    start, end = (source.start, source.end) if source.start >= 0 and source.end >= 0 else (0, length)
+    named = {"title": source.title, "url": source.url}
+    ident = source.url or (source.place.file_id if source.place else "") or source.title
+    document = {"id": ident, **{name: value for name, value in named.items() if value}}
+    return {
+        "start": start,
+        "end": end,
+        "text": source.quote,
+        "sources": [{"type": "document", "id": ident, "document": document}],
+        "content_index": index,
+        "type": "TEXT_CONTENT",
+    }
