@@ -1,12 +1,14 @@
-"""The field of an embeddings call with the purpose of the vectors."""
+"""The field of an embeddings call with the purpose of the vectors, or the prefix of its texts."""
 
 from typing import Any
 
 from gateway.catalogue.entries import Mapping
 from gateway.neutral.embeddings import GENERAL, InputType
 
-# A key of a mapping's `extra`: the name of the provider's field (`field`), and its words for the input types.
+# A key of a mapping's `extra`: the name of the provider's field (`field`), and its words for the input types. Without
+# a field, the words are prefixes of the texts.
 INPUT_TYPES = "input_types"
+FIELD = "field"
 
 
 def write_input_type(kind: InputType, mapping: Mapping, body: dict[str, Any]) -> tuple[str, ...]:
@@ -14,8 +16,21 @@ def write_input_type(kind: InputType, mapping: Mapping, body: dict[str, Any]) ->
     if not kind:
         return ()
     words = mapping.extra.get(INPUT_TYPES, {})
-    word = words.get(kind) or words.get(GENERAL.get(kind))
+    word = _word_of(kind, words)
     if word is None:
         return (f"input_type was left out: {mapping.key} does not distinguish {kind}.",)
-    body[words["field"]] = word
+    if FIELD in words:
+        body[words[FIELD]] = word
     return ()
+
+
+def prefix_of(kind: InputType, mapping: Mapping) -> str:
+    """Return the text that tells the model the purpose in front of each input; "" where it has a field for it."""
+    words = mapping.extra.get(INPUT_TYPES, {})
+    if FIELD in words:
+        return ""
+    return _word_of(kind, words) or ""
+
+
+def _word_of(kind: InputType, words: dict[str, str]) -> str | None:
+    return words.get(kind) or words.get(GENERAL.get(kind, ""))

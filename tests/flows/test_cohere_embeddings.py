@@ -33,7 +33,7 @@ def post(gateway: LocalGateway, path: str = "/v2/embed", **body: Any) -> httpx.R
 
 
 def test_every_vendor_answers_with_vectors_by_type(gateway: LocalGateway) -> None:
-    for model in (COHERE, "openai/text-embedding-3-small", "google-ai-studio/gemini-embedding-2"):
+    for model in (COHERE, "openai/text-embedding-3-small", "google-ai-studio/gemini-embedding-001"):
         answer = post(gateway, model=model, texts=TEXTS, embedding_types=["float", "base64"], output_dimension=4)
         body = answer.json()
         expected = [vector_of(text, 4) for text in TEXTS]

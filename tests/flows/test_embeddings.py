@@ -315,7 +315,6 @@ def test_the_provider_learns_what_the_vectors_are_for(gateway, upstream, model, 
     ("model", "named"),
     [
         ("openai/text-embedding-3-small", "query"),
-        ("google-ai-studio/gemini-embedding-2", "query"),
         ("voyage/voyage-4", "clustering"),
         (SANDBOX, "x"),
     ],
@@ -339,6 +338,24 @@ def test_googles_models_learn_what_the_vectors_are_for(gateway, upstream, named,
     answer = post(gateway, model="google-ai-studio/gemini-embedding-001", **named)
     assert answer.status_code == 200 and "x-llmgateway-warnings" not in answer.headers
     assert [request["taskType"] for request in upstream.calls[-1].body["requests"]] == [sent] * len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("named", "prefix"),
+    [
+        ("query", "task: search result | query: "),
+        ("search_document", "title: none | text: "),
+        ("code_document", "title: none | text: "),
+        ("SEMANTIC_SIMILARITY", "task: sentence similarity | query: "),
+        (None, ""),
+    ],
+)
+def test_a_model_that_reads_the_purpose_in_the_text_gets_it_there(gateway, upstream, named, prefix):
+    answer = post(gateway, model="google-ai-studio/gemini-embedding-2", input_type=named)
+    assert answer.status_code == 200 and "x-llmgateway-warnings" not in answer.headers
+    sent = upstream.calls[-1].body["requests"]
+    assert [request["content"]["parts"][0]["text"] for request in sent] == [prefix + text for text in TEXTS]
+    assert all("taskType" not in request for request in sent)
 
 
 def test_queries_and_documents_have_separate_cached_answers(gateway, upstream):

@@ -5,7 +5,7 @@ Wire facts: Gemini API reference, models.batchEmbedContents; Vertex AI reference
 
 from typing import Any
 
-from msgspec import Raw, Struct, json
+from msgspec import Raw, Struct, json, structs
 
 from gateway.dialects import google as dialect
 from gateway.errors import NotSupported, UpstreamFailed
@@ -14,7 +14,7 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
-from gateway.providers.input_types import write_input_type
+from gateway.providers.input_types import prefix_of, write_input_type
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.vectors import read_apart, read_vectors, require_floats
 from gateway.providers.written import WrittenCodec
@@ -74,6 +74,9 @@ class GoogleEmbeddings(WrittenCodec):
         warnings: tuple[str, ...] = ()
         if TASK_TYPE not in task:
             warnings = write_input_type(content.input_type, target.mapping, task)
+            prefix = prefix_of(content.input_type, target.mapping)
+            if prefix:
+                content = structs.replace(content, inputs=tuple(f"{prefix}{text}" for text in content.inputs))
         body = compute_if(request.large, write, content, target, task)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
