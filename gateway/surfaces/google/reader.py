@@ -28,9 +28,10 @@ NATIVE_FIELDS = tuple(name for name in schema.GenerateBody.__struct_fields__ if 
 # Members of generationConfig that no other vendor has a counterpart for.
 OWN_CONFIG = (
     *("seed", "responseLogprobs", "logprobs", "enableEnhancedCivicAnswers", "speechConfig", "mediaResolution"),
-    *("audioTimestamp", "routingConfig", "modelSelectionConfig"),
+    *("audioTimestamp", "routingConfig", "modelSelectionConfig", "audioTranscriptionConfig", "enableAffectiveDialog"),
+    *("responseFormat", "translationConfig"),
 )
-OWN = ("safetySettings", "cachedContent", "labels")
+OWN = ("safetySettings", "cachedContent", "labels", "continuationToken", "store")
 TEXT = "TEXT"
 IMAGE = "IMAGE"
 ROLES = (None, "", "user", "model")  # the roles that the vendor's own servers accept
@@ -44,7 +45,8 @@ class PromptFacts:
     def __init__(self, body: schema.GenerateBody) -> None:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
         self.mixed = False  # has content that the format's own vendor would reject: the body must be rebuilt
-        self.own_parts = body.cachedContent is not None  # has content that the format's own vendor alone can read
+        # Has content that the format's own vendor alone can read.
+        self.own_parts = body.cachedContent is not None or body.continuationToken is not None
         if body.systemInstruction is not None:
             self._add(body.systemInstruction)
         for content in body.contents:
@@ -133,7 +135,7 @@ def _native(wire: Json) -> Json:
 
 def _own_fields(wire: Json) -> Json:
     """Return the members that only servers of this format have a field for, as a body with nothing else."""
-    own = {name: value for name in OWN if (value := wire.get(name))}
+    own = {name: value for name in OWN if (value := wire.get(name)) is not None}
     config = wire.get("generationConfig") or {}
     kept = {name: value for name in OWN_CONFIG if (value := config.get(name)) is not None}
     modalities = config.get("responseModalities")

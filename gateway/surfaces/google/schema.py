@@ -118,7 +118,8 @@ class ToolConfig(GoogleObject):
 
 
 class GenerateBody(GoogleObject, kw_only=True):
-    """Every member that has an effect. The rest of `tools`, and the safety settings, are read by their vendor alone."""
+    """Every member that has an effect. The rest of `tools`, and members such as the safety settings, are read by their
+    vendor alone."""
 
     contents: list[WireContent] = []
     systemInstruction: WireContent | None = None
@@ -128,6 +129,8 @@ class GenerateBody(GoogleObject, kw_only=True):
     safetySettings: list[Json] | None = None
     cachedContent: str | None = None
     labels: dict[str, str] | None = None
+    continuationToken: str | None = None  # of an answer that ended with CONTINUATION, which clients ask to go on
+    store: bool | None = None
     serviceTier: str | None = None
 
 

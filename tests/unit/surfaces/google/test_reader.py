@@ -76,10 +76,22 @@ def test_a_body_is_relayed_unless_a_role_is_one_that_google_refuses() -> None:
 
 def test_members_that_only_google_knows_reach_google() -> None:
     own = {"safetySettings": [{"category": "X"}], "cachedContent": "cachedContents/1", "labels": {"team": "a"}}
+    own |= {"store": False}
     request = read({**own, "generationConfig": {"seed": 1, "temperature": 0.5}})
     assert request.options.extra == {OWN_FIELDS: {**own, "generationConfig": {"seed": 1}}}
     assert request.requirements.vendor_only == "google"
     assert request.native is not None and own.items() <= request.native.body.items()
+
+
+def test_an_answer_is_continued_by_google_only() -> None:
+    request = read({"continuationToken": "dG9rZW4="})
+    assert request.requirements.vendor_only == "google"
+    assert request.native is not None and request.native.body["continuationToken"] == "dG9rZW4="
+
+
+def test_each_member_of_googles_generation_config_is_read_or_reaches_google() -> None:
+    members = {camel(name) for name in genai.types.GenerationConfig.model_fields}
+    assert members <= {*schema.GenerationConfig.__struct_fields__, *reader.OWN_CONFIG}
 
 
 def test_each_word_of_googles_library_for_levels_and_tool_modes_is_accepted() -> None:
