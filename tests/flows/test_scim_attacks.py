@@ -215,6 +215,13 @@ def test_requests_of_a_token_are_limited(
     assert another.send("GET", "/Users?count=1").status_code == 200
 
 
+def test_searches_are_no_changes(directory: IdentityProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scim_call, "CHANGES", 0)
+    for path in ("/.search", "/Users/.search", "/Groups/.search"):
+        assert directory.send("POST", path, {"count": 1}).status_code == 200
+    assert directory.send("POST", "/Users", {"userName": "one@more.example"}).status_code == 429
+
+
 def test_concurrent_changes_of_a_group_lose_no_member(gateway: Tenant, directory: IdentityProvider) -> None:
     people = [directory.new_user()["id"] for _ in range(8)]
     group = f"/Groups/{directory.new_group('Busy')['id']}"

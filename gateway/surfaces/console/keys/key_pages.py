@@ -8,6 +8,7 @@ from gateway.accounts import keys
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.roles import MANAGERS
+from gateway.errors import GatewayError
 from gateway.surfaces.console.limit_forms import RATES, read_limit_fields, read_rates, read_rule
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
@@ -110,10 +111,15 @@ def _create(call: PageCall) -> Outbound:
     limits = {name: value for name, value in read_limit_fields(form).items() if value is not None}
     rates = {name: value for name, value in read_rates(form).items() if value is not None}
     created = call.run(CREATE, {**fields, **limits})
-    if rates:
-        call.run(SET_RATES, rates, key_id=created["id"])
-    if form.get("models", "").strip():
-        call.run(ADD_RULE, read_rule({"ruleType": "allow_models", "ruleValue": form["models"]}), key_id=created["id"])
+    try:
+        if rates:
+            call.run(SET_RATES, rates, key_id=created["id"])
+        if form.get("models", "").strip():
+            rule = read_rule({"ruleType": "allow_models", "ruleValue": form["models"]})
+            call.run(ADD_RULE, rule, key_id=created["id"])
+    except GatewayError:  # such as Forbidden for a developer: no key without the limits that were asked for
+        call.run(DELETE, key_id=created["id"])
+        raise
     return _show_token(call, created)
 
 

@@ -71,6 +71,24 @@ def test_managers_create_keys_with_rate_limits(shared_tenants: Tenants) -> None:
     assert 'value="many"' in refused.text and "Never made" not in read(shared_tenants, owner)
 
 
+@pytest.mark.parametrize(
+    ("who", "more", "status"),
+    [
+        ("acme developer", {"requestsPerMinute": "5"}, 403),
+        ("acme developer", {"models": "openai/gpt-4o"}, 403),
+        ("acme owner", {"models": "no-such-model"}, 400),
+        ("acme owner", {"requestsPerMinute": "99999999999"}, 400),
+    ],
+)
+def test_no_key_is_left_without_the_limits_that_were_asked_for(
+    shared_tenants: Tenants, who: str, more: dict[str, str], status: int
+) -> None:
+    person = shared_tenants[who]
+    refused = press(shared_tenants, person, "create", NEW, description="Unlimited", project=person.project_id, **more)
+    assert refused.status_code == status
+    assert "Unlimited" not in read(shared_tenants, person)
+
+
 def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
     developer = shared_tenants["acme developer"]
     ident = make(shared_tenants, developer, "Switched").rpartition("/")[2]
