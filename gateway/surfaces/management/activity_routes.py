@@ -63,8 +63,8 @@ def sources(call: ManagedCall[ProjectInfo]) -> list[ActivitySource]:
 
 
 def latency(call: ManagedCall[None]) -> list[ActivityLatency]:
-    """The median and the 95th percentile of the newest upstream calls of a project or of all accessible ones, by
-    provider and model; a developer's own calls only."""
+    """The median and the 95th percentile of the upstream calls of a project or of all accessible ones, by provider and
+    model; a developer's own calls only. Only the newest 10,000 usage rows of the period are read, as `calls` shows."""
     span = read_window(call.fields, call.services.clock.now_us()).span
     places = places_of(call.visitor, call.fields.get("projectId"))
     return [_write_latency(one) for one in read_percentiles(call.database, places, span)]
