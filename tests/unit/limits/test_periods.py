@@ -1,8 +1,9 @@
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from gateway.clock import from_datetime, to_iso
+from gateway.clock import HOUR_US, from_datetime, to_datetime, to_iso
 from gateway.errors import InvalidRequest
 from gateway.limits.periods import make_period, read_period
 
@@ -70,6 +71,32 @@ def test_a_calendar_period_ends_at_midnight_in_its_zone(text, start, end):
     start_us = from_datetime(datetime.fromisoformat(start))
     period = read_period(text)
     assert str(period) == text and to_iso(period.end(start_us)).startswith(end)
+
+
+# Zones whose clocks change at or near midnight, by half an hour, or over a whole day that they skipped (Apia, 2011).
+CHANGES = {
+    "Africa/Cairo": 2024, "America/Havana": 2025, "America/Nuuk": 2024, "America/Santiago": 2026,
+    "America/Sao_Paulo": 2018, "Asia/Beirut": 2026, "Atlantic/Azores": 2026, "Australia/Lord_Howe": 2026,
+    "Pacific/Apia": 2011,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", ["day", "week", "month"])
+@pytest.mark.parametrize("zone", CHANGES)
+def test_calendar_periods_follow_each_other_where_clocks_change_at_midnight(zone: str, unit: str) -> None:
+    place = ZoneInfo(zone)
+    period = read_period(f"{unit}@{zone}")
+    hours = {"day": (23, 25), "week": (6 * 24 - 1, 7 * 24 + 1), "month": (27 * 24, 31 * 24 + 1)}[unit]
+    start = from_datetime(datetime(CHANGES[zone], 1, 1, tzinfo=place))
+    if unit == "week":
+        start = period.end(start)
+    while to_datetime(start).year <= CHANGES[zone]:
+        end = period.end(start)
+        assert hours[0] <= (end - start) / HOUR_US <= hours[1]
+        assert period.end(end - 1) == period.end(start + HOUR_US) == end
+        before, after = (to_datetime(moment).astimezone(place).date() for moment in (end - 1, end))
+        assert before < after
+        start = end
 
 
 @pytest.mark.parametrize("text", ["hour@UTC", "2day@UTC", "month@", "month@Nowhere/City", "month@../../etc/passwd"])
