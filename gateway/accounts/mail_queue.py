@@ -41,7 +41,7 @@ class MailQueue:
     def put(self, mail: Mail) -> None:
         """Queue a message; nothing where e-mail is off. Unavailable when the store is down."""
         if self.enabled:
-            self._store(ids.new_hex(), mail, 0, self._clock.now_us())
+            self._store(mail, 0, self._clock.now_us())
 
     def deliver(self, should_continue: ShouldContinue = always) -> None:
         """Send what is due. Unavailable when the store is down."""
@@ -79,12 +79,14 @@ class MailQueue:
         else:
             wait_us = next_wait_us(attempts)
         if wait_us is not None:
-            self._store(key, mail, attempts, self._clock.now_us() + wait_us)
-            return
+            self._store(mail, attempts, self._clock.now_us() + wait_us)
+        else:
+            more = {"event": "mail.undelivered", "remedy": "check [mail] of the configuration", "facts": {}}
+            log.warning("an e-mail could not be delivered: %s", error, extra=more)
         self._documents.delete(KIND, key)
-        more = {"event": "mail.undelivered", "remedy": "check [mail] of the configuration", "facts": {}}
-        log.warning("an e-mail could not be delivered: %s", error, extra=more)
 
-    def _store(self, key: str, mail: Mail, attempts: int, due: int) -> None:
+    def _store(self, mail: Mail, attempts: int, due: int) -> None:
+        # Read in the order of keys, so that messages that wait for another attempt keep no due one from being read.
+        key = f"{due:016x}:{ids.new_hex()}"
         sealed = self._vault.seal(orjson.dumps(mail[:]).decode())
         self._documents.put(KIND, key, orjson.dumps({"sealed": sealed, "attempts": attempts, "due": due}), TTL_S)

@@ -10,6 +10,9 @@ import pytest
 from fakes.smtp import Delivery, FakeSmtp
 from support.gateways import LocalGateway
 
+from gateway.accounts import mail_queue
+from gateway.transport.mail import Mail
+
 BASE = "http://localhost"
 OWN = {"Origin": BASE}
 EMAIL, PASSWORD = "owner@localhost", "a new password that is long"
@@ -138,6 +141,17 @@ def test_a_message_waits_encrypted_is_tried_again_and_nothing_of_it_is_logged(
     [letter] = deliver(gateway, server)
     assert store.documents.entries("mail") == []
     assert "token=" not in caplog.text and link_of(letter).partition("token=")[2] not in caplog.text
+
+
+def test_messages_that_wait_keep_no_other_from_being_sent(gateway, server, browser, monkeypatch) -> None:
+    monkeypatch.setattr(mail_queue, "MOST_READ", 4)
+    server.refusals = ["451 later"] * 4
+    for number in range(4):
+        gateway.services.telemetry.mail.put(Mail(f"slow{number}@example.com", "Invitation", "Open this link."))
+    assert deliver(gateway, server) == []
+    ask(browser, EMAIL)
+    assert len(deliver(gateway, server)) == 1
+    assert len(gateway.services.store.documents.entries("mail")) == 4
 
 
 def test_an_invitation_is_sent_to_the_address(gateway, server, browser) -> None:
