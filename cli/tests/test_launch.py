@@ -315,6 +315,7 @@ def test_an_own_agent_that_needs_a_model_says_so(user: Client, agents: FakeAgent
     ("change", "reason"),
     [
         ({"id": "claude"}, "its id must be"),
+        ({"id": "claude-code"}, "its id must be"),
         ({"id": "Mine"}, "its id must be"),
         ({"label": " "}, "label must be a text"),
         ({"command": "my agent --now"}, "the name of a program"),

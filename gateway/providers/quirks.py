@@ -314,8 +314,6 @@ QUIRKS: dict[str, Quirk] = {
     **{name: _of_messages(change) for name, change in MESSAGE_SHAPES.items()},
     "no_usage_in_stream": no_stream_options,
 }
-OF_ADDRESS = frozenset((API_VERSION_QUERY, DEPLOYMENT_PATH))
-NAMES = frozenset(QUIRKS) | OF_ADDRESS | COMPLETES | {REPLAY_REASONING, THINK_TAGS, DETAILS_BY_SHOW, DETAILS_BY_LIST}
 
 
 def find_quirks(names: Iterable[str]) -> tuple[Quirk, ...]:

@@ -20,7 +20,7 @@ OBJECTS = (
     "a second look",
 )
 ENDINGS = ("most of the time", "in nearly every case", "sooner or later", "without much effort", "as one would hope")
-THOUGHTS = ("First", "Next", "Then", "After that", "Besides", "Finally")
+THOUGHTS = ("First", "Next", "Then", "After that", "Besides")
 
 
 def write_answer(subject: str, seed: str, tokens: int | None, limit: int | None) -> str:

@@ -29,7 +29,6 @@ FIELDS = {
     "prompt": "messages",
     "n": "n",
     "size": "image_config.image_size",
-    "quality": "image_config.image_quality",
     "aspect_ratio": "image_config.aspect_ratio",
 }
 # Requirements of a chat request that an image model must fulfil as well, or that are left out with a warning.

@@ -34,7 +34,7 @@ READ_GATEWAY_FIELDS = attrgetter("web_search", "image_config", *GATEWAY_FIELDS)
 # Most requests have none of these fields, and then neither special requirements nor anything that an
 # OpenAI-compatible upstream would reject.
 READ_SPECIAL = attrgetter(
-    *("tools", "tool_choice", "response_format", "reasoning_effort", "reasoning", "web_search", "web_search_options"),
+    *("tools", "response_format", "reasoning_effort", "reasoning", "web_search", "web_search_options"),
     *("image_config", "n", *GATEWAY_FIELDS, *(row.field for row in NEEDING)),
 )
 # The temperature and n are written separately.

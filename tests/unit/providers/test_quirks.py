@@ -141,4 +141,6 @@ def test_quirks_of_the_catalogue_exist(path):
     entry = tomllib.loads(path.read_text())
     if entry["protocol"] == "openai":
         # Those of its Responses API stand in the same list; each format passes over what means nothing in it.
-        assert set(entry.get("quirks", ())) <= quirks.NAMES | responses.QUIRKS.keys()
+        # Flags that other modules read are constants of the module.
+        flags = {value for value in vars(quirks).values() if isinstance(value, str)}
+        assert set(entry.get("quirks", ())) <= quirks.QUIRKS.keys() | responses.QUIRKS.keys() | flags

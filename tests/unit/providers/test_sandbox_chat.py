@@ -2,6 +2,7 @@
 
 import base64
 from collections import defaultdict
+from hashlib import sha256
 
 import fastjsonschema
 import orjson
@@ -10,6 +11,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.clock import Clock
 from gateway.providers.protocol import Call
+from gateway.providers.sandbox.prose import write_answer, write_thoughts
 from gateway.providers.sandbox.sandbox_server import SandboxServer
 
 WEATHER = {
@@ -68,6 +70,12 @@ def test_echo_repeats_the_last_user_text_without_directives():
 
 def test_same_request_gets_the_same_answer():
     assert ask("why?", "template", n=2) == ask("why?", "template", n=2)
+
+
+def test_prose_is_the_same_in_every_version():
+    """Callers compare answers with those that they recorded."""
+    prose = write_answer("snow", "seed", 500, None) + write_thoughts("snow", "seed", 500)
+    assert sha256(prose.encode()).hexdigest()[:12] == "ceeb58198769"
 
 
 def test_other_request_gets_another_id_and_text():
@@ -231,9 +239,10 @@ def test_custom_tool_gets_the_text_as_its_input():
     assert called(ask("ls -l", "tools", tools=tools))[0].custom.input == "ls -l"
 
 
-def test_json_model_satisfies_the_response_schema():
+@pytest.mark.parametrize("model", ["json", "template"])
+def test_an_answer_satisfies_the_response_schema(model):
     reply_format = {"type": "json_schema", "json_schema": {"name": "weather", "schema": WEATHER}}
-    fastjsonschema.compile(WEATHER)(orjson.loads(said(ask("go", "json", response_format=reply_format))))
+    fastjsonschema.compile(WEATHER)(orjson.loads(said(ask("go", model, response_format=reply_format))))
 
 
 def test_json_object_is_an_object_from_any_model():

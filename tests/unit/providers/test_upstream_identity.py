@@ -5,7 +5,11 @@ import pytest
 
 from gateway.catalogue import loader
 from gateway.catalogue.entries import Mapping
+from gateway.catalogue.environment_credentials import settings_for
+from gateway.clock import Clock
 from gateway.errors import IdentityFailed
+from gateway.providers.aws.role_identity import AwsIdentity
+from gateway.providers.azure.entra_tokens import EntraIdentity
 from gateway.providers.identities import upstream_identity
 from gateway.providers.identities.upstream_identity import IssuedToken, UpstreamIdentities, signed_in, signed_in_again
 from gateway.providers.protocol import Credential, Target
@@ -87,6 +91,23 @@ def test_a_target_is_signed_in_once_for_each_token(target, source, clock):
     assert signed_in(target) is signed
     clock.advance(3600)
     assert signed_in(target).credential.secret == "t2"
+
+
+@pytest.mark.parametrize(
+    ("provider", "variable"),
+    [
+        ("aws-bedrock", "LLM_AWS_BEDROCK_REGION"),
+        ("aws-bedrock", "LLM_AWS_BEDROCK_ROLE_ARN"),
+        ("aws-bedrock", "LLM_AWS_BEDROCK_EXTERNAL_ID"),
+        ("azure", "LLM_AZURE_TOKEN_SCOPE"),
+        ("azure-ai-foundry", "LLM_AZURE_AI_FOUNDRY_TOKEN_SCOPE"),
+        ("azure-anthropic", "LLM_AZURE_ANTHROPIC_TOKEN_SCOPE"),
+    ],
+)
+def test_a_setting_of_a_provider_decides_which_token_it_gets(provider: str, variable: str, clock: Clock) -> None:
+    entry = loader.load().provider(provider)
+    identities = UpstreamIdentities({"aws": AwsIdentity, "entra": EntraIdentity}, clock, StateLog())
+    assert "=mine" in identities.find(entry.identity, settings_for(entry, {variable: "mine"})).name
 
 
 def test_requests_share_one_fetch_while_there_is_no_token(target, source):

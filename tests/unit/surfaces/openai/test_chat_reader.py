@@ -133,6 +133,18 @@ def test_needs_are_known_without_decoding():
     assert 150 < needs.prompt_bytes < 450
 
 
+@pytest.mark.parametrize(
+    ("fields", "requirement", "value"),
+    [
+        ({"reasoning_effort": "low"}, "effort", "low"),
+        ({"n": 2}, "n", 2),
+        ({"verbosity": "low"}, "parameters", {"verbosity"}),
+    ],
+)
+def test_a_field_states_its_requirement_without_any_other_field(fields, requirement, value):
+    assert getattr(read(**fields).requirements, requirement) == value
+
+
 def test_text_is_counted_in_bytes_and_media_not_at_all():
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "a" * 9999}}
     assert read(user({"type": "text", "text": "größe"}, picture)).requirements.prompt_bytes == 7
