@@ -1,6 +1,5 @@
 """Values of a derived command's arguments, as the members of a request."""
 
-import re
 import sys
 from typing import Any
 
@@ -9,14 +8,13 @@ from marshmallow import fields
 
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequest
+from gateway.limits.periods import LETTERS, PATTERN
 from gateway.operator.output import read_expiry, read_json
 from gateway.surfaces.validation_schemas import WORDS, Moment, OneOf, TextField
 
 STANDARD_INPUT = "-"
 # Texts for null, where a member may be null.
 NULLS = ("none", "never")
-PERIOD = re.compile(r"(\d{1,5})(h|d|w|mo)")
-UNITS = {"h": "hour", "d": "day", "w": "week", "mo": "month"}
 
 
 def type_of(member: fields.Field) -> click.ParamType:
@@ -65,10 +63,10 @@ def read_period(value: str, members: tuple[str, ...]) -> dict[str, Any]:
     amount, unit = members
     if value in NULLS:
         return {amount: None, unit: None}
-    period = PERIOD.fullmatch(value)
+    period = PATTERN.fullmatch(value)
     if period is None:
         raise InvalidRequest(f"{value!r} is not a period. Use a format like 12h, 1d, 2w or 1mo.")
-    return {amount: int(period[1]), unit: UNITS[period[2]]}
+    return {amount: int(period[1]), unit: LETTERS[period[2]]}
 
 
 def read_secret() -> str:

@@ -24,15 +24,12 @@ from gateway.operator.output import AS_JSON, is_json, print_table, printable
 from gateway.reports.forecast import forecast_month
 from gateway.reports.period import read_period
 from gateway.reports.report_metrics import NEEDED
-from gateway.reports.shares import ShareQuestion, read_shares
+from gateway.reports.shares import GROUPS, ShareQuestion, read_shares
 from gateway.surfaces.tabular import write_cell
 
-# Groups of the chargeback report.
-SHARED = ("team", "person", "provider", "app", "session", "tag")
 HEADER = ("NAME", "REQUESTS", "ERRORS", "INPUT TOKENS", "OUTPUT TOKENS", "COST USD", "CREDITS USD", "OWN KEYS USD")
-BY = ("project", "key", "model", "day", *SHARED)
-
-UNNAMED = ("model", "day", "provider", "app", "session", "tag")
+BY = ("project", "day", *GROUPS)
+NAMED = ("project", "key", "team", "person")  # groups with a name besides the id
 FORECAST = ("MONTH", "SPENT USD", "DAILY USD", "EXPECTED USD")
 
 Spent = list[tuple[str, str, ActivityFigures]]  # id, name, figures
@@ -93,14 +90,14 @@ def spend(
         _print_forecast(installation, Owners(project_ids=tuple(projects)))
         return
     query = SpendQuery(installation, projects, period.span)
-    if by in SHARED:
-        rows = _by_share(query, by, tag)
-    else:
+    if by in READERS:
         rows = READERS[by](query)
+    else:
+        rows = _by_share(query, by, tag)
     if by != "day":
         rows.sort(key=lambda row: (-row[2].cost_nusd, row[0]))
     lines = [(*_names(by, ident, name), *_figures(figures)) for ident, name, figures in rows if figures.requests]
-    header = ((by.upper(),) if by in UNNAMED else (by.upper(), "NAME")) + HEADER[1:]
+    header = ((by.upper(), "NAME") if by in NAMED else (by.upper(),)) + HEADER[1:]
     if as_csv:
         _write_csv(header, lines)
     else:
@@ -189,9 +186,9 @@ def _total(rows: list[Row]) -> ActivityFigures:
 
 
 def _names(by: str, ident: str, name: str) -> tuple[str, ...]:
-    if by in UNNAMED:
-        return (ident,)
-    return (ident, name)
+    if by in NAMED:
+        return (ident, name)
+    return (ident,)
 
 
 def _figures(figures: ActivityFigures) -> tuple[Any, ...]:

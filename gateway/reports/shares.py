@@ -16,7 +16,6 @@ from gateway.store.database import Database
 # Values of a tag or session that are shown; the rest is one row.
 MOST_VALUES = 1_000
 NOTHING = ActivityFigures()
-GROUPS = ("tag", "session", "team", "person", "provider", "model", "key", "app")
 
 
 class Share(NamedTuple):
@@ -121,6 +120,7 @@ READERS: dict[str, Callable[[Database, ShareQuestion], list[Share]]] = {
     "key": _keys,
     "app": _apps,
 }
+GROUPS = tuple(READERS)
 
 
 def _summed(parts: Sequence[tuple[str, ActivityFigures]]) -> list[Share]:

@@ -18,6 +18,7 @@ def test_a_backup_is_restored_and_the_previous_database_is_kept(run, tmp_path: P
     file = tmp_path / "backup.db"
     output = run("backup", str(file))
     assert "GATEWAY_ENCRYPTION_KEY" in output and "encryption-key-of-tests" not in output
+    assert "GATEWAY_API_KEY_HASH_SECRET" in output
     assert file.stat().st_mode & 0o777 == 0o600
     assert "hash-secret-of-the-tests" not in file.read_bytes().decode("latin-1")
     assert "already exists" in run("backup", str(file), status=1)
@@ -37,11 +38,23 @@ def test_a_backup_is_restored_and_the_previous_database_is_kept(run, tmp_path: P
 def test_a_restore_names_what_was_revoked_since_the_backup(run, tmp_path: Path) -> None:
     made = [run("keys", "create", "--description", name) for name in ("Stays", "Ends", "Rolled")]
     stays, ends, rolled = (re.search(r"key_\w+", shown)[0] for shown in made)
+    organization = json.loads(run("organizations", "list", "--json"))[0]["id"]
+    left = run("members", "add", organization, "left@example.com")
+    run("members", "set-password", "owner@localhost", typed="correct horse battery\n")
+    own = run("provider-keys", "add", organization, "groq", typed="gsk_of_the_tests\n").splitlines()[0]
     file = tmp_path / "backup.db"
     run("backup", str(file))
     run("keys", "delete", ends)
     run("keys", "roll", rolled)
-    assert json.loads(run("restore", str(file), "--verify", "--json"))["revived"] == {"keys": sorted([ends, rolled])}
+    run("members", "deactivate", left)
+    run("members", "set-password", "owner@localhost", typed="another password\n")
+    run("provider-keys", "remove", own)
+    assert json.loads(run("restore", str(file), "--verify", "--json"))["revived"] == {
+        "keys": sorted([ends, rolled]),
+        "members": [left],
+        "users": ["owner@localhost"],
+        "provider_keys": [own],
+    }
     output = run("restore", str(file))
     assert f"now valid again: keys {', '.join(sorted([ends, rolled]))}." in output and stays not in output
 

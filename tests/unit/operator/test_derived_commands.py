@@ -58,6 +58,7 @@ def test_commands_of_one_name_run_the_operation_that_the_arguments_fit(run) -> N
     for subject in (key["id"], member):
         assert json.loads(run("limits", "set", subject, "--total", "5", "--json"))["usageLimit"] == "5"
     team = run("teams", "create", organization, "Research")
+    assert len(json.loads(run("limits", "show", key["id"], member, team, "--json"))) == 3
     for number, subject in enumerate((organization, team)):
         run("managed-settings", "set", subject, json.dumps({"number": number}))
     assert json.loads(run("managed-settings", "show", organization)) == {"number": 0}

@@ -60,11 +60,25 @@ def test_the_gateway_that_runs_is_found_with_its_folder(proc: Path, tmp_path: Pa
     os.environ.pop("GATEWAY_API_KEY_HASH_SECRET_FILE")
 
 
-def test_a_choice_of_the_caller_counts_before_what_runs(proc: Path, tmp_path: Path, monkeypatch) -> None:
-    start(proc, 7, tmp_path, DATABASE_URL="sqlite:///other.db")
-    monkeypatch.setenv("GATEWAY_DATA_DIR", "mine")
+@pytest.mark.parametrize("choice", ["GATEWAY_DATA_DIR", "GATEWAY_CONFIG", "DATABASE_URL", "DATABASE_URL_FILE"])
+def test_a_choice_of_the_caller_counts_before_what_runs(proc: Path, tmp_path: Path, monkeypatch, choice: str) -> None:
+    start(proc, 7, tmp_path, LLM_GROQ_API_KEY="of-another")
+    monkeypatch.delenv("LLM_GROQ_API_KEY", raising=False)
+    monkeypatch.setenv(choice, "mine")
     running.adopt()
-    assert os.environ["GATEWAY_DATA_DIR"] == "mine" and "DATABASE_URL" not in os.environ
+    assert os.environ[choice] == "mine" and "LLM_GROQ_API_KEY" not in os.environ
+
+
+@pytest.mark.parametrize("name", ["serve", "serve-info"])
+def test_a_start_takes_nothing_from_the_gateway_that_runs(proc: Path, tmp_path: Path, name: str) -> None:
+    start(proc, 7, tmp_path / "elsewhere")
+    command.main([name, "--help"], obj=command.FIND, standalone_mode=False)
+    assert "GATEWAY_DATA_DIR" not in os.environ
+
+
+@pytest.mark.parametrize("name", ["GATEWAY_CONFIG", "GATEWAY_CATALOGUE_PATH", "UPLOAD_DIR"])
+def test_a_relative_path_of_the_gateway_that_runs_is_in_its_folder(name: str, tmp_path: Path) -> None:
+    assert running.absolute({name: "own"}, tmp_path)[name] == str(tmp_path / "own")
 
 
 def test_commands_use_the_variables_of_the_running_gateway(proc: Path, tmp_path: Path, monkeypatch) -> None:

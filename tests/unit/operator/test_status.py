@@ -103,6 +103,11 @@ def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> No
         assert line[by] == ident and line["requests"] == 3 and float(line["cost_usd"]) == 6
     header, line = run("spend", "--by", "key", "--csv").splitlines()
     assert header.startswith("key,name,requests,") and line.startswith(f"{key.id},'=-1+cmd|'/C calc'!A0,3,")
+    for by in ("project", "key", "team", "person"):
+        assert run("spend", "--by", by, "--csv").startswith(f"{by},name,requests,")
+    for words in (("day",), ("model",), ("provider",), ("app",), ("session",), ("tag", "--tag", "user")):
+        assert run("spend", "--csv", "--by", *words).startswith(f"{words[0]},requests,")
+    assert float(json.loads(run("spend", "--forecast", "--json"))[0]["expected_usd"]) >= 0
     assert "There was no spending" in run("spend", "--from", "2020-01-01", "--to", "2020-01-02")
     assert "error: There is no project" in run("spend", "--project", "proj_none", status=1)
 
