@@ -7,6 +7,7 @@ from typing import Any
 from support.management import Person, Tenants
 
 OWN = {"Origin": "http://localhost"}
+LIST = re.compile(r'<table class="rows cards.*?</table>', re.DOTALL)
 CSRF = re.compile(r'name="csrf" value="([^"]*)"')
 
 
@@ -18,7 +19,16 @@ def open_page(tenants: Tenants, who: Person, path: str, status: int = 200) -> st
     """Return the text of a page, which must have this status."""
     answer = tenants.client.get(path, headers=browser_headers(who))
     assert answer.status_code == status, answer.text
+    check_lists(answer.text)
     return unescape(answer.text)
+
+
+def check_lists(page: str) -> None:
+    """Assert that each row of a page's lists has a cell for each column."""
+    for rows in LIST.findall(page):
+        columns = rows.count('<th scope="col"')
+        for row in rows.partition("<tbody>")[2].split("<tr>")[1:]:
+            assert "colspan" in row or row.count("<td") + row.count('<th scope="row"') == columns, rows
 
 
 def press_button(tenants: Tenants, who: Person, path: str, action: str, **fields: str) -> Any:

@@ -7,7 +7,7 @@ from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
-from support.console import browser_headers
+from support.console import browser_headers, check_lists
 from support.management import Person, Tenants
 from werkzeug.routing import Map, Rule
 from werkzeug.test import TestResponse
@@ -80,6 +80,7 @@ def follow_links(fetch: Callable[[str], tuple[int, str]]) -> Walk:
             continue
         opened[place] = opened.get(place, 0) + 1
         done.statuses[plain], text = fetch(path)
+        check_lists(text)
         done.texts[plain] = text
         done.places[plain] = place
         done.forms += read_forms(plain, place, text)

@@ -20,7 +20,7 @@ from gateway.surfaces.console.requests.request_details import REQUEST_PATH, name
 from gateway.surfaces.console.usage.grouping import NO_APP
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.log_answers import show_request
-from gateway.surfaces.request_log_reader import LogsPageQuery
+from gateway.surfaces.request_log_reader import LogsPageQuery, LogsQuery
 from gateway.surfaces.usage_report import apps_of, visible_keys
 from gateway.surfaces.validation_schemas import read_query
 from gateway.surfaces.visitor import Visitor
@@ -33,8 +33,7 @@ LIVE_ROWS = 25
 LIST_ID = "list"
 SUGGESTING = ("model", "provider", "status", "source")
 SUGGESTED = 500  # names of a field at most
-SUGGESTED_STATUSES = (200, 400, 401, 402, 403, 404, 408, 429, 500, 502, 503, 504)
-STATUSES = [(str(status.value), status.phrase) for status in map(HTTPStatus, SUGGESTED_STATUSES)]
+STATUSES = [(str(status.value), status.phrase) for status in HTTPStatus if status == HTTPStatus.OK or status >= 400]
 # Name of a further filter → label and placeholder.
 MORE = {
     "errorCode": ("Error code", "upstream_timeout"),
@@ -45,7 +44,7 @@ MORE = {
     "to": ("Before (UTC)", "2026-02-01"),
 }
 PERIODS = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days"}
-FILTERS = ("projectId", "apiKeyId", "userId", "model", "provider", "status", "source", "timeRange", *MORE)
+FILTERS = tuple(field.data_key or name for name, field in LogsQuery().fields.items())
 
 
 def show_list(call: PageCall) -> Outbound:

@@ -14,8 +14,15 @@ from gateway.surfaces.console.audit_log.audit_text import describe_action, descr
         ("alert_hook.delete", "Alert webhook deleted"),
         ("organization.update_sso", "Organization single sign-on updated"),
         ("credits.post", "Credits posted"),
+        ("credits.unlimited", "Unlimited spending changed"),
         ("device.deny", "Device denied"),
+        ("discount.set", "Discount set"),
+        ("oauth.revoke", "OAuth access revoked"),
+        ("scim_token.create", "SCIM token created"),
+        ("second_factor.use_recovery_code", "Recovery code used"),
         ("session.delete_others", "Other sessions ended"),
+        ("sso.sign_out", "Signed out by the identity provider"),
+        ("user.ask_password", "New password requested"),
     ],
 )
 def test_an_action_is_shown_as_a_phrase(action: str, phrase: str) -> None:
@@ -36,9 +43,11 @@ def test_details_have_labels_amounts_and_names() -> None:
         "attribution": {},
         "email": "sa_1@service-account.invalid",
         "belongs": True,
+        "allow_cidrs": ["10.0.0.0/8"],
     }
     assert describe_details(detail, {"team_1": "Search"}) == (
         "base URL: https://llm.example/v1, cache enabled: no, cache lifetime in seconds: 60, session: $2.5, "
         "amount: $12.5, team: Search, models: gpt-5 gpt-4o, "
-        "allows: calling models, provider keys: Own keys first, then the gateway's, added"
+        "allows: calling models, provider keys: Own keys first, then the gateway's, added, allow networks: 10.0.0.0/8"
     )
+    assert describe_details({"belongs": False}, {}) == "removed"

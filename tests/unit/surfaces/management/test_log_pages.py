@@ -5,7 +5,10 @@ import time
 
 import orjson
 import pytest
+from support.console import browser_headers, open_page
 from support.management import Person, Tenants
+
+from gateway.surfaces.request_log_reader import LogsQuery
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "<b>Hello</b> there"}]}
 CHAT = "/v1/chat/completions"
@@ -69,6 +72,15 @@ def test_the_fields_narrow_the_list_and_keep_what_was_given(asked: Tenants) -> N
     assert "No requests match these filters" in read(asked, "/console/logs?errorCode=timeout", owner)[1]
     status, page, _ = read(asked, "/console/logs?status=x", owner)
     assert status == 400 and "status" in page
+
+
+def test_the_form_has_a_field_for_each_filter_and_the_live_list_is_read_without_suggestions(asked: Tenants) -> None:
+    owner = asked["acme owner"]
+    page = open_page(asked, owner, "/console/logs")
+    fields = {field.data_key or name for name, field in LogsQuery().fields.items()}
+    assert fields - {"retained"} <= set(re.findall(r'name="(\w+)"', page))
+    live = asked.client.get("/console/logs?live=1", headers=browser_headers(owner) | {"HX-Target": "list"})
+    assert live.status_code == 200 and "sandbox-echo" in live.text
 
 
 def test_requests_of_others_cannot_be_read(asked: Tenants) -> None:
