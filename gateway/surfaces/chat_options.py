@@ -120,7 +120,11 @@ class TextFormat(Shape, tag_field="type", tag="text"):
 
 
 class JsonObjectFormat(Shape, tag_field="type", tag="json_object"):
-    pass
+    """`schema` and `value` are a JSON Schema, as clients of Together AI, Fireworks and llama.cpp, and `huggingface_hub`
+    send it."""
+
+    schema: Raw | UnsetType = UNSET
+    value: Raw | UnsetType = UNSET
 
 
 class JsonSchema(Shape):
@@ -225,6 +229,8 @@ def _pack_schemas(values: Json) -> None:
     for tool in tools if isinstance(tools, list) else ():
         _pack(tool, "function", "parameters")
     _pack(values.get("response_format"), "json_schema", "schema")
+    for name in ("schema", "value"):
+        _pack(values, "response_format", name)
 
 
 def _pack(holder: Any, inner: str, name: str) -> None:
@@ -259,8 +265,19 @@ def check_together(options: ChatOptions) -> None:
             require_object(tool.function.parameters, f"tools.{place}.function.parameters", optional=True)
             if tool.function.parameters == NULL:
                 tool.function.parameters = UNSET
+    options.response_format = _with_schema(options.response_format)
     if isinstance(options.response_format, JsonSchemaFormat):
         require_object(options.response_format.json_schema.schema, "response_format.json_schema.schema")
+
+
+def _with_schema(shape: TextFormat | JsonObjectFormat | JsonSchemaFormat | None) -> Any:
+    """Return the format, where one of JSON objects has a schema as a format of that schema."""
+    if isinstance(shape, JsonObjectFormat):
+        for raw in (shape.schema, shape.value):
+            if raw is not UNSET and raw != NULL:
+                return JsonSchemaFormat(JsonSchema("response", raw))
+        return JsonObjectFormat()
+    return shape
 
 
 def require_object(raw: Raw | UnsetType, param: str, *, optional: bool = False) -> None:

@@ -59,6 +59,18 @@ def test_loose_bodies_reach_the_provider_in_their_exact_form(gateway: LocalGatew
     assert (sent["tool_choice"], sent["max_completion_tokens"]) == ("auto", 100)
 
 
+@pytest.mark.parametrize("name", ["schema", "value"])
+def test_a_schema_of_json_objects_is_a_schema_of_the_answer(client: OpenAI, upstream: FakeOpenAI, name: str) -> None:
+    """Clients of Together AI, Fireworks and llama.cpp name it `schema`, `huggingface_hub` `value`."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    shape: dict[str, Any] = {"type": "json_object", name: schema}
+    client.chat.completions.create(model=MODEL, messages=TALK, response_format=shape)
+    sent = upstream.calls[-1].body["response_format"]
+    assert (sent["type"], sent["json_schema"]["schema"]) == ("json_schema", schema)
+    client.chat.completions.create(model=MODEL, messages=TALK, response_format=shape | {name: None})
+    assert upstream.calls[-1].body["response_format"] == {"type": "json_object"}
+
+
 @pytest.mark.parametrize(("asked", "sent"), [("on_demand", "default"), ("performance", "priority")])
 def test_service_tiers_of_another_vendor_are_known(client: OpenAI, upstream: FakeOpenAI, asked: str, sent: str) -> None:
     client.chat.completions.create(model=MODEL, messages=TALK, extra_body={"service_tier": asked})
