@@ -107,6 +107,13 @@ def test_documents_come_best_first_up_to_the_requested_number(installation):
     }
 
 
+def test_voyages_client_reads_its_own_shape(installation):
+    body = {"model": "cohere/rerank-v3.5", "query": "q", "documents": DOCUMENTS}
+    answer = post(installation, "/rerank", **body, truncation=True, top_k=2).json()
+    assert [row["index"] for row in answer["data"]] == [1, 2] and answer["usage"]["total_tokens"] == 0
+    assert "data" not in post(installation, "/rerank", **body).json()
+
+
 def test_the_sdk_moderates_texts_and_parts(installation):
     sdk = OpenAI(base_url=installation.url, api_key=installation.key, max_retries=0)
     verdict = sdk.moderations.create(input=["I kill you", "hello"])

@@ -156,9 +156,9 @@ def _read_search(options: Any) -> WebSearch:
 def _read_choice(body: schema.GenerateBody) -> tuple[ToolChoice | None, frozenset[str]]:
     """Return the tool choice, and the functions that it allows (none: all)."""
     calling = body.toolConfig.functionCallingConfig if body.toolConfig else None
-    if calling is None or not calling.mode or not body.tools:
+    mode = calling.word if calling else None
+    if calling is None or not mode or not body.tools:
         return None, frozenset()
-    mode = calling.mode.upper()
     names = tuple(calling.allowedFunctionNames or ())
     if mode == "NONE":
         return ToolChoice("none"), frozenset()

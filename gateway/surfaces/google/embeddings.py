@@ -22,7 +22,6 @@ from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
 ID_PREFIX = "embd-"
-TASK = ("taskType", "title")
 LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
 ONE_VENDOR = "{} had an effect only if a model of this format's own vendor answered."
 SEVERAL = "taskType and title were left out, because they differ within the batch."
@@ -74,9 +73,9 @@ def _request(model: str, parts: list[schema.EmbedBody], texts: list[str], large:
     sizes = {part.outputDimensionality for part in parts}
     if len(sizes) > 1:
         raise InvalidRequest("All requests of a batch need the same outputDimensionality.", param="requests")
-    tasks = [{name: value for name in TASK if (value := getattr(part, name))} for part in parts]
+    tasks = [part.task for part in parts]
     alike = all(task == tasks[0] for task in tasks)
-    kind = read_input_type(parts[0].taskType) if alike else ""
+    kind = read_input_type(tasks[0].get("taskType")) if alike else ""
     content = EmbeddingsInput(tuple(texts), parts[0].outputDimensionality, input_type=kind)
     lengths = [len(text.encode("utf-8", "replace")) for text in texts]
     return EmbeddingsRequest(

@@ -10,6 +10,8 @@ LISTS = ("anyOf",)
 COUNTS = ("minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength")  # int64: may be texts
 DROPPED = frozenset(("nullable", "propertyOrdering", "example"))
 NULL = "null"
+# In the order of their numbers in the vendor's protocol buffers, which older clients send.
+TYPES = ("type_unspecified", "string", "number", "integer", "boolean", "array", "object", NULL)
 DEEPEST = 200
 
 
@@ -29,10 +31,17 @@ def json_schema_of(schema: Any, depth: int = 0) -> Json:
     return written
 
 
+def word_of(value: str | int, words: tuple[str, ...]) -> str:
+    """Return the word of an enumeration, which JSON may name by its number (proto3 JSON mapping)."""
+    if isinstance(value, int) and 0 <= value < len(words):
+        return words[value]
+    return str(value)
+
+
 def _member(name: str, value: Any, depth: int) -> Any:
     """Return the value of a member in JSON Schema."""
-    if name == "type" and isinstance(value, str):
-        return value.lower()
+    if name == "type" and isinstance(value, str | int):
+        return word_of(value, TYPES).lower()
     if name == "items":
         return json_schema_of(value, depth + 1)
     if name == "properties" and isinstance(value, dict):

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, ValidationError
 from gateway.dialects import google as dialect
 from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
+from gateway.surfaces.google.json_schemas import word_of
 from gateway.surfaces.google.key_spelling import with_camel_names
 from gateway.surfaces.loose import mend_numbers
 from gateway.surfaces.request_parameters import with_parameters
@@ -20,7 +21,12 @@ from gateway.surfaces.validation_errors import explain, invalid, unreadable, wor
 Json = dict[str, Any]
 ROLES = ("user", "model", "function", "tool", "system")
 LEVELS = ("THINKING_LEVEL_UNSPECIFIED", *map(str.upper, dialect.LEVELS))
+# In the order of their numbers in the vendor's protocol buffers.
 MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
+TASK_TYPES = (
+    *("TASK_TYPE_UNSPECIFIED", "RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT", "SEMANTIC_SIMILARITY", "CLASSIFICATION"),
+    *("CLUSTERING", "QUESTION_ANSWERING", "FACT_VERIFICATION", "CODE_RETRIEVAL_QUERY"),
+)
 
 
 class GoogleObject(Struct, omit_defaults=True, gc=False):
@@ -109,8 +115,13 @@ class GenerationConfig(GoogleObject, kw_only=True):
 
 
 class CallingConfig(GoogleObject):
-    mode: str | None = None
+    mode: str | int | None = None
     allowedFunctionNames: list[str] | None = None
+
+    @property
+    def word(self) -> str | None:
+        """Return the mode in capitals."""
+        return None if self.mode is None else word_of(self.mode, MODES).upper()
 
 
 class ToolConfig(GoogleObject):
@@ -139,9 +150,15 @@ class EmbedBody(GoogleObject, kw_only=True):
 
     content: WireContent
     model: str | None = None
-    taskType: str | None = None
+    taskType: str | int | None = None
     title: str | None = None
     outputDimensionality: Annotated[int, Meta(ge=1)] | None = None
+
+    @property
+    def task(self) -> dict[str, str]:
+        """Return the task type and the title, if they are given."""
+        named = {"taskType": word_of(self.taskType or "", TASK_TYPES), "title": self.title or ""}
+        return {name: value for name, value in named.items() if value}
 
 
 class BatchEmbedBody(GoogleObject, kw_only=True):
@@ -178,7 +195,7 @@ def check(body: GenerateBody) -> None:
     if config is not None and config.thinkingConfig is not None:
         _check_word(config.thinkingConfig.thinkingLevel, LEVELS, "generationConfig.thinkingConfig.thinkingLevel")
     if body.toolConfig is not None and body.toolConfig.functionCallingConfig is not None:
-        _check_word(body.toolConfig.functionCallingConfig.mode, MODES, "toolConfig.functionCallingConfig.mode")
+        _check_word(body.toolConfig.functionCallingConfig.word, MODES, "toolConfig.functionCallingConfig.mode")
 
 
 def _check_word(word: str | None, words: tuple[str, ...], param: str) -> None:

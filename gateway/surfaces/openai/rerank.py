@@ -22,12 +22,15 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class RerankBody(Struct, kw_only=True, gc=False):
-    """Every field that has an effect; all others are accepted and dropped."""
+    """Every field that has an effect; all others are accepted and dropped. `top_k` is `top_n` in Voyage's format, in
+    which `truncation` is always sent."""
 
     model: Text
     query: Text
     documents: Annotated[list[str], Meta(min_length=1, max_length=10_000)]
     top_n: Annotated[int, Meta(ge=1)] | None = None
+    top_k: Annotated[int, Meta(ge=1)] | None = None
+    truncation: bool | None = None
     return_documents: bool = False
     routing: Routing = None
 
@@ -52,15 +55,19 @@ class RerankMetaAnswer(ModelApiAnswer):
 class RerankCostAnswer(ModelApiAnswer):
     cost: float
     cost_details: CostDetails
+    total_tokens: int
 
 
 class RerankedAnswer(ModelApiAnswer):
+    """`data` has the `results` for clients of Voyage."""
+
     id: str
     model: str
     results: list[RerankScoreAnswer]
     meta: RerankMetaAnswer
     usage: RerankCostAnswer
     metadata: RoutingMetadata
+    data: list[RerankScoreAnswer] | UnsetType = UNSET
 
 
 def rerank(services: Services, inbound: Inbound) -> Outbound:
@@ -94,7 +101,8 @@ def read(body: RerankBody, size: int) -> RerankRequest:
 
 def write(result: RerankResult, body: RerankBody, facts: Facts) -> bytes:
     """Return the response in the documented shape; `top_n` is applied here, however many results the provider sent."""
-    best = sorted(result.scores, key=lambda score: (-score[1], score[0]))[: body.top_n or len(result.scores)]
+    most = body.top_n or body.top_k or len(result.scores)
+    best = sorted(result.scores, key=lambda score: (-score[1], score[0]))[:most]
     rows = []
     for index, score in best:
         row = RerankScoreAnswer(index, score)
@@ -102,10 +110,12 @@ def write(result: RerankResult, body: RerankBody, facts: Facts) -> bytes:
             row.document = body.documents[index]
         rows.append(row)
     usage = facts.usage
-    units = RerankUnitsAnswer(usage.input_total, usage.input_total + usage.output_total, usage.searches or UNSET)
+    total = usage.input_total + usage.output_total
+    units = RerankUnitsAnswer(usage.input_total, total, usage.searches or UNSET)
     meta = RerankMetaAnswer({"version": "1"}, units)
-    cost = RerankCostAnswer(**facts.cost())
-    answer = RerankedAnswer(facts.answer_id, facts.served, rows, meta, cost, facts.metadata())
+    cost = RerankCostAnswer(**facts.cost(), total_tokens=total)
+    data = UNSET if body.truncation is None and body.top_k is None else rows
+    answer = RerankedAnswer(facts.answer_id, facts.served, rows, meta, cost, facts.metadata(), data)
     return answer.encode()
 
 

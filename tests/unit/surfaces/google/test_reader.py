@@ -103,6 +103,21 @@ def test_each_word_of_googles_library_for_levels_and_tool_modes_is_accepted() ->
         read({"toolConfig": {"functionCallingConfig": {"mode": "SOME"}}})
 
 
+def test_words_may_be_the_numbers_of_the_protocol_buffers() -> None:
+    """`google-generativeai` sends them so: ?$alt=json;enum-encoding=int."""
+    schema_of = {"type": 6, "properties": {"a": {"type": 5, "items": {"type": 1}}}}
+    tools = [{"functionDeclarations": [{"name": "look", "parameters": schema_of}]}]
+    request = read({"tools": tools, "toolConfig": {"functionCallingConfig": {"mode": 2}}})
+    conversation = request.conversation()
+    array = {"type": "array", "items": {"type": "string"}}
+    assert conversation.tools[0].schema == {"type": "object", "properties": {"a": array}}  # type: ignore[union-attr]
+    assert conversation.tool_choice is not None and conversation.tool_choice.mode == "required"
+    body = {"content": {"parts": [{"text": "Hello"}]}, "taskType": 2}
+    assert schema.convert(body, schema.EmbedBody).task == {"taskType": "RETRIEVAL_DOCUMENT"}
+    with pytest.raises(InvalidRequest, match="must be one of AUTO, ANY, NONE, VALIDATED"):
+        read({"toolConfig": {"functionCallingConfig": {"mode": 9}}})
+
+
 def test_whole_numbers_of_a_schema_may_be_texts_and_hints_of_google_are_dropped() -> None:
     """proto3 JSON mapping: int64 is a text."""
     fields = genai.types.Schema.model_fields
