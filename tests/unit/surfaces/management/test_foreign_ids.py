@@ -130,6 +130,21 @@ def test_an_id_of_another_organization_finds_nothing_in_a_query(
             assert status in (403, 404), (members, answer)
 
 
+@pytest.mark.parametrize("operation, name", ASKED, ids=lambda case: case if type(case) is str else title(case))
+def test_a_developer_who_made_no_requests_finds_none_by_the_ids_of_others(
+    shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation, name: str
+) -> None:
+    owner, developer = shared_tenants["acme owner"], shared_tenants["acme developer"]
+    for members in foreign(name, things["acme"]):
+        query = "&".join(f"{field}={value}" for field, value in members.items())
+        path = f"{fill(operation.path, things['acme'])}?{query}"
+        status, answer = shared_tenants.call(operation.method, path, developer)
+        assert status in (200, 403), (members, answer)
+        shown = str(answer)
+        assert not [one for one in (owner.user_id, owner.key.info.id, things["acme"]["log_id"]) if one in shown]
+        assert "'requestCount': 1" not in shown
+
+
 NESTED = [row for row in MANAGED if len(set(variables(row)) - {"organization_id"}) > 1 and row.path != INDEPENDENT]
 
 
