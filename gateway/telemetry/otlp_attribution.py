@@ -2,7 +2,7 @@
 
 Shapes: https://github.com/open-telemetry/opentelemetry-proto. The three export requests have the same frame: field 1
 repeats ResourceMetrics, ResourceLogs or ResourceSpans, whose field 1 is the Resource, whose field 1 repeats the
-attributes (KeyValue: key 1, value 2; AnyValue: string_value 1). Everything else is copied unchanged.
+attributes (KeyValue: key 1, value 2; AnyValue: string_value 1). Everything else in them is copied unchanged.
 
 Attributes that a sender gives itself under PREFIX are removed. Raises InvalidRequest for anything malformed.
 """
@@ -53,7 +53,8 @@ def add_to_json(body: bytes, signal: str, attributes: Mapping[str, str]) -> byte
     added = [{"key": name, "value": {"stringValue": value}} for name, value in attributes.items()]
     for resource in resources:
         _add_to_resource(resource, added)
-    return orjson.dumps(export)
+    # Collectors read other members as well: `resource_metrics`, whose attributes would be the sender's own.
+    return orjson.dumps({MEMBERS[signal]: resources})
 
 
 def _add_to_resource(entry: Any, added: list[dict[str, Any]]) -> None:

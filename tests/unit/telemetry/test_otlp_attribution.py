@@ -108,15 +108,15 @@ def test_each_resource_of_a_json_export_gets_the_attributes(signal: str) -> None
     given = {"key": "service.name", "value": {"stringValue": "claude-code"}}
     spoofed = {"key": "llmgateway.user.email", "value": {"stringValue": "other@example.com"}}
     member = REQUESTS[signal].DESCRIPTOR.fields_by_name[FIELDS[signal]].json_name
-    body = {member: [{"resource": {"attributes": [given, spoofed]}, "kept": [1]}, {}], "other": 1}
+    body = {member: [{"resource": {"attributes": [given, spoofed]}, "kept": [1]}, {}]}
+    body[FIELDS[signal]] = [{"resource": {"attributes": [spoofed]}}]  # a name that collectors read too
     changed = orjson.loads(add_to_json(orjson.dumps(body), signal, ADDED))
     added = [{"key": name, "value": {"stringValue": value}} for name, value in ADDED.items()]
     assert changed == {
         member: [
             {"resource": {"attributes": [given, *added]}, "kept": [1]},
             {"resource": {"attributes": added}},
-        ],
-        "other": 1,
+        ]
     }
 
 
