@@ -73,12 +73,16 @@ class OwnThread:
         self._done: Any = None  # the watcher of the event loop
         self._work: Callable[[], object] | None = None
         self._result: Any = None
+        self._error: BaseException | None = None
         self._after: Callable[[], object] = int
         self._waiter: Any = None  # set while work is in progress
         self._closing = False
 
     def finish(self, work: Callable[[], T], after: Callable[[], object]) -> T:
-        """Do the same as `Threads.finish`. The caller must ensure that the previous work has ended."""
+        """Return the result of `work`, or raise its exception. The previous work must have ended.
+
+        `after` is called when the work has ended or could not be started, also if the caller is killed while it waits.
+        """
         try:
             if self._process != os.getpid():
                 self._start()
@@ -120,22 +124,29 @@ class OwnThread:
             work = self._work
             if work is None:
                 return
-            self._result = work()
+            try:
+                self._result = work()
+            except BaseException as error:  # noqa: BLE001 - it is raised in the greenlet that waits
+                self._error = error
             tell()
 
     def _end(self) -> None:
         """Complete the work. Called in the hub."""
         self._done.stop()
         result = self._result
+        error = self._error
         waiter = self._waiter
         after = self._after
-        self._result = self._work = self._waiter = None
+        self._result = self._error = self._work = self._waiter = None
         if self._closing:
             self._stop()
         try:
             after()
         finally:
-            waiter.switch(result)
+            if error is None:
+                waiter.switch(result)
+            else:
+                waiter.throw(error)
 
 
 def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -87,10 +87,11 @@ class OutageJournal:
         if self._end + len(frame) > MOST_BYTES:
             raise Unavailable(f"{self.path.name} has reached its largest size.")
         self.count += 1
-        error = self._thread.finish(partial(self._write, frame), int)
-        if error is not None:
+        try:
+            self._thread.finish(partial(self._write, frame), int)
+        except OSError as error:
             self.count -= 1
-            raise Unavailable(f"Cannot write to {self.path.parent}: {error.strerror}.")
+            raise Unavailable(f"Cannot write to {self.path.parent}: {error.strerror}.") from None
         self._end += len(frame)
         if not self._posting:
             self._posting = True
@@ -106,16 +107,12 @@ class OutageJournal:
             self._handle = -1
         self._thread.close()
 
-    def _write(self, frame: bytes) -> OSError | None:
-        """Append in a native thread; the error is returned, since the thread would print it."""
-        try:
-            if self._handle < 0:
-                self._handle = _create(self.path)
-            os.pwrite(self._handle, frame, self._end)
-            os.fdatasync(self._handle)
-        except OSError as error:
-            return error
-        return None
+    def _write(self, frame: bytes) -> None:
+        """Append in a native thread."""
+        if self._handle < 0:
+            self._handle = _create(self.path)
+        os.pwrite(self._handle, frame, self._end)
+        os.fdatasync(self._handle)
 
     def _post_all(self) -> None:
         """Post the records in their order until none is left."""

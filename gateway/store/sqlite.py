@@ -88,7 +88,7 @@ class Sqlite:
         except BaseException:
             self._turn.give()
             raise
-        return _result(self._committer.finish(partial(_attempt, transact), self._end_turn))
+        return self._committer.finish(transact, self._end_turn)
 
     def now_us(self) -> int:
         return self._clock.now_us()
