@@ -55,6 +55,8 @@ class RerankMetaAnswer(ModelApiAnswer):
 class RerankCostAnswer(ModelApiAnswer):
     cost: float
     cost_details: CostDetails
+    prompt_tokens: int
+    completion_tokens: int
     total_tokens: int
 
 
@@ -113,7 +115,9 @@ def write(result: RerankResult, body: RerankBody, facts: Facts) -> bytes:
     total = usage.input_total + usage.output_total
     units = RerankUnitsAnswer(usage.input_total, total, usage.searches or UNSET)
     meta = RerankMetaAnswer({"version": "1"}, units)
-    cost = RerankCostAnswer(**facts.cost(), total_tokens=total)
+    cost = RerankCostAnswer(
+        **facts.cost(), prompt_tokens=usage.input_total, completion_tokens=usage.output_total, total_tokens=total
+    )
     data = UNSET if body.truncation is None and body.top_k is None else rows
     answer = RerankedAnswer(facts.answer_id, facts.served, rows, meta, cost, facts.metadata(), data)
     return answer.encode()
