@@ -9,6 +9,7 @@ from gateway.accounts.tokens import hash_token
 from gateway.clock import SECOND_US
 from gateway.errors import RateLimited
 from gateway.store.database import Database
+from gateway.transport.addresses import network_of
 
 COUNT = """INSERT INTO attempt (subject, count, ends_at) VALUES (?, 1, ?) ON CONFLICT (subject) DO UPDATE SET
 count = CASE WHEN attempt.ends_at <= ? THEN 1 ELSE attempt.count + 1 END,
@@ -17,8 +18,8 @@ RETURNING count, ends_at"""
 
 
 class ThrottleGate(Struct, frozen=True):
-    """At most `most` attempts of `subject` at `action` in a window of `span_s` seconds from the first one. `refusal` is
-    the error message for further attempts, "" for the default message."""
+    """At most `most` attempts of `subject` at `action` in a window of `span_s` seconds from the first one. An IPv6
+    address counts by its network. `refusal` is the error message for further attempts, "" for the default message."""
 
     action: str
     subject: str
@@ -66,7 +67,7 @@ class Throttle:
         return self._database.execute(sql, (self._name(gate),)).fetchone() or (0, 0)
 
     def _name(self, gate: ThrottleGate) -> str:
-        return hash_token(f"{gate.action}\n{gate.subject}", self._hash_key)
+        return hash_token(f"{gate.action}\n{network_of(gate.subject)}", self._hash_key)
 
 
 def _full(gate: ThrottleGate, wait_us: int) -> RateLimited:

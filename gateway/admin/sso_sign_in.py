@@ -41,7 +41,7 @@ FLOW_S = 600
 DAY_S = 86_400
 MINUTE_S = 60
 BEGUN = 300  # flows a minute, from one place
-LOGOUTS = 600  # a minute, of one provider
+LOGOUTS = 600  # a minute, of one provider, from one place
 LOGOUT_S = 900.0
 BACK_CHANNEL = "back-channel logout"
 # Errors of a provider after a request that shows the person no page (prompt=none).
@@ -224,10 +224,10 @@ class SingleSignOnService:
             log.info("the identity provider %s cannot sign a person out: %s", session.provider_id, error)
             return ""
 
-    def log_out(self, provider_id: str, logout_token: str) -> int:
+    def log_out(self, provider_id: str, logout_token: str, peer: str) -> int:
         """End the sessions that a logout token of the provider names; how many ended. Raises Forbidden (an invalid or
         repeated token), NotFound, RateLimited or Unavailable."""
-        self._throttle.take(ThrottleGate("back-channel logout", provider_id, LOGOUTS, MINUTE_S))
+        self._throttle.take(ThrottleGate("back-channel logout", f"{provider_id} {peer}", LOGOUTS, MINUTE_S))
         provider = self.providers.find(provider_id)
         try:
             asked = self.client.read_logout_token(provider, logout_token)

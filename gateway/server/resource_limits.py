@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from gateway.runtime.byte_budget import ANYONE, ByteBudget, HeldBytes
-from gateway.surfaces.proxies import network_of
+from gateway.transport.addresses import network_of
 
 UNREAD = "unread"  # owner of incomplete requests, which cannot be attributed yet
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 
 from gateway.configuration.settings import Server
 
 ANY = "*"
 REMEMBERED = 4096
-NETWORK_BITS = 64  # bits of an IPv6 network: a caller with one address of a network can use all of them
 
 
 class Proxies:
@@ -66,14 +65,3 @@ def read_address(text: str) -> str:
     except ValueError:
         return ""
     return str(getattr(address, "ipv4_mapped", None) or address)
-
-
-def network_of(address: str) -> str:
-    """Return the address by which callers are counted: itself, or the network of an IPv6 address."""
-    try:
-        parsed = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if not isinstance(parsed, IPv6Address) or parsed.ipv4_mapped:
-        return str(getattr(parsed, "ipv4_mapped", None) or parsed)
-    return f"net-{int(parsed) >> NETWORK_BITS:x}"

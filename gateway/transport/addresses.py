@@ -19,6 +19,7 @@ Resolver = Callable[[str, int], list[str]]
 
 # The system's resolver, which blocks the calling thread.
 system_look_up = get_original("socket", "getaddrinfo")
+NETWORK_BITS = 64  # bits of an IPv6 network: a caller with one address of a network can use all of them
 LONGEST_URL = 2_000  # characters of a webhook address
 # Simultaneous lookups of callers' names in all, and of one zone. A caller with an unresponsive name server occupies its
 # threads for as long as the system's resolver waits, which is ten seconds and more.
@@ -192,3 +193,14 @@ def read_literal(text: str) -> Address | None:
     if getattr(address, "scope_id", None):
         return None
     return address
+
+
+def network_of(address: str) -> str:
+    """Return the address by which callers are counted: itself, or the network of an IPv6 address."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(parsed, ipaddress.IPv6Address) or parsed.ipv4_mapped:
+        return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+    return f"net-{int(parsed) >> NETWORK_BITS:x}"

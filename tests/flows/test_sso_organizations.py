@@ -15,6 +15,8 @@ from gateway.accounts.identity_providers import ProviderDraft
 from gateway.accounts.keys import Draft
 from gateway.accounts.members import set_password
 from gateway.accounts.sso_requirement import SsoRequirement, set_requirement
+from gateway.admin import sso_sign_in
+from gateway.errors import Forbidden, RateLimited
 from gateway.limits.budgets import Limits
 from gateway.sso.provider_identity import ProviderIdentity
 
@@ -416,6 +418,16 @@ def test_back_channel_logout_ends_the_sessions_of_the_subject_or_session(company
     assert log_out(company, company.provider.logout_token()) == 200
     assert two.me() is None and not device_works(tenant, device)
     assert second_session.me() is not None
+
+
+def test_false_logout_tokens_from_elsewhere_stop_no_logout(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sso_sign_in, "LOGOUTS", 2)
+    browser = company.sign_in()
+    service = company.tenant.services.sso.service
+    for refused in (Forbidden, Forbidden, RateLimited):
+        with pytest.raises(refused):
+            service.log_out(company.provider_id, "nonsense", "203.0.113.9")
+    assert log_out(company, company.provider.logout_token()) == 200 and browser.me() is None
 
 
 def test_false_logout_tokens_end_nothing(company: Company) -> None:

@@ -12,7 +12,6 @@ from gateway.oauth.grant_values import Consent
 from gateway.surfaces.console.pages import SAFE, page
 from gateway.surfaces.console.visits import as_page, check_csrf, make_csrf, pressed, require_visitor, submitted
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.proxies import network_of
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField
 from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
@@ -175,9 +174,7 @@ def _redirect(location: str) -> Outbound:
 
 
 def _throttle(services: Services, inbound: Inbound) -> None:
-    services.management.throttle.take(
-        ThrottleGate("application authorizations", network_of(inbound.peer), VIEWS, MINUTE_S)
-    )
+    services.management.throttle.take(ThrottleGate("application authorizations", inbound.peer, VIEWS, MINUTE_S))
 
 
 class AuthorizationQuery(Body):

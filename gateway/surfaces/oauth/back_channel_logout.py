@@ -14,7 +14,7 @@ def log_out(services: Services, inbound: Inbound) -> Outbound:
     """End the sessions that a logout token of an identity provider names. The provider calls this."""
     try:
         form = read_form(LogoutForm, read_fields(inbound))
-        services.sso.service.log_out(inbound.params["provider_id"], form.logout_token)
+        services.sso.service.log_out(inbound.params["provider_id"], form.logout_token, inbound.peer)
     except (Forbidden, InvalidRequest, NotFound) as error:
         body = {"error": "invalid_request", "error_description": error.message}
         return json_reply(body, inbound.shown_id, 400, headers=NO_STORE)

@@ -25,7 +25,6 @@ from gateway.surfaces.oauth.oauth_answers import (
     OAuthTokensAnswer,
 )
 from gateway.surfaces.oauth.oauth_requests import ClientForm, RevocationForm, TokenForm
-from gateway.surfaces.proxies import network_of
 from gateway.worker.services import Services
 
 MINUTE_S = 60
@@ -39,7 +38,7 @@ INVALID = "The refresh token is unknown, used, expired or revoked. Sign in again
 
 def start(services: Services, inbound: Inbound) -> Outbound:
     """Begin the sign-in of a coding agent: a device code, and the page where a person approves it."""
-    services.management.throttle.take(ThrottleGate("agent device codes", network_of(inbound.peer), CODES, MINUTE_S))
+    services.management.throttle.take(ThrottleGate("agent device codes", inbound.peer, CODES, MINUTE_S))
     grant = services.management.devices.start(CLIENT)
     page = inbound.base_url.rstrip("/") + PAGE
     return _reply(
@@ -58,7 +57,7 @@ def start(services: Services, inbound: Inbound) -> Outbound:
 def collect(services: Services, inbound: Inbound, form: TokenForm) -> Outbound:
     """Return the tokens of an approved request, or its state."""
     try:
-        services.management.throttle.take(ThrottleGate("agent device polls", network_of(inbound.peer), POLLS, MINUTE_S))
+        services.management.throttle.take(ThrottleGate("agent device polls", inbound.peer, POLLS, MINUTE_S))
     except RateLimited:
         return _refuse(inbound, *REFUSALS["slow_down"])
     if form.client_id not in (UNSET, CLIENT):

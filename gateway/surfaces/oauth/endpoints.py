@@ -32,7 +32,6 @@ from gateway.surfaces.oauth.oauth_requests import (
     known_members,
     read_form,
 )
-from gateway.surfaces.proxies import network_of
 from gateway.worker.services import Services
 
 MINUTE_S = 60
@@ -70,10 +69,9 @@ ERRORS = ErrorFormat(
 
 def register(services: Services, inbound: Inbound) -> Outbound:
     """Register an application. With an API key it can get tokens of that key by the client credentials grant."""
-    place = network_of(inbound.peer)
     gates = [
-        ThrottleGate("applications registered", place, REGISTRATIONS, MINUTE_S),
-        ThrottleGate("applications registered, a day", place, REGISTRATIONS_A_DAY, DAY_S),
+        ThrottleGate("applications registered", inbound.peer, REGISTRATIONS, MINUTE_S),
+        ThrottleGate("applications registered, a day", inbound.peer, REGISTRATIONS_A_DAY, DAY_S),
     ]
     services.management.throttle.take(*gates)
     given = known_members(ClientRegistration, _read_json(inbound))
@@ -113,7 +111,7 @@ def revoke(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _begin(services: Services, inbound: Inbound, kind: type[Form]) -> Form:
-    services.management.throttle.take(ThrottleGate("tokens", network_of(inbound.peer), TOKENS, MINUTE_S))
+    services.management.throttle.take(ThrottleGate("tokens", inbound.peer, TOKENS, MINUTE_S))
     return read_form(kind, read_fields(inbound))
 
 

@@ -25,6 +25,13 @@ def test_gates_of_other_subjects_stay_open(throttle) -> None:
     throttle.take(ThrottleGate("codes", "a@example.com", 1, 60))
 
 
+def test_the_addresses_of_an_ipv6_network_are_one_subject(throttle) -> None:
+    throttle.take(ThrottleGate("sign in", "2001:db8::1", 1, 60))
+    throttle.take(ThrottleGate("sign in", "2001:db8:0:1::1", 1, 60))
+    with pytest.raises(RateLimited):
+        throttle.take(ThrottleGate("sign in", "2001:db8::2", 1, 60))
+
+
 def test_a_window_that_is_over_opens_the_gate(throttle, company) -> None:
     gate = ThrottleGate("sign in", "a@example.com", 1, 60)
     throttle.take(gate)

@@ -10,6 +10,7 @@ from gateway.transport.addresses import (
     check_public,
     check_spelling,
     is_public,
+    network_of,
     resolve,
     zone_of,
 )
@@ -156,3 +157,8 @@ def test_calls_for_one_name_share_its_lookup(monkeypatch):
 )
 def test_the_zone_of_a_name_is_what_one_owner_registers(host, zone):
     assert zone_of(host) == zone
+
+
+def test_callers_of_one_network_are_counted_together():
+    assert network_of("2001:db8::1") == network_of("2001:db8::2:1%eth0") != network_of("2001:db8:0:1::1")
+    assert [network_of(one) for one in ("9.9.9.9", "::ffff:9.9.9.9", "", "x")] == ["9.9.9.9", "9.9.9.9", "", "x"]
