@@ -27,7 +27,7 @@ UPSERT = "DO UPDATE"  # one statement must not change a row twice, but several r
 CONFLICT = re.compile(r" ON CONFLICT \([^)]*\) DO NOTHING")
 # invalid_sql_statement_name and duplicate_prepared_statement: a pooler gives each transaction another session.
 UNPREPARED = {"26000", "42P05"}
-NUMBERS = {"smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean"}
+NUMBERS = {"smallint", "integer", "bigint"}
 BYTES = "bytea"
 
 Values = Sequence[Any]

@@ -88,6 +88,12 @@ def test_a_refusing_server_is_unavailable_and_served_again_at_once(proxy, store)
     assert store.write(lambda: 2) == 2
 
 
+def test_a_connection_names_its_program_and_notices_that_its_server_is_gone(store):
+    parameters = store.read(lambda: store.peewee.connection().info.get_parameters())
+    assert parameters["application_name"] == "llmgateway"
+    assert {"keepalives_idle", "keepalives_interval", "keepalives_count"} <= set(parameters)
+
+
 def test_a_silent_server_is_unavailable_within_the_patience(proxy, store):
     proxy.swallow = True
     readers = [gevent.spawn(_expect_outage, lambda: _read(store)) for _ in range(8)]

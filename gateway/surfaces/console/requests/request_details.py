@@ -26,13 +26,11 @@ from gateway.surfaces.visitor import Visitor
 REQUEST_PATH = "/console/logs/<log_id>"
 # Name of a field of the log → label, unless the label follows from the name.
 LABELS = {
-    "served": "Served by",
     "finish": "Finish reason",
     "mode": "Paid by",
     "source": "App",
     "projectId": "Project",
     "apiKeyId": "API key",
-    "durationMs": "Duration, ms",
     "dataStorageCost": "Data storage",
     "discountSavings": "Saved by discounts",
     "retained": "Payload kept",

@@ -11,11 +11,12 @@ from gateway.configuration.settings import ProjectMode
 from gateway.neutral.request import STRATEGIES
 from gateway.routing import candidate_filter, record
 from gateway.routing.score import Weights
-from gateway.surfaces.console import alert_pages
+from gateway.surfaces.console import alert_pages, limit_forms
 from gateway.surfaces.console.people import people_pages
 from gateway.surfaces.console.projects import project_pages
 from gateway.surfaces.console.requests import routing_text
 from gateway.surfaces.console.routing import routing_pages
+from gateway.surfaces.management import rule_routes
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,7 @@ from gateway.surfaces.console.routing import routing_pages
         (alert_pages.FORM_NAMES, alert_hooks.FORMS),
         ({role: label for role, label, _ in people_pages.ROLES}, roles.ROLES),
         (PROJECT_MODES, get_args(ProjectMode)),
+        ({kind: label for kind, (label, _) in limit_forms.RULE_TYPES.items()}, rule_routes.TYPES),
     ],
 )
 def test_each_value_has_a_label(labels: dict[str, str], values: Iterable[str]) -> None:

@@ -22,6 +22,7 @@ def test_small_series_are_summed_up() -> None:
 
 def test_an_axis_ends_at_a_round_number_and_names_the_first_and_last_step() -> None:
     assert [round_up(value) for value in (0, 7, 11, 21, 999, 10**9)] == [1, 8, 15, 30, 1000, 10**9]
+    assert [round_up(value) for value in (2, 4, 5, 6)] == [2, 4, 5, 6]
     assert build_plot(DAYS, {}, str).ticks == DAYS
     assert build_plot((), {}, str).bars == ()
 

@@ -14,6 +14,7 @@ from support.usage import insert_rows, usage_row
 from gateway.clock import DAY_US, HOUR_US, SECOND_US
 from gateway.configuration.settings import DatabaseSettings
 from gateway.metering.activity import Owners
+from gateway.metering.models import BYOK, CACHED, CREDITS
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.usage_table import UsageRecord
 from gateway.runtime.threads import Threads
@@ -58,6 +59,10 @@ def rows() -> list[UsageRecord]:
             cost_nusd=dice.randrange(10**9),
             input=dice.randrange(100),
             output=dice.randrange(100),
+            error=dice.choice((None, "upstream_timeout")),
+            mode=dice.choice((CREDITS, BYOK)),
+            flags=dice.choice((0, CACHED)),
+            discount_nusd=dice.randrange(100),
         )
         for _ in range(600)
     ]
@@ -125,6 +130,23 @@ def test_names_and_bars_are_the_sums_of_the_rows(database: Database, rows: list[
         assert sums == largest | ({OTHER: rest} if rest else {})
         bars = [sum(bar) for bar in zip(*usage.series.values(), strict=True)]
         assert len(bars) == (18 if weekly else 118) and sum(bars) == sum(costs.values())
+
+
+def test_the_totals_are_the_sums_of_the_rows(database: Database, rows: list[UsageRecord]) -> None:
+    usage = read(database, "model", {"timeRange": "365d"})
+    expected = {
+        "requests": len(rows),
+        "input_tokens": sum(row.input for row in rows),
+        "output_tokens": sum(row.output for row in rows),
+        "errors": sum(row.error is not None for row in rows),
+        "cached_requests": sum(row.flags == CACHED for row in rows),
+        "byok_nusd": sum(row.cost_nusd for row in rows if row.mode == BYOK),
+        "discount_nusd": sum(row.discount_nusd or 0 for row in rows),
+    }
+    assert {name: sum(getattr(step, name) for step in usage.steps.values()) for name in expected} == expected
+    named = [usage.figures for usage in usage.names.values()]
+    for name in ("requests", "input_tokens", "output_tokens"):
+        assert sum(getattr(figures, name) for figures in named) == expected[name]
 
 
 def test_values_of_a_tag_beyond_the_most_expensive_are_one_name(

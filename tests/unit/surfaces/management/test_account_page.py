@@ -55,4 +55,6 @@ def test_only_own_passkeys_and_applications_can_be_changed(tenants: Tenants) -> 
     owner = tenants["acme owner"]
     assert "You have no such passkey" in press(tenants, owner, "rename_passkey", passkey="passkey_of_another", name="x")
     assert "Unknown action" not in press(tenants, owner, "leave", application="grant_of_another")
+    for action in ("add_passkey", "disconnect", "passkey_factor", "remove", "remove_passkey"):
+        assert "Unknown action" not in press(tenants, owner, action)
     assert "Unknown action" in press(tenants, owner, "explode")

@@ -4,6 +4,7 @@ import html
 import re
 
 import pytest
+from support import console
 from support.management import Person, Tenants
 
 from gateway.surfaces.console import agent_session_pages
@@ -63,8 +64,7 @@ def test_the_sums_of_a_session_are_those_of_its_requests(asked: Tenants) -> None
 
 
 def open_page(tenants: Tenants, who: Person, query: str = "") -> str:
-    headers = {"Cookie": f"llmgateway.session_token={who.token}"}
-    return tenants.client.get(f"/console/sessions{query}", headers=headers).get_data(as_text=True)
+    return console.open_page(tenants, who, f"/console/sessions{query}")
 
 
 def shown_on(page: str) -> list[str]:
@@ -83,6 +83,8 @@ def test_the_page_sorts_and_searches_sessions(asked: Tenants) -> None:
     assert shown_on(open_page(asked, owner, "?sort=turns")) == ["second:1", "first"]
     assert shown_on(open_page(asked, owner, "?sort=-id")) == ["second:1", "first"]
     assert shown_on(open_page(asked, owner, "?q=TOOLS")) == ["first"]
+    project = asked.ok("GET", f"/projects/{owner.project_id}", owner)["project"]["name"]
+    assert len(shown_on(open_page(asked, owner, f"?q={project}"))) == 2
     assert "Nothing matches" in open_page(asked, owner, "?q=tools+second")
     assert shown_on(open_page(asked, asked["acme colleague"], "?q=second:1")) == []
 

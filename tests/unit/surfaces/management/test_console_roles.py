@@ -171,6 +171,7 @@ def test_offered_actions_are_permitted(people: Tenants, furnished: Furnished, ro
     statuses = {}
     for form in sorted(chosen.values(), key=_is_destructive):
         answer = submit(people, who, form)
+        assert not form.action or "Unknown action" not in answer.text
         problem = PROBLEM.findall(answer.text)
         statuses[form.place, form.action] = answer.status_code, problem, form.fields
     refused = {

@@ -8,6 +8,7 @@ import pytest
 from support.console import browser_headers, open_page
 from support.management import Person, Tenants
 
+from gateway.metering.models import BYOK
 from gateway.surfaces.request_log_reader import LogsQuery
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "<b>Hello</b> there"}]}
@@ -78,6 +79,7 @@ def test_the_form_has_a_field_for_each_filter_and_the_live_list_is_read_without_
     owner = asked["acme owner"]
     page = open_page(asked, owner, "/console/logs")
     fields = {field.data_key or name for name, field in LogsQuery().fields.items()}
+    assert {"1h", "24h", "7d", "30d"} <= set(re.findall(r'<option value="(\w+)"', page))
     assert fields - {"retained"} <= set(re.findall(r'name="(\w+)"', page))
     live = asked.client.get("/console/logs?live=1", headers=browser_headers(owner) | {"HX-Target": "list"})
     assert live.status_code == 200 and "sandbox-echo" in live.text
@@ -162,3 +164,16 @@ def test_the_requests_of_a_person_are_found_by_name(asked: Tenants) -> None:
     assert "No requests match" in read(asked, f"/console/logs?userId={developer.user_id}", asked["rival owner"])[1]
     found = asked.ok("GET", f"/logs?userId={developer.user_id}&status=200", owner)["logs"]
     assert {log["apiKeyId"] for log in found} == {developer.key.info.id}
+
+
+def test_a_request_says_who_paid_which_app_sent_it_and_what_a_discount_saved(asked: Tenants) -> None:
+    developer = asked["acme developer"]
+    assert "<dd>credits</dd>" in open_page(asked, developer, "/console/logs/kept-1")
+    database = asked.services.store.database
+    paid = f"UPDATE usage SET mode = {BYOK}, source = 'acme-app', discount_nusd = 5000, storage_nusd = 7000"
+    database.write(lambda: database.execute(paid))
+    page = open_page(asked, developer, "/console/logs/kept-1")
+    assert "<dd>your own provider key</dd>" in page and "<dd>acme-app</dd>" in page
+    labels = set(re.findall(r"<dt>([^<]+)</dt>", page))
+    assert {"App", "Project", "API key", "Finish reason", "Paid by", "Payload kept", "x-request-id"} <= labels
+    assert {"Data storage", "Saved by discounts"} <= labels

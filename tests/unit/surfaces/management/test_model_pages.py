@@ -37,6 +37,9 @@ def test_models_are_searched_filtered_and_sorted(shared_tenants: Tenants) -> Non
     prices = [float(text) for text in re.findall(r'data-label="Input"><span[^>]*>\$([\d.]+)<', page)]
     assert len(prices) > 3 and prices == sorted(prices, reverse=True)
     assert "Claude" not in page and 'aria-sort="descending"' in page
+    usable = open_page(shared_tenants, owner, "/console/models?use=now")
+    assert '<option value="now" selected>' in usable and '<option value="">All models' in usable
+    assert '<option value="no" selected>' in open_page(shared_tenants, owner, "/console/models?use=no")
     nothing = open_page(shared_tenants, owner, "/console/models?q=no-such-model-anywhere")
     assert "Nothing matches" in nothing
     assert "Next" not in nothing and "Next" in open_page(shared_tenants, owner, "/console/models")
@@ -68,6 +71,8 @@ def test_a_manager_adds_a_custom_model_with_a_price(tenants: Tenants) -> None:
     assert "our-llm/small" in open_page(tenants, owner, "/console/models?q=our-llm")
     wrong = press_button(tenants, owner, CUSTOM, "save", **{**model, "input_price": "a lot"})
     assert wrong.status_code == 400 and "Give prices in US dollars" in wrong.text
+    moved = {**place, "provider": "our-llm", "base_url": "https://other.acme.example/v1"}
+    assert "The base URL was changed." in press_button(tenants, owner, CUSTOM, "address", **moved).text
     assert "was removed" in press_button(tenants, owner, CUSTOM, "drop", **model).text
     assert "were removed" in press_button(tenants, owner, CUSTOM, "remove", **model).text
 

@@ -42,6 +42,7 @@ def test_a_person_signs_in_compares_the_code_and_approves(browser, shared_tenant
 def test_pages_cannot_be_framed_and_load_nothing(browser) -> None:
     headers = browser.get("/console/login").headers
     assert headers["X-Frame-Options"] == "DENY" and headers["Cache-Control"] == "no-store"
+    assert headers["Referrer-Policy"] == "same-origin"
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
 
@@ -176,6 +177,7 @@ def test_the_style_sheet_is_compressed_and_cached_for_a_year_under_the_address_o
     assert answer.status_code == 200 and answer.headers["Content-Encoding"] == "gzip"
     assert "max-age=31536000" in answer.headers["Cache-Control"] and len(answer.data) < 20_000
     assert answer.headers["Content-Type"].startswith("text/css")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["Vary"] == "Accept-Encoding"
     assert gzip.decompress(answer.data) == browser.get(path).data
     other = browser.get(path.replace(path.split("/")[-2], "0" * 16))
     assert other.status_code == 200 and other.headers["Cache-Control"] == "no-cache"

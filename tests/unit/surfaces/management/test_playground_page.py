@@ -65,6 +65,7 @@ def test_the_page_lists_usable_models_and_allows_no_inline_script(shared_tenants
     owner = shared_tenants["acme owner"]
     answer = shared_tenants.client.get(PATH, headers=browser_headers(owner))
     assert '<option value="sandbox-echo">' in answer.text and '<option value="gpt-4o-mini">' not in answer.text
+    assert '<option value="sandbox-image">' in answer.text and '<option value="sandbox-speak">' in answer.text
     policy = answer.headers["Content-Security-Policy"]
     assert "script-src 'self';" in policy and "media-src blob:" in policy and "unsafe" not in policy
 

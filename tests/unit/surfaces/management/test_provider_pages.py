@@ -97,6 +97,8 @@ def test_the_list_counts_keys_and_searches(tenants: Tenants) -> None:
     add(tenants, owner)
     page = open_page(tenants, owner, "/console/providers?q=openai&state=keys")
     assert "1 own" in page and len(re.findall(r'<a class="open"', page)) == 1
+    assert '<option value="">All providers' in page and '<option value="keys" selected>' in page
+    assert '<option value="cooldown" selected>' in open_page(tenants, owner, "/console/providers?state=cooldown")
     assert "1 own" not in open_page(tenants, tenants["acme developer"], "/console/providers")
 
 
@@ -111,6 +113,14 @@ def test_provider_keys_are_searched_sorted_and_paged(tenants: Tenants, monkeypat
     first = open_page(tenants, owner, f"{KEYS}?sort=maskedToken")
     assert "1–2 of 3" in first and f"page-{owner.organization_id}=2" in first and "Support" not in first
     assert "Support" in open_page(tenants, owner, f"{KEYS}?sort=maskedToken&page-{owner.organization_id}=2")
+
+
+def test_a_search_finds_a_provider_key_by_each_of_its_settings(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    settings = {"baseUrl": "https://llm.acme.example", "region": "eu-west-1", "allowedModels": "gpt-4o"}
+    add(tenants, owner, provider="aws-bedrock", **settings)
+    for word in ("amazon", "aws-bedrock", SECRET[-4:], "acme.example", "eu-west", "gpt-4o", "active"):
+        assert "eu-west-1" in open_page(tenants, owner, f"{KEYS}?q={word}"), word
 
 
 @pytest.mark.parametrize(("time_range", "unit"), [("24h", "hour"), ("7d", "day"), ("30d", "day")])

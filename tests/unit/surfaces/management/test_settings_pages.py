@@ -30,6 +30,9 @@ def test_an_organization_is_renamed_and_gets_a_policy_and_rules(open_tenants) ->
         assert "Access rule created" in log and "owner<wbr>@rival.example" in log and "Rival & sons" in log
         assert "name: Rival & sons" not in log  # the subject of that change
         assert "Nothing matches" in open_page(tenants, owner, "/console/audit?q=nothing+of+the+kind")
+        for word in ("owner@rival", "created", "access_rule.", "10.0.0.0/8"):
+            assert "Access rule created" in open_page(tenants, owner, f"/console/audit?q={word}"), word
+        assert "Organization" in open_page(tenants, owner, "/console/audit?q=sons").partition("<tbody>")[2]
         found = open_page(tenants, owner, "/console/audit?q=policy")
         assert "Organization policy updated" in found and "Access rule created" not in found
         assert "No changes yet" in open_page(tenants, owner, "/console/audit?before=1")
@@ -71,3 +74,6 @@ def test_a_scim_token_is_created_shown_once_and_revoked(open_tenants) -> None:
         assert refused.status_code == 400
         assert "was revoked" in press_button(tenants, admin, path, "revoke-scim-token", token=info.id).text
         assert tenants.services.accounts.scim_tokens.list_tokens(admin.organization_id) == []
+        for days in ("365", "730"):
+            made = press_button(tenants, admin, path, "create-scim-token", scim_name="Okta", lifetime=days).text
+            assert "is shown only now" in made

@@ -29,10 +29,11 @@ def press(tenants: Tenants, action: str, expected: int = 200, who: str = "rival 
 def test_an_owner_adds_changes_and_deletes_an_identity_provider(open_tenants) -> None:
     with open_tenants() as tenants:
         owner = tenants["rival owner"]
-        added = press(tenants, "add", **PROVIDER, groupsClaim="groups", createPeople="on")
+        added = press(tenants, "add", **PROVIDER, groupsClaim="groups", createPeople="on", trustEmail="on")
         (provider,) = tenants.ok("GET", f"/orgs/{owner.organization_id}/identity-providers", owner)["identityProviders"]
         assert provider["callbackUrl"] in added and "very-secret" not in added and "clientSecret" not in provider
-        assert provider["createPeople"] is True and provider["linkByEmail"] is False
+        assert provider["createPeople"] and provider["trustEmail"] and not provider["linkByEmail"]
+        assert 'name="linkByEmail"' in open_page(tenants, owner, PATH)
         assert provider["scopes"] == ["openid", "email", "profile"]
         claimed = press(tenants, "add-domain", provider=provider["id"], domain="Rival.example")
         assert "llmgateway-domain=" in claimed and "https://rival.example/.well-known/llmgateway-domain" in claimed

@@ -65,6 +65,14 @@ def test_keys_show_when_they_were_last_used(used: Tenants) -> None:
     assert page.count('data-label="Last used" class="time"><time') == 1
 
 
+@pytest.mark.parametrize("group", ["model", "apiKey", "user"])
+def test_activity_has_one_breakdown_of_each_hour(used: Tenants, group: str) -> None:
+    hours = used.ok("GET", f"/activity?groupBy={group}&timeRange=4h", used["acme owner"])["activity"]
+    assert len(hours) > 3 and all("modelBreakdown" in hour and "apiKeyBreakdown" in hour for hour in hours)
+    parts = [part for hour in hours for part in hour.get(f"{group}Breakdown", ())]
+    assert sum(part["requestCount"] for part in parts) == 3
+
+
 def test_managers_see_what_all_spent_and_developers_what_their_own_keys_did(used: Tenants) -> None:
     page = read(used, used["acme owner"])
     assert requests_of(page) == 3 and "sandbox/sandbox-echo" in page and "Credits left" in page
@@ -175,7 +183,8 @@ def test_names_are_searched_and_sorted(used: Tenants) -> None:
     assert listed.findall(read(used, owner, "?groupBy=user&sort=-name")) == sorted(names, reverse=True)
     fewest = listed.findall(read(used, owner, "?groupBy=user&sort=requestCount"))
     assert fewest[0] == "colleague@acme.example"
-    found = read(used, owner, "?groupBy=user&timeRange=30d&q=developer")
+    found = read(used, owner, "?groupBy=user&timeRange=30d&q=developer&page=2")
+    assert '<input type="hidden" name="q"' not in found and '<input type="hidden" name="page"' not in found
     assert (
         listed.findall(found) == ["developer@acme.example"]
         and '<input type="hidden" name="timeRange" value="30d">' in found
