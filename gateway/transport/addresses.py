@@ -12,7 +12,8 @@ from gevent.monkey import get_original
 
 from gateway.errors import ConnectFailed, InvalidRequest, UpstreamUnreachable
 from gateway.runtime.call_merging import SharedCalls
-from gateway.runtime.threads import Slots, Threads
+from gateway.runtime.fair_threads import FairSlots
+from gateway.runtime.threads import Threads, work_owner
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]
@@ -21,10 +22,12 @@ Resolver = Callable[[str, int], list[str]]
 system_look_up = get_original("socket", "getaddrinfo")
 NETWORK_BITS = 64  # bits of an IPv6 network: a caller with one address of a network can use all of them
 LONGEST_URL = 2_000  # characters of a webhook address
-# Simultaneous lookups of callers' names in all, and of one zone. A caller with an unresponsive name server occupies its
-# threads for as long as the system's resolver waits, which is ten seconds and more.
+# Simultaneous lookups of callers' names in all, of one organization, and of one zone. A caller with an unresponsive
+# name server occupies its threads for as long as the system's resolver waits, which is ten seconds and more.
 AT_ONCE = 32
+OF_OWNER = 16
 OF_ZONE = 2
+MOST_WAITING = 1 << 20  # more than there are requests
 
 GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -47,11 +50,12 @@ def resolve(host: str, port: int) -> list[str]:
 
 class StrangersNames:
     """Looks up names that callers chose, in separate threads. A name server that never answers delays only names of its
-    zone, not those of other callers or providers."""
+    zone, and many of them only the names of one organization."""
 
     def __init__(self) -> None:
         self._threads = Threads(AT_ONCE)
-        self._zones: dict[str, _Zone] = {}
+        self._zones = FairSlots(MOST_WAITING, each=OF_ZONE)
+        self._owners = FairSlots(AT_ONCE, each=OF_OWNER)
         self._running: SharedCalls[tuple[Any, ...], Any] = SharedCalls()
 
     def resolve(self, host: str, port: int) -> list[str]:
@@ -63,36 +67,21 @@ class StrangersNames:
         return self._running.run(query, partial(self._look_up, *query))
 
     def _look_up(self, host: str, *more: Any) -> Any:
-        name = zone_of(host)
-        zone = self._zones.get(name)
-        if zone is None:
-            zone = self._zones[name] = _Zone()
-        zone.users += 1
-
-        def leave() -> None:
-            zone.users -= 1
-            if not zone.users:
-                del self._zones[name]
+        zone = zone_of(host)
+        owner = work_owner()
+        self._zones.enter(zone)
+        try:
+            self._owners.enter(owner)
+        except BaseException:
+            self._zones.leave(zone)
+            raise
 
         def give_back() -> None:
-            zone.places.give()
-            leave()
+            self._owners.leave(owner)
+            self._zones.leave(zone)
 
-        try:
-            zone.places.take(None)
-        except BaseException:
-            leave()
-            raise
         # The thread of a caller that gave up stays occupied, so the place is free only when the lookup has ended.
         return self._threads.finish(partial(_system_addresses, host, *more), give_back)
-
-
-class _Zone:
-    """The lookups of one zone; `users` counts those that run or wait."""
-
-    def __init__(self) -> None:
-        self.places = Slots(OF_ZONE)
-        self.users = 0
 
 
 def zone_of(host: str) -> str:

@@ -3,7 +3,7 @@ import pytest
 from gevent.monkey import get_original
 
 from gateway.errors import InvalidRequest, UpstreamUnreachable
-from gateway.runtime.threads import report_uncaught
+from gateway.runtime.threads import report_uncaught, work_for
 from gateway.transport import addresses
 from gateway.transport.addresses import (
     StrangersNames,
@@ -123,7 +123,32 @@ def test_a_name_service_that_never_answers_delays_only_the_names_of_its_zone(mon
     finally:
         lock.release()
     gevent.joinall(waiting)
-    assert not names._zones
+
+
+def test_many_name_services_of_one_organization_leave_threads_to_others(monkeypatch):
+    lock = get_original("_thread", "allocate_lock")()
+    lock.acquire()
+
+    def look_up(host, *more):
+        if host.startswith("silent"):
+            with lock:
+                return ()
+        return [(0, 0, 0, "", ("8.8.8.8", 443))]
+
+    def resolve_silent(number):
+        work_for("org_of_silent_names")
+        names.resolve(f"silent{number}.example", 443)
+
+    monkeypatch.setattr(addresses, "system_look_up", look_up)
+    names = StrangersNames()
+    waiting = [gevent.spawn(resolve_silent, number) for number in range(100)]
+    gevent.sleep(0)
+    try:
+        with gevent.Timeout(20):
+            assert names.resolve("api.busy.example", 443) == ["8.8.8.8"]
+    finally:
+        lock.release()
+    gevent.joinall(waiting)
 
 
 def test_calls_for_one_name_share_its_lookup(monkeypatch):
