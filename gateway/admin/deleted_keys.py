@@ -16,10 +16,9 @@ STEP_ROWS = 200
 # Steps of a run; the next run continues where it ended.
 ROUND_STEPS = 400
 PAUSE_S = 0.02
-SERIES = ", ".join(str(int(series)) for series in (Series.KEY, Series.KEY_MODEL, Series.KEY_SOURCE))
 # Rows that refer to a key: rollups and entries of the request log.
 NAMED = (
-    f"SELECT 1 FROM rollup WHERE series IN ({SERIES}) AND owner = ? LIMIT 1",
+    f"SELECT 1 FROM rollup WHERE series = {int(Series.KEY)} AND owner = ? LIMIT 1",
     "SELECT 1 FROM log_entry WHERE api_key = ? LIMIT 1",
 )
 COUNTED = "SELECT 1 FROM budget WHERE id IN (?, ?) AND (settled_nusd <> 0 OR leased_nusd <> 0)"

@@ -118,6 +118,12 @@ def test_any_form_gets_an_error_of_the_standard(
         assert body["error"] in ERRORS and body["error_description"].isprintable()
 
 
+@pytest.mark.parametrize("path", ["/oauth/none", "/.well-known/openid-configuration/a%0Ab"])
+def test_a_path_of_no_operation_gets_an_error_of_the_standard(desk: SignedInOwner, path: str) -> None:
+    answer = desk.send("GET", path)
+    assert answer.status_code == 404 and answer.get_json()["error"] in ERRORS
+
+
 @settings(max_examples=2 * EXAMPLES)
 @given(path=st.sampled_from(["/oauth/token", "/oauth/revoke", "/oauth/register"]), body=METADATA | VALUES)
 def test_any_json_gets_an_error_of_the_standard(desk: SignedInOwner, path: str, body: Any) -> None:

@@ -23,8 +23,6 @@ Json = dict[str, Any]
 
 # Call option and field of chat completions by parameter.
 NUMBERS = tuple((row.callers[NAME], row.field) for row in PARAMETERS.values() if NAME in row.callers)
-# Fields of chat completions that a caller's namespace may not set, because other fields of the call set them.
-ENVELOPE_FIELDS = ("model", "messages", "stream")
 # Options with no counterpart, in the order of their warnings.
 UNSUPPORTED = (("stop", "stopSequences"), ("seed", "seed"), ("top_k", "topK"))
 AS_THE_PROVIDER_DOES = "provider-default"
@@ -201,9 +199,10 @@ def _read_namespace(options: dict[str, Raw], name: str) -> Json:
 
 
 def _add_own(options: dict[str, Raw], settings: CallSettings) -> None:
-    """Add the fields of the gateway's namespace: any field of chat completions, which overrides the call options."""
+    """Add the fields of the gateway's namespace: any field of chat completions, which overrides the call options. A
+    header says whether the response is streamed."""
     given = _read_namespace(options, OWN)
-    own = {name: value for name, value in given.items() if name not in ENVELOPE_FIELDS and value is not None}
+    own = {name: value for name, value in given.items() if name != "stream" and value is not None}
     if "reasoning" in own:
         settings.values.pop("reasoning_effort", None)
     if "max_completion_tokens" in own:

@@ -13,13 +13,10 @@ from gateway.neutral.events import (
     Failed,
     Finished,
     Heartbeat,
-    Notice,
     PartFound,
-    Progress,
     ReasoningDelta,
     RefusalDelta,
     SourceFound,
-    Started,
     TextDelta,
     ToolCallDelta,
 )
@@ -37,7 +34,6 @@ from gateway.surfaces.http_responses import write_frames
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
 TEXT_END = b"}\n\n"
-SILENT = (Started, Progress, Notice)
 
 
 def frames(batches: Iterable[Batch], facts: Facts, question: Question) -> Iterator[bytes]:
@@ -87,7 +83,7 @@ class _Stream:
                 sent.append(self.fail(event.error))
             elif type(event) is Finished:
                 sent.append(self._finish(event))
-            elif type(event) not in SILENT and getattr(event, "choice", 0) == 0:
+            elif getattr(event, "choice", 0) == 0:
                 parts = self._parts(event, batch)
                 if parts:
                     sent += (self._start(), *map(self._frame, parts))

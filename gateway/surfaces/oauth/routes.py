@@ -54,7 +54,5 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/oauth/back-channel-logout/<provider_id>", back_channel_logout.log_out, body="any",
               about=LOGOUT),
 )  # fmt: skip
-# Below which even what no path matches (a line feed in it, say) is an error of the standard.
-DOCUMENTS = ("oauth-protected-resource", "oauth-authorization-server", "openid-configuration")
-PREFIXES = ("/oauth", *(f"/.well-known/{document}" for document in DOCUMENTS))
-SURFACE = Surface("oauth", endpoints.ERRORS, OPERATIONS, PREFIXES)
+# Below these even a path that no operation matches (a line feed in it, say) gets an error of the standard.
+SURFACE = Surface("oauth", endpoints.ERRORS, OPERATIONS, prefixes=("/oauth", "/.well-known"))

@@ -60,10 +60,12 @@ def test_changing_commands_show_the_change_as_json(run, capsys) -> None:
     assert ask("teams", "delete", team)["message"] == "Team deleted."
     rule = ask("rules", "add", "organization", organization, "deny_models", '{"models": ["large"]}')["id"]
     assert ask("rules", "switch", organization, rule, "off")["status"] == "inactive"
+    assert ask("rules", "switch", organization, rule, "on")["status"] == "active"
     assert ask("rules", "remove", organization, rule)["message"] == "Access rule removed."
     own = ask("provider-keys", "add", organization, "sandbox", typed="own-key-of-the-tests")["providerKey"]["id"]
     assert ask("provider-keys", "limit", own, "2.5")["maxSpend"] == "2.5"
     assert ask("provider-keys", "switch", own, "off")["status"] == "inactive"
+    assert ask("provider-keys", "switch", own, "on")["status"] == "active"
     assert ask("provider-keys", "reseal")["keys"] == 1
     assert ask("provider-keys", "remove", own)["message"] == "Provider key removed."
     assert ask("credits", "grant", "5", "--organization", organization)["credits"] == "5"

@@ -174,6 +174,8 @@ def test_caps_on_active_keys_are_set_and_refuse_one_more(run) -> None:
     assert cells(run("organizations", "key-caps", organization, "--max", "2", "--per-member", "1"))[1:] == ["2", "1"]
     assert "may have 1" in run("keys", "create", "--description", "more", status=1)
     assert cells(run("organizations", "key-caps", organization, "--per-member", "none"))[1:] == ["2", "-"]
+    assert cells(run("organizations", "key-caps", organization, "--max", "default"))[1:] == ["-", "-"]
+    run("organizations", "key-caps", organization, "--max", "2")
     run("keys", "create", "--description", "more")
     assert "may have 2" in run("keys", "create", "--description", "more", status=1)
     assert "error: " in run("organizations", "key-caps", organization, "--max", "few", status=1)

@@ -228,6 +228,14 @@ def test_a_search_leaves_out_blocked_domains() -> None:
     assert question.request.conversation().tools == (WebSearch(blocked_domains=("b.example",)),)
 
 
+@pytest.mark.parametrize("own", [{"model": "openai/y"}, {"messages": []}, {"stream": True}])
+def test_options_of_the_gateway_change_nothing_that_the_call_itself_says(own: dict[str, Any]) -> None:
+    given = read(providerOptions={"llmgateway": own}).request
+    plain = read().request
+    assert given.requested_model == plain.requested_model and given.requirements == plain.requirements
+    assert given.conversation().messages == plain.conversation().messages
+
+
 def test_each_option_without_counterpart_is_reported_once() -> None:
     odd = {"type": "provider", "id": "openai.shell", "name": "shell", "args": {"big": 2**80}}
     question = read(

@@ -28,6 +28,7 @@ from gateway.neutral.usage import Usage
 from gateway.surfaces.aisdk import searches
 from gateway.surfaces.aisdk.routes import ERRORS
 from gateway.surfaces.aisdk.versions import step_body_down, step_down
+from gateway.surfaces.aisdk.writer import FAILED
 from gateway.surfaces.answer_recording import CapturedStream
 
 USAGE: dict[str, Any] = {
@@ -64,7 +65,7 @@ def test_a_body_matches_the_clients_version(version: int) -> None:
         PICTURE,
         searches.write_result("a", "finder", []),
         searches.write_call("a", "finder", "{"),
-        {"type": "finish", "finishReason": {"unified": "error", "raw": "error"}, "usage": USAGE},
+        {"type": "finish", "finishReason": FAILED, "usage": USAGE},
         {"type": "stream-start", "warnings": BODY["warnings"]},
     ],
     ids=lambda part: part["type"],

@@ -2,6 +2,7 @@
 
 import re
 
+from support.console import press_button
 from support.management import Tenants
 from support.management_bodies import allow
 
@@ -47,3 +48,10 @@ def test_the_page_of_the_account_ends_an_application(tenants: Tenants) -> None:
         assert browser.post("/console/account", data=form, headers={"Origin": "http://localhost"}).status_code == 303
     assert names(tenants.ok("GET", "/auth/applications", developer)) == []
     assert names(tenants.ok("GET", "/auth/applications", tenants["acme colleague"])) == [other]
+
+
+def test_an_owner_ends_the_access_of_an_application_on_the_page_of_its_key(tenants: Tenants) -> None:
+    developer, owner = tenants["acme developer"], tenants["acme owner"]
+    place = f"/console/keys/{developer.key.info.id}"
+    ended = press_button(tenants, owner, place, "end-application", application=allow(tenants, developer))
+    assert "has no access any more" in ended.text

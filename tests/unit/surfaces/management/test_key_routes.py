@@ -167,8 +167,16 @@ def test_an_expired_key_lives_again_with_a_new_expiry_only(shared_tenants) -> No
     database.write(lambda: database.execute("UPDATE api_key SET expires_at = 1 WHERE id = ?", (key["id"],)))
     path = f"/keys/api/{key['id']}"
     assert shared_tenants.refused("PATCH", path, dev, {"status": "active"}) == "400 invalid_parameters"
+    assert shown_states(shared_tenants, dev)[key["id"]] == ("inactive", "expired")
     again = shared_tenants.ok("PATCH", path, dev, {"status": "active", "expiresAt": later(shared_tenants)})["apiKey"]
     assert again["state"] == "active"
+    database.write(lambda: database.execute("UPDATE api_key SET status = 'revoked' WHERE id = ?", (key["id"],)))
+    assert shown_states(shared_tenants, dev)[key["id"]] == ("inactive", "revoked")
+
+
+def shown_states(tenants, who) -> dict[str, tuple[str, str]]:
+    """Return the status and the state of each key that a person sees, by id."""
+    return {key["id"]: (key["status"], key["state"]) for key in tenants.ok("GET", "/keys/api", who)["apiKeys"]}
 
 
 def test_a_deleted_key_is_gone_for_good(shared_tenants) -> None:

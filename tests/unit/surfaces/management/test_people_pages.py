@@ -78,6 +78,8 @@ def test_a_member_gets_a_role_limits_a_team_and_rules(shared_tenants: Tenants) -
         periodUsageDurationUnit="month",
     )
     assert "removed" in press(shared_tenants, "acme owner", place, "leave", member=colleague.member_id)
+    press(shared_tenants, "acme owner", path, "join", team=team)
+    assert "removed from the team" in press(shared_tenants, "acme owner", path, "leave", team=team)
     assert "<h1>Search</h1>" in press(shared_tenants, "acme owner", place, "rename", name="Search")
     assert "The team was deleted" in press(shared_tenants, "acme owner", place, "delete")
     changed = press(shared_tenants, "acme owner", path, "role", role="admin")
