@@ -15,6 +15,8 @@ from support.gateways import LocalGateway
 from support.media import row_of
 from support.shared import Share
 
+from gateway.accounts.projects import ProjectChange, update_project
+
 COHERE = "cohere/command-a-reasoning-08-2025"
 OPENAI = "openai/gpt-4o"
 CLAUDE = "anthropic/claude-sonnet-5"
@@ -145,6 +147,20 @@ def test_cohere_gets_the_body_as_it_was_sent_and_its_answer_is_kept(gateway: Loc
     assert joined(events, "tool_plan") == "I read."
     (start,) = [event for event in events if event["type"] == "citation-start"]
     assert start["delta"]["message"]["citations"]["sources"][0]["document"] == document
+
+
+def test_a_repeated_chat_is_answered_from_the_cache(gateway: LocalGateway, service: FakeCohere) -> None:
+    stores = gateway.services.store.database, gateway.services.store.control
+    update_project(*stores, gateway.project_id, ProjectChange(cache_enabled=True, cache_ttl_s=60), actor="test")
+    service.script(*[CohereAnswer("It is 42.", plan="Hm.")] * 2)
+    first = post(gateway, COHERE, seed=1).json()
+    second = post(gateway, COHERE, seed=1)
+    assert second.headers["x-llmgateway-cache"] == "HIT" and second.json()["message"] == first["message"]
+    for cached in (False, True):
+        events = stream(gateway, COHERE, seed=1)
+        assert (joined(events, "tool_plan"), joined(events, "text")) == ("Hm.", "It is 42.")
+        assert events[-1]["metadata"].get("cached", False) == cached
+    assert joined(stream(gateway, COHERE, seed=2), "text") == "Hello."
 
 
 def test_other_vendors_read_documents_images_and_parameters(gateway: LocalGateway, compatible: FakeOpenAI) -> None:
