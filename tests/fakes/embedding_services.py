@@ -23,6 +23,7 @@ from google import genai
 from openai.types import CreateEmbeddingResponse, EmbeddingCreateParams
 
 TOKENS = 3
+IMAGE_TOKENS = 1610
 MOST = {"/v1": 2048, "/v2": 96, "/v1beta": 100, "/mistral/v1": 256, "/voyage/v1": 1000, "/jina/v1": 512}
 COMPATIBLE_FIELDS = {
     "/voyage/v1": {"model", "input", "input_type", "truncation", "output_dimension", "output_dtype"},
@@ -33,6 +34,8 @@ TASK_TYPES = {"RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT", "SEMANTIC_SIMILARITY", "C
 TASK_TYPES |= {"QUESTION_ANSWERING", "FACT_VERIFICATION", "CODE_RETRIEVAL_QUERY"}
 JINA_TASKS = {"retrieval.query", "retrieval.passage", "text-matching", "code.query", "code.passage"}
 COHERE_FIELDS = {"model", "texts", "input_type", "embedding_types", "output_dimension", "truncate", "max_tokens"}
+COHERE_FIELDS |= {"images", "inputs"}
+COHERE_PARTS = {"text": {"type", "text"}, "image_url": {"type", "image_url"}}
 
 
 @dataclass
@@ -72,7 +75,8 @@ class FakeEmbeddingServices(FakeServer):
         return send_json(start, 200, answer)
 
     def _answer(self, call: Recorded) -> dict[str, Any]:
-        inputs = call.body.get("input", call.body.get("texts", call.body.get("requests")))
+        names = ("input", "texts", "requests", "images", "inputs")
+        inputs = next((call.body[name] for name in names if name in call.body), None)
         place = next(place for place in MOST if call.path.startswith(f"{place}/"))
         assert not isinstance(inputs, list) or len(inputs) <= MOST[place], "too many inputs"
         if call.path == "/v1/embeddings":
@@ -123,16 +127,22 @@ class FakeEmbeddingServices(FakeServer):
 
     def _cohere(self, body: dict[str, Any]) -> dict[str, Any]:
         assert body.keys() <= COHERE_FIELDS, "unknown member"
-        assert body["input_type"] in ("search_document", "search_query", "classification", "clustering")
+        assert body["input_type"] in ("search_document", "search_query", "classification", "clustering", "image")
         assert body.get("truncate", "END") in ("NONE", "START", "END")
-        assert all(isinstance(text, str) for text in body["texts"])
+        (name,) = body.keys() & {"texts", "images", "inputs"}
+        parts = [part for item in body["inputs"] for part in item["content"]] if name == "inputs" else []
+        assert all(part.keys() == COHERE_PARTS[part["type"]] for part in parts)
+        assert name == "inputs" or all(isinstance(text, str) for text in body[name])
         (kind,) = body["embedding_types"]
-        vectors: list[Any] = [vector_of(text, body.get("output_dimension")) for text in body["texts"]]
+        vectors: list[Any] = [vector_of(str(item), body.get("output_dimension")) for item in body[name]]
         if kind != "float":
             assert kind in ("int8", "uint8", "binary", "ubinary")
             vectors = [[int(number) for number in vector] for vector in vectors]
         billed = {"input_tokens": float(TOKENS * len(vectors))}
-        return {"id": "e-1", "embeddings": {kind: vectors}, "texts": body["texts"], "meta": {"billed_units": billed}}
+        if name != "texts":
+            billed = {"input_tokens": 0.0, "image_tokens": float(IMAGE_TOKENS * len(vectors))}
+        texts = body.get("texts", [])
+        return {"id": "e-1", "embeddings": {kind: vectors}, "texts": texts, "meta": {"billed_units": billed}}
 
     def _google(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         assert path.startswith("/v1beta/models/") and path.endswith(":batchEmbedContents"), "no such method"

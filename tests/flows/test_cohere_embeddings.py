@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from fakes.embedding_services import TOKENS, FakeEmbeddingServices, vector_of
+from fakes.embedding_services import IMAGE_TOKENS, TOKENS, FakeEmbeddingServices, vector_of
+from support.every_operation import PNG
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of
 from support.shared import Share
@@ -56,6 +57,23 @@ def test_the_provider_gets_the_fields_of_its_own_format(gateway: LocalGateway, u
     assert (call.body["truncate"], call.body["embedding_types"]) == ("START", ["int8"])
 
 
+def test_images_reach_the_provider_and_are_billed_by_their_tokens(
+    gateway: LocalGateway, upstream: FakeEmbeddingServices
+) -> None:
+    mixed = [{"content": [{"type": "text", "text": "A page"}, {"type": "image_url", "image_url": {"url": PNG}}]}]
+    for path in ("/v2/embed", "/v1/embed"):
+        for given in ({"images": [PNG, PNG]}, {"inputs": mixed}):
+            body = post(gateway, path, **given, embedding_types=["float"], input_type="image").json()
+            (name,) = given
+            sent = upstream.calls[-1].body
+            assert sent[name] == given[name] and "texts" not in sent and sent["input_type"] == "image"
+            assert len(body["embeddings"]["float"]) == len(given[name])
+            row = row_of(gateway, body["metadata"]["log_id"])
+            tokens = IMAGE_TOKENS * len(given[name])
+            assert body["meta"]["billed_units"] == {"input_tokens": 0, "image_tokens": tokens}
+            assert row.cost_nusd == round(body["usage"]["cost"] * 1e9) == tokens * 470
+
+
 def test_long_lists_go_in_several_calls(gateway: LocalGateway, upstream: FakeEmbeddingServices) -> None:
     body = post(gateway, texts=["x" * (1 + n % 7) for n in range(200)], embedding_types=["ubinary"]).json()
     assert [vector[0] for vector in body["embeddings"]["ubinary"]] == [1 + n % 7 for n in range(200)]
@@ -75,8 +93,10 @@ def test_the_first_version_lists_vectors_unless_types_are_named(gateway: LocalGa
     [
         ({}, "texts"),
         ({"texts": [""]}, "texts.0"),
-        ({"images": ["data:image/png;base64,AA=="]}, "images"),
-        ({"inputs": [{"content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]}, "inputs.0.content"),
+        ({"images": [PNG], "texts": TEXTS}, "images"),
+        ({"images": [PNG] * 97}, "images"),
+        ({"inputs": [{"content": [{"type": "video_url"}]}]}, "inputs.0.content"),
+        ({"images": [PNG], "model": "openai/text-embedding-3-small"}, "texts"),
         ({"texts": TEXTS, "embedding_types": ["float", "int8"]}, "embedding_types"),
         ({"texts": TEXTS, "embedding_types": ["int8"], "model": "openai/text-embedding-3-small"}, "embedding_types"),
     ],

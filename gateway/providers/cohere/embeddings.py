@@ -19,6 +19,7 @@ from gateway.providers.vectors import read_apart, read_vectors
 from gateway.providers.written import WrittenCodec
 
 PATH = "/embed"
+MEDIA = frozenset(("images", "inputs"))  # fields of the caller's body that replace the texts
 KINDS: dict[InputType, str] = {
     "": "search_document",
     "document": "search_document",
@@ -50,12 +51,13 @@ class CohereEmbeddings(WrittenCodec):
         content: EmbeddingsInput = request.content()
         if request.token_ids:
             raise NotSupported("This model accepts texts only, no token ids.", param="input", code="unsupported_input")
+        own = request.options.extra.get(dialect.OWN_FIELDS) or {}
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
-            "texts": content.inputs,
+            **({} if MEDIA.intersection(own) else {"texts": content.inputs}),
             "input_type": KINDS[GENERAL.get(content.input_type, content.input_type)],
             "embedding_types": [content.number_type],
-            **(request.options.extra.get(dialect.OWN_FIELDS) or {}),
+            **own,
         }
         if content.dimensions is not None:
             body["output_dimension"] = content.dimensions
@@ -69,12 +71,13 @@ class CohereEmbeddings(WrittenCodec):
             (encoded,) = filter(None, sent.embeddings.values())
             billed = (sent.meta or {}).get("billed_units") or {}
             tokens = billed.get("input_tokens")
+            images = read_count(billed.get("image_tokens"))
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
-        if tokens is None:
+        if tokens is None and not images:
             used = None
         else:
-            used = Usage(input=read_count(tokens))
+            used = Usage(input=read_count(tokens), input_image=images)
         if isinstance(sent.id, str):
             upstream_id = sent.id
         else:

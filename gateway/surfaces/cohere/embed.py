@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import orjson
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, to_builtins
 from msgspec.json import Decoder
 
 from gateway.configuration.settings import LimitSettings
-from gateway.dialects.cohere import EMBED, OWN_FIELDS
+from gateway.dialects.cohere import EMBED, NAME, OWN_FIELDS
 from gateway.dialects.field_names import restate
 from gateway.dialects.input_type_words import WORDS, read_input_type
 from gateway.errors import NotSupported
@@ -35,13 +35,20 @@ from gateway.worker.services import Services
 ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
 EmbeddingType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
-TEXTS_ONLY = "only texts can be embedded"
+IMAGE_TOKENS = 16_000  # the most of one image: 1,610 for 512 × 512 pixels, and larger ones are reduced to 2,458,624
+MOST_INPUTS = 96  # in one call; requests with images are not split
 ONE_VENDOR = "{} had an effect only if a model of this format's own vendor answered."
 
 
-class EmbedPart(Struct):
+class EmbedImage(Struct, omit_defaults=True):
+    url: Annotated[str, Meta(min_length=1)]
+    detail: str | None = None
+
+
+class EmbedPart(Struct, omit_defaults=True):
     type: str
     text: str | None = None
+    image_url: EmbedImage | None = None
 
 
 class EmbedContent(Struct):
@@ -54,7 +61,7 @@ class CohereEmbedBody(Struct, kw_only=True, gc=False):
     model: Annotated[str, Meta(min_length=1)]
     texts: list[str] | None = None
     inputs: list[EmbedContent] | None = None
-    images: list[str] | None = None  # not supported
+    images: list[str] | None = None
     input_type: str | None = None
     embedding_types: list[EmbeddingType] | None = None
     output_dimension: Annotated[int, Meta(ge=1)] | None = None
@@ -64,6 +71,7 @@ class CohereEmbedBody(Struct, kw_only=True, gc=False):
 
 class CohereUnits(TypedDict):
     input_tokens: int
+    image_tokens: NotRequired[int]
 
 
 class CohereVersion(TypedDict):
@@ -143,38 +151,65 @@ def read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[CohereEmbedBod
     body = decode_json(DECODER, raw)
     texts = list(_texts_of(body))
     caps.check_inputs(limits, texts)
+    images = _count_images(body)
     kind = read_input_type(body.input_type)
     content = EmbeddingsInput(
         tuple(texts), body.output_dimension, input_type=kind, number_type=number_type_of(body.embedding_types)
     )
     lengths = [len(text.encode("utf-8", "replace")) for text in texts]
     own = {name: value for name in ("truncate", "max_tokens") if (value := getattr(body, name)) is not None}
+    warnings = tuple(_warn(body, own))
+    if images:
+        own |= _media_of(body, len(texts))
+        warnings = ()
     request = EmbeddingsRequest(
         body.model,
-        Requirements(max_tokens=0, prompt_bytes=sum(lengths), longest_input=max(lengths), messages=len(texts)),
+        Requirements(
+            max_tokens=0,
+            prompt_bytes=sum(lengths) + IMAGE_TOKENS * images,
+            longest_input=max(lengths),
+            messages=len(texts),
+            media=images,
+            vendor_only=NAME if images else "",
+        ),
         lambda: content,
         Options(extra={OWN_FIELDS: own}) if own else NO_OPTIONS,
         large=large,
-        warnings=tuple(_warn(body, own)),
+        warnings=warnings,
     )
-    return body, texts, request
+    return body, [text for text in texts if text], request
 
 
 def _texts_of(body: CohereEmbedBody) -> Iterator[str]:
-    """Yield the texts. Raises InvalidRequest for images, and where there is no text."""
-    if body.images:
-        raise invalid("images", TEXTS_ONLY)
-    if not (body.texts or body.inputs):
+    """Yield the text of each input; that of an image is empty. Raises InvalidRequest where there is no input."""
+    if not (body.texts or body.inputs or body.images):
         raise invalid("texts", "expected at least one text")
     for place, text in enumerate(body.texts or ()):
         if not text:
             raise invalid(f"texts.{place}", "expected a text that is not empty")
         yield text
     for place, item in enumerate(body.inputs or ()):
-        parts = [part.text for part in item.content]
-        if not all(parts):
-            raise invalid(f"inputs.{place}.content", TEXTS_ONLY)
-        yield "".join(filter(None, parts))
+        if not all(part.text or part.image_url for part in item.content):
+            raise invalid(f"inputs.{place}.content", "expected texts and images")
+        yield "".join(part.text or "" for part in item.content)
+    yield from ("" for _ in body.images or ())
+
+
+def _count_images(body: CohereEmbedBody) -> int:
+    parts = [part for item in body.inputs or () for part in item.content]
+    return len(body.images or ()) + sum(part.image_url is not None for part in parts)
+
+
+def _media_of(body: CohereEmbedBody, count: int) -> dict[str, Any]:
+    """Return the fields of a body with images as the provider reads them. Raises InvalidRequest."""
+    given = {name: value for name in ("texts", "inputs", "images") if (value := getattr(body, name))}
+    if len(given) > 1:
+        raise invalid("images", f"expected one of {', '.join(given)}")
+    if count > MOST_INPUTS:
+        raise invalid(next(iter(given)), f"expected at most {MOST_INPUTS} inputs with images")
+    if body.input_type:
+        given["input_type"] = body.input_type
+    return to_builtins(given)
 
 
 def number_type_of(types: list[EmbeddingType] | None) -> NumberType:
@@ -196,10 +231,11 @@ def write(
     result: EmbeddingsResult, facts: Facts, texts: list[str], types: list[EmbeddingType], version: str, *, listed: bool
 ) -> bytes:
     """Return the body of the response. `listed`: `embeddings` is a list of vectors."""
-    meta: CohereMeta = {
-        "api_version": {"version": version},
-        "billed_units": {"input_tokens": facts.usage.input_total},
-    }
+    images = facts.usage.input_image
+    billed: CohereUnits = {"input_tokens": facts.usage.input_total - images}
+    if images:
+        billed["image_tokens"] = images
+    meta: CohereMeta = {"api_version": {"version": version}, "billed_units": billed}
     if facts.warnings:
         meta["warnings"] = facts.warnings
     end: EmbeddedEnd = {
