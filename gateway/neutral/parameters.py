@@ -145,7 +145,6 @@ class Sampling(Struct, frozen=True, gc=False):
             {"openai": "n", "completions": "n", "google": "generationConfig.candidateCount"},
             {"openai": "n", "google": "candidateCount"},
             Count,
-            quirks=("no_n",),
         ),
     ] = 1
     stop: Annotated[
@@ -232,7 +231,6 @@ FIELDS: tuple[Parameter, ...] = (
         dict.fromkeys(("openai", "responses"), "service_tier"),
         dict.fromkeys(("openai", "responses"), "service_tier"),
         ServiceTier,
-        quirks=("no_service_tier",),
     ),
 )
 ROWS: tuple[Parameter, ...] = (*PARAMETERS.values(), *FIELDS)

@@ -144,20 +144,7 @@ COHERE = Grammar(
 PLAIN = Grammar("plain", refs=True, object_root=False)
 
 GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
-    {
-        grammar.name: grammar
-        for grammar in (
-            GOOGLE,
-            GOOGLE_JSON,
-            ANTHROPIC,
-            ANTHROPIC_OUTPUT,
-            OPENAI_STRICT,
-            BEDROCK,
-            MISTRAL,
-            COHERE,
-            PLAIN,
-        )
-    }
+    {grammar.name: grammar for grammar in tuple(globals().values()) if isinstance(grammar, Grammar)}
 )
 # The grammars for the schema of an answer, which need not be an object.
 OUTPUTS: Mapping[str, Grammar] = MappingProxyType(

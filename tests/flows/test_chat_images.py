@@ -26,6 +26,10 @@ COSTS = {
 }
 OPENAI, XAI, QWEN, IMAGEN = COSTS
 FOX = [{"role": "user", "content": "A red fox"}]
+TEXT = {"type": "text", "text": "A red fox"}
+SOUND = {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}}
+DOCUMENT = {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PIXEL}", "filename": "a.pdf"}}
+SHAPE = {"type": "json_schema", "json_schema": {"name": "fox", "schema": {"type": "object"}}}
 
 
 @pytest.fixture
@@ -124,7 +128,7 @@ def test_calls_of_one_request_have_different_seeds(sdk, upstream):
 
 def test_what_an_image_model_lacks_is_left_out_with_a_warning(sdk):
     config = {"aspect_ratio": "7:1", "image_size": "8K", "seed": 7}
-    answer = ask(sdk, XAI, image_config=config, reasoning_effort="high", temperature=0.2, stop=["x"])
+    answer = ask(sdk, XAI, image_config=config, reasoning_effort="high", web_search_options={})
     assert images_of(answer) == [[SHOWN]]
     left_out = {text.split()[0] for text in answer.metadata["warnings"]}
     assert left_out == {"aspect_ratio", "size", "seed", "reasoning_effort"}
@@ -199,7 +203,11 @@ def test_images_that_the_filter_rejected_are_told_in_words(sdk, upstream, monkey
         (FOX, {"image_config": {"aspect_ratio": "9" * 65}}, "image_config.aspect_ratio", "invalid_parameters"),
         ([{"role": "user", "content": "x" * 100_001}], {}, "messages", "invalid_parameters"),
         (FOX, {"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "model_not_supported"),
+        (FOX, {"tools": [{"type": "web_search"}]}, "tools", "model_not_supported"),
         (FOX, {"response_format": {"type": "json_object"}}, "response_format", "model_not_supported"),
+        (FOX, {"response_format": SHAPE}, "response_format", "model_not_supported"),
+        (ask_with(TEXT, SOUND), {}, "messages", "model_not_supported"),
+        (ask_with(TEXT, DOCUMENT), {}, "messages", "model_not_supported"),
         (FOX, {"model": IMAGEN}, "model", "model_not_supported"),
     ],
 )

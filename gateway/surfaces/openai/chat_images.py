@@ -33,7 +33,7 @@ FIELDS = {
 }
 # Requirements of a chat request that an image model must fulfil as well, or that are left out with a warning.
 KEPT = (
-    *("tools", "forced_tool", "audio", "documents", "json_object", "json_schema"),
+    *("tools", "audio", "documents", "json_object", "json_schema"),
     *("web_search", "search_offered", "reasoning", "effort"),
 )
 ONE_PROMPT = "messages: only the last user message was read, because {} makes images from one prompt."

@@ -66,11 +66,9 @@ PROVIDERS = {
 QUIRKS = {
     "no_sampling": FIXED,
     "drop_penalties": PENALTIES,
-    "no_n": {"n"},
     "no_stop": {"stop"},
     "no_parallel_tool_calls": {"parallel_tool_calls"},
     "no_verbosity": {"verbosity"},
-    "no_service_tier": {"service_tier"},
 }
 
 

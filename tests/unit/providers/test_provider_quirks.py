@@ -5,7 +5,7 @@ import pytest
 
 from gateway.catalogue import loader
 from gateway.catalogue.entries import Mapping
-from gateway.errors import ContentNeeded
+from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
@@ -129,11 +129,24 @@ def test_sampling_stays_behind_where_it_is_fixed():
     assert not {"temperature", "top_p"} & written("moonshot", "kimi-k2.6").keys()
 
 
-@pytest.mark.parametrize("effort", ["none", "high"])
-def test_engines_pass_the_switch_on_to_the_template(effort):
+@pytest.mark.parametrize(
+    ("provider", "effort", "expected"),
+    [
+        ("vllm", "none", {"chat_template_kwargs": {"enable_thinking": False}}),
+        ("llama-cpp", "high", {"chat_template_kwargs": {"enable_thinking": True}}),
+        ("bytedance", "high", {"thinking": {"type": "enabled"}}),
+    ],
+)
+def test_the_switch_for_thinking_is_sent_where_any_model_may_have_it(provider, effort, expected):
     body = {"reasoning_effort": effort}
-    quirks.adjust(body, ChatRequest("m", Requirements(), lambda: TALK), CATALOGUE.provider("vllm").quirks[1:])
-    assert body["chat_template_kwargs"] == {"enable_thinking": effort != "none"}
+    quirks.adjust(body, ChatRequest("m", Requirements(), lambda: TALK), CATALOGUE.provider(provider).quirks[1:])
+    assert expected.items() <= body.items()
+
+
+def test_groq_gets_no_request_for_json_beside_tools():
+    body = {"tools": [{}], "response_format": {"type": "json_object"}, "messages": []}
+    with pytest.raises(NotSupported):
+        quirks.adjust(body, ChatRequest("m", Requirements(), lambda: TALK), CATALOGUE.provider("groq").quirks)
 
 
 def test_separate_reasoning_is_requested_where_it_would_be_mixed_with_text():

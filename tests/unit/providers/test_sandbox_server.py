@@ -8,7 +8,7 @@ from gateway.clock import Clock
 from gateway.errors import StreamTruncated, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.protocol import Call
 from gateway.providers.sandbox.personas import find
-from gateway.providers.sandbox.sandbox_server import SandboxServer
+from gateway.providers.sandbox.sandbox_server import OPERATIONS, SandboxServer
 
 
 class ManualClock(Clock):
@@ -308,9 +308,11 @@ def test_model_of_another_operation_is_refused(bench):
 
 def test_every_model_of_the_catalogue_serves_its_operations():
     mappings = [mapping for model in loader.load().models.values() for mapping in model.mappings]
+    served = {operation.name for operation in OPERATIONS.values()} | {"realtime"}
     for mapping in mappings:
         if mapping.provider == "sandbox":
             assert all(find(mapping.external_id, operation) for operation in mapping.operations)
+            assert served.issuperset(mapping.operations)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": 1}', b'{"messages": []}'])
