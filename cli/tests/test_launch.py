@@ -112,10 +112,20 @@ def run_as_child(script: str) -> int:
     return subprocess.run([sys.executable, "-c", program, script], env=environment, timeout=PATIENCE_S).returncode
 
 
-def test_a_child_gets_signals_and_its_code_is_128_and_the_signal() -> None:
+def test_the_code_of_a_child_is_its_own_or_128_and_the_signal() -> None:
     assert run_as_child("exit 5") == 5
     assert run_as_child("kill -15 $$") == 128 + signal.SIGTERM
-    assert run_as_child("trap 'exit 6' HUP; kill -HUP $PPID; for i in $(seq 200); do sleep 0.05; done") == 6
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_a_child_gets_signals(name: str) -> None:
+    assert run_as_child(f"trap 'exit 6' {name}; kill -{name} $PPID; for i in $(seq 200); do sleep 0.05; done") == 6
+
+
+def test_an_error_is_red_at_a_terminal(user: Client) -> None:
+    with user.terminal("launch", "nothing") as terminal:
+        assert "error: There is no agent 'nothing'" in terminal.end(1)
+    assert "\x1b[31m" in terminal.output
 
 
 def test_a_missing_agent_comes_with_its_installation(user: Client) -> None:
@@ -288,13 +298,15 @@ def test_a_wrong_key_is_found_when_the_model_is_checked(user: Client, agents: Fa
 def test_an_own_agent_is_started(user: Client, agents: FakeAgents, account: Account) -> None:
     agents.install("my-agent")
     write_custom_agents(user.folder, CUSTOM)
-    user.run("mine", "on")
-    assert agents.arguments("my-agent") == ["--with", "sandbox-echo", "on"]
+    user.run("mine", "--fast", "on")
+    assert agents.arguments("my-agent") == ["--with", "sandbox-echo", "--fast", "on"]
     environment = agents.environment("my-agent")
     assert (environment["MY_KEY"], environment["MY_URL"]) == (account.key, account.address)
     assert environment["LLMGATEWAY_API_KEY"] == account.key
     user.run("launch", "-m", "sandbox-tools", "mine")
     assert agents.arguments("my-agent") == ["--with", "sandbox-tools"]
+    user.run("launch", "mine", "--list")
+    assert agents.arguments("my-agent") == ["--with", "sandbox-echo", "--list"]
 
 
 def test_an_own_agent_without_a_model_ignores_the_option(user: Client, agents: FakeAgents) -> None:

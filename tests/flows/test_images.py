@@ -85,7 +85,13 @@ def test_several_pictures_reach_vendors_that_take_json(gateway, upstream):
 
 
 def test_several_pictures_and_a_mask_go_to_models_that_accept_them(gateway, sdk, upstream):
-    sdk.images.edit(model=OPENAI, prompt="Join them", image=[("a.png", PNG), ("b.png", PNG)], mask=("m.png", PNG))
+    sdk.images.edit(
+        model=OPENAI,
+        prompt="Join them",
+        image=[("a.png", PNG), ("b.png", PNG)],
+        mask=("m.png", PNG),
+        output_compression=80,
+    )
     assert set(upstream.calls[-1].files) == {"image[]", "mask"}
     with pytest.raises(openai.BadRequestError) as caught:
         sdk.images.edit(model=GOOGLE, prompt="x", image=("a.png", PNG), mask=("m.png", PNG))
@@ -101,6 +107,8 @@ def test_a_markup_lies_over_the_picture_and_is_not_counted_as_one(sdk, upstream)
 
 
 def test_size_quality_and_number_are_passed_on_and_priced(gateway, upstream):
+    post(gateway, quality="standard")
+    assert upstream.calls[-1].body["quality"] == "medium"
     answer = post(gateway, size="1024x1536", quality="hd", n=2).json()
     assert upstream.calls[-1].body | {"prompt": ""} == {
         "model": "gpt-image-1",

@@ -113,7 +113,9 @@ def test_whisper_is_requested_to_report_the_billed_duration(gateway, upstream, f
 def test_every_format_of_the_reference_comes_from_a_model_that_has_it(gateway, sdk):
     create = sdk.audio.transcriptions.create
     file = ("talk.wav", SOUND)
-    verbose = create(model=WHISPER, file=file, response_format="verbose_json", timestamp_granularities=["word"])
+    verbose = create(
+        model=WHISPER, file=file, response_format="verbose_json", timestamp_granularities=["word", "segment"]
+    )
     assert (verbose.text, verbose.duration, verbose.words[0].word) == (HEARD, SECONDS, "Mary")
     assert create(model=WHISPER, file=file, response_format="text").strip() == HEARD
     assert create(model=WHISPER, file=file, response_format="srt") == f"1\n00:00:00,000 --> 00:00:03,000\n{HEARD}\n\n"

@@ -18,7 +18,6 @@ CLAUDE = "claude"
 OPENCODE = "opencode"
 NAMES = {"claude": CLAUDE, "claude-code": CLAUDE, "opencode": OPENCODE}
 CHOICES = (("Claude Code", CLAUDE), ("opencode", OPENCODE))
-CLAUDE_PREFIXES = ("claude", "anthropic")
 
 
 @click.command()
@@ -67,9 +66,8 @@ def configure_claude(context: ClientContext, file: SettingsFile, key: str, dry_r
     changed = not dry_run and file.merge(settings)
     report(context, file, names, changed, dry_run)
     if not dry_run:
-        prefixes = " or ".join(CLAUDE_PREFIXES)
         context.output.info(
-            f"Restart Claude Code. Its /model lists the gateway's models that begin with {prefixes}; "
+            "Restart Claude Code. Its /model lists the gateway's models that begin with claude or anthropic; "
             "`claude --model ID` uses any other."
         )
 

@@ -313,6 +313,13 @@ def test_relayed_chunk_gets_our_identity_and_loses_the_rest():
     assert found["choices"][0]["delta"] == {"reasoning_content": "hm", "reasoning": "hm"}
 
 
+@pytest.mark.parametrize("name", ["annotations", "images"])
+def test_relayed_items_are_numbered_over_all_chunks(name):
+    bodies = [{"choices": [{"index": 0, "delta": {name: [{"type": "x"}]}, "finish_reason": None}]} for _ in range(2)]
+    first, second, *_ = chunks([NativeChunk("openai", body, True) for body in bodies])
+    assert [body["choices"][0]["delta"][name][0]["index"] for body in (first, second)] == [0, 1]
+
+
 def test_relayed_finish_is_not_repeated_and_a_missing_one_is_made():
     ending = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
     spoken = {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": None}]}
