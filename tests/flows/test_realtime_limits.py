@@ -299,10 +299,13 @@ def test_the_sandbox_answers_in_sound_without_any_key(gateway) -> None:
         connection.session.update(session={"type": "realtime", "audio": {"output": {"voice": "bright"}}})
         connection.input_audio_buffer.append(audio="AAAA" * 1600)
         connection.input_audio_buffer.commit()
-        connection.response.create()
+        connection.response.create(response={"metadata": {"client_event_id": "1"}})
         events = []
         while not events or events[-1].type != "response.done":
             events.append(connection.recv())
+    # LiveKit Agents find their own response by it.
+    named = [event.response.metadata for event in events if event.type in ("response.created", "response.done")]
+    assert named == [{"client_event_id": "1"}] * 2
     kinds = {event.type for event in events}
     assert {"session.updated", "input_audio_buffer.committed", "response.output_audio.delta"} <= kinds
     for event in events:

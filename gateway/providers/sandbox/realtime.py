@@ -239,7 +239,8 @@ class SandboxSession:
         response = f"resp_{new_hex()}"
         about = {"response_id": response, "item_id": f"item_{new_hex()}", "output_index": 0}
         item = {"id": about["item_id"], "type": "message", "role": "assistant", "status": "in_progress", "content": []}
-        yield {"type": "response.created", "response": _response(response, "in_progress")}
+        metadata = options.get("metadata")
+        yield {"type": "response.created", "response": _response(response, "in_progress", metadata)}
         yield {"type": "response.output_item.added", "response_id": response, "output_index": 0, "item": item}
         if spoken:
             part = {"type": "audio", "transcript": ""}
@@ -273,7 +274,7 @@ class SandboxSession:
         content = {**part, "type": f"output_{part['type']}"}
         item |= {"status": "incomplete" if self._cancelled else "completed", "content": [content]}
         yield {"type": "response.output_item.done", "response_id": response, "output_index": 0, "item": item}
-        done = _response(response, status) | {"output": [item], "usage": self._usage(sent, seconds)}
+        done = _response(response, status, metadata) | {"output": [item], "usage": self._usage(sent, seconds)}
         self._say(str(about["item_id"]), "assistant", sent, 0)
         self._cancelled = False
         yield {"type": "response.done", "response": done}
@@ -320,8 +321,10 @@ ANSWERS = {
 }
 
 
-def _response(ident: str, status: str) -> Json:
-    return {"id": ident, "object": "realtime.response", "status": status, "output": [], "usage": None}
+def _response(ident: str, status: str, metadata: Any) -> Json:
+    """Return a response. Clients find that of their request by its metadata."""
+    about = {"id": ident, "object": "realtime.response", "status": status}
+    return {**about, "output": [], "metadata": metadata, "usage": None}
 
 
 def _added(item: Json) -> Iterator[Json]:
