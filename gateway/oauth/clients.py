@@ -22,6 +22,7 @@ SECRET = "llmgcs_"
 CODE = "authorization_code"
 REFRESH = "refresh_token"
 CREDENTIALS = "client_credentials"
+GRANTS = (CODE, CREDENTIALS, REFRESH)
 PUBLIC = "none"
 METHODS = (PUBLIC, "client_secret_basic", "client_secret_post")
 MOST_CLIENTS = 20_000  # in the installation
@@ -197,9 +198,7 @@ def read_metadata(given: Mapping[str, Any], with_key: bool = False) -> dict[str,
 
 def _read_grants(given: Mapping[str, Any], with_key: bool) -> list[str]:
     grants = _strings(given, "grant_types") or [CODE]
-    supported = [CODE, REFRESH]
-    if with_key:
-        supported.append(CREDENTIALS)
+    supported = [grant_type for grant_type in GRANTS if with_key or grant_type != CREDENTIALS]
     known = [grant_type for grant_type in supported if grant_type in grants]
     if CODE not in known and CREDENTIALS not in known:
         hint = ""

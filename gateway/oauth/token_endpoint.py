@@ -186,7 +186,7 @@ class OAuthServer(AuthorizationServer):
         kind = given.fields.get("grant_type", "")
         if not kind:
             return self._refuse(given, InvalidRequestError("grant_type is missing."))
-        if kind not in ("authorization_code", REFRESH, CREDENTIALS):
+        if kind not in clients.GRANTS:
             return self._refuse(given, OAuth2Error("This grant_type is not supported.", error="unsupported_grant_type"))
         reply: Reply = self.create_token_response(_AuthlibRequest(given))
         return reply

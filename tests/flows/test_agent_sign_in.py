@@ -53,6 +53,7 @@ class Agent:
         return self.token(grant_type=GRANT, device_code=self.device["device_code"])
 
     def token(self, **fields: str) -> httpx.Response:
+        assert fields["grant_type"] in self.document["grant_types_supported"]
         return self.web.post(self.document["token_endpoint"], data=fields)
 
     def refresh(self, token: str) -> httpx.Response:

@@ -6,11 +6,10 @@ from typing import Annotated, Literal, cast
 from msgspec import UNSET, Meta, UnsetType, defstruct
 
 from gateway.oauth import scopes
-from gateway.oauth.clients import CODE, CREDENTIALS, METHODS, REFRESH, TEXTS
+from gateway.oauth.clients import CREDENTIALS, GRANTS, METHODS, TEXTS
 from gateway.surfaces.answer_structs import ModelApiAnswer, Url
 
 NAME = "LLM gateway"
-GRANTS = (CODE, CREDENTIALS, REFRESH)
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 ALL_GRANTS = (*GRANTS, DEVICE)
 SCOPE_TEXT = "Scopes, with a blank between them."

@@ -14,7 +14,7 @@ from gateway.configuration.settings import load
 from gateway.engine.realtime import session as sessions
 from gateway.engine.realtime import watched_session
 from gateway.engine.realtime.session import RealtimeSession, SessionLimits, SessionWatch
-from gateway.errors import RateLimited
+from gateway.errors import GatewayError, Gone, OutOfCredits, RateLimited, SpendingLimitReached, Unauthenticated
 from gateway.neutral.realtime import ServerEvent, SessionLock
 from gateway.runtime.threads import spawn
 from gateway.surfaces.openai.realtime_events import OpenAIEvents
@@ -175,6 +175,18 @@ def test_waiting_senders_are_released_when_the_provider_is_no_longer_read(run) -
     session.upstream.gives.put(ServerEvent(text="{}"))
     session.greenlet.join(60)
     assert session.greenlet.ready()
+
+
+@pytest.mark.parametrize("kind", [SpendingLimitReached, OutOfCredits, Unauthenticated, Gone])
+def test_an_event_that_stays_refused_ends_the_session(run, kind: type[GatewayError]) -> None:
+    session = run()
+
+    def grow() -> None:
+        raise kind("It stays refused.")
+
+    session.turns.grow, session.turns.settings.refused = grow, str
+    session.caller.gives.put('{"type": "session.update", "event_id": "mine", "session": {}}')
+    assert session.end()["event_id"] == "mine"
 
 
 def test_a_change_that_was_not_let_through_is_not_waited_for(run) -> None:

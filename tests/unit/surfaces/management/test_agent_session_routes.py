@@ -12,7 +12,7 @@ from gateway.surfaces.console import agent_session_pages
 
 def ask(tenants: Tenants, person: Person, session: str, model: str = "sandbox/sandbox-echo") -> None:
     body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
-    tenants.ok("POST", "/v1/chat/completions", person.key.token, body, x_session_id=session)
+    tenants.ok("POST", "/v1/chat/completions", person.key.token, body, x_session_id=session, x_source="editor.example")
 
 
 @pytest.fixture
@@ -84,7 +84,8 @@ def test_the_page_sorts_and_searches_sessions(asked: Tenants) -> None:
     assert shown_on(open_page(asked, owner, "?sort=-id")) == ["second:1", "first"]
     assert shown_on(open_page(asked, owner, "?q=TOOLS")) == ["first"]
     project = asked.ok("GET", f"/projects/{owner.project_id}", owner)["project"]["name"]
-    assert len(shown_on(open_page(asked, owner, f"?q={project}"))) == 2
+    for word in (project, "editor.example"):
+        assert len(shown_on(open_page(asked, owner, f"?q={word}"))) == 2
     assert "Nothing matches" in open_page(asked, owner, "?q=tools+second")
     assert shown_on(open_page(asked, asked["acme colleague"], "?q=second:1")) == []
 

@@ -129,9 +129,12 @@ def test_managers_give_a_key_rules_and_developers_only_read_them(shared_tenants:
     owner = shared_tenants["acme owner"]
     developer = shared_tenants["acme developer"]
     path = make(shared_tenants, developer, "Ruled")
-    rule = {"ruleType": "allow_pricing", "ruleValue": "free input=0.000003"}
+    rule = {"ruleType": "allow_pricing", "ruleValue": "free input=0.000003 output=0.000015"}
     added = unescape(press(shared_tenants, owner, "add-rule", path, **rule).text)
-    assert "Allow only models at these prices" in added and "free models, input up to $0.000003/token" in added
+    assert (
+        "Allow only models at these prices" in added
+        and "input up to $0.000003/token, output up to $0.000015/token" in added
+    )
     assert press(shared_tenants, owner, "add-rule", path, ruleType="deny_pricing", ruleValue="9").status_code == 400
     ident = re.findall(r'name="rule" value="([^"]*)"', added)[0]
     seen = read(shared_tenants, developer, path)

@@ -105,8 +105,9 @@ def test_the_settings_of_a_project_are_saved(shared_tenants: Tenants) -> None:
     assert "Own keys first" in listed and "Cheapest first" in listed
     refused = press_button(shared_tenants, owner, path, "save", **{**fields, "retentionDays": "soon"})
     assert refused.status_code == 400 and "must be a whole number" in refused.text
-    rates = press(shared_tenants, "acme owner", path, "rates", requestsPerMinute="120")
-    assert "limit in force: 120" in rates
+    limits = {"requestsPerMinute": "120", "tokensPerMinute": "90000", "concurrentRequests": "4"}
+    rates = press(shared_tenants, "acme owner", path, "rates", **limits)
+    assert all(f"limit in force: {limit}" in rates.replace(",", "") for limit in limits.values())
     secret = press(shared_tenants, "acme owner", path, "roll-secret")
     assert "The new callback secret is whsec_" in secret
     assert "The callback secret is whsec_" in press(shared_tenants, "acme owner", path, "secret")

@@ -1,13 +1,14 @@
 """The pages of an organization's settings and audit log: for its managers, with names instead of ids."""
 
 import re
+from functools import partial
 from html import unescape
 
 import pytest
 from support.console import open_page, press_button
 from support.management import Tenants
 
-from gateway.accounts import compliance
+from gateway.accounts import audit, compliance
 from gateway.surfaces.console.settings.settings_pages import FLAGS, SETS
 
 
@@ -41,6 +42,17 @@ def test_an_organization_is_renamed_and_gets_a_policy_and_rules(open_tenants) ->
 def test_the_page_saves_every_member_of_the_policy() -> None:
     # A save replaces the whole policy, so a member without a field would be erased by it.
     assert {*FLAGS, *SETS} == set(compliance.FIELDS)
+
+
+@pytest.mark.parametrize("member", ["name", "label", "email", "description", "host"])
+def test_a_change_is_shown_with_the_name_that_its_details_have(shared_tenants: Tenants, member: str) -> None:
+    owner = shared_tenants["acme owner"]
+    database = shared_tenants.services.store.database
+    facts = {"actor": owner.user_id, "at_us": database.now_us(), "organization_id": owner.organization_id}
+    detail = {member: f"the {member} of it"}
+    database.write(partial(audit.append, "alert_hook.create", f"hook_{member}", detail=detail, **facts))
+    log = open_page(shared_tenants, owner, "/console/audit")
+    assert f"the {member} of it" in log and f"{member}: the" not in log
 
 
 @pytest.mark.parametrize("path", ["/console/settings", "/console/audit"])
