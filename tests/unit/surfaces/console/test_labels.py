@@ -9,9 +9,10 @@ from gateway.accounts import alert_hooks, projects, roles
 from gateway.accounts.project_modes import PROJECT_MODES
 from gateway.configuration.settings import ProjectMode
 from gateway.neutral.request import STRATEGIES
+from gateway.oauth import scopes
 from gateway.routing import candidate_filter, record
 from gateway.routing.score import Weights
-from gateway.surfaces.console import alert_pages, limit_forms
+from gateway.surfaces.console import alert_pages, authorize, limit_forms
 from gateway.surfaces.console.people import people_pages
 from gateway.surfaces.console.projects import project_pages
 from gateway.surfaces.console.requests import routing_text
@@ -31,6 +32,7 @@ from gateway.surfaces.management import rule_routes
         (alert_pages.FORM_NAMES, alert_hooks.FORMS),
         ({role: label for role, label, _ in people_pages.ROLES}, roles.ROLES),
         (PROJECT_MODES, get_args(ProjectMode)),
+        (authorize.ABILITIES, scopes.SCOPES),
         ({kind: label for kind, (label, _) in limit_forms.RULE_TYPES.items()}, rule_routes.TYPES),
     ],
 )
