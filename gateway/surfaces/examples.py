@@ -30,34 +30,26 @@ TEXTS = {
     "allowedModel": "gpt-4o-mini",
     "apiKeyDescription": "CI",
     "arguments": "{}",
-    "at": MOMENT,
     "cacheMarkers": "automatic",
     "callbackSecret": "whsec_" + "0" * 32,
     "client_id": "llmgateway-cli",
     "code": "invalid_request",
     "content": "Hello!",
-    "cost": "0.00012",
-    "createdAt": MOMENT,
     "createdBy": "user_" + HEX,
     "date": "2026-01-31",
     "description": "CI",
     "device_code": "0" * 40,
-    "dimensions": "1024",
     "document": "Green tea",
     "email": "ada@example.com",
     "encoding": "utf-8",
     "display_name": "GPT-4o mini",
     "error_type": "none",
     "event": "budget.spent",
-    "expiresAt": MOMENT,
     "finish": "stop",
     "family": "openai",
-    "fraction": "0.2",
-    "frequency": "day",
     "input": "Hello!",
     "kind": "user",
     "language": "en",
-    "lastUsedAt": MOMENT,
     "maskedToken": "llmgtwy_AbCd•••••",
     "message": "Done.",
     "mode": "credits",
@@ -75,7 +67,6 @@ TEXTS = {
     "query": "tea",
     "recoveryCode": "f95bf-7e99c",
     "redirectHost": "localhost",
-    "redirect_uri": "http://localhost:8123/callback",
     "reference": "order-4711",
     "requested_model": "auto",
     "requested_provider": "openai",
@@ -88,7 +79,6 @@ TEXTS = {
     "switchCommand": "./manage projects set proj_… --mode hybrid",
     "secret": "whsec_" + "0" * 32,
     "source": "my-app",
-    "startedAt": MOMENT,
     "state": "active",
     "status": "active",
     "subject": "key_" + HEX,
@@ -107,14 +97,14 @@ TEXTS = {
 FILES = {"file": "audio.mp3"}
 FILE = "image.png"
 NUMBERS = {"index": 0, "status": 200, "status_code": 200, "number": 0, "cost": 0.00012, "attempts": 1}
-NULLS = ("error", "errorCode", "incomplete_details", "param", "stop_sequence", "upstreamError")
+NULLS = ("error", "incomplete_details", "stop_sequence", "upstreamError")
 NULL = {"type": "null"}
 TIMES = ("created", "created_at", "completed_at", "expires_at", "client_id_issued_at")
 PRICES = "Pricing"
 PRICE = "0.000001"
 TRUE = ("ok", "valid", "delivered", "ownerActive", "succeeded", "streaming", "success")
 # Optional members that examples of requests have.
-USUAL = ("content", "input", "messages", "documents")
+USUAL = ("content", "input", "documents")
 # Prefixes of ids by the name of the member; those of members named `id` by the title of their object.
 PREFIXES = {
     "organization": "org_",

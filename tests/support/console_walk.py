@@ -76,6 +76,7 @@ def follow_links(fetch: Callable[[str], tuple[int, str]]) -> Walk:
         path = waiting.pop(0)
         plain = urlsplit(path).path
         place = RULES.match(plain, return_rule=False)[0] if RULES.test(plain) else ""
+        assert place or PUBLIC.fullmatch(plain), f"{plain} is linked, and no page"
         if not place or plain in done.statuses or opened.get(place, 0) >= EXAMPLES:
             continue
         opened[place] = opened.get(place, 0) + 1

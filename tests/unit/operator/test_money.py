@@ -1,5 +1,6 @@
 """The operator's commands on credits, limits, rates and the books."""
 
+import json
 import os
 
 import pytest
@@ -175,7 +176,8 @@ def test_caps_on_active_keys_are_set_and_refuse_one_more(run) -> None:
     assert "may have 1" in run("keys", "create", "--description", "more", status=1)
     assert cells(run("organizations", "key-caps", organization, "--per-member", "none"))[1:] == ["2", "-"]
     assert cells(run("organizations", "key-caps", organization, "--max", "default"))[1:] == ["-", "-"]
-    run("organizations", "key-caps", organization, "--max", "2")
+    caps = json.loads(run("organizations", "key-caps", organization, "--max", "2", "--json"))
+    assert caps["own"] == {"maxKeys": 2, "maxKeysPerMember": 0}
     run("keys", "create", "--description", "more")
     assert "may have 2" in run("keys", "create", "--description", "more", status=1)
     assert "error: " in run("organizations", "key-caps", organization, "--max", "few", status=1)

@@ -1,8 +1,9 @@
 """A query of any period returns the sums of its rows, from hours, days, blocks or days of a time zone."""
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -178,3 +179,13 @@ def test_a_year_is_read_by_blocks_and_its_ends_by_days_and_hours(told) -> None:
         del database.fetch
     series = {params[0] for sql, params in statements if " FROM rollup WHERE series" in sql}
     assert series == {0, 8, 16}
+
+
+def test_columns_name_owners_in_hexadecimal(told) -> None:
+    database, rows = told
+    hours = [row.at // HOUR_US for row in rows]
+    question = RollupQuestion(Series.KEY, KEYS, min(hours), max(hours) + 1, "all", ("owner",), ("requests",))
+    found: Counter[str] = Counter()
+    for columns in at_once(database, partial(fetch_columns, database, question)):
+        found.update(dict(zip(columns.dimensions[0], columns.figures[0], strict=True)))
+    assert found == Counter(row.api_key.hex() for row in rows)

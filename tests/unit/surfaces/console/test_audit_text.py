@@ -50,4 +50,5 @@ def test_details_have_labels_amounts_and_names() -> None:
         "amount: $12.5, team: Search, models: gpt-5 gpt-4o, "
         "allows: calling models, provider keys: Own keys first, then the gateway's, added, allow networks: 10.0.0.0/8"
     )
-    assert describe_details({"belongs": False}, {}) == "removed"
+    assert describe_details({"belongs": False, "client_id": "7"}, {}) == "removed, client ID: 7"
+    assert describe_details({"kind": "user"}, {}) == "allows: calling models, signing in clients"

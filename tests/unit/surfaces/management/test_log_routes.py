@@ -336,11 +336,12 @@ def test_an_attempt_shows_the_providers_own_error_text(paying: Tenants) -> None:
     assert attempt["status"] == 500 and "had an error" in attempt["upstreamError"]
 
 
-def test_the_refusal_of_the_platforms_credential_is_shown_to_the_operator_alone(paying: Tenants) -> None:
-    attempt = fail(paying, paying["acme owner"], "sandbox-fail-401")
-    assert (attempt["status"], attempt["upstreamError"]) == (401, None)
+@pytest.mark.parametrize("status", [401, 403])
+def test_the_refusal_of_the_platforms_credential_is_shown_to_the_operator_alone(paying: Tenants, status: int) -> None:
+    attempt = fail(paying, paying["acme owner"], f"sandbox-fail-{status}")
+    assert (attempt["status"], attempt["upstreamError"]) == (status, None)
     database = paying.services.store.database
-    rows = database.read(lambda: database.execute("SELECT extra FROM usage WHERE status = 401").fetchall())
+    rows = database.read(lambda: database.execute(f"SELECT extra FROM usage WHERE status = {status}").fetchall())
     assert "upstream_error" in rows[0][0]
 
 

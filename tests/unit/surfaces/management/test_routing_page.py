@@ -33,6 +33,7 @@ def test_a_request_is_explained_as_the_api_explains_it(tenants: Tenants, owner: 
     first = known["order"][0].partition("/")[0]
     assert re.search(rf"would go to <strong>\s*{'OpenAI' if first == 'openai' else 'NanoGPT'}", page)
     assert "would be tried" in page and "no credential" in page and "Azure OpenAI" in page
+    assert "would go to" in explain(tenants, owner, tools="yes").text
 
 
 def test_other_weights_change_the_order_only_on_the_page(tenants: Tenants, owner: Person) -> None:
