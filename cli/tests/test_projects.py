@@ -12,6 +12,7 @@ from harness.client_runs import Client, working_in
 from harness.projects import PYTHON_TEMPLATES, make_project, read_manifest, run_python, set_key
 
 from llmgateway_cli import __version__
+from llmgateway_cli.projects import templates
 from llmgateway_cli.projects.manifest import digest_of
 from llmgateway_cli.projects.templates import FOLDER, TEMPLATES
 
@@ -25,6 +26,17 @@ def test_templates_are_listed(signed_out: Client) -> None:
     assert {entry["category"] for entry in listed} <= CATEGORIES
     table = signed_out.run("list").stdout
     assert all(entry["name"] in table for entry in listed)
+
+
+@pytest.mark.parametrize("name", ["__pycache__", "node_modules", ".pytest_cache"])
+def test_what_a_run_leaves_in_a_template_does_not_get_into_a_project(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / "batch-script" / name
+    left.mkdir(parents=True)
+    (left / "file").write_text("x")
+    monkeypatch.setattr(templates, "FOLDER", tmp_path)
+    assert TEMPLATES["batch-script"].read_files({}) == {}
 
 
 def test_default_template_is_image_generation_or_that_of_the_configuration(signed_out: Client) -> None:

@@ -221,7 +221,7 @@ def _place(merged: Layer, kind: type, key: Any, name: str) -> TomlPlace | str:
 def _provider_mistakes(provider: Provider, where: TomlPlace | str) -> list[str]:
     problems = [
         f"{where}: address has {{{name}}} but settings does not"
-        for name in PLACEHOLDER.findall(provider.address)
+        for name in PLACEHOLDER.findall(provider.address or provider.version_path)
         if name not in provider.settings
     ]
     if provider.identity and provider.identity not in IDENTITIES:

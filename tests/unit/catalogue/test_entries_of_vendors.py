@@ -62,6 +62,12 @@ def test_every_reasoning_model_of_a_family_has_its_quirk(
     assert quirks and all(quirk in names for names in quirks)
 
 
+def test_an_operator_can_switch_the_responses_api_of_each_provider_that_has_it(catalogue: Catalogue) -> None:
+    mappings = [mapping for model in catalogue.models.values() for mapping in model.mappings]
+    providers = {mapping.provider for mapping in mappings if mapping.responses_api}
+    assert all("use_responses_api" in catalogue.provider(provider).settings for provider in providers)
+
+
 @pytest.mark.parametrize("provider", ["anthropic", "vertex-anthropic", "azure-anthropic"])
 def test_a_model_that_thinks_both_ways_says_so(catalogue: Catalogue, provider: str) -> None:
     (mapping,) = mappings(catalogue, "claude-opus-4-6", provider)

@@ -188,6 +188,12 @@ def test_past_reasoning_goes_back_where_the_next_turn_needs_it():
     names = {"reasoning_content", "reasoning_details"}
     replaying = {provider for provider in PROVIDERS if names & sent_to(provider, *turns)["messages"][1].keys()}
     assert {"deepseek", "minimax", "moonshot", "xiaomi", "zai"} <= replaying and "groq" not in replaying
+    assert "reasoning_details" in sent_to("minimax", *turns)["messages"][1]
+
+
+def test_instructions_amid_the_conversation_are_the_users_for_mistral():
+    talk = [Message(role, (Text(role),)) for role in ("user", "assistant", "developer")]
+    assert sent_to("mistral", *talk)["messages"][-1]["role"] == "user"
 
 
 def test_servers_that_load_no_urls_get_the_bytes():

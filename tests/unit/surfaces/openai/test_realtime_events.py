@@ -57,6 +57,16 @@ def test_a_response_that_reads_something_else_than_the_conversation_stands_apart
     assert not read(events, "response.create", response={"metadata": {"a": "b"}, "max_output_tokens": 9}).apart
 
 
+@pytest.mark.parametrize("name", ["max_output_tokens", "max_response_output_tokens"])
+def test_a_response_tells_its_output_limit(events: OpenAIEvents, name: str) -> None:
+    assert read(events, "response.create", response={name: 9}).most_output == 9
+
+
+def test_stored_prompts_and_traces_of_the_gateways_account_are_left_out(events: OpenAIEvents) -> None:
+    event = read(events, "response.create", response={"prompt": {"id": "pmpt_1"}, "tracing": "auto", "metadata": {}})
+    assert json.loads(event.text)["response"].keys() == {"metadata"}
+
+
 def test_only_instructions_are_refused_where_a_client_secret_fixes_them() -> None:
     lock = SessionLock(model="gpt-realtime", instructions="Be polite.")
     locked = OpenAIEvents("realtime", frozenset(("gpt-realtime",)), str, lock, load({}).limits)
