@@ -60,4 +60,6 @@ def test_a_setting_of_the_wrong_type_and_an_unknown_one_are_named() -> None:
         assert problem.startswith(f"[identity_providers.acme] {name}: expected "), problem
     unknown = load(**REQUIRED, scope=[])[1]
     assert unknown == ["[identity_providers.acme] there is no setting scope; did you mean scopes?"]
-    assert load(issuer="https://id.example.com")[1] == ["[identity_providers.acme] client_id is missing"]
+    for name, value in REQUIRED.items():
+        missing = [f"[identity_providers.acme] {other} is missing" for other in REQUIRED if other != name]
+        assert load(**{name: value})[1] == missing

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from gateway.accounts.project_modes import API_KEYS, CREDITS
+from gateway.accounts.project_modes import API_KEYS
 from gateway.accounts.projects import list_projects
 from gateway.catalogue.entries import Provider
 from gateway.errors import NotFound
@@ -36,7 +36,7 @@ LABELS = {
     "retained": "Payload kept",
     "requestId": "x-request-id",
 }
-PAID_BY = {CREDITS: "credits", API_KEYS: "your own provider key"}
+PAID_BY = {API_KEYS: "your own provider key"}
 VIDEOS = "videos"  # the operation with a file as its result
 # Characters of a payload that a page shows; the management API returns the whole stored payload.
 SHOWN = 65_536

@@ -168,12 +168,18 @@ def test_the_requests_of_a_person_are_found_by_name(asked: Tenants) -> None:
 
 def test_a_request_says_who_paid_which_app_sent_it_and_what_a_discount_saved(asked: Tenants) -> None:
     developer = asked["acme developer"]
-    assert "<dd>credits</dd>" in open_page(asked, developer, "/console/logs/kept-1")
+    before = open_page(asked, developer, "/console/logs/kept-1")
+    assert "<dd>credits</dd>" in before and "Saved by discounts" not in before
+    refused = open_page(asked, developer, "/console/logs/refused-1")
+    assert "<dt>Error</dt>" not in refused and "Data storage" not in refused
     database = asked.services.store.database
     paid = f"UPDATE usage SET mode = {BYOK}, source = 'acme-app', discount_nusd = 5000, storage_nusd = 7000"
     database.write(lambda: database.execute(paid))
     page = open_page(asked, developer, "/console/logs/kept-1")
     assert "<dd>your own provider key</dd>" in page and "<dd>acme-app</dd>" in page
-    labels = set(re.findall(r"<dt>([^<]+)</dt>", page))
-    assert {"App", "Project", "API key", "Finish reason", "Paid by", "Payload kept", "x-request-id"} <= labels
-    assert {"Data storage", "Saved by discounts"} <= labels
+    labels = re.findall(r"<dt>([^<]+)</dt>", page)
+    # What the head of the page and its other parts show is not in the list, too.
+    assert len(labels) == len(set(labels))
+    assert {"Attempts", "Created at", "Duration ms", "Id", "Metadata", "Served"}.isdisjoint(labels)
+    assert {"App", "Project", "API key", "Finish reason", "Paid by", "Payload kept", "x-request-id"} <= set(labels)
+    assert {"Data storage", "Saved by discounts"} <= set(labels)

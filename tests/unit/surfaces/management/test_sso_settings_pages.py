@@ -44,6 +44,9 @@ def test_an_owner_adds_changes_and_deletes_an_identity_provider(open_tenants) ->
         assert "cannot be used now" in press(tenants, "test", provider=provider["id"])
         assert "secret was replaced" in press(tenants, "secret", provider=provider["id"], clientSecret="another")
         assert "are now refused" in press(tenants, "switch", provider=provider["id"], status="inactive")
+        assert tenants.ok(
+            "PATCH", f"/orgs/{owner.organization_id}/identity-providers/{provider['id']}", owner, {"role": "developer"}
+        )
         press(tenants, "delete", 404, provider="idp_unknown")
         assert "No identity providers yet" in press(tenants, "delete", provider=provider["id"])
 
