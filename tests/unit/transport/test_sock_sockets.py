@@ -123,6 +123,14 @@ def test_a_close_frame_is_reported_and_nothing_is_sent_after_it(pair: tuple[Sock
         served.send("more")
 
 
+def test_a_socket_that_its_peer_has_just_closed_can_be_closed(pair: tuple[SockSocket, Peer]) -> None:
+    served, peer = pair
+    peer.send(CloseConnection(code=1000))
+    assert isinstance(peer.received()[0], CloseConnection)
+    served.close(1000)
+    assert served.receive() is None
+
+
 @pytest.mark.parametrize(("message", "code"), [(BytesMessage(data=b"x"), 1003), (TextMessage(data="x" * 2_000), 1009)])
 def test_invalid_messages_close_the_socket_with_the_reason(pair: tuple[SockSocket, Peer], message, code) -> None:
     served, peer = pair
