@@ -62,6 +62,17 @@ def test_every_reasoning_model_of_a_family_has_its_quirk(
     assert quirks and all(quirk in names for names in quirks)
 
 
+def test_hosts_of_google_take_a_workload_identity(catalogue: Catalogue) -> None:
+    hosts = [provider for provider in catalogue.providers.values() if "googleapis.com" in provider.address]
+    assert hosts and all(provider.identity == "google" for provider in hosts)
+
+
+def test_hosts_of_anthropics_api_get_its_version(catalogue: Catalogue) -> None:
+    providers = [provider for provider in catalogue.providers.values() if provider.protocol == "anthropic"]
+    hosts = [provider for provider in providers if "vertex_raw_predict" not in provider.quirks]
+    assert hosts and all("anthropic-version" in provider.headers for provider in hosts)
+
+
 def test_an_operator_can_switch_the_responses_api_of_each_provider_that_has_it(catalogue: Catalogue) -> None:
     mappings = [mapping for model in catalogue.models.values() for mapping in model.mappings]
     providers = {mapping.provider for mapping in mappings if mapping.responses_api}

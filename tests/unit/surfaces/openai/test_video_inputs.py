@@ -1,12 +1,21 @@
 from typing import get_args
 
+import pytest
 from openai.types import VideoSize
 
 from gateway.catalogue import loader
-from gateway.surfaces.openai.video_inputs import SIZES
+from gateway.surfaces.forms import Form
+from gateway.surfaces.openai.video_inputs import SIZES, _read_form
 
 
 def test_each_size_of_a_model_and_of_openais_library_can_be_requested() -> None:
     mappings = [mapping for model in loader.load().models.values() for mapping in model.mappings]
     offered = {size for mapping in mappings for size in mapping.video_sizes}
     assert offered.union(get_args(VideoSize)) <= set(SIZES)
+
+
+@pytest.mark.parametrize("name", ["reference_images", "reference_videos", "reference_audios"])
+def test_a_form_may_repeat_the_fields_of_references(name: str) -> None:
+    urls = ["https://a.example/1", "https://a.example/2"]
+    form = Form([("prompt", "A cat."), *[(f"{name}[]", url) for url in urls]])
+    assert getattr(_read_form(form)[0], name) == urls
