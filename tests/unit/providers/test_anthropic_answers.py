@@ -9,7 +9,7 @@ from support.replies import json_reply
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamRateLimited
 from gateway.neutral.chat import ChatResult
-from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Started, collect
+from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Progress, Started, collect
 from gateway.neutral.parts import Reasoning, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 from gateway.providers.anthropic.messages import AnthropicMessages
@@ -170,6 +170,7 @@ def test_a_relayed_stream_keeps_the_upstreams_events():
     read_events = events(stream_of(RICH), relayed=True)
     chunks = [event for event in read_events if type(event) is NativeChunk]
     assert type(read_events[0]) is Started and type(read_events[-1]) is Finished
+    assert any(type(event) is Progress for event in read_events)  # what is owed if the caller leaves
     assert chunks[0].event == "message_start" and not chunks[0].content
     assert chunks[-1].event == "message_delta"
     assert any(chunk.content and chunk.size for chunk in chunks)

@@ -9,6 +9,7 @@ from gateway.errors import StreamTruncated, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.protocol import Call
 from gateway.providers.sandbox.personas import find
 from gateway.providers.sandbox.sandbox_server import OPERATIONS, SandboxServer
+from gateway.providers.sandbox.speech import VOICES
 
 
 class ManualClock(Clock):
@@ -312,7 +313,7 @@ def test_every_model_of_the_catalogue_serves_its_operations():
     for mapping in mappings:
         if mapping.provider == "sandbox":
             assert all(find(mapping.external_id, operation) for operation in mapping.operations)
-            assert served.issuperset(mapping.operations)
+            assert served.issuperset(mapping.operations) and set(mapping.voices) <= set(VOICES)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": 1}', b'{"messages": []}'])
