@@ -99,9 +99,7 @@ ERROR_TYPES_BY_CODE = {
 
 
 # A usage object with only these members, and details of zero, has only text in and out.
-USUAL_COUNTS = frozenset(
-    ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details")
-)
+USUAL_COUNTS = frozenset(ChatTokens.__annotations__) - {"reasoning_tokens"}
 # Counts besides text in and out, which most responses do not have.
 READ_RARE_COUNTS = attrgetter(*(name for name in TOKEN_COUNTS if name not in ("input", "output")))
 NOTHING: dict[str, Any] = {}

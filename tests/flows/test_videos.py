@@ -67,6 +67,7 @@ def test_a_customer_key_sees_the_videos_of_that_key_alone(gateway, sdk):
         end_of(gateway, ident)
     assert [[one.id for one in client.videos.list()] for client in customers] == [[video_ids[0]], [video_ids[1]]]
     assert [one.id for one in sdk.videos.list(order="asc")] == video_ids  # the project's own keys see all
+    assert [one.id for one in sdk.videos.list(order="desc")] == video_ids[::-1]
     first, second = customers
     for ident in video_ids[1:]:
         for refused in (first.videos.retrieve, first.videos.download_content, first.videos.delete):
