@@ -48,12 +48,22 @@ def is_absent(path: str) -> bool:
 
 
 def instead_of(path: str) -> str:
-    """Return what to use instead of `path`, which is not served; "" where nothing is known."""
+    """Return what to use instead of `path`, which is not served; "" where nothing is known. A hint also holds for the
+    paths below its own, unless some of those are served."""
     for surface in SURFACES:
         for known, hint in surface.instead.items():
-            if path == known or path.startswith(f"{known}/"):
+            below = f"{known}/"
+            if (
+                path == known
+                or path.startswith(below)
+                and not any(each.path.startswith(below) for each in operations())
+            ):
                 return hint
     return ""
+
+
+def _serves_below(path: str) -> bool:
+    return any(operation.path.startswith(f"{path}/") for operation in operations())
 
 
 def addresses() -> Addresses:

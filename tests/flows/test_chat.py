@@ -1,6 +1,7 @@
 """Chat completions through the whole gateway, with the official SDK, against a strict fake of the OpenAI API."""
 
 import json
+from collections.abc import Sequence
 
 import gevent
 import gevent.event
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 from support.gateways import LocalGateway, local_gateway
 
 from gateway.metering.usage_table import find
+from gateway.store.statement_batch import StatementBatch
 
 MODEL = "openai/gpt-4o-mini"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -68,20 +70,22 @@ def test_an_answer_that_is_prepared_while_its_row_is_written_leaves_after_the_co
     upstream.script(Answer("First."), Answer("Second."))
     client.chat.completions.create(model=MODEL, messages=HELLO)  # after a lone request the next one is settled early
     database = gateway.services.store.database
-    write = database.write
-    began, held = gevent.event.Event(), gevent.event.Event()
+    commit = database.write_together
+    began = gevent.event.Event()
+    held = gevent.event.Event()
 
-    def write_later(*arguments, **named):
+    def commit_later(batches: Sequence[StatementBatch]) -> None:
         began.set()
         held.wait()
-        return write(*arguments, **named)
+        commit(batches)
 
-    monkeypatch.setattr(database, "write", write_later)
+    monkeypatch.setattr(database, "write_together", commit_later)
     asking = gevent.spawn(raw, gateway, {"model": MODEL, "messages": HELLO})
-    began.wait()
+    began.wait(timeout=60)
     gevent.sleep(0.2)  # an answer that does not wait would arrive meanwhile
-    assert not asking.ready()
+    waits = not asking.ready()
     held.set()
+    assert waits
     answer = asking.get(timeout=60).json()
     assert answer["choices"][0]["message"]["content"] == "Second."
     assert len(rows_of(gateway, answer["metadata"]["log_id"])) == 1

@@ -58,6 +58,7 @@ class ClickHouseServer:
     def paused(self) -> Iterator[None]:
         """Let the server accept connections without an answer."""
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
         try:
             yield
         finally:
