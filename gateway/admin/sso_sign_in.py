@@ -30,6 +30,7 @@ from gateway.runtime.threads import compute
 from gateway.sso.discovery import Endpoints
 from gateway.store.database import Database
 from gateway.store.documents import Documents
+from gateway.transport.addresses import network_of
 
 if TYPE_CHECKING:
     from gateway.sso.client_parts import ClientParts
@@ -227,7 +228,7 @@ class SingleSignOnService:
     def log_out(self, provider_id: str, logout_token: str, peer: str) -> int:
         """End the sessions that a logout token of the provider names; how many ended. Raises Forbidden (an invalid or
         repeated token), NotFound, RateLimited or Unavailable."""
-        self._throttle.take(ThrottleGate("back-channel logout", f"{provider_id} {peer}", LOGOUTS, MINUTE_S))
+        self._throttle.take(ThrottleGate("back-channel logout", f"{provider_id} {network_of(peer)}", LOGOUTS, MINUTE_S))
         provider = self.providers.find(provider_id)
         try:
             asked = self.client.read_logout_token(provider, logout_token)
