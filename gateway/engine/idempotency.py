@@ -129,7 +129,7 @@ class Idempotency:
         self._total_bytes = total_bytes
         self._database = database
         self._room = total_bytes // WORKER_PARTS
-        # Of this room, what each organization may take; others than these may take `_room_each`.
+        # The part of this room that each organization may take; others than these may take `_room_each`.
         self._rooms: dict[str, int] = {}
         self._room_each = self._room // 2
         self._running: set[str] = set()

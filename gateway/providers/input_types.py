@@ -25,7 +25,7 @@ def write_input_type(kind: InputType, mapping: Mapping, body: dict[str, Any]) ->
 
 
 def prefix_of(kind: InputType, mapping: Mapping) -> str:
-    """Return the text that tells the model the purpose in front of each input; "" where it has a field for it."""
+    """Return the prefix of each text that states the purpose of the vectors; "" for models with a field for it."""
     words = mapping.extra.get(INPUT_TYPES, {})
     if FIELD in words:
         return ""

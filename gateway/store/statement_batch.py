@@ -18,5 +18,5 @@ class StatementBatch(Struct, frozen=True, eq=False):
     exact: bool = False
 
     def conflict(self, changed: int) -> errors.Conflict:
-        """Return the error of an exact batch whose rows changed `changed` rows."""
+        """Return the error of an exact batch that changed another number of rows than it has."""
         return errors.Conflict(f"{self.name}: {len(self.rows)} rows were to change, {changed} did.")

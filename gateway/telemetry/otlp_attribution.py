@@ -53,7 +53,7 @@ def add_to_json(body: bytes, signal: str, attributes: Mapping[str, str]) -> byte
     added = [{"key": name, "value": {"stringValue": value}} for name, value in attributes.items()]
     for resource in resources:
         _add_to_resource(resource, added)
-    # Collectors read other members as well: `resource_metrics`, whose attributes would be the sender's own.
+    # Collectors also read `resource_metrics` and its like, in which the sender would choose the attributes.
     return orjson.dumps({MEMBERS[signal]: resources})
 
 

@@ -23,7 +23,7 @@ CALLING = {
 
 
 def call_tool():
-    """The answer of a conversation that goes on with the result of a tool, as Cohere's guide has it."""
+    """Send the result of a tool as Cohere's guide does, and return the answer."""
     called = cohere_v2.chat(**CALLING)
     result = {"type": "document", "document": {"data": {"weather": "rain"}}}
     results = [{"role": "tool", "tool_call_id": call.id, "content": [result]} for call in called.message.tool_calls]

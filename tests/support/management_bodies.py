@@ -1,6 +1,7 @@
 """Bodies for the management routes, and an object of each kind in an organization."""
 
 import re
+from typing import Any
 
 from gateway.accounts.identities import insert_identity, list_identities
 from gateway.oauth.grant_values import Consent
@@ -65,6 +66,20 @@ BODIES = {
     "PasswordAndCode": lambda p: {"password": "x", "code": "000000"},
 }
 RULE = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}}
+
+
+def fill_path(path: str, ids: dict[str, str]) -> str:
+    """Return the path of an operation with an id for each variable."""
+    for name in VARIABLE.findall(path):
+        path = path.replace(f"<{name}>", ids[name])
+    return path
+
+
+def title(case: Any) -> str:
+    """Return the name of a test's case: an operation, or the name of a field."""
+    if isinstance(case, str):
+        return case
+    return f"{case.method} {case.path}"
 
 
 def furnish(tenants, name: str) -> dict[str, str]:

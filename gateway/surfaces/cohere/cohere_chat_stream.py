@@ -72,7 +72,9 @@ class _ChatStream:
 
     def _write(self, event: Event) -> bytes:
         write = WRITERS.get(type(event))
-        return write(self, event) if write else b""
+        if write is None:
+            return b""
+        return write(self, event)
 
     def _start(self, event: Started) -> bytes:
         return _frame({"type": "message-start", "id": self._facts.answer_id, "delta": {"message": EMPTY}})
@@ -85,11 +87,15 @@ class _ChatStream:
         return self._content(event.block, "text", event.text)
 
     def _think(self, event: ReasoningDelta) -> bytes:
-        return b"" if self._facts.hides_reasoning else self._content(event.block, "thinking", event.text)
+        if self._facts.hides_reasoning:
+            return b""
+        return self._content(event.block, "thinking", event.text)
 
     def _part(self, event: PartFound) -> bytes:
         block = write_block(event.part)
-        return self._begin(event.block, "content", content=block) if block else b""
+        if block is None:
+            return b""
+        return self._begin(event.block, "content", content=block)
 
     def _heartbeat(self, event: Heartbeat) -> bytes:
         return PING
@@ -107,7 +113,9 @@ class _ChatStream:
     def _content(self, block: int, kind: str, text: str) -> bytes:
         if not text:
             return b""
-        begun = b"" if block in self._blocks else self._begin(block, "content", content={"type": kind, kind: ""})
+        begun = b""
+        if block not in self._blocks:
+            begun = self._begin(block, "content", content={"type": kind, kind: ""})
         return begun + _message("content-delta", self._blocks[block][1], content={kind: text})
 
     def _call(self, event: ToolCallDelta) -> bytes:

@@ -21,9 +21,9 @@ NO_USAGE: Any = {}
 
 def reply(result: ChatResult, facts: Facts) -> bytes:
     """Return the body of a response. A relayed one keeps all of the upstream's members but its id and its cost."""
-    relayed = result.native.body if result.native is not None else None
-    if relayed is not None:
-        body = relayed
+    relayed = None
+    if result.native is not None:
+        body = relayed = result.native.body
     else:
         choice = result.choices[0]
         body = {"finish_reason": FINISH_WRITE[choice.finish], "message": _write_message(choice, facts.hides_reasoning)}
@@ -38,7 +38,11 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
 
 def usage_of(facts: Facts, relayed: dict[str, Any] | None) -> CohereUsage:
     """Return `usage` with the cost: the upstream's own where the answer is relayed."""
-    counts: CohereTokens = write_usage(facts.usage) if relayed is None else relayed.get("usage") or NO_USAGE
+    counts: CohereTokens
+    if relayed is None:
+        counts = write_usage(facts.usage)
+    else:
+        counts = relayed.get("usage") or NO_USAGE
     return {**counts, **facts.cost()}
 
 
@@ -85,7 +89,11 @@ def write_call(call: ToolCall) -> CohereToolCall:
 def write_citation(source: Source, index: int, length: int) -> CohereCitation:
     """Return the citation of a source in the content block `index`, which has `length` characters. It covers the whole
     text where the source has no positions."""
-    start, end = (source.start, source.end) if source.start >= 0 and source.end >= 0 else (0, length)
+    start = 0
+    end = length
+    if source.start >= 0 and source.end >= 0:
+        start = source.start
+        end = source.end
     named = {"title": source.title, "url": source.url}
     ident = source.url or (source.place.file_id if source.place else "") or source.title
     document = {"id": ident, **{name: value for name, value in named.items() if value}}

@@ -73,7 +73,7 @@ def test_a_calendar_period_ends_at_midnight_in_its_zone(text, start, end):
     assert str(period) == text and to_iso(period.end(start_us)).startswith(end)
 
 
-# Zones whose clocks change at or near midnight, by half an hour, or over a whole day that they skipped (Apia, 2011).
+# Zones with a clock change at or near midnight, by half an hour, or over a whole day that they skipped (Apia, 2011).
 CHANGES = {
     "Africa/Cairo": 2024, "America/Havana": 2025, "America/Nuuk": 2024, "America/Santiago": 2026,
     "America/Sao_Paulo": 2018, "Asia/Beirut": 2026, "Atlantic/Azores": 2026, "Australia/Lord_Howe": 2026,

@@ -117,7 +117,7 @@ def _create(call: PageCall) -> Outbound:
         if form.get("models", "").strip():
             rule = read_rule({"ruleType": "allow_models", "ruleValue": form["models"]})
             call.run(ADD_RULE, rule, key_id=created["id"])
-    except GatewayError:  # such as Forbidden for a developer: no key without the limits that were asked for
+    except GatewayError:  # such as Forbidden for a developer: a key without its limits must not remain
         call.run(DELETE, key_id=created["id"])
         raise
     return _show_token(call, created)

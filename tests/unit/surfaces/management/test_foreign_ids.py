@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.management import Tenants
-from support.management_bodies import BODIES, VARIABLE, furnish
+from support.management_bodies import BODIES, VARIABLE, fill_path, furnish, title
 
 from gateway.accounts.models import User
 from gateway.accounts.rule_values import SCOPES
@@ -17,7 +17,7 @@ from gateway.surfaces.management.who import MEMBER, PROJECT_MEMBER
 MANAGED = [row for row in OPERATIONS if isinstance(row, ManagedOperation)]
 # Variables that are no ids: each organization has a custom provider with the same name.
 NO_IDS = frozenset(("name", "scope", "subject"))
-# Fields whose names end like those of ids: the client chose the first, and the second is at the identity provider.
+# Fields with names like those of ids: the client chose the first, and the second is at the identity provider.
 CHOSEN = frozenset(("clientId", "client_id", "requestId"))
 FIELDS = {
     "projectId": "project_id",
@@ -52,33 +52,34 @@ def things(module_tenants: Tenants) -> dict[str, dict[str, str]]:
     return found
 
 
-def title(operation: ManagedOperation) -> str:
-    return f"{operation.method} {operation.path}"
-
-
 def variables(operation: ManagedOperation) -> list[str]:
     return [name for name in VARIABLE.findall(operation.path) if name not in NO_IDS]
 
 
 def fill(path: str, ids: dict[str, str]) -> str:
-    ids = {**ids, "key_id": ids["provider_key"]} if path.startswith("/keys/provider") else ids
-    return VARIABLE.sub(lambda found: ids[found[1]], path)
+    if path.startswith("/keys/provider"):
+        ids = {**ids, "key_id": ids["provider_key"]}
+    return fill_path(path, ids)
 
 
 def body_of(operation: ManagedOperation, person: Any) -> Any:
     request = operation.about.request
-    return BODIES[request.__name__](person) if request else None
+    if request is None:
+        return None
+    return BODIES[request.__name__](person)
 
 
 def id_fields(schema: type | None) -> list[str]:
-    names = [field.data_key or name for name, field in schema().fields.items()] if schema else []
+    if schema is None:
+        return []
+    names = [field.data_key or name for name, field in schema().fields.items()]
     return [name for name in names if re.search(r"(Id|Ids|_id)$", name) and name not in CHOSEN]
 
 
 SEVERAL = [(row, name) for row in MANAGED for name in variables(row) if len(variables(row)) > 1]
 
 
-@pytest.mark.parametrize("operation, variable", SEVERAL, ids=lambda case: case if type(case) is str else title(case))
+@pytest.mark.parametrize("operation, variable", SEVERAL, ids=title)
 def test_an_id_of_another_organization_is_unknown_in_the_own_path(
     shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation, variable: str
 ) -> None:
@@ -95,11 +96,13 @@ def foreign(name: str, ids: dict[str, str]) -> list[dict[str, Any]]:
     """Return the members of a body that name something by the ids."""
     if name == "scopeId":
         return [{"scope": scope, "scopeId": ids[SCOPED[scope]]} for scope in SCOPES]
-    ident = ids[FIELDS[name]]
-    return [{name: [ident] if name.endswith("Ids") else ident, **NEEDED.get(name, {})}]
+    value: Any = ids[FIELDS[name]]
+    if name.endswith("Ids"):
+        value = [value]
+    return [{name: value, **NEEDED.get(name, {})}]
 
 
-@pytest.mark.parametrize("operation, name", SENT, ids=lambda case: case if type(case) is str else title(case))
+@pytest.mark.parametrize("operation, name", SENT, ids=title)
 def test_an_id_of_another_organization_is_unknown_in_a_body(
     shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation, name: str
 ) -> None:
@@ -111,10 +114,19 @@ def test_an_id_of_another_organization_is_unknown_in_a_body(
         assert status in (403, 404) or status == 400 and answer["param"] == name, (members, answer)
 
 
+def _rows_of(answer: Any) -> list[Any]:
+    """Return the rows of a CSV file without its titles, or the members of an object."""
+    if isinstance(answer, str):
+        return answer.splitlines()[1:]
+    if isinstance(answer, dict):
+        return list(answer.values())
+    return answer
+
+
 ASKED = [(row, name) for row in MANAGED for name in id_fields(row.about.query)]
 
 
-@pytest.mark.parametrize("operation, name", ASKED, ids=lambda case: case if type(case) is str else title(case))
+@pytest.mark.parametrize("operation, name", ASKED, ids=title)
 def test_an_id_of_another_organization_finds_nothing_in_a_query(
     shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation, name: str
 ) -> None:
@@ -123,18 +135,18 @@ def test_an_id_of_another_organization_finds_nothing_in_a_query(
         query = "&".join(f"{field}={value}" for field, value in members.items())
         path = f"{fill(operation.path, things['rival'])}?{query}"
         status, answer = shared_tenants.call(operation.method, path, owner)
-        rows = [line for line in answer.splitlines()[1:] if line] if type(answer) is str else answer
         if status < 300:
-            assert not any(rows.values() if type(rows) is dict else rows), (members, answer)
+            assert not any(_rows_of(answer)), (members, answer)
         else:
             assert status in (403, 404), (members, answer)
 
 
-@pytest.mark.parametrize("operation, name", ASKED, ids=lambda case: case if type(case) is str else title(case))
+@pytest.mark.parametrize("operation, name", ASKED, ids=title)
 def test_a_developer_who_made_no_requests_finds_none_by_the_ids_of_others(
     shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation, name: str
 ) -> None:
-    owner, developer = shared_tenants["acme owner"], shared_tenants["acme developer"]
+    owner = shared_tenants["acme owner"]
+    developer = shared_tenants["acme developer"]
     for members in foreign(name, things["acme"]):
         query = "&".join(f"{field}={value}" for field, value in members.items())
         path = f"{fill(operation.path, things['acme'])}?{query}"

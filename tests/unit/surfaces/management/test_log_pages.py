@@ -178,7 +178,7 @@ def test_a_request_says_who_paid_which_app_sent_it_and_what_a_discount_saved(ask
     page = open_page(asked, developer, "/console/logs/kept-1")
     assert "<dd>your own provider key</dd>" in page and "<dd>acme-app</dd>" in page
     labels = re.findall(r"<dt>([^<]+)</dt>", page)
-    # What the head of the page and its other parts show is not in the list, too.
+    # The list does not repeat the head of the page and its other parts.
     assert len(labels) == len(set(labels))
     assert {"Attempts", "Created at", "Duration ms", "Id", "Metadata", "Served"}.isdisjoint(labels)
     assert {"App", "Project", "API key", "Finish reason", "Paid by", "Payload kept", "x-request-id"} <= set(labels)

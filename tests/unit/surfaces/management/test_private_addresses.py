@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.management import Tenants
-from support.management_bodies import BODIES, VARIABLE, furnish
+from support.management_bodies import BODIES, fill_path, furnish, title
 
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.table import OPERATIONS
@@ -33,14 +33,14 @@ def things(guarded: Tenants) -> dict[str, str]:
     return furnish(guarded, "acme")
 
 
-@pytest.mark.parametrize("operation, name", NAMED, ids=lambda case: case if type(case) is str else case.path)
+@pytest.mark.parametrize("operation, name", NAMED, ids=title)
 def test_a_private_address_is_refused_when_it_is_named(
     guarded: Tenants, things: dict[str, str], operation: Operation, name: str
 ) -> None:
     owner = guarded["acme owner"]
     assert operation.about and operation.about.request
     ids = {**things, "key_id": things["provider_key"]}
-    path = VARIABLE.sub(lambda found: ids[found[1]], operation.path)
+    path = fill_path(operation.path, ids)
     for host in HOSTS:
         body = {**BODIES[operation.about.request.__name__](owner), name: f"https://{host}/v1"}
         status, answer = guarded.call(operation.method, path, owner, body)
