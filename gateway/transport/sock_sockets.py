@@ -21,8 +21,7 @@ from gateway.transport.websockets import MOST_MESSAGE, SendingSocket
 
 LINGER_S = 1.0
 CLOSED = (ConnectionClosed, LocalProtocolError, OSError)
-# Read in small pieces: a compressed piece expands up to a thousandfold before its length is checked.
-OPTIONS = {"max_message_size": MOST_MESSAGE, "receive_bytes": 4096, "subprotocols": [SUBPROTOCOL]}
+OPTIONS = {"max_message_size": MOST_MESSAGE, "subprotocols": [SUBPROTOCOL]}
 
 
 class PacedSocket:

@@ -1,6 +1,7 @@
 """An installation moves from SQLite to PostgreSQL with every row and the same totals."""
 
 import json
+from functools import partial
 
 import pytest
 from support.usage import insert_rows, usage_row
@@ -32,6 +33,24 @@ def test_everything_is_on_postgresql_with_the_same_totals(run, postgresql_url, m
     assert run("spend", "--by", "project", "--csv") == spent
     assert run("doctor").endswith("The books agree.") and run("audit", "verify").splitlines()[1].startswith("yes")
     assert "This command is for SQLite" in run("backup", "x.db", status=1)
+
+
+def test_workers_and_schema_steps_stay_with_their_database(run, postgresql_url, monkeypatch) -> None:
+    source = Installation()
+    for statement in (
+        "INSERT INTO worker (epoch, node, expires_at, seen_version) VALUES (7, 'old', 0, 0)",
+        "INSERT INTO leader (name, worker, epoch, expires_at) VALUES ('old', 7, 1, 0)",
+        "INSERT INTO migration (name, checksum, state) VALUES ('9999_newer', '', 'applied')",
+    ):
+        source.database.write(partial(source.database.execute, statement))
+    source.close()
+    run("transfer", postgresql_url)
+    monkeypatch.setenv("DATABASE_URL", postgresql_url)
+    target = Installation()
+    for rows in ("worker WHERE node = 'old'", "leader WHERE name = 'old'", "migration WHERE name = '9999_newer'"):
+        read = partial(target.database.execute, f"SELECT count(*) FROM {rows}")
+        assert target.database.read(read).fetchone()[0] == 0
+    target.close()
 
 
 def test_secrets_must_be_named_first(run, postgresql_url, monkeypatch) -> None:

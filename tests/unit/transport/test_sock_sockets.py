@@ -15,6 +15,7 @@ from gateway.transport import socket_channel
 from gateway.transport.handshakes import SocketClosed
 from gateway.transport.sock_sockets import OPTIONS, PacedSocket, SockSocket
 from gateway.transport.socket_channel import SocketChannel
+from gateway.transport.websockets import MOST_MESSAGE
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 LOW_MB = 3
@@ -131,10 +132,11 @@ def test_a_socket_that_its_peer_has_just_closed_can_be_closed(pair: tuple[SockSo
     assert served.receive() is None
 
 
-@pytest.mark.parametrize(("message", "code"), [(BytesMessage(data=b"x"), 1003), (TextMessage(data="x" * 2_000), 1009)])
+@pytest.mark.parametrize(
+    ("message", "code"), [(BytesMessage(data=b"x"), 1003), (TextMessage(data="x" * (MOST_MESSAGE + 1)), 1009)]
+)
 def test_invalid_messages_close_the_socket_with_the_reason(pair: tuple[SockSocket, Peer], message, code) -> None:
     served, peer = pair
-    served._server.max_message_size = 1_000
     peer.send(message)
     assert served.receive() is None
     assert peer.received()[0].code == code

@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from gateway.accounts.rules import ADDRESS_RULES
 from gateway.errors import InvalidRequest
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
@@ -17,7 +18,6 @@ TITLE = "Automation"
 PATH = "/console/automation"
 ACCOUNT = f"{PATH}/<organization_id>/accounts/<account_id>"
 IDENTITY = f"{PATH}/<organization_id>/identities/<workload_identity_id>"
-ADDRESS_RULES = ("allow_ip_cidrs", "deny_ip_cidrs")
 FIRST_SCOPE = "usage:read"
 ACCOUNT_COLUMNS = (
     Column("Name", "name"),

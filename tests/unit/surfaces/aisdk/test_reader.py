@@ -96,25 +96,29 @@ def test_client_executed_calls_come_back_unchanged() -> None:
         {"type": "tool-call", "toolCallId": "a", "toolName": "look", "input": {"b": 1.5, "a": []}},
         {"type": "tool-call", "toolCallId": "b", "toolName": "look", "input": "no JSON {"},
         {"type": "tool-call", "toolCallId": "c", "toolName": "look"},
+        {"type": "tool-call", "toolCallId": "d", "toolName": "look"},
     )
     outputs: list[Any] = [
         {"type": "json", "value": {"sky": None}},
         {"type": "error-text", "value": "no sky"},
         {"type": "execution-denied"},
+        {"type": "error-json", "value": {"code": 5}},
     ]
     told = [
         {"type": "tool-result", "toolCallId": ident, "toolName": "look", "output": output}
-        for ident, output in zip("abc", outputs, strict=True)
+        for ident, output in zip("abcd", outputs, strict=True)
     ]
     calls, results = parts_of(
         said, tool(*told, {"type": "tool-approval-response", "approvalId": "x", "approved": True})
     )
     assert calls == (
-        ToolCall("a", "look", '{"b": 1.5, "a": []}'), ToolCall("b", "look", "no JSON {"), ToolCall("c", "look", "")
+        ToolCall("a", "look", '{"b": 1.5, "a": []}'), ToolCall("b", "look", "no JSON {"),
+        ToolCall("c", "look", ""), ToolCall("d", "look", ""),
     )  # fmt: skip
     assert results[0] == ToolResult("a", (Text('{"sky": null}'),), "look")
     assert results[1] == ToolResult("b", (Text("no sky"),), "look", is_error=True)
     assert results[2].parts[0].text and not results[2].is_error
+    assert results[3] == ToolResult("d", (Text('{"code": 5}'),), "look", is_error=True)
 
 
 @pytest.mark.parametrize(
@@ -168,13 +172,14 @@ def marked(ttl: Any = None, **more: Any) -> dict[str, Any]:
 
 
 def test_cache_marks_stand_on_parts_messages_and_tools() -> None:
+    spelled = {"anthropic": {"cache_control": {"type": "ephemeral", "ttl": "5m"}}}
     question = read(
         prompt=[
             {"role": "system", "content": "Be brief.", **marked("1h")},
             user({"type": "text", "text": "Long.", **marked()}, "Short."),
             user("One.", "Two.", **marked("9d")),
         ],
-        tools=[{"type": "function", "name": "look", "inputSchema": {}, **marked("5m")}],
+        tools=[{"type": "function", "name": "look", "inputSchema": {}, "providerOptions": spelled}],
     )
     talk = question.request.conversation()
     marks = [getattr(part, "cache", None) for message in talk.messages for part in message.parts]

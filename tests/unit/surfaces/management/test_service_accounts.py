@@ -136,8 +136,12 @@ def test_address_rules_of_account_and_organization_apply(tenants: Tenants) -> No
     assert tenants.refused("GET", "/keys/api", far["token"]) == "403 permission_denied"
     near = create(tenants, ["keys:read"], ipCidrs=["127.0.0.1"])
     tenants.ok("GET", "/keys/api", near["token"])
-    place = {"scope": "organization", "scopeId": owner.organization_id}
     rule = {"ruleType": "deny_ip_cidrs", "ruleValue": {"ipCidrs": ["127.0.0.0/8"]}}
+    excluded = create(tenants, ["keys:read"])
+    place = {"scope": "service_account", "scopeId": excluded["id"]}
+    tenants.ok("POST", f"/orgs/{owner.organization_id}/iam", owner, {**place, **rule})
+    assert tenants.refused("GET", "/keys/api", excluded["token"]) == "403 permission_denied"
+    place = {"scope": "organization", "scopeId": owner.organization_id}
     tenants.ok("POST", f"/orgs/{owner.organization_id}/iam", owner, {**place, **rule})
     assert tenants.refused("GET", "/keys/api", near["token"]) == "403 permission_denied"
     models = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}}
