@@ -20,6 +20,7 @@ import pytest
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model
+from gateway.catalogue.environment_credentials import variables_of
 from gateway.catalogue.loader import load
 from gateway.configuration.settings import CONFIG
 
@@ -211,3 +212,12 @@ def test_the_choices_of_auto_are_in_service_and_have_a_context() -> None:
         model = CATALOGUE.find(name)
         assert model is not None and model.context_length >= 100_000, name
         assert any(mapping.priced and not mapping.deprecated for mapping in model.mappings), name
+
+
+def test_every_variable_of_a_key_in_the_data_set_is_read() -> None:
+    published, read = set(), set()
+    for provider in CATALOGUE.providers.values():
+        if "models_dev" in provider.sources:
+            published |= set(read_dev()[provider.sources["models_dev"]]["env"])
+            read |= variables_of(provider.id, [{"credential": provider.credential}])
+    assert {name for name in published if name.endswith(("KEY", "KEY_ID", "_BEDROCK"))} <= read

@@ -123,3 +123,10 @@ def test_clouds_are_signed_in_to_by_their_own_identities(catalogue: Catalogue) -
     }
     for auth, providers in headers.items():
         assert {catalogue.providers[name].auth for name in providers} == {auth}
+
+
+def test_tools_that_a_provider_runs_have_a_price(catalogue: Catalogue) -> None:
+    """Those of the Responses API, of each provider that has a price for some."""
+    priced = [provider for provider in catalogue.providers.values() if provider.tool_prices]
+    assert priced and all({"file_search", "code_session"} <= set(provider.tool_prices) for provider in priced)
+    assert catalogue.provider("azure").tool_prices == catalogue.provider("openai").tool_prices

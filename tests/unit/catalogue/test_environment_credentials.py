@@ -102,7 +102,26 @@ def test_the_sandbox_is_always_usable_and_a_hosted_provider_only_with_a_key():
         ("scx-ai-gp", "LLM_SCX_AI_API_KEY"),
         ("atria", "LLM_ATRIA_KEY"),
         ("vertex-anthropic", "LLM_VERTEX_ANTHROPIC_SERVICE_ACCOUNT_JSON"),
+        ("vertex-anthropic", "GOOGLE_SERVICE_ACCOUNT_JSON"),
+        ("vertex-openai", "LLM_VERTEX_OPENAI_SERVICE_ACCOUNT_JSON"),
+        ("vertex-openai", "GOOGLE_SERVICE_ACCOUNT_JSON"),
+        ("azure", "AZURE_OPENAI_API_KEY"),
+        ("cohere", "CO_API_KEY"),
+        ("deepinfra", "DEEPINFRA_TOKEN"),
+        ("meta-contributor", "META_API_KEY"),
+        ("nanogpt", "LLM_NANO_GPT_API_KEY"),
+        ("nanogpt", "NANOGPT_API_KEY"),
+        ("runpod", "RUNPOD_API_KEY"),
+        ("scx-ai-gp", "SCX_API_KEY"),
+        ("tencent", "TENCENT_API_KEY"),
+        ("xiaomi", "MIMO_API_KEY"),
+        ("zai", "ZAI_API_KEY"),
     ],
 )
 def test_the_documented_variables_are_read(ident, name):
     assert credentials_for(load().providers[ident], {name: "k"}) == ["k"]
+
+
+def test_a_provider_with_a_public_address_reads_a_variable_of_its_vendor():
+    public = [provider for provider in load().providers.values() if provider.address and provider.key_required]
+    assert public and all(provider.credential for provider in public)

@@ -37,7 +37,7 @@ FORM = {"include": "include[]", "timestamp_granularities": "timestamp_granularit
         (videos, "video_create_params.VideoCreateParams"),
         (images, "image_generate_params.ImageGenerateParamsBase"),
         (images, "image_edit_params.ImageEditParamsBase"),
-        (transcriptions, "audio.transcription_create_params.TranscriptionCreateParamsBase"),
+        (transcriptions, "audio.transcription_create_params.TranscriptionCreateParamsStreaming"),
     ],
 )
 def test_the_sandbox_knows_the_fields_of_the_sdk(module: Any, types: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from jsonschema import Draft202012Validator
 
 from gateway import errors
 from gateway.clock import Clock
@@ -212,3 +213,22 @@ def test_the_description_is_valid_openapi() -> None:
     found = openapi.describe(surface_table.described())
     found["externalDocs"]["url"] = f"http://127.0.0.1:4001{policy.ADDRESS}"  # OpenAPI 3.1 allows references anywhere
     assert [f"{error.instance_path}: {error.message[:200]}" for error in OPENAPI_31_VALIDATOR.iter_errors(found)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/v1/audio/transcriptions", {"file": "a.mp3"}),
+        ("/v1/audio/transcriptions", {"model": "auto", "file": "a.mp3", "url": "https://a.example/a.mp3"}),
+        ("/v1/audio/transcriptions", {"model": "auto", "file": "a.mp3", "include[]": "logprobs"}),
+        ("/v1/audio/transcriptions", {"model": "auto", "file": "a.mp3", "include[]": [1]}),
+        ("/v1/images/edits", {"prompt": "A cat.", "image[]": "cat.png"}),
+        ("/v1/images/edits", {"prompt": "A cat.", "image": ["cat.png"], "mask": ["mask.png"]}),
+        ("/v1/images/edits", {"prompt": "A cat.", "image": ["cat.png"], "markup": ["markup.png"]}),
+    ],
+)
+def test_a_form_with_a_mistake_does_not_match_its_description(document, path: str, form: object) -> None:
+    content = document["paths"][path]["post"]["requestBody"]["content"]["multipart/form-data"]
+    assert content["schema"]["type"] == "object"
+    described = Draft202012Validator(content["schema"] | {"components": document["components"]})
+    assert described.is_valid(content["example"]) and not described.is_valid(form)

@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -35,6 +36,13 @@ def test_plain_request_is_relayed_as_it_came():
         "temperature": 0.5,
         "max_completion_tokens": 9,
     }
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user"])
+def test_a_request_of_usual_fields_takes_the_short_way(role: str) -> None:
+    usual = {"stream": True, "temperature": 0.5, "max_tokens": 9, "max_completion_tokens": 9}
+    request = read([{"role": role, "content": "hello"}], **usual)
+    assert isinstance(request.decode, partial)
 
 
 def test_parameters_that_openai_knows_are_relayed_as_they_came():

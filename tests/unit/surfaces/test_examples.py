@@ -1,0 +1,39 @@
+"""The examples of the API description."""
+
+from collections.abc import Iterator
+
+from gateway.surfaces import openapi, surface_table
+
+# Fields that few readers look for. A new field gets an example of its own in `examples.TEXTS`.
+MOST_NAMES = 165
+
+
+def examples_within(described: object) -> Iterator[object]:
+    """Yield the examples of the bodies, answers and events of the description."""
+    if isinstance(described, list):
+        for one in described:
+            yield from examples_within(one)
+    elif isinstance(described, dict):
+        for name, one in described.items():
+            if name == "example":
+                yield one
+            else:
+                yield from examples_within(one)
+
+
+def named_after_their_field(value: object, name: str = "") -> Iterator[str]:
+    """Yield the fields of an example whose text is their own name."""
+    if isinstance(value, dict):
+        for member, one in value.items():
+            yield from named_after_their_field(one, member)
+    elif isinstance(value, list):
+        for one in value:
+            yield from named_after_their_field(one, name)
+    elif isinstance(value, str) and value and name.replace("_", " ").startswith(value):
+        yield name
+
+
+def test_examples_show_texts_and_not_the_names_of_their_fields() -> None:
+    found = list(examples_within(openapi.describe(surface_table.described())))
+    names = {name for example in found for name in named_after_their_field(example)}
+    assert len(found) > 100 and len(names) <= MOST_NAMES, sorted(names)
