@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import orjson
 from msgspec import NODEFAULT, Struct, structs
 
-from gateway.neutral import chat, embeddings, events, parts, request, rerank, structured, usage
+from gateway.neutral import chat, embeddings, events, parts, rerank, structured, usage
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Result
 from gateway.runtime.threads import compute, compute_if
@@ -17,27 +17,12 @@ from gateway.runtime.threads import compute, compute_if
 KIND = "$"
 LARGE = 1 << 17  # bytes of an answer
 MANY = 16  # vectors; an answer with this many is written in a thread
-# The types that answers consist of. Errors are never stored.
+# The types that answers consist of, by name.
 KINDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        *(
-            parts.CacheMark,
-            parts.SourceRange,
-            parts.Source,
-            parts.Text,
-            parts.Refusal,
-            parts.Media,
-            parts.Image,
-            parts.Audio,
-        ),
-        *(parts.Video, parts.File, parts.Reasoning, parts.ToolCall, parts.ToolResult, parts.VendorPart, usage.Usage),
-        *(request.Native, chat.Choice, chat.ChatResult),
-        *(embeddings.EmbeddingsInput, embeddings.EmbeddingsResult, rerank.RerankResult, structured.StructuredResult),
-        *(events.Started, events.TextDelta, events.RefusalDelta, events.ReasoningDelta, events.ToolCallDelta),
-        *(events.BlockDone, events.SourceFound, events.PartFound, events.Notice, events.NativeChunk, events.Progress),
-        *(events.Finished,),
-    )
+    name: kind
+    for module in (chat, embeddings, events, parts, rerank, structured, usage)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and (issubclass(kind, Struct) or dataclasses.is_dataclass(kind))
 }
 
 

@@ -49,7 +49,6 @@ LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS, SPLIT))  # leave the request itse
 # The parameters that need a capability, with its name.
 NEEDING = tuple((row.capability.name, row) for row in PARAMETERS.values() if row.capability is not None)
 INNER = frozenset((HOSTED, OFFERED_SEARCH, *(name for name, _ in NEEDING)))
-REASONING_FIELDS = ("reasoning_effort", "reasoning")
 
 
 class Fitting:
@@ -194,7 +193,7 @@ class Fitting:
                 why = "the rest of its context"
             yield f"max_tokens was lowered to {limit} for {key}: {why}."
         if REASONING in lacking:
-            field = REASONING_FIELDS[0 if request.requirements.effort else 1]
+            field = "reasoning_effort" if request.requirements.effort else "reasoning"
             yield f"{field} was left out: {key} does not reason."
         elif EFFORT in lacking:
             effort = request.requirements.effort

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LABEL_LENGTH = 64
 MOST_ARGUMENTS = 1000
+SAFE_METHODS = frozenset({"GET", "HEAD"})  # of requests that change nothing
 
 
 class Sender(Struct, eq=False):

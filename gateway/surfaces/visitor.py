@@ -23,7 +23,7 @@ from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.oauth.redirects import LOOPBACK
 from gateway.runtime.threads import work_for
 from gateway.surfaces.answer_structs import describe_answer
-from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
+from gateway.surfaces.http import SAFE_METHODS, ErrorFormat, Inbound, Outbound
 from gateway.worker.services import Services
 
 # The error format for signed-in visitors.
@@ -33,7 +33,6 @@ DEVICE = "llmgateway.device"
 DEVICE_S = 180 * 86_400
 # Browsers accept this prefix from this host over https only: no other host of the domain can set the cookie.
 HOST_ONLY = "__Host-"
-SAFE_METHODS = frozenset({"GET", "HEAD"})
 ADDING_METHODS = {"POST", "PUT", "PATCH"}
 IDENT = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 

@@ -215,10 +215,11 @@ def test_requests_of_a_token_are_limited(
     assert another.send("GET", "/Users?count=1").status_code == 200
 
 
-def test_searches_are_no_changes(directory: IdentityProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_and_searches_are_no_changes(directory: IdentityProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scim_call, "CHANGES", 0)
     for path in ("/.search", "/Users/.search", "/Groups/.search"):
         assert directory.send("POST", path, {"count": 1}).status_code == 200
+    assert directory.send("GET", "/Users?count=1").status_code == 200
     assert directory.send("POST", "/Users", {"userName": "one@more.example"}).status_code == 429
 
 

@@ -135,7 +135,7 @@ class _Stream:
             case PartFound(part=Image(media=media)) if media.url and not takes_addresses(self._question.version):
                 return self._say(TextDelta(writer.as_link(media), event.block))
             case PartFound(part=Image(media=media)):
-                return [*self._close(), writer.write_file(media, "image/png")]
+                return [*self._close(), writer.write_file(media)]
             case PartFound(part=part):
                 return self._searches.found(getattr(part, "body", {}))
         return []

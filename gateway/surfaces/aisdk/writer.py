@@ -9,8 +9,6 @@ from gateway.clock import to_iso
 from gateway.dialects.aisdk import FINISH_WRITE, OWN, AiUsage, FinishShown, write_usage
 from gateway.neutral.chat import ChatResult
 from gateway.neutral.parts import (
-    Audio,
-    File,
     Image,
     Media,
     Part,
@@ -33,7 +31,7 @@ from gateway.surfaces.facts import Facts
 Json = dict[str, Any]
 
 ID_PREFIX = "gen_"
-USUAL_TYPES: dict[type, str] = {Image: "image/png", Audio: "audio/wav", File: "application/octet-stream"}
+USUAL_TYPE = "image/png"  # of an image whose type is unknown
 FAILED: FinishShown = {"unified": "error", "raw": "error"}
 
 
@@ -88,8 +86,8 @@ def as_link(media: Media) -> str:
     return f"![file]({media.url})"
 
 
-def write_file(media: Media, usual_type: str) -> StreamPart:
-    kind = media.media_type or usual_type
+def write_file(media: Media) -> StreamPart:
+    kind = media.media_type or USUAL_TYPE
     data: AiFile
     if media.url:
         data = {"type": "url", "url": media.url}
@@ -151,10 +149,10 @@ class _Content:
                 return self._write_search(part.id, part.arguments, results.get(part.id, []))
             case ToolCall():
                 return [write_call(part.id, part.name, part.arguments, part.custom, part.signature, part.vendor)]
-            case Image() | Audio() | File() if part.media.url and not takes_addresses(self._version):
+            case Image() if part.media.url and not takes_addresses(self._version):
                 return [{"type": "text", "text": as_link(part.media)}]
-            case Image() | Audio() | File():
-                return [write_file(part.media, USUAL_TYPES[type(part)])]
+            case Image():
+                return [write_file(part.media)]
         return []
 
     def _write_text(self, part: Text, sources: list[Source]) -> list[AiContent]:

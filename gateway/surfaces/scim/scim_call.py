@@ -13,14 +13,13 @@ from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauth
 from gateway.neutral.json_parts import has_more_parts
 from gateway.runtime.threads import compute_if, work_for
 from gateway.surfaces.answer_structs import describe_answer
-from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
+from gateway.surfaces.http import SAFE_METHODS, ErrorFormat, Inbound, Outbound
 from gateway.surfaces.http_responses import PRIVATE
 from gateway.surfaces.scim.scim_answers import ERROR_URN, SCIM_TYPES, ScimError
 from gateway.surfaces.scim.scim_requests import ScimSelection, read_members
 from gateway.worker.services import Services
 
 MEDIA = "application/scim+json"
-READS = ("GET", "HEAD")
 SEARCH = "/.search"  # the end of the paths that read with a POST (RFC 7644, section 3.4.3)
 REQUESTS = 1_500  # of one token in a minute: identity providers expect 25 a second
 MINUTE_S = 60
@@ -120,7 +119,7 @@ def answer_client(respond: Callable[[ScimCall], Outbound]) -> Callable[[Services
             raise
         work_for(info.organization_id)
         gates = [ThrottleGate("SCIM requests", info.id, REQUESTS, MINUTE_S)]
-        if inbound.method not in READS and not inbound.path.endswith(SEARCH):
+        if inbound.method not in SAFE_METHODS and not inbound.path.endswith(SEARCH):
             gates.append(ThrottleGate("SCIM changes in a day", info.organization_id, CHANGES, DAY_S))
         services.accounts.throttle.take(*gates)
         services.accounts.scim_tokens.note_use(info)

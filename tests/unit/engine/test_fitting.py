@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from gateway.engine.fitting import Fitting
 from gateway.neutral.chat import (
     ChatRequest,
@@ -24,6 +26,7 @@ from gateway.routing.capabilities import (
     MARKS,
     OFFERED_SEARCH,
     OUTPUT,
+    REASONING,
     ROOM,
     SPLIT,
 )
@@ -87,3 +90,10 @@ def test_each_tool_and_parameter_that_is_left_out_is_named() -> None:
     assert fit(OFFERED_SEARCH).warnings == ("tools: web_search was left out: acme/m has no such tool.",)
     assert fit(PENALTIES.name).warnings == ("frequency_penalty was left out: acme/m does not support it.",)
     assert fit(PENALTIES.name).conversation().sampling == Sampling()
+
+
+@pytest.mark.parametrize(("effort", "field"), [("high", "reasoning_effort"), ("", "reasoning")])
+def test_reasoning_that_is_left_out_is_named_as_it_was_requested(effort: str, field: str) -> None:
+    request = ChatRequest("m", Requirements(reasoning=True, effort=effort), lambda: TALK)
+    fitted = Fitting(CANDIDATE, (REASONING,), "").fit(request)
+    assert fitted.warnings == (f"{field} was left out: acme/m does not reason.",)

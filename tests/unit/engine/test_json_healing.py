@@ -93,6 +93,7 @@ def test_without_the_option_or_a_json_format_nothing_is_touched(clock: Clock, as
 UNTOUCHED = [
     Choice((Text(FENCED), Refusal("no")), "stop"),
     Choice((Text(FENCED),), "content_filter"),
+    Choice((Text(FENCED),), "refusal"),
     Choice((Text(FENCED), ToolCall("1", "f", "{}")), "tool_calls"),
     Choice((Text('{"a": 1}', signature="s"),), "stop"),
     Choice((), "stop"),

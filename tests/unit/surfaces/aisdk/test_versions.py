@@ -24,11 +24,12 @@ from gateway.errors import (
     UpstreamRateLimited,
     UpstreamTimeout,
 )
+from gateway.neutral.parts import Media
 from gateway.neutral.usage import Usage
 from gateway.surfaces.aisdk import searches
 from gateway.surfaces.aisdk.routes import ERRORS
 from gateway.surfaces.aisdk.versions import step_body_down, step_down
-from gateway.surfaces.aisdk.writer import FAILED
+from gateway.surfaces.aisdk.writer import FAILED, write_file
 from gateway.surfaces.answer_recording import CapturedStream
 
 USAGE: dict[str, Any] = {
@@ -134,3 +135,7 @@ def test_the_raw_usage_of_an_answer_without_tokens_agrees_with_the_rest() -> Non
     usage = write_usage(Usage(output=3), {"cost": 0})
     assert usage["inputTokens"]["total"] == usage["raw"]["prompt_tokens"] == 0
     assert usage["raw"]["total_tokens"] == 3
+
+
+def test_an_image_whose_type_the_provider_does_not_name_is_called_png() -> None:
+    assert write_file(Media(url="https://a.example/picture"))["mediaType"] == "image/png"

@@ -1,3 +1,5 @@
+from typing import Any
+
 import orjson
 import pytest
 from msgspec import json
@@ -267,11 +269,14 @@ def test_a_spent_members_limit_refuses_their_keys(tenants) -> None:
 
 def test_skills_are_published_by_managers_and_read_by_all(shared_tenants) -> None:
     admin, dev = shared_tenants["rival admin"], shared_tenants["rival developer"]
-    body = {"content": "---\nname: helpful\ndescription: Helps.\n---\nText", "files": []}
+    body: dict[str, Any] = {"content": "---\nname: helpful\ndescription: Helps.\n---\nText"}
+    picture = {"path": "logo.png", "content": "iVBORw==", "encoding": "base64"}
+    body["files"] = [picture, {"path": "notes.md", "content": "Notes", "encoding": "utf-8"}]
     assert shared_tenants.refused("POST", f"{org(dev)}/skills", dev, body) == "403 permission_denied"
     skill = shared_tenants.ok("POST", f"{org(admin)}/skills", admin, body)["skill"]
     assert shared_tenants.ok("GET", f"{org(dev)}/skills", dev)["skills"] == [skill]
-    assert shared_tenants.ok("GET", f"{org(dev)}/skills/{skill['id']}", dev)["skill"]["content"] == body["content"]
+    found = shared_tenants.ok("GET", f"{org(dev)}/skills/{skill['id']}", dev)["skill"]
+    assert (found["content"], found["files"]) == (body["content"], body["files"])
     off = shared_tenants.ok("PATCH", f"{org(admin)}/skills/{skill['id']}", admin, {"enabled": False})
     assert off["skill"]["enabled"] is False
 

@@ -117,7 +117,12 @@ def test_attributes_that_the_gateway_does_not_use_are_accepted_and_dropped() -> 
         {"op": "Add", "path": 'addresses[type eq "work"].locality', "value": "London"},
         {"op": "Replace", "path": 'phoneNumbers[type eq "mobile"].value', "value": "+44"},
         {"op": "Add", "path": "password", "value": "secret"},
-        {"op": "Replace", "value": {"password": "secret", "nickName": "A"}},
+        {"op": "Replace", "value": {"password": "secret", "nickName": "A", "profileUrl": "https://ada.example.com"}},
+        {"op": "Add", "path": "ims", "value": [{"value": "ada", "type": "xmpp"}]},
+        {"op": "Add", "path": "photos", "value": [{"value": "https://ada.example.com/photo", "type": "photo"}]},
+        {"op": "Add", "path": "roles", "value": [{"value": "Engineer", "primary": True}]},
+        {"op": "Add", "path": "entitlements", "value": [{"value": "licence"}]},
+        {"op": "Add", "path": "x509Certificates", "value": [{"value": "MIIDQzCCAqyg"}]},
     )
     assert document == ada()
 
