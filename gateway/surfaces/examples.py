@@ -32,7 +32,6 @@ TEXTS = {
     "arguments": "{}",
     "cacheMarkers": "automatic",
     "callbackSecret": "whsec_" + "0" * 32,
-    "client_id": "llmgateway-cli",
     "code": "invalid_request",
     "content": "Hello!",
     "createdBy": "user_" + HEX,

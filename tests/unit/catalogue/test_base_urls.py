@@ -28,6 +28,22 @@ def test_the_documented_base_of_a_vendor_means_its_own_address(ident):
 
 
 @pytest.mark.parametrize(
+    "ident",
+    [
+        *("atlascloud", "aws-mantle", "azure-ai-foundry", "azure-anthropic", "bytedance", "google-vertex", "runpod"),
+        *("vertex-anthropic", "vertex-openai", "zai"),
+    ],
+)
+def test_a_host_alone_gets_the_whole_path_of_the_vendor(ident):
+    path = PROVIDERS[ident].address.split("/", 3)[3]
+    assert join_base(PROVIDERS[ident], "http://fake") == f"http://fake/{path}"
+
+
+def test_a_provider_of_googles_format_has_the_paths_of_vertex():
+    assert PROVIDERS["quartz"].version_path == PROVIDERS["google-vertex"].version_path
+
+
+@pytest.mark.parametrize(
     ("ident", "base", "address"),
     [
         ("openai", "http://[::1]:9000", "http://[::1]:9000/v1"),

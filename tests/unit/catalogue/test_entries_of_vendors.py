@@ -130,3 +130,11 @@ def test_tools_that_a_provider_runs_have_a_price(catalogue: Catalogue) -> None:
     priced = [provider for provider in catalogue.providers.values() if provider.tool_prices]
     assert priced and all({"file_search", "code_session"} <= set(provider.tool_prices) for provider in priced)
     assert catalogue.provider("azure").tool_prices == catalogue.provider("openai").tool_prices
+
+
+@pytest.mark.parametrize(
+    ("provider", "multiplier"),
+    [("openai", "2.5"), ("fireworks", "1.25"), ("google-ai-studio", "1.8"), ("google-vertex", "1.8")],
+)
+def test_the_priority_tier_has_a_usual_multiplier(catalogue: Catalogue, provider: str, multiplier: str) -> None:
+    assert catalogue.provider(provider).service_tiers["priority"] == multiplier

@@ -223,8 +223,15 @@ def test_the_description_is_valid_openapi() -> None:
         ("/v1/audio/transcriptions", {"model": "auto", "file": "a.mp3", "include[]": "logprobs"}),
         ("/v1/audio/transcriptions", {"model": "auto", "file": "a.mp3", "include[]": [1]}),
         ("/v1/images/edits", {"prompt": "A cat.", "image[]": "cat.png"}),
+        ("/v1/images/edits", {"prompt": "A cat.", "image": []}),
+        ("/v1/images/edits", {"prompt": "A cat.", "image": ["cat.png"] * 17}),
         ("/v1/images/edits", {"prompt": "A cat.", "image": ["cat.png"], "mask": ["mask.png"]}),
         ("/v1/images/edits", {"prompt": "A cat.", "image": ["cat.png"], "markup": ["markup.png"]}),
+        ("/v1/videos", {"prompt": "A cat.", "image": ["cat.png"]}),
+        ("/v1/videos", {"prompt": "A cat.", "reference_images": []}),
+        ("/v1/videos", {"prompt": "A cat.", "reference_images": "cat.png"}),
+        ("/v1/videos", {"prompt": "A cat.", "reference_images": [1]}),
+        ("/v1/videos", {"prompt": "A cat.", "reference_images": ["cat.png"] * 10}),
     ],
 )
 def test_a_form_with_a_mistake_does_not_match_its_description(document, path: str, form: object) -> None:
