@@ -64,7 +64,7 @@ OFFERED_SEARCH = _reason("offered web search", soft=True)
 UNSUPPORTED = "model_not_supported"
 # The quirk of catalogue entries that accept no forced tool.
 NO_FORCED_CHOICE = "tool_choice_auto"
-UNFORCED = frozenset(("auto", "none"))
+UNFORCED = frozenset(("auto",))
 MOST_CALLS = 128  # calls for one request with several choices
 MANY = 5  # combinations that an error message lists
 

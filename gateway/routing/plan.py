@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from gateway.clock import Clock
 from gateway.configuration.settings import RoutingSettings
 from gateway.neutral.chat import NO_OPTIONS, Options, Requirements
-from gateway.neutral.request import STRATEGIES
 from gateway.routing.auto import DEFAULT_OUTPUT, choose
 from gateway.routing.candidate_filter import COOLDOWN, Allowed, CandidateFilter, Usable
 from gateway.routing.candidates import Candidate
@@ -34,12 +33,6 @@ NONE_IGNORED: tuple[str, ...] = ()
 # of faults.
 LEAST_JUDGED = 20
 LEAST_FAULTS = 5
-WEIGHTS = {
-    (strategy, stream, image): weigh(strategy, stream, image)
-    for strategy in ("", *STRATEGIES)
-    for stream in (False, True)
-    for image in (False, True)
-}
 
 
 class Router:
@@ -325,7 +318,7 @@ def chance_of(plan: Plan) -> float:
 
 
 def _weights(request: RouteRequest) -> Weights:
-    return WEIGHTS[request.options.routing, request.requirements.stream, request.requirements.image_output]
+    return weigh(request.options.routing, request.requirements.stream, request.requirements.image_output)
 
 
 def _has_strategy(options: Options) -> bool:

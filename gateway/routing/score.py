@@ -1,5 +1,6 @@
 """The score of a candidate: one number that compares it with the best candidate (lower is better)."""
 
+import functools
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -69,6 +70,7 @@ class Scored(NamedTuple):
         return self.entry.credentials
 
 
+@functools.cache
 def weigh(strategy: str, stream: bool, image: bool = False) -> Weights:
     """Return the weights of the active factors, which sum to 1. `strategy` is "", auto, price, throughput or latency.
 

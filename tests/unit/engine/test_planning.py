@@ -5,7 +5,7 @@ import pytest
 from gateway.catalogue.entries import Mapping
 from gateway.engine.attempts import Walk
 from gateway.engine.key_order import rotate
-from gateway.errors import ConnectFailed, UpstreamFailed, UpstreamRefused, UpstreamTimeout
+from gateway.errors import ConnectFailed, UpstreamFailed, UpstreamRateLimited, UpstreamRefused, UpstreamTimeout
 from gateway.providers.protocol import Credential
 
 
@@ -45,11 +45,11 @@ def test_no_keys_are_no_fault():
     assert rotate((), 3) == ()
 
 
-def test_a_bad_key_gives_way_to_the_next_and_costs_no_change_of_provider():
+@pytest.mark.parametrize("error", [UpstreamRefused("no", upstream_status=401), UpstreamRateLimited("slow down")])
+def test_a_bad_or_busy_key_gives_way_to_the_next_and_costs_no_change_of_provider(error):
     walk = Walk(groups("a1,a2", "b1"), 2)
-    refused = UpstreamRefused("no", upstream_status=401)
-    assert names(walk.first(), walk.after(refused), walk.after(refused)) == ["a1", "a2", "b1"]
-    assert walk.after(refused) is None
+    assert names(walk.first(), walk.after(error), walk.after(error)) == ["a1", "a2", "b1"]
+    assert walk.after(error) is None
 
 
 def test_a_key_that_is_skipped_counts_neither_as_a_try_nor_as_a_rotation():

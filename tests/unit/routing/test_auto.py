@@ -116,6 +116,11 @@ def test_deprecated_and_unstable_models_are_not_chosen(market):
         world.plan("auto", Requirements(audio=True))
 
 
+def test_beta_models_are_chosen(market):
+    world = market(models={"small": {"stability": "beta"}, "big": {"stability": "unstable"}})
+    assert chosen(world.plan("auto"))[0].endswith("/small")
+
+
 def test_a_session_keeps_its_model(market):
     world = market()
     plan = world.plan("auto", Requirements(vision=True), session="s")

@@ -538,8 +538,9 @@ def test_a_custom_provider_is_planned_without_the_catalogue(trio, mapping, provi
 
     world = trio()
     world.keys["house"] = (key("own", "byok", "https://own.example"),)
-    plan = world.plan("house/any", routes=Routes())
+    plan = world.plan("house/any", routes=Routes(), options=Options(routing="price"))
     assert providers(plan) == ["house"] and plan.resolution.kind == "custom"
+    assert plan.request.ignored == ("routing was left out: house/any names its provider.",)
 
 
 def test_the_record_shows_the_whole_decision_as_json(trio):
