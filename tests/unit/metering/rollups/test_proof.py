@@ -1,6 +1,7 @@
 """The check of the rollups detects every sum that is wrong by one."""
 
 import random
+from functools import partial
 
 import pytest
 from support.usage import insert_rows, usage_row
@@ -71,4 +72,12 @@ def test_sums_that_are_wrong_by_one_alike_on_all_levels_are_noticed(summed, seri
             sql = "UPDATE rollup SET cost_nusd = cost_nusd + 1, rows = rows + 1 WHERE series = ? AND hour = ?"
             params = (one + level, hour // hours * hours)
             summed.write(lambda asked=(sql, params): summed.execute(*asked))
+    assert is_unlike(summed)
+
+
+@pytest.mark.parametrize("column", ["name", "provider"])
+def test_sums_under_another_model_or_provider_are_noticed(summed, column: str) -> None:
+    series = [str(one + level) for one in (Series.PROJECT_MODEL, Series.KEY_MODEL) for level, _ in LEVELS]
+    sql = f"UPDATE rollup SET {column} = 'another ' || {column} WHERE series IN ({', '.join(series)})"
+    summed.write(partial(summed.execute, sql))
     assert is_unlike(summed)
