@@ -133,8 +133,21 @@ def test_tools_that_a_provider_runs_have_a_price(catalogue: Catalogue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "multiplier"),
-    [("openai", "2.5"), ("fireworks", "1.25"), ("google-ai-studio", "1.8"), ("google-vertex", "1.8")],
+    ("provider", "tier", "multiplier"),
+    [
+        ("openai", "flex", "0.5"),
+        ("openai", "priority", "2.5"),
+        ("fireworks", "priority", "1.25"),
+        ("google-ai-studio", "priority", "1.8"),
+        ("google-vertex", "priority", "1.8"),
+    ],
 )
-def test_the_priority_tier_has_a_usual_multiplier(catalogue: Catalogue, provider: str, multiplier: str) -> None:
-    assert catalogue.provider(provider).service_tiers["priority"] == multiplier
+def test_a_tier_has_the_usual_multiplier_of_its_provider(
+    catalogue: Catalogue, provider: str, tier: str, multiplier: str
+) -> None:
+    assert catalogue.provider(provider).service_tiers[tier] == multiplier
+
+
+@pytest.mark.parametrize("tool", ["function", "web_search", "x_search", "code_interpreter", "file_search", "mcp"])
+def test_tools_of_xais_responses_api_are_sent_there(catalogue: Catalogue, tool: str) -> None:
+    assert tool in catalogue.provider("xai").responses_tools
