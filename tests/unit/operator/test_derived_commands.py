@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -108,3 +109,18 @@ def test_a_list_leaves_the_rows_of_workers_alone(run, open_store) -> None:
         lambda: store.execute("INSERT INTO worker (epoch, node, expires_at, seen_version) VALUES (0, '', 0, 0)")
     )
     assert "owner@localhost" in run("members", "list")
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("group", "shown"),
+    [
+        ("organizations", "id, status, created at, name"),
+        ("members", "id, role, status, email, user id"),
+        ("projects", "id, status, mode, caching enabled, cache duration seconds, retention, name"),
+        ("keys", "id, state, kind, masked token, expires at, project id, description"),
+    ],
+)
+def test_a_list_shows_what_an_operator_tells_its_rows_apart_by(run, group: str, shown: str) -> None:
+    header = run(group, "list").splitlines()[0].lower()
+    assert ", ".join(re.split(" {2,}", header.strip())) == shown
