@@ -15,6 +15,11 @@ USAGES = [usage for row in OPERATIONS if isinstance(row, ManagedOperation) for u
 COMMANDS = [f"{usage.group} {usage.name} {usage.operation.path}" for usage in USAGES]
 
 
+def columns_of(table: str) -> str:
+    """Return the header of a printed table."""
+    return ", ".join(re.split(" {2,}", table.splitlines()[0].lower().strip()))
+
+
 @pytest.mark.parametrize("usage", USAGES, ids=COMMANDS)
 def test_a_usage_line_names_all_that_its_operation_takes(usage: CommandUsage) -> None:
     known = {*usage.variables, *usage.members, MEMBER, "*"}
@@ -122,5 +127,19 @@ def test_a_list_leaves_the_rows_of_workers_alone(run, open_store) -> None:
     ],
 )
 def test_a_list_shows_what_an_operator_tells_its_rows_apart_by(run, group: str, shown: str) -> None:
-    header = run(group, "list").splitlines()[0].lower()
-    assert ", ".join(re.split(" {2,}", header.strip())) == shown
+    assert columns_of(run(group, "list")) == shown
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_lists_of_settings_show_what_each_row_is_about(run) -> None:
+    organization = json.loads(run("organizations", "list", "--json"))[0]["id"]
+    run("teams", "create", organization, "Builders")
+    run("rules", "add", "organization", organization, "deny_models", '{"models": ["large"]}')
+    run("discounts", "set", "0.2")
+    run("provider-keys", "add", organization, "groq", typed="sk-secret-of-groq\n")
+    assert columns_of(run("teams", "list")) == "id, organization id, member ids, usage limit, name"
+    assert columns_of(run("rules", "list", organization)) == "id, status, scope, scope id, rule type, rule value"
+    discount = "id, organization id, provider, model, fraction, starts at, ends at"
+    assert columns_of(run("discounts", "list")) == discount
+    provider_key = "id, provider, status, masked token, region, base url, name, max spend, spent"
+    assert columns_of(run("provider-keys", "list", organization)) == provider_key
