@@ -137,6 +137,10 @@ def test_lists_of_settings_show_what_each_row_is_about(run) -> None:
     run("rules", "add", "organization", organization, "deny_models", '{"models": ["large"]}')
     run("discounts", "set", "0.2")
     run("provider-keys", "add", organization, "groq", typed="sk-secret-of-groq\n")
+    run("credits", "grant", "5")
+    run("group-rules", "create", "engineers", "--role", "admin")
+    assert columns_of(run("credits", "history")) == "at, kind, amount, note, reference"
+    assert columns_of(run("group-rules", "list")) == "id, group, role, priority"
     assert columns_of(run("teams", "list")) == "id, organization id, member ids, usage limit, name"
     assert columns_of(run("rules", "list", organization)) == "id, status, scope, scope id, rule type, rule value"
     discount = "id, organization id, provider, model, fraction, starts at, ends at"
