@@ -31,7 +31,7 @@ from gateway.surfaces.facts import Facts
 Json = dict[str, Any]
 
 ID_PREFIX = "gen_"
-USUAL_TYPE = "image/png"  # of an image whose type is unknown
+USUAL_TYPE = "image/png"  # of an image of unknown type
 FAILED: FinishShown = {"unified": "error", "raw": "error"}
 
 

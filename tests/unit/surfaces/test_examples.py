@@ -6,7 +6,7 @@ import orjson
 
 from gateway.surfaces import openapi, surface_table
 
-# Fields that few readers look for. A new field gets an example of its own in `examples.TEXTS`.
+# Rarely used fields without an example. A new field gets one in `examples.TEXTS`.
 MOST_NAMES = 173
 
 
@@ -31,7 +31,7 @@ def event_of(example: object) -> object:
 
 
 def named_after_their_field(value: object, name: str = "") -> Iterator[str]:
-    """Yield the fields of an example whose text is their own name."""
+    """Yield the fields of an example that show their name as their value."""
     if isinstance(value, dict):
         for member, one in value.items():
             yield from named_after_their_field(one, member)
