@@ -53,9 +53,9 @@ def setter_of(actor: str, organization_id: str) -> Setter:
 def hold(
     database: Database, organization_id: str, scope_id: str, before: Limits, after: Limits, setter: Setter, action: str
 ) -> bool:
-    """Check a change of limits and store its setters, within the transaction of the change. Return whether a changed
-    limit of a period starts it anew: not if the person only lowers the limit of another one, or it could be spent
-    again and again.
+    """Check a change of limits and store its setters, within the transaction of the change. Return whether a change of
+    the period's limit restarts the period. It does not when a person lowers a limit that another person set: the amount
+    could then be spent again.
 
     `action` is the audit action of such changes. Raises Forbidden (limit_not_yours) if the change raises a limit that
     was set by another person of the same or a higher rank.

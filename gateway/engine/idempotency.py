@@ -162,8 +162,8 @@ class Idempotency:
 
     def trim(self) -> None:
         """Measure the stored answers of the installation. Until the next call this worker adds at most a quarter of the
-        remaining room, and for one organization less the more it has: it never has more than it leaves to others.
-        Nothing is deleted to make room, since a request might then run twice."""
+        remaining room. An organization may add less the more it stores already, so that it never takes more than it
+        leaves to others. Nothing is deleted to make room, since a request might then run twice."""
         sql = "SELECT owner, sum(length(value)) FROM document WHERE kind = ? GROUP BY owner"
         sizes = dict(self._database.report(partial(self._database.fetch, sql, (KIND,))))
         free = max(0, self._total_bytes - int(sum(sizes.values())))

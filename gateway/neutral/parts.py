@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-WEB = ("https://", "http://")  # how the URL of an image, a file or a video begins that anyone can load
+WEB = ("https://", "http://")  # schemes of URLs that a provider can load
 
 
 class CacheMark(Struct, frozen=True, gc=False):

@@ -60,6 +60,7 @@ class _ChatStream:
         self._blocks: dict[int, tuple[str, int]] = {}  # kind and number, by block
         self._open: dict[int, tuple[str, int]] = {}
         self._lengths: dict[int, int] = {}  # of the texts, by block
+        self._last_text = -1  # the block of the newest text
         self._counts = {"content": 0, "tool-call": 0, "citation": 0}
         self._warnings: list[str] = []
 
@@ -83,6 +84,7 @@ class _ChatStream:
         return write_event(event.body, event.body["type"])
 
     def _text(self, event: TextDelta | RefusalDelta) -> bytes:
+        self._last_text = event.block
         self._lengths[event.block] = self._lengths.get(event.block, 0) + len(event.text)
         return self._content(event.block, "text", event.text)
 
@@ -153,7 +155,9 @@ class _ChatStream:
         return b"".join([self._close(block) for block in list(self._open)])
 
     def _cite(self, event: SourceFound) -> bytes:
-        block = event.block if event.block in self._lengths else max(self._lengths, default=-1)
+        block = event.block
+        if block not in self._lengths:
+            block = self._last_text
         _, index = self._blocks.get(block, ("content", 0))
         citation = write_citation(event.source, index, self._lengths.get(block, 0))
         number = self._number("citation")

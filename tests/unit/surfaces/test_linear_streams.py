@@ -27,6 +27,7 @@ from gateway.neutral.parts import Image, Media, Source
 from gateway.neutral.usage import Usage
 from gateway.surfaces.aisdk.search_order import SearchOrder
 from gateway.surfaces.anthropic import frames as messages
+from gateway.surfaces.cohere import cohere_chat_stream
 from gateway.surfaces.openai import chat_writer, completions_writer
 from gateway.surfaces.responses import items, reader, schema, stream
 from gateway.surfaces.responses.assembler import Assembler
@@ -70,6 +71,7 @@ WRITERS: dict[str, Callable[[Iterable[Batch]], Iterator[bytes]]] = {
         completions_writer.Echo("", 1),
         unfence=True,
     ),
+    "cohere": lambda batches: cohere_chat_stream.frames(batches, Facts()),  # type: ignore[arg-type]
     "messages": lambda batches: messages.frames(batches, Facts()),  # type: ignore[arg-type]
     "responses": respond,
     "responses with reasoning": lambda batches: respond(batches, reasoning={"effort": "low"}),
