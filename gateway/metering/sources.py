@@ -27,7 +27,6 @@ class Client(Struct, frozen=True):
     label: str
     sources: tuple[str, ...]
     agent: re.Pattern[str] | None
-    titles: tuple[str, ...] = ()
     referers: tuple[str, ...] = ()
 
 
@@ -83,12 +82,12 @@ class Sources:
         return self._by_title(title) or self._by_referer(referer) or self._by_agent(agent) or name
 
     def _recognised(self, name: str) -> bool:
-        return name.lower() in self._ids or name in self.labels or "claw" in name.lower()
+        return name.lower() in self._ids or "claw" in name.lower()
 
     def _by_title(self, title: str) -> str:
         low = title.lower()
         for client in self._clients:
-            if low and (low in client.titles or low == client.label.lower() or low in client.sources):
+            if low and (low == client.label.lower() or low in client.sources):
                 return client.id
         return ""
 
@@ -141,9 +140,8 @@ def _client(entry: Mapping[str, Any]) -> Client:
         agent = re.compile("|".join(cues))
     else:
         agent = None
-    titles = tuple(entry.get("titles", ()))
-    referers = tuple(entry.get("referers", ()))
-    return Client(entry["id"], entry["label"], tuple(entry["sources"]), agent, titles, referers)
+    sources = (entry["id"], *entry.get("sources", ()))
+    return Client(entry["id"], entry["label"], sources, agent, tuple(entry.get("referers", ())))
 
 
 def _strip(text: str) -> str:

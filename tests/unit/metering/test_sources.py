@@ -69,7 +69,8 @@ def test_each_known_client_has_one_name_whatever_it_says() -> None:
         client, _, cues = row.partition(": ")
         names, _, agents = cues.partition(";")
         for name in names.split(", "):
-            assert read_source({"x-source": name}) == client
+            assert read_source({"x-source": name.upper()}) == client
+        assert read_source({"x-title": known_clients().labels[client]}) == client
         for agent in filter(None, agents.strip().split(", ")):
             assert read_source({"user-agent": agent}) == client, agent
     for name in ("x-title", "x-openrouter-title"):
