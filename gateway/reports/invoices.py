@@ -69,8 +69,7 @@ def read_invoice(text: bytes) -> Invoice:
     """Read an export of any known format. InvalidRequest when it is none, or has an unreadable figure."""
     records = list(_records_of(text))
     for entry in tomllib.loads(TABLE.read_text())["export"]:
-        members = (entry["time"], *entry["has"])
-        if records and all(_find(records[0], name) is not None for name in members):
+        if records and all(_find(records[0], entry[member]) is not None for member in ("time", "has")):
             return Invoice(entry["provider"], _sum(entry, records), tuple(entry.get("operations", ())))
     raise InvalidRequest("This is not a usage or cost export that the gateway knows (docs/chargeback.md lists them).")
 

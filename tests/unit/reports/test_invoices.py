@@ -185,7 +185,17 @@ def test_members_are_those_of_the_types_of_the_vendors_libraries() -> None:
         assert names <= set(model.model_fields), model
 
 
-@pytest.mark.parametrize("text", [b"", b"a,b\r\n1,2\r\n", b"{", b"[1]", b'{"data": []}', b'{"data": [1]}'])
+OTHER_EXPORTS = (
+    f"start_time,start_time_iso,images\r\n{SECONDS},{DATE}T00:00:00+00:00,2\r\n",
+    f"usage_date_utc,sessions\r\n{DATE},2\r\n",
+    json.dumps({"data": [{"starting_at": f"{DATE}T00:00:00Z", "results": [{"sessions": 2}]}]}),
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"a,b\r\n1,2\r\n", b"{", b"[1]", b'{"data": []}', b'{"data": [1]}', *map(str.encode, OTHER_EXPORTS)],
+)
 def test_a_file_that_is_no_export_is_refused(text: bytes) -> None:
     with pytest.raises(InvalidRequest):
         read_invoice(text)
