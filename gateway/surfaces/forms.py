@@ -18,6 +18,7 @@ from gateway.surfaces.http import Inbound
 BOUNDARY_LENGTH = 256  # RFC 2046 allows 70; some clients send more
 HEADERS, HEADER_BYTES = 8, 4224  # bytes of the headers of one part
 LARGE = 1 << 16  # bytes; a longer form is read in a thread
+FILE: dict[str, Any] = {"type": "string", "format": "binary"}  # the schema of a field with a file
 
 
 class FormLimits(Struct, frozen=True):

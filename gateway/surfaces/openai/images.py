@@ -15,7 +15,7 @@ from gateway.neutral.request import Options, Requirements
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import attribution, auth, caps, http_responses, image_uploads
 from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_form, read_form
+from gateway.surfaces.forms import FILE, Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai.chat_writer import error_frame
@@ -236,7 +236,6 @@ def _stream(services: Services, context: RequestContext, request: ImagesRequest)
     return http_responses.stream_reply(frames, context.shown_id, headers)
 
 
-FILE = {"type": "string", "format": "binary"}
 FILES = {"type": "array", "items": FILE, "minItems": 1, "maxItems": MOST_PICTURES}
 FORM = describe_fields(ImagesFields, {"image": FILES, "image[]": FILES, "mask": FILE, "markup": FILE}) | {
     "oneOf": [{"required": ["image"]}, {"required": ["image[]"]}]

@@ -24,7 +24,7 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces import audio_uploads, auth, http_responses
 from gateway.surfaces.answer_structs import JsonObject, StreamFailure
 from gateway.surfaces.facts import AnswerCost, Facts, RoutingMetadata, headers_of
-from gateway.surfaces.forms import Form, FormLimits, describe_form, read_form, require_form
+from gateway.surfaces.forms import FILE, Form, FormLimits, describe_form, read_form, require_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.subtitles import SUBTITLES, write_subtitles
@@ -346,7 +346,7 @@ FORM = {
     "oneOf": [{"required": ["file"]}, {"required": ["url"]}],
     "properties": {
         "model": {**FIELD, "minLength": 1},
-        "file": {"type": "string", "format": "binary"},
+        "file": FILE,
         "url": {**FIELD, "pattern": "^https?://", "description": "URL of the audio, instead of a file."},
         "language": FIELD,
         "prompt": FIELD,

@@ -16,7 +16,7 @@ from gateway.neutral.images import Picture
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.videos import MOST_SECONDS, VideosInput, VideosRequest, units_of
 from gateway.surfaces import caps, image_uploads
-from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_form, read_form
+from gateway.surfaces.forms import FILE, Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import Inbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.preference_checks import Routing, read_preferences
@@ -84,7 +84,6 @@ class VideoFields(Struct, kw_only=True, gc=False):
 
 
 DECODER = Decoder(VideoFields)
-FILE = {"type": "string", "format": "binary"}
 FILES = {"type": "array", "items": FILE, "minItems": 1, "maxItems": MOST_IMAGES}
 FORM = describe_fields(VideoFields, {"image": FILE, "last_frame": FILE, REFERENCE: FILE, "reference_images": FILES})
 Pictures = dict[str, list[Picture]]

@@ -44,13 +44,6 @@ class ScimList(TypedDict):
     Resources: list[Any]
 
 
-class ScimListedResource(TypedDict):
-    """A user or a group with its other attributes."""
-
-    schemas: list[str]
-    id: str
-
-
 class ScimAttributeDocument(TypedDict):
     name: str
     type: str

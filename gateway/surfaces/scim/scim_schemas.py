@@ -13,13 +13,7 @@ from gateway.surfaces.scim.attributes import (
     ScimAttribute,
     ScimSchema,
 )
-from gateway.surfaces.scim.scim_answers import (
-    ScimList,
-    ScimListedResource,
-    ScimMeta,
-    ScimResourceTypeDocument,
-    ScimSchemaDocument,
-)
+from gateway.surfaces.scim.scim_answers import ScimList, ScimMeta, ScimResourceTypeDocument, ScimSchemaDocument
 
 TYPES = {"boolean": "boolean", "complex": "object"}
 
@@ -77,6 +71,6 @@ def _list(title: str, item: dict[str, Any]) -> dict[str, Any]:
 
 USER_LIST = _list("ScimUserList", USER_SHAPE)
 GROUP_LIST = _list("ScimGroupList", GROUP_SHAPE)
-RESOURCE_LIST = _list("ScimResourceList", {**describe_answer(ScimListedResource), "additionalProperties": True})
+RESOURCE_LIST = _list("ScimResourceList", {"anyOf": [USER_SHAPE, GROUP_SHAPE]})
 SCHEMA_LIST = _list("ScimSchemaList", describe_answer(ScimSchemaDocument))
 RESOURCE_TYPE_LIST = _list("ScimResourceTypeList", describe_answer(ScimResourceTypeDocument))
