@@ -43,7 +43,7 @@ class IdentityProvider:
     client_id: str
     client_secret: str = field(default="", repr=False)
     active: bool = True
-    scopes: tuple[str, ...] = DEFAULT_SCOPES
+    scopes: tuple[str, ...] = ()
     groups_claim: str = ""
     role: Role | str = "developer"
     trust_email: bool = False

@@ -27,7 +27,7 @@ VARIABLE = "GATEWAY_IDENTITY_PROVIDERS"
 ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 DOMAIN = re.compile(r"(?=.{3,253}$)[a-z0-9]([a-z0-9-]{0,62}\.)+[a-z][a-z0-9-]{1,62}")
 MOST_PROVIDERS = 20
-DEFAULT_SCOPES = ("openid", "email", "profile")
+DEFAULT_SCOPES = ("email", "profile")  # beside openid, which is always requested
 ROLES = ("", "developer", "admin")
 MOST_TEXT = 512
 
@@ -57,7 +57,7 @@ class ConfiguredProvider:
     issuer: str
     client_id: str
     client_secret: str = field(default="", repr=False)
-    scopes: tuple[str, ...] = DEFAULT_SCOPES
+    scopes: tuple[str, ...] = ()
     groups_claim: str = ""
     domains: tuple[str, ...] = ()
     organizations: tuple[str, ...] = ()

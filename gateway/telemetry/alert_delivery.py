@@ -40,7 +40,6 @@ MOST_WAITING = 1_000
 AT_ONCE = 20
 EACH_AT_ONCE = 4
 MOST_HOURLY = 100  # alerts that one organization causes per hour, at one worker
-LEVELS = {logging.ERROR: "error", logging.WARNING: "warning", logging.INFO: "info"}
 TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
 
 log = logging.getLogger(__name__)
@@ -248,7 +247,7 @@ def event_of(change: StateChange, at_us: int) -> dict[str, Any]:
         "object": "event",
         "id": f"evt_{digest}",
         "type": change.event,
-        "level": LEVELS.get(change.level, "warning"),
+        "level": logging.getLevelName(change.level).lower(),
         "created_at": at_us // SECOND_US,
         "data": data,
     }

@@ -11,7 +11,6 @@ from gateway.accounts.identity_providers import STORED, IdentityProvider, Provid
 from gateway.accounts.roles import MANAGERS
 from gateway.accounts.sso_requirement import SsoRequirement, find_requirement, set_requirement
 from gateway.accounts.throttle import ThrottleGate
-from gateway.configuration.configured_providers import DEFAULT_SCOPES
 from gateway.errors import Forbidden, Unavailable
 from gateway.surfaces.answer_structs import Answer, Time, to_camel
 from gateway.surfaces.http import Operation
@@ -50,7 +49,7 @@ class NewProvider(StrictBody):
     issuer = TextField(1, 512, required=True, about=ISSUER)
     clientId = TextField(1, 255, required=True, about=CLIENT)
     clientSecret = TextField(0, 1024, load_default="", about=SECRET)
-    scopes = Names(20, 80, load_default=lambda: list(DEFAULT_SCOPES), about=SCOPES)
+    scopes = Names(20, 80, about=SCOPES)
     groupsClaim = TextField(0, 255, load_default="", about=GROUPS)
     role = OneOf(ROLES, load_default="developer", about=ROLE)
     trustEmail = Switch(load_default=False, about=TRUST)
@@ -163,7 +162,7 @@ def create(call: ManagedCall[str]) -> ProviderAnswer:
         fields["issuer"],
         fields["clientId"],
         fields["clientSecret"],
-        options={option: fields[field] for field, option in OPTIONS.items()},
+        options={option: fields[field] for field, option in OPTIONS.items() if field in fields},
     )
     return _show(call, call.services.sso.service.providers.create(call.subject, draft, actor=call.actor))
 
