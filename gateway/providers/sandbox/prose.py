@@ -75,4 +75,4 @@ def _sentences(seed: str) -> Iterator[str]:
 
 def _steps(seed: str) -> Iterator[tuple[str, str]]:
     for place, sentence in enumerate(_sentences(seed)):
-        yield THOUGHTS[min(place, place % 4 + 1)], sentence
+        yield THOUGHTS[min(place, place % (len(THOUGHTS) - 1) + 1)], sentence

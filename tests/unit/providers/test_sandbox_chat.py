@@ -1,8 +1,10 @@
 """Sandbox answers are repeatable, have the shape of the wire format, and are counted by the sandbox's own rule."""
 
 import base64
+import os
+import subprocess
+import sys
 from collections import defaultdict
-from hashlib import sha256
 
 import fastjsonschema
 import orjson
@@ -10,6 +12,7 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.clock import Clock
+from gateway.configuration.settings import ROOT
 from gateway.providers.protocol import Call
 from gateway.providers.sandbox.prose import write_answer, write_thoughts
 from gateway.providers.sandbox.sandbox_server import SandboxServer
@@ -72,10 +75,17 @@ def test_same_request_gets_the_same_answer():
     assert ask("why?", "template", n=2) == ask("why?", "template", n=2)
 
 
-def test_prose_is_the_same_in_every_version():
+WRITE = (
+    "from gateway.providers.sandbox.prose import write_answer, write_thoughts\n"
+    "print(write_answer('snow', 'seed', 500, None), write_thoughts('snow', 'seed', 500), end='')"
+)
+
+
+def test_prose_is_the_same_in_every_process():
     """Callers compare answers with those that they recorded."""
-    prose = write_answer("snow", "seed", 500, None) + write_thoughts("snow", "seed", 500)
-    assert sha256(prose.encode()).hexdigest()[:12] == "ceeb58198769"
+    prose = f"{write_answer('snow', 'seed', 500, None)} {write_thoughts('snow', 'seed', 500)}"
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    assert subprocess.check_output([sys.executable, "-c", WRITE], cwd=ROOT, env=environment, text=True) == prose
 
 
 def test_other_request_gets_another_id_and_text():
