@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from chdb import session
 
-# Query parameters that are settings, and the values that the engine was started with.
-SETTINGS = {"wait_end_of_query": "1", "output_format_json_quote_64bit_integers": "0"}
+SETTINGS = {"wait_end_of_query": "1"}  # query parameters of every statement
+QUOTED = "output_format_json_quote_64bit_integers"  # on unless a statement says otherwise, as in servers before 25.8
 TOKEN = "insert_deduplication_token"
 CODE = re.compile(r"Code: (\d+)")
 UNKNOWN_TABLE, UNKNOWN_SETTING, REFUSED_USER, MEMORY = 60, 115, 516, 241
@@ -28,10 +28,10 @@ class Engine:
         self.folder = folder
         self._session = session.Session(str(folder / "store"))
         self._lock = threading.Lock()
-        self._session.query("SET output_format_json_quote_64bit_integers = 0")
 
-    def run(self, database: str, sql: str, params: dict[str, str]) -> bytes:
+    def run(self, database: str, sql: str, params: dict[str, str], quoted: str) -> bytes:
         with self._lock:
+            self._session.query(f"SET {QUOTED} = {quoted}")
             self._session.query(f"CREATE DATABASE IF NOT EXISTS {database}")
             self._session.query(f"USE {database}")
             return bytes(self._session.query(sql, "TabSeparated", params=params or None).bytes())
@@ -73,6 +73,7 @@ class Handler(BaseHTTPRequestHandler):
         database = parameters.pop("database")
         sql = parameters.pop("query", "")
         token = parameters.pop(TOKEN, "")
+        quoted = parameters.pop(QUOTED, "1")
         if parameters != SETTINGS:
             return self.refuse(404, UNKNOWN_SETTING, f"Unknown settings {parameters}")
         fault = self.server.engine.fault() if sql.startswith("INSERT") else ""
@@ -81,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
         if token:
             sql = sql.replace(" FORMAT ", f" SETTINGS {TOKEN} = '{token}' FORMAT ")
         try:
-            answer = self.server.engine.run(database, f"{sql} {body}", params)
+            answer = self.server.engine.run(database, f"{sql} {body}", params, quoted)
         except Exception as error:
             found = CODE.search(str(error))
             code = int(found[1]) if found else 0

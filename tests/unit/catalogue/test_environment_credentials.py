@@ -98,6 +98,7 @@ def test_the_sandbox_is_always_usable_and_a_hosted_provider_only_with_a_key():
         ("xai", "LLM_X_AI_API_KEY"),
         ("zai", "LLM_Z_AI_API_KEY"),
         ("novita", "LLM_NOVITA_AI_API_KEY"),
+        ("gonka24", "LLM_GONKA_24_API_KEY"),
         ("runpod", "LLM_RUNPOD_KEY"),
         ("scx-ai-gp", "LLM_SCX_AI_API_KEY"),
         ("atria", "LLM_ATRIA_KEY"),

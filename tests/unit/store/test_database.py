@@ -187,7 +187,15 @@ def test_a_stuck_writer_of_another_process_is_waited_for_only_so_long(sqlite_url
     assert first.write(lambda: 8) == 8
 
 
-def test_sqlite_keeps_committed_rows(sqlite_url, open_store, monkeypatch):
+def test_sqlite_keeps_committed_rows_whatever_its_build_has_as_default(sqlite_url, open_store, monkeypatch):
+    connect = sqlite3.connect
+
+    def connect_hastily(*args, **options):
+        connection = connect(*args, **options)
+        connection.execute("PRAGMA synchronous = normal")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", connect_hastily)
     monkeypatch.setattr(sqlite, "PRAGMAS", cheap_disks.REAL)
     sqlite_database = open_store(sqlite_url)
 

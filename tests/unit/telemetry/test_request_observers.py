@@ -1,9 +1,12 @@
 """Every request has one end: it is counted there, and reported to the observers."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from gateway.billing.context import RequestContext
 from gateway.clock import Clock
 from gateway.errors import GatewayError, NotFound, OutOfCredits
 from gateway.metering.counters import Counters
@@ -29,6 +32,23 @@ def test_an_end_is_counted_by_status_kind_of_error_and_time(requests: RequestObs
     assert totals["errors_total"] == {(OPERATION, "out_of_credits"): 1}
     row = rows["request_seconds"][(OPERATION,)]
     assert sum(row[:-1]) == 2 and 0.2 <= row[-1] < 1
+
+
+def test_own_times_from_half_a_millisecond_to_a_second_are_known_to_a_factor_of_two_and_a_half(
+    requests: RequestObservers,
+) -> None:
+    """Two that differ by more are counted in two buckets."""
+    for number in range(20):
+        operation = f"POST /{number}"
+        own_s = [0.0003 * 1.05**number]
+        while own_s[-1] <= 1:
+            own_s.append(own_s[-1] * 2.55)
+        for seconds in own_s:
+            request = Inbound("POST", "/", {})
+            request.context = cast(RequestContext, SimpleNamespace(own_s=seconds, metadata={}))
+            requests.of(operation)(request, 200, Clock.monotonic())
+        row = requests.counters.histograms()["overhead_seconds"][(operation,)]
+        assert max(row[:-1]) == 1 and sum(row[:-1]) == len(own_s)
 
 
 def test_observers_of_failures_get_nothing_else(requests: RequestObservers) -> None:

@@ -166,6 +166,21 @@ def test_an_abort_wakes_a_receiver(pair: tuple[SockSocket, Peer]) -> None:
     assert waiting.get(timeout=20) is None
 
 
+def test_a_large_message_is_not_sent_when_the_peer_closes_while_a_thread_writes_it(
+    pair: tuple[SockSocket, Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, peer = pair
+
+    def compute_slowly(large: bool, write: Any, event: Any) -> bytes:
+        peer.send(CloseConnection(code=1000))
+        served.receive()
+        return write(event)
+
+    monkeypatch.setattr("gateway.transport.sock_sockets.compute_if", compute_slowly)
+    with pytest.raises(SocketClosed):
+        served.send("more")
+
+
 def test_a_caller_that_reads_nothing_is_lost_after_a_while(pair: tuple[SockSocket, Peer], monkeypatch) -> None:
     monkeypatch.setattr(socket_channel, "STALL_S", 0.3)
     served, _ = pair

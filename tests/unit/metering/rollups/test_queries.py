@@ -53,7 +53,9 @@ def told(request, tmp_path_factory, postgres_databases):
             project=PROJECT,
             api_key=dice.choice(KEYS),
             served=dice.choice("ab"),
+            provider=dice.choice("pq"),
             source=dice.choice(("x", "")),
+            tags=dice.choice(('{"team":"a"}', '{"team":"b"}')),
             cost_nusd=dice.randrange(10**9),
         )
         for _ in range(1500)
@@ -179,6 +181,21 @@ def test_a_year_is_read_by_blocks_and_its_ends_by_days_and_hours(told) -> None:
         del database.fetch
     series = {params[0] for sql, params in statements if " FROM rollup WHERE series" in sql}
     assert series == {0, 8, 16}
+
+
+@pytest.mark.parametrize("dimensions", [(), ("name",), ("provider",), ("name", "provider")])
+@pytest.mark.parametrize("series", Series)
+def test_columns_of_precomputed_days_repeat_no_value(told, series, dimensions) -> None:
+    database, rows = told
+    owner = PROJECT if series.name.startswith("PROJECT") else KEYS[0]
+    first = (min(row.at for row in rows) // DAY_US + 1) * 24
+    end = first + 9 * 24
+    question = RollupQuestion(series, [owner], first, end, "day", dimensions, ("requests",), tag="team")
+    found = at_once(database, partial(fetch_columns, database, question))
+    assert found
+    for columns in found:
+        values = set(zip(*columns.dimensions, strict=True)) or {()}
+        assert len(columns.figures[0]) == len(values)
 
 
 def test_columns_name_owners_in_hexadecimal(told) -> None:
