@@ -38,13 +38,15 @@ SHOWN = 32  # characters of a value that a warning repeats
 
 class ImageChoices(Struct, frozen=True):
     """The values that a model accepts for size, ratio and quality; () where every value is passed on. `fields` are the
-    preferences that the format has a field for, `seed` whether it has one for a seed."""
+    preferences that the format has a field for, `seed` whether it has one for a seed, and `steps` whether the
+    sizes 1K, 2K and 4K exist."""
 
     fields: tuple[str, ...]
     size: tuple[str, ...] = ()
     aspect_ratio: tuple[str, ...] = ()
     quality: tuple[str, ...] = ()
     seed: bool = False
+    steps: bool = False
 
 
 def fit_preferences(content: ImagesInput, target: Target, choices: ImageChoices, warnings: list[str]) -> ImagesInput:
@@ -78,7 +80,7 @@ def _reason_against(name: str, value: str, target: Target, choices: ImageChoices
         return _unsupported(name, target)
     if offered and value not in offered:
         return f"{name} {value[:SHOWN]} was left out: {target.mapping.key} takes {', '.join(offered)}."
-    if name == "size" and value != AUTO and not shape_of(value) and not STEP.fullmatch(value):
+    if name == "size" and value != AUTO and not shape_of(value) and not (choices.steps and STEP.fullmatch(value)):
         return f"size {value[:SHOWN]} was left out: it is not a width and height."
     return ""
 

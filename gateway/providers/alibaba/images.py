@@ -9,15 +9,12 @@ that one call makes (`max_n`).
 import dataclasses
 from typing import Any
 
-from msgspec import structs
-
 from gateway.errors import NotSupported, UpstreamFailed
-from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult, shape_of
+from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import (
-    SHOWN,
     ImageChoices,
     WholeImages,
     data_url,
@@ -124,11 +121,7 @@ def _fit(content: ImagesInput, target: Target, warnings: list[str]) -> ImagesInp
     """Return the input without unsupported preferences: sizes must be in pixels, and ratios in the mapping."""
     ratios = tuple(target.mapping.extra.get(RATIO_SIZES) or ())
     fields = ("size", "aspect_ratio") if ratios else ("size",)
-    fitted = fit_preferences(content, target, ImageChoices(fields, aspect_ratio=ratios, seed=True), warnings)
-    if fitted.size not in ("", AUTO) and not shape_of(fitted.size):
-        warnings.append(f"size {fitted.size[:SHOWN]} was left out: {target.mapping.key} takes a width and a height.")
-        fitted = structs.replace(fitted, size="")
-    return fitted
+    return fit_preferences(content, target, ImageChoices(fields, aspect_ratio=ratios, seed=True), warnings)
 
 
 def _size_of(content: ImagesInput, target: Target) -> str:

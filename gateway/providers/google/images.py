@@ -107,7 +107,7 @@ def _fit(content: ImagesInput, target: Target, predicts: bool, warnings: list[st
     """Return the input without unsupported preferences. A size in pixels counts as its ratio and as 1K, 2K or 4K."""
     ratios = PREDICTED_RATIOS if predicts else ratios_of(traits_of(target))
     sizes = (USUAL_SIZE,) if predicts else sizes_of(traits_of(target))
-    fitted = fit_preferences(content, target, ImageChoices(FIELDS, aspect_ratio=ratios), warnings)
+    fitted = fit_preferences(content, target, ImageChoices(FIELDS, aspect_ratio=ratios, steps=True), warnings)
     size = fitted.size
     if size in ("", AUTO) or (size in sizes or shape_of(size)) and (size_of(fitted) or USUAL_SIZE) in sizes:
         return fitted

@@ -3,7 +3,8 @@
 Source: OpenAI API reference, "Create image", "Create image edit" and their stream events. Models accept different
 fields. Fields that a mapping with `supported_parameters` does not list there are left out. Keys of `extra`:
 `image_field`: images are sent in JSON under this name (ByteDance API reference); `image_objects`: images are sent as
-objects and to the edits URL (xAI API reference); `image_stream`: the model streams.
+objects and to the edits URL (xAI API reference); `image_stream`: the model streams; `size_steps`: a size may be 1K, 2K
+or 4K.
 """
 
 from base64 import b64decode
@@ -52,6 +53,7 @@ IN_OBJECTS = "image_objects"
 MOST_OBJECTS = 3
 BASE64_HEAD = 24  # characters that contain the signature of an image format
 STREAMS = "image_stream"
+SIZE_STEPS = "size_steps"
 MARKS = ("mask", "markup")
 EVENT_STREAM = "text/event-stream"
 ASKS_BASE64 = "response_format"  # accepted only by models that otherwise return URLs
@@ -223,7 +225,13 @@ def _fit(requested: ImagesInput, target: Target, edits: bool, warnings: list[str
     if fitted.output_compression is not None and COMPRESSION not in supported:
         fitted = replace(fitted, output_compression=None)
         warnings.append(f"{COMPRESSION} is not supported by {mapping.key} and was left out.")
-    choices = ImageChoices(supported, mapping.image_sizes, mapping.image_ratios, mapping.image_qualities)
+    choices = ImageChoices(
+        supported,
+        mapping.image_sizes,
+        mapping.image_ratios,
+        mapping.image_qualities,
+        steps=bool(mapping.extra.get(SIZE_STEPS)),
+    )
     return fit_preferences(fitted, target, choices, warnings)
 
 

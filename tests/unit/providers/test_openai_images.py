@@ -55,6 +55,14 @@ def test_parameters_that_an_entry_does_not_list_are_named_in_warnings() -> None:
         call_of(ImagesRequest, ImagesInput("A fox", n=2), supported_parameters=("size",))
 
 
+def test_the_size_2k_is_sent_only_to_models_that_accept_it() -> None:
+    call = call_of(ImagesRequest, ImagesInput("A fox", size="2K"))
+    assert "size" not in orjson.loads(call.body)
+    assert list(call.warnings) == ["size 2K was left out: it is not a width and height."]
+    call = call_of(ImagesRequest, ImagesInput("A fox", size="2K"), extra={"size_steps": True})
+    assert orjson.loads(call.body)["size"] == "2K" and not call.warnings
+
+
 @pytest.mark.parametrize(
     ("data", "name"),
     [(b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff\xe0", "jpeg"), (b"RIFF\x24\0\0\0WEBPVP8 ", "webp")],
