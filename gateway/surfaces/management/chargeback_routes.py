@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import to_builtins
+
 from gateway.accounts.members import list_members
 from gateway.accounts.teams import list_teams
 from gateway.clock import to_datetime
@@ -26,10 +28,6 @@ from gateway.surfaces.visitor import Visitor
 TAG = "Chargeback"
 LONGEST_TAG = 64
 PIECES_A_CHECK = 12
-SHARE_COLUMNS = (
-    *("id", "name", "requestCount", "inputTokens", "cachedTokens", "outputTokens", "cost", "creditsCost"),
-    *("ownKeysCost", "dataStorageCost"),
-)
 
 
 class SharesQuery(Body):
@@ -89,9 +87,9 @@ def export_shares(call: ManagedCall[None]) -> Outbound:
     """The same as CSV or JSON lines."""
     answers = read_share_answers(call.visitor, call.fields)
     form = call.fields["format"]
-    rows = [dict(zip(SHARE_COLUMNS, _cells(answer), strict=True)) for answer in answers]
+    rows = [to_builtins(answer) for answer in answers]
     owners = sorted(call.visitor.memberships)
-    pieces = tabular.write_rows([rows], SHARE_COLUMNS, form)
+    pieces = tabular.write_rows([rows], ShareAnswer.__struct_encode_fields__, form)
     return download(call.visitor, owners, f"shares.{form}", tabular.MEDIA[form], pieces)
 
 
@@ -161,10 +159,6 @@ def _show(share: Share, names: dict[str, str]) -> ShareAnswer:
         own_keys_cost=figures.byok_nusd,
         data_storage_cost=figures.storage_nusd,
     )
-
-
-def _cells(answer: ShareAnswer) -> Iterator[Any]:
-    return (getattr(answer, name) for name in ShareAnswer.__struct_fields__)
 
 
 def _checked(visitor: Visitor, pieces: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:

@@ -21,7 +21,7 @@ from gateway.money import format_usd
 from gateway.runtime.loop_turns import low_priority_turn
 from gateway.surfaces import request_log_reader, tabular
 from gateway.surfaces.http import Operation, Outbound
-from gateway.surfaces.log_answers import LogAnswer, show_attempt, show_request
+from gateway.surfaces.log_answers import COMPONENTS, LogAnswer, LoggedAttemptAnswer, show_attempt, show_request
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import SIGNED_IN
@@ -39,14 +39,13 @@ PIECE = 16  # rows written in one turn of the event loop, less than half a milli
 # How long after it came in a request may still make attempts.
 LONGEST_US = 2 * DAY_US
 LOG_COLUMNS = LogAnswer.__struct_encode_fields__
+CALL_FIELDS = LoggedAttemptAnswer.__struct_encode_fields__
+COSTS = CALL_FIELDS.index("costs")
 USAGE_COLUMNS = (
-    *("id", "requestId", "projectId", "apiKeyId", "operation", "requestedModel", "source", "number", "startedAt"),
-    *("provider", "model", "region", "status", "error", "upstreamError", "finish", "mode", "usageBasis", "durationMs"),
-    *("timeToFirstTokenMs", "inputTokens", "cachedTokens", "cacheWriteTokens", "outputTokens", "reasoningTokens"),
-    *("cost", "inputCost", "outputCost", "cachedInputCost", "cacheWriteInputCost", "otherCost", "dataStorageCost"),
-    *("discountSavings", "priceVersion", "requestCount", "errorCount", "clientErrorCount", "cacheCount"),
+    *("id", "requestId", "projectId", "apiKeyId", "operation", "requestedModel", "source"),
+    *(*CALL_FIELDS[:COSTS], *COMPONENTS, "otherCost", *CALL_FIELDS[COSTS + 1 :]),
+    *("requestCount", "errorCount", "clientErrorCount", "cacheCount"),
 )
-NAMED_COSTS = ("inputCost", "outputCost", "cachedInputCost", "cacheWriteInputCost")
 
 
 class LogsExportQuery(LogsQuery):
@@ -126,7 +125,7 @@ def _show_usage(request: LoggedRequest, record: UsageRecord) -> dict[str, Any]:
     shown = to_builtins(show_attempt(record))
     owner = request.owner
     last = int(record is request.last)
-    named = {name: shown["costs"][name] for name in NAMED_COSTS}
+    named = {name: shown["costs"][name] for name in COMPONENTS}
     other = sum(record.details.get("nusd", {}).values())
     return {
         "id": request.request_id,

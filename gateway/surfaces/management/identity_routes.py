@@ -9,7 +9,6 @@ from gateway.surfaces.management.who import SIGNED_IN
 
 
 class IdentityAnswer(Answer):
-    columns = ("id", "provider_id", "email", "issuer", "last_used_at")
     id: str
     provider_id: str
     organization_id: str | None
