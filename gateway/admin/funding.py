@@ -1,7 +1,6 @@
 """Changes of credits and spending limits: checked, audited and active on every worker on return."""
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 from msgspec import Struct
 
@@ -12,11 +11,10 @@ from gateway.admin.limit_setters import hold, setter_of
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest
 from gateway.limits.budgets import Budgets, Limits
-from gateway.limits.ledger import LedgerBook
+from gateway.limits.ledger import LedgerBook, LedgerKind
 from gateway.limits.models import KEY, MEMBER, TEAM, Ledger
 from gateway.store.database import Database
 
-LedgerKind = Literal["grant", "refund", "adjustment"]
 LimitEdit = Callable[[Limits], Limits]
 AUDITED = {KEY: "api_key.update_limit", MEMBER: "member.update_limit", TEAM: "team.update_limit"}
 

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from functools import partial
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -15,12 +16,12 @@ from gateway.money import MOST_SETTLED_NUSD
 from gateway.store.database import Database
 
 GRANT = "grant"
-REFUND = "refund"
 ADJUSTMENT = "adjustment"
 USAGE = "usage"
 STORAGE = "storage"
 # Entries that change how much may be spent. Usage and storage are spending, which the budget counts as it settles.
-FUNDING = (GRANT, REFUND, ADJUSTMENT)
+LedgerKind = Literal["grant", "refund", "adjustment"]
+FUNDING: tuple[str, ...] = get_args(LedgerKind)
 # The prefix of references of adjustments that correct a closed hour.
 LATE = "usage:"
 MILLI_US = 1_000

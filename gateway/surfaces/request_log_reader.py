@@ -20,7 +20,7 @@ from gateway.metering.log.search import LogFilter, LogPage, LogScope, search_cur
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
 from gateway.surfaces.report_windows import RANGES, length_of
-from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, TextField
+from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, QueryFlag, TextField
 from gateway.surfaces.visitor import Visitor
 
 MOST = 100
@@ -42,7 +42,7 @@ class LogsQuery(Body):
     requestId = TextField(1, LABEL_LENGTH)
     metadata = TextField(3, 400)
     session = TextField(1, 64)
-    retained = OneOf(("true", "false"), load_default="false")
+    retained = QueryFlag(load_default="false")
     timeRange = OneOf(tuple(RANGES))
     first = Moment(data_key="from")
     last = Moment(data_key="to")

@@ -4,12 +4,13 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validate
 
 from gateway import money
+from gateway.accounts.models import MemberStatus
 from gateway.clock import from_datetime
 from gateway.errors import InvalidRequest, UnsupportedMediaType
 from gateway.neutral.json_parts import has_more_parts
@@ -20,6 +21,8 @@ DECIMAL = re.compile(r"(\d+)(?:\.(\d+))?")
 LONGEST_MOMENT = 40
 LARGEST_BODY = 2 << 20
 WORDS = "words"  # key in a field's metadata: texts that a command accepts for values
+# Words of commands for a status.
+ON_OFF = {"on": "active", "off": "inactive"}
 MOST_PARTS = 50_000  # values, objects and lists of a body: enough for a thousand models with all of their members
 LONG = 8192  # bytes of a body that is validated in a thread
 
@@ -71,6 +74,20 @@ class OneOf(TextField):
     def __init__(self, choices: tuple[str, ...], **more: Any) -> None:
         super().__init__(checks=[validate.OneOf(choices)], **more)
         self.choices = choices
+
+
+class StatusField(OneOf):
+    """Whether something is in force: active or inactive."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(get_args(MemberStatus), **more)
+
+
+class QueryFlag(OneOf):
+    """True or false in a query, where everything is a string."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(("true", "false"), **more)
 
 
 class WholeNumber(fields.Integer):

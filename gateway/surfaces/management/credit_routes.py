@@ -10,6 +10,7 @@ from gateway.accounts import audit
 from gateway.accounts.audit import AuditEntry
 from gateway.accounts.throttle import ThrottleGate
 from gateway.admin.account_changes import Posting
+from gateway.limits.ledger import FUNDING, GRANT
 from gateway.runtime.threads import pause
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.management.answers import (
@@ -44,7 +45,7 @@ class HistoryQuery(Body):
 
 class NewPosting(Body):
     amount = Usd(signed=True, required=True)
-    kind = OneOf(("grant", "refund", "adjustment"), load_default="grant")
+    kind = OneOf(FUNDING, load_default=GRANT)
     note = TextField(0, 255, load_default="", about="Reason, shown in the history.")
     reference = TextField(0, 128, load_default="", about="A reference that was posted before changes nothing.")
 

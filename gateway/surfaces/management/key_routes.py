@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec.structs import asdict
 
-from gateway.accounts import keys
+from gateway.accounts import keys, tokens
 from gateway.accounts.keys import LONGEST_DESCRIPTION, Change, Draft, Expiry, KeyInfo
 from gateway.accounts.members import find_member
 from gateway.accounts.projects import ProjectInfo, list_projects
@@ -39,7 +39,7 @@ STATUS = {"expired": "inactive", "revoked": "inactive"}
 class NewKey(Creating, LimitFields):
     description = TextField(1, LONGEST_DESCRIPTION, required=True, about="Name in lists.")
     projectId = TextField(1, 80, required=True, about="The key's project.")
-    kind = OneOf(("user", "customer"), load_default="user", about="customer: a key that can only call models.")
+    kind = OneOf(tuple(tokens.PREFIXES), load_default="user", about="customer: a key that can only call models.")
     expiresAt = Moment(allow_none=True, about="When the key expires.")
 
 

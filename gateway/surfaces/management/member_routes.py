@@ -16,7 +16,7 @@ from gateway.surfaces.management.answers import InvitationAnswer, MemberAnswer, 
 from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, MEMBER_MANAGER
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField
+from gateway.surfaces.validation_schemas import Body, OneOf, StatusField, TextField
 
 TAG = "Members"
 PAGE = "/console/invitation"
@@ -24,7 +24,7 @@ PAGE = "/console/invitation"
 
 class MemberChange(Body):
     role = OneOf(ROLES, about="The member's role.")
-    status = OneOf(("active", "inactive"))
+    status = StatusField()
 
 
 class NewInvitation(Body):

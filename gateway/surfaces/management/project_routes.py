@@ -10,7 +10,7 @@ from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import ProjectAnswer
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, MEMBER, PROJECT_MANAGER, PROJECT_MEMBER
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField, WholeNumber, describe_field
+from gateway.surfaces.validation_schemas import Body, OneOf, QueryFlag, TextField, WholeNumber, describe_field
 
 TAG = "Projects"
 MODES = projects.CHOICES["mode"]
@@ -42,7 +42,7 @@ class ProjectSettings(Body):
 
 
 class ProjectQuery(Body):
-    includeArchived = OneOf(("true", "false"), about="true: also archived projects.")
+    includeArchived = QueryFlag(about="true: also archived projects.")
 
 
 def list_projects(call: ManagedCall[str]) -> list[ProjectAnswer]:

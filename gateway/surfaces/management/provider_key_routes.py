@@ -26,9 +26,10 @@ from gateway.surfaces.management.answers import (
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, PROVIDER_KEY_MANAGER, SIGNED_IN
 from gateway.surfaces.validation_schemas import (
+    ON_OFF,
     Body,
     Names,
-    OneOf,
+    StatusField,
     StrictBody,
     TextField,
     Usd,
@@ -72,7 +73,7 @@ class ProviderKeySettings(Body):
     region = TextField(0, 40, about="The provider's region for this key.")
     allowedModels = Names(about="Models that the key is used for.")
     maxSpend = Usd(allow_none=True, about="Spending limit in USD, or none.")
-    status = OneOf(("active", "inactive"), words={"on": "active", "off": "inactive"})
+    status = StatusField(words=ON_OFF)
 
 
 class Rotation(Body):

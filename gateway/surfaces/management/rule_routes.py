@@ -13,18 +13,16 @@ from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import AccessRuleAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import KEY_MANAGER, KEY_USER, MANAGER
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField
+from gateway.surfaces.validation_schemas import ON_OFF, Body, OneOf, StatusField, TextField
 
 TAG = "Access rules"
 TYPES = tuple(READERS)
-STATUS = ("active", "inactive")
-SWITCH = {"on": "active", "off": "inactive"}
 
 
 class KeyRule(Body):
     ruleType = OneOf(TYPES, required=True)
     ruleValue = fields.Dict(keys=fields.String(), required=True)
-    status = OneOf(STATUS, load_default="active")
+    status = StatusField(load_default="active")
 
 
 class PlacedRule(KeyRule):
@@ -33,7 +31,7 @@ class PlacedRule(KeyRule):
 
 
 class RuleStatus(Body):
-    status = OneOf(STATUS, required=True, words=SWITCH)
+    status = StatusField(required=True, words=ON_OFF)
 
 
 class RuleQuery(Body):

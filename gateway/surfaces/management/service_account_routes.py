@@ -22,7 +22,7 @@ from gateway.surfaces.management.managed_operation import Creating, Creation, Ma
 from gateway.surfaces.management.management_scopes import SCOPES
 from gateway.surfaces.management.rule_routes import show_rule
 from gateway.surfaces.management.who import MANAGER
-from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField, describe_field
+from gateway.surfaces.validation_schemas import Body, Moment, OneOf, StatusField, TextField, describe_field
 
 TAG = "Service accounts"
 MOST_NETWORKS = 100
@@ -46,7 +46,7 @@ class ServiceAccountBody(Creating):
 class ServiceAccountSettings(Body):
     name = TextField(1, 255, about="New name.")
     scopes = fields.List(OneOf(SCOPES), validate=validate.Length(1, len(SCOPES)), metadata=describe_field(SCOPES_TEXT))
-    status = OneOf(("active", "inactive"), about="An inactive one is refused; keys that it created keep working.")
+    status = StatusField(about="An inactive one is refused; keys that it created keep working.")
     expiresAt = Moment(allow_none=True, about="When its token expires; null: never.")
 
 

@@ -16,7 +16,7 @@ from gateway.surfaces.answer_structs import Answer, Time, to_camel
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, OWNER, Values, Who
-from gateway.surfaces.validation_schemas import Names, OneOf, StrictBody, Switch, TextField
+from gateway.surfaces.validation_schemas import Names, OneOf, StatusField, StrictBody, Switch, TextField
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Single sign-on"
@@ -70,7 +70,7 @@ class ProviderChange(StrictBody):
     trustEmail = Switch(about=TRUST)
     linkByEmail = Switch(about=LINK)
     createPeople = Switch(about=CREATE)
-    status = OneOf(("active", "inactive"))
+    status = StatusField()
 
 
 class NewDomain(StrictBody):

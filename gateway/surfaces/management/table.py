@@ -68,12 +68,5 @@ OPERATIONS: tuple[Operation, ...] = (
     *exports.OPERATIONS,
 )
 
-SURFACE = Surface(
-    "management",
-    MANAGEMENT,
-    OPERATIONS,
-    prefixes=(
-        *("/auth", "/user", "/orgs", "/projects", "/keys"),
-        *("/discounts", "/rate-limits", "/audit", "/activity", "/logs"),
-    ),
-)
+PREFIXES = dict.fromkeys("/" + operation.path.split("/")[1] for operation in OPERATIONS)
+SURFACE = Surface("management", MANAGEMENT, OPERATIONS, prefixes=tuple(PREFIXES))

@@ -23,7 +23,7 @@ from gateway.surfaces.management.key_routes import show_key
 from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField, describe_field
+from gateway.surfaces.validation_schemas import Body, StatusField, TextField, describe_field
 
 TAG = "Workload identities"
 LONGEST_TOKEN = 16_000
@@ -53,7 +53,7 @@ class WorkloadIdentitySettings(Body):
     attribution = fields.Dict(keys=fields.String(), metadata=describe_field(ATTRIBUTION))
     jwksUrl = TextField(0, 255, about=JWKS_URL)
     jwks = fields.Dict(keys=fields.String(), allow_none=True, metadata=describe_field(JWKS))
-    status = OneOf(("active", "inactive"), about="Tokens are refused while it is inactive.")
+    status = StatusField(about="Tokens are refused while it is inactive.")
 
 
 class TokenCheck(Body):

@@ -24,7 +24,7 @@ from gateway.surfaces.openai.model_entries import (
     serialise_alike,
     write_entries,
 )
-from gateway.surfaces.validation_schemas import Body, OneOf
+from gateway.surfaces.validation_schemas import Body, QueryFlag
 from gateway.worker.services import Services
 
 LIST_HEAD = b'{"object":"list","data":['
@@ -193,19 +193,15 @@ def _join(first: bytes, second: bytes) -> bytes:
     return LIST_HEAD + former + (b"," if former and latter else b"") + latter + LIST_END
 
 
-def _flag(description: str) -> OneOf:
-    return OneOf(("true", "false"), about=description)
-
-
 class ListQuery(Body):
     """The query parameters of the list, for the API description."""
 
-    include_restricted = _flag("Show the public catalogue, including models that the key may not use.")
-    include_deactivated = _flag("Include deactivated models.")
-    exclude_deprecated = _flag("Leave out deprecated models.")
-    no_training = _flag("Only models and mappings whose provider does not train on API data.")
-    mapped = _flag("One entry for each provider of a model, with provider/model as its id.")
-    available = _flag("Only models that can be called now with the existing credentials.")
+    include_restricted = QueryFlag(about="Show the public catalogue, including models that the key may not use.")
+    include_deactivated = QueryFlag(about="Include deactivated models.")
+    exclude_deprecated = QueryFlag(about="Leave out deprecated models.")
+    no_training = QueryFlag(about="Only models and mappings whose provider does not train on API data.")
+    mapped = QueryFlag(about="One entry for each provider of a model, with provider/model as its id.")
+    available = QueryFlag(about="Only models that can be called now with the existing credentials.")
 
 
 ABOUT = About("List models", query=ListQuery, answer=ModelListAnswer, access="optional")

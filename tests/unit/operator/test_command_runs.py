@@ -69,15 +69,17 @@ def test_members_and_teams(run: Run, organization: str) -> None:
 
 def test_keys_and_their_caps(run: Run, organization: str, project: str) -> None:
     run("keys", "create", "--description", "Nightly", "--expires", "2030-01-31", "--kind", "customer")
+    run("keys", "create", "--description", "Mine", "--kind", "user")
     key: Row = {"state": "active", "masked token": ..., "project id": project, "id": ...}
     check_table(
         run,
         "keys list",
         {**key, "kind": "user", "expires at": "-", "description": ...},
         {**key, "kind": "customer", "expires at": "2030-01-31T00:00:00.000Z", "description": "Nightly"},
+        {**key, "kind": "user", "expires at": "-", "description": "Mine"},
     )
     run("organizations", "key-caps", organization, "--max", "50", "--per-member", "5")
-    caps: Row = {"current count": "2", "max keys": "50", "max keys per member": "5"}
+    caps: Row = {"current count": "3", "max keys": "50", "max keys per member": "5"}
     check_table(run, f"organizations key-caps {organization}", caps)
 
 
@@ -106,6 +108,7 @@ def test_money(run: Run, organization: str) -> None:
     run("discounts", "set", "0.2", "--provider", "sandbox", "--from", "2026-01-01", "--to", "2026-02-01")
     span: Row = {"starts at": "2026-01-01T00:00:00.000Z", "ends at": "2026-02-01T00:00:00.000Z"}
     run("discounts", "set", "0.1", "--model", "sandbox-echo", "--organization", organization)
+    run("organizations", "create", "Another, which has the discount of all too")
     check_table(
         run,
         "discounts list",
@@ -165,3 +168,74 @@ def test_identity_providers(run: Run) -> None:
     check_table(run, "identity-providers list", provider)
     rule = run("group-rules", "create", "engineers", "--role", "admin", "--priority", "5")
     check_table(run, "group-rules list", {"id": rule, "group": "engineers", "role": "admin", "priority": "5"})
+
+
+@pytest.fixture
+def things(run: Run, organization: str, project: str) -> dict[str, str]:
+    """Return the id of one thing for each group of commands."""
+    source = ("--issuer", "https://id.example.com", "--audience", "gateway", "--claims", '{"sub": "ci"}')
+    client = ("--issuer", "https://id.example.com", "--client-id", "gateway")
+    added = {
+        "members": run("members", "add", organization, "ada@example.com"),
+        "teams": run("teams", "create", organization, "Builders"),
+        "provider-keys": run("provider-keys", "add", organization, "sandbox", typed="own-key-of-the-tests"),
+        "rules": run("rules", "add", "organization", organization, "deny_models", '{"models": ["large"]}'),
+        "service-accounts": run("service-accounts", "create", "Deploys", "--scope", "keys:read"),
+        "workload-identities": run("workload-identities", "create", "CI", "--project", project, *source),
+        "scim-tokens": run("scim-tokens", "create", "Directory"),
+        "identity-providers": run("identity-providers", "add", "Acme", *client),
+        "group-rules": run("group-rules", "create", "engineers", "--role", "admin"),
+        "alerts": run("alerts", "add", "https://ops.example.com/hook"),
+        "discounts": run("discounts", "set", "0.2"),
+    }
+    key = json.loads(run("keys", "create", "--description", "Nightly", "--json").partition("This is")[0])["id"]
+    ids = {group: output.splitlines()[0] for group, output in added.items()}
+    return {**ids, "organizations": organization, "projects": project, "keys": key}
+
+
+def list_of(run: Run, things: dict[str, str], group: str) -> list[dict[str, str]]:
+    """Return the rows of a group's list about its thing."""
+    within = [things["organizations"]] if group in ("rules", "provider-keys", "custom-providers") else []
+    return [row for row in rows_of(run(group, "list", *within)) if row.get("id") == things.get(group)]
+
+
+def test_a_command_shows_one_thing_as_its_list_does(run: Run, things: dict[str, str]) -> None:
+    for group in (
+        *("organizations", "projects", "members", "teams", "keys"),
+        *("service-accounts", "workload-identities"),
+    ):
+        assert rows_of(run(group, "show", things[group])) == list_of(run, things, group), group
+
+
+def test_what_is_switched_off_is_listed_as_inactive_until_it_is_switched_on(run: Run, things: dict[str, str]) -> None:
+    for group, off, on in (
+        ("members", "deactivate ID", "activate ID"),
+        ("keys", "deactivate ID", "activate ID"),
+        ("provider-keys", "switch ID off", "switch ID on"),
+        ("rules", "switch ORGANIZATION ID off", "switch ORGANIZATION ID on"),
+        ("service-accounts", "switch ID inactive", "switch ID active"),
+        ("workload-identities", "switch ID inactive", "switch ID active"),
+        ("identity-providers", "switch ID inactive", "switch ID active"),
+    ):
+        (before,) = list_of(run, things, group)
+        state = "state" if group == "keys" else "status"
+        for words, shown in ((off, "inactive"), (on, "active")):
+            run(group, *words.replace("ORGANIZATION", things["organizations"]).replace("ID", things[group]).split())
+            assert list_of(run, things, group) == [before | {state: shown}], group
+
+
+def test_what_is_removed_is_listed_no_more(run: Run, things: dict[str, str]) -> None:
+    organization = things["organizations"]
+    run("custom-providers", "add", organization, "house", "https://engine.example.com/v1")
+    removals = {
+        **dict.fromkeys(("teams", "keys", "service-accounts", "workload-identities"), "delete ID"),
+        **dict.fromkeys(("identity-providers", "group-rules"), "delete ID"),
+        **dict.fromkeys(("provider-keys", "alerts", "discounts"), "remove ID"),
+        "scim-tokens": "revoke ID",
+        "rules": "remove ORGANIZATION ID",
+        "custom-providers": "remove ORGANIZATION house",
+    }
+    for group, words in removals.items():
+        assert list_of(run, things, group), group
+        run(group, *words.replace("ORGANIZATION", organization).replace("ID", things.get(group, "")).split())
+        assert list_of(run, things, group) == [], group

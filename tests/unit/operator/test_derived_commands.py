@@ -64,6 +64,8 @@ def test_commands_of_one_name_run_the_operation_that_the_arguments_fit(run) -> N
     assert json.loads(run("managed-settings", "show", organization)) == {"number": 0}
     run("managed-settings", "remove", organization)
     assert json.loads(run("managed-settings", "show", team)) == {"number": 1}
+    run("managed-settings", "remove", team)
+    assert run("managed-settings", "show", team) == ""
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)

@@ -1,6 +1,7 @@
 import re
 
 from gateway.surfaces import surface_table
+from gateway.surfaces.management.table import OPERATIONS
 
 # Paths in the API references of vendors that the gateway does not serve.
 OPENAI = (
@@ -27,3 +28,7 @@ def test_a_published_path_that_is_not_served_is_answered_with_what_to_use_instea
 def test_published_paths_of_videos_that_are_not_served_are_not_taken_for_the_id_of_a_video() -> None:
     paths = [f"/v1/videos/{name}" for name in ("edits", "extensions", "characters")]
     assert all(surface_table.is_absent(path) for path in paths)
+
+
+def test_a_path_beside_a_management_operation_is_refused_in_the_format_of_the_management_api() -> None:
+    assert {surface_table.errors_at(f"{operation.path}/unknown").name for operation in OPERATIONS} == {"management"}

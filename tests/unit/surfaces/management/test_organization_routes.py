@@ -39,9 +39,11 @@ def test_an_operator_grants_credits_once_for_a_reference(tenants) -> None:
     assert [tenants.ok("POST", path, root, given)["posted"] for _ in range(2)] == [True, False]
     assert tenants.refused("POST", path, root, given | {"amount": "21.5"}) == "409 reference_taken"
     tenants.ok("POST", path, root, {"amount": "-2.5", "kind": "adjustment"})
-    assert tenants.ok("GET", path, owner)["credits"] == "10"
+    tenants.ok("POST", path, root, {"amount": "1", "kind": "refund"})
+    assert tenants.ok("GET", path, owner)["credits"] == "11"
     history = tenants.ok("GET", f"{path}/history", owner)["history"]
-    assert [(entry["kind"], entry["amount"]) for entry in history] == [("adjustment", "-2.5"), ("grant", "12.5")]
+    posted = [("refund", "1"), ("adjustment", "-2.5"), ("grant", "12.5")]
+    assert [(entry["kind"], entry["amount"]) for entry in history] == posted
 
 
 @pytest.mark.parametrize("given", [{"amount": "-1"}, {"amount": "0"}, {"amount": ""}, {"amount": "x"}, {},
@@ -100,7 +102,8 @@ def test_an_archived_project_answers_410_until_it_is_active_again(tenants) -> No
     path = f"/projects/{owner.project_id}"
     tenants.ok("DELETE", path, owner)
     assert tenants.call("GET", "/v1/key", owner.key.token)[0] == 410
-    assert tenants.ok("GET", f"{org(owner)}/projects", owner)["projects"] == []
+    for query in ("", "?includeArchived=false"):
+        assert tenants.ok("GET", f"{org(owner)}/projects{query}", owner)["projects"] == []
     assert len(tenants.ok("GET", f"{org(owner)}/projects?includeArchived=true", owner)["projects"]) == 1
     tenants.ok("PATCH", path, owner, {"status": "active"})
     assert tenants.call("GET", "/v1/key", owner.key.token)[0] == 200
