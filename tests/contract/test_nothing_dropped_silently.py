@@ -169,7 +169,7 @@ LOSSES = [
     ("chat", "anthropic", "sound", "part of type audio"),
     ("chat", "responses", "two choices", "one choice per request"),
     ("chat", "anthropic", "two choices", "one choice per request"),
-    ("chat", "bedrock", "two choices", "n was left out"),
+    ("chat", "bedrock", "two choices", "n has no counterpart"),
     ("chat", "responses", "hot", "frequency_penalty"),
     ("chat", "anthropic", "hot", "top_p was left out"),
     ("chat", "anthropic", "verbosity and user", "verbosity"),

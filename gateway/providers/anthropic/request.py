@@ -35,7 +35,7 @@ TIERS = {"auto": "auto", "priority": "auto", "default": "standard_only"}
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 SAMPLING = ("temperature", "top_p", "top_k")
 PARAMETER_WRITER = ParameterWriter(
-    NAME, apart=("max_tokens", *SAMPLING, "n", "stop", "parallel_tool_calls", "output_effort")
+    NAME, apart=("max_tokens", *SAMPLING, "stop", "parallel_tool_calls", "output_effort")
 )
 
 
@@ -193,10 +193,10 @@ def _write_sampling(conversation: Conversation, target: Target, body: dict[str, 
     body.update(parameters)
     if "temperature" in body:
         body["temperature"] = _clamp_temperature(body["temperature"], target)
-    PARAMETER_WRITER.write(sampling, body, warnings)
     stop = [text for text in sampling.stop if text.strip()]
     if stop:
         body["stop_sequences"] = stop
+    PARAMETER_WRITER.write(sampling, body, warnings)
     if sampling.output_effort:
         _write_output_effort(sampling.output_effort, target, body, warnings)
 

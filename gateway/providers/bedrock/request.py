@@ -36,7 +36,7 @@ CHOICES = {"auto": "auto", "required": "any"}
 JSON_ONLY = "Answer with one JSON object and nothing else: no prose, no code fence."
 SAMPLING = ("temperature", "top_p", "top_k")
 PARAMETER_WRITER = ParameterWriter(
-    "bedrock", apart=("max_tokens", *SAMPLING, "n", "stop", "parallel_tool_calls", "output_effort")
+    "bedrock", apart=("max_tokens", *SAMPLING, "stop", "parallel_tool_calls", "output_effort")
 )
 STOP_LIMIT = 2500
 KINDS = {CustomTool: "custom", WebSearch: "web_search"}  # callers' names of tools that the format lacks
@@ -184,8 +184,6 @@ def _write_inference(
             body["additionalModelResponseFieldPaths"] = [family.stop_path]
     body[INFERENCE] = limits
     _write_sampling(conversation, target, family, body, warnings)
-    if sampling.n > 1:
-        warnings.append("This provider returns one choice per request: n was left out.")
     PARAMETER_WRITER.write(sampling, body, warnings)
 
 

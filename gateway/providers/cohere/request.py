@@ -30,7 +30,7 @@ STOP_LIMIT = 5
 TEMPERATURE_LIMIT = 1.0
 # Lowest and highest value of parameters, by their fields.
 RANGES = {"p": (0.01, 0.99), "k": (0, 500), "frequency_penalty": (0.0, 1.0), "presence_penalty": (0.0, 1.0)}
-PARAMETER_WRITER = ParameterWriter(NAME, apart=("n", "stop", "parallel_tool_calls"))
+PARAMETER_WRITER = ParameterWriter(NAME, apart=("stop", "parallel_tool_calls"))
 # Thinking budgets in tokens for efforts, which the format lacks; higher efforts have no budget.
 BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
 
@@ -131,6 +131,8 @@ def _write_thinking(reasoning: ReasoningOptions) -> Body:
 
 
 def _write_sampling(sampling: Sampling, target: Target, body: Body, warnings: list[str]) -> None:
+    if sampling.stop:
+        body["stop_sequences"] = list(sampling.stop[:STOP_LIMIT])
     PARAMETER_WRITER.write(sampling, body, warnings)
     cap = target.output_cap
     if cap is not None and body.get("max_tokens", cap + 1) > cap:
@@ -142,8 +144,6 @@ def _write_sampling(sampling: Sampling, target: Target, body: Body, warnings: li
     if body.get("frequency_penalty") and body.get("presence_penalty"):
         del body["presence_penalty"]
         warnings.append("This provider accepts one of the two penalties; presence_penalty was left out.")
-    if sampling.stop:
-        body["stop_sequences"] = list(sampling.stop[:STOP_LIMIT])
     _warn_of_sampling(sampling, body, warnings)
 
 

@@ -24,7 +24,7 @@ DYNAMIC = -1  # the model chooses its budget (guide, thinking)
 PRO_BUDGET = (128, 32768)
 LITE_BUDGET = (512, 24576)
 FLASH_BUDGET = (1, 24576)
-PARAMETER_WRITER = ParameterWriter(NAME, apart=("max_tokens", "n", "stop", "parallel_tool_calls"))
+PARAMETER_WRITER = ParameterWriter(NAME, apart=("max_tokens", "stop", "parallel_tool_calls"))
 
 
 def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: list[str]) -> Body:
@@ -88,8 +88,6 @@ def _write_limits(conversation: Conversation, target: Target, config: Body, warn
         limit = cap
     if limit:
         config["maxOutputTokens"] = limit
-    if sampling.n > 1:
-        config["candidateCount"] = sampling.n
     if sampling.stop:
         config["stopSequences"] = list(sampling.stop[:STOP_LIMIT])
         if len(sampling.stop) > STOP_LIMIT:

@@ -80,11 +80,11 @@ def shorten_user(user: str) -> str:
 
 def _write_sampling(conversation: Conversation, body: dict[str, Any], warnings: list[str]) -> None:
     sampling = conversation.sampling
-    PARAMETER_WRITER.write(sampling, body, warnings)
     if sampling.stop:
         body["stop"] = list(sampling.stop[:STOP_LIMIT])
         if len(sampling.stop) > STOP_LIMIT:
             warnings.append(f"Only the first {STOP_LIMIT} stop sequences are used.")
+    PARAMETER_WRITER.write(sampling, body, warnings)
     if sampling.output_effort and not body.get("verbosity"):
         warnings.append("The output effort has no counterpart at this provider and was left out.")
 

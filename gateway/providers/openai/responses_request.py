@@ -22,7 +22,7 @@ from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.unsupported_parts import spell_out, warn_of_names
 
 NO_PARAMETERS = {"type": "object", "properties": {}}
-PARAMETER_WRITER = ParameterWriter(dialect.NAME, apart=("n", "parallel_tool_calls", "output_effort"))
+PARAMETER_WRITER = ParameterWriter(dialect.NAME, apart=("parallel_tool_calls", "output_effort"))
 
 
 def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[str, Any]:

@@ -300,6 +300,14 @@ def test_sampling_is_clamped_and_unsupported_parameters_are_reported():
     assert all(word in warned(sampling=sampling) for word in ("top_p", "presence_penalty"))
 
 
+def test_an_output_effort_is_the_nearest_of_the_model_or_left_out():
+    sampling = Sampling(output_effort="high")
+    careful = Mapping("anthropic", "m", "m", reasoning_efforts=("low", "medium"), **FIELDS)
+    assert written(to=target(careful), sampling=sampling)["output_config"] == {"effort": "medium"}
+    assert "output_config" not in written(sampling=sampling)
+    assert warned(sampling=sampling).count("effort") == 1
+
+
 def test_models_with_fixed_sampling_get_none():
     fixed = Mapping("anthropic", "m", "m", quirks=("no_sampling",))
     for mapping in (fixed, NEW):

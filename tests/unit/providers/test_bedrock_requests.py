@@ -393,6 +393,14 @@ def test_sampling_is_clamped_and_unsupported_parameters_are_reported():
     )
 
 
+def test_an_output_effort_is_the_nearest_of_the_model_or_left_out():
+    sampling = Sampling(output_effort="high")
+    careful = target(ADAPTIVE, reasoning_efforts=("low", "medium"))
+    assert body(asking(sampling=sampling), careful)["outputConfig"] == {"effort": "medium"}
+    other = call(asking(sampling=sampling))
+    assert b"outputConfig" not in other.body and [text.split()[0] for text in other.warnings] == ["effort"]
+
+
 def test_models_of_fixed_sampling_get_none():
     made = call(asking(sampling=Sampling(temperature=0.5)), target(ADAPTIVE, quirks=("no_sampling",)))
     assert b"temperature" not in made.body and "is fixed" in made.warnings[0]

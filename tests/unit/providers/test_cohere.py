@@ -198,7 +198,9 @@ def test_all_options_together_are_accepted(ask, upstream):
     assert (body["temperature"], body["p"], body["k"], body["max_tokens"]) == (1.0, 0.99, 500, 9)
     assert body["tool_choice"] == "REQUIRED" and [tool["function"]["name"] for tool in body["tools"]] == ["see"]
     told = " ".join(result.warnings)
-    assert all(word in told for word in ("penalties", "stop sequences", "parallel_tool_calls", "verbosity"))
+    assert all(told.count(word) == 1 for word in ("penalties", "stop sequences", "parallel_tool_calls", "verbosity"))
+    assert body["stop_sequences"] == list("abcde")
+    assert not ask(HI, sampling=Sampling(parallel_tool_calls=False)).warnings
 
 
 @pytest.mark.parametrize("name", ["frequency_penalty", "presence_penalty"])

@@ -399,6 +399,15 @@ def test_limits_hold():
     config = write(request, target)["generationConfig"]
     assert config == {"maxOutputTokens": 200, "temperature": 2.0, "stopSequences": list("abcde")}
     assert "top_k is not supported" in warnings_of(request, target) and "stop" in warnings_of(request, target)
+    unlisted = write(ask(sampling=Sampling(stop=tuple("abcdef"))), at())
+    assert unlisted["generationConfig"]["stopSequences"] == list("abcde")
+
+
+@pytest.mark.parametrize("tools", [(), (LOOK,)])
+def test_parallel_calls_are_mentioned_once_where_they_cannot_be_switched_off(tools):
+    for wanted in (True, False):
+        request = ask(sampling=Sampling(parallel_tool_calls=wanted), tools=tools)
+        assert warnings_of(request, at()).count("parallel_tool_calls") == (wanted is False and len(tools))
 
 
 def test_image_models_get_the_image_modality():

@@ -205,6 +205,15 @@ def test_options_that_a_mapping_lacks_are_left_out_and_named():
     assert [warning.split()[0] for warning in call.warnings] == ["presence_penalty", "top_k"]
 
 
+def test_the_first_stop_sequences_are_used_and_the_verbosity_stands_for_the_output_effort():
+    sampling = Sampling(stop=tuple("abcdef"), output_effort="low", parallel_tool_calls=True)
+    call = PROTOCOL.write(asking(sampling=sampling), target())
+    body = accepted(call)
+    assert body["stop"] == list("abcd") and "parallel_tool_calls" not in body
+    assert [" ".join(warning.split()[:3]) for warning in call.warnings] == ["Only the first", "The output effort"]
+    assert not PROTOCOL.write(asking(sampling=Sampling(output_effort="low", verbosity="low")), target()).warnings
+
+
 @pytest.mark.parametrize(("budget", "effort"), [(4096, "low"), (16_384, "medium"), (16_385, "high")])
 def test_a_budget_for_reasoning_becomes_an_effort(budget: int, effort: str):
     assert written(reasoning=ReasoningOptions(budget=budget, enabled=True))["reasoning_effort"] == effort

@@ -176,6 +176,14 @@ def test_omitted_options_are_named() -> None:
     call = PROTOCOL.write(request(sampling=Sampling(stop=("x",), top_k=3, max_tokens=2)), target())
     assert sent(call)["max_output_tokens"] == 16
     assert [text.split()[0] for text in call.warnings] == ["top_k", "stop", "max_output_tokens"]
+    effort = PROTOCOL.write(request(sampling=Sampling(output_effort="low")), target())
+    assert [text.split(" has ")[0] for text in effort.warnings] == ["The output effort"]
+
+
+def test_the_verbosity_stands_for_the_output_effort_and_calls_are_parallel_only_with_tools() -> None:
+    sampling = Sampling(output_effort="low", verbosity="low", parallel_tool_calls=True)
+    call = PROTOCOL.write(request(sampling=sampling), target())
+    assert not call.warnings and "parallel_tool_calls" not in sent(call)
 
 
 def test_the_budget_caps_the_output() -> None:
