@@ -132,9 +132,11 @@ class OperationReporter:
         if context is None or outcome is None or not outcome.attempts:
             self(arrival, status, started)
             return
-        context.own_s = self._now() - context.started
+        now = self._now()
+        context.own_s = now - context.started
         for attempt in outcome.attempts:
-            context.own_s -= attempt.ended - attempt.started
+            # An attempt of a caller who left may still run.
+            context.own_s -= (attempt.ended or now) - attempt.started
         self(arrival, status, started, outcome.attempts[-1].error)
 
     def count(self, status: int, amount: int = 1) -> Count:

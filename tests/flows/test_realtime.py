@@ -122,9 +122,8 @@ def lines_of(gateway: GatewayProcess, key_id: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gateway.log().splitlines() if line.startswith("{") and key_id in line]
 
 
-def handshake(gateway: GatewayProcess, query: str, *headers: str) -> tuple[int, str, socket.socket]:
-    """Status and whole answer of a handshake written by hand, and its connection."""
-    connection = socket.create_connection(("127.0.0.1", gateway.port), timeout=10)
+def handshake_of(query: str, *headers: str) -> bytes:
+    """Return the bytes of a handshake."""
     lines = [
         f"GET /v1/realtime{query} HTTP/1.1",
         "Host: gateway",
@@ -134,7 +133,13 @@ def handshake(gateway: GatewayProcess, query: str, *headers: str) -> tuple[int, 
         "Sec-WebSocket-Version: 13",
         *headers,
     ]
-    connection.sendall("\r\n".join([*lines, "", ""]).encode())
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def handshake(gateway: GatewayProcess, query: str, *headers: str) -> tuple[int, str, socket.socket]:
+    """Status and whole answer of a handshake written by hand, and its connection."""
+    connection = socket.create_connection(("127.0.0.1", gateway.port), timeout=10)
+    connection.sendall(handshake_of(query, *headers))
     answer = connection.recv(65_536).decode("latin-1")
     length = re.search(r"content-length: (\d+)", answer, re.IGNORECASE)
     while length and len(answer) - answer.index("\r\n\r\n") - 4 < int(length[1]):
@@ -220,6 +225,19 @@ def test_a_handshake_that_cannot_become_a_session_is_answered_in_http(gateway, f
     fake.refusal = 503
     assert refusal(gateway, f"?model={MODEL}", bearer)[0] in (502, 529)
     assert {row[3] for row in wait(lambda: rows(gateway, key[0]))} == {0}
+
+
+def test_a_caller_who_leaves_during_the_handshake_is_logged_with_the_time_until_then(process) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        gateway = process(LLM_OPENAI_API_KEY="sk-x", LLM_OPENAI_BASE_URL=url, GATEWAY_LOG_REQUESTS="json")
+        ident, token = make_key(gateway)
+        with socket.create_connection(("127.0.0.1", gateway.port)) as connection:
+            connection.sendall(handshake_of(f"?model={MODEL}", f"Authorization: Bearer {token}"))
+            upstream, _ = silent.accept()
+        (line,) = wait(lambda: lines_of(gateway, ident))
+        upstream.close()
+    assert line["status"] == 499 and 0 <= line["provider_ms"] <= line["duration_ms"]
 
 
 def test_a_caller_who_leaves_in_the_middle_of_a_response_pays_what_it_cost(gateway, fake, key) -> None:

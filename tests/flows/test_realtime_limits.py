@@ -332,6 +332,8 @@ def test_items_of_a_sandbox_session_can_be_retrieved_and_deleted(gateway) -> Non
         assert code_of(connection.recv()) == "item_not_found"
         connection.send({"type": "response.create", "response": {"output_modalities": 5}})
         assert code_of(connection.recv()) == "invalid_value"
+        connection.response.cancel()
+        assert code_of(connection.recv()) == "response_cancel_not_active"
         connection.send({"type": "response.create", "event_id": "again"})
         assert connection.recv().type == "response.created"
 

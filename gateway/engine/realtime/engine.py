@@ -210,7 +210,8 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             except GatewayError as error:
                 target = run.failed(attempt, error)
                 continue
-            attempt.ended = self._clock.monotonic()
+            finally:
+                attempt.ended = self._clock.monotonic()
             attempt.status = OK
             attempt.finish = "stop"
             run.settlement.unused(attempt)

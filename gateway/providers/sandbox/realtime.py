@@ -73,6 +73,7 @@ class SandboxSession:
         self.closed = False
         self.received_count = 0
         self._given: Queue[Json | None] = Queue(WAITING)
+        self._responding = False
         self._cancelled = False
         self._session: Json = {
             "type": kind,
@@ -103,7 +104,7 @@ class SandboxSession:
         if self.closed:
             raise SocketClosed
         wire: Json = compute_if(len(text) > MOST_EVENT, orjson.loads, text)
-        if wire.get("type") == "response.cancel":
+        if wire.get("type") == "response.cancel" and self._responding:
             self._cancelled = True
             return
         if wire.get("type") == "input_audio_buffer.append":
@@ -240,6 +241,7 @@ class SandboxSession:
         about = {"response_id": response, "item_id": f"item_{new_hex()}", "output_index": 0}
         item = {"id": about["item_id"], "type": "message", "role": "assistant", "status": "in_progress", "content": []}
         metadata = options.get("metadata")
+        self._responding = True
         yield {"type": "response.created", "response": _response(response, "in_progress", metadata)}
         yield {"type": "response.output_item.added", "response_id": response, "output_index": 0, "item": item}
         if spoken:
@@ -277,7 +279,11 @@ class SandboxSession:
         done = _response(response, status, metadata) | {"output": [item], "usage": self._usage(sent, seconds)}
         self._say(str(about["item_id"]), "assistant", sent, 0)
         self._cancelled = False
+        self._responding = False
         yield {"type": "response.done", "response": done}
+
+    def _cancel(self, wire: Json) -> Iterator[Json]:
+        yield _error(wire, "There is no response in progress.", "response_cancel_not_active")
 
     def _say(self, ident: str, role: str, text: str, sound: int) -> None:
         """Add an item and delete the oldest items above the limits."""
@@ -318,6 +324,7 @@ ANSWERS = {
     "conversation.item.delete": SandboxSession._delete,
     "conversation.item.truncate": SandboxSession._truncate,
     "response.create": SandboxSession._respond,
+    "response.cancel": SandboxSession._cancel,
 }
 
 

@@ -51,6 +51,18 @@ def test_own_times_from_half_a_millisecond_to_a_second_are_known_to_a_factor_of_
         assert max(row[:-1]) == 1 and sum(row[:-1]) == len(own_s)
 
 
+def test_an_attempt_that_runs_on_when_its_caller_leaves_is_no_time_of_the_gateway(
+    requests: RequestObservers,
+) -> None:
+    now = Clock.monotonic()
+    running = SimpleNamespace(started=now - 0.9, ended=0.0, error=None)
+    request = Inbound("POST", "/v1/chat/completions", {})
+    outcome = SimpleNamespace(attempts=[running])
+    request.context = cast(RequestContext, SimpleNamespace(started=now - 1, outcome=outcome, metadata={}, own_s=0.0))
+    requests.of(OPERATION).of_stream(request, 200, now - 1)
+    assert 0.09 < requests.counters.histograms()["overhead_seconds"][(OPERATION,)][-1] < 0.2
+
+
 def test_observers_of_failures_get_nothing_else(requests: RequestObservers) -> None:
     failed: list[FinishedRequest] = []
     requests.observe_failures(failed.append)
