@@ -1,5 +1,6 @@
 """A gateway with members, for tests of the management API."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +9,25 @@ from support.gateways import LocalGateway
 
 from gateway.accounts import keys, members
 from gateway.limits.budgets import Limits
+from gateway.surfaces.management.table import OPERATIONS
+from gateway.surfaces.openapi import VARIABLE
 
 PASSWORD = "correct horse battery"
 ROLES = ("owner", "admin", "developer", "colleague")
+
+# The operations by the pattern of their paths; a path with fewer variables comes first.
+ROUTES = sorted(
+    ((re.compile(VARIABLE.sub("[^/]+", operation.path)), operation) for operation in OPERATIONS),
+    key=lambda route: route[1].path.count("<"),
+)
+
+
+def check_status(method: str, path: str, status: int) -> None:
+    """Check that the API description of a management operation has the status of its answer."""
+    for route, operation in ROUTES:
+        if operation.method == method and operation.about is not None and route.fullmatch(path):
+            assert status in (*operation.about.success, *operation.about.errors), f"{method} {operation.path}: {status}"
+            return
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,7 @@ class Tenants:
         if data is not None:
             sent["Content-Type"] = "application/json"
         answer = self.client.open(path, method=method, headers=sent, data=data)
+        check_status(method, path.partition("?")[0], answer.status_code)
         try:
             return answer.status_code, orjson.loads(answer.data)
         except orjson.JSONDecodeError:

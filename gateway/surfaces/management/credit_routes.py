@@ -179,7 +179,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/audit/verify", verify_whole_audit, "Verify the chain of all changes", tag=AUDIT, who=OPERATOR,
             errors=(429,), commands=("audit verify ?valid",)),
     managed("GET", f"{ORG}/audit/export", export_audit, "Export all changes", tag=AUDIT, who=MANAGER,
-            scope="audit:read", media=NDJSON),
+            scope="audit:read", errors=(429,), media=NDJSON),
     managed("GET", f"{ORG}/audit/verify", verify_audit, "Verify the chain of changes", tag=AUDIT, who=OWNER,
             errors=(429,)),
 )  # fmt: skip

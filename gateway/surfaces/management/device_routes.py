@@ -129,7 +129,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/auth/device", find, "Show a device's request", tag="Sign-in", who=SIGNED_IN, query=CodeQuery,
             errors=(429,)),
     managed("POST", "/auth/device/approve", approve, "Approve a device's request", tag="Sign-in", who=SIGNED_IN,
-            request=Approval, errors=(429,), audit="device.approve"),
+            request=Approval, audit="device.approve"),
     managed("POST", "/auth/device/deny", deny, "Deny a device's request", tag="Sign-in", who=SIGNED_IN,
-            request=UserCode, errors=(429,), audit="device.deny"),
+            request=UserCode, audit="device.deny"),
 )  # fmt: skip

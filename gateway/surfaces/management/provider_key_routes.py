@@ -300,7 +300,7 @@ OPERATIONS: tuple[Operation, ...] = (
             audit="provider_key.update", commands=("provider-keys rotate <key_id> token=-",)),
     managed("POST", f"{KEY}/test", check_key, "Test a provider key", tag=KEYS,
             who=PROVIDER_KEY_MANAGER, scope="providers:write",
-            request=CheckQuestion, errors=(429,),
+            request=CheckQuestion,
             commands=("provider-keys test <key_id> --model=model ?ok",)),
     managed("DELETE", KEY, remove_key, "Remove a provider key", tag=KEYS,
             who=PROVIDER_KEY_MANAGER, scope="providers:write",

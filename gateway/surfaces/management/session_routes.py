@@ -79,10 +79,10 @@ OPERATIONS: tuple[Operation, ...] = (
             audit="session.delete_others"),
     managed("GET", "/auth/second-factor", show_factor, "Show your second factor", tag=TAG, who=SIGNED_IN),
     managed("POST", "/auth/second-factor", begin_factor, "Set up a second factor", tag=TAG, who=SIGNED_IN,
-            request=Password, errors=(429,)),
+            request=Password),
     managed("POST", "/auth/second-factor/confirm", confirm_factor, "Confirm a second factor", tag=TAG, who=SIGNED_IN,
-            request=Code, inside="recoveryCodes", errors=(429,), audit="second_factor.create"),
+            request=Code, inside="recoveryCodes", audit="second_factor.create"),
     managed("POST", "/auth/second-factor/remove", remove_factor, "Remove your second factor", tag=TAG, who=SIGNED_IN,
-            request=PasswordAndCode, message="The second factor was removed.", errors=(429,),
+            request=PasswordAndCode, message="The second factor was removed.",
             audit="second_factor.delete"),
 )  # fmt: skip

@@ -179,9 +179,9 @@ OPERATIONS: tuple[Operation, ...] = (
            answer=SessionAnswer | AccountSessionAnswer | None, errors=(401, 403, 410)),
     public("POST", "/auth/sign-out", sign_out, "Sign out", answer=SignedOutAnswer),
     managed("POST", "/auth/change-password", change_password, "Change your password", tag=TAG, who=SIGNED_IN,
-            request=ChangePassword, message="Password changed; your other sessions have ended.", errors=(429,),
+            request=ChangePassword, message="Password changed; your other sessions have ended.",
             audit="user.update_password"),
     managed("POST", "/auth/accept-invitation", accept_invitation, "Accept an invitation", tag=TAG, who=SIGNED_IN,
-            request=Token, inside="member", errors=(429,), audit="invitation.accept"),
+            request=Token, inside="member", audit="invitation.accept"),
     managed("GET", "/user/me", show_me, "Show your account and memberships", tag=TAG, who=SIGNED_IN),
 )  # fmt: skip

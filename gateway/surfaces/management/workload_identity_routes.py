@@ -188,5 +188,5 @@ OPERATIONS: tuple[Operation, ...] = (
             message="Workload identity deleted.", audit="workload_identity.delete",
             commands=("workload-identities delete <workload_identity_id>",)),
     managed("POST", f"{ALL}/check", check, "Check a token of an identity provider", tag=TAG, who=MANAGER,
-            scope="keys:write", request=TokenCheck, errors=(429,)),
+            scope="keys:write", request=TokenCheck),
 )  # fmt: skip

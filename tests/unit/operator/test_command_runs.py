@@ -90,8 +90,11 @@ def test_limits_budgets_and_rates(run: Run, project: str) -> None:
     period: Row = {"period usage duration value": "3", "period usage duration unit": "day"}
     now: Row = {"current period usage": "0", "current period reset at": "-"}
     check_table(run, words, {"id": key, **limits, **period, **now})
-    run("session-budgets", "set", project, "--session", "4", "--run", "1.5")
-    check_table(run, f"session-budgets show {project}", {"id": project, "session budget": "4", "run budget": "1.5"})
+    for subject in (key, project):
+        run("session-budgets", "set", subject, "--session", "4", "--run", "1.5")
+        check_table(run, f"session-budgets show {subject}", {"id": subject, "session budget": "4", "run budget": "1.5"})
+        run("session-budgets", "clear", subject)
+        check_table(run, f"session-budgets show {subject}", {"id": subject, "session budget": "-", "run budget": "-"})
     run("rates", "set", "project", project, "tokens", "60000")
     check_table(run, "rates show", {"scope": "project", "subject": project, "kind": "tokens", "amount": "60000"})
 
@@ -222,6 +225,45 @@ def test_what_is_switched_off_is_listed_as_inactive_until_it_is_switched_on(run:
         for words, shown in ((off, "inactive"), (on, "active")):
             run(group, *words.replace("ORGANIZATION", things["organizations"]).replace("ID", things[group]).split())
             assert list_of(run, things, group) == [before | {state: shown}], group
+
+
+def test_a_provider_key_is_changed_and_tested(run: Run, things: dict[str, str]) -> None:
+    key = things["provider-keys"]
+    (before,) = list_of(run, things, "provider-keys")
+    place = ("--region", "eu", "--base-url", "https://engine.example.com/v1")
+    run("provider-keys", "set", key, "--label", "Spare", "--max-spend", "3", *place)
+    changed = {"name": "Spare", "max spend": "3", "region": "eu", "base url": "https://engine.example.com/v1"}
+    assert list_of(run, things, "provider-keys") == [before | changed]
+    run("provider-keys", "rotate", key, typed="newer-key-of-the-tests")
+    (rotated,) = list_of(run, things, "provider-keys")
+    assert (before["masked token"][:2], rotated["masked token"][:2]) == ("ow", "ne")
+    (tested,) = rows_of(run("provider-keys", "test", key, "--model", "sandbox-echo"))
+    assert (tested["ok"], tested["model"]) == ("yes", "sandbox-echo")
+
+
+def test_automation_is_changed(run: Run, things: dict[str, str]) -> None:
+    (account,) = list_of(run, things, "service-accounts")
+    settings = ("--name", "Builds", "--scope", "keys:write", "--expires", "2030-01-31")
+    run("service-accounts", "set", account["id"], *settings)
+    changed = {"name": "Builds", "scopes": "keys:write", "expires at": "2030-01-31T00:00:00.000Z"}
+    assert list_of(run, things, "service-accounts") == [account | changed]
+    first, second = (run("service-accounts", "roll", account["id"]).splitlines()[0] for _ in range(2))
+    assert first.startswith("llmgsa_") and second.startswith("llmgsa_") and first != second
+    (identity,) = list_of(run, things, "workload-identities")
+    run("workload-identities", "set", identity["id"], "--name", "Nightly")
+    assert list_of(run, things, "workload-identities") == [identity | {"name": "Nightly"}]
+
+
+def test_domains_of_an_identity_provider_are_added_verified_and_removed(run: Run, things: dict[str, str]) -> None:
+    provider = things["identity-providers"]
+    (added,) = json.loads(run("identity-providers", "add-domain", provider, "acme.example", "--json"))["domains"]
+    (verified,) = json.loads(run("identity-providers", "verify-domain", provider, "acme.example", "--json"))["domains"]
+    assert added["domain"] == verified["domain"] == "acme.example" and verified["verifiedAt"]
+    run("identity-providers", "remove-domain", provider, "acme.example")
+    (shown,) = json.loads(run("identity-providers", "list", "--json"))
+    assert shown["domains"] == []
+    tested = run("identity-providers", "test", provider, status=1)
+    assert rows_of(tested)[0]["usable"] == "no"
 
 
 def test_what_is_removed_is_listed_no_more(run: Run, things: dict[str, str]) -> None:
