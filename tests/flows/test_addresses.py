@@ -76,7 +76,6 @@ def test_a_wrong_method_is_refused_with_the_allowed_methods(
         ("/v1/messages/batches", "send each request separately"),
         ("/v1/conversations", "use previous_response_id"),
         ("/v1beta/files", "as inlineData"),
-        ("/v1/chat", "use POST /v2/chat"),
     ],
 )
 def test_an_operation_of_a_vendor_that_is_not_served_names_what_to_use(

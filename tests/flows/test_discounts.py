@@ -47,6 +47,8 @@ def post(gateway: LocalGateway, path: str, **more: Any) -> httpx.Response:
 
 def metadata_of(answer: httpx.Response) -> dict[str, Any]:
     """The metadata of an answer, whole or streamed, in whichever dialect."""
+    if answer.headers["content-type"] == "application/stream+json":
+        return _metadata_in(json.loads(answer.text.splitlines()[-1])["response"])
     if not answer.headers["content-type"].startswith("text/event-stream"):
         return _metadata_in(answer.json())
     for line in reversed(answer.text.splitlines()):

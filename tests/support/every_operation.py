@@ -148,6 +148,7 @@ MODELS = (
     *both("/v1/fim/completions", {"model": "sandbox-echo", "prompt": "Once ", "suffix": " a time"}),
     send("/v1/embeddings", {"model": "sandbox-embed", "input": "Hello!", "dimensions": 8}),
     *both("/v2/chat", {"model": "sandbox-echo", "messages": HELLO}),
+    *both("/v1/chat", {"model": "sandbox-echo", "message": "Hello!"}),
     send("/v2/embed", {"model": "sandbox-embed", "texts": ["Hello!"], "embedding_types": ["float", "base64"]}),
     send("/v1/embed", {"model": "sandbox-embed", "texts": ["Hello!"], "input_type": "search_query"}),
     *both("/v1/images/generations", {"model": "sandbox-image", "prompt": "A red square"}),

@@ -126,6 +126,7 @@ BODIES: dict[str, Callable[[str], Json]] = {
     "/v1/messages": lambda text: {"messages": _talk(text), "max_tokens": 100},
     "/v1/responses": lambda text: {"input": text, "max_output_tokens": 100},
     "/v2/chat": lambda text: {"messages": _talk(text), "max_tokens": 100},
+    "/v1/chat": lambda text: {"message": text, "max_tokens": 100},
     # As many bytes as the bound of its tokens requires.
     "/v1/embeddings": lambda text: {"model": "mint/leaf", "input": f"{text:<120}"},
     "/v1/embed": lambda text: {"model": "mint/leaf", "texts": [f"{text:<120}"]},
@@ -179,6 +180,7 @@ STREAMED = (
     "/v1/messages",
     "/v1/responses",
     "/v2/chat",
+    "/v1/chat",
     "/v4/ai/language-model",
 )
 # Paths with the same handler; one of them is enough for tests that do not depend on the path.

@@ -1,7 +1,7 @@
 """Writes a neutral stream as the events of a chat in Cohere's format."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from gateway.dialects.cohere import FAILED, FINISH_WRITE, NAME
 from gateway.dialects.field_names import reword
@@ -34,29 +34,32 @@ EMPTY: dict[str, Any] = {"role": "assistant", "content": [], "tool_plan": "", "t
 
 def frames(batches: Iterable[Batch], facts: Facts) -> Iterator[bytes]:
     """Write server-sent events, one item a batch. A failed stream ends with a message-end of the reason ERROR."""
-    stream = _ChatStream(facts)
+    stream = ChatEvents(facts, _frame, PING)
     return write_frames(batches, stream.write, stream.fail)
 
 
 def write_failure(error: GatewayError, request_id: str) -> bytes:
     """Return the last event of a failed stream, in which clients read the error."""
+    return _frame(failure_of(error, request_id))
+
+
+def failure_of(error: GatewayError, request_id: str) -> CohereEvent:
     delta: CohereEventDelta = {"finish_reason": FAILED, "error": error.message}
-    return _frame({"type": "message-end", "id": request_id, "delta": delta})
+    return {"type": "message-end", "id": request_id, "delta": delta}
 
 
 def _frame(event: CohereEvent) -> bytes:
     return write_event(event, event["type"])
 
 
-def _message(kind: str, index: int, **message: Any) -> bytes:
-    return _frame({"type": kind, "index": index, "delta": {"message": message}})
+class ChatEvents:
+    """The state of one stream. The format numbers contents, calls and citations separately. `frame` writes an event,
+    and `ping` keeps the connection open."""
 
-
-class _ChatStream:
-    """The state of one stream. The format numbers contents, calls and citations separately."""
-
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, frame: Callable[[CohereEvent], bytes], ping: bytes) -> None:
         self._facts = facts
+        self._frame = frame
+        self._ping = ping
         self._blocks: dict[int, tuple[str, int]] = {}  # kind and number, by block
         self._open: dict[int, tuple[str, int]] = {}
         self._lengths: dict[int, int] = {}  # of the texts, by block
@@ -69,7 +72,7 @@ class _ChatStream:
         return b"".join([self._write(event) for event in batch])
 
     def fail(self, error: GatewayError) -> bytes:
-        return write_failure(error, self._facts.answer_id)
+        return self._frame(failure_of(error, self._facts.answer_id))
 
     def _write(self, event: Event) -> bytes:
         write = WRITERS.get(type(event))
@@ -78,10 +81,10 @@ class _ChatStream:
         return write(self, event)
 
     def _start(self, event: Started) -> bytes:
-        return _frame({"type": "message-start", "id": self._facts.answer_id, "delta": {"message": EMPTY}})
+        return self._frame({"type": "message-start", "id": self._facts.answer_id, "delta": {"message": EMPTY}})
 
     def _relay(self, event: NativeChunk) -> bytes:
-        return write_event(event.body, event.body["type"])
+        return self._frame(cast(CohereEvent, event.body))
 
     def _text(self, event: TextDelta | RefusalDelta) -> bytes:
         self._last_text = event.block
@@ -100,7 +103,7 @@ class _ChatStream:
         return self._begin(event.block, "content", content=block)
 
     def _heartbeat(self, event: Heartbeat) -> bytes:
-        return PING
+        return self._ping
 
     def _notice(self, event: Notice) -> bytes:
         self._warnings.append(reword(NAME, event.message))
@@ -118,7 +121,7 @@ class _ChatStream:
         begun = b""
         if block not in self._blocks:
             begun = self._begin(block, "content", content={"type": kind, kind: ""})
-        return begun + _message("content-delta", self._blocks[block][1], content={kind: text})
+        return begun + self._message("content-delta", self._blocks[block][1], content={kind: text})
 
     def _call(self, event: ToolCallDelta) -> bytes:
         """Return the events of a piece of a call; none for a call that the provider executed."""
@@ -131,14 +134,17 @@ class _ChatStream:
         if not event.arguments:
             return begun
         piece = {"function": {"arguments": event.arguments}}
-        return begun + _message("tool-call-delta", self._blocks[event.block][1], tool_calls=piece)
+        return begun + self._message("tool-call-delta", self._blocks[event.block][1], tool_calls=piece)
 
     def _begin(self, block: int, kind: str, **message: Any) -> bytes:
         """Return the start of a block, behind the ends of those that are open."""
         ended = self._close_all()
         number = self._number(kind)
         self._blocks[block] = self._open[block] = kind, number
-        return ended + _message(f"{kind}-start", number, **message)
+        return ended + self._message(f"{kind}-start", number, **message)
+
+    def _message(self, kind: str, index: int, **message: Any) -> bytes:
+        return self._frame({"type": kind, "index": index, "delta": {"message": message}})
 
     def _number(self, kind: str) -> int:
         number = self._counts[kind]
@@ -149,7 +155,7 @@ class _ChatStream:
         if block not in self._open:
             return b""
         kind, number = self._open.pop(block)
-        return _frame({"type": f"{kind}-end", "index": number})
+        return self._frame({"type": f"{kind}-end", "index": number})
 
     def _close_all(self) -> bytes:
         return b"".join([self._close(block) for block in list(self._open)])
@@ -161,7 +167,7 @@ class _ChatStream:
         _, index = self._blocks.get(block, ("content", 0))
         citation = write_citation(event.source, index, self._lengths.get(block, 0))
         number = self._number("citation")
-        return _message("citation-start", number, citations=citation) + _frame(
+        return self._message("citation-start", number, citations=citation) + self._frame(
             {"type": "citation-end", "index": number}
         )
 
@@ -173,7 +179,7 @@ class _ChatStream:
         metadata = facts.metadata()
         if self._warnings:
             metadata["warnings"] = list(dict.fromkeys([*metadata.get("warnings", ()), *self._warnings]))
-        return self._close_all() + _frame(
+        return self._close_all() + self._frame(
             {
                 "type": "message-end",
                 "id": facts.answer_id,
@@ -184,18 +190,18 @@ class _ChatStream:
         )
 
 
-WRITERS: dict[type, Callable[[_ChatStream, Any], bytes]] = {
-    Started: _ChatStream._start,
-    NativeChunk: _ChatStream._relay,
-    TextDelta: _ChatStream._text,
-    RefusalDelta: _ChatStream._text,
-    ReasoningDelta: _ChatStream._think,
-    ToolCallDelta: _ChatStream._call,
-    SourceFound: _ChatStream._cite,
-    PartFound: _ChatStream._part,
-    BlockDone: _ChatStream._done,
-    Notice: _ChatStream._notice,
-    Heartbeat: _ChatStream._heartbeat,
-    Finished: _ChatStream._finish,
-    Failed: _ChatStream._failed,
+WRITERS: dict[type, Callable[[ChatEvents, Any], bytes]] = {
+    Started: ChatEvents._start,
+    NativeChunk: ChatEvents._relay,
+    TextDelta: ChatEvents._text,
+    RefusalDelta: ChatEvents._text,
+    ReasoningDelta: ChatEvents._think,
+    ToolCallDelta: ChatEvents._call,
+    SourceFound: ChatEvents._cite,
+    PartFound: ChatEvents._part,
+    BlockDone: ChatEvents._done,
+    Notice: ChatEvents._notice,
+    Heartbeat: ChatEvents._heartbeat,
+    Finished: ChatEvents._finish,
+    Failed: ChatEvents._failed,
 }

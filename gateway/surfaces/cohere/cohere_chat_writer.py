@@ -20,7 +20,12 @@ NO_USAGE: Any = {}
 
 
 def reply(result: ChatResult, facts: Facts) -> bytes:
-    """Return the body of a response. A relayed one keeps all of the upstream's members but its id and its cost."""
+    """Return the body of a response."""
+    return orjson.dumps(answer_of(result, facts))
+
+
+def answer_of(result: ChatResult, facts: Facts) -> dict[str, Any]:
+    """Return an answer. A relayed one keeps all of the upstream's members but its id and its cost."""
     relayed = None
     if result.native is not None:
         body = relayed = result.native.body
@@ -33,7 +38,7 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
         "usage": usage_of(facts, relayed),
         "metadata": facts.metadata(),
     }
-    return orjson.dumps({**body, **end})
+    return {**body, **end}
 
 
 def usage_of(facts: Facts, relayed: dict[str, Any] | None) -> CohereUsage:

@@ -158,10 +158,11 @@ def read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[CohereEmbedBod
     )
     lengths = [len(text.encode("utf-8", "replace")) for text in texts]
     own = {name: value for name in ("truncate", "max_tokens") if (value := getattr(body, name)) is not None}
-    warnings = tuple(_warn(body, own))
+    warnings: tuple[str, ...] = ()
     if images:
-        own |= _media_of(body, len(texts))
-        warnings = ()
+        own |= _media_of(body, len(texts))  # for this vendor only, which reads all of these fields
+    else:
+        warnings = tuple(_warn(body, own))
     request = EmbeddingsRequest(
         body.model,
         Requirements(

@@ -2,15 +2,25 @@
 
 from gateway.dialects import cohere as dialect
 from gateway.surfaces.answer_structs import describe_answer
-from gateway.surfaces.cohere import chat, cohere_chat_stream, embed
+from gateway.surfaces.cohere import chat, cohere_chat_stream, embed, first_chat, first_chat_writer
 from gateway.surfaces.cohere.cohere_chat_answers import CohereChatAnswer, CohereEvent
 from gateway.surfaces.cohere.cohere_chat_schema import CohereChatBody
+from gateway.surfaces.cohere.first_chat_answers import FirstChatAnswer
+from gateway.surfaces.cohere.first_chat_schema import FirstChatBody
 from gateway.surfaces.http import About, ErrorFormat, Operation, Surface
 
 ERROR_SCHEMA = describe_answer(dialect.CohereError)
 ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=cohere_chat_stream.write_failure)
+FIRST_ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=first_chat_writer.write_failure)
 TAG = "Cohere"
 CHAT = About("Chat (Cohere dialect)", TAG, request=CohereChatBody, answer=CohereChatAnswer, events=CohereEvent)
+CHAT_FIRST = About(
+    "Chat (first version of the Cohere dialect)",
+    TAG,
+    request=FirstChatBody,
+    answer=FirstChatAnswer,
+    also=(first_chat.LINES,),
+)
 EMBED = About("Create embeddings (Cohere dialect)", TAG, request=embed.CohereEmbedBody, answer=embed.EmbeddedByType)
 EMBED_FIRST = About(
     "Create embeddings (first version of the Cohere dialect)",
@@ -23,11 +33,20 @@ SURFACE = Surface(
     ERRORS,
     (
         Operation("POST", "/v2/chat", chat.chat, body="json", hot=True, paid=True, about=CHAT),
+        Operation(
+            "POST",
+            "/v1/chat",
+            first_chat.chat_first,
+            errors=FIRST_ERRORS,
+            body="json",
+            hot=True,
+            paid=True,
+            about=CHAT_FIRST,
+        ),
         Operation("POST", "/v2/embed", embed.embed, body="json", hot=True, paid=True, about=EMBED),
         Operation("POST", "/v1/embed", embed.embed_first, body="json", hot=True, paid=True, about=EMBED_FIRST),
     ),
     prefixes=("/v2",),
-    instead={"/v1/chat": "use POST /v2/chat or POST /v1/chat/completions."},
     aliases={
         "/v2/chat": "/v2/chat",
         "/v2/embed": "/v2/embed",

@@ -11,7 +11,6 @@ OPENAI = (
     "realtime/translations/client_secrets",
 )
 OTHERS = (
-    "/v1/chat",  # Cohere
     *("/v1beta/files/abc", "/upload/v1beta/files", "/v1beta/batches", "/v1beta/cachedContents/abc"),  # Gemini
     "/v1/messages/batches/msgbatch_1/results",  # Anthropic
 )

@@ -1,0 +1,70 @@
+"""POST /v1/chat: version 1 of Cohere's chat, served as a chat of version 2."""
+
+from typing import Any
+
+from msgspec import to_builtins
+
+from gateway.billing.context import RequestContext
+from gateway.configuration.settings import LimitSettings
+from gateway.dialects.cohere import NAME
+from gateway.dialects.field_names import restate
+from gateway.errors import NotSupported
+from gateway.neutral.chat import ChatRequest
+from gateway.surfaces import auth, caps, http_responses
+from gateway.surfaces.cohere import cohere_chat_reader, first_chat_writer
+from gateway.surfaces.cohere.first_chat_schema import DECODER, FirstChatBody, to_second
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.json_bodies import decode_json
+from gateway.worker.services import Services
+
+LINES = "application/stream+json"
+
+
+def chat_first(services: Services, inbound: Inbound) -> Outbound:
+    """Answer a message, complete or streamed as one JSON object a line. Without `model`, the gateway chooses one.
+    `connectors`, `conversation_id`, `search_queries_only` and `raw_prompting` are refused."""
+    context = auth.admit(services, inbound, "chat", NAME)
+    limits = services.settings.limits
+    try:
+        body, request = caps.read_measured(limits, inbound.body, _read, limits, inbound.body)
+        if request.requirements.stream:
+            return _stream(services, context, body, request)
+        answer = services.engine.chat.generate(context, request)
+    except NotSupported as error:
+        raise restate(error, NAME) from error
+    facts = Facts(context, answer.outcome, context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    history = _history_of(body)
+    return http_responses.result_reply(
+        answer.result, first_chat_writer.reply, facts, history, request_id=context.shown_id, headers=headers
+    )
+
+
+def _read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[FirstChatBody, ChatRequest]:
+    first: FirstChatBody = decode_json(DECODER, raw)
+    body = to_second(first)
+    caps.check(limits, raw, body.messages, body.tools, body.response_format)
+    request = cohere_chat_reader.read(body)
+    request.large = large
+    return first, request
+
+
+def _stream(services: Services, context: RequestContext, body: FirstChatBody, request: ChatRequest) -> Outbound:
+    answering = services.engine.chat.stream(context, request)
+    facts = Facts(context, answering.outcome, context.request_id)
+    headers = headers_of(facts, services.clock, streamed=True)
+    written = first_chat_writer.frames(answering, facts, _history_of(body))
+    outbound = http_responses.stream_reply(written, context.shown_id, headers)
+    outbound.headers[0] = ("Content-Type", LINES)
+    return outbound
+
+
+def _history_of(body: FirstChatBody) -> list[dict[str, Any]]:
+    """Return the messages of a request, which the answer repeats."""
+    history = to_builtins(body.chat_history or [])
+    if body.message:
+        history.append({"role": "USER", "message": body.message})
+    if body.tool_results:
+        history.append({"role": "TOOL", "tool_results": to_builtins(body.tool_results)})
+    return history

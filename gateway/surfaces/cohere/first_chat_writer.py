@@ -1,0 +1,207 @@
+"""Writes answers and events of chats in version 2 of Cohere's format as those of version 1."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from gateway.dialects.cohere import FAILED, TIMED_OUT
+from gateway.errors import GatewayError
+from gateway.neutral.chat import ChatResult
+from gateway.neutral.events import Batch
+from gateway.surfaces.cohere.cohere_chat_answers import CohereEvent
+from gateway.surfaces.cohere.cohere_chat_stream import ChatEvents, failure_of
+from gateway.surfaces.cohere.cohere_chat_writer import answer_of
+from gateway.surfaces.cohere.first_chat_answers import (
+    FirstChatAnswer,
+    FirstChatEvent,
+    FirstCitation,
+    FirstMeta,
+    FirstToolCall,
+)
+from gateway.surfaces.facts import AnswerCost, Facts
+from gateway.surfaces.http_responses import write_frames
+
+Json = dict[str, Any]
+History = list[Json]
+END = b"\n"  # behind each event; an empty line keeps the connection open
+FINISH = {"TOOL_CALL": "COMPLETE", TIMED_OUT: FAILED}  # reasons that this version lacks
+
+
+def reply(result: ChatResult, facts: Facts, history: History) -> bytes:
+    """Return the body of a response; `history` are the messages of the request."""
+    return orjson.dumps(_write_answer(answer_of(result, facts), history))
+
+
+def frames(batches: Iterable[Batch], facts: Facts, history: History) -> Iterator[bytes]:
+    """Write one event a line. The last one has the whole answer."""
+    events = ChatEvents(facts, _FirstEvents(history).write, END)
+    return write_frames(batches, events.write, events.fail)
+
+
+def write_failure(error: GatewayError, request_id: str) -> bytes:
+    """Return the last event of a failed stream."""
+    return _FirstEvents([]).write(failure_of(error, request_id))
+
+
+class _FirstEvents:
+    """The answer of a stream so far, since the last event repeats it."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._id = ""
+        self._texts: list[str] = []
+        self._plan: list[str] = []
+        self._calls: dict[int, Json] = {}
+        self._citations: list[Json] = []
+
+    def write(self, event: CohereEvent) -> bytes:
+        """Return the lines for an event of version 2; none where this version has no such event."""
+        write = WRITERS.get(event["type"])
+        if write is None:
+            return b""
+        delta: Any = event.get("delta") or {}
+        return b"".join(map(_line, write(self, event, delta.get("message") or {})))
+
+    def _start(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+        self._id = event["id"]
+        yield {"event_type": "stream-start", "generation_id": self._id}
+
+    def _text(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+        text = message["content"].get("text")
+        if text:
+            self._texts.append(text)
+            yield {"event_type": "text-generation", "text": text}
+
+    def _think(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+        text = message["tool_plan"]
+        self._plan.append(text)
+        yield {"event_type": "tool-calls-chunk", "text": text}
+
+    def _call(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+        """Add the start of a call, or a piece of its arguments."""
+        index = event["index"]
+        piece = message["tool_calls"]["function"]
+        function = self._calls.setdefault(index, {"name": "", "arguments": ""})
+        name = piece.get("name") or ""
+        arguments = piece.get("arguments") or ""
+        function["name"] += name
+        function["arguments"] += arguments
+        if name:
+            yield {"event_type": "tool-calls-chunk", "tool_call_delta": {"name": name, "index": index}}
+        if arguments:
+            yield {"event_type": "tool-calls-chunk", "tool_call_delta": {"index": index, "parameters": arguments}}
+
+    def _cite(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+        citation = message["citations"]
+        self._citations.append(citation)
+        yield {"event_type": "citation-generation", "citations": [_write_citation(citation)]}
+
+    def _finish(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+        message = {
+            "content": [{"type": "text", "text": "".join(self._texts)}],
+            "tool_plan": "".join(self._plan),
+            "tool_calls": [{"function": function} for function in self._calls.values()],
+            "citations": self._citations,
+        }
+        delta: Any = event["delta"]
+        answer = _write_answer({**event, **delta, "message": message}, self._history)
+        if "tool_calls" in answer:
+            calls = answer["tool_calls"]
+            text = answer["text"]
+            yield {"event_type": "tool-calls-generation", "text": text, "tool_calls": calls}
+        end: FirstChatEvent = {"event_type": "stream-end", "finish_reason": answer["finish_reason"], "response": answer}
+        if "error" in delta:
+            end["error"] = delta["error"]
+        yield end
+
+
+def _line(event: FirstChatEvent) -> bytes:
+    event["is_finished"] = event["event_type"] == "stream-end"
+    return orjson.dumps(event) + END
+
+
+WRITERS: dict[str, Callable[[_FirstEvents, CohereEvent, Json], Iterator[FirstChatEvent]]] = {
+    "message-start": _FirstEvents._start,
+    "content-start": _FirstEvents._text,
+    "content-delta": _FirstEvents._text,
+    "tool-plan-delta": _FirstEvents._think,
+    "tool-call-start": _FirstEvents._call,
+    "tool-call-delta": _FirstEvents._call,
+    "citation-start": _FirstEvents._cite,
+    "message-end": _FirstEvents._finish,
+}
+
+
+def _write_answer(second: Json, history: History) -> FirstChatAnswer:
+    """Return an answer of version 2 in version 1, where the plan of calls is its text."""
+    message = second["message"]
+    calls = [_write_call(call["function"]) for call in message.get("tool_calls") or ()]
+    text = "".join(block["text"] for block in message.get("content") or () if block["type"] == "text")
+    if calls and not text:
+        text = message.get("tool_plan") or ""
+    said: Json = {"role": "CHATBOT", "message": text}
+    answer: Any = {
+        "response_id": second["id"],
+        "generation_id": second["id"],
+        "text": text,
+        "finish_reason": FINISH.get(second["finish_reason"], second["finish_reason"]),
+        "chat_history": [*history, said],
+        "meta": _write_meta(second),
+    }
+    if calls:
+        answer["tool_calls"] = said["tool_calls"] = calls
+    citations = message.get("citations") or ()
+    if citations:
+        answer["citations"] = list(map(_write_citation, citations))
+        answer["documents"] = list(
+            {source["id"]: source for source in map(_write_source, _sources_of(citations))}.values()
+        )
+    if "model" in second:  # not in a stream that failed
+        usage = second["usage"]
+        answer |= {"model": second["model"], "metadata": second["metadata"]}
+        answer["usage"] = {name: usage[name] for name in AnswerCost.__annotations__}
+    return answer
+
+
+def _write_meta(second: Json) -> FirstMeta:
+    meta: FirstMeta = {"api_version": {"version": "1"}}
+    usage = second.get("usage") or {}
+    if "billed_units" in usage:
+        meta["billed_units"] = usage["billed_units"]
+    if "tokens" in usage:
+        meta["tokens"] = usage["tokens"]
+    if "cached_tokens" in usage:
+        meta["cached_tokens"] = usage["cached_tokens"]
+    warnings = (second.get("metadata") or {}).get("warnings")
+    if warnings:
+        meta["warnings"] = warnings
+    return meta
+
+
+def _write_call(function: Json) -> FirstToolCall:
+    """Return a call. Arguments that are no JSON object, which models may write, are left out."""
+    try:
+        parameters = orjson.loads(function["arguments"] or "{}")
+    except orjson.JSONDecodeError:
+        parameters = {}
+    return {"name": function["name"], "parameters": parameters if isinstance(parameters, dict) else {}}
+
+
+def _write_citation(citation: Json) -> FirstCitation:
+    idents = [_ident_of(source) for source in citation.get("sources") or ()]
+    start = citation.get("start") or 0
+    return {"start": start, "end": citation.get("end") or 0, "text": citation.get("text") or "", "document_ids": idents}
+
+
+def _sources_of(citations: Iterable[Json]) -> Iterator[Json]:
+    for citation in citations:
+        yield from citation.get("sources") or ()
+
+
+def _write_source(source: Json) -> Json:
+    return {**(source.get("document") or source.get("tool_output") or {}), "id": _ident_of(source)}
+
+
+def _ident_of(source: Json) -> str:
+    return source.get("id") or ""
