@@ -1,5 +1,6 @@
 """The context of a request: caller, time, headers and options; everything but its body."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 MODELS_HEADER = "x-llmgateway-models"
 PROVIDER_HEADER = "x-llmgateway-provider"
+Adapt = Callable[[Any], None]
 # Values of an intent about usage so far, in the order of usage_rows.IntentDetails.
 NO_USAGE = (None, None, "", 0, 0)
 
@@ -54,8 +56,8 @@ class RequestContext(Struct, eq=False):
     `decision` is the request that stored the routing decision, None for this one.
     `attribution` is () unless usage rows have a label, a session or metadata; then its last two values are session and
     metadata as stored there. `settles_early`: the answer is prepared while its settlement is written; `record` is the
-    ticket of that settlement, for which the surface waits before it sends the answer. `validated`: the client
-    compares answers with the types of the vendor's SDK.
+    ticket of that settlement, for which the surface waits before it sends the answer. `adapt` changes an answer for
+    clients that expect other members than most.
     """
 
     request_id: str
@@ -87,7 +89,7 @@ class RequestContext(Struct, eq=False):
     settles_early: bool = False
     record: Ticket | None = None
     decision: bytes | None = None
-    validated: bool = False
+    adapt: Adapt | None = None
 
     def attribute(self) -> None:
         """Compute `attribution`, after label, session or metadata were set."""

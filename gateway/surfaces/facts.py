@@ -6,7 +6,7 @@ from typing import Protocol as Interface
 
 from msgspec import Meta
 
-from gateway.billing.context import RequestContext
+from gateway.billing.context import Adapt, RequestContext
 from gateway.billing.outcome import Attempt, Outcome, RoutingAttempt
 from gateway.catalogue.prices import Charge
 from gateway.clock import SECOND_US, Clock
@@ -62,13 +62,13 @@ class RoutingMetadata(TypedDict):
 class AnswerFacts(Interface):
     """The facts that a writer needs besides the content. `answer_id` is the id in the writer's format, `created`
     seconds since the epoch. The rest is available once the upstream's response was read to its end and the request is
-    settled. `service_tier` is the tier that served, or "". `validated`: the client compares answers with
-    the types of the vendor's SDK.
+    settled. `service_tier` is the tier that served, or "". `adapt` changes an answer for clients that
+    expect other members than most.
     """
 
     answer_id: str
     created: int
-    validated: bool
+    adapt: Adapt | None
 
     @property
     def usage(self) -> Usage: ...
@@ -98,7 +98,7 @@ class Facts:
         else:
             self.answer_id = answer_id
         self.created = context.at_us // SECOND_US
-        self.validated = context.validated
+        self.adapt = context.adapt
 
     # Called several times for each response, so these read `attempts[-1]` directly.
     @property

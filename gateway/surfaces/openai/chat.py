@@ -1,7 +1,5 @@
 """POST /v1/chat/completions."""
 
-from collections.abc import Mapping
-
 from gateway.billing.context import RequestContext
 from gateway.configuration.settings import LimitSettings
 from gateway.errors import NotSupported
@@ -12,20 +10,15 @@ from gateway.surfaces.facts import Facts, headers_before_record, headers_of, ove
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat_images, chat_reader, chat_schema, chat_writer, legacy_functions
 from gateway.surfaces.openai.chat_answers import ID_PREFIX, ChatCompletion, ChatCompletionChunk
+from gateway.surfaces.openai.client_members import find_adapt
 from gateway.worker.services import Services
-
-# PydanticAI validates complete answers by the types of the OpenAI SDK for Python.
-VALIDATING_AGENT = "pydantic-ai/"
-# That SDK itself, in `parse`, and frameworks that read its raw response (LangChain, LiteLLM) serialize answers by these
-# types, and print a warning for a value of another type.
-SERIALIZED = ("x-stainless-helper-method", "chat.completions.parse"), ("x-stainless-raw-response", "true")
 
 
 def complete(services: Services, inbound: Inbound) -> Outbound:
     """Create a chat completion, complete or streamed. The answer of an image model is the images that it makes from the
     last user message; the images of that message are edited."""
     context = auth.admit(services, inbound, "chat")
-    context.validated = _is_validated(inbound.headers)
+    context.adapt = find_adapt(inbound.headers)
     limits = services.settings.limits
     raw = inbound.body
     if len(raw) < caps.LARGE:
@@ -42,13 +35,6 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
         if not chat_images.makes_images(refusal):
             raise
     return chat_images.answer(services, inbound, context, body, request)
-
-
-def _is_validated(headers: Mapping[str, str]) -> bool:
-    """Whether the client compares a complete answer with the types of the OpenAI SDK for Python."""
-    if headers.get("user-agent", "").startswith(VALIDATING_AGENT):
-        return True
-    return headers.get("x-stainless-lang") == "python" and any(headers.get(name) == text for name, text in SERIALIZED)
 
 
 def read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:

@@ -7,6 +7,7 @@ from gateway.surfaces.answer_structs import RELAYED, JsonObject
 from gateway.surfaces.facts import AnswerCost, RoutingMetadata
 
 ID_PREFIX = "chatcmpl-"
+FINGERPRINT = "fp_llmgateway"
 # The format before `tools` has a finish reason of its own.
 FinishReasonShown = ChatFinish | Literal["function_call"]
 ReasoningKind = Literal["reasoning.text", "reasoning.summary", "reasoning.encrypted"]
@@ -115,24 +116,34 @@ class ChatUsage(ChatTokens, AnswerCost):
     """Tokens, and their cost in US dollars."""
 
 
+class UsageOfStream(TypedDict):
+    """Where the clients of Groq read the usage of a stream."""
+
+    id: str
+    usage: ChatUsage
+
+
 class ChatHead(TypedDict):
     id: str
     created: int
     model: str
 
 
-class ChatCompletion(ChatHead):
-    """A chat completion. For clients that expect only texts in `metadata`, the whole of it is in `llmgateway`.
+class ChatCompletionHead(ChatHead):
+    """The members of an answer and of each chunk. `system_fingerprint` never changes, but the SDKs of OpenRouter and
+    Cerebras require it."""
 
-    `system_fingerprint` is null, but OpenRouter's SDKs require the member.
-    """
+    system_fingerprint: str
+
+
+class ChatCompletion(ChatCompletionHead):
+    """A chat completion. For clients that expect only texts in `metadata`, the whole of it is in `llmgateway`."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: ChatUsage
     metadata: RoutingMetadata | dict[str, str]
     llmgateway: NotRequired[RoutingMetadata]
-    system_fingerprint: None
     service_tier: NotRequired[str]
     search_results: NotRequired[list[JsonObject]]
 
@@ -142,7 +153,8 @@ class ChatChunkContent(TypedDict):
     usage: NotRequired[ChatUsage]
     metadata: NotRequired[RoutingMetadata]
     service_tier: NotRequired[str]
+    x_groq: NotRequired[UsageOfStream]
 
 
-class ChatCompletionChunk(ChatHead, ChatChunkContent):
+class ChatCompletionChunk(ChatCompletionHead, ChatChunkContent):
     object: Literal["chat.completion.chunk"]

@@ -29,6 +29,7 @@ from gateway.neutral.parts import Reasoning, Refusal, Text, ToolCall, VendorPart
 from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.http_responses import write_frames
 from gateway.surfaces.openai.chat_answers import (
+    FINGERPRINT,
     ChatChoice,
     ChatChunkChoice,
     ChatChunkContent,
@@ -45,9 +46,12 @@ UNCITED = "Document citations were left out: chat completions have no field for 
 DONE = b"data: [DONE]\n\n"
 NUMBERED = ("annotations", "images")  # lists of items without an index of their own
 LAST_CHOICE: list[ChatChunkChoice] = [{"index": 0, "delta": {}, "finish_reason": None}]
+CHUNK_HEAD = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"system_fingerprint":"'
+CHUNK_HEAD += FINGERPRINT.encode() + b'","choices":'
 TEXT_HEAD = b'[{"index":0,"delta":{"content":'
 TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
 END = b"}\n\n"
+CHOICES_AT = -len(b'"choices":')  # where the head of a chunk ends without its last name
 
 
 class ChatFacts(AnswerFacts, Interface):
@@ -72,15 +76,15 @@ def reply(result: ChatResult, facts: ChatFacts) -> bytes:
         "choices": _native_choices(native) if native else [_choice(c, n) for n, c in enumerate(result.choices)],
         "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
         "metadata": metadata,
-        "system_fingerprint": None,
+        "system_fingerprint": FINGERPRINT,
     }
-    if facts.validated:
-        body["llmgateway"] = metadata
-        body["metadata"] = {name: text for name, text in metadata.items() if type(text) is str}
-    if facts.service_tier:
-        body["service_tier"] = facts.service_tier
+    tier = facts.service_tier
+    if tier:
+        body["service_tier"] = tier
     if native and native.get("search_results"):
         body["search_results"] = native["search_results"]
+    if facts.adapt:
+        facts.adapt(body)
     return orjson.dumps(body)
 
 
@@ -220,9 +224,8 @@ class _Stream:
         return b"".join(sent)
 
     def _open(self) -> bytes:
-        """Return the beginning of all chunks; created with the first chunk, since only then the serving model is
-        certain."""
-        self._head = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"choices":' % (
+        """Return the beginning of all chunks. The serving model is certain only when the first one has arrived."""
+        self._head = CHUNK_HEAD % (
             orjson.dumps(self._facts.answer_id),
             self._facts.created,
             orjson.dumps(self._facts.served),
@@ -387,7 +390,10 @@ class _Stream:
             "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
             "metadata": metadata,
         }
-        if facts.service_tier:
-            tail["service_tier"] = facts.service_tier
-        head = (self._head or self._open())[: -len(b'"choices":')]
+        tier = facts.service_tier
+        if tier:
+            tail["service_tier"] = tier
+        if facts.adapt:
+            facts.adapt(tail)
+        head = (self._head or self._open())[:CHOICES_AT]
         return head + orjson.dumps(tail)[1:] + b"\n\n" + DONE

@@ -28,6 +28,7 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Image, Media, Reasoning, Refusal, Source, SourceRange, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.surfaces.openai import chat_writer
+from gateway.surfaces.openai.client_members import find_adapt
 from gateway.surfaces.openai.reasoning_details import ReasoningMarks, read_details
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "openai"
@@ -40,7 +41,7 @@ class Facts:
     served = "acme/model-1:eu"
     usage = Usage(input=30, cache_read=60, cache_write_1h=10, output=50, reasoning=20)
     service_tier = "flex"
-    validated = False
+    adapt = None
 
     def cost(self) -> dict[str, Any]:
         return {"cost": 0.5, "cost_details": {"total_cost": 0.5}}
@@ -155,7 +156,8 @@ def test_relayed_reply_keeps_only_the_choices():
     wire["choices"][0]["message"]["reasoning_content"] = "thought"
     wire["choices"][0]["finish_reason"] = "eos"
     body = orjson.loads(chat_writer.reply(ChatResult((), native=Native("openai", wire)), Facts()))
-    assert (body["id"], body["model"], body["system_fingerprint"]) == ("chatcmpl-ours", "acme/model-1:eu", None)
+    assert (body["id"], body["model"]) == ("chatcmpl-ours", "acme/model-1:eu")
+    assert body["system_fingerprint"] == chat_writer.FINGERPRINT
     assert body["choices"][0]["message"]["reasoning"] == "thought"
     assert [item["text"] for item in body["choices"][0]["message"]["reasoning_details"]] == ["thought"]
     assert body["choices"][0]["finish_reason"] == "stop"
@@ -309,7 +311,8 @@ def test_relayed_chunk_gets_our_identity_and_loses_the_rest():
     body = {"id": "up", "model": "up-1", "system_fingerprint": "f", "usage": {"prompt_tokens": 1}, "x_extra": 1}
     body["choices"] = [{"index": 0, "delta": {"reasoning_content": "hm"}, "finish_reason": None}]
     (found, *_) = chunks([NativeChunk("openai", body, True)])
-    assert found.keys() == {"id", "object", "created", "model", "choices"}
+    assert found.keys() == {"id", "object", "created", "model", "system_fingerprint", "choices"}
+    assert found["system_fingerprint"] == chat_writer.FINGERPRINT
     assert found["choices"][0]["delta"] == {"reasoning_content": "hm", "reasoning": "hm"}
 
 
@@ -369,7 +372,7 @@ def test_a_large_result_is_released_by_the_thread_that_writes_it() -> None:
 
 def test_a_client_that_validates_answers_finds_only_texts_in_metadata():
     facts = Facts()
-    facts.validated = True
+    facts.adapt = find_adapt({"x-stainless-lang": "python"})
     body = orjson.loads(chat_writer.reply(ChatResult((Choice((Text("Hello."),), "stop"),)), facts))
     assert ChatCompletion.model_validate(body).metadata == {"request_id": "r1"}
     assert body["llmgateway"] == {"request_id": "r1", "routing": []}

@@ -1,0 +1,55 @@
+"""Members of chat completions that differ for the clients of some vendors, which are recognized by their headers.
+
+Wire facts: the types of the packages `openai` 3.57, `groq` 1.7, `@ai-sdk/groq` 4.0 and `perplexityai` 0.46.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.billing.context import Adapt
+
+# "Groq/Python 1.7.0", "AsyncGroq/Python …", "Perplexity/JS 0.46.1". The AI SDK sends "ai/7.0.173 …" for all providers.
+find_agent = re.compile(r"(?P<groq>Groq/|(?:^| )ai/)|(?P<perplexity>Perplexity/)").search
+# The SDKs of OpenAI, and of frameworks that use them under another user agent.
+LANGUAGE = "x-stainless-lang"
+PYTHON = "python"
+
+
+def find_adapt(headers: Mapping[str, str]) -> Adapt | None:
+    """Return the function that adapts an answer, or the last chunk of a stream, to the client; None for most."""
+    match = find_agent(headers.get("user-agent", ""))
+    if match is not None:
+        return ADAPTS[match.lastgroup or ""]
+    if headers.get(LANGUAGE) == PYTHON:
+        return _write_texts
+    return None
+
+
+def _write_texts(body: dict[str, Any]) -> None:
+    """Leave only texts in `metadata`, as the type of a complete answer has it: the SDK warns of other values when it
+    serializes an answer, and PydanticAI refuses them."""
+    if "object" in body:
+        metadata = body["llmgateway"] = body["metadata"]
+        body["metadata"] = {name: text for name, text in metadata.items() if type(text) is str}
+
+
+def _write_nested_usage(body: dict[str, Any]) -> None:
+    """Repeat the usage in the member in which these clients read that of a stream."""
+    if "object" not in body:
+        body["x_groq"] = {"id": body["metadata"]["request_id"], "usage": body["usage"]}
+
+
+def _write_costs(body: dict[str, Any]) -> None:
+    """Write the cost as the object that these clients expect."""
+    usage = body["usage"]
+    details = usage["cost_details"]
+    usage["cost"] = {
+        "input_tokens_cost": details["upstream_inference_prompt_cost"],
+        "output_tokens_cost": details["output_cost"],
+        "request_cost": round(usage["cost"] - details["upstream_inference_cost"], 12),
+        "total_cost": usage["cost"],
+    }
+
+
+ADAPTS: dict[str, Adapt] = {"groq": _write_nested_usage, "perplexity": _write_costs}

@@ -1,0 +1,49 @@
+from typing import Any
+
+import pytest
+
+from gateway.surfaces.openai.client_members import find_adapt
+
+DETAILS = {"upstream_inference_cost": 0.4, "upstream_inference_prompt_cost": 0.3, "output_cost": 0.1}
+METADATA = {"request_id": "r1", "requested_provider": None, "routing": []}
+GROQ = ("Groq/Python 1.7.0", "AsyncGroq/Python 1.7.0", "Groq/JS 2.3.0", "ai/7.0.173 ai-sdk/provider-utils/5.0.46")
+PERPLEXITY = ("Perplexity/Python 0.46.1", "AsyncPerplexity/Python 0.46.1", "Perplexity/JS 0.46.1")
+
+
+def tail() -> dict[str, Any]:
+    return {"usage": {"prompt_tokens": 3, "cost": 0.5, "cost_details": DETAILS}, "metadata": METADATA}
+
+
+def adapted(body: dict[str, Any], **headers: str) -> dict[str, Any]:
+    adapt = find_adapt({name.replace("_", "-"): value for name, value in headers.items()})
+    if adapt is not None:
+        adapt(body)
+    return body
+
+
+@pytest.mark.parametrize("agent", GROQ)
+def test_clients_of_groq_find_the_usage_of_a_stream_in_a_member_of_its_own(agent: str) -> None:
+    body = adapted(tail(), user_agent=agent, x_stainless_lang="python")
+    assert body == tail() | {"x_groq": {"id": "r1", "usage": tail()["usage"]}}
+    answer = tail() | {"object": "chat.completion"}
+    assert adapted(answer.copy(), user_agent=agent) == answer
+
+
+@pytest.mark.parametrize("agent", PERPLEXITY)
+def test_clients_of_perplexity_find_the_parts_of_the_cost_in_one_object(agent: str) -> None:
+    for body in (tail(), tail() | {"object": "chat.completion"}):
+        cost = adapted(body, user_agent=agent)["usage"]["cost"]
+        assert cost == {"input_tokens_cost": 0.3, "output_tokens_cost": 0.1, "request_cost": 0.1, "total_cost": 0.5}
+
+
+def test_the_sdk_of_openai_for_python_finds_only_texts_in_the_metadata_of_an_answer() -> None:
+    body = adapted(tail() | {"object": "chat.completion"}, user_agent="pydantic-ai/2.3", x_stainless_lang="python")
+    assert (body["metadata"], body["llmgateway"]) == ({"request_id": "r1"}, METADATA)
+    assert adapted(tail(), x_stainless_lang="python") == tail()
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"user_agent": "OpenAI/JS 7.57.0", "x_stainless_lang": "js"}, {"user_agent": "curl/8.5.0"}]
+)
+def test_other_clients_get_the_answer_as_it_is(headers: dict[str, str]) -> None:
+    assert find_adapt({name.replace("_", "-"): value for name, value in headers.items()}) is None
