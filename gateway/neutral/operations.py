@@ -43,7 +43,7 @@ class ModelOperation(Struct, frozen=True):
     UpstreamFailed for an incomplete result, so that another provider is tried. If a provider handles fewer items in a
     call, `split` makes several requests (arguments: the request, the item limit, the token limit or 0) and `join`
     merges their results; `item_count` returns the number of items, and `limit` names the mapping's field with the item
-    limit (0: no limit).
+    limit (0: no limit). `path` is named to callers whose model serves this operation instead of the requested one.
     """
 
     name: str
@@ -56,6 +56,14 @@ class ModelOperation(Struct, frozen=True):
     join: Callable[[Sequence[Any]], Any] | None = None
     item_count: Callable[[Any], int] = input_count
     limit: str = "max_inputs"
+    path: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The name and the path."""
+        if self.path:
+            return f"{self.name} ({self.path})"
+        return self.name
 
 
 def chat_tokens(request: ChatRequest) -> int:
@@ -112,27 +120,45 @@ def heard_tokens(request: Request) -> int:
 
 # For models that generate fewer images in a call than requested.
 SEVERAL_IMAGES: dict[str, Any] = {
+    "cacheable": False,
     "split": images.split,
     "join": images.join,
     "item_count": image_count,
     "limit": "max_n",
 }
+SOUND: dict[str, Any] = {"streams": True, "cacheable": False}
 OPERATIONS: dict[str, ModelOperation] = {
     operation.name: operation
     for operation in (
-        ModelOperation("chat", ChatRequest, chat_tokens, streams=True, split=chat.split, join=chat.join),
-        ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors, split=split, join=join),
-        ModelOperation("speech", SpeechRequest, text_tokens, streams=True, cacheable=False),
-        ModelOperation("transcriptions", TranscriptionRequest, text_tokens, streams=True, cacheable=False),
-        ModelOperation("images", ImagesRequest, text_tokens, cacheable=False, **SEVERAL_IMAGES),
-        ModelOperation("image_edits", ImageEditsRequest, text_tokens, cacheable=False, **SEVERAL_IMAGES),
-        ModelOperation("rerank", RerankRequest, no_tokens, check=check_scores),
-        ModelOperation("moderations", ModerationRequest, judged_tokens),
-        ModelOperation("ocr", OcrRequest, no_tokens, cacheable=False),
-        ModelOperation("decisions", DecisionRequest, text_tokens),
-        ModelOperation("videos", VideosRequest, text_tokens, cacheable=False),
-        ModelOperation("translations", TranslationRequest, text_tokens, streams=True, cacheable=False),
-        ModelOperation("realtime", RealtimeRequest, heard_tokens, streams=True, cacheable=False),
+        ModelOperation(
+            "chat",
+            ChatRequest,
+            chat_tokens,
+            streams=True,
+            split=chat.split,
+            join=chat.join,
+            path="/v1/chat/completions",
+        ),
+        ModelOperation(
+            "embeddings",
+            EmbeddingsRequest,
+            embeddings_tokens,
+            check=check_vectors,
+            split=split,
+            join=join,
+            path="/v1/embeddings",
+        ),
+        ModelOperation("speech", SpeechRequest, text_tokens, **SOUND, path="/v1/audio/speech"),
+        ModelOperation("transcriptions", TranscriptionRequest, text_tokens, **SOUND, path="/v1/audio/transcriptions"),
+        ModelOperation("images", ImagesRequest, text_tokens, **SEVERAL_IMAGES, path="/v1/images/generations"),
+        ModelOperation("image_edits", ImageEditsRequest, text_tokens, **SEVERAL_IMAGES, path="/v1/images/edits"),
+        ModelOperation("rerank", RerankRequest, no_tokens, check=check_scores, path="/v1/rerank"),
+        ModelOperation("moderations", ModerationRequest, judged_tokens, path="/v1/moderations"),
+        ModelOperation("ocr", OcrRequest, no_tokens, cacheable=False, path="/v1/ocr"),
+        ModelOperation("decisions", DecisionRequest, text_tokens, path="/v1/systemone"),
+        ModelOperation("videos", VideosRequest, text_tokens, cacheable=False, path="/v1/videos"),
+        ModelOperation("translations", TranslationRequest, text_tokens, **SOUND, path="/v1/audio/translations"),
+        ModelOperation("realtime", RealtimeRequest, heard_tokens, **SOUND, path="/v1/realtime"),
     )
 }
 

@@ -14,6 +14,8 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Level = Literal["low", "medium", "high"]
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
 Count = Annotated[int, Meta(ge=1)]
+MOST_CHOICES = 128
+ChoiceCount = Annotated[int, Meta(ge=1, le=MOST_CHOICES)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
@@ -144,7 +146,7 @@ class Sampling(Struct, frozen=True, gc=False):
         Parameter(
             {"openai": "n", "completions": "n", "google": "generationConfig.candidateCount"},
             {"openai": "n", "google": "candidateCount"},
-            Count,
+            ChoiceCount,
         ),
     ] = 1
     stop: Annotated[

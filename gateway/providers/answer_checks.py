@@ -8,11 +8,11 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.json_parts import OPENING, has_more_parts
+from gateway.neutral.parameters import MOST_CHOICES
 from gateway.neutral.usage import Usage
 
 # Objects and lists of an answer: ten thousand tokens with twenty top log probabilities each are some 210,000.
 MOST_PARTS = 250_000
-MOST_CHOICES = 128  # the most that a caller can request
 NOT_JSON = "The provider sent an answer that is not JSON."
 ODD = "The provider sent an answer of an unknown shape."
 EMPTY = "The provider ended its answer without any content."

@@ -7,9 +7,10 @@ from msgspec import Struct
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral.json_parts import is_large
+from gateway.neutral.parameters import MOST_CHOICES
 from gateway.neutral.parts import text_length
 from gateway.neutral.request import Native, Request
-from gateway.providers.answer_checks import MOST_CHOICES, ODD, check_parts
+from gateway.providers.answer_checks import ODD, check_parts
 from gateway.providers.protocol import AnswerReader, Call, Codec, Target, UpstreamReply
 from gateway.runtime.threads import compute
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import ATTEMPTS, Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
+from gateway.neutral.operations import OPERATIONS
 from gateway.routing.candidates import Candidate, blend
 from gateway.routing.capabilities import CODES, CONTEXT, SOFT, TIER, Demand, lacks, refuse
 from gateway.routing.provider_health import Health, KnownCredential, Pause
@@ -283,8 +284,9 @@ class CandidateFilter:
 
     def _refuse_operation(self, requested: str, rows: list[Excluded]) -> GatewayError:
         offered = sorted({name for row in rows for name in row.candidate.operations})
+        shown = ", ".join(OPERATIONS[name].shown for name in offered)
         return NotSupported(
-            f"{requested} does not serve {self._operation}; it serves {', '.join(offered) or 'nothing'}.",
+            f"{requested} does not serve {self._operation}; it serves {shown or 'nothing'}.",
             param="model",
             details={"operations": ",".join(offered)},
         )

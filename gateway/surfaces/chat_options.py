@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError
 
 from gateway.errors import InvalidRequest
-from gateway.neutral.parameters import CHAT, Count, Effort, Level, ServiceTier, Temperature, words_in
+from gateway.neutral.parameters import CHAT, ChoiceCount, Count, Effort, Level, ServiceTier, Temperature, words_in
 from gateway.surfaces.loose import mend_numbers
 from gateway.surfaces.loose_chat import mend
 from gateway.surfaces.model_options import Models, ProviderOptions
@@ -183,7 +183,7 @@ class ChatOptions(GatewayOptions, kw_only=True):
     temperature: Temperature | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
-    n: Count | None = None
+    n: ChoiceCount | None = None
     response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
     tools: list[FunctionTool | CustomTool | WebSearchTool | ToolSearchTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | ChoiceObject | None = None

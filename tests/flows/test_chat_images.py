@@ -242,7 +242,9 @@ def test_an_image_that_cannot_be_edited_is_named(sdk, url, code):
 
 
 def test_a_model_of_another_operation_is_refused_as_before(sdk):
-    with pytest.raises(openai.BadRequestError, match="does not serve chat; it serves embeddings") as caught:
+    with pytest.raises(
+        openai.BadRequestError, match=r"does not serve chat; it serves embeddings \(/v1/embeddings\)"
+    ) as caught:
         ask(sdk, "openai/text-embedding-3-small")
     assert caught.value.code == "model_not_supported"
 

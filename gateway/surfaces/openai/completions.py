@@ -22,7 +22,7 @@ from gateway.neutral.chat import (
     Requirements,
     Sampling,
 )
-from gateway.neutral.parameters import Count
+from gateway.neutral.parameters import ChoiceCount
 from gateway.neutral.parts import Message, Text
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import attribution, auth, caps, http_responses, json_bodies
@@ -59,7 +59,7 @@ class CompletionFields(Struct, kw_only=True, gc=False):
     suffix: str | None = None
     stream: bool | None = None
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
-    n: Count | None = None
+    n: ChoiceCount | None = None
     stop: str | list[str] | None = None
     user: str | None = None
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None

@@ -1,5 +1,6 @@
 import re
 
+from gateway.neutral import operations
 from gateway.surfaces import surface_table
 from gateway.surfaces.management.table import OPERATIONS
 
@@ -31,3 +32,8 @@ def test_published_paths_of_videos_that_are_not_served_are_not_taken_for_the_id_
 
 def test_a_path_beside_a_management_operation_is_refused_in_the_format_of_the_management_api() -> None:
     assert {surface_table.errors_at(f"{operation.path}/unknown").name for operation in OPERATIONS} == {"management"}
+
+
+def test_the_path_of_every_operation_that_calls_models_is_served() -> None:
+    served = {operation.path for operation in surface_table.operations()}
+    assert {operation.path for operation in operations.OPERATIONS.values()} <= served
