@@ -29,6 +29,7 @@ SIGN_IN = ErrorFormat("sign-in", dialect.sign_in_error_body, describe_answer(dia
 ALWAYS = (400, 503)
 WITH_SESSION = (401, 403, 404)
 WITH_BODY = (409, 413, 415)
+BLOCKED = 410  # the service account of a blocked organization
 # Attempts of a creation with a chosen id, while other requests create and delete the object.
 CREATION_TRIES = 3
 
@@ -210,8 +211,11 @@ def managed(
     actions = (audit,) if isinstance(audit, str) else audit
     handler = answer_visitor(action.respond, scope)
     handler.__doc__ = _describe(view.__doc__ or "", who, scope, actions)
-    adding = (429,) if method in ADDING_METHODS else ()
-    statuses = {*ALWAYS, *WITH_SESSION, *errors, *adding, *(WITH_BODY if method != "GET" else ())}
+    statuses = {*ALWAYS, *WITH_SESSION, *errors, *(WITH_BODY if method != "GET" else ())}
+    if method in ADDING_METHODS:
+        statuses.add(429)
+    if scope:
+        statuses.add(BLOCKED)
     refused = tuple(sorted(statuses))
     answer = schema or _describe_content(content, wrapper)
     successes = (success,) if creates is None or success == 200 else (200, success)

@@ -96,6 +96,8 @@ def test_the_sandbox_is_always_usable_and_a_hosted_provider_only_with_a_key():
         ("groq", "GROQ_API_KEY"),
         ("mistral", "MISTRAL_API_KEY"),
         ("xai", "LLM_X_AI_API_KEY"),
+        ("xai", "XAI_API_KEY"),
+        ("xiaomi", "XIAOMI_API_KEY"),
         ("zai", "LLM_Z_AI_API_KEY"),
         ("novita", "LLM_NOVITA_AI_API_KEY"),
         ("gonka24", "LLM_GONKA_24_API_KEY"),
@@ -122,6 +124,7 @@ def test_the_sandbox_is_always_usable_and_a_hosted_provider_only_with_a_key():
         ("tencent", "TENCENT_API_KEY"),
         ("xiaomi", "MIMO_API_KEY"),
         ("zai", "ZAI_API_KEY"),
+        ("zai", "ZHIPU_API_KEY"),
     ],
 )
 def test_the_documented_variables_are_read(ident, name):

@@ -167,6 +167,16 @@ def charges(case: Case, month: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
+def test_an_export_of_charges_is_one_of_the_exports_of_its_organization(case: Case) -> None:
+    path = f"/orgs/{case.owner.organization_id}/focus"
+    header = {"Authorization": f"Bearer {case.owner.token}"}
+    going = [case.tenants.client.get(path, headers=header) for _ in range(2)]
+    assert case.tenants.refused("GET", path, case.owner) == "429 too_many_exports"
+    for answer in going:
+        answer.close()
+    assert case.tenants.call("GET", path, case.owner)[0] == 200
+
+
 def billed(rows: list[dict[str, str]]) -> int:
     return int(sum(Decimal(row["BilledCost"].removeprefix("'")) for row in rows) * NANO)
 

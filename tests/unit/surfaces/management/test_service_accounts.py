@@ -7,6 +7,7 @@ import pytest
 from support.management import Person, Tenants
 
 from gateway.accounts.models import ServiceAccount, User
+from gateway.accounts.organizations import set_organization_status
 from gateway.surfaces.management.management_scopes import SCOPES
 
 ALL = list(SCOPES)
@@ -117,7 +118,17 @@ def test_ended_tokens_are_refused_at_once(tenants: Tenants, end: str) -> None:
         database = tenants.services.store.database
         database.write(ServiceAccount.update(expires_at=1).execute)
         tenants.ok("PATCH", place, owner, {"name": "Renamed"})
-    assert tenants.refused("GET", "/keys/api", account["token"]) == "401 token_invalid"
+    for path in ("/keys/api", "/auth/get-session"):
+        assert tenants.refused("GET", path, account["token"]) == "401 token_invalid"
+
+
+def test_the_token_of_a_blocked_organization_is_gone(tenants: Tenants) -> None:
+    account = create(tenants, ["keys:read"])
+    store = tenants.services.store
+    organization_id = tenants["acme owner"].organization_id
+    set_organization_status(store.database, store.control, organization_id, "blocked", actor="operator")
+    for path in ("/keys/api", "/auth/get-session"):
+        assert tenants.refused("GET", path, account["token"]) == "410 organization_blocked"
 
 
 def test_changed_scopes_are_in_force_when_the_change_returns(tenants: Tenants) -> None:
@@ -133,7 +144,8 @@ def test_address_rules_of_account_and_organization_apply(tenants: Tenants) -> No
     owner = tenants["acme owner"]
     far = create(tenants, ["keys:read"], ipCidrs=["203.0.113.0/24"])
     assert [rule["ruleType"] for rule in far["iamRules"]] == ["allow_ip_cidrs"]
-    assert tenants.refused("GET", "/keys/api", far["token"]) == "403 permission_denied"
+    for path in ("/keys/api", "/auth/get-session"):
+        assert tenants.refused("GET", path, far["token"]) == "403 permission_denied"
     near = create(tenants, ["keys:read"], ipCidrs=["127.0.0.1"])
     tenants.ok("GET", "/keys/api", near["token"])
     rule = {"ruleType": "deny_ip_cidrs", "ruleValue": {"ipCidrs": ["127.0.0.0/8"]}}

@@ -161,7 +161,22 @@ def test_changing_the_password_ends_the_other_sessions(tenants) -> None:
 
 def test_signing_up_requires_an_invitation(shared_tenants) -> None:
     body = {"token": "llmginv_made_up_by_somebody", "password": "long enough it is", "name": "X"}
-    assert shared_tenants.refused("POST", "/auth/sign-up/email", body=body) == "404 invitation_unknown"
+    for path in ("/auth/sign-up/email", "/auth/invitation"):
+        assert shared_tenants.refused("POST", path, body=body) == "404 invitation_unknown"
+
+
+def test_a_person_with_an_account_does_not_sign_up_again(tenants) -> None:
+    path = f"/orgs/{tenants['acme owner'].organization_id}/invitations"
+    invited = tenants.ok("POST", path, tenants["acme owner"], {"email": "owner@rival.example"})["invitation"]
+    body = {"token": invited["token"], "password": "long enough it is", "name": "X"}
+    assert tenants.refused("POST", "/auth/sign-up/email", body=body) == "409 user_exists"
+
+
+@pytest.mark.parametrize("path", ["/auth/sign-up/email", "/auth/invitation"])
+def test_guessing_invitations_is_slowed_down(tenants, path: str) -> None:
+    body = {"token": "llmginv_made_up_by_somebody", "password": "long enough it is", "name": "X"}
+    refusals = [tenants.call("POST", path, body=body)[0] for _ in range(61)]
+    assert refusals[:50] == [404] * 50 and refusals[-1] == 429
 
 
 def test_an_invited_person_signs_up_and_belongs(tenants) -> None:
