@@ -8,7 +8,7 @@ from gateway.neutral.units import UNITS, Figure
 from gateway.store.database import Database
 
 # Errors that the caller caused.
-CLIENT_CODES = ("client_error", "content_policy_violation", "request_cancelled", "client_disconnect")
+CLIENT_CODES = ("client_error", "content_policy_violation", "request_cancelled")
 
 
 def _members(pairs: Iterable[tuple[Figure | None, str]]) -> dict[str, tuple[str, ...]]:

@@ -288,6 +288,7 @@ def test_content_comes_in_parts_from_wherever_the_provider_has_it(gateway, studi
     assert whole.headers["last-modified"] == MADE_AT
     assert (part.status_code, part.content) == (206, FILM[5:100])
     assert part.headers["content-range"] == f"bytes 5-99/{len(FILM)}"
+    assert (whole.headers["content-length"], part.headers["content-length"]) == (str(len(FILM)), "95")
     several = call(gateway, "GET", path, headers={"Range": "bytes=0-1,5-9"})
     assert (several.status_code, several.content, several.headers["content-type"]) == (200, FILM, "video/mp4")
     studios.broken, studios.page = {"cheap"}, True

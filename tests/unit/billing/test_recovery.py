@@ -72,6 +72,22 @@ def test_a_killed_call_is_counted_in_the_units_of_its_operation(start_billing, a
     assert doctor(heir.database) == []
 
 
+def test_a_killed_call_keeps_its_session_and_metadata(start_billing, account):
+    process = start_billing()
+    process.ledger.grant(account.organization, DOLLAR, "start")
+    settlement = process.admit(account)
+    process.context.session, process.context.metadata = "s-1", {"team": "search"}
+    process.context.attribute()
+    settlement.begin(0, target())
+    request = process.context.request_id
+    process.die()
+    heir = start_billing()
+    heir.recovery.run()
+    (row,) = find(heir.database, request)
+    assert (row.session, row.tags) == ("s-1", '{"team":"search"}')
+    assert (row.cost_nusd, row.input_nusd, row.output, row.details) == (100_000, 100_000, 0, {})
+
+
 def test_a_killed_worker_bills_the_text_that_was_delivered(start_billing, account):
     process = start_billing()
     process.ledger.grant(account.organization, DOLLAR, "start")

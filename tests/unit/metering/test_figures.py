@@ -7,6 +7,7 @@ from support.usage import insert_rows, usage_row
 
 from gateway.catalogue.prices import COMPONENTS
 from gateway.clock import HOUR_US
+from gateway.errors import Cancelled, ContentRefused, Interrupted, UpstreamTimeout
 from gateway.metering.activity import Owners, Span, measure
 from gateway.metering.figures import EXTRA_COSTS, EXTRA_COUNTS, FIGURES
 from gateway.metering.rollups.job import Rollups
@@ -49,6 +50,21 @@ def test_the_costs_that_activity_shows_add_up_to_the_cost(database, part) -> Non
     row = usage_row(database.now_us() - HOUR_US, cost_nusd=5_018, input_nusd=7, output_nusd=11, extra=extra)
     shown = told(database, row)
     assert round(sum(shown[name] for name in COSTS) * 10**9) == round(shown["cost"] * 10**9) == 5_018
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("client_error", 1),
+        (ContentRefused.code, 1),
+        (Cancelled.code, 1),
+        (UpstreamTimeout.code, 0),
+        (Interrupted.code, 0),
+    ],
+)
+def test_errors_that_the_caller_caused_are_counted_apart(database, code: str, count: int) -> None:
+    shown = told(database, usage_row(database.now_us() - HOUR_US, error=code))
+    assert (shown["errorCount"], shown["clientErrorCount"]) == (1, count)
 
 
 def test_units_other_than_tokens_are_reported(database) -> None:
