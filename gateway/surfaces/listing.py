@@ -14,7 +14,7 @@ from gateway.surfaces.http import Inbound, Outbound
 JSON = ("Content-Type", "application/json")
 HEADERS = (
     ("Cache-Control", "private, no-cache"),
-    ("Vary", "Authorization, x-api-key, x-goog-api-key, x-goog-api-client, Origin, Accept-Encoding"),
+    ("Vary", "Authorization, x-api-key, x-goog-api-key, x-goog-api-client, User-Agent, Origin, Accept-Encoding"),
 )
 LEVEL = 6  # compression level: reduces to a tenth; higher levels take much longer for little gain
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")

@@ -1,5 +1,5 @@
-"""Clients of Groq and Cohere for Python, which add paths of their own to the address, in an environment of their own:
-run by `make media` alone."""
+"""Clients of Groq, Cohere, Cerebras, Perplexity and Mistral for Python in an environment of their own: run by `make
+media` alone."""
 
 import json
 import subprocess
@@ -11,7 +11,10 @@ from support.gateways import GatewayProcess
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent.parent / "data" / "media-clients" / "python"
-PACKAGES = ["groq==0.37.1", "langchain-groq==1.1.3", "cohere==5.21.1"]
+PACKAGES = [
+    *("groq==0.37.1", "langchain-groq==1.1.3", "cohere==5.21.1", "cerebras_cloud_sdk==1.91.0"),
+    *("perplexityai==0.46.1", "mistralai==3.7.0"),
+]
 INSTALL_S, RUN_S = 600, 120
 
 
@@ -41,13 +44,21 @@ def test_the_clients_need_only_the_address(tmp_path: Path, base: str) -> None:
     assert json.loads(done.stdout) == {
         "complete": "Hello",
         "streamed": "Hello",
+        "usage": 4,
         "langchain": "Hello",
         "chat": "Hello",
         "chat_stream": "Hello",
         "chat_tools": "Hello",
         "chat_events": ["message-start", "tool-call-start", "tool-call-delta", "tool-call-end", "message-end"],
+        "chat_v1": "Hello",
+        "chat_stream_v1": "Hello",
+        "default": ["auto"],
         "embed": 2,
         "embed_v1": 2,
         "rerank": [1],
         "rerank_v1": [1],
+        "cerebras": "Hello",
+        "perplexity": "Hello",
+        "cost": True,
+        "mistral": ["BaseModelCard", "base"],
     }

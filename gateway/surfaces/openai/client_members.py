@@ -9,8 +9,9 @@ from typing import Any
 
 from gateway.billing.context import Adapt
 
-# "Groq/Python 1.7.0", "AsyncGroq/Python …", "Perplexity/JS 0.46.1". The AI SDK sends "ai/7.0.173 …" for all providers.
-find_agent = re.compile(r"(?P<groq>Groq/|(?:^| )ai/)|(?P<perplexity>Perplexity/)").search
+# "AsyncGroq/Python 1.7.0", "Perplexity/JS 0.46.1", "ai-sdk/groq/3.0.71 …", "ai-sdk-groq/4.0.84 …". The AI SDK names the
+# provider for streams only.
+find_agent = re.compile(r"(?P<groq>Groq/|ai-sdk[-/]groq/)|(?P<perplexity>Perplexity/|ai-sdk[-/]perplexity/)").search
 # The SDKs of OpenAI, and of frameworks that use them under another user agent.
 LANGUAGE = "x-stainless-lang"
 PYTHON = "python"

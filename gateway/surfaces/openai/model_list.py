@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -24,6 +25,7 @@ from gateway.surfaces.openai.model_entries import (
     serialise_alike,
     write_entries,
 )
+from gateway.surfaces.openai.vendor_model_lists import convert_list, find_form
 from gateway.surfaces.validation_schemas import Body, QueryFlag
 from gateway.worker.services import Services
 
@@ -103,6 +105,10 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
         holder = audience.own
     else:
         holder = services.routing.catalogue
+    form = find_form(inbound.headers)
+    if form is not None:
+        body = compute(convert_list, form, body, inbound.arguments())
+        tag = tag_of(body)
     return listing.reply(inbound, holder, tag, body)
 
 
@@ -117,7 +123,11 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
     catalogue = services.routing.catalogue.current()
     audience = audience_of(services, inbound)
     for entry in _matching(services, ident, audience):
-        return Outbound(200, [JSON, *HEADERS, ("x-request-id", inbound.shown_id)], entry.encode())
+        written = entry.encode()
+        form = find_form(inbound.headers)
+        if form is not None:
+            written = orjson.dumps(form.write_entry(orjson.loads(written)))
+        return Outbound(200, [JSON, *HEADERS, ("x-request-id", inbound.shown_id)], written)
     if any(_matching(services, ident, PUBLIC)):
         reason = f"The access rules of this key do not allow the model '{ident[:100]}'."
         raise NotFound(reason, param="model", code="model_not_found")

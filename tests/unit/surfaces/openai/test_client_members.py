@@ -6,8 +6,19 @@ from gateway.surfaces.openai.client_members import find_adapt
 
 DETAILS = {"upstream_inference_cost": 0.4, "upstream_inference_prompt_cost": 0.3, "output_cost": 0.1}
 METADATA = {"request_id": "r1", "requested_provider": None, "routing": []}
-GROQ = ("Groq/Python 1.7.0", "AsyncGroq/Python 1.7.0", "Groq/JS 2.3.0", "ai/7.0.173 ai-sdk/provider-utils/5.0.46")
-PERPLEXITY = ("Perplexity/Python 0.46.1", "AsyncPerplexity/Python 0.46.1", "Perplexity/JS 0.46.1")
+GROQ = (
+    "Groq/Python 1.7.0",
+    "AsyncGroq/Python 1.7.0",
+    "Groq/JS 2.3.0",
+    "ai-sdk/groq/3.0.71 ai-sdk/x/4",
+    "ai-sdk-groq/4.0.84",
+)
+PERPLEXITY = (
+    "Perplexity/Python 0.46.1",
+    "AsyncPerplexity/Python 0.46.1",
+    "Perplexity/JS 0.46.1",
+    "ai-sdk/perplexity/4.0.49",
+)
 
 
 def tail() -> dict[str, Any]:
@@ -43,7 +54,8 @@ def test_the_sdk_of_openai_for_python_finds_only_texts_in_the_metadata_of_an_ans
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"user_agent": "OpenAI/JS 7.57.0", "x_stainless_lang": "js"}, {"user_agent": "curl/8.5.0"}]
+    "headers",
+    [{}, {"user_agent": "OpenAI/JS 7.57.0", "x_stainless_lang": "js"}, {"user_agent": "ai/7.0.173 ai-sdk/x/5"}],
 )
 def test_other_clients_get_the_answer_as_it_is(headers: dict[str, str]) -> None:
     assert find_adapt({name.replace("_", "-"): value for name, value in headers.items()}) is None
