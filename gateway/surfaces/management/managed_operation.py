@@ -172,7 +172,7 @@ class Action(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class ManagedOperation(Operation):
     """An operation for signed-in visitors. `scope` is what a service account needs for it ("": people only), `audit`
-    are the actions of its audit entries, `commands` the commands of `./manage` that run it
+    are the actions of all audit entries that it may leave, `commands` the commands of `./manage` that run it
     (operator/derived_commands.py)."""
 
     action: Action[Any] | None = None
@@ -252,7 +252,7 @@ def _describe(text: str, who: Who[Any], scope: str, audit: tuple[str, ...]) -> s
     if scope:
         parts.append(f"Scope of service accounts: {scope}.")
     if audit:
-        parts.append(f"Audit entry: {' or '.join(audit)}.")
+        parts.append(f"Audit {'entry' if len(audit) == 1 else 'entries'}: {', '.join(audit)}.")
     return " ".join(parts)
 
 

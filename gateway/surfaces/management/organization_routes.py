@@ -131,7 +131,7 @@ OPERATIONS: tuple[Operation, ...] = (
             who=SIGNED_IN, scope="settings:read",
             inside="organizations", commands=("organizations list",)),
     managed("POST", "/orgs", create, "Create an organization", tag=TAG, who=SIGNED_IN, request=Named,
-            inside="organization", success=201, audit="organization.create"),
+            inside="organization", success=201, audit=("organization.create", "member.create", "project.create")),
     managed("GET", PATH, find, "Show an organization", tag=TAG,
             who=MEMBER, scope="settings:read",
             inside="organization", commands=("organizations show <organization_id>",)),

@@ -125,7 +125,8 @@ OPERATIONS: tuple[Operation, ...] = (
             inside="serviceAccounts", commands=("service-accounts list",)),
     managed("POST", ALL, create, "Create a service account", tag=TAG, who=MANAGER, request=ServiceAccountBody,
             inside="serviceAccount", success=201,
-            audit="service_account.create", creates=Creation("service_account", _show_existing),
+            audit=("service_account.create", "member.create", "access_rule.create"),
+            creates=Creation("service_account", _show_existing),
             commands=("service-accounts create <name> --scope=scopes --expires=expiresAt --ip=ipCidrs "
                       "--client-id=clientId -> id token",)),
     managed("GET", ONE, find, "Show a service account", tag=TAG, who=MANAGER, scope="service_accounts:read",

@@ -84,5 +84,5 @@ OPERATIONS: tuple[Operation, ...] = (
             request=Code, inside="recoveryCodes", audit="second_factor.create"),
     managed("POST", "/auth/second-factor/remove", remove_factor, "Remove your second factor", tag=TAG, who=SIGNED_IN,
             request=PasswordAndCode, message="The second factor was removed.",
-            audit="second_factor.delete"),
+            audit=("second_factor.delete", "second_factor.use_recovery_code")),
 )  # fmt: skip

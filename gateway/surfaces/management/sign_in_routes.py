@@ -182,6 +182,6 @@ OPERATIONS: tuple[Operation, ...] = (
             request=ChangePassword, message="Password changed; your other sessions have ended.",
             audit="user.update_password"),
     managed("POST", "/auth/accept-invitation", accept_invitation, "Accept an invitation", tag=TAG, who=SIGNED_IN,
-            request=Token, inside="member", audit="invitation.accept"),
+            request=Token, inside="member", audit=("invitation.accept", "member.create", "member.update")),
     managed("GET", "/user/me", show_me, "Show your account and memberships", tag=TAG, who=SIGNED_IN),
 )  # fmt: skip
