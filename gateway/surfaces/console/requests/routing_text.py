@@ -27,7 +27,7 @@ def describe_decision(decision: Mapping[str, Any], names: Mapping[str, str]) -> 
         others = "Fallback was switched off"
     else:
         providers = {key.partition("/")[0] for key in decision["order"]}
-        others = _count(len(providers) - 1, "further provider was", "further providers were") + " ready"
+        others = _count(len(providers) - 1, "further provider", "further providers") + " could serve it"
     text = f"{chosen} because {reason}. {others}"
     if decision["excluded"]:
         text += ", and " + _count(len(decision["excluded"]), "was", "were") + " excluded"

@@ -33,4 +33,4 @@ def test_a_decision_is_told_in_sentences() -> None:
     }
     text = describe_decision(decision, {"openai": "OpenAI"})
     assert text.startswith("OpenAI was chosen for gpt-5 because ")
-    assert text.endswith(". No further providers were ready, and 1 was excluded.")
+    assert text.endswith(". No further providers could serve it, and 1 was excluded.")

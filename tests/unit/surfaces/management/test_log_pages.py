@@ -183,3 +183,15 @@ def test_a_request_says_who_paid_which_app_sent_it_and_what_a_discount_saved(ask
     assert {"Attempts", "Created at", "Duration ms", "Id", "Metadata", "Served"}.isdisjoint(labels)
     assert {"App", "Project", "API key", "Finish reason", "Paid by", "Payload kept", "x-request-id"} <= set(labels)
     assert {"Data storage", "Saved by discounts"} <= set(labels)
+
+
+def test_a_failed_request_has_calls_and_only_chats_can_be_replayed(asked: Tenants) -> None:
+    developer = asked["acme developer"]
+    asked.call("POST", CHAT, developer.key.token, BODY | {"model": "sandbox/sandbox-fail"}, x_request_id="failed-1")
+    judged = {"model": "sandbox/sandbox-moderate", "input": "Hello"}
+    asked.ok("POST", "/v1/moderations", developer.key.token, judged, x_request_id="judged-1")
+    asked.services.store.journal.flush(60)
+    _, failed, _ = read(asked, "/console/logs/failed-1", developer)
+    assert "no provider answered" in failed and "no provider was called" not in failed
+    assert "/console/playground?request=" in failed
+    assert "/console/playground?request=" not in read(asked, "/console/logs/judged-1", developer)[1]
