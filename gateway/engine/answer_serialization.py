@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import orjson
 from msgspec import NODEFAULT, Struct, structs
 
-from gateway.neutral import chat, embeddings, events, parts, rerank, structured, usage
+from gateway.neutral import chat, embeddings, events, parts, request, rerank, structured, usage
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Result
 from gateway.runtime.threads import compute, compute_if
@@ -20,9 +20,11 @@ MANY = 16  # vectors; an answer with this many is written in a thread
 # The types that answers consist of, by name.
 KINDS: dict[str, type] = {
     name: kind
-    for module in (chat, embeddings, events, parts, rerank, structured, usage)
+    for module in (chat, embeddings, events, parts, request, rerank, structured, usage)
     for name, kind in vars(module).items()
-    if isinstance(kind, type) and (issubclass(kind, Struct) or dataclasses.is_dataclass(kind))
+    if getattr(kind, "__module__", "") == module.__name__
+    and isinstance(kind, type)
+    and (issubclass(kind, Struct) or dataclasses.is_dataclass(kind))
 }
 
 

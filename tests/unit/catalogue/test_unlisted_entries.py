@@ -56,6 +56,7 @@ def test_a_new_model_has_all_abilities_and_a_provisional_price() -> None:
     (mapping,) = made.mappings
     assert (mapping.price_version, mapping.extra[PRICED_AS]) == (PROVISIONAL, "a/big-4")
     assert mapping.tools and mapping.vision and mapping.supports_n and mapping.operations == ("chat", "embeddings")
+    assert mapping.verbosity and mapping.parallel_tool_calls
 
 
 def test_a_provider_without_prices_serves_no_unlisted_model() -> None:

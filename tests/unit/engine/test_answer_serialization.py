@@ -3,6 +3,7 @@ import pytest
 from gateway.engine.answer_serialization import read_batch, read_result, write_batch, write_result
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, Native
+from gateway.neutral.embeddings import EmbeddingsResult
 from gateway.neutral.events import (
     BlockDone,
     Failed,
@@ -20,6 +21,8 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import Image, Media, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
+from gateway.neutral.rerank import RerankResult
+from gateway.neutral.structured import StructuredResult
 from gateway.neutral.usage import Usage
 
 PARTS = (
@@ -57,6 +60,12 @@ BATCH = [
 
 def test_a_whole_answer_reads_back_as_it_was():
     assert read_result(write_result(RESULT)) == RESULT
+    embedded = EmbeddingsResult([[0.5, -1.0], "AAAA"], usage=Usage(input=3))
+    assert read_result(write_result(embedded)) == embedded
+    moderated = StructuredResult({"results": [{"$": "Text", "flagged": False}]}, usage=Usage(input=3))
+    assert read_result(write_result(moderated)) == moderated
+    ranked = read_result(write_result(RerankResult(((1, 0.9), (0, 0.2)), usage=Usage(searches=1))))
+    assert (dict(ranked.scores), ranked.usage) == ({1: 0.9, 0: 0.2}, Usage(searches=1))
 
 
 def test_a_batch_reads_back_as_it_was_without_its_silence():
