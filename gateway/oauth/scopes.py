@@ -2,7 +2,13 @@
 
 PATH = "/mcp"
 TOOLS = "mcp:tools"
-SCOPES = (TOOLS, "mcp:resources", "mcp:prompts")
+# What a token of each scope lets an application do, as its page of consent says.
+ABILITIES = {
+    TOOLS: "call tools: use models for text and images, and read usage reports",
+    "mcp:resources": "read resources (there are none yet)",
+    "mcp:prompts": "read prompts (there are none yet)",
+}
+SCOPES = tuple(ABILITIES)
 # The scope of coding agents that sign in as devices. Their tokens are for the gateway itself, at these paths only.
 AGENT = "agent"
 SETTINGS_PATH = "/managed/settings"

@@ -9,6 +9,7 @@ from gateway.oauth import authorization, redirects
 from gateway.oauth.authorization import LONGEST_STATE, AuthorizationRejected, AuthorizationRequest, Parameters
 from gateway.oauth.clients import ADDRESS
 from gateway.oauth.grant_values import Consent
+from gateway.oauth.scopes import ABILITIES
 from gateway.surfaces.console.pages import SAFE, page
 from gateway.surfaces.console.visits import as_page, check_csrf, make_csrf, pressed, require_visitor, submitted
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
@@ -22,11 +23,6 @@ MINUTE_S = 60
 VIEWS = 120  # a minute, from one network
 LARGEST_QUERY = 6_000
 MOST_FIELDS = 40
-ABILITIES = {
-    "mcp:tools": "call tools: use models for text and images, and read usage reports",
-    "mcp:resources": "read resources (there are none yet)",
-    "mcp:prompts": "read prompts (there are none yet)",
-}
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:

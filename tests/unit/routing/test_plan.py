@@ -185,11 +185,12 @@ def test_when_all_rest_the_one_that_returns_first_is_tried_first(make_world, map
     assert providers(world.plan()) == ["b", "c", "a"]
 
 
+@pytest.mark.parametrize("error", [ConnectFailed("refused"), ConnectTimeout("late")], ids=str)
 def test_where_nothing_answers_one_request_a_second_tries_and_others_are_refused_at_once(
-    make_world, mapping, key, clock
+    make_world, mapping, key, clock, error
 ):
     world = make_world(mapping("a"))
-    world.outcomes("a", 0, 1, ConnectFailed("refused"))
+    world.outcomes("a", 0, 1, error)
     for _ in range(3):
         with pytest.raises(NoProviderLeft, match="the provider accepts no connections") as caught:
             world.plan()
@@ -197,7 +198,7 @@ def test_where_nothing_answers_one_request_a_second_tries_and_others_are_refused
         clock.advance(1.01)
         assert providers(world.plan()) == ["a"]
         world.health.begin(world.mapping("a"), key())
-        world.outcomes("a", 0, 1, ConnectFailed("refused"))
+        world.outcomes("a", 0, 1, error)
 
 
 def test_where_nothing_answers_tries_that_still_wait_do_not_put_off_the_next_one(make_world, mapping, key, clock):
