@@ -37,6 +37,11 @@ def invalid(param: str, reason: str) -> InvalidRequest:
     return InvalidRequest(f"Invalid value for '{param}': {reason}.", param=param)
 
 
+def missing(param: str) -> InvalidRequest:
+    """Return the error for a required field that is absent."""
+    return InvalidRequest(f"The required field '{param}' is missing; add it.", param=param)
+
+
 def path_of(text: str) -> str:
     """Return the dotted path in a validation message; "" when it is about the whole body."""
     match = PLACE.search(text)
@@ -115,13 +120,13 @@ def explain(text: str, choices: Choices) -> InvalidRequest:
     """
     path = path_of(text)
     reason = PLACE.sub("", text)
-    missing = MISSING.match(reason)
-    if missing:
+    absent = MISSING.match(reason)
+    if absent:
         if path:
-            param = f"{path}.{missing[1]}"
+            param = f"{path}.{absent[1]}"
         else:
-            param = missing[1]
-        return InvalidRequest(f"The required field '{param}' is missing; add it.", param=param)
+            param = absent[1]
+        return missing(param)
     if not path:
         return InvalidRequest("The body must be a JSON object.")
     allowed = choices.get(NUMBERS.sub("", path))

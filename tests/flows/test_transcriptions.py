@@ -192,6 +192,17 @@ def test_each_invalid_input_has_its_error_and_reaches_no_provider(gateway, upstr
     assert len(upstream.calls) == before
 
 
+def test_errors_of_form_fields_read_as_those_of_json(gateway):
+    messages = [
+        post(gateway, SOUND, **fields).json()["error"]["message"]
+        for fields in ({"model": ""}, {"response_format": "xml"})
+    ]
+    assert messages == [
+        "The required field 'model' is missing; add it.",
+        "Invalid value for 'response_format': 'xml' is not one of json, text, srt, verbose_json, vtt or diarized_json.",
+    ]
+
+
 def test_json_instead_of_a_form_is_refused(gateway):
     with httpx.Client(timeout=60) as http:
         headers = {"Authorization": f"Bearer {gateway.key}"}

@@ -29,10 +29,12 @@ from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.subtitles import SUBTITLES, write_subtitles
 from gateway.surfaces.preference_checks import read_preferences
+from gateway.surfaces.validation_errors import either, invalid, missing
 from gateway.worker.services import Services
 
 ID_PREFIX = "transcript-"
 MANY = 1_000  # segments; subtitles with more are written in a thread
+SHOWN = 32  # characters of a value that an error repeats
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
 GRANULARITIES = ("word", "segment")
 LIMITS = FormLimits(parts=128, files=1, field_bytes=64 << 10)
@@ -135,10 +137,10 @@ def read(
     """Return the neutral request. Raises InvalidRequest with `param` set."""
     model = form.text("model")
     if not model:
-        raise _invalid("model", "set the model")
+        raise missing("model")
     chosen = form.text("response_format") or "json"
     if chosen not in FORMATS:
-        raise _invalid("response_format", f"expected one of {', '.join(FORMATS)}")
+        raise invalid("response_format", f"'{chosen[:SHOWN]}' is not one of {either(FORMATS)}")
     file, param = _file_of(services, inbound, form)
     sound = audio_uploads.look_at(file, param)
     content = TranscriptionInput(
@@ -172,11 +174,11 @@ def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFi
     """Return the audio, and the name of the field that held it."""
     url = form.text("url") or form.text("file_url")
     if form.files and url:
-        raise _invalid("url", "send a file or a url, not both")
+        raise invalid("url", "send a file or a url, not both")
     if form.files:
         return form.files[0].data, form.files[0].name[:64]
     if not url:
-        raise _invalid("file", "send the audio in file or url")
+        raise invalid("file", "send the audio in file or url")
     try:
         fetched = services.routing.transport.fetch(url, FETCH_BYTES, timeout_s=FETCH_S)
     except GatewayError as error:
@@ -201,14 +203,14 @@ def _temperature(form: Form) -> float | None:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise _invalid("temperature", "expected a number from 0 to 1")
+        raise invalid("temperature", "expected a number from 0 to 1")
     return value
 
 
 def _granularities(form: Form) -> tuple[str, ...]:
     granularities = tuple(form.texts("timestamp_granularities[]") + form.texts("timestamp_granularities"))
     if any(granularity not in GRANULARITIES for granularity in granularities):
-        raise _invalid("timestamp_granularities[]", f"expected any of {', '.join(GRANULARITIES)}")
+        raise invalid("timestamp_granularities[]", f"expected any of {', '.join(GRANULARITIES)}")
     return granularities
 
 
@@ -239,12 +241,8 @@ def _words(form: Form, *names: str) -> tuple[str, ...]:
 def _flag(form: Form, name: str) -> bool:
     text = form.text(name).lower()
     if text not in BOOLEAN:
-        raise _invalid(name, "expected true or false")
+        raise invalid(name, "expected true or false")
     return text in TRUE
-
-
-def _invalid(param: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{param}: {what}.", param=param, code="invalid_parameters")
 
 
 def _reply(result: TranscriptionResult, chosen: str, facts: Facts, headers: list[tuple[str, str]]) -> Outbound:
