@@ -25,7 +25,8 @@ LOOP = "The gateway sent this request to itself: a base URL of the organization 
 
 
 def token_of(inbound: Inbound) -> str:
-    """Return the API key from `Authorization: Bearer`, else from `x-api-key`, else from `x-goog-api-key`, else ""."""
+    """Return the API key from `Authorization: Bearer`, else from `x-api-key`, `x-goog-api-key` or `api-key`; "" if
+    there is none."""
     given = inbound.headers.get("authorization", "")
     if given.startswith("Bearer ") and (token := given[7:].strip()):
         return token
@@ -33,7 +34,7 @@ def token_of(inbound: Inbound) -> str:
     token = value.strip()
     if token and scheme.lower() == "bearer":
         return token
-    return inbound.header("x-api-key") or inbound.header(HEADER)
+    return inbound.header("x-api-key") or inbound.header(HEADER) or inbound.header("api-key")
 
 
 def caller_of(services: Services, inbound: Inbound) -> Caller:

@@ -17,6 +17,7 @@ TIERS = {"standard_only": "default", "standard": "default", "on_demand": "defaul
 # Content part types of the Responses format, and the member that holds the text.
 TEXTS = ("input_text", "output_text")
 IMAGES = ("input_image", "image")
+UNNAMED = "response"  # the name of a JSON Schema without one
 
 
 def mend(wire: Json) -> None:
@@ -27,6 +28,7 @@ def mend(wire: Json) -> None:
     if isinstance(wire.get("service_tier"), str):
         wire["service_tier"] = TIERS.get(wire["service_tier"], wire["service_tier"])
     _mend_functions(wire)
+    _mend_format(wire.get("response_format"))
     if isinstance(wire.get("tools"), list):
         wire["tools"] = [_tool(tool) for tool in wire["tools"]]
     if wire.get("tool_choice") is not None:
@@ -43,6 +45,17 @@ def _mend_functions(wire: Json) -> None:
         wire["tools"] = [{"type": "function", "function": function} for function in functions]
     if call is not None and wire.get("tool_choice") is None and wire.get("tools"):
         wire["tool_choice"] = call
+
+
+def _mend_format(shape: Any) -> None:
+    """Name a schema without a name (Perplexity), and move one that is a level too high (Together AI, llama.cpp)."""
+    if not isinstance(shape, dict) or shape.get("type") != "json_schema":
+        return
+    if "json_schema" not in shape and "schema" in shape:
+        shape["json_schema"] = {"schema": shape.pop("schema")}
+    named = shape.get("json_schema")
+    if isinstance(named, dict) and not named.get("name"):
+        named["name"] = UNNAMED
 
 
 def _tool(tool: Any) -> Any:

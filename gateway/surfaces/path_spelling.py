@@ -13,6 +13,7 @@ from gateway.surfaces.http import Surface
 
 VERSION = "/v1"
 SLASHES = re.compile("/{2,}")
+VERSIONED = re.compile(rf"\A{VERSION}(?=/)")
 REPEATED = re.compile(rf"\A(?:{VERSION})+(?={VERSION}/)")
 LONGEST = 60  # characters of a path that is compared; a longer one is not a misspelling
 LIKENESS = 0.85
@@ -22,11 +23,11 @@ VARIABLE = re.compile(r"<(path:)?\w+>")
 
 class Addresses:
     """The paths of some operations (`<name>` and `<path:name>` stand for variables). `aliases`: other beginnings of
-    paths, with those that serve them."""
+    paths, which may have variables, with those that serve them."""
 
     def __init__(self, paths: Iterable[str], aliases: Mapping[str, str] = NO_ALIASES) -> None:
         given = set(paths)
-        self._aliases = aliases
+        self._aliases = [(re.compile(rf"{_pattern(alias)}(?=/|\Z)"), own) for alias, own in aliases.items()]
         self._exact = {path for path in given if "<" not in path}
         self._varied = re.compile("|".join(sorted(map(_pattern, given - self._exact))) or "(?!)", re.DOTALL)
 
@@ -52,10 +53,11 @@ class Addresses:
         return path
 
     def _replace_alias(self, path: str) -> str:
-        bare = path.removeprefix(VERSION)  # a base URL may end with it
-        for alias, own in self._aliases.items():
-            if bare == alias or bare.startswith(f"{alias}/"):
-                return own + bare.removeprefix(alias)
+        bare = VERSIONED.sub("", path)  # a base URL may end with it
+        for alias, own in self._aliases:
+            match = alias.match(bare)
+            if match is not None:
+                return own + bare[match.end() :]
         return path
 
     def nearest(self, path: str) -> str:

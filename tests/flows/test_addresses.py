@@ -6,13 +6,13 @@ import anthropic
 import httpx
 import pytest
 from fakes.openai import FakeOpenAI
-from openai import OpenAI
+from openai import AzureOpenAI, OpenAI
 from support.gateways import GatewayProcess, LocalGateway
 from support.shared import Share
 
 TALK = [{"role": "user", "content": "Hi"}]
 MODEL = "openai/gpt-4o-mini"
-BASES = ["", "/", "/v1", "/v1/", "/v1/v1", "//v1", "/openai/v1", "/v1/openai/v1/"]
+BASES = ["", "/", "/v1", "/v1/", "/v1/v1", "//v1", "/openai/v1", "/v1/openai/v1/", "/v1/openai"]
 
 
 @pytest.fixture(params=["express", "flask"])
@@ -30,6 +30,24 @@ def test_every_way_to_write_the_base_url_works(lane: LocalGateway, base: str) ->
     assert client.models.retrieve("gpt-4o-mini").id == "gpt-4o-mini"
     claude = anthropic.Anthropic(base_url=lane.address + base, api_key=lane.key, max_retries=0)
     assert claude.messages.create(model=MODEL, messages=TALK, max_tokens=50).content
+
+
+def test_clients_of_azure_need_only_the_address(lane: LocalGateway) -> None:
+    """They send the key as `api-key`, and the model in the path as well."""
+    azure = AzureOpenAI(azure_endpoint=lane.address, api_key=lane.key, api_version="2024-10-21", max_retries=0)
+    assert azure.chat.completions.create(model=MODEL, messages=TALK).choices[0].message.content
+    assert [*azure.chat.completions.create(model=MODEL, messages=TALK, stream=True)][0].model == MODEL
+    assert azure.embeddings.create(model="sandbox/sandbox-embed", input="Hi").data
+    assert azure.models.list().data and azure.responses.create(model=MODEL, input="Hi").output_text
+    one = AzureOpenAI(
+        azure_endpoint=lane.address, api_key=lane.key, api_version="2024-10-21", azure_deployment="gpt-4o-mini"
+    )
+    assert one.chat.completions.create(model=MODEL, messages=TALK).choices[0].message.content
+
+
+def test_googles_address_of_the_format_of_openai_works(lane: LocalGateway) -> None:
+    client = OpenAI(base_url=f"{lane.address}/v1beta/openai/", api_key=lane.key, max_retries=0)
+    assert client.chat.completions.create(model=MODEL, messages=TALK).choices[0].message.content
 
 
 def test_a_slash_at_the_end_is_no_redirect(lane: LocalGateway) -> None:

@@ -71,6 +71,16 @@ def test_a_schema_of_json_objects_is_a_schema_of_the_answer(client: OpenAI, upst
     assert upstream.calls[-1].body["response_format"] == {"type": "json_object"}
 
 
+@pytest.mark.parametrize("inner", [True, False])
+def test_a_schema_without_a_name_gets_one(client: OpenAI, upstream: FakeOpenAI, inner: bool) -> None:
+    """Perplexity's clients send `json_schema: {schema}`, those of Together AI and llama.cpp `schema` alone."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    shape: Any = {"type": "json_schema"} | ({"json_schema": {"schema": schema}} if inner else {"schema": schema})
+    client.chat.completions.create(model=MODEL, messages=TALK, response_format=shape)
+    sent = upstream.calls[-1].body["response_format"]
+    assert sent == {"type": "json_schema", "json_schema": {"name": "response", "schema": schema}}
+
+
 @pytest.mark.parametrize(("asked", "sent"), [("on_demand", "default"), ("performance", "priority")])
 def test_service_tiers_of_another_vendor_are_known(client: OpenAI, upstream: FakeOpenAI, asked: str, sent: str) -> None:
     client.chat.completions.create(model=MODEL, messages=TALK, extra_body={"service_tier": asked})

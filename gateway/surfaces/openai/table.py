@@ -22,8 +22,17 @@ from gateway.surfaces.openai import (
     videos,
 )
 
-# Clients of Groq and Azure add /openai/v1 to their base URL.
-ALIASES = {"/openai/v1": "/v1"}
+# Operations that clients of Azure send with the model in the path as well.
+OF_DEPLOYMENTS = (
+    *("/chat/completions", "/completions", "/embeddings", "/audio/transcriptions", "/audio/translations"),
+    *("/audio/speech", "/images/generations", "/images/edits"),
+)
+# Clients of Groq, Azure and DeepInfra add /openai to the address; Google documents /v1beta/openai as base URL.
+ALIASES = {f"/openai/deployments/<path:name>{path}": f"/v1{path}" for path in OF_DEPLOYMENTS} | {
+    "/openai/v1": "/v1",
+    "/v1beta/openai": "/v1",
+    "/openai": "/v1",
+}
 NO_FILES = "files are not stored: send their content in the request that uses it."
 NO_BATCHES = "batches are not supported: send each request separately."
 NO_ASSISTANTS = "assistants are not supported: use POST /v1/responses."

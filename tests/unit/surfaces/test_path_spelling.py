@@ -8,7 +8,13 @@ from gateway.surfaces.path_spelling import Addresses
 
 ADDRESSES = Addresses(
     ("/", "/keys", "/v1/keys/all", "/v1/chat/completions", "/v1/models", "/v1/models/<path:model>", "/v1/x/<id>/end"),
-    {"/acme/v1": "/v1", "/v2/chat": "/v1/chat/completions"},
+    {
+        "/of/<path:name>/end": "/v1/x/1/end",
+        "/acme/v1": "/v1",
+        "/acme": "/v1",
+        "/v1beta/acme": "/v1",
+        "/v2/chat": "/v1/chat/completions",
+    },
 )
 
 
@@ -27,6 +33,11 @@ ADDRESSES = Addresses(
         ("/x/one/end", "/v1/x/one/end"),
         ("/acme/v1/chat/completions", "/v1/chat/completions"),
         ("/v1/acme/v1/models/acme/v1", "/v1/models/acme/v1"),
+        ("/acme/models", "/v1/models"),
+        ("/v1beta/acme/models", "/v1/models"),
+        ("/v1/acme/chat/completions", "/v1/chat/completions"),
+        ("/of/one/end", "/v1/x/1/end"),
+        ("/of/one/and/two/end/", "/v1/x/1/end"),
         ("/v2/chat/", "/v1/chat/completions"),
         ("/v1/v2/chat", "/v1/chat/completions"),
         ("/keys/", "/keys"),
@@ -48,6 +59,8 @@ def test_the_intended_path_is_found(asked: str, served: str) -> None:
         "/v1/x/a/b/end",
         "/v1v1/chat/completions",
         "/acme/v12/models",
+        "/acmes/models",
+        "/of/end",
     ],
 )
 def test_an_unknown_path_stays_unchanged(path: str) -> None:
