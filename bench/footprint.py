@@ -25,7 +25,7 @@ from bench.processes import BenchError, Process, pss_mb, refuse_taken, running, 
 KEY = "llmgtwy_" + "k" * 40
 PROMPT = "Say something about the number {}, in a sentence or two, and nothing about any other number."
 SETTLE_S = 3.0
-MOST_READY_S = 60.0
+MAX_READY_S = 60.0
 PAGES = "SELECT m.tbl_name, SUM(s.pgsize) FROM dbstat s JOIN sqlite_master m ON m.name = s.name GROUP BY m.tbl_name"
 
 
@@ -104,7 +104,7 @@ def measure(variant: Variant, requests: int, port: int) -> Footprint:
 
 def wait_until_ready(gateway: Process, port: int) -> None:
     wait_for_port(gateway, port)
-    ends = time.monotonic() + MOST_READY_S
+    ends = time.monotonic() + MAX_READY_S
     while time.monotonic() < ends:
         with contextlib.suppress(OSError), connected(port) as connection:
             connection.request("GET", "/readyz")

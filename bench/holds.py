@@ -23,7 +23,7 @@ from bench.processes import BenchError
 from bench.targets import KEY, Target, start_gateway
 from bench.upstreams import serve, serving, size_of
 
-MOST_MS = 20.0
+MAX_MS = 20.0
 MB = 1 << 20
 WORD = "Grüße "
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -172,7 +172,7 @@ def measure(port: int, only: str) -> Iterator[tuple[Case, float, list[dict[str, 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return 0 when no turn of the event loop took MOST_MS or more; otherwise 1."""
+    """Return 0 when no turn of the event loop took MAX_MS or more; otherwise 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.holds", description=__doc__.partition("\n")[0])
     parser.add_argument("--port", type=int, default=19_580, help="first of two ports (19580)")
     parser.add_argument("--only", default="", help="only cases with this word in their name")
@@ -190,8 +190,8 @@ def main(arguments: list[str] | None = None) -> int:
     except BenchError as error:
         print(f"holds: {error}", file=sys.stderr)
         return 1
-    print(f"longest hold: {longest:.1f} ms of CPU (limit {MOST_MS:.0f})")
-    return int(longest >= MOST_MS)
+    print(f"longest hold: {longest:.1f} ms of CPU (limit {MAX_MS:.0f})")
+    return int(longest >= MAX_MS)
 
 
 if __name__ == "__main__":

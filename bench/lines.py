@@ -25,12 +25,12 @@ from gateway.telemetry.request_observers import RequestObservers
 
 FORMS = ("off", "json", "text")
 TURN_S = 0.05
-FEWEST = 20  # requests of a turn that counts
-MOST_US = 10.0
+MIN_REQUESTS = 20  # requests of a turn that counts
+MAX_US = 10.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when no form adds more than MOST_US."""
+    """0 when no form adds more than MAX_US."""
     parser = argparse.ArgumentParser(prog="python -m bench.lines", description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="length of the measurement (60)")
     parser.add_argument("--port", type=int, default=19_600, help="first of four ports (19600)")
@@ -45,8 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     added = {form: median(one[form] - one["off"] for one in rounds) for form in FORMS[1:]}
     for form, more in added.items():
         found = median(one[form] for one in rounds)
-        print(f"{form:6} {found:7.1f} µs, which is {more:+.1f} µs (at most {MOST_US:g})")
-    return 0 if max(added.values()) <= MOST_US else 1
+        print(f"{form:6} {found:7.1f} µs, which is {more:+.1f} µs (at most {MAX_US:g})")
+    return 0 if max(added.values()) <= MAX_US else 1
 
 
 def measure(seconds: float, port: int) -> list[dict[str, float]]:
@@ -88,7 +88,7 @@ def take_turns(requests: RequestObservers, found: Path) -> None:
                 if writer is not None:
                     writer.flush()
                 used, count = time.process_time() - used, answered.value - before
-                costs[form] = used * 1e6 / count if count >= FEWEST else 0.0
+                costs[form] = used * 1e6 / count if count >= MIN_REQUESTS else 0.0
             if all(costs.values()):
                 file.write(json.dumps(costs) + "\n")
                 file.flush()

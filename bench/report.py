@@ -59,9 +59,9 @@ RATIO_AIMS = (
 )
 # Requests of the phase `plain` that share a commit: CPU depends on it, and counted bytecodes do not show it.
 PER_COMMIT = 31
-LEAST_PER_COMMIT = PER_COMMIT * 2 / 3
+MIN_PER_COMMIT = PER_COMMIT * 2 / 3
 # Where other programs took more of the gateway's core, fewer requests are ready at the same time.
-LEAST_CORE = 0.75
+MIN_CORE = 0.75
 BUSY = 0.95  # below it a peer's core was not the limit, so only CPU µs compare
 LEFT_OUT = "Left out: TLS to the upstream, several workers, a real network, PostgreSQL, Redis."
 
@@ -139,13 +139,13 @@ def misses_ratio(results: dict) -> bool:
 
 def shares_too_few(results: dict) -> bool:
     """Whether fewer requests share a commit than two thirds of what is usual."""
-    return _per_commit(results["phases"]) < LEAST_PER_COMMIT
+    return _per_commit(results["phases"]) < MIN_PER_COMMIT
 
 
 def _per_commit(phases: dict[str, dict[str, dict]]) -> float:
     """Requests a commit at 32 connections; PER_COMMIT in a run that did not measure it separately."""
     row = phases.get("plain", {}).get("gateway", {})
-    return row.get("per_commit", PER_COMMIT) if row.get("core", 0.0) >= LEAST_CORE else PER_COMMIT
+    return row.get("per_commit", PER_COMMIT) if row.get("core", 0.0) >= MIN_CORE else PER_COMMIT
 
 
 def write_progress(run: dict) -> str:

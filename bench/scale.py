@@ -21,7 +21,7 @@ from bench.pairs import import_from_tests
 from gateway.clock import Clock
 from gateway.configuration import settings
 from gateway.limits.leases import SPEND
-from gateway.metering.usage_table import PLAIN, PLAIN_COLUMNS
+from gateway.metering.usage_table import INSERT_PLAIN, PLAIN_COLUMNS
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database, open_database
 from gateway.store.journal import BATCH, Row, gather, marks_of
@@ -183,7 +183,7 @@ def make_rows() -> list[Row]:
     now_us = time.time_ns() // 1000
     values = {name: "gpt-4o-mini" for name in TEXTS} | {name: os.urandom(16) for name in BYTES}
     values |= {"at": now_us, "posted_at": now_us}
-    return [(PLAIN, tuple(values.get(name, 1) for name in PLAIN_COLUMNS)), (SPEND, ((1, 2, 3, 4), 1000))]
+    return [(INSERT_PLAIN, tuple(values.get(name, 1) for name in PLAIN_COLUMNS)), (SPEND, ((1, 2, 3, 4), 1000))]
 
 
 def server_time(folder: Path) -> float:

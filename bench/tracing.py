@@ -13,7 +13,7 @@ from gateway.server.request_heads import HeadCache, RequestHead
 
 # By then memories are filled and the interpreter has specialised what runs often.
 WARM_REQUESTS = 2_000
-LEAST = 8
+MIN_BYTECODES = 8
 IN_A_ROW = 16  # requests that came one by one, before one of them is traced
 
 
@@ -34,7 +34,7 @@ class Step:
         """Lines of "all (own) xcalls name", the dearest first, without what is small."""
         lines = [f"{'  ' * depth}{self.all:6d} ({self.own}) x{self.calls} {self.name}\n"]
         below = sorted(self.below.values(), key=lambda step: -step.all)
-        return "".join(lines + [step.write(depth + 1) for step in below if step.all >= LEAST])
+        return "".join(lines + [step.write(depth + 1) for step in below if step.all >= MIN_BYTECODES])
 
 
 class Tracer:

@@ -25,7 +25,7 @@ from bench.targets import KEY, ROOT, Target, start_gateway, write_request
 from bench.upstreams import serve, serving, size_of, write_reply
 
 PACE_S, QUIET_S = 0.02, 5.0
-MOST_MB, MOST_DELAY_MS = 100.0, 50.0
+MAX_MB, MAX_DELAY_MS = 100.0, 50.0
 EDGE = "an-edge-between-parts"
 PIECE = 1 << 18
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -115,7 +115,7 @@ class Figures:
 
     @property
     def good(self) -> bool:
-        return self.added_mb <= MOST_MB and self.p99_ms[1] - self.p99_ms[0] <= MOST_DELAY_MS
+        return self.added_mb <= MAX_MB and self.p99_ms[1] - self.p99_ms[0] <= MAX_DELAY_MS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -203,7 +203,7 @@ def start(port: int, folder: Path) -> Iterator[Target]:
 
 def write_line(storm: Storm, figures: Figures) -> str:
     p50, p99 = figures.p50_ms, figures.p99_ms
-    verdict = "" if figures.good else f"  beyond {MOST_MB:.0f} MB or {MOST_DELAY_MS:.0f} ms"
+    verdict = "" if figures.good else f"  beyond {MAX_MB:.0f} MB or {MAX_DELAY_MS:.0f} ms"
     return (
         f"{storm.count} {storm.name} of {storm.megabytes} MB in {figures.seconds:.1f} s: "
         f"{figures.added_mb:.0f} MB more, {figures.cpu_s:.1f} s of CPU; "

@@ -26,14 +26,14 @@ ATTEMPTS = "x-llmgateway-attempts"
 
 # Characters of a message that are shown. Only the beginning of quoted caller input is kept; the end of the message
 # stays because it says what to do.
-LONGEST_MESSAGE = 2_000
+MAX_MESSAGE_LENGTH = 2_000
 SHOWN_START = 1_400
 SHOWN_END = 400
-LONGEST_PARAM = 255
+MAX_PARAM_LENGTH = 255
 
 
 def _cut(text: str) -> str:
-    if len(text) <= LONGEST_MESSAGE:
+    if len(text) <= MAX_MESSAGE_LENGTH:
         return text
     return f"{text[:SHOWN_START]} … {text[-SHOWN_END:]}"
 
@@ -74,10 +74,10 @@ class GatewayError(Exception):
         message = _cut(message)
         super().__init__(message)
         self.message = message
-        if len(param) <= LONGEST_PARAM:
+        if len(param) <= MAX_PARAM_LENGTH:
             self.param = param
         else:
-            self.param = f"{param[:LONGEST_PARAM]}…"
+            self.param = f"{param[:MAX_PARAM_LENGTH]}…"
         self.retry_after = retry_after
         self.details = details
         self.upstream_status = upstream_status

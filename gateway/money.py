@@ -11,10 +11,10 @@ NANO = 1_000_000_000
 MILLION = 1_000_000
 # Upper bounds far above any real amount, so that sums of stored values fit 64 bits: for an amount set by an operator,
 # for the price of one unit, for the cost of one call and for the total of one budget.
-MOST_AMOUNT_NUSD = 1_000_000_000 * NANO
-MOST_PRICE_USD = 1_000
-MOST_CALL_NUSD = 10_000 * NANO
-MOST_SETTLED_NUSD = 1_000_000_000 * NANO
+MAX_AMOUNT_NUSD = 1_000_000_000 * NANO
+MAX_PRICE_USD = 1_000
+MAX_CALL_NUSD = 10_000 * NANO
+MAX_SETTLED_NUSD = 1_000_000_000 * NANO
 
 
 def parse_usd(text: str | int | Decimal) -> int:
@@ -28,8 +28,8 @@ def parse_usd(text: str | int | Decimal) -> int:
         raise ValueError(f"not a decimal amount: {text!r}") from None
     if not amount.is_finite():
         raise ValueError(f"not a finite amount: {text!r}")
-    if abs(amount) > MOST_AMOUNT_NUSD // NANO:
-        raise ValueError(f"more than {MOST_AMOUNT_NUSD // NANO} dollars")
+    if abs(amount) > MAX_AMOUNT_NUSD // NANO:
+        raise ValueError(f"more than {MAX_AMOUNT_NUSD // NANO} dollars")
     scaled = amount * NANO
     if scaled != scaled.to_integral_value():
         raise ValueError(f"finer than a nano-dollar: {text!r}")
@@ -65,8 +65,8 @@ def price_per_million(text: str) -> int:
         raise ValueError(f"not a price: {text!r}") from None
     if not price.is_finite() or price < 0:
         raise ValueError(f"not a price: {text!r}")
-    if price > MOST_PRICE_USD:
-        raise ValueError(f"a price above {MOST_PRICE_USD} dollars a unit")
+    if price > MAX_PRICE_USD:
+        raise ValueError(f"a price above {MAX_PRICE_USD} dollars a unit")
     return int((price * NANO * MILLION).to_integral_value(ROUND_HALF_UP))
 
 

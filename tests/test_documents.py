@@ -92,7 +92,7 @@ def test_the_reference_of_the_settings_is_that_of_their_table() -> None:
     found = re.search(r"<!-- The tables are written[^\n]*-->\n\n", text)
     assert found is not None
     defaults = (ROOT / "config" / "default.toml").read_text()
-    tables = write_reference(defaults, settings.SECTIONS, settings.PLAIN_NAMES, accepted_configuration.FIXED)
+    tables = write_reference(defaults, settings.SECTIONS, settings.PLAIN_NAMES, accepted_configuration.RESTART_SETTINGS)
     if os.environ.get("WRITE_GOLDENS"):
         page.write_text(text[: found.end()] + tables)
     assert page.read_text()[found.end() :] == tables
@@ -191,22 +191,22 @@ def test_every_table_has_a_line_that_shows_what_bounds_it(sqlite_database: Datab
 
 MB = 1 << 20
 ROLLUP_NAMES = (
-    *(rollup_table.MOST_SOURCES, rollup_table.MOST_SESSIONS, rollup_table.MOST_TAGS),
-    rollup_table.MOST_VALUES,
+    *(rollup_table.MAX_SOURCES, rollup_table.MAX_SESSIONS, rollup_table.MAX_TAGS),
+    rollup_table.MAX_VALUES,
 )
 FIGURES: dict[str, tuple[int, ...]] = {
-    "sign-in sessions": (sessions.MOST_SESSIONS,),
-    "answers under": (idempotency.MOST_STREAM_BYTES // MB,),
-    "applications of OAuth": (clients.MOST_CLIENTS, grants.MOST_GRANTS, grants.MOST_CHANGES),
-    "invitations": (quotas.MOST_INVITATIONS,),
-    "keys, custom providers": (skills.MOST_SKILLS, quotas.MOST_KEYS),
-    "projects, members": (quotas.MOST_PROJECTS, quotas.MOST_MEMBERS),
-    "teams, provider keys": (quotas.MOST_TEAMS, quotas.MOST_PROVIDER_KEYS, quotas.MOST_RULES, quotas.MOST_NAMES),
+    "sign-in sessions": (sessions.MAX_SESSIONS,),
+    "answers under": (idempotency.MAX_STREAM_BYTES // MB,),
+    "applications of OAuth": (clients.MAX_CLIENTS, grants.MAX_GRANTS, grants.MAX_CHANGES),
+    "invitations": (quotas.MAX_INVITATIONS,),
+    "keys, custom providers": (skills.MAX_SKILLS, quotas.MAX_KEYS),
+    "projects, members": (quotas.MAX_PROJECTS, quotas.MAX_MEMBERS),
+    "teams, provider keys": (quotas.MAX_TEAMS, quotas.MAX_PROVIDER_KEYS, quotas.MAX_RULES, quotas.MAX_NAMES),
     "rollups": ROLLUP_NAMES,
-    "`invitation`": (quotas.MOST_INVITATIONS,),
-    "`session`": (sessions.MOST_SESSIONS,),
-    "`oauth_grant`": (grants.MOST_GRANTS, grants.MOST_TOKENS),
-    "`document`": (alert_delivery.MOST_HOURLY, mailboxes.OWNER_WAITING, mailboxes.OWNER_BYTES // MB),
+    "`invitation`": (quotas.MAX_INVITATIONS,),
+    "`session`": (sessions.MAX_SESSIONS,),
+    "`oauth_grant`": (grants.MAX_GRANTS, grants.MAX_TOKENS),
+    "`document`": (alert_delivery.MAX_HOURLY, mailboxes.OWNER_WAITING, mailboxes.OWNER_BYTES // MB),
     "`rollup`": ROLLUP_NAMES,
 }
 

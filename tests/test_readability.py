@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from support.python_sources import SHORTEST_SENTENCE, read_source
+from support.python_sources import MIN_SENTENCE_LENGTH, read_source
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_ODD_SHARE = 0.01
@@ -60,7 +60,7 @@ def sentences_of_document(source: str) -> Iterator[tuple[int, str]]:
         if paragraph and (not text or re.match(r"[-*|#>]|\d+\.", text)):
             joined = re.sub(r"`[^`]*`", "x", " ".join(paragraph))
             for sentence in re.split(r"(?<=[.;:!?|])\s+", joined):
-                if len(sentence) > SHORTEST_SENTENCE:
+                if len(sentence) > MIN_SENTENCE_LENGTH:
                     yield start, sentence.strip(" |*->#")
             paragraph = []
         if text:

@@ -18,12 +18,12 @@ CLIENT_ID = "llmgateway-cli"
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
 USER_CODE = re.compile(r"[A-Za-z0-9-]{1,64}")
 DEFAULT_INTERVAL_S = 5.0
-SLOWER_S = 5.0
+SLOW_DOWN_S = 5.0
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-AGAIN = "Start again with `llmgateway auth login`."
-REFUSALS = {
-    "access_denied": CliError("The sign-in was denied in the browser.", AGAIN),
-    "expired_token": CliError("The code has expired before it was approved.", AGAIN),
+SIGN_IN_AGAIN = "Start again with `llmgateway auth login`."
+ERROR_MESSAGES = {
+    "access_denied": CliError("The sign-in was denied in the browser.", SIGN_IN_AGAIN),
+    "expired_token": CliError("The code has expired before it was approved.", SIGN_IN_AGAIN),
 }
 
 
@@ -132,13 +132,13 @@ def _wait(context: ClientContext, grant: Grant, timeout_s: float) -> str:
             if answer.ok:
                 return _token_of(answer.checked())
             slug = answer.error_slug()
-            if slug in REFUSALS:
-                raise REFUSALS[slug]
+            if slug in ERROR_MESSAGES:
+                raise ERROR_MESSAGES[slug]
             if slug == "slow_down" or answer.status == 429:
-                interval_s += SLOWER_S
+                interval_s += SLOW_DOWN_S
             elif slug != "authorization_pending":
                 answer.checked()
-    raise CliError(f"The sign-in was not approved within {timeout_s:g} s.", AGAIN)
+    raise CliError(f"The sign-in was not approved within {timeout_s:g} s.", SIGN_IN_AGAIN)
 
 
 def _token_of(answer: Any) -> str:

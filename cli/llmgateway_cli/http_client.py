@@ -18,7 +18,7 @@ from llmgateway_cli.settings import KEY_VARIABLE, LOOPBACK_HOSTS, Settings, orig
 from llmgateway_cli.shapes import object_of, text_of
 from llmgateway_cli.versions import USER_AGENT
 
-CONNECT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 SOURCE = "llmgateway-cli"
 SESSION_PATH = "/auth/get-session"  # the only management request that names no origin
 ACCEPT = {True: "text/event-stream", False: "application/json"}  # by whether the answer is streamed
@@ -226,7 +226,7 @@ class ApiClient:
                 params=call.query,
                 data=data,
                 headers=headers,
-                timeout=(min(CONNECT_S, timeout_s), timeout_s),
+                timeout=(min(CONNECT_TIMEOUT_S, timeout_s), timeout_s),
                 allow_redirects=False,
                 proxies=proxies_of(call.url),
                 stream=call.stream,

@@ -9,7 +9,7 @@ import click
 from llmgateway_cli.context import ClientContext
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.shapes import object_of
-from llmgateway_cli.values import DEFAULT_PERIOD, NONE, read_limit, read_period, show_period, show_usd
+from llmgateway_cli.values import DEFAULT_PERIOD, NO_VALUE, read_limit, read_period, show_period, show_usd
 
 Decorated = Callable[..., Any]
 LIMITS = ("usageLimit", "periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
@@ -99,7 +99,7 @@ def period_limit_of(key: dict[str, Any]) -> str:
     """Return a key's limit of a period, such as `$10.00 per day`."""
     limit = key.get("periodUsageLimit")
     if limit is None:
-        return NONE
+        return NO_VALUE
     return (
         f"{show_usd(limit)} per {show_period(key.get('periodUsageDurationValue'), key.get('periodUsageDurationUnit'))}"
     )

@@ -18,8 +18,8 @@ from llmgateway_cli.settings import Settings
 from llmgateway_cli.tables import Column, clean, field_lines, layout, plain_lines, records
 
 T = TypeVar("T")
-HIDDEN = "[hidden]"
-SHORTEST_SECRET = 8  # shorter ones would remove parts of ordinary words
+REDACTED = "[hidden]"
+MIN_SECRET_LENGTH = 8  # shorter ones would remove parts of ordinary words
 LABEL_COLOR = "cyan"
 HELP_COLUMNS = 80
 STYLES = {"error": "red", "warning": "yellow", "success": "green", "info": "cyan"}
@@ -139,8 +139,8 @@ class Output:
     def redact(self, text: str) -> str:
         """Return a text without the secrets that this program knows."""
         for secret in (*self._secrets, *self._settings.secrets):
-            if len(secret) >= SHORTEST_SECRET:
-                text = text.replace(secret, HIDDEN)
+            if len(secret) >= MIN_SECRET_LENGTH:
+                text = text.replace(secret, REDACTED)
         return text
 
     # Questions

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from llmgateway_cli.errors import CliError
 
-NONE = "—"
+NO_VALUE = "—"
 AMOUNT = re.compile(r"\d+(\.\d+)?|\.\d+")
 DURATION = re.compile(r"(\d+)\s*([a-z]+)", re.IGNORECASE)
 UNITS = {
@@ -16,7 +16,7 @@ UNITS = {
     **dict.fromkeys(("w", "week", "weeks"), "week"),
     **dict.fromkeys(("mo", "month", "months"), "month"),
 }
-LONGEST = {"hour": 8760, "day": 365, "week": 52, "month": 12}
+MAX_COUNT = {"hour": 8760, "day": 365, "week": 52, "month": 12}
 # The length of a unit in an expiry; the service calculates periods itself.
 LENGTHS = {
     "hour": timedelta(hours=1),
@@ -50,7 +50,7 @@ def read_period(text: str) -> Period:
     period = _read_duration(text)
     if period is None:
         raise CliError(f"--period {text!r} is not a period.", "Give one such as 12h, 1d, 2w or 1mo.")
-    longest = LONGEST[period.unit]
+    longest = MAX_COUNT[period.unit]
     if not 1 <= period.value <= longest:
         raise CliError(f"--period {text!r} is out of range.", f"Give 1 to {longest} {period.unit}s.")
     return period
@@ -96,7 +96,7 @@ def read_date(text: str, option: str) -> date:
 def show_usd(amount: Any) -> str:
     """Return an amount, a number or a decimal string, as $1.50; amounts below a cent get six decimals."""
     if amount is None or amount == "":
-        return NONE
+        return NO_VALUE
     try:
         value = Decimal(str(amount))
     except InvalidOperation:
@@ -115,7 +115,7 @@ def show_usd(amount: Any) -> str:
 def show_time(moment: Any) -> str:
     """Return an ISO date as `YYYY-MM-DD HH:MM` in UTC."""
     if not moment:
-        return NONE
+        return NO_VALUE
     try:
         parsed = datetime.fromisoformat(str(moment))
     except ValueError:
@@ -131,7 +131,7 @@ def show_number(number: Any) -> str:
         number = int(number)
     if isinstance(number, int | float):
         return f"{number:,}"
-    return NONE
+    return NO_VALUE
 
 
 def show_period(value: Any, unit: Any) -> str:

@@ -20,7 +20,7 @@ from gateway.runtime import webhook_signatures
 from gateway.store.database import Database
 from gateway.transport.addresses import check_spelling, read_receiver
 
-MOST_HOOKS = 20
+MAX_HOOKS = 20
 # Events to choose from. Without a choice, the operator's hooks receive all events, others those of their organization.
 EVENTS = (
     "budget.nearly_spent",
@@ -68,7 +68,7 @@ NAMES = {
     "team": "SELECT id, name FROM team WHERE id = ?",
     "pkey": "SELECT id, CASE WHEN label = '' THEN mask ELSE label END FROM provider_key WHERE id = ?",
 }
-LONGEST_NAME = 80
+MAX_NAME_LENGTH = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ class AlertHooks:
             organizations.load_organization(organization_id)
             if form == EMAIL:
                 _check_recipient(organization_id, url.removeprefix(MAILTO))
-            if len(self._select(organization_id)) >= MOST_HOOKS:
-                raise InvalidRequest(f"An organization has at most {MOST_HOOKS} addresses for alerts.", param="url")
+            if len(self._select(organization_id)) >= MAX_HOOKS:
+                raise InvalidRequest(f"An organization has at most {MAX_HOOKS} addresses for alerts.", param="url")
             values = (ident, organization_id, url, sealed, json.dumps(chosen), now, form)
             self._database.execute(f"INSERT INTO alert_hook ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
             detail = {"host": urlsplit(url).hostname, "form": form}
@@ -138,14 +138,14 @@ class AlertHooks:
         return url
 
     def names_of(self, idents: Iterable[str]) -> dict[str, str]:
-        """The names of those ids that have one, as they may be shown: one line, at most LONGEST_NAME characters."""
+        """The names of those ids that have one, as they may be shown: one line, at most MAX_NAME_LENGTH characters."""
 
         def read() -> list[tuple]:
             known = [(NAMES[ident.partition("_")[0]], ident) for ident in idents if ident.partition("_")[0] in NAMES]
             return [row for sql, ident in known for row in self._database.execute(sql, (ident,)).fetchall()]
 
         names = self._database.read(read)
-        return {ident: " ".join(name.split())[:LONGEST_NAME] for ident, name in names if name and name.strip()}
+        return {ident: " ".join(name.split())[:MAX_NAME_LENGTH] for ident, name in names if name and name.strip()}
 
     def remove(self, organization_id: str, hook_id: str, *, actor: str) -> None:
         """NotFound."""

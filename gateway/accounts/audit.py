@@ -17,7 +17,7 @@ from gateway.store.database import Database
 
 GENESIS = "0" * 64
 PAGE = 250
-LONGEST_DETAIL, LONGEST_VALUE = 16_384, 1024  # characters
+MAX_DETAIL_LENGTH, MAX_VALUE_LENGTH = 16_384, 1024  # characters
 HEAD, FORGOTTEN = 1, 2  # rows of audit_head: the newest entry, and the last that went by its age
 
 
@@ -47,7 +47,7 @@ def append(
     AuditHead.update(seq=AuditHead.seq + 1).where(AuditHead.id == HEAD).execute()
     head = AuditHead.get_by_id(HEAD)
     text = _write(detail or {})
-    if len(text) > LONGEST_DETAIL:
+    if len(text) > MAX_DETAIL_LENGTH:
         text = _write({name: _shorten(value) for name, value in (detail or {}).items()})
     entry = AuditEntry(head.seq, at_us, organization_id, actor, action, subject, text)
     digest = hash_entry(entry, head.hash)
@@ -128,7 +128,7 @@ def _write(detail: Mapping[str, object]) -> str:
 def _shorten(value: object) -> object:
     """The value itself, or its size and digest where it is large: callers choose it, and each change keeps one."""
     text = json.dumps(value)
-    if len(text) <= LONGEST_VALUE:
+    if len(text) <= MAX_VALUE_LENGTH:
         return value
     return {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 

@@ -39,17 +39,19 @@ T = TypeVar("T")
 # read(token, control version) → the caller of a signed token, or a refusal that may be cached.
 SignedTokenReader = Callable[[str, int], "Caller | Refused"]
 
-REMEMBERED = 50_000  # callers a worker remembers, about 1 KB each
-REFUSALS = 10_000
+CACHE_SIZE = 50_000  # callers a worker remembers, about 1 KB each
+REFUSAL_CACHE_SIZE = 10_000
 LOOKUPS = 4  # reads at a time: a flood of unknown tokens must leave connections to others
 LOOKUP_WAIT_S = 2.0
 
 MISSING = "The API key is missing: send Authorization: Bearer <key> or x-api-key: <key>."
 UNKNOWN = "Incorrect API key provided. Check that the key is complete and that this gateway issued it."
-FOREIGN = f"Incorrect API key provided. Keys of this gateway begin with {tokens.PREFIXES['user']}; this one does not."
+FOREIGN_KEY_MESSAGE = (
+    f"Incorrect API key provided. Keys of this gateway begin with {tokens.PREFIXES['user']}; this one does not."
+)
 MANAGING = "The token of a service account cannot call models; create an API key with it and use that."
 EXPIRED = "The API key has expired; activate it with a new expiry or use another one."
-OWN = tuple(tokens.PREFIXES.values())
+OWN_PREFIXES = tuple(tokens.PREFIXES.values())
 
 SUSPENDED = (
     "The identity provider of the organization refuses the member who owns the API key. The key works again after the "
@@ -134,7 +136,9 @@ class Authentication:
         self._control = control
         self._hash_keys = secrets.hash_keys
         self._clock = clock
-        self._memory: VersionedCache[bytes, Caller | Refused] = VersionedCache(control, REMEMBERED, _is_minor, REFUSALS)
+        self._memory: VersionedCache[bytes, Caller | Refused] = VersionedCache(
+            control, CACHE_SIZE, _is_minor, REFUSAL_CACHE_SIZE
+        )
         self._lookups = threading.BoundedSemaphore(LOOKUPS)
         self._read_signed: SignedTokenReader | None = None
 
@@ -209,11 +213,11 @@ def _is_minor(value: Caller | Refused) -> bool:
 
 
 def _explain_unknown(token: str) -> str:
-    if token.startswith(OWN):
+    if token.startswith(OWN_PREFIXES):
         return UNKNOWN
     if token.startswith(tokens.SERVICE_ACCOUNT):
         return MANAGING
-    return FOREIGN
+    return FOREIGN_KEY_MESSAGE
 
 
 def _query(condition: peewee.Expression) -> peewee.Select:

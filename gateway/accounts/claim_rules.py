@@ -10,12 +10,12 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 
-MOST_CLAIMS = 20
-MOST_VALUES = 50
-LONGEST_NAME = 255
-LONGEST_VALUE = 512
-MOST_ELEMENTS = 1_000  # elements of a claim that are compared
-ANY = "*"
+MAX_CLAIMS = 20
+MAX_VALUES = 50
+MAX_NAME_LENGTH = 255
+MAX_VALUE_LENGTH = 512
+MAX_ELEMENTS = 1_000  # elements of a claim that are compared
+ANY_VALUE = "*"
 
 Claims = Mapping[str, Sequence[str]]
 
@@ -25,18 +25,18 @@ def read_claims(given: Mapping[str, Any]) -> dict[str, list[str]]:
 
     At least one claim is required: an issuer such as a public build service signs tokens for everyone.
     """
-    if not 1 <= len(given) <= MOST_CLAIMS:
-        raise InvalidRequest(f"Give 1 to {MOST_CLAIMS} claims that a token must have.", param="claims")
+    if not 1 <= len(given) <= MAX_CLAIMS:
+        raise InvalidRequest(f"Give 1 to {MAX_CLAIMS} claims that a token must have.", param="claims")
     claims: dict[str, list[str]] = {}
     for name, value in given.items():
         values = value if isinstance(value, list) else [value]
-        if not 1 <= len(name) <= LONGEST_NAME or not 1 <= len(values) <= MOST_VALUES:
-            raise InvalidRequest(f"A claim takes 1 to {MOST_VALUES} values.", param=f"claims.{name[:80]}")
+        if not 1 <= len(name) <= MAX_NAME_LENGTH or not 1 <= len(values) <= MAX_VALUES:
+            raise InvalidRequest(f"A claim takes 1 to {MAX_VALUES} values.", param=f"claims.{name[:80]}")
         for text in values:
-            if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_VALUE or "\0" in text:
-                raise InvalidRequest(f"A value has 1 to {LONGEST_VALUE} characters.", param=f"claims.{name[:80]}")
+            if not isinstance(text, str) or not 1 <= len(text) <= MAX_VALUE_LENGTH or "\0" in text:
+                raise InvalidRequest(f"A value has 1 to {MAX_VALUE_LENGTH} characters.", param=f"claims.{name[:80]}")
         claims[name] = values
-    if all(not text.strip(ANY) for values in claims.values() for text in values):
+    if all(not text.strip(ANY_VALUE) for values in claims.values() for text in values):
         raise InvalidRequest("Require at least one value that is more than *.", param="claims")
     return claims
 
@@ -68,14 +68,14 @@ def text_of(value: Any) -> str | None:
 
 
 def _has_value(value: Any, accepted: Sequence[str]) -> bool:
-    elements = value[:MOST_ELEMENTS] if isinstance(value, list) else [value]
+    elements = value[:MAX_ELEMENTS] if isinstance(value, list) else [value]
     texts = [text for text in map(text_of, elements) if text is not None]
     return any(_fits(pattern, text) for pattern in accepted for text in texts)
 
 
 def _fits(pattern: str, text: str) -> bool:
     """Return whether a text has the form of a pattern with *; each part is searched once, from left to right."""
-    first, *others = pattern.split(ANY)
+    first, *others = pattern.split(ANY_VALUE)
     if not others:
         return pattern == text
     last = others.pop()

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gateway.accounts import tokens
 from gateway.accounts.automation_models import ClientId
-from gateway.accounts.quotas import MOST_CLIENT_IDS, check_quota
+from gateway.accounts.quotas import MAX_CLIENT_IDS, check_quota
 from gateway.errors import Conflict
 from gateway.store.database import Database
 
@@ -73,7 +73,7 @@ def insert(claim: ClientIdClaim | None, object_id: str, now: int) -> None:
         raise ClientIdTaken
     ClientId.delete().where(_is(claim)).execute()
     same_kind = ClientId.select().where(ClientId.organization == claim.organization_id, ClientId.kind == claim.kind)
-    check_quota(same_kind, MOST_CLIENT_IDS, "values of clientId for one kind of object", "leave it out")
+    check_quota(same_kind, MAX_CLIENT_IDS, "values of clientId for one kind of object", "leave it out")
     ClientId.insert(
         organization=claim.organization_id,
         kind=claim.kind,

@@ -28,8 +28,8 @@ from gateway.store.database import Database
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 RESERVED = frozenset(("auto", "custom", "dynamic", "llmgateway", "smart"))  # model texts begin so and mean other things
-REMEMBERED = 10_000
-LARGEST_LIST = 1 << 20  # bytes of JSON
+CACHE_SIZE = 10_000
+MAX_LIST = 1 << 20  # bytes of JSON
 CAP_CODE = "custom_provider_cap_reached"
 
 
@@ -71,7 +71,7 @@ class CustomProviders:
         self._database = database
         self._control = control
         self._caps = caps
-        self._memory: VersionedCache[str, dict[str, CustomProviderInfo]] = VersionedCache(control, REMEMBERED)
+        self._memory: VersionedCache[str, dict[str, CustomProviderInfo]] = VersionedCache(control, CACHE_SIZE)
         self._known: dict[str, tuple[tuple[str, ...], CustomProviderInfo]] = {}
 
     def providers_of(self, organization_id: str) -> Mapping[str, CustomProviderInfo]:
@@ -156,7 +156,7 @@ class CustomProviders:
         values = (row.name, row.base_url, row.models)
         known = self._known.get(row.id)
         if known is None or known[0] != values:
-            if len(self._known) >= REMEMBERED:
+            if len(self._known) >= CACHE_SIZE:
                 self._known.clear()
             known = self._known[row.id] = (values, _info(row))
         return known[1]
@@ -187,10 +187,8 @@ def _check(name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> Non
         raise InvalidRequest("Every model needs an id.", param="models")
     for model in models:
         _check_prices(model)
-    if len(json.dumps(list(models))) > LARGEST_LIST:
-        raise InvalidRequest(
-            f"The list of models takes more than {LARGEST_LIST:,} bytes.", param="models", code=CAP_CODE
-        )
+    if len(json.dumps(list(models))) > MAX_LIST:
+        raise InvalidRequest(f"The list of models takes more than {MAX_LIST:,} bytes.", param="models", code=CAP_CODE)
 
 
 def _check_prices(model: Mapping[str, Any]) -> None:

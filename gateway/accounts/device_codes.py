@@ -21,12 +21,12 @@ from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
 CLIENTS = frozenset({"llmgateway-cli"})  # these get a session, all others the tokens of a grant
-LIFE_S = 600
+LIFETIME_S = 600
 INTERVAL_S = 5
-MOST_WAITING = 20_000
+MAX_WAITING = 20_000
 RETRY_S = 60.0
 # Clients sleep the interval between answer and request; the network may shorten what arrives.
-TOLERANCE_S = 1
+INTERVAL_TOLERANCE_S = 1
 # Without vowels, so that no code spells a word (RFC 8628, section 6.1).
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 # The error code of each state in RFC 8628, section 3.5, and a message for people.
@@ -47,7 +47,7 @@ class DeviceGrant:
 
     device_code: str = field(repr=False)
     user_code: str = ""
-    expires_in_s: int = LIFE_S
+    expires_in_s: int = LIFETIME_S
     interval_s: int = INTERVAL_S
 
 
@@ -61,7 +61,7 @@ class DeviceRequest(Struct, frozen=True):
 
 
 class Devices:
-    """Requests that wait, or are over and were not removed yet, are at most MOST_WAITING of the installation."""
+    """Requests that wait, or are over and were not removed yet, are at most MAX_WAITING of the installation."""
 
     def __init__(self, database: Database, hash_keys: Secrets, sessions: Sessions) -> None:
         self._database = database
@@ -74,7 +74,7 @@ class Devices:
         now = self._database.now_us()
 
         def work() -> None:
-            if DeviceCode.select().count() >= MOST_WAITING:
+            if DeviceCode.select().count() >= MAX_WAITING:
                 raise RateLimited("Too many devices are waiting for approval. Try again later.", retry_after=RETRY_S)
             DeviceCode.insert(
                 id=ids.new("dev"),
@@ -82,7 +82,7 @@ class Devices:
                 user_code=grant.user_code,
                 client=client,
                 created_at=now,
-                expires_at=now + LIFE_S * SECOND_US,
+                expires_at=now + LIFETIME_S * SECOND_US,
             ).execute()
 
         self._database.write(work)
@@ -173,7 +173,7 @@ class Devices:
         return "approved", row
 
     def _wait(self, row: DeviceCode, now: int) -> Status:
-        early = now - row.polled_at < (INTERVAL_S - TOLERANCE_S) * SECOND_US
+        early = now - row.polled_at < (INTERVAL_S - INTERVAL_TOLERANCE_S) * SECOND_US
         DeviceCode.update(polled_at=now).where(DeviceCode.id == row.id).execute()
         if early:
             return "slow_down"

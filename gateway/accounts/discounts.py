@@ -20,7 +20,7 @@ from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.money import MILLION, format_fraction
 from gateway.store.database import Database
 
-EVERY = "*"
+ALL_SCOPES = "*"
 COLUMNS = "id, organization, provider, model, fraction_ppm, starts_at, ends_at"
 
 Place = tuple[str, str, str]
@@ -28,7 +28,7 @@ Place = tuple[str, str, str]
 
 class DiscountInfo(Struct, frozen=True):
     """`fraction_ppm` parts per million are taken off from `starts_us` (None: always was) until before `ends_us` (None:
-    never ends), judged by when a request came in. Organization, provider and model may each be EVERY."""
+    never ends), judged by when a request came in. Organization, provider and model may each be ALL_SCOPES."""
 
     organization_id: str
     provider: str
@@ -65,8 +65,8 @@ class Discounts:
         book = self._book
         if book is None:
             book = self._read(self._control.version)
-        for owner in (organization_id, EVERY):
-            for place in ((provider, model), (EVERY, model), (provider, EVERY), (EVERY, EVERY)):
+        for owner in (organization_id, ALL_SCOPES):
+            for place in ((provider, model), (ALL_SCOPES, model), (provider, ALL_SCOPES), (ALL_SCOPES, ALL_SCOPES)):
                 discount = book.get((owner, *place))
                 if discount is not None and discount.holds_at(at_us):
                     return discount.fraction_ppm
@@ -77,7 +77,7 @@ class Discounts:
         discounts = self._database.read(self._select)
         if not organization_id:
             return discounts
-        return [discount for discount in discounts if discount.organization_id in (organization_id, EVERY)]
+        return [discount for discount in discounts if discount.organization_id in (organization_id, ALL_SCOPES)]
 
     def put(self, discount: DiscountInfo, catalogue: Catalogue, *, actor: str) -> DiscountInfo:
         """Set the discount of a place, instead of the one that it had; in force on every worker when this returns.
@@ -155,9 +155,9 @@ def _check(discount: DiscountInfo, catalogue: Catalogue) -> None:
         raise InvalidRequest("A discount is a fraction between 0 and 1.", param="fraction")
     if discount.starts_us is not None and discount.ends_us is not None and discount.ends_us <= discount.starts_us:
         raise InvalidRequest("A discount must end after it starts.", param="endsAt")
-    if discount.provider != EVERY and catalogue.provider(discount.provider) is None:
+    if discount.provider != ALL_SCOPES and catalogue.provider(discount.provider) is None:
         raise InvalidRequest(f"There is no provider {discount.provider}.", param="provider")
-    if discount.model == EVERY:
+    if discount.model == ALL_SCOPES:
         return
     # By alias it would never match: usage names the canonical id.
     if discount.model not in catalogue.models:
@@ -165,12 +165,12 @@ def _check(discount: DiscountInfo, catalogue: Catalogue) -> None:
         hint = f"; its id is {near.id}" if near else ""
         raise InvalidRequest(f"There is no model with the id {discount.model}{hint}.", param="model")
     serving = {mapping.provider for mapping in catalogue.mappings_of(discount.model)}
-    if discount.provider != EVERY and discount.provider not in serving:
+    if discount.provider != ALL_SCOPES and discount.provider not in serving:
         raise InvalidRequest(f"{discount.provider} does not serve {discount.model}.", param="model")
 
 
 def _check_organization(organization_id: str) -> None:
-    if organization_id != EVERY and not Organization.select().where(Organization.id == organization_id).exists():
+    if organization_id != ALL_SCOPES and not Organization.select().where(Organization.id == organization_id).exists():
         raise NotFound(f"There is no organization {organization_id}.")
 
 
@@ -190,7 +190,7 @@ def _audit(action: str, info: DiscountInfo, actor: str, now: int) -> None:
         "fraction": format_fraction(info.fraction_ppm),
         **{name: to_iso(at_us) for name, at_us in times.items() if at_us is not None},
     }
-    if info.organization_id == EVERY:
+    if info.organization_id == ALL_SCOPES:
         owner = ""
     else:
         owner = info.organization_id

@@ -22,10 +22,10 @@ from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
 
-MOST_RULES = 500  # of an organization
-MOST_GROUPS = 2000  # of one person from one source; further ones are ignored
-MOST_RULE_TEAMS = 50
-LONGEST_GROUP = 255
+MAX_RULES = 500  # of an organization
+MAX_GROUPS = 2000  # of one person from one source; further ones are ignored
+MAX_RULE_TEAMS = 50
+MAX_GROUP_LENGTH = 255
 FIRST_PRIORITY, LAST_PRIORITY = 1, 10_000
 NORMAL_PRIORITY = 100
 
@@ -83,10 +83,10 @@ def _order(rule: GroupRule) -> tuple[int, str]:
 
 
 def clean_groups(groups: Iterable[object]) -> list[str]:
-    """Return group names as they are stored: trimmed, without doubles, empty and too long ones, at most MOST_GROUPS."""
+    """Return group names as they are stored: trimmed, without doubles, empty and too long ones, at most MAX_GROUPS."""
     names = (name.replace("\0", "").strip() for name in groups if isinstance(name, str))
-    unique = dict.fromkeys(name for name in names if 1 <= len(name) <= LONGEST_GROUP)
-    return list(unique)[:MOST_GROUPS]
+    unique = dict.fromkeys(name for name in names if 1 <= len(name) <= MAX_GROUP_LENGTH)
+    return list(unique)[:MAX_GROUPS]
 
 
 def list_rules(database: Database, organization_id: str) -> list[GroupRule]:
@@ -120,7 +120,7 @@ def create_rule(
         if not Organization.select().where(Organization.id == organization_id).exists():
             raise NotFound(f"There is no organization {organization_id}.")
         rows = GroupRuleRow.select().where(GroupRuleRow.organization == organization_id)
-        quotas.check_quota(rows, MOST_RULES, "group rules")
+        quotas.check_quota(rows, MAX_RULES, "group rules")
         _check(organization_id, draft, "")
         GroupRuleRow.insert(
             id=rule_id, organization=organization_id, created_at=now, **_values(draft, actor, now)
@@ -188,13 +188,13 @@ def replace_groups(organization_id: str, member_id: str, source: str, groups: Se
 
 def _read(draft: RuleDraft) -> RuleDraft:
     group = draft.group.strip()
-    if not 1 <= len(group) <= LONGEST_GROUP:
-        raise InvalidRequest(f"group needs 1 to {LONGEST_GROUP} characters.", param="group")
+    if not 1 <= len(group) <= MAX_GROUP_LENGTH:
+        raise InvalidRequest(f"group needs 1 to {MAX_GROUP_LENGTH} characters.", param="group")
     if draft.role:
         check_role(draft.role)
     teams = tuple(dict.fromkeys(draft.team_ids))
-    if len(teams) > MOST_RULE_TEAMS:
-        raise InvalidRequest(f"A rule names at most {MOST_RULE_TEAMS} teams.", param="teamIds")
+    if len(teams) > MAX_RULE_TEAMS:
+        raise InvalidRequest(f"A rule names at most {MAX_RULE_TEAMS} teams.", param="teamIds")
     if not FIRST_PRIORITY <= draft.priority <= LAST_PRIORITY:
         raise InvalidRequest(f"priority must be {FIRST_PRIORITY} to {LAST_PRIORITY}.", param="priority")
     return RuleDraft(group, draft.role, teams, draft.limits, draft.priority)

@@ -12,7 +12,7 @@ from gateway.accounts.sso_models import SsoLogin, UserIdentity
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
 
-MOST_IDENTITIES = 20  # of a person
+MAX_IDENTITIES = 20  # of a person
 
 
 class LinkedIdentity(Struct, frozen=True):
@@ -60,8 +60,8 @@ def insert_identity(
     """Link an identity to a person. Within a write. Raises Conflict (linked already), InvalidRequest (too many)."""
     if find_identity(organization_id, issuer, subject) is not None:
         raise Conflict("This identity provider account is connected to another person.", code="identity_taken")
-    if UserIdentity.select().where(UserIdentity.user_id == user_id).count() >= MOST_IDENTITIES:
-        raise InvalidRequest(f"A person has at most {MOST_IDENTITIES} connected identities.", code="too_many")
+    if UserIdentity.select().where(UserIdentity.user_id == user_id).count() >= MAX_IDENTITIES:
+        raise InvalidRequest(f"A person has at most {MAX_IDENTITIES} connected identities.", code="too_many")
     identity_id = ids.new("ident")
     UserIdentity.insert(
         id=identity_id,

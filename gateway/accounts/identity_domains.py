@@ -18,7 +18,7 @@ from gateway.control.version import Control
 from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from gateway.store.database import Database
 
-MOST_DOMAINS = 50  # of a provider
+MAX_DOMAINS = 50  # of a provider
 PATH = "/.well-known/llmgateway-domain"
 
 # fetch(url) → (status, body): a guarded GET without redirects, with a size limit. Raises GatewayError.
@@ -68,8 +68,8 @@ class IdentityDomains:
         def work(now: int) -> ClaimedDomain:
             _check_provider(organization_id, provider_id)
             count = IdentityDomain.select().where(IdentityDomain.provider == provider_id).count()
-            if count >= MOST_DOMAINS:
-                raise InvalidRequest(f"A provider has at most {MOST_DOMAINS} domains.", code="too_many")
+            if count >= MAX_DOMAINS:
+                raise InvalidRequest(f"A provider has at most {MAX_DOMAINS} domains.", code="too_many")
             if _select(provider_id, domain) is not None:
                 raise Conflict("This domain was added before.")
             is_own = _verified_for(domain) == organization_id

@@ -22,9 +22,9 @@ from gateway.store.database import Database
 from gateway.transport.addresses import check_spelling, read_receiver
 
 PREFIX = "idp"
-MOST_PROVIDERS = 20  # of an organization
-MOST_SCOPES = 20
-LONGEST_ISSUER = 512
+MAX_PROVIDERS = 20  # of an organization
+MAX_SCOPES = 20
+MAX_ISSUER_LENGTH = 512
 STORED = ("scopes", "groups_claim", "role", "trust_email", "link_by_email", "create_people")
 
 
@@ -118,7 +118,7 @@ class IdentityProviders:
             rows = IdentityDomain.select(IdentityDomain.provider).where(
                 IdentityDomain.domain == domain, IdentityDomain.verified_at.is_null(False)
             )
-            return [self._load(row.provider) for row in rows.order_by(IdentityDomain.provider).limit(MOST_PROVIDERS)]
+            return [self._load(row.provider) for row in rows.order_by(IdentityDomain.provider).limit(MAX_PROVIDERS)]
 
         stored = [provider for provider in self._database.read(read) if provider.active]
         return [*(provider for provider in self._configured.values() if domain in provider.domains), *stored]
@@ -160,7 +160,7 @@ class IdentityProviders:
         def work(now: int) -> IdentityProvider:
             organizations.load_organization(organization_id)
             rows = IdentityProviderRow.select().where(IdentityProviderRow.organization == organization_id)
-            quotas.check_quota(rows, MOST_PROVIDERS, "identity providers")
+            quotas.check_quota(rows, MAX_PROVIDERS, "identity providers")
             IdentityProviderRow.insert(
                 id=provider_id,
                 organization=organization_id,
@@ -209,15 +209,15 @@ class IdentityProviders:
             raise InvalidRequest("name needs 1 to 80 characters.", param="name")
         issuer = read_receiver(draft.issuer, "issuer")
         parts = urlsplit(issuer)
-        if parts.query or parts.fragment or len(issuer) > LONGEST_ISSUER:
+        if parts.query or parts.fragment or len(issuer) > MAX_ISSUER_LENGTH:
             raise InvalidRequest("The issuer is an address without a query.", param="issuer")
         if not self._allow_private:
             if parts.scheme != "https":
                 raise InvalidRequest("The issuer must be an https address.", param="issuer")
             check_spelling(issuer, "issuer")
         scopes = tuple(dict.fromkeys(("openid", *draft.options.get("scopes", DEFAULT_SCOPES))))
-        if len(scopes) > MOST_SCOPES or any(not scope.isprintable() or " " in scope for scope in scopes):
-            raise InvalidRequest(f"scopes is a list of at most {MOST_SCOPES} names.", param="scopes")
+        if len(scopes) > MAX_SCOPES or any(not scope.isprintable() or " " in scope for scope in scopes):
+            raise InvalidRequest(f"scopes is a list of at most {MAX_SCOPES} names.", param="scopes")
         client_id = draft.client_id.strip()
         if not client_id:
             raise InvalidRequest("clientId is missing.", param="clientId")

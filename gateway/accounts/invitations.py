@@ -12,7 +12,7 @@ from gateway.accounts import audit, tokens
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
 from gateway.accounts.models import Invitation, Member, Organization, ServiceAccount, User
-from gateway.accounts.quotas import MOST_INVITATIONS, check_quota
+from gateway.accounts.quotas import MAX_INVITATIONS, check_quota
 from gateway.accounts.roles import MANAGERS
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
@@ -21,7 +21,7 @@ from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
 PREFIX = "llmginv_"
-LIFE_S = 7 * 86_400
+LIFETIME_S = 7 * 86_400
 # The scope with which a service account may invite.
 MEMBER_SCOPE = "members:write"
 
@@ -72,7 +72,7 @@ class Invitations:
                 raise NotFound(f"There is no organization {organization_id}.")
             _check_new(organization_id, email)
             invitations = Invitation.select().where(Invitation.organization == organization_id)
-            check_quota(invitations, MOST_INVITATIONS, "invitations, those of the last months among them")
+            check_quota(invitations, MAX_INVITATIONS, "invitations, those of the last months among them")
             _revoke_pending(organization_id, email)
             Invitation.insert(
                 id=invitation_id,
@@ -82,7 +82,7 @@ class Invitations:
                 token_hash=tokens.hash_token(token, self._hash_keys[0]),
                 invited_by=actor,
                 created_at=now,
-                expires_at=now + LIFE_S * SECOND_US,
+                expires_at=now + LIFETIME_S * SECOND_US,
             ).execute()
             _audit("invitation.create", invitation_id, organization_id, {"email": email, "role": role}, actor, now)
             return _info(_load(invitation_id), now)

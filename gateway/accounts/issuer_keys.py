@@ -27,19 +27,19 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 # The type of the key by the first two letters of the algorithm.
 KEY_TYPE_OF = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 KEY_TYPES = frozenset(KEY_TYPE_OF.values())
-MOST_BYTES = 256 << 10
-MOST_KEYS = 50
-LONGEST_TOKEN = 16_000  # characters
+MAX_BYTES = 256 << 10
+MAX_KEYS = 50
+MAX_TOKEN_LENGTH = 16_000  # characters
 # Limits of RSA keys: bits of the modulus and of the exponent. A check takes less than a millisecond within them.
-SHORTEST_RSA = 2048
-LONGEST_RSA = 8192
-LONGEST_EXPONENT = 32
-FETCH_S = 5.0
-FRESH_S = 3600.0
+MIN_RSA_BITS = 2048
+MAX_RSA_BITS = 8192
+MAX_EXPONENT_BITS = 32
+FETCH_TIMEOUT_S = 5.0
+REFRESH_AFTER_S = 3600.0
 # An unknown key id refreshes the keys at most this often; a failed fetch is repeated at most this often.
-RETRY_S = 30.0
-STALE_S = 86_400.0  # keys that could not be refreshed are used this long
-MOST_ISSUERS = 2_000
+RETRY_INTERVAL_S = 30.0
+MAX_AGE_S = 86_400.0  # keys that could not be refreshed are used this long
+MAX_ISSUERS = 2_000
 KIND = "issuer_keys"
 UNAVAILABLE = "The keys of the token issuer cannot be loaded now; try again."
 
@@ -107,7 +107,9 @@ def fetch_over(client: GuardedClient) -> Fetch:
     """Return a Fetch over the gateway's HTTP client."""
 
     def fetch(url: str) -> tuple[int, bytes]:
-        answer = client.request("GET", url, {"accept": "application/json"}, timeout_s=FETCH_S, max_bytes=MOST_BYTES)
+        answer = client.request(
+            "GET", url, {"accept": "application/json"}, timeout_s=FETCH_TIMEOUT_S, max_bytes=MAX_BYTES
+        )
         return answer.status, answer.body
 
     return fetch
@@ -138,13 +140,13 @@ class IssuerKeys:
         if entry is None or self._is_due(entry, source, key_id, now):
             entry = self._running.run(source_id, lambda: self._load(source, source_id))
         if not entry.keys:
-            raise Unavailable(UNAVAILABLE, code="issuer_unavailable", retry_after=RETRY_S)
+            raise Unavailable(UNAVAILABLE, code="issuer_unavailable", retry_after=RETRY_INTERVAL_S)
         return entry.keys
 
     def _is_due(self, entry: _LoadedKeys, source: KeySource, key_id: str, now: float) -> bool:
-        if source.jwks or now - entry.tried_at < RETRY_S:
+        if source.jwks or now - entry.tried_at < RETRY_INTERVAL_S:
             return False
-        return now - entry.loaded_at >= FRESH_S or not entry.has(key_id)
+        return now - entry.loaded_at >= REFRESH_AFTER_S or not entry.has(key_id)
 
     def _load(self, source: KeySource, source_id: str) -> _LoadedKeys:
         now = self._clock.monotonic()
@@ -157,12 +159,12 @@ class IssuerKeys:
                 self._keep(source_id, text)
         except (InvalidKeys, GatewayError):
             entry.loaded_at = before.loaded_at
-            if before.keys and now - before.loaded_at < STALE_S:
+            if before.keys and now - before.loaded_at < MAX_AGE_S:
                 entry.keys = before.keys
             elif not before.keys:
                 entry.keys = self._read_stored(source_id)
-                entry.loaded_at = now - FRESH_S
-        if source_id not in self._memory and len(self._memory) >= MOST_ISSUERS:
+                entry.loaded_at = now - REFRESH_AFTER_S
+        if source_id not in self._memory and len(self._memory) >= MAX_ISSUERS:
             del self._memory[next(iter(self._memory))]
         self._memory[source_id] = entry
         return entry
@@ -187,7 +189,7 @@ class IssuerKeys:
     def _keep(self, source_id: str, text: str) -> None:
         """Store the keys for workers that start while the issuer is unavailable."""
         try:
-            self._store.put(KIND, source_id, text.encode(), STALE_S)
+            self._store.put(KIND, source_id, text.encode(), MAX_AGE_S)
         except GatewayError:
             return
 
@@ -218,7 +220,7 @@ def read_keys(text: str) -> tuple[Any, ...]:
     entries = read_object(text).get("keys")
     if not isinstance(entries, list):
         raise InvalidKeys("The key set has no list named keys.")
-    keys = tuple(_import_keys(entries[:MOST_KEYS]))
+    keys = tuple(_import_keys(entries[:MAX_KEYS]))
     if not keys:
         raise InvalidKeys("The key set has no public RSA, EC or OKP key for signatures.")
     return keys
@@ -240,7 +242,7 @@ def _import_keys(entries: Iterable[Any]) -> Iterable[Any]:
 
 def _is_usable_rsa(key: Any) -> bool:
     numbers = key.public_key.public_numbers()
-    return SHORTEST_RSA <= numbers.n.bit_length() <= LONGEST_RSA and numbers.e.bit_length() <= LONGEST_EXPONENT
+    return MIN_RSA_BITS <= numbers.n.bit_length() <= MAX_RSA_BITS and numbers.e.bit_length() <= MAX_EXPONENT_BITS
 
 
 def is_signed_token(text: str) -> bool:
@@ -250,7 +252,7 @@ def is_signed_token(text: str) -> bool:
 
 def decode(text: str) -> UncheckedToken:
     """Decode a token without a check of its signature. Raises InvalidToken, also for an algorithm that is refused."""
-    if len(text) > LONGEST_TOKEN or not text.isascii():
+    if len(text) > MAX_TOKEN_LENGTH or not text.isascii():
         raise InvalidToken("The token is too long or has characters that no token has.")
     try:
         parts = jws.extract_compact(text.encode())

@@ -12,7 +12,7 @@ from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
 
-LARGEST = 1_000_000
+MAX_CAP = 1_000_000
 CODE = "key_cap_reached"
 
 
@@ -64,8 +64,8 @@ def find_caps(database: Database, organization_id: str) -> OwnCaps:
 def set_caps(database: Database, control: Control, organization_id: str, caps: OwnCaps, *, actor: str) -> OwnCaps:
     """Replace the organization's own caps; keys beyond them stay as they are. NotFound, InvalidRequest."""
     for value in (caps.total, caps.member):
-        if value is not None and not 0 <= value <= LARGEST:
-            raise InvalidRequest(f"A cap on active API keys lies between 0 (none) and {LARGEST}.")
+        if value is not None and not 0 <= value <= MAX_CAP:
+            raise InvalidRequest(f"A cap on active API keys lies between 0 (none) and {MAX_CAP}.")
 
     def work(now: int) -> OwnCaps:
         _load(organization_id)

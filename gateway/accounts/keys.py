@@ -61,7 +61,7 @@ AUDITED = {
 # Access tokens of the key end with these.
 ENDING = frozenset(("deactivate", "roll", "revoke", "delete"))
 
-LONGEST_DESCRIPTION = 255
+MAX_DESCRIPTION_LENGTH = 255
 
 
 class KeyInfo(Struct, frozen=True):
@@ -163,7 +163,7 @@ def insert(
     organization_id = _check_owner(draft)
     check_quota(organization_id, draft.member_id, caps, now)
     keys = ApiKey.select().join(Project).where(Project.organization == organization_id, ApiKey.status != "deleted")
-    quotas.check_quota(keys, quotas.MOST_KEYS, "API keys, inactive and expired ones among them")
+    quotas.check_quota(keys, quotas.MAX_KEYS, "API keys, inactive and expired ones among them")
     ApiKey.insert(
         id=key_id,
         project=draft.project_id,
@@ -282,8 +282,8 @@ def delete(database: Database, control: Control, key_id: str, *, actor: str) -> 
 def read_description(text: str) -> str:
     """The description, trimmed. InvalidRequest unless 1 to 255 characters are left."""
     description = text.strip()
-    if not 1 <= len(description) <= LONGEST_DESCRIPTION:
-        raise InvalidRequest(f"description needs 1 to {LONGEST_DESCRIPTION} characters.", param="description")
+    if not 1 <= len(description) <= MAX_DESCRIPTION_LENGTH:
+        raise InvalidRequest(f"description needs 1 to {MAX_DESCRIPTION_LENGTH} characters.", param="description")
     return description
 
 

@@ -16,9 +16,9 @@ from gateway.transport.webhook_delivery import next_wait_us
 
 KIND = "mail"
 TTL_S = 86_400.0
-AT_ONCE = 8
-MOST_READ = 500
-WAIT_S = 60.0  # for one round of deliveries
+CONCURRENT_DELIVERIES = 8
+BATCH_SIZE = 500
+ROUND_TIMEOUT_S = 60.0  # for one round of deliveries
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +49,16 @@ class MailQueue:
             return
         now = self._clock.now_us()
         due = []
-        for key, value in self._documents.entries(KIND, MOST_READ):
+        for key, value in self._documents.entries(KIND, BATCH_SIZE):
             waiting = orjson.loads(value)
             if waiting["due"] <= now:
                 due.append((key, waiting))
-        for start in range(0, len(due), AT_ONCE):
+        for start in range(0, len(due), CONCURRENT_DELIVERIES):
             if not should_continue():
                 return
-            jobs = [Job(self._try, key, waiting) for key, waiting in due[start : start + AT_ONCE]]
+            jobs = [Job(self._try, key, waiting) for key, waiting in due[start : start + CONCURRENT_DELIVERIES]]
             for job in jobs:
-                job.result(WAIT_S)
+                job.result(ROUND_TIMEOUT_S)
 
     def _try(self, key: str, waiting: dict) -> None:
         try:

@@ -22,11 +22,11 @@ from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.store.database import Database
 
-LARGEST = 65_536  # bytes of the settings of one place as JSON
-DEEPEST = 32
-MOST_PARTS = 5_000
-LARGEST_INTEGER = (1 << 53) - 1  # JavaScript has no larger exact integers
-LARGEST_INDEX = (1 << 32) - 2
+MAX_BYTES = 65_536  # bytes of the settings of one place as JSON
+MAX_DEPTH = 32
+MAX_PARTS = 5_000
+MAX_INTEGER = (1 << 53) - 1  # JavaScript has no larger exact integers
+MAX_INDEX = (1 << 32) - 2
 NAMES = uuid.UUID("b8f3f9d6-2c61-4d0e-9f2e-0f6a7a0c9d11")
 
 
@@ -125,8 +125,8 @@ def read_settings(settings: Any) -> str:
         raise InvalidRequest("The settings must be a JSON object.", param="settings")
     plain = _Reader().read(settings, 0)
     text = orjson.dumps(plain)
-    if len(text) > LARGEST:
-        raise InvalidRequest(f"The settings must have at most {LARGEST:,} bytes.", param="settings")
+    if len(text) > MAX_BYTES:
+        raise InvalidRequest(f"The settings must have at most {MAX_BYTES:,} bytes.", param="settings")
     return text.decode()
 
 
@@ -138,9 +138,9 @@ class _Reader:
 
     def read(self, value: Any, depth: int) -> Any:
         self._parts += 1
-        if depth > DEEPEST or self._parts > MOST_PARTS:
+        if depth > MAX_DEPTH or self._parts > MAX_PARTS:
             raise InvalidRequest(
-                f"The settings may have at most {MOST_PARTS:,} values and {DEEPEST} levels.", param="settings"
+                f"The settings may have at most {MAX_PARTS:,} values and {MAX_DEPTH} levels.", param="settings"
             )
         if isinstance(value, dict):
             return {_read_text(name): self.read(one, depth + 1) for name, one in value.items()}
@@ -152,7 +152,7 @@ class _Reader:
             value = int(value)
         if isinstance(value, float):
             raise InvalidRequest("The settings may contain whole numbers only.", param="settings")
-        if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        if isinstance(value, int) and abs(value) > MAX_INTEGER:
             raise InvalidRequest("The settings contain a number that is too large.", param="settings")
         return value
 
@@ -182,7 +182,7 @@ def _member_order(name: str) -> tuple[bool, int, bytes]:
     """Return the position of a member as JavaScript enumerates it: array indexes first, then by UTF-16 code units."""
     if name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) <= 10:
         index = int(name)
-        if index <= LARGEST_INDEX:
+        if index <= MAX_INDEX:
             return False, index, b""
     return True, 0, name.encode("utf-16-be")
 

@@ -163,7 +163,7 @@ def insert_member(
     if Member.select().where(Member.organization == organization_id, Member.user == user_id).exists():
         raise Conflict(f"{email} is already a member of this organization.", code="member_exists")
     members = Member.select().where(Member.organization == organization_id)
-    quotas.check_quota(members, quotas.MOST_MEMBERS, "members, inactive ones among them", quotas.SPLIT_ADVICE)
+    quotas.check_quota(members, quotas.MAX_MEMBERS, "members, inactive ones among them", quotas.SPLIT_ADVICE)
     Member.insert(
         id=member_id, organization=organization_id, user=user_id, role=role, created_at=now, updated_at=now
     ).execute()

@@ -18,7 +18,7 @@ from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
 
-LONGEST_NAME = 255
+MAX_NAME_LENGTH = 255
 
 
 class OrganizationInfo(Struct, frozen=True):
@@ -118,8 +118,8 @@ def set_policy(
 def read_name(text: str) -> str:
     """A name, trimmed. InvalidRequest unless 1 to 255 characters are left."""
     name = text.strip()
-    if not 1 <= len(name) <= LONGEST_NAME:
-        raise InvalidRequest(f"name needs 1 to {LONGEST_NAME} characters.", param="name")
+    if not 1 <= len(name) <= MAX_NAME_LENGTH:
+        raise InvalidRequest(f"name needs 1 to {MAX_NAME_LENGTH} characters.", param="name")
     return name
 
 

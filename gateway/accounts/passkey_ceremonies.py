@@ -21,7 +21,7 @@ webauthn = LazyImport("webauthn")
 structs = LazyImport("webauthn.helpers.structs")
 
 TIMEOUT_MS = 300_000
-LONGEST = 16_384
+MAX_LENGTH = 16_384
 NAME = "llmgateway"
 REFUSED = "The passkey was not accepted. Try again, or sign in with your password."
 # Errors that hostile answers cause in the parsers, besides those of the library.
@@ -104,7 +104,7 @@ def request_options(site: Site, challenge: bytes, known: Sequence[StoredPasskey]
 
 def read_answer(text: str) -> tuple[dict[str, Any], str]:
     """Return the browser's answer and the challenge that it signed, in base64url. Raises InvalidRequest."""
-    if len(text) > LONGEST:
+    if len(text) > MAX_LENGTH:
         raise InvalidRequest(REFUSED)
     try:
         answer = json.loads(text)

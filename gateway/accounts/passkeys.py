@@ -23,10 +23,10 @@ from gateway.store.database import Database
 REGISTER = "register"
 SIGN_IN = "sign-in"
 SECOND_FACTOR = "second-factor"
-CHALLENGE_S = 300
-MOST_CHALLENGES = 20_000  # of the installation
-MOST_PASSKEYS = 20  # of a person
-LONGEST_NAME = 120
+CHALLENGE_LIFETIME_S = 300
+MAX_CHALLENGES = 20_000  # of the installation
+MAX_PASSKEYS = 20  # of a person
+MAX_NAME_LENGTH = 120
 EXPIRED = "This attempt has expired or was used. Try again."
 UNAVAILABLE = "Passkeys need an https address with a host name. Open the gateway at its public address."
 COLUMNS = "id, user_id, credential, public_key, sign_count, name, transports, synced, created_at, used_at"
@@ -63,14 +63,14 @@ class Passkeys:
     def begin_registration(self, browser: Browser, user_id: str, email: str) -> str:
         """Return the options for a new passkey as JSON. Raises InvalidRequest or RateLimited."""
         known = [_credential(row) for row in self._rows(user_id)]
-        if len(known) >= MOST_PASSKEYS:
-            raise InvalidRequest(f"You may have {MOST_PASSKEYS} passkeys. Remove one first.")
+        if len(known) >= MAX_PASSKEYS:
+            raise InvalidRequest(f"You may have {MAX_PASSKEYS} passkeys. Remove one first.")
         challenge = self._make_challenge(REGISTER, browser, user_id)
         return compute(passkey_ceremonies.creation_options, browser.site, challenge, (user_id, email), known)
 
     def register(self, browser: Browser, user_id: str, text: str, name: str) -> PasskeyInfo:
         """Store the passkey of a browser's answer. Raises InvalidRequest or Conflict."""
-        name = " ".join(name.split())[:LONGEST_NAME] or "Passkey"
+        name = " ".join(name.split())[:MAX_NAME_LENGTH] or "Passkey"
         answer, challenge = compute(passkey_ceremonies.read_answer, text)
         self._use_challenge(REGISTER, browser, user_id, challenge)
         created = compute(passkey_ceremonies.check_creation, browser.site, answer, challenge)
@@ -112,8 +112,8 @@ class Passkeys:
     def rename(self, user_id: str, passkey_id: str, name: str) -> None:
         """Give a passkey another name. Raises NotFound or InvalidRequest."""
         name = " ".join(name.split())
-        if not 1 <= len(name) <= LONGEST_NAME:
-            raise InvalidRequest(f"A name has 1 to {LONGEST_NAME} characters.", param="name")
+        if not 1 <= len(name) <= MAX_NAME_LENGTH:
+            raise InvalidRequest(f"A name has 1 to {MAX_NAME_LENGTH} characters.", param="name")
         sql = "UPDATE passkey SET name = ? WHERE id = ? AND user_id = ?"
         self._change(sql, (name, passkey_id, user_id), "passkey.rename", user_id)
 
@@ -143,8 +143,8 @@ class Passkeys:
         def work() -> int:
             now = self._database.now_us()
             count = self._database.execute("SELECT COUNT(*) FROM passkey WHERE user_id = ?", (user_id,)).fetchone()[0]
-            if count >= MOST_PASSKEYS:
-                raise InvalidRequest(f"You may have {MOST_PASSKEYS} passkeys. Remove one first.")
+            if count >= MAX_PASSKEYS:
+                raise InvalidRequest(f"You may have {MAX_PASSKEYS} passkeys. Remove one first.")
             sql = f"INSERT INTO passkey ({COLUMNS}, credential_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             sql += " ON CONFLICT (credential_hash) DO NOTHING"
             values = (info_id, user_id, created.id, key, created.sign_count, name, transports, int(created.synced))
@@ -178,10 +178,10 @@ class Passkeys:
             now = self._database.now_us()
             execute = self._database.execute
             execute("DELETE FROM passkey_challenge WHERE expires_at <= ?", (now,))
-            if execute("SELECT COUNT(*) FROM passkey_challenge").fetchone()[0] >= MOST_CHALLENGES:
+            if execute("SELECT COUNT(*) FROM passkey_challenge").fetchone()[0] >= MAX_CHALLENGES:
                 raise RateLimited("Too many people sign in with passkeys. Try again later.", retry_after=60.0)
             sql = "INSERT INTO passkey_challenge (hash, purpose, binding, user_id, expires_at) VALUES (?, ?, ?, ?, ?)"
-            execute(sql, (*row, now + CHALLENGE_S * SECOND_US))
+            execute(sql, (*row, now + CHALLENGE_LIFETIME_S * SECOND_US))
 
         self._database.write(work)
         return challenge

@@ -12,11 +12,11 @@ argon2 = LazyImport("argon2")
 
 T = TypeVar("T")
 
-SHORTEST = 12
-LONGEST = 1024
+MIN_LENGTH = 12
+MAX_LENGTH = 1024
 # A hash takes 64 MB and some 70 ms of a core, so one at a time: a queue of sixteen is over after about a second.
-AT_ONCE = 1
-WAITING = 16
+CONCURRENT_HASHES = 1
+MAX_WAITING = 16
 WAITING_EACH = 8
 RETRY_S = 2.0
 NICE = 10  # of the thread, so that sign-ins yield the processor to requests in progress
@@ -40,7 +40,9 @@ class Passwords:
     """
 
     def __init__(self) -> None:
-        self._threads = FairThreads(AT_ONCE, each=AT_ONCE, most_waiting=WAITING, most_each=WAITING_EACH, nice=NICE)
+        self._threads = FairThreads(
+            CONCURRENT_HASHES, each=CONCURRENT_HASHES, most_waiting=MAX_WAITING, most_each=WAITING_EACH, nice=NICE
+        )
 
     @property
     def waiting(self) -> int:
@@ -49,14 +51,14 @@ class Passwords:
 
     def hash(self, password: str, owner: str = "", *, known: bool = True) -> str:
         """The argon2id hash. InvalidRequest unless the password has 12 to 1024 characters; PasswordsBusy."""
-        if not SHORTEST <= len(password) <= LONGEST:
-            raise InvalidRequest(f"A password needs {SHORTEST} to {LONGEST} characters.", param="password")
+        if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
+            raise InvalidRequest(f"A password needs {MIN_LENGTH} to {MAX_LENGTH} characters.", param="password")
         return self._run(owner, partial(_hash, password), known)
 
     def check(self, password: str, stored: str, owner: str = "", *, known: bool = True) -> bool:
         """Return whether `password` belongs to `stored`; "" (no password, no such user) is as slow and always False.
         PasswordsBusy."""
-        matches = self._run(owner, partial(_verify, password[: LONGEST + 1], stored or UNKNOWN_USER_HASH), known)
+        matches = self._run(owner, partial(_verify, password[: MAX_LENGTH + 1], stored or UNKNOWN_USER_HASH), known)
         return matches and bool(stored)
 
     def close(self) -> None:

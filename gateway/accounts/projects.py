@@ -13,7 +13,7 @@ from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.models import Organization, Project
 from gateway.accounts.organizations import read_name
 from gateway.accounts.project_modes import PROJECT_MODES
-from gateway.accounts.quotas import MOST_PROJECTS, SPLIT_ADVICE, check_quota
+from gateway.accounts.quotas import MAX_PROJECTS, SPLIT_ADVICE, check_quota
 from gateway.accounts.vault import Vault
 from gateway.configuration.settings import OrganizationDefaults
 from gateway.control.version import Control
@@ -92,7 +92,7 @@ def create_project(
 
     def work(now: int) -> ProjectInfo:
         projects = Project.select().where(Project.organization == organization_id)
-        check_quota(projects, MOST_PROJECTS, "projects, archived ones among them", SPLIT_ADVICE)
+        check_quota(projects, MAX_PROJECTS, "projects, archived ones among them", SPLIT_ADVICE)
         active_projects = projects.where(Project.status == "active")
         if most and active_projects.count() >= most:
             text = f"The organization has {most} active projects, which is the limit here."

@@ -14,7 +14,7 @@ from gateway.accounts import audit, client_ids
 from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.models import Organization, ProviderKey
-from gateway.accounts.quotas import MOST_PROVIDER_KEYS, check_quota
+from gateway.accounts.quotas import MAX_PROVIDER_KEYS, check_quota
 from gateway.accounts.vault import Vault
 from gateway.accounts.versioned_cache import VersionedCache
 from gateway.catalogue.environment_credentials import WORKLOAD_IDENTITY
@@ -22,7 +22,7 @@ from gateway.control.version import Control
 from gateway.errors import Internal, InvalidRequest, NotFound, Unavailable
 from gateway.store.database import Database
 
-REMEMBERED = 10_000  # organizations a worker remembers
+CACHE_SIZE = 10_000  # organizations a worker remembers
 SHORT_SECRET, LONG_SECRET, LAST_SHOWN = 16, 32, 4  # characters
 CUT = "…"
 OLD_MASK = "•"  # in masks of releases that did not show the last characters
@@ -108,7 +108,7 @@ class ProviderKeys:
         self._control = control
         self._write_bound = write_bound
         self._vault = vault
-        self._memory: VersionedCache[str, dict[str, tuple[StoredCredential, ...]]] = VersionedCache(control, REMEMBERED)
+        self._memory: VersionedCache[str, dict[str, tuple[StoredCredential, ...]]] = VersionedCache(control, CACHE_SIZE)
 
     def keys_for(self, organization_id: str, provider: str) -> tuple[StoredCredential, ...]:
         """Return the active keys in order of creation, () if there are none. Raises Unavailable if the store cannot be
@@ -296,7 +296,7 @@ def _insert(
 ) -> ProviderKeyInfo:
     if not Organization.select().where(Organization.id == organization_id).exists():
         raise NotFound(f"There is no organization {organization_id}.")
-    check_quota(_select(organization_id), MOST_PROVIDER_KEYS, "provider keys")
+    check_quota(_select(organization_id), MAX_PROVIDER_KEYS, "provider keys")
     row = ProviderKey.create(
         id=key_id,
         organization=organization_id,

@@ -8,18 +8,18 @@ import peewee
 
 from gateway.errors import InvalidRequest
 
-MOST_TEAMS = 2000  # of an organization, as the next nine
-MOST_PROVIDER_KEYS = 1000
-MOST_KEYS = 100_000  # API keys in any state but deleted; active ones have a lower cap
-MOST_PROJECTS = 5000  # archived ones among them
-MOST_MEMBERS = 20_000  # inactive ones among them
-MOST_SERVICE_ACCOUNTS = 500
-MOST_WORKLOAD_IDENTITIES = 500
-MOST_CLIENT_IDS = 100_000  # of one kind of object
-MOST_INVITATIONS = 10_000  # pending, and those that were over not so long ago
-MOST_RULES = 100  # at one place: an organization, a team, a member or a key
-LONGEST_NAME = 255
-MOST_NAMES = 2000  # names or networks of one rule, and of all rules at one place; names of one list of a policy
+MAX_TEAMS = 2000  # of an organization, as the next nine
+MAX_PROVIDER_KEYS = 1000
+MAX_KEYS = 100_000  # API keys in any state but deleted; active ones have a lower cap
+MAX_PROJECTS = 5000  # archived ones among them
+MAX_MEMBERS = 20_000  # inactive ones among them
+MAX_SERVICE_ACCOUNTS = 500
+MAX_WORKLOAD_IDENTITIES = 500
+MAX_CLIENT_IDS = 100_000  # of one kind of object
+MAX_INVITATIONS = 10_000  # pending, and those that were over not so long ago
+MAX_RULES = 100  # at one place: an organization, a team, a member or a key
+MAX_NAME_LENGTH = 255
+MAX_NAMES = 2000  # names or networks of one rule, and of all rules at one place; names of one list of a policy
 
 
 SPLIT_ADVICE = "use another organization"
@@ -33,7 +33,7 @@ def check_quota(rows: "peewee.ModelSelect[Any]", most: int, noun: str, advice: s
 
 def check_names(names: Collection[Any], param: str, more: int = 0) -> None:
     """InvalidRequest for a list of too many or too long names, `more` of which are there already."""
-    if len(names) + more > MOST_NAMES:
-        raise InvalidRequest(f"There may be at most {MOST_NAMES:,} names or networks.", param=param, code="too_many")
-    if any(isinstance(name, str) and len(name) > LONGEST_NAME for name in names):
-        raise InvalidRequest(f"A name has at most {LONGEST_NAME} characters.", param=param)
+    if len(names) + more > MAX_NAMES:
+        raise InvalidRequest(f"There may be at most {MAX_NAMES:,} names or networks.", param=param, code="too_many")
+    if any(isinstance(name, str) and len(name) > MAX_NAME_LENGTH for name in names):
+        raise InvalidRequest(f"A name has at most {MAX_NAME_LENGTH} characters.", param=param)

@@ -26,11 +26,13 @@ PREFIX = "ek_"
 KIND = "realtime_secret"
 LOCKED = SessionLock.__struct_fields__
 GENERATION = "key generation"  # of a caller's memo
-LEAST_S = 10
-MOST_S = 300
-USUAL_S = 60
-AT_ONCE = 1_000  # of a key, made within the longest life of one
-TOO_MANY = "This API key makes client secrets faster than it may have sessions; wait, or use one for several sessions."
+MIN_LIFETIME_S = 10
+MAX_LIFETIME_S = 300
+DEFAULT_LIFETIME_S = 60
+MAX_SECRETS = 1_000  # of a key, made within the longest life of one
+TOO_MANY_SECRETS = (
+    "This API key makes client secrets faster than it may have sessions; wait, or use one for several sessions."
+)
 UNKNOWN = "The client secret is not valid or has expired: make another one with POST /v1/realtime/client_secrets."
 
 
@@ -64,12 +66,19 @@ class RealtimeSecrets:
         self._throttle = throttle
 
     def make(self, caller: Caller, lock: SessionLock, seconds: int | None) -> tuple[str, int]:
-        """A secret of the caller's key and its end (Unix seconds); `seconds` are brought within LEAST_S and MOST_S.
-        RateLimited (too_many_client_secrets), Unavailable."""
+        """A secret of the caller's key and its end (Unix seconds); `seconds` are brought within MIN_LIFETIME_S and
+        MAX_LIFETIME_S. RateLimited (too_many_client_secrets), Unavailable."""
         self._throttle.take(
-            ThrottleGate("client secrets", caller.key_id, AT_ONCE, MOST_S, TOO_MANY, code="too_many_client_secrets")
+            ThrottleGate(
+                "client secrets",
+                caller.key_id,
+                MAX_SECRETS,
+                MAX_LIFETIME_S,
+                TOO_MANY_SECRETS,
+                code="too_many_client_secrets",
+            )
         )
-        lasting = min(max(USUAL_S if seconds is None else seconds, LEAST_S), MOST_S)
+        lasting = min(max(DEFAULT_LIFETIME_S if seconds is None else seconds, MIN_LIFETIME_S), MAX_LIFETIME_S)
         token = ids.token(PREFIX)
         ends_at = self._clock.now_us() // SECOND_US + lasting
         locked = {name: getattr(lock, name) for name in LOCKED}

@@ -12,7 +12,7 @@ from gateway.accounts.access import SCOPE_NAMES, Scope
 from gateway.accounts.changes import commit
 from gateway.accounts.known_names import KnownNames
 from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, ServiceAccount, Team
-from gateway.accounts.quotas import MOST_RULES, check_names, check_quota
+from gateway.accounts.quotas import MAX_RULES, check_names, check_quota
 from gateway.accounts.rule_values import SCOPES, RuleInfo, read_value
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
@@ -76,7 +76,7 @@ def insert_rule(info: RuleInfo, *, actor: str, now: int) -> None:
 def _check_quota(new: RuleInfo) -> None:
     """Every request of a place walks through all that its rules name."""
     rules = AccessRule.select().where(AccessRule.scope == new.scope, AccessRule.scope_id == new.scope_id)
-    check_quota(rules, MOST_RULES, f"rules at one {new.scope}")
+    check_quota(rules, MAX_RULES, f"rules at one {new.scope}")
     named = sum(len(names) for row in rules for names in json.loads(row.value).values() if isinstance(names, list))
     for member, names in new.value.items():
         if isinstance(names, list):

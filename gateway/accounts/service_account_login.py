@@ -21,10 +21,10 @@ from gateway.errors import GatewayError, Gone, Unauthenticated
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
-REMEMBERED = 10_000
-REFUSALS = 10_000
+CACHE_SIZE = 10_000
+REFUSAL_CACHE_SIZE = 10_000
 # The time of the last use is written at most once in this time.
-USE_RECORDED_S = 300
+USE_ACCURACY_S = 300
 UNKNOWN = "The token of the service account is not valid."
 INACTIVE = "The service account is inactive."
 EXPIRED = "The token of the service account has expired."
@@ -51,7 +51,7 @@ class ServiceAccountTokens:
         self._clock = clock
         self._hash_keys = secrets.hash_keys
         self._memory: VersionedCache[bytes, KnownServiceAccount | str] = VersionedCache(
-            control, REMEMBERED, _is_refusal, REFUSALS
+            control, CACHE_SIZE, _is_refusal, REFUSAL_CACHE_SIZE
         )
         # Account id → µs of the use that was recorded last.
         self._recorded: dict[str, int] = {}
@@ -92,13 +92,13 @@ class ServiceAccountTokens:
         return self._authentication.look_up(partial(_look_up, hashes)) or UNKNOWN
 
     def _record_use(self, info: ServiceAccountInfo) -> None:
-        """Write the time of use, at most once in USE_RECORDED_S. It is no change of the account: no other worker has to
+        """Write the time of use, at most once in USE_ACCURACY_S. It is no change of the account: no other worker has to
         know it."""
         now = self._clock.now_us()
         last = max(info.last_used_at_us, self._recorded.get(info.id, 0))
-        if now - last < USE_RECORDED_S * SECOND_US:
+        if now - last < USE_ACCURACY_S * SECOND_US:
             return
-        if len(self._recorded) >= REMEMBERED:
+        if len(self._recorded) >= CACHE_SIZE:
             self._recorded.clear()
         self._recorded[info.id] = now
         update = ServiceAccount.update(last_used_at=now).where(ServiceAccount.id == info.id)

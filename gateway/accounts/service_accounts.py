@@ -18,7 +18,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.models import AccessRule, MemberStatus, ServiceAccount
 from gateway.accounts.organizations import read_name
-from gateway.accounts.quotas import MOST_SERVICE_ACCOUNTS, check_quota
+from gateway.accounts.quotas import MAX_SERVICE_ACCOUNTS, check_quota
 from gateway.accounts.rule_values import RuleInfo, read_value
 from gateway.accounts.rules import insert_rule
 from gateway.control.version import Control
@@ -96,7 +96,7 @@ class ServiceAccounts:
         def work(now: int) -> ServiceAccountInfo:
             _check_expiry(draft.expires_at_us, now)
             own = ServiceAccount.select().where(ServiceAccount.organization == organization_id)
-            check_quota(own, MOST_SERVICE_ACCOUNTS, "service accounts")
+            check_quota(own, MAX_SERVICE_ACCOUNTS, "service accounts")
             machine_members.insert((member_id, account_id), organization_id, name, actor=actor, now=now)
             ServiceAccount.insert(
                 id=account_id,

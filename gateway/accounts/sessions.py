@@ -18,8 +18,8 @@ from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
 PREFIX = "llmgses_"
-LIFE_S = 30 * 86_400
-REFRESH_S = 86_400  # a session in use gets its full life back, at most once in this time
+LIFETIME_S = 30 * 86_400
+EXTENSION_INTERVAL_S = 86_400  # a session in use gets its full life back, at most once in this time
 AGENT_LENGTH = 120
 EXPIRED = "The session has expired. Sign in again."
 
@@ -52,7 +52,7 @@ class NewSession:
     token: str = field(repr=False)
 
 
-MOST_SESSIONS = 100  # of one user
+MAX_SESSIONS = 100  # of one user
 
 
 class Sessions:
@@ -74,14 +74,14 @@ class Sessions:
     def insert(
         self, session_id: str, token: str, user_id: str, now: int, agent: str = "", sso_login: str = ""
     ) -> SessionInfo:
-        """The part of `open` that runs within a transaction. The oldest beyond MOST_SESSIONS of the user go."""
+        """The part of `open` that runs within a transaction. The oldest beyond MAX_SESSIONS of the user go."""
         Session.insert(
             id=session_id,
             user=user_id,
             token_hash=tokens.hash_token(token, self._hash_keys[0]),
             created_at=now,
             refreshed_at=now,
-            expires_at=now + LIFE_S * SECOND_US,
+            expires_at=now + LIFETIME_S * SECOND_US,
             agent=agent[:AGENT_LENGTH].replace("\0", ""),
             sso_login=sso_login or None,
         ).execute()
@@ -89,7 +89,7 @@ class Sessions:
             Session.select(Session.id)
             .where(Session.user == user_id)
             .order_by(Session.created_at.desc(), Session.id.desc())
-            .limit(MOST_SESSIONS)
+            .limit(MAX_SESSIONS)
         )
         Session.delete().where(Session.user == user_id, Session.id.not_in(newest)).execute()
         audit.append("session.create", session_id, actor=user_id, at_us=now)
@@ -109,7 +109,7 @@ class Sessions:
             raise Unauthenticated(EXPIRED, code="session_invalid")
         if row.status != "active":
             raise Forbidden("This account was deactivated.", code="account_deactivated")
-        if row.refreshed_at + REFRESH_S * SECOND_US > now:
+        if row.refreshed_at + EXTENSION_INTERVAL_S * SECOND_US > now:
             return _info(row)
         return self._refresh(row, now)
 
@@ -152,7 +152,7 @@ class Sessions:
         self._database.write(work)
 
     def _refresh(self, row: Session, now: int) -> SessionInfo:
-        end = now + LIFE_S * SECOND_US
+        end = now + LIFETIME_S * SECOND_US
         self._database.write(
             lambda: Session.update(refreshed_at=now, expires_at=end).where(Session.id == row.id).execute()
         )

@@ -17,10 +17,10 @@ from gateway.store.database import Database
 
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 PATH = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9._/-]{0,199}")
-LONGEST_CONTENT = 200_000
-LARGEST = 1 << 20
-MOST_FILES = 100
-MOST_SKILLS = 500
+MAX_CONTENT_LENGTH = 200_000
+MAX_BYTES = 1 << 20
+MAX_FILES = 100
+MAX_SKILLS = 500
 ENCODINGS = ("utf-8", "base64")
 
 
@@ -127,10 +127,10 @@ def read_front_matter(content: str) -> tuple[str, str]:
 
 
 def _check_files(content: str, files: Sequence[Mapping[str, Any]]) -> None:
-    if len(content) > LONGEST_CONTENT or "\0" in content:
-        raise InvalidRequest(f"A skill's text has at most {LONGEST_CONTENT} characters.", param="content")
-    if len(files) > MOST_FILES:
-        raise InvalidRequest(f"A skill has at most {MOST_FILES} files.", param="files")
+    if len(content) > MAX_CONTENT_LENGTH or "\0" in content:
+        raise InvalidRequest(f"A skill's text has at most {MAX_CONTENT_LENGTH} characters.", param="content")
+    if len(files) > MAX_FILES:
+        raise InvalidRequest(f"A skill has at most {MAX_FILES} files.", param="files")
     size = len(content)
     used_paths = {"skill.md"}
     for file in files:
@@ -140,13 +140,13 @@ def _check_files(content: str, files: Sequence[Mapping[str, Any]]) -> None:
             raise InvalidRequest(f"{path!r} is not a valid path, or occurs twice.", param="files")
         used_paths.add(path.lower())
         size += len(file.get("content", ""))
-    if size > LARGEST:
-        raise InvalidRequest(f"A skill has at most {LARGEST} bytes.", param="files")
+    if size > MAX_BYTES:
+        raise InvalidRequest(f"A skill has at most {MAX_BYTES} bytes.", param="files")
 
 
 def _check_quota(organization_id: str) -> None:
-    if Skill.select().where(Skill.organization == organization_id).count() >= MOST_SKILLS:
-        raise InvalidRequest(f"An organization has at most {MOST_SKILLS} skills.")
+    if Skill.select().where(Skill.organization == organization_id).count() >= MAX_SKILLS:
+        raise InvalidRequest(f"An organization has at most {MAX_SKILLS} skills.")
 
 
 def _load(organization_id: str, skill_id: str) -> Skill:

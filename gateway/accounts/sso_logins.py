@@ -20,11 +20,11 @@ from gateway.clock import SECOND_US
 from gateway.configuration.configured_providers import SingleSignOn
 from gateway.store.database import Database
 
-NEVER = 0
-LONGEST_ID = 255
-LONGEST_HINT = 6000  # an ID token in the query of an address
+NO_CHECK = 0
+MAX_ID_LENGTH = 255
+MAX_ID_TOKEN_HINT = 6000  # an ID token in the query of an address
 FIRST_RETRY_S = 60
-MOST_DOUBLINGS = 6
+MAX_DOUBLINGS = 6
 LEASE_S = 120  # a worker that claimed a check has this time; then another one repeats it
 
 
@@ -69,7 +69,7 @@ class SsoLogins:
         login_id = ids.new("sso")
         sealed = self._vault.seal(login.refresh_token)
         hint = ""
-        if len(login.id_token) <= LONGEST_HINT:
+        if len(login.id_token) <= MAX_ID_TOKEN_HINT:
             hint = self._vault.seal(login.id_token)
 
         def work() -> None:
@@ -81,7 +81,7 @@ class SsoLogins:
                 provider=login.provider_id,
                 issuer=login.issuer,
                 subject=login.subject,
-                sid=login.sid[:LONGEST_ID],
+                sid=login.sid[:MAX_ID_LENGTH],
                 refresh_token=sealed,
                 id_token_hint=hint,
                 created_at=now,
@@ -97,7 +97,7 @@ class SsoLogins:
 
         def work() -> list[SsoLogin]:
             now = self._database.now_us()
-            due = (SsoLogin.check_at > NEVER) & (SsoLogin.check_at <= now)
+            due = (SsoLogin.check_at > NO_CHECK) & (SsoLogin.check_at <= now)
             rows = list(SsoLogin.select().where(due).order_by(SsoLogin.check_at).limit(most))
             chosen = [row.id for row in rows]
             SsoLogin.update(check_at=now + LEASE_S * SECOND_US).where(SsoLogin.id.in_(chosen)).execute()
@@ -130,7 +130,7 @@ class SsoLogins:
 
     def postpone(self, login: DueLogin) -> None:
         """Record that the provider could not be reached; the next check follows after a growing delay."""
-        delay_s = min(FIRST_RETRY_S << min(login.failures, MOST_DOUBLINGS), self._settings.recheck_s)
+        delay_s = min(FIRST_RETRY_S << min(login.failures, MAX_DOUBLINGS), self._settings.recheck_s)
 
         def work() -> None:
             at = self._database.now_us() + round(delay_s * SECOND_US)
@@ -180,7 +180,7 @@ class SsoLogins:
             settled = SsoLogin.created_at < now - 3600 * SECOND_US
             last = (
                 SsoLogin.select(peewee.fn.MAX(SsoLogin.id))
-                .where(SsoLogin.provider.in_(list(watched)), SsoLogin.check_at > NEVER)
+                .where(SsoLogin.provider.in_(list(watched)), SsoLogin.check_at > NO_CHECK)
                 .group_by(SsoLogin.provider, SsoLogin.user_id)
             )
             is_over = (SsoLogin.valid_until <= now) | (unused & settled)
@@ -205,7 +205,7 @@ class SsoLogins:
     def _times(self, now: int, refreshable: bool) -> dict[str, int]:
         settings = self._settings
         if not refreshable:
-            return {"check_at": NEVER, "valid_until": now + round(settings.session_s * SECOND_US)}
+            return {"check_at": NO_CHECK, "valid_until": now + round(settings.session_s * SECOND_US)}
         next_check = now + round(settings.recheck_s * SECOND_US)
         return {"check_at": next_check, "valid_until": next_check + round(settings.unchecked_s * SECOND_US)}
 

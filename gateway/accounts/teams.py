@@ -11,7 +11,7 @@ from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.managed_settings_table import ManagedSettings
 from gateway.accounts.models import AccessRule, Member, Organization, Team, TeamMember
 from gateway.accounts.organizations import read_name
-from gateway.accounts.quotas import MOST_TEAMS, check_quota
+from gateway.accounts.quotas import MAX_TEAMS, check_quota
 from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
 from gateway.store.database import Database
@@ -43,7 +43,7 @@ def create_team(
         if not Organization.select().where(Organization.id == organization_id).exists():
             raise NotFound(f"There is no organization {organization_id}.")
         _check_free(organization_id, info.name)
-        check_quota(Team.select().where(Team.organization == organization_id), MOST_TEAMS, "teams")
+        check_quota(Team.select().where(Team.organization == organization_id), MAX_TEAMS, "teams")
         Team.insert(id=info.id, organization=organization_id, name=info.name, created_at=now).execute()
         client_ids.insert(claim, info.id, now)
         _audit("team.create", info, {"name": info.name}, actor, now)

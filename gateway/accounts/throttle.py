@@ -11,7 +11,7 @@ from gateway.errors import RateLimited
 from gateway.store.database import Database
 from gateway.transport.addresses import network_of
 
-COUNT = """INSERT INTO attempt (subject, count, ends_at) VALUES (?, 1, ?) ON CONFLICT (subject) DO UPDATE SET
+COUNT_ATTEMPT = """INSERT INTO attempt (subject, count, ends_at) VALUES (?, 1, ?) ON CONFLICT (subject) DO UPDATE SET
 count = CASE WHEN attempt.ends_at <= ? THEN 1 ELSE attempt.count + 1 END,
 ends_at = CASE WHEN attempt.ends_at <= ? THEN excluded.ends_at ELSE attempt.ends_at END
 RETURNING count, ends_at"""
@@ -60,7 +60,7 @@ class Throttle:
         """Count and end of the window of each gate, this attempt included; windows that are over are forgotten."""
         self._database.execute("DELETE FROM attempt WHERE ends_at <= ?", (now,))
         rows = [(self._name(gate), now + gate.span_s * SECOND_US, now, now) for gate in gates]
-        return [self._database.execute(COUNT, row).fetchone() for row in rows]
+        return [self._database.execute(COUNT_ATTEMPT, row).fetchone() for row in rows]
 
     def _read(self, gate: ThrottleGate) -> tuple[int, int]:
         sql = "SELECT count, ends_at FROM attempt WHERE subject = ?"

@@ -13,8 +13,8 @@ Kind = Literal["user", "customer"]
 SERVICE_ACCOUNT = "llmgsa_"
 PREFIXES: dict[Kind, str] = {"user": "llmgtwy_", "customer": "llmgcus_"}
 
-SHORTEST = 8
-LONGEST = 256
+MIN_LENGTH = 8
+MAX_LENGTH = 256
 
 
 def make(kind: Kind) -> str:
@@ -27,7 +27,7 @@ def well_formed(token: str) -> bool:
 
     Not stricter, because an operator may bring the first key's token along.
     """
-    return SHORTEST <= len(token) <= LONGEST and token.isascii() and token.isprintable() and " " not in token
+    return MIN_LENGTH <= len(token) <= MAX_LENGTH and token.isascii() and token.isprintable() and " " not in token
 
 
 def hash_token(token: str, hash_key: bytes) -> str:

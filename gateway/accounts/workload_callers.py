@@ -20,15 +20,15 @@ from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control
 from gateway.errors import Unauthenticated
 
-REMEMBERED = 2_000
-REFUSALS = 10_000
-MOST_AUDIENCES = 20
-LONGEST_ISSUER = 255
-LONGEST_TAG = 256
+CACHE_SIZE = 2_000
+REFUSAL_CACHE_SIZE = 10_000
+MAX_AUDIENCES = 20
+MAX_ISSUER_LENGTH = 255
+MAX_TAG_LENGTH = 256
 # Difference of the clocks of issuer and gateway, for tokens that are not valid yet.
-LEEWAY_S = 60
-LATEST_S = 1 << 40  # an expiry beyond it is no time
-EARLY = "The token is not valid yet."
+CLOCK_LEEWAY_S = 60
+MAX_EXPIRY_S = 1 << 40  # an expiry beyond it is no time
+NOT_YET_VALID = "The token is not valid yet."
 NO_EXPIRY = "The token has no valid expiry (exp)."
 UNKNOWN = "No workload identity accepts tokens of this issuer and audience."
 AMBIGUOUS = "The token has audiences of several organizations. Request a token for one of them."
@@ -46,7 +46,7 @@ class WorkloadCallers:
         self._clock = clock
         # By digest of the issuer; an issuer without a rule counts as a refusal.
         self._identities: VersionedCache[bytes, Identities] = VersionedCache(
-            control, REMEMBERED, lambda identities: not identities, REFUSALS
+            control, CACHE_SIZE, lambda identities: not identities, REFUSAL_CACHE_SIZE
         )
 
     def read(self, token: str, version: int) -> Caller | Refused:
@@ -98,7 +98,7 @@ class WorkloadCallers:
     def _find_identities(self, claims: Mapping[str, Any]) -> Identities | Refused:
         """Return the active rules for issuer and audience, the most specific first; all of one organization."""
         issuer = claims.get("iss")
-        if not isinstance(issuer, str) or len(issuer) > LONGEST_ISSUER or "\0" in issuer:
+        if not isinstance(issuer, str) or len(issuer) > MAX_ISSUER_LENGTH or "\0" in issuer:
             return _refuse(UNKNOWN)
         audiences = _audiences_of(claims)
         digest = hashlib.sha256(issuer.encode("utf-8", "surrogatepass")).digest()
@@ -112,11 +112,11 @@ class WorkloadCallers:
 
     def _check_begun(self, claims: Mapping[str, Any]) -> None:
         """Raise Unauthenticated for a token whose validity begins in the future."""
-        latest = self._clock.now_us() / SECOND_US + LEEWAY_S
+        latest = self._clock.now_us() / SECOND_US + CLOCK_LEEWAY_S
         for name in ("nbf", "iat"):
             begin = claims.get(name, 0)
             if not _is_number(begin) or begin > latest:
-                raise Unauthenticated(EARLY, code="invalid_token")
+                raise Unauthenticated(NOT_YET_VALID, code="invalid_token")
 
 
 def _refuse(text: str) -> Refused:
@@ -138,14 +138,14 @@ def _audiences_of(claims: Mapping[str, Any]) -> frozenset[str]:
     if isinstance(audience, str):
         return frozenset((audience,))
     if isinstance(audience, list):
-        return frozenset(text for text in audience[:MOST_AUDIENCES] if isinstance(text, str))
+        return frozenset(text for text in audience[:MAX_AUDIENCES] if isinstance(text, str))
     return frozenset()
 
 
 def _expiry_of(claims: Mapping[str, Any]) -> int | None:
     """Return `exp` in µs, None unless it is a time."""
     expiry = claims.get("exp")
-    if not _is_number(expiry) or not 0 < expiry < LATEST_S:
+    if not _is_number(expiry) or not 0 < expiry < MAX_EXPIRY_S:
         return None
     return int(expiry * SECOND_US)
 
@@ -158,7 +158,7 @@ def _tags_of(attribution: Mapping[str, str], claims: Mapping[str, Any]) -> dict[
     """Return the metadata of requests with this token; claims that are absent or not a single value are left out."""
     texts = {name: claim_rules.text_of(claim_rules.find_claim(claims, claim)) for name, claim in attribution.items()}
     return {
-        name: text.replace("\0", "").encode("utf-8", "replace").decode()[:LONGEST_TAG]
+        name: text.replace("\0", "").encode("utf-8", "replace").decode()[:MAX_TAG_LENGTH]
         for name, text in texts.items()
         if text
     }

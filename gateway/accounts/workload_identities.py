@@ -23,17 +23,17 @@ from gateway.accounts.key_caps import KeyCaps
 from gateway.accounts.keys import Draft
 from gateway.accounts.models import ApiKey
 from gateway.accounts.organizations import read_name
-from gateway.accounts.quotas import MOST_WORKLOAD_IDENTITIES, check_quota
+from gateway.accounts.quotas import MAX_WORKLOAD_IDENTITIES, check_quota
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
 from gateway.transport.addresses import check_spelling
 
-LONGEST_ADDRESS = 255
-LONGEST_KEYS = 64 << 10
+MAX_ADDRESS_LENGTH = 255
+MAX_KEY_SET_BYTES = 64 << 10
 # As many as metadata of a request may have.
-MOST_TAGS = 16
-LONGEST_TAG = 64
+MAX_TAGS = 16
+MAX_TAG_LENGTH = 64
 
 
 class WorkloadIdentityInfo(Struct, frozen=True):
@@ -112,7 +112,7 @@ class WorkloadIdentities:
 
         def work(now: int) -> WorkloadIdentityInfo:
             own = WorkloadIdentity.select().where(WorkloadIdentity.organization_id == organization_id)
-            check_quota(own, MOST_WORKLOAD_IDENTITIES, "workload identities")
+            check_quota(own, MAX_WORKLOAD_IDENTITIES, "workload identities")
             _claim_audience(organization_id, values["issuer"], values["audience"])
             machine_members.insert((member_id, identity_id), organization_id, values["name"], actor=actor, now=now)
             key = Draft(draft.project_id, member_id, values["name"], "customer")
@@ -199,8 +199,8 @@ def info_of(row: WorkloadIdentity) -> WorkloadIdentityInfo:
 
 def _values_of_draft(draft: WorkloadIdentityDraft) -> dict[str, Any]:
     audience = draft.audience.strip()
-    if not 1 <= len(audience) <= LONGEST_ADDRESS:
-        raise InvalidRequest(f"audience needs 1 to {LONGEST_ADDRESS} characters.", param="audience")
+    if not 1 <= len(audience) <= MAX_ADDRESS_LENGTH:
+        raise InvalidRequest(f"audience needs 1 to {MAX_ADDRESS_LENGTH} characters.", param="audience")
     return {
         "name": read_name(draft.name),
         "issuer": _read_url(draft.issuer, "issuer", draft.allow_private),
@@ -240,7 +240,7 @@ def _read_url(text: str, param: str, allow_private: bool) -> str:
         usable = plain and parts.scheme in schemes and (parts.port is None or parts.port > 0)
     except ValueError:
         usable = False
-    if not usable or len(url) > LONGEST_ADDRESS or not url.isprintable() or " " in url:
+    if not usable or len(url) > MAX_ADDRESS_LENGTH or not url.isprintable() or " " in url:
         raise InvalidRequest(f"{param} must be an https URL without user, query and fragment.", param=param)
     if not allow_private:
         check_spelling(url, param)
@@ -248,8 +248,8 @@ def _read_url(text: str, param: str, allow_private: bool) -> str:
 
 
 def _read_keys(text: str) -> str:
-    if len(text) > LONGEST_KEYS:
-        raise InvalidRequest(f"A key set has at most {LONGEST_KEYS:,} characters.", param="jwks")
+    if len(text) > MAX_KEY_SET_BYTES:
+        raise InvalidRequest(f"A key set has at most {MAX_KEY_SET_BYTES:,} characters.", param="jwks")
     if text:
         try:
             issuer_keys.read_keys(text)
@@ -259,13 +259,13 @@ def _read_keys(text: str) -> str:
 
 
 def _read_attribution(given: Mapping[str, Any]) -> dict[str, str]:
-    if len(given) > MOST_TAGS:
-        raise InvalidRequest(f"A request has at most {MOST_TAGS} values of metadata.", param="attribution")
+    if len(given) > MAX_TAGS:
+        raise InvalidRequest(f"A request has at most {MAX_TAGS} values of metadata.", param="attribution")
     attribution: dict[str, str] = {}
     for name, claim_name in given.items():
         tag = name.strip().lower()
-        valid = isinstance(claim_name, str) and 1 <= len(claim_name) <= claim_rules.LONGEST_NAME
-        if not valid or not 1 <= len(tag) <= LONGEST_TAG:
+        valid = isinstance(claim_name, str) and 1 <= len(claim_name) <= claim_rules.MAX_NAME_LENGTH
+        if not valid or not 1 <= len(tag) <= MAX_TAG_LENGTH:
             raise InvalidRequest("attribution maps names of metadata to names of claims.", param="attribution")
         attribution[tag] = claim_name
     return attribution

@@ -28,7 +28,7 @@ from gateway.admin.funding import Funding, LimitEdit, Posting
 from gateway.admin.group_grants import GroupGrants
 from gateway.admin.letters import Letters
 from gateway.admin.provider_check import ProviderCheck
-from gateway.admin.sign_in import KNOWN, SPAN_S, SignInService
+from gateway.admin.sign_in import ATTEMPT_WINDOW_S, KNOWN, SignInService
 from gateway.admin.sign_in_links import SignInLinks
 from gateway.configuration import settings
 from gateway.control.version import Control
@@ -127,7 +127,7 @@ class Management:
     def sign_up(self, token: str, name: str, password: str, peer: str, agent: str = "") -> NewSession:
         """Create the account of an invited person and open a session. Raises NotFound, Conflict, InvalidRequest
         (password) or RateLimited."""
-        gate = ThrottleGate("sign up, place", peer, SIGN_UPS, SPAN_S)
+        gate = ThrottleGate("sign up, place", peer, SIGN_UPS, ATTEMPT_WINDOW_S)
         self.throttle.take(gate)
         self.invitations.find(token)
         hashed = self._passwords.hash(password, peer)
@@ -163,7 +163,7 @@ class Management:
 
     def check_password(self, user_id: str, email: str, password: str) -> None:
         """Raise Unauthenticated unless this is the password of the signed-in user, or RateLimited."""
-        gate = ThrottleGate("change password", user_id, KNOWN, SPAN_S)
+        gate = ThrottleGate("change password", user_id, KNOWN, ATTEMPT_WINDOW_S)
         self.throttle.take(gate)
         members.sign_in(self._database, self._passwords, email, password, owner=user_id)
         self.throttle.forgive(gate)
@@ -174,7 +174,7 @@ class Management:
         self.check_password(user_id, email, password)
         if not self.second_factors.find(user_id).active:
             raise NotFound("There is no second factor to remove.")
-        gate = ThrottleGate("second factor, removed", user_id, KNOWN, SPAN_S)
+        gate = ThrottleGate("second factor, removed", user_id, KNOWN, ATTEMPT_WINDOW_S)
         self.throttle.take(gate)
         if not self.second_factors.check(user_id, code):
             raise Unauthenticated(INVALID_CODE, code="second_factor_wrong")
@@ -183,7 +183,7 @@ class Management:
 
     def confirm_second_factor(self, user_id: str, code: str, current_session: str) -> list[str]:
         """Enable a second factor and return the recovery codes. Raises as `SecondFactors.confirm`, and RateLimited."""
-        gate = ThrottleGate("second factor, confirmed", user_id, KNOWN, SPAN_S)
+        gate = ThrottleGate("second factor, confirmed", user_id, KNOWN, ATTEMPT_WINDOW_S)
         self.throttle.take(gate)
         codes = self.second_factors.confirm(user_id, code, current_session)
         self.throttle.forgive(gate)

@@ -24,7 +24,7 @@ from gateway.store.installation_identity import Secrets
 CLIENT = "claude-code"
 CLIENT_NAME = "Claude Code"
 KEY_NAME = "Claude Code (sign-in)"
-MOST_CHOICES = 200  # projects and teams on the page
+MAX_CHOICES = 200  # projects and teams on the page
 
 
 class ProjectChoice(Struct, frozen=True):
@@ -89,7 +89,7 @@ class AgentSignIn:
                     Organization.id.in_(reached),
                 )
                 .order_by(Organization.name, Project.name, Project.id)
-                .limit(MOST_CHOICES)
+                .limit(MAX_CHOICES)
                 .objects()
             )
             teams: Any = (
@@ -105,7 +105,7 @@ class AgentSignIn:
                     Organization.id.in_(reached),
                 )
                 .order_by(Organization.name, Team.name)
-                .limit(MOST_CHOICES)
+                .limit(MAX_CHOICES)
                 .objects()
             )
             return Choices(

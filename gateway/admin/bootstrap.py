@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway import ids, money
 from gateway.accounts import keys, members, organizations, projects, tokens
 from gateway.accounts.changes import OPERATOR, commit
-from gateway.accounts.passwords import LONGEST, SHORTEST, Passwords
+from gateway.accounts.passwords import MAX_LENGTH, MIN_LENGTH, Passwords
 from gateway.configuration.settings import Settings, SettingsError
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest
@@ -155,8 +155,8 @@ def _read_email(settings: Settings) -> str:
 
 def _read_password(settings: Settings) -> str:
     password = settings.secret(PASSWORD_NAME)
-    if password and not SHORTEST <= len(password) <= LONGEST:
-        raise InvalidRequest(f"{PASSWORD_NAME}: a password needs {SHORTEST} to {LONGEST} characters.")
+    if password and not MIN_LENGTH <= len(password) <= MAX_LENGTH:
+        raise InvalidRequest(f"{PASSWORD_NAME}: a password needs {MIN_LENGTH} to {MAX_LENGTH} characters.")
     return password
 
 

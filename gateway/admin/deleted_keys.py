@@ -17,11 +17,11 @@ STEP_ROWS = 200
 ROUND_STEPS = 400
 PAUSE_S = 0.02
 # Rows that refer to a key: rollups and entries of the request log.
-NAMED = (
+REFERENCES = (
     f"SELECT 1 FROM rollup WHERE series = {int(Series.KEY)} AND owner = ? LIMIT 1",
     "SELECT 1 FROM log_entry WHERE api_key = ? LIMIT 1",
 )
-COUNTED = "SELECT 1 FROM budget WHERE id IN (?, ?) AND (settled_nusd <> 0 OR leased_nusd <> 0)"
+HAS_SPENDING = "SELECT 1 FROM budget WHERE id IN (?, ?) AND (settled_nusd <> 0 OR leased_nusd <> 0)"
 # Only budgets refer to provider keys.
 PROVIDER_KEYS = """SELECT id FROM provider_key WHERE status = 'deleted' AND updated_at < ? AND id NOT IN (
 SELECT scope_id FROM budget WHERE scope = 'provider_key' AND (settled_nusd <> 0 OR leased_nusd <> 0)) LIMIT ?"""
@@ -88,9 +88,9 @@ class DeletedKeys:
         execute = self._database.execute
         raw = bytes.fromhex(key_id.partition("_")[2])
         budgets = (budget_id(key_id, TOTAL), budget_id(key_id, WINDOW))
-        if any(execute(sql, (raw,)).fetchone() for sql in NAMED):
+        if any(execute(sql, (raw,)).fetchone() for sql in REFERENCES):
             return False
-        if any(execute(sql, budgets).fetchone() for sql in (COUNTED, LEASED)):
+        if any(execute(sql, budgets).fetchone() for sql in (HAS_SPENDING, LEASED)):
             return False
         execute("DELETE FROM budget WHERE id IN (?, ?)", budgets)
         execute("DELETE FROM limit_setter WHERE scope_id = ?", (key_id,))

@@ -26,7 +26,7 @@ from gateway.runtime.stepwise import ShouldContinue
 from gateway.store.database import Database
 
 ACTOR = "group_rules"  # of audit entries when the rules were changed
-AT_ONCE = 50
+BATCH_SIZE = 50
 ROLE_WITHOUT_RULE: Role = "developer"
 ANY_STALE = "SELECT 1 FROM group_grant WHERE stale = ? LIMIT 1"
 
@@ -81,7 +81,7 @@ class GroupGrants:
             group_rules.replace_groups(organization_id, member_id, source, names)
         self._write(plan, actor, now)
 
-    def refresh(self, organization_id: str = "", most: int = AT_ONCE) -> int:
+    def refresh(self, organization_id: str = "", most: int = BATCH_SIZE) -> int:
         """Apply changed rules to at most `most` members of one or ("") all organizations; how many there were."""
 
         def stale() -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from gateway.store.database import Database
 MODES_WITH_KEYS = " or ".join(
     f"'{mode}' ({text[:1].lower()}{text[1:]})" for mode, text in PROJECT_MODES.items() if mode != CREDITS
 )
-MOST_SHOWN = 50  # projects of either list
+MAX_SHOWN = 50  # projects of either list
 
 
 class KeyUse(NamedTuple):
@@ -36,7 +36,7 @@ def summarize_use(use: KeyUse) -> str:
         return "The organization has no active project yet."
     if not use.unused_by:
         return "Every active project of the organization uses it."
-    named = ", ".join(project.name for project in use.used_by[:MOST_SHOWN]) or "No project"
+    named = ", ".join(project.name for project in use.used_by[:MAX_SHOWN]) or "No project"
     if len(use.used_by) > 1:
         verb = "use"
     else:

@@ -22,14 +22,14 @@ from gateway.runtime.threads import spawn
 from gateway.store.database import Database
 from gateway.transport.mail import Mail
 
-LIFE_S = 3600
+LINK_LIFETIME_S = 3600
 HOUR_S = 3600
 DAY_S = 86_400
 RESETS_EACH, RESETS_PLACE, TRIES_PLACE = 3, 20, 30  # an hour: of an address, from a place; links opened from a place
 INVITED_EACH, INVITED_BY = 3, 200  # a day: mails to an address, from an organization
-LONGEST_NAME = 80
+MAX_NAME_LENGTH = 80
 UNKNOWN = "This link is not valid. Copy the whole link from the e-mail, or request a new one."
-OVER = "This link has expired or was used. It is valid for an hour and works once. Request a new one."
+LINK_EXPIRED = "This link has expired or was used. It is valid for an hour and works once. Request a new one."
 OFF = "This installation does not send e-mail. Ask its operator to set a new password for you."
 
 RESET_TEXT = """A new password was requested for {email} at {base}.
@@ -132,7 +132,7 @@ class Letters:
         # The signature includes the password's hash, so the link becomes invalid when the password changes.
         signed = hmac.compare_digest(self._mac(user, ends).encode(), mac.encode())
         if not signed or int(ends) * SECOND_US <= self._database.now_us():
-            raise Gone(OVER)
+            raise Gone(LINK_EXPIRED)
         return ResetLink(user.id, user.email)
 
     def reset(self, token: str, password: str, peer: str) -> ResetLink:
@@ -152,7 +152,7 @@ class Letters:
             self._database.write(
                 partial(audit.append, "user.ask_password", user.id, actor="anonymous", at_us=now, detail=detail)
             )
-            ends = str(now // SECOND_US + LIFE_S)
+            ends = str(now // SECOND_US + LINK_LIFETIME_S)
             link = f"{self._base}{path}{user.id}.{ends}.{self._mac(user, ends)}"
             text = RESET_TEXT.format(email=user.email, base=self._base, link=link)
             self._mail.put(Mail(user.email, "A new password", text))
@@ -164,4 +164,4 @@ class Letters:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:LONGEST_NAME]
+    return " ".join(text.split())[:MAX_NAME_LENGTH]

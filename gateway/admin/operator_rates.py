@@ -11,7 +11,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.configuration.names import near
 from gateway.control.version import Control
 from gateway.errors import NotFound
-from gateway.limits.rate_rules import EACH, RateLimits
+from gateway.limits.rate_rules import EACH_SUBJECT, RateLimits
 from gateway.neutral import operations
 from gateway.store.database import Database
 
@@ -22,7 +22,7 @@ def check_subject(database: Database, catalogue: Catalogue, place: tuple[str, st
     """Raise NotFound if the subject of a (scope, subject) does not exist. Return a warning for a model that is not in
     the catalogue: it may belong to an organization's custom provider."""
     scope, subject = place
-    if subject == EACH:
+    if subject == EACH_SUBJECT:
         return None
     if scope == "organization":
         find_organization(database, subject)

@@ -35,21 +35,23 @@ from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.upstream import Upstreams
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 # Enough for every provider's lower bound of an output limit.
 OUTPUT_TOKENS = 16
 PING = "ping"
-TALK = Conversation((Message("user", (Text(PING),)),), sampling=Sampling(max_tokens=OUTPUT_TOKENS))
+TEST_CONVERSATION = Conversation((Message("user", (Text(PING),)),), sampling=Sampling(max_tokens=OUTPUT_TOKENS))
 NOUL = {"state": PING, "questions": {PING: {"type": "noul", "instructions": "Is it a ping?"}}}
 NEEDS = Requirements(max_tokens=0, prompt_bytes=len(PING), messages=1)
-SPOKEN = Requirements(stream=True, max_tokens=0, prompt_bytes=len(PING), messages=1)
+TEST_REQUIREMENTS = Requirements(stream=True, max_tokens=0, prompt_bytes=len(PING), messages=1)
 QUESTIONS: dict[str, Callable[[str], Request]] = {
-    "chat": lambda model: ChatRequest(model, Requirements(max_tokens=OUTPUT_TOKENS, messages=1), lambda: TALK),
+    "chat": lambda model: ChatRequest(
+        model, Requirements(max_tokens=OUTPUT_TOKENS, messages=1), lambda: TEST_CONVERSATION
+    ),
     "embeddings": lambda model: EmbeddingsRequest(model, NEEDS, partial(EmbeddingsInput, (PING,))),
     "moderations": lambda model: ModerationRequest(model, NEEDS, lambda: {"input": PING}),
     "rerank": lambda model: RerankRequest(model, NEEDS, partial(RerankInput, PING, (PING,))),
     "decisions": lambda model: DecisionRequest(model, NEEDS, lambda: NOUL),
-    "speech": lambda model: SpeechRequest(model, SPOKEN, partial(SpeechInput, PING)),
+    "speech": lambda model: SpeechRequest(model, TEST_REQUIREMENTS, partial(SpeechInput, PING)),
     "images": lambda model: ImagesRequest(model, NEEDS, partial(ImagesInput, PING)),
 }
 
@@ -95,7 +97,7 @@ class ProviderCheck:
         request = QUESTIONS[operation](mapping.model)
         started = self._clock.monotonic()
         try:
-            self._ask(request, target, started + PATIENCE_S)
+            self._ask(request, target, started + TIMEOUT_S)
         except GatewayError as error:
             return CheckResult(
                 False, mapping.model, self._ms(started), error.code, error.message, error.upstream_status

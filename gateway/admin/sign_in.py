@@ -22,18 +22,19 @@ from gateway.runtime.threads import spawn
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 
-# Wrong passwords within SPAN_S: per e-mail address and client address, per e-mail address, per client address.
-SPAN_S = 900
+# Wrong passwords within ATTEMPT_WINDOW_S: per e-mail address and client address, per e-mail address, per client
+# address.
+ATTEMPT_WINDOW_S = 900
 GATES = (("address and place", 10), ("address", 100), ("place", 50))
 # A known device or client address has its own counter, so that strangers cannot lock out the owner.
 KNOWN = 10
 KNOWN_KIND = "known_place"
-KNOWN_S = 180 * DAY_US / SECOND_US
-TICKET_S = 300
+KNOWN_DEVICE_S = 180 * DAY_US / SECOND_US
+TICKET_LIFETIME_S = 300
 DAY_S = 86_400
 OPENED = 2000  # sessions of one user in a day; each is an entry in the audit trail
-PASSKEY_TRIES = 100  # within SPAN_S, from one client address
-NOTED = 100  # audit entries for unknown e-mail addresses within SPAN_S
+PASSKEY_TRIES = 100  # within ATTEMPT_WINDOW_S, from one client address
+NOTED = 100  # audit entries for unknown e-mail addresses within ATTEMPT_WINDOW_S
 
 
 class Place(NamedTuple):
@@ -112,7 +113,7 @@ class SignInService:
     def finish(self, ticket: str, code: str, place: Place) -> SignedIn:
         """Return a session for a ticket and a code. Raises Unauthenticated or RateLimited."""
         user = self._read_ticket(ticket)
-        gate = ThrottleGate("second factor", f"{user.id} {self._nonce(user, place)}", KNOWN, SPAN_S)
+        gate = ThrottleGate("second factor", f"{user.id} {self._nonce(user, place)}", KNOWN, ATTEMPT_WINDOW_S)
         self._throttle.take(gate)
         if not self._factors.check(user.id, code):
             spawn(self._note, user.id, place.peer, "second_factor_wrong")
@@ -123,14 +124,14 @@ class SignInService:
     def begin_with_passkey(self, browser: Browser, place: Place, ticket: str = "") -> str:
         """Return the options for the browser as JSON: for any passkey or, with a ticket, for those of its person.
         Raises Unauthenticated, RateLimited, InvalidRequest or NotFound."""
-        self._throttle.take(ThrottleGate("passkey sign-in, begun", place.peer, PASSKEY_TRIES, SPAN_S))
+        self._throttle.take(ThrottleGate("passkey sign-in, begun", place.peer, PASSKEY_TRIES, ATTEMPT_WINDOW_S))
         user_id = self._read_ticket(ticket).id if ticket else ""
         return self._passkeys.begin_sign_in(browser, user_id)
 
     def finish_with_passkey(self, browser: Browser, answer: str, place: Place, ticket: str = "") -> SignedIn:
         """Return a session for the browser's answer, which replaces password and code or, with a ticket, the code.
         Raises Unauthenticated, Forbidden (single sign-on is required), RateLimited or InvalidRequest."""
-        gate = ThrottleGate("passkey sign-in", place.peer, PASSKEY_TRIES, SPAN_S)
+        gate = ThrottleGate("passkey sign-in", place.peer, PASSKEY_TRIES, ATTEMPT_WINDOW_S)
         self._throttle.take(gate)
         expected = self._read_ticket(ticket).id if ticket else ""
         try:
@@ -148,7 +149,7 @@ class SignInService:
     def _open(self, user_id: str, place: Place) -> SignedIn:
         self._throttle.take(ThrottleGate("sign in, in a day", user_id, OPENED, DAY_S))
         user = self._database.read(partial(User.get_by_id, user_id))
-        self._documents.put(KNOWN_KIND, self._place_key(user.email, place.peer), b"", KNOWN_S)
+        self._documents.put(KNOWN_KIND, self._place_key(user.email, place.peer), b"", KNOWN_DEVICE_S)
         nonce = self._nonce(user, place) or secrets.token_urlsafe(12)
         return SignedIn(self._sessions.open(user_id, place.agent), f"{nonce}.{self._mac(user, nonce)}")
 
@@ -158,10 +159,10 @@ class SignInService:
         if user is not None:
             nonce = self._nonce(user, place)
         if nonce:
-            return [ThrottleGate("sign in, known device", f"{address} {nonce}", KNOWN, SPAN_S)], True
+            return [ThrottleGate("sign in, known device", f"{address} {nonce}", KNOWN, ATTEMPT_WINDOW_S)], True
         subjects = (f"{address} {place.peer}", address, place.peer)
         gates = [
-            ThrottleGate(f"sign in, {what}", subject, most, SPAN_S)
+            ThrottleGate(f"sign in, {what}", subject, most, ATTEMPT_WINDOW_S)
             for (what, most), subject in zip(GATES, subjects, strict=True)
         ]
         # Read for unknown addresses too: a faster response would reveal that the address is unknown.
@@ -185,7 +186,7 @@ class SignInService:
 
     def _make_ticket(self, user_id: str) -> str:
         user = self._database.read(partial(User.get_by_id, user_id))
-        ends = self._database.now_us() // SECOND_US + TICKET_S
+        ends = self._database.now_us() // SECOND_US + TICKET_LIFETIME_S
         return f"{user_id}.{ends}.{self._ticket_mac(user, str(ends))}"
 
     def _read_ticket(self, ticket: str) -> User:
@@ -207,7 +208,7 @@ class SignInService:
         """Record the failure in the audit trail, up to NOTED entries for unknown addresses. Never raises."""
         try:
             if not user_id:
-                self._throttle.take(ThrottleGate("audit, unknown address", "", NOTED, SPAN_S))
+                self._throttle.take(ThrottleGate("audit, unknown address", "", NOTED, ATTEMPT_WINDOW_S))
             now = self._database.now_us()
             subject = user_id or "unknown"
             detail = {"from": peer, "reason": code}

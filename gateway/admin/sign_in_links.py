@@ -18,13 +18,13 @@ from gateway.clock import SECOND_US
 from gateway.errors import Forbidden, Gone, NotFound, RateLimited
 from gateway.store.database import Database
 
-LIFE_S = 1800
+LIFETIME_S = 1800
 HOUR_S = 3600
-TRIES = 30  # links that a client address may try within an hour
-LONGEST = 256
+HOURLY_ATTEMPTS = 30  # links that a client address may try within an hour
+MAX_TOKEN_LENGTH = 256
 UNKNOWN = "This sign-in link is not valid. Start the gateway again to get a new one, or sign in with your password."
-OVER = "This sign-in link has expired or was used. Start the gateway again to get a new one."
-ELSEWHERE = "A sign-in link works only on the machine on which the gateway runs. Sign in with your password."
+LINK_EXPIRED = "This sign-in link has expired or was used. Start the gateway again to get a new one."
+NOT_LOCAL = "A sign-in link works only on the machine on which the gateway runs. Sign in with your password."
 
 
 class SignInLinks:
@@ -43,15 +43,15 @@ class SignInLinks:
         """Return the person of a link without using it. Raises NotFound, Gone (expired), Forbidden (another machine, or
         a second factor) and RateLimited."""
         if not is_loopback(peer):
-            raise Forbidden(ELSEWHERE)
-        self._throttle.take(ThrottleGate("sign-in links", peer, TRIES, HOUR_S))
-        signed, _, signature = token[:LONGEST].replace("\0", "").rpartition(".")
+            raise Forbidden(NOT_LOCAL)
+        self._throttle.take(ThrottleGate("sign-in links", peer, HOURLY_ATTEMPTS, HOUR_S))
+        signed, _, signature = token[:MAX_TOKEN_LENGTH].replace("\0", "").rpartition(".")
         user_id, ends = (*signed.split("."), "", "")[:2]
         user = self._database.read(partial(User.get_or_none, User.id == user_id, User.status == "active"))
         if user is None or not hmac.compare_digest(_sign(signed, self._hash_key).encode(), signature.encode()):
             raise NotFound(UNKNOWN)
         if int(ends) * SECOND_US <= self._database.now_us():
-            raise Gone(OVER)
+            raise Gone(LINK_EXPIRED)
         if self._factors.find(user.id).active:
             raise Forbidden("This account has a second factor. Sign in with your password.")
         return user
@@ -60,9 +60,9 @@ class SignInLinks:
         """Use a link up and return a session. Raises as `find`, and Gone for a link that was used."""
         user = self.find(token, peer)
         try:
-            self._throttle.take(ThrottleGate("sign-in link, use", token, 1, LIFE_S))
+            self._throttle.take(ThrottleGate("sign-in link, use", token, 1, LIFETIME_S))
         except RateLimited:
-            raise Gone(OVER) from None
+            raise Gone(LINK_EXPIRED) from None
         return self._sessions.open(user.id, agent)
 
 
@@ -71,7 +71,7 @@ def make_link_token(database: Database, hash_key: bytes, email: str) -> str:
     user = database.read(partial(User.get_or_none, User.email == email.lower(), User.status == "active"))
     if user is None:
         return ""
-    ends = database.now_us() // SECOND_US + LIFE_S
+    ends = database.now_us() // SECOND_US + LIFETIME_S
     signed = f"{user.id}.{ends}.{secrets.token_hex(8)}"
     return f"{signed}.{_sign(signed, hash_key)}"
 

@@ -21,10 +21,10 @@ from gateway.runtime.threads import Job
 client = LazyImport("gateway.sso.openid_client")
 log = logging.getLogger(__name__)
 
-AT_ONCE = 16
-MOST_ROUNDS = 200
-PATIENCE_S = 60.0
-REFUSED = "refused by the identity provider"
+CONCURRENT_CHECKS = 16
+MAX_ROUNDS = 200
+TIMEOUT_S = 60.0
+REFUSED_BY_PROVIDER = "refused by the identity provider"
 REMOVED = "the identity provider was removed"
 
 
@@ -38,15 +38,15 @@ class SsoChecks:
 
     def run(self, should_continue: ShouldContinue) -> None:
         """Check all sign-ins that are due. Requests to providers run in parallel, so a slow one delays few others."""
-        for _ in range(MOST_ROUNDS):
-            due = self._logins.claim(AT_ONCE)
+        for _ in range(MAX_ROUNDS):
+            due = self._logins.claim(CONCURRENT_CHECKS)
             jobs = [Job(partial(self.check, login)) for login in due]
             for job in jobs:
                 try:
-                    job.result(PATIENCE_S)
+                    job.result(TIMEOUT_S)
                 except TimeoutError:
                     continue  # it continues, and the claim expires
-            if len(due) < AT_ONCE or not should_continue():
+            if len(due) < CONCURRENT_CHECKS or not should_continue():
                 return
 
     def forget(self, should_continue: ShouldContinue) -> None:
@@ -78,6 +78,6 @@ class SsoChecks:
         suspended: list[str] = []
         if OFFLINE in provider.scopes:
             suspended = self._service.accounts.suspensions.suspend(provider, login.user_id, actor=actor)
-        self._logins.end(login.id, REFUSED, actor=actor)
+        self._logins.end(login.id, REFUSED_BY_PROVIDER, actor=actor)
         for grant_id in self._grants.ids_of_person(login.user_id, login.organization_id, besides=suspended):
-            self._grants.end(grant_id, REFUSED, actor=actor)
+            self._grants.end(grant_id, REFUSED_BY_PROVIDER, actor=actor)

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 KIND = "sso_flow"
 USED_TOKEN = "sso_logout"
-FLOW_S = 600
+FLOW_LIFETIME_S = 600
 DAY_S = 86_400
 MINUTE_S = 60
-BEGUN = 300  # flows a minute, from one place
+FLOWS_PER_MINUTE = 300  # flows a minute, from one place
 LOGOUTS = 600  # a minute, of one provider, from one place
-LOGOUT_S = 900.0
+LOGOUT_LIFETIME_S = 900.0
 BACK_CHANNEL = "back-channel logout"
 # Errors of a provider after a request that shows the person no page (prompt=none).
 SILENT_ERRORS = frozenset(("login_required", "interaction_required", "consent_required", "account_selection_required"))
@@ -130,7 +130,7 @@ class SingleSignOnService:
     def begin(self, provider_id: str, start: SsoStart, peer: str) -> str:
         """Begin a flow and return the address of the provider for the browser. Raises NotFound, RateLimited or
         Unavailable."""
-        self._throttle.take(ThrottleGate("single sign-on, begun", peer, BEGUN, MINUTE_S))
+        self._throttle.take(ThrottleGate("single sign-on, begun", peer, FLOWS_PER_MINUTE, MINUTE_S))
         provider = self.providers.find(provider_id)
         state = secrets.token_urlsafe(24)
         nonce = secrets.token_urlsafe(24)
@@ -150,7 +150,7 @@ class SingleSignOnService:
             "verifier": verifier,
         }
         sealed = self._vault.seal(json.dumps(flow)).encode()
-        self._documents.put(KIND, self._hash(state), sealed, FLOW_S)
+        self._documents.put(KIND, self._hash(state), sealed, FLOW_LIFETIME_S)
         return address
 
     def finish(
@@ -234,7 +234,9 @@ class SingleSignOnService:
             asked = self.client.read_logout_token(provider, logout_token)
         except client.SignInRefused as refusal:
             raise Forbidden(str(refusal), code="sso_failed") from None
-        if not self._documents.put_if_absent(USED_TOKEN, self._hash(f"{provider.id}\n{asked.token_id}"), b"", LOGOUT_S):
+        if not self._documents.put_if_absent(
+            USED_TOKEN, self._hash(f"{provider.id}\n{asked.token_id}"), b"", LOGOUT_LIFETIME_S
+        ):
             raise Forbidden("This logout token was used before.", code="sso_failed")
         return self.logins.end_matching(
             provider.id, provider.issuer, asked.subject, asked.sid, BACK_CHANNEL, actor=actor_of(provider)

@@ -41,8 +41,8 @@ else:
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 2.0
+FIRST_RETRY_S = 0.5
+MAX_RETRY_S = 2.0
 NOT_READY = "This server is starting and cannot reach its dependencies yet; try again."
 
 
@@ -99,10 +99,10 @@ class StartingApplication:
         spawn(self._retry, replace)
 
     def _retry(self, replace: Callable[[Application], None]) -> None:
-        pause_s = FIRST_PAUSE_S
+        pause_s = FIRST_RETRY_S
         while not self._leaving:
             pause(pause_s)
-            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            pause_s = min(MAX_RETRY_S, pause_s * 2)
             try:
                 application = self._make()
             except Exception as error:  # any error may be temporary, and nothing else would retry

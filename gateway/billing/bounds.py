@@ -13,20 +13,20 @@ from gateway.catalogue.video_shapes import most_cost
 from gateway.clock import HOUR_US
 from gateway.errors import NotSupported
 from gateway.limits.cost_bound import CostBound
-from gateway.media.token_counting import MOST_CONTEXT_TOKENS
+from gateway.media.token_counting import MAX_CONTEXT_TOKENS
 from gateway.money import MILLION
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request, Requirements
 from gateway.neutral.units import TOOL_UNITS, UNITS
-from gateway.neutral.usage import NOTHING, Units, Usage
+from gateway.neutral.usage import NO_USAGE, Units, Usage
 from gateway.neutral.videos import VideosRequest
 
 # Uses of tools in one answer when the caller sets no limit.
-MOST_SEARCHES = sum(unit.most for unit in UNITS if unit.count == "searches")
-MOST_TOOL_USES = {unit.count: unit.most for unit in TOOL_UNITS}
+MAX_SEARCHES = sum(unit.most for unit in UNITS if unit.count == "searches")
+MAX_TOOL_USES = {unit.count: unit.most for unit in TOOL_UNITS}
 # Output tokens of one answer of a model without a known limit: no provider of text gives more.
-MOST_OUTPUT = 131_072
+MAX_OUTPUT_TOKENS = 131_072
 CACHED_PRICES = 8192
 CHAT = ChatRequest.operation
 
@@ -49,9 +49,9 @@ class Bounds:
         self._mappings = mappings
         limits = [mapping.max_output for mapping in mappings]
         self._longest = max(limits, default=0)
-        unlimited = [mapping.context_length or MOST_OUTPUT for mapping in mappings if not mapping.max_output]
+        unlimited = [mapping.context_length or MAX_OUTPUT_TOKENS for mapping in mappings if not mapping.max_output]
         # The longest answer of the mappings without an output limit, 0 if all have one.
-        self._unlimited_output = min(MOST_OUTPUT, max(unlimited, default=0))
+        self._unlimited_output = min(MAX_OUTPUT_TOKENS, max(unlimited, default=0))
         if limits and not unlimited:
             self._largest_output = self._longest
         else:
@@ -66,7 +66,7 @@ class Bounds:
             return self._compute_units(request, requirements.units, at_us)
         media = requirements.media > 0 or requirements.audio or requirements.image_output
         hosted = requirements.hosted or requirements.vendor_only
-        searches = MOST_SEARCHES if requirements.web_search else 0
+        searches = MAX_SEARCHES if requirements.web_search else 0
         terms = (at_us // HOUR_US, request.options.service_tier, media, searches, hosted)
         cached = self._price_cache.get(terms)
         if cached is None:
@@ -118,7 +118,7 @@ class Bounds:
         least = most = 0
         for mapping in self._mappings:
             rates = _dearest(_CacheKey(mapping), *terms)
-            context = mapping.context_length or MOST_CONTEXT_TOKENS
+            context = mapping.context_length or MAX_CONTEXT_TOKENS
             read = min(tokens, context)
             least = max(least, rates.fixed - (-read * rates.input // MILLION))
             if unseen:
@@ -205,7 +205,7 @@ def _dearest(key: _CacheKey, hour: int, tier: str, media: bool, searches: int, h
     if searches:
         units = Usage(searches=searches)
     else:
-        units = NOTHING
+        units = NO_USAGE
     if hosted:
-        units = structs.replace(units, **MOST_TOOL_USES)
+        units = structs.replace(units, **MAX_TOOL_USES)
     return highest_rates(key.mapping, hour * HOUR_US, tier, media, units)

@@ -1,7 +1,8 @@
 """Estimated usage of answers for which the provider reported no usage, or only partial usage.
 
 An estimate counts the prompt (four bytes of text per token, plus its media), the text that was received, and hidden
-reasoning, which is estimated from the time before the first content: THOUGHT_TOKENS_A_SECOND after THOUGHT_AFTER_S.
+reasoning, which is estimated from the time before the first content: REASONING_TOKENS_PER_SECOND after
+REASONING_AFTER_S.
 """
 
 from collections.abc import Callable
@@ -16,11 +17,11 @@ from gateway.billing.usage_completion import complete
 from gateway.catalogue.prices import Charge
 from gateway.neutral.usage import Usage
 
-HUNG_UP = "client_disconnect"
+CLIENT_DISCONNECT = "client_disconnect"
 NONE = "none"
 # Reasoning models write 40 to 150 tokens a second; a model that does not reason begins within two seconds.
-THOUGHT_TOKENS_A_SECOND = 50
-THOUGHT_AFTER_S = 2.0
+REASONING_TOKENS_PER_SECOND = 50
+REASONING_AFTER_S = 2.0
 SHARES = 1 << 20  # resolution of the binary search in `within`
 
 
@@ -71,7 +72,7 @@ def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
     """Return the billable usage of an attempt, None if nothing is billed. A failure before any content is free unless
     the provider reported usage; after content, the provider bills what it generated."""
     reported = attempt.usage
-    if attempt.finish == HUNG_UP:
+    if attempt.finish == CLIENT_DISCONNECT:
         if reported is not None and reported.basis == "drained":
             return reported
         return estimate(terms, attempt)
@@ -129,9 +130,9 @@ def _hidden_reasoning(terms: Terms, attempt: Attempt) -> int:
         return 0
     if NONE in mapping.reasoning_efforts and not requirements.reasoning:
         return 0
-    seconds = (attempt.first_at or attempt.ended) - attempt.started - THOUGHT_AFTER_S
+    seconds = (attempt.first_at or attempt.ended) - attempt.started - REASONING_AFTER_S
     if attempt.first_at:
         visible = 0
     else:
         visible = attempt.output_length // BYTES_PER_TOKEN
-    return max(0, int(seconds * THOUGHT_TOKENS_A_SECOND) - visible)
+    return max(0, int(seconds * REASONING_TOKENS_PER_SECOND) - visible)

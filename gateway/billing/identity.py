@@ -6,7 +6,7 @@ from gateway.accounts.authentication import Caller
 from gateway.limits.cost_bound import Payer
 from gateway.metering.usage_table import raw_id
 
-MEMO_KEY = "account"
+ACCOUNT_KEY = "account"
 
 
 class BillingIdentity(Struct, frozen=True, eq=False):
@@ -22,9 +22,9 @@ class BillingIdentity(Struct, frozen=True, eq=False):
 
 def billing_identity_of(caller: Caller) -> BillingIdentity:
     """Return the billing identity of a caller; it is cached in the caller."""
-    identity = caller.memo.get(MEMO_KEY)
+    identity = caller.memo.get(ACCOUNT_KEY)
     if identity is None:
-        identity = caller.memo[MEMO_KEY] = _make(caller)
+        identity = caller.memo[ACCOUNT_KEY] = _make(caller)
     return identity
 
 

@@ -5,11 +5,11 @@ from gateway.billing.usage_rows import BASIS, extra_of
 from gateway.catalogue.prices import Charge, capped, cost_of, discounted
 from gateway.metering.models import CAPPED, OVERRUN
 from gateway.metering.usage_table import UsageRecord
-from gateway.money import MOST_CALL_NUSD
+from gateway.money import MAX_CALL_NUSD
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
-DONE = "stop"
+FINISH = "stop"
 ERROR = "error"
 
 
@@ -20,7 +20,7 @@ def completed(
     that time. `bound_nusd` is the amount that was held for it."""
     charge = cost_of(usage, target.mapping, record.at)
     flags = record.flags
-    if charge.total >= MOST_CALL_NUSD:
+    if charge.total >= MAX_CALL_NUSD:
         charge = capped(charge)
         flags = flags | CAPPED
     charge = discounted(charge, discount_ppm)
@@ -38,7 +38,7 @@ def completed(
         duration_ms=_lasted_ms(record, now_us),
         basis=BASIS[usage.basis],
         flags=flags,
-        finish=DONE,
+        finish=FINISH,
         extra=extra_of(usage, charge, Attempt(record.attempt, target, record.at, 0.0)),
         discount_ppm=discount_ppm or None,
         discount_nusd=charge.saved if discount_ppm else None,

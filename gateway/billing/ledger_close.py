@@ -20,19 +20,19 @@ from gateway.store.documents import Documents
 GRACE_US = HOUR_US
 # Rows recorded up to this long before the last round are read again: their hour may have been open then, and a node's
 # clock may be slow. The rollups detect rows that a disconnected node commits even later, and mark their hour.
-AGAIN_US = 3 * HOUR_US
+REPEAT_AFTER_US = 3 * HOUR_US
 KIND = "mark"
 KEY = "closed_hours"
 # Stored once all hours with removed rows have been compared with the ledger: early releases removed rows before they
 # were posted.
-COMPARED = "compared_removed_hours"
+COMPARED_KEY = "compared_removed_hours"
 FOREVER_S = 100 * 366 * 86_400.0
 FOREVER_US = 2**62
 
 SPENT = f"(mode = {CREDITS} OR storage_nusd IS NOT NULL)"
 # Hours in which the rollups found late rows.
 FOUND_LATE = "SELECT hour FROM rollup_hour WHERE late_at >= ? AND hour < ?"
-TOUCHED = f"""
+TOUCHED_HOURS = f"""
 SELECT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}
 UNION {FOUND_LATE}
 """
@@ -43,9 +43,10 @@ SELECT at / {HOUR_US}, {{organization}}, SUM(CASE WHEN mode = {CREDITS} THEN cos
 FROM usage WHERE posted_at >= ? AND posted_at < ? AND at >= ? AND at < ? AND {SPENT}{{late}}
 GROUP BY at / {HOUR_US}, {{organization}}
 """
-# Only an index on `posted_at` finds rows. Those of a day are searched among the rows that were recorded until AGAIN_US
-# after its end, and later ones in one pass for all days: the time to close many hours grows linearly with the rows.
-LATE = f" AND posted_at >= (at / {DAY_US} + 1) * {DAY_US} + {AGAIN_US}"
+# Only an index on `posted_at` finds rows. Those of a day are searched among the rows that were recorded until
+# REPEAT_AFTER_US after its end, and later ones in one pass for all days: the time to close many hours grows linearly
+# with the rows.
+LATE_ROWS = f" AND posted_at >= (at / {DAY_US} + 1) * {DAY_US} + {REPEAT_AFTER_US}"
 # Removed rows are included: otherwise a late row would reverse their postings.
 REMOVED_SUMS = f"""
 SELECT hour, owner, SUM(CASE WHEN kind = 'credits' THEN nusd ELSE 0 END),
@@ -86,19 +87,19 @@ class LedgerClose:
         stored = self._documents.get(KIND, KEY)
         # A clock that ran ahead for a while has left a mark in the future.
         if stored:
-            since = min(int(stored), now) - AGAIN_US
+            since = min(int(stored), now) - REPEAT_AFTER_US
         else:
             since = 0
         until = _end_of_closed(now)
         params = (since, until, since, until // HOUR_US)
-        hours = set(self._database.report(partial(self._database.fetch, TOUCHED, params)))
-        compared = self._documents.get(KIND, COMPARED) is not None
+        hours = set(self._database.report(partial(self._database.fetch, TOUCHED_HOURS, params)))
+        compared = self._documents.get(KIND, COMPARED_KEY) is not None
         if not compared:
             hours.update(self._removed_unposted(until // HOUR_US))
         booked = self._close_hours(hours, now, should_continue)
         self._documents.put(KIND, KEY, str(now).encode(), FOREVER_S)
         if not compared:
-            self._documents.put(KIND, COMPARED, b"", FOREVER_S)
+            self._documents.put(KIND, COMPARED_KEY, b"", FOREVER_S)
         return booked
 
     def close_late(self, since_us: int, should_continue: ShouldContinue = always) -> int:
@@ -146,17 +147,18 @@ class LedgerClose:
         return _add_up(hours, self._fetch(REMOVED_SUMS, (hours[0], hours[-1] + 1)))
 
     def _sum_late(self, hours: Sequence[int], now_us: int) -> Spending:
-        """Return what rows spent in these hours that were recorded more than AGAIN_US after the end of their day."""
+        """Return what rows spent in these hours that were recorded more than REPEAT_AFTER_US after the end of their
+        day."""
         if not hours:
             return {}
         at = (hours[0] * HOUR_US, (hours[-1] + 1) * HOUR_US)
-        begin_us = (at[0] // DAY_US + 1) * DAY_US + AGAIN_US
+        begin_us = (at[0] // DAY_US + 1) * DAY_US + REPEAT_AFTER_US
         found: list[HourSum] = []
         while begin_us < FOREVER_US:
             end_us = FOREVER_US
             if begin_us < now_us:
                 end_us = begin_us + DAY_US
-            found += self._fetch(SUMS, (begin_us, end_us, *at), LATE)
+            found += self._fetch(SUMS, (begin_us, end_us, *at), LATE_ROWS)
             begin_us = end_us
         return _add_up(hours, found)
 
@@ -166,7 +168,7 @@ class LedgerClose:
         start_us = day * DAY_US
         end_us = start_us + DAY_US
         # A row is recorded after its attempt began, or slightly before when a fast clock was corrected in between.
-        found = self._fetch(SUMS, (start_us - AGAIN_US, end_us + AGAIN_US, start_us, end_us))
+        found = self._fetch(SUMS, (start_us - REPEAT_AFTER_US, end_us + REPEAT_AFTER_US, start_us, end_us))
         if self._sum_removed(hours) != {hour: removed[hour] for hour in hours}:
             raise Unavailable("Usage rows of the hours to be closed were removed meanwhile.")
         for sums in (late, removed):

@@ -26,9 +26,9 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
 PAYMENT_REQUIRED = 402
-LONGEST_TEXT = 500  # characters of a provider's error text that are stored
+MAX_ERROR_TEXT = 500  # characters of a provider's error text that are stored
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
-TRAIL = "trail"  # key of the cached trail entry in a target's memo
+TRAIL_KEY = "trail"  # key of the cached trail entry in a target's memo
 
 
 class RoutingAttempt(TypedDict):
@@ -125,9 +125,9 @@ class Outcome(Struct, eq=False):
 def trail_entry(attempt: Attempt) -> RoutingAttempt:
     target = attempt.target
     error = attempt.error
-    entry = target.memo.get(TRAIL)
+    entry = target.memo.get(TRAIL_KEY)
     if entry is None:
-        entry = target.memo[TRAIL] = _successful_attempt(target)
+        entry = target.memo[TRAIL_KEY] = _successful_attempt(target)
     entry = entry.copy()
     entry["status_code"] = attempt.status
     if error is not None:
@@ -166,9 +166,9 @@ def upstream_text(error: GatewayError) -> str:
     if not text and error.upstream_status and error.blame == "caller":
         text = error.message
     text = " ".join(text.replace("\0", "").split())
-    if len(text) <= LONGEST_TEXT:
+    if len(text) <= MAX_ERROR_TEXT:
         return text
-    return f"{text[:LONGEST_TEXT]}…"
+    return f"{text[:MAX_ERROR_TEXT]}…"
 
 
 def error_type(error: GatewayError | None) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from gateway.billing.calls import BilledCall
-from gateway.billing.estimates import HUNG_UP, usage_of, usage_so_far
+from gateway.billing.estimates import CLIENT_DISCONNECT, usage_of, usage_so_far
 from gateway.billing.outcome import Attempt
 from gateway.billing.retained_payload import FEE_NUSD, RetainedPayload
 from gateway.billing.terms import Terms
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from gateway.billing.admission import Settlements
 
 # The text of a typical answer has about four bytes per token; the average of an answer is never above eight.
-USUAL_BYTES = 4
-MOST_BYTES = 8
+TYPICAL_BYTES_PER_TOKEN = 4
+MAX_BYTES_PER_TOKEN = 8
 # The text of a running answer is written to the crash journal when it exceeds RECORDED bytes, then each time that it
-# has doubled or grown by MOST_UNRECORDED. A record takes as long as two or three events of a stream.
+# has doubled or grown by MAX_UNRECORDED_BYTES. A record takes as long as two or three events of a stream.
 RECORDED = 1024
-MOST_UNRECORDED = 16_384
+MAX_UNRECORDED_BYTES = 16_384
 # The longest text of an answer in bytes, more than ten times that of any model. Surfaces repeat all of it at the end.
-LONGEST_TEXT = 16 << 20
+MAX_TEXT_BYTES = 16 << 20
 TOO_LONG = "The provider's answer is longer than the gateway accepts."
 
 
@@ -65,11 +65,11 @@ class OutputReservation(Struct, eq=False):
         """Record the text delivered so far, and reserve more if it exceeds what the reservation pays for. Errors as of
         `foresee`; UpstreamFailed for a text that no model gives."""
         length = attempt.output_length
-        if length > LONGEST_TEXT:
+        if length > MAX_TEXT_BYTES:
             raise UpstreamFailed(TOO_LONG, code="response_too_large")
         if length > self._recorded_at:
             self.record_progress(attempt)
-            self._recorded_at = length + min(length, MOST_UNRECORDED)
+            self._recorded_at = length + min(length, MAX_UNRECORDED_BYTES)
         if length > self.output_length_foreseen:
             self.foresee(attempt)
         self.checked_length = min(self.output_length_foreseen, self._recorded_at)
@@ -82,14 +82,14 @@ class OutputReservation(Struct, eq=False):
         continues until its size proves that the limit is exceeded. The attempt then gets the usage that it is billed
         for, because the provider bills everything that it generated.
         """
-        short = -(-(attempt.output_length - self.output_length_foreseen) // USUAL_BYTES)
+        short = -(-(attempt.output_length - self.output_length_foreseen) // TYPICAL_BYTES_PER_TOKEN)
         tokens = max(self._tokens_paid() // 2, 64, short)
         error = self.enlarge(tokens * self._cost_bound.output_rate // MILLION + 1)
         if error is None:
-            self._foresee_output(self.output_length_foreseen + tokens * USUAL_BYTES)
+            self._foresee_output(self.output_length_foreseen + tokens * TYPICAL_BYTES_PER_TOKEN)
             return
         # Sound is measured by its duration, so its tokens have a fixed size.
-        most = self._tokens_paid() * (MOST_BYTES if self.terms.units is None else USUAL_BYTES)
+        most = self._tokens_paid() * (MAX_BYTES_PER_TOKEN if self.terms.units is None else TYPICAL_BYTES_PER_TOKEN)
         if attempt.output_length >= most:
             attempt.usage = usage_so_far(self.terms, attempt, self._tokens_paid())
             raise error
@@ -111,7 +111,7 @@ class OutputReservation(Struct, eq=False):
         """Write the usage so far to the crash journal: this output was delivered, so a recovery bills it."""
         call = self._open.get(attempt.number)
         if call is not None:
-            used = usage_of(self.terms, structs.replace(attempt, finish=HUNG_UP))
+            used = usage_of(self.terms, structs.replace(attempt, finish=CLIENT_DISCONNECT))
             payload = intent_of(self.terms, attempt.number, call, self._reservation, used)
             self._owner.intents.revise(self.terms.request, attempt.number, payload)
 
@@ -121,7 +121,7 @@ class OutputReservation(Struct, eq=False):
         self.output_length_foreseen = length
         if self._retained is not None:
             with suppress(Unavailable):  # a fee above its reservation is settled in full nevertheless
-                self._retained.storage.extend(more // USUAL_BYTES * FEE_NUSD)
+                self._retained.storage.extend(more // TYPICAL_BYTES_PER_TOKEN * FEE_NUSD)
 
     def _lower_cap(self, cap: int | None) -> None:
         if cap is not None and (self.output_cap is None or cap < self.output_cap):
@@ -131,7 +131,7 @@ class OutputReservation(Struct, eq=False):
         """Lower the output limits when the call's own reservation pays for less than the other budgets."""
         self._lower_cap(call_reservation.output_cap)
         if call.cost_bound.output_rate:
-            self.output_length_foreseen = min(self.output_length_foreseen, call.tokens_paid() * USUAL_BYTES)
+            self.output_length_foreseen = min(self.output_length_foreseen, call.tokens_paid() * TYPICAL_BYTES_PER_TOKEN)
             self.checked_length = min(self.checked_length, self.output_length_foreseen)
 
     def _widen(self) -> None:
@@ -141,7 +141,7 @@ class OutputReservation(Struct, eq=False):
         rate = cost_bound.output_rate
         if rate:
             # As `tokens_within`, without the call: every request does this.
-            length = (self._reservation.amount_nusd - cost_bound.fixed_nusd) * MILLION // rate * USUAL_BYTES
+            length = (self._reservation.amount_nusd - cost_bound.fixed_nusd) * MILLION // rate * TYPICAL_BYTES_PER_TOKEN
             self.output_length_foreseen = length
             if length < self.checked_length:
                 self.checked_length = length

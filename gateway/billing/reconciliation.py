@@ -22,7 +22,7 @@ PROVIDER_KEY = {
     "postgresql": "CAST(extra AS json) ->> 'provider_key'",
 }
 # Compares sums of rows (id, nano-dollars) from two sides.
-UNLIKE = """
+DIFFERENT_SUMS = """
 SELECT id, SUM(mine), SUM(theirs) FROM (
     SELECT id, nusd AS mine, 0 AS theirs FROM ({mine}) a UNION ALL SELECT id, 0, nusd FROM ({theirs}) b
 ) c GROUP BY id HAVING SUM(mine) <> SUM(theirs) ORDER BY id
@@ -40,7 +40,7 @@ SELECT {DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SU
     WHERE l.budget = b.id AND l.generation = b.generation), 0) AS nusd FROM budget b WHERE b.kind = '{{kind}}'
 """
 USED = "SELECT id, nusd FROM rows"
-COUNTED = (
+COUNTED_SUMS = (
     "SELECT {api_key} AS id, nusd FROM (SELECT api_key, SUM(cost_nusd) AS nusd FROM usage GROUP BY api_key) k",
     "SELECT {member} AS id, nusd FROM (SELECT member, SUM(cost_nusd) AS nusd FROM usage GROUP BY member) m",
     "SELECT {team} AS id, nusd FROM (SELECT t.team, SUM(u.cost_nusd) AS nusd FROM team_usage t JOIN usage u "
@@ -58,7 +58,7 @@ SELECT id, leased_nusd, granted FROM (
 ) x WHERE leased_nusd <> granted ORDER BY id
 """
 # Every hold has its leases, and every lease without a worker belongs to a hold.
-HELD = """
+HELD_SUMS = """
 SELECT id, SUM(amount), SUM(leased) FROM (
     SELECT id, 1 AS amount, 0 AS leased FROM hold
     UNION ALL SELECT DISTINCT hold, 0, 1 FROM lease WHERE hold IS NOT NULL
@@ -139,22 +139,22 @@ class Examination:
         self._hours = hour_sums(database.kind)
 
     def differences(self) -> Iterator[Difference]:
-        funds = UNLIKE.format(mine=FUNDED, theirs=BALANCES)
+        funds = DIFFERENT_SUMS.format(mine=FUNDED, theirs=BALANCES)
         yield from self._compare_sums(funds, "ledger", "credit balance")
         closed = closed_until_us(self._database) // HOUR_US
         yield from self._compare_sums(self._hours + CLOSED, "ledger usage", "usage rows", closed)
         settled = SETTLED.format(kind="credits")
-        used = self._hours + UNLIKE.format(mine=USED, theirs=settled)
+        used = self._hours + DIFFERENT_SUMS.format(mine=USED, theirs=settled)
         yield from self._compare_sums(used, "usage", "credits settled")
-        counted = " UNION ALL ".join(COUNTED).format(**self._columns)
+        counted = " UNION ALL ".join(COUNTED_SUMS).format(**self._columns)
         counters = SETTLED.format(kind="total")
-        sql = UNLIKE.format(
+        sql = DIFFERENT_SUMS.format(
             mine=f"SELECT id, nusd FROM ({counted}) r WHERE id <> ''",
             theirs=counters,
         )
         yield from self._compare_sums(sql, "usage rows", "counter", MARKED)
         yield from self._compare_sums(LEASED, "leased", "granted to workers")
-        yield from self._compare_sums(HELD, "held for a job", "leased for it")
+        yield from self._compare_sums(HELD_SUMS, "held for a job", "leased for it")
         yield from self._compare_sums(UNMARKED, "limit", "limit enforced for members")
         for column in ("settled_nusd", "leased_nusd"):
             negative = NEGATIVE.format(column=column)

@@ -20,10 +20,10 @@ KIND = "gauge"
 KEY = "ledger_drift"
 TTL_S = 24 * 3600
 # Reading all usage rows takes long on a large installation: at most this share of the store's time is spent on it.
-SHARE = 1 / 20
+MAX_LOAD = 1 / 20
 # The gauge compares this many hours of rollups; `doctor` compares all.
 ROLLUP_HOURS = 48
-READ_S = 0.5  # longest wait of a metrics scrape for the store
+READ_TIMEOUT_S = 0.5  # longest wait of a metrics scrape for the store
 
 SUBJECT = "books"
 REMEDY = f"run {MANAGE} doctor and do not change the database until the cause is known"
@@ -55,7 +55,7 @@ class ReconciliationGauge:
             differences = self._examine(should_continue)
         finally:
             end = self._clock.monotonic()
-            self._backoff_until = end + (end - start) / SHARE
+            self._backoff_until = end + (end - start) / MAX_LOAD
         nusd = sum(difference.nusd for difference in differences)
         if differences:
             message = f"the books differ in {len(differences)} places by {format_usd(nusd)} USD"
@@ -79,7 +79,7 @@ class ReconciliationGauge:
         """Return name → (help text, value) of what was measured in the last day, and the lag of the rollups; {} when
         the store is down."""
         try:
-            outcome = Job(_attempt, self._documents, self._database, self._rollups).result(READ_S)
+            outcome = Job(_attempt, self._documents, self._database, self._rollups).result(READ_TIMEOUT_S)
         except TimeoutError:
             outcome = None
         if outcome is None:

@@ -17,11 +17,11 @@ from gateway.runtime.state_changes import ERROR, StateChange, StateLog
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.store.intents import Intent, Orphan, orphans
-from gateway.store.outage_journal import KEPT_US, path_of, post_orphans
+from gateway.store.outage_journal import RETENTION_US, path_of, post_orphans
 
-AT_ONCE = 200
+BATCH_SIZE = 200
 EXPIRED = "compare the file with your providers' invoices, credit or charge the difference, and delete it"
-DIED = "see the log from before it ended; its open requests are recorded as interrupted"
+CRASH_REMEDY = "see the log from before it ended; its open requests are recorded as interrupted"
 LOST = "keep GATEWAY_DATA_DIR of each node across restarts: without it, requests in progress are lost from the records"
 
 log = logging.getLogger(__name__)
@@ -74,22 +74,22 @@ class Recovery:
         if count:
             message = f"{count} records that ended workers kept while the database was down were posted"
             facts: dict[str, object] = {"records": count}
-            self._states.publish(StateChange("recovery.posted", "recovery", message, remedy=DIED, facts=facts))
+            self._states.publish(StateChange("recovery.posted", "recovery", message, remedy=CRASH_REMEDY, facts=facts))
 
     def _note_expired(self, path: Path) -> None:
-        message = f"records that waited for more than {KEPT_US // DAY_US} days were not posted: {path}"
+        message = f"records that waited for more than {RETENTION_US // DAY_US} days were not posted: {path}"
         self._states.publish(StateChange("recovery.expired", "recovery", message, ERROR, EXPIRED))
 
     def _replay(self, orphan: Orphan) -> int:
         intents = list(orphan.intents.values())
         count = 0
-        for start in range(0, len(intents), AT_ONCE):
-            part = intents[start : start + AT_ONCE]
+        for start in range(0, len(intents), BATCH_SIZE):
+            part = intents[start : start + BATCH_SIZE]
             count += self._database.write(partial(self._record, part))
         if count:
             message = f"{count} interrupted attempts were recorded for a worker that ended"
             facts: dict[str, object] = {"attempts": count}
-            self._states.publish(StateChange("recovery.done", "recovery", message, remedy=DIED, facts=facts))
+            self._states.publish(StateChange("recovery.done", "recovery", message, remedy=CRASH_REMEDY, facts=facts))
         return count
 
     def _record(self, intents: Sequence[Intent]) -> int:

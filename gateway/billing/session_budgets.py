@@ -17,8 +17,8 @@ from gateway.store.database import Database
 SESSION_BUDGET = "x-llmgateway-session-budget"
 RUN_BUDGET = "x-llmgateway-run-budget"
 RUN_TAG = "run"  # the metadata that names a run: X-LLMGateway-Run
-KEPT_DAYS = 30
-AT_ONCE = 200
+RETENTION_DAYS = 30
+BATCH_SIZE = 200
 OLD = "SELECT id FROM budget WHERE begun_at < ? AND leased_nusd = 0 ORDER BY begun_at LIMIT ?"
 LEASED = "SELECT 1 FROM lease WHERE budget = ? LIMIT 1"
 
@@ -55,22 +55,22 @@ def budget_of(scope: str, project_id: str, name: str) -> str:
 
 
 def forget_old(database: Database, should_continue: ShouldContinue = always) -> int:
-    """Delete budgets of sessions and runs that began more than KEPT_DAYS ago and have no request in progress; return
-    how many. A session that continues afterwards begins a new budget."""
+    """Delete budgets of sessions and runs that began more than RETENTION_DAYS ago and have no request in progress;
+    return how many. A session that continues afterwards begins a new budget."""
     count = 0
     if not database.read(partial(_find_old, database)):  # usually there are none, and a write would block others
         return 0
     while should_continue():
         done = database.write(partial(_forget_some, database))
         count += done
-        if done < AT_ONCE:
+        if done < BATCH_SIZE:
             break
     return count
 
 
 def _find_old(database: Database) -> list[str]:
-    before = database.now_us() - KEPT_DAYS * DAY_US
-    return [row[0] for row in database.execute(OLD, (before, AT_ONCE)).fetchall()]
+    before = database.now_us() - RETENTION_DAYS * DAY_US
+    return [row[0] for row in database.execute(OLD, (before, BATCH_SIZE)).fetchall()]
 
 
 def _forget_some(database: Database) -> int:

@@ -8,7 +8,7 @@ from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.outcome import Attempt
 from gateway.billing.output_reservation import OutputReservation
 from gateway.billing.retained_payload import HeldEntry, fee_of, refusal, retain
-from gateway.billing.settlement_states import ADMITTED, CLOSED, HELD, READ_ON, SETTLED, TRANSITIONS
+from gateway.billing.settlement_states import ADMITTED, AWAITING_PAYLOAD, CLOSED, READ_ON, SETTLED, TRANSITIONS
 from gateway.billing.usage_rows import (
     bill,
     bill_within,
@@ -29,7 +29,7 @@ from gateway.providers.protocol import Target
 from gateway.runtime.threads import give_way
 from gateway.store.journal import Row, Ticket
 
-UNWRITTEN = "a usage record could not be written and will be recovered: %s"
+UNWRITTEN_RECORD = "a usage record could not be written and will be recovered: %s"
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ class Settlement(OutputReservation, eq=False):
             try:
                 self._hold(call, attempt, awaited=False)
             except GatewayError as error:
-                log.error(UNWRITTEN, error.message)
+                log.error(UNWRITTEN_RECORD, error.message)
             return
         self.state = TRANSITIONS[self.state, "abandon"]
         del self._open[attempt.number]
@@ -221,7 +221,7 @@ class Settlement(OutputReservation, eq=False):
         for number in list(self._open):
             self._interrupt(number)
         retained = self._retained
-        if before is not HELD:  # a held entry needs its reservations until it is written
+        if before is not AWAITING_PAYLOAD:  # a held entry needs its reservations until it is written
             self._reservation.release()
             if retained is not None:
                 retained.storage.release()
@@ -314,7 +314,7 @@ class Settlement(OutputReservation, eq=False):
             # The intent stays open, so it is recovered once this process has ended. The failed attempt of a job has no
             # intent and no cost, so its missing row does no harm.
             if not self._reservation.deferred:
-                log.error(UNWRITTEN, error.message)
+                log.error(UNWRITTEN_RECORD, error.message)
 
     def _release_slot(self, usage: Usage | None) -> None:
         slot = self._slot

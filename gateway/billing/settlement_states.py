@@ -3,10 +3,10 @@
 from gateway.errors import Internal
 
 ADMITTED = "admitted"  # the upper bound is reserved, calls may begin
-KEPT = "kept"  # the caller left; a background reader will continue and close, so the next close is not the last
+READING_ON = "kept"  # the caller left; a background reader will continue and close, so the next close is not the last
 READ_ON = "read_on"  # the upstream's answer is read in the background
 SETTLED = "settled"  # the answer's entry was appended
-HELD = "held"  # the answer's row waits for its payload
+AWAITING_PAYLOAD = "held"  # the answer's row waits for its payload
 ABANDONED = "abandoned"  # the entry of a broken answer was appended
 CLOSED = "closed"  # nothing is reserved any more
 
@@ -24,20 +24,20 @@ TRANSITIONS = Transitions(
         (ADMITTED, "unused"): ADMITTED,
         (ADMITTED, "failed"): ADMITTED,
         (ADMITTED, "settle"): SETTLED,
-        (ADMITTED, "hold"): HELD,
+        (ADMITTED, "hold"): AWAITING_PAYLOAD,
         (ADMITTED, "abandon"): ABANDONED,
-        (ADMITTED, "keep"): KEPT,
+        (ADMITTED, "keep"): READING_ON,
         (ADMITTED, "close"): CLOSED,
-        (KEPT, "hold"): HELD,
-        (KEPT, "abandon"): ABANDONED,
-        (KEPT, "close"): READ_ON,
-        (READ_ON, "hold"): HELD,
+        (READING_ON, "hold"): AWAITING_PAYLOAD,
+        (READING_ON, "abandon"): ABANDONED,
+        (READING_ON, "close"): READ_ON,
+        (READ_ON, "hold"): AWAITING_PAYLOAD,
         (READ_ON, "abandon"): ABANDONED,
         (READ_ON, "close"): CLOSED,
         (SETTLED, "keep"): SETTLED,
         (SETTLED, "close"): CLOSED,
-        (HELD, "keep"): HELD,
-        (HELD, "close"): CLOSED,
+        (AWAITING_PAYLOAD, "keep"): AWAITING_PAYLOAD,
+        (AWAITING_PAYLOAD, "close"): CLOSED,
         (ABANDONED, "keep"): ABANDONED,
         (ABANDONED, "close"): CLOSED,
         (CLOSED, "close"): CLOSED,

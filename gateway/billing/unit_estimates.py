@@ -5,7 +5,7 @@ from msgspec import structs
 
 from gateway.catalogue.entries import Mapping
 from gateway.neutral.images import MADE_TOKENS
-from gateway.neutral.transcriptions import LEAST_AUDIO, SECOND_MS
+from gateway.neutral.transcriptions import MIN_AUDIO_KEY, SECOND_MS
 from gateway.neutral.usage import Units, Usage
 
 BYTES_PER_TOKEN = 4
@@ -17,7 +17,7 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
     if usage.characters and any(prices.base.character for prices in mapping.prices):
         return structs.replace(usage, input=0, output=0, output_audio=0)
     if usage.audio_ms and any(prices.base.input_audio_hour for prices in mapping.prices):
-        least_ms = mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
+        least_ms = mapping.extra.get(MIN_AUDIO_KEY, 0) * SECOND_MS
         if any(prices.base.prompt for prices in mapping.prices):
             read = usage.input
         else:

@@ -13,9 +13,9 @@ from msgspec import structs
 
 from gateway.billing.unit_estimates import BYTES_PER_TOKEN, image_tokens, units_at
 from gateway.catalogue.entries import Mapping
-from gateway.neutral.transcriptions import AUDIO_TOKENS_A_SECOND, OUTPUT_TOKENS_A_SECOND, SECOND_MS
+from gateway.neutral.transcriptions import AUDIO_TOKENS_PER_SECOND, OUTPUT_TOKENS_PER_SECOND, SECOND_MS
 from gateway.neutral.units import UNITS, counts_of, prices_of
-from gateway.neutral.usage import NOTHING, Units, Usage, counts_anything
+from gateway.neutral.usage import NO_USAGE, Units, Usage, counts_anything
 
 INPUT_COUNTS = counts_of("input")
 OUTPUT_COUNTS = counts_of("output")
@@ -31,7 +31,7 @@ def complete(
     """Return the usage of a complete answer; `reported` itself if nothing is missing. Filled counts set its basis to
     "estimated". `estimated` is the estimate without any report."""
     if reported is None or (units is None and not counts_anything(reported)):
-        return _expected(reported or NOTHING, estimated, units, mapping, output_length)
+        return _expected(reported or NO_USAGE, estimated, units, mapping, output_length)
     missing = _missing(reported, units, mapping)
     if units is not None and units.likely.audio_ms and not output_length and counts_anything(reported):
         # Silence has an empty transcript, of which a provider rightly reports no output.
@@ -83,7 +83,7 @@ def _expected(reported: Usage, estimated: Usage, units: Units | None, mapping: M
 
 def _shown(likely: Usage, reported: Usage, output_tokens: int) -> Usage:
     """Return the requested units with those visible in the answer; `output_tokens` are those of its text or sound."""
-    if likely.images and reported is not NOTHING:
+    if likely.images and reported is not NO_USAGE:
         return structs.replace(likely, images=reported.images, price_key=reported.price_key or likely.price_key)
     if likely.output_audio and output_tokens:
         return structs.replace(likely, output_audio=output_tokens)
@@ -99,8 +99,8 @@ def _shown(likely: Usage, reported: Usage, output_tokens: int) -> Usage:
     return structs.replace(
         likely,
         audio_ms=reported.audio_ms,
-        input_audio=math.ceil(seconds * AUDIO_TOKENS_A_SECOND),
-        output=output_tokens or math.ceil(seconds * OUTPUT_TOKENS_A_SECOND),
+        input_audio=math.ceil(seconds * AUDIO_TOKENS_PER_SECOND),
+        output=output_tokens or math.ceil(seconds * OUTPUT_TOKENS_PER_SECOND),
     )
 
 

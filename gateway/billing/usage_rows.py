@@ -10,7 +10,7 @@ from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing import unit_estimates
 from gateway.billing.calls import BilledCall
 from gateway.billing.context import RequestContext
-from gateway.billing.estimates import HUNG_UP, completed, usage_of, within
+from gateway.billing.estimates import CLIENT_DISCONNECT, completed, usage_of, within
 from gateway.billing.outcome import Attempt, upstream_text
 from gateway.billing.terms import Terms
 from gateway.catalogue.price_rates import ORDINARY_TIERS, multiplier, rates_at
@@ -18,10 +18,10 @@ from gateway.catalogue.prices import FREE, Charge, capped, cost_of, discounted, 
 from gateway.errors import GatewayError
 from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT
-from gateway.metering.usage_table import PLAIN, RECORD, UsageRecord, raw_id
-from gateway.money import MOST_CALL_NUSD, cost
+from gateway.metering.usage_table import INSERT_PLAIN, RECORD, UsageRecord, raw_id
+from gateway.money import MAX_CALL_NUSD, cost
 from gateway.neutral.units import UNITS
-from gateway.neutral.usage import COUNTS, MOST_UNITS, NOTHING, Usage, within_bounds
+from gateway.neutral.usage import COUNTS, MAX_UNITS, NO_USAGE, Usage, within_bounds
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row
 
@@ -76,7 +76,7 @@ class IntentDetails(NamedTuple):
 def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
     """Set the `charge` of an attempt, less `discount_ppm` millionths, and a missing `usage`; return the charge."""
     usage = attempt.usage
-    if usage is None or attempt.error is not None or attempt.finish == HUNG_UP:
+    if usage is None or attempt.error is not None or attempt.finish == CLIENT_DISCONNECT:
         usage = attempt.usage = usage_of(terms, attempt)
     if usage is None:
         charge = FREE
@@ -84,9 +84,9 @@ def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
         charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
         read = usage.input + usage.cache_read + usage.cache_write
         output = usage.output
-        if not charge.plain or output <= 0 or not 0 < read < MOST_UNITS - output or terms.units is not None:
+        if not charge.plain or output <= 0 or not 0 < read < MAX_UNITS - output or terms.units is not None:
             charge = _bounded(terms, attempt, usage, charge)
-        if charge.total >= MOST_CALL_NUSD:
+        if charge.total >= MAX_CALL_NUSD:
             charge = capped(charge)
             attempt.capped = True
         if discount_ppm:
@@ -113,7 +113,7 @@ def bill_within(terms: Terms, attempt: Attempt, discount_ppm: int, bound_nusd: i
 
 def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Charge:
     """Complete a usage that lacks counts, limit implausible counts, store it in the attempt, and return its charge."""
-    if usage.input_total >= MOST_UNITS or usage.output_total >= MOST_UNITS:
+    if usage.input_total >= MAX_UNITS or usage.output_total >= MAX_UNITS:
         attempt.capped = True  # parsers have limited the counts already
     if _is_whole(terms, attempt, usage):
         reported = usage
@@ -133,7 +133,7 @@ def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Ch
 def _is_whole(terms: Terms, attempt: Attempt, usage: Usage) -> bool:
     """Return whether reported usage must account for a whole answer: one that ended normally, unless the provider's
     content filter removed all of its images."""
-    if attempt.error is not None and attempt.finish != HUNG_UP:
+    if attempt.error is not None and attempt.finish != CLIENT_DISCONNECT:
         return False
     if terms.units is None:
         return usage.basis != "estimated"
@@ -150,7 +150,7 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
 
     Built as a tuple: creating a record with named columns costs more than everything else here.
     """
-    usage = attempt.usage or NOTHING
+    usage = attempt.usage or NO_USAGE
     charge = attempt.charge
     context = terms.context
     target = attempt.target
@@ -198,7 +198,7 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
     extra = extra_of(usage, charge, attempt)
     ppm = charge.discount_ppm
     if extra is None and error is None and not ppm and not context.attribution:
-        return PLAIN, columns
+        return INSERT_PLAIN, columns
     code = None
     label = context.label or None
     if error is not None:
@@ -256,12 +256,12 @@ def intent_of(
     if used is None and terms.units is None:
         tokens = terms.prompt_tokens
         rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
-        listed = min(cost(tokens, rates.prompt or 0), bound_nusd, MOST_CALL_NUSD)
+        listed = min(cost(tokens, rates.prompt or 0), bound_nusd, MAX_CALL_NUSD)
     else:
         usage = used or unit_estimates.estimate(terms.units, mapping, terms.prompt_bytes)
         charge = cost_of(usage, mapping, context.at_us)
         tokens = usage.input
-        listed = min(charge.total, bound_nusd, MOST_CALL_NUSD)
+        listed = min(charge.total, bound_nusd, MAX_CALL_NUSD)
         whole = listed == charge.total and not discount_ppm
         if whole:
             parts = _named(RARE_PARTS, READ_RARE_PARTS(charge))

@@ -23,7 +23,7 @@ from gateway.neutral.parameters import CAPABILITIES
 
 STABILITY = {"alpha": "experimental", "beta": "beta"}
 # Patterns of ids that show the operation of a model without text output; the first match applies.
-KINDS = (
+OPERATION_PATTERNS = (
     (re.compile(r"embed|bge-|-e5-"), "embeddings"),
     (re.compile(r"rerank"), "rerank"),
     (re.compile(r"whisper|transcri"), "transcriptions"),
@@ -167,7 +167,7 @@ def _operations(ident: str, outputs: list[str]) -> list[str]:
         if "text" in outputs and not re.match(r"gpt-image|chatgpt-image", ident):
             return ["chat", "images"]
         return ["images"]
-    return next(([kind] for pattern, kind in KINDS if pattern.search(ident)), ["chat"])
+    return next(([kind] for pattern, kind in OPERATION_PATTERNS if pattern.search(ident)), ["chat"])
 
 
 def _models(offers: list[ListedModel], names: dict[str, list[str]], rules: Layer) -> list[Fields]:

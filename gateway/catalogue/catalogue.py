@@ -9,8 +9,8 @@ from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.clock import to_iso
 from gateway.runtime.call_merging import SharedCalls
 
-LONGEST_TEXT = 120
-REMEMBERED = 12  # a serialised model list is about a megabyte
+MAX_NAME_LENGTH = 120
+CACHE_SIZE = 12  # a serialised model list is about a megabyte
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Catalogue:
 
     def suggest(self, text: str, n: int = 3) -> list[str]:
         """Return up to `n` ids or aliases most similar to `text`, best first, for error messages."""
-        requested = _grams(text.lower()[:LONGEST_TEXT].rsplit("/", 1)[-1])
+        requested = _grams(text.lower()[:MAX_NAME_LENGTH].rsplit("/", 1)[-1])
         if not requested:
             return []
         ranked = []
@@ -90,7 +90,7 @@ class CurrentCatalogue:
     It also caches a few recently used results derived from that catalogue (serialised lists), until it is replaced.
     """
 
-    def __init__(self, catalogue: Catalogue, remembered: int = REMEMBERED) -> None:
+    def __init__(self, catalogue: Catalogue, remembered: int = CACHE_SIZE) -> None:
         self._catalogue = catalogue
         self._size = remembered
         self._derived: OrderedDict[Hashable, Any] = OrderedDict()

@@ -11,8 +11,8 @@ from gateway.catalogue.entries import Mapping, Provider
 from gateway.neutral.efforts import RISING
 
 NONE = "none"
-ALL = (NONE, *RISING)
-SWITCH = (NONE, "high")
+ALL_LEVELS = (NONE, *RISING)
+ON_OFF_LEVELS = (NONE, "high")
 DEPTHS = ("low", "high", "max")
 BASIC = ("low", "medium", "high")
 # Quirk → effective levels; the first match applies (gateway/providers/thinking_quirks.py).
@@ -20,12 +20,12 @@ BY_QUIRK: dict[str, tuple[str, ...]] = {
     "no_reasoning_effort": (),
     "effort_alone": DEPTHS,
     "thinking_and_effort": (NONE, *DEPTHS),
-    "thinking_switch": SWITCH,
-    "enable_thinking": SWITCH,
-    "adaptive_thinking": SWITCH,
-    "template_thinking": SWITCH,
-    "none_or_high_effort": SWITCH,
-    "none_or_default_effort": SWITCH,
+    "thinking_switch": ON_OFF_LEVELS,
+    "enable_thinking": ON_OFF_LEVELS,
+    "adaptive_thinking": ON_OFF_LEVELS,
+    "template_thinking": ON_OFF_LEVELS,
+    "none_or_high_effort": ON_OFF_LEVELS,
+    "none_or_default_effort": ON_OFF_LEVELS,
     "basic_reasoning_effort": BASIC,
 }
 # Protocol, pattern of the provider's model id → levels; the first match applies. Sources: Google's guide, "Thinking":
@@ -33,13 +33,13 @@ BY_QUIRK: dict[str, tuple[str, ...]] = {
 # Amazon's guides, "Extended thinking"; OpenAI's model card of gpt-oss.
 BY_FORMAT: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
     ("google", re.compile(r"gemini-2\.5.*-pro"), RISING),
-    ("google", re.compile(r"gemini-2\."), ALL),
+    ("google", re.compile(r"gemini-2\."), ALL_LEVELS),
     ("google", re.compile(r"gemini-3-pro"), ("low", "high")),
     ("google", re.compile(r"gemini-.*-pro"), BASIC),
     ("google", re.compile(r"gemini"), ("minimal", *BASIC)),
     ("google", re.compile(r"gemma"), ("minimal", "high")),
-    ("anthropic", re.compile(r"claude"), ALL),
-    ("bedrock", re.compile(r"claude"), ALL),
+    ("anthropic", re.compile(r"claude"), ALL_LEVELS),
+    ("bedrock", re.compile(r"claude"), ALL_LEVELS),
     ("bedrock", re.compile(r"kimi-k2"), BASIC),
     ("", re.compile(r"gpt-oss"), BASIC),
 )

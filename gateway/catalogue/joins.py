@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-ANY = "*"
+ANY_VALUE = "*"
 
 
 class ListedModel(Struct):
@@ -50,7 +50,7 @@ def join_offers(offers: list[ListedModel], rules: Mapping[str, str]) -> list[str
     """Set the model of every offer, and return the conflicts that a [join] rule must resolve, one line each."""
     loose: dict[str, list[ListedModel]] = {}
     for offer in offers:
-        ruled = rules.get(f"{offer.provider}/{offer.external_id}") or rules.get(f"{ANY}/{offer.ident}")
+        ruled = rules.get(f"{offer.provider}/{offer.external_id}") or rules.get(f"{ANY_VALUE}/{offer.ident}")
         if ruled:
             offer.model = ruled
         loose.setdefault(fingerprint(ruled or offer.ident), []).append(offer)

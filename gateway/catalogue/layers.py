@@ -25,7 +25,7 @@ REMOVED = "remove"
 ALIASES = "aliases.toml"
 READ = ("providers", "models", ALIASES)  # of a catalogue folder
 # Files beside them that other parts read: signatures of client applications, and the operator's configuration.
-OTHERS = ("clients.toml", "sessions.toml", CONFIGURATION)
+OTHER_FILES = ("clients.toml", "sessions.toml", CONFIGURATION)
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -86,7 +86,7 @@ def _share(layer: Layer) -> Layer:
 def read_folder(folder: Path) -> Layer:
     """Read every TOML file of a catalogue folder: providers/, models/ and aliases.toml, each optional.
 
-    A TOML file anywhere else is a mistake, unless its name is in OTHERS.
+    A TOML file anywhere else is a mistake, unless its name is in OTHER_FILES.
     """
     layer = Layer()
     layer.problems.extend(_misplaced(folder))
@@ -137,7 +137,7 @@ def _misplaced(folder: Path) -> list[str]:
     problems = []
     for path in sorted([*folder.glob("*.toml"), *folder.glob("*/*.toml")]):
         place = path.relative_to(folder)
-        if place.parts[0] not in (*READ, *OTHERS):
+        if place.parts[0] not in (*READ, *OTHER_FILES):
             problems.append(f"{place}: not read here: a provider belongs to providers/, models belong to models/")
     return problems
 

@@ -27,7 +27,7 @@ SNAPSHOT = "snapshot.json.gz"
 EMBEDDINGS = "embeddings"
 IMAGES = "images"
 CHAT = "chat"
-OTHER = "other"  # the family of models from many small vendors
+OTHER_FAMILY = "other"  # the family of models from many small vendors
 VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
 DATE = re.compile(r"20\d\d-[01]\d-[0-3]\d")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -260,7 +260,7 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
         if ident in served:
             vendor = fields.get("family", "")
             model = _finish_model(fields, _first_party_first(served[ident], providers, vendor))
-            maker = vendors.get(vendor) or ("" if vendor == OTHER else vendor.title())
+            maker = vendors.get(vendor) or ("" if vendor == OTHER_FAMILY else vendor.title())
             description = model.description or describe(model, model.mappings, maker)
             ready[ident] = dataclasses.replace(model, description=description)
     return ready

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, TokenRates
 from gateway.catalogue.price_rates import ORDINARY_TIERS, multiplier, rates_at, reachable_rates
-from gateway.money import MILLION, MOST_CALL_NUSD
+from gateway.money import MAX_CALL_NUSD, MILLION
 from gateway.neutral.units import COMPONENTS, TEXT_COUNTS, UNITS, prices_of, with_counters
-from gateway.neutral.usage import COUNTS, NOTHING, Usage
+from gateway.neutral.usage import COUNTS, NO_USAGE, Usage
 
 HOUR_MS = 3_600_000
 SECOND_MS = 1_000
@@ -21,10 +21,10 @@ SECOND_MS = 1_000
 ROUNDING_ROOM = 16
 ANY_TOKENS = 1 << 62  # more than the limit of any tier
 # Units that cost their price times their count.
-EACH = [unit for unit in UNITS if unit.billed == "each"]
-EACH_COMPONENTS = [unit.component for unit in EACH]
-READ_EACH_COUNT = attrgetter(*(unit.count for unit in EACH))
-READ_EACH_RATE = attrgetter(*(unit.price for unit in EACH))
+UNITS_BILLED_EACH = [unit for unit in UNITS if unit.billed == "each"]
+EACH_COMPONENTS = [unit.component for unit in UNITS_BILLED_EACH]
+READ_EACH_COUNT = attrgetter(*(unit.count for unit in UNITS_BILLED_EACH))
+READ_EACH_RATE = attrgetter(*(unit.price for unit in UNITS_BILLED_EACH))
 # Units with a price for each model of the provider's tool.
 BY_TOOL_MODEL = [unit for unit in UNITS if unit.billed == "model"]
 READ_OTHER_COUNTS = attrgetter(*(name for name in COUNTS if name not in TEXT_COUNTS))
@@ -125,17 +125,17 @@ def discounted(charge: Charge, ppm: int) -> Charge:
 
 
 def capped(charge: Charge) -> Charge:
-    """Limit a charge to MOST_CALL_NUSD; the last components are reduced, so that the parts still add up to the
+    """Limit a charge to MAX_CALL_NUSD; the last components are reduced, so that the parts still add up to the
     total.
     """
-    left = MOST_CALL_NUSD
+    left = MAX_CALL_NUSD
     parts = {}
     for name in COMPONENTS:
         nusd = min(getattr(charge, name), left)
         if nusd:
             parts[name] = nusd
             left -= nusd
-    return Charge(**parts, total=MOST_CALL_NUSD - left, plain=charge.plain)
+    return Charge(**parts, total=MAX_CALL_NUSD - left, plain=charge.plain)
 
 
 def reduced(nusd: int, ppm: int) -> int:
@@ -156,7 +156,7 @@ def highest_rates(
     at_us: int,
     service_tier: str = "",
     media: bool = True,
-    units: Usage = NOTHING,
+    units: Usage = NO_USAGE,
 ) -> HighestRates:
     """Return linear upper bounds over every tier, peak and bucket at which a request started at `at_us` may be billed.
 

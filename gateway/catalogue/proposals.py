@@ -16,7 +16,7 @@ from gateway.catalogue.unlisted_entries import FLAGS
 from gateway.money import format_price
 
 # Members of the nearest model's entry that a new model is proposed to share.
-SHARED = (
+SHARED_FIELDS = (
     *FLAGS,
     "reasoning_efforts",
     "reasoning_max_tokens",
@@ -26,7 +26,7 @@ SHARED = (
     "max_temperature",
     "min_cacheable_tokens",
 )
-USUAL = {row.name: row.default for row in fields(Mapping) if row.default is not MISSING}
+MAPPING_DEFAULTS = {row.name: row.default for row in fields(Mapping) if row.default is not MISSING}
 CHAT = ("chat",)
 
 
@@ -71,7 +71,7 @@ def _new(new: NewModel) -> Iterator[ProposedEntry]:
     abilities: dict[str, Any] = {}
     operations = offered.operations
     if new.nearest is not None:
-        abilities = {name: getattr(new.nearest, name) for name in SHARED}
+        abilities = {name: getattr(new.nearest, name) for name in SHARED_FIELDS}
         operations = operations or new.nearest.operations
     abilities |= offered.abilities
     values: dict[str, Any] = {"model": new.model_id, "external_id": offered.external_id}
@@ -79,7 +79,7 @@ def _new(new: NewModel) -> Iterator[ProposedEntry]:
         values["operations"] = operations
     limits = {"context_length": offered.context_length, "max_output": offered.max_output}
     dates = {"deprecated": offered.deprecated, "deactivated": offered.deactivated}
-    values |= {name: value for name, value in (limits | abilities | dates).items() if value != USUAL[name]}
+    values |= {name: value for name, value in (limits | abilities | dates).items() if value != MAPPING_DEFAULTS[name]}
     if prices:
         values["prices"] = prices
     key = (new.model_id, "")

@@ -26,8 +26,8 @@ OPERATIONS = ("chat", "embeddings")
 # Members of a mapping that state an ability.
 NAMED_FLAGS = (*(feature.flag for feature in FEATURES.values()), *(row.flag for row in CAPABILITIES))
 FLAGS = tuple(flag for flag in NAMED_FLAGS if flag)
-ABLE: dict[str, Any] = {**dict.fromkeys(FLAGS, True), "supports_n": True}
-PIECES = re.compile(r"[a-z]+|[0-9]+(?:[.][0-9]+)?")
+ALL_CAPABILITIES: dict[str, Any] = {**dict.fromkeys(FLAGS, True), "supports_n": True}
+WORD_PATTERN = re.compile(r"[a-z]+|[0-9]+(?:[.][0-9]+)?")
 # Words and dates that do not distinguish one model from another.
 COMMON_WORDS = frozenset(("preview", "latest", "beta", "exp", "experimental"))
 DATE_DIGITS = 4
@@ -67,7 +67,7 @@ def make_unlisted(catalogue: Catalogue, provider_id: str, name: str, payers: str
             max_inputs=near.max_inputs or 1,
             price_version=PROVISIONAL,
             extra={UNLISTED: payers, PRICED_AS: near.key},
-            **ABLE | {"responses_api": near.responses_api},
+            **ALL_CAPABILITIES | {"responses_api": near.responses_api},
         )
     return Model(name, name=name, output_modalities=("text", "image"), mappings=(mapping,))
 
@@ -143,7 +143,7 @@ def _known_pieces(name: str) -> list[str]:
 
 
 def _pieces(name: str) -> list[str]:
-    found = PIECES.findall(name.lower().rpartition("/")[2])
+    found = WORD_PATTERN.findall(name.lower().rpartition("/")[2])
     return [piece for piece in found if piece not in COMMON_WORDS and not _is_date(piece)]
 
 

@@ -13,7 +13,7 @@ from gateway.catalogue.prices import highest_rates
 from gateway.errors import NotSupported
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
-from gateway.neutral.videos import SECOND_MS, USUAL_SECONDS, USUAL_SIZE, VideosInput, edges_of
+from gateway.neutral.videos import DEFAULT_SECONDS, DEFAULT_SIZE, SECOND_MS, VideosInput, edges_of
 
 REFERENCES = ("reference_images", "reference_videos", "reference_audios")
 LAST_FRAME = "last_frame"
@@ -22,9 +22,9 @@ REFERENCE_SECONDS = "reference_seconds"
 # Providers that bill tokens count width x height x frames / 1024 (ByteDance, "Video generation: pricing"). Actual
 # sizes differ slightly from nominal ones, and input videos of up to 15 seconds in total count too.
 FRAMES = 24
-PIXELS_A_TOKEN = 1024
+PIXELS_PER_TOKEN = 1024
 ROOM_PERCENT = 110
-MOST_READ_SECONDS = 15
+MAX_INPUT_SECONDS = 15
 CODES = {"size": "size", "seconds": "seconds", "audio": "audio"}  # suffixes of error codes by field
 NAMED_EDGES = {2160: "4k", 1440: "2k"}
 
@@ -67,9 +67,9 @@ def most_usage(request: VideosInput, mapping: Mapping) -> Usage:
     shape = fit(request, mapping)
     tokens = 0
     if bills_tokens(mapping):
-        seconds = shape.seconds + (MOST_READ_SECONDS if request.reference_videos else 0)
+        seconds = shape.seconds + (MAX_INPUT_SECONDS if request.reference_videos else 0)
         pixels = shape.width * shape.height * FRAMES * seconds
-        tokens = -(-pixels * ROOM_PERCENT // (100 * PIXELS_A_TOKEN))
+        tokens = -(-pixels * ROOM_PERCENT // (100 * PIXELS_PER_TOKEN))
     return Usage(
         video_ms=shape.seconds * SECOND_MS,
         output=tokens,
@@ -118,7 +118,7 @@ def _seconds(request: VideosInput, mapping: Mapping) -> int:
     if mapping.extra.get(REFERENCE_SECONDS) and any(getattr(request, name) for name in REFERENCES):
         offered = (mapping.extra[REFERENCE_SECONDS],)
     if not request.seconds:
-        return min(offered, key=_distance_from_usual, default=USUAL_SECONDS)
+        return min(offered, key=_distance_from_usual, default=DEFAULT_SECONDS)
     if offered and request.seconds not in offered:
         lengths = ", ".join(map(str, offered))
         raise _unsupported(mapping, f"does not support {request.seconds} seconds; it supports {lengths}", "seconds")
@@ -126,14 +126,14 @@ def _seconds(request: VideosInput, mapping: Mapping) -> int:
 
 
 def _distance_from_usual(seconds: int) -> tuple[int, int]:
-    return abs(seconds - USUAL_SECONDS), seconds
+    return abs(seconds - DEFAULT_SECONDS), seconds
 
 
 def _size(request: VideosInput, mapping: Mapping) -> str:
     offered = mapping.video_sizes
     if not request.size:
-        if USUAL_SIZE in offered or not offered:
-            return USUAL_SIZE
+        if DEFAULT_SIZE in offered or not offered:
+            return DEFAULT_SIZE
         return offered[0]
     if offered and request.size not in offered:
         reason = f"does not support the size {request.size[:32]}; it supports {', '.join(offered)}"

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_.])?")
 BLANK = re.compile(r"[\x00-\x20\x7f]")
-LONGEST_HOST = 253  # RFC 1035, section 2.3.4
+MAX_HOST_LENGTH = 253  # RFC 1035, section 2.3.4
 
 
 def url_problem(value: str, schemes: Collection[str]) -> str:
@@ -42,7 +42,7 @@ def _is_host(host: str) -> bool:
                 ascii_host = host
         except UnicodeError:
             return False
-        return len(ascii_host) <= LONGEST_HOST and HOST.fullmatch(ascii_host) is not None
+        return len(ascii_host) <= MAX_HOST_LENGTH and HOST.fullmatch(ascii_host) is not None
     try:
         ipaddress.IPv6Address(host.partition("%")[0])
     except ValueError:

@@ -26,10 +26,10 @@ from gateway.configuration.value_parsing import Between
 VARIABLE = "GATEWAY_IDENTITY_PROVIDERS"
 ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 DOMAIN = re.compile(r"(?=.{3,253}$)[a-z0-9]([a-z0-9-]{0,62}\.)+[a-z][a-z0-9-]{1,62}")
-MOST_PROVIDERS = 20
+MAX_PROVIDERS = 20
 DEFAULT_SCOPES = ("email", "profile")  # beside openid, which is always requested
 ROLES = ("", "developer", "admin")
-MOST_TEXT = 512
+MAX_TEXT_LENGTH = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ def read_providers(tables: Mapping[str, Any]) -> tuple[tuple[ConfiguredProvider,
     """Return the providers of tables by id, and a line for each problem; a provider with a problem is left out."""
     problems: list[str] = []
     providers = []
-    if len(tables) > MOST_PROVIDERS:
-        problems.append(f"[{IDENTITY_PROVIDERS}] there are more than {MOST_PROVIDERS} identity providers")
-    for ident, values in list(tables.items())[:MOST_PROVIDERS]:
+    if len(tables) > MAX_PROVIDERS:
+        problems.append(f"[{IDENTITY_PROVIDERS}] there are more than {MAX_PROVIDERS} identity providers")
+    for ident, values in list(tables.items())[:MAX_PROVIDERS]:
         found = _problems_of(ident, values)
         problems += [f"[{IDENTITY_PROVIDERS}.{ident}] {text}" for text in found]
         if not found:
@@ -153,7 +153,7 @@ def _type_problem(name: str, kind: Any, value: Any) -> str:
         expected = "true or false"
     elif kind is str:
         valid = _is_text(value)
-        expected = f"text of at most {MOST_TEXT} characters"
+        expected = f"text of at most {MAX_TEXT_LENGTH} characters"
     else:
         valid = isinstance(value, list) and len(value) <= 100 and all(map(_is_text, value))
         expected = "a list of texts"
@@ -161,4 +161,4 @@ def _type_problem(name: str, kind: Any, value: Any) -> str:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MOST_TEXT
+    return isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH

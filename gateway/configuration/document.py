@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from gateway.configuration.value_parsing import Between, NetworkText, Scheme
 
 LINE = re.compile(r"(\w+) = (.*?)(?:\s+# (.*))?")
-MORE = re.compile(r"\s+# (.*)")
+COMMENT = re.compile(r"\s+# (.*)")
 SECTION = re.compile(r"\[(\w+)\](?:\s+# (.*))?")
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false"}
-HEAD = "| Setting | Default | Variables | Meaning |\n|---|---|---|---|"
+TABLE_HEAD = "| Setting | Default | Variables | Meaning |\n|---|---|---|---|"
 
 
 def write_reference(
@@ -46,7 +46,7 @@ def write_reference(
                 f"| {'; '.join(part for part in (what, allowed) if part)} |"
             )
         note = comments.get((section, ""), "")
-        parts.append(f"### [{section}]\n\n" + (f"{note}\n\n" if note else "") + "\n".join([HEAD, *rows]))
+        parts.append(f"### [{section}]\n\n" + (f"{note}\n\n" if note else "") + "\n".join([TABLE_HEAD, *rows]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -63,7 +63,7 @@ def read_comments(defaults: str) -> dict[tuple[str, str], str]:
         elif match := LINE.fullmatch(line):
             last = (section, match[1])
             comments[last] = match[3] or ""
-        elif (match := MORE.fullmatch(line)) and section:
+        elif (match := COMMENT.fullmatch(line)) and section:
             comments[last] = f"{comments[last]} {match[1]}".strip()
     return comments
 

@@ -5,10 +5,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 # Kubernetes sets these variables in every container for services that are named "gateway" or "llm".
-FOREIGN = re.compile(r"(GATEWAY|LLM)_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(TCP|UDP)\w*)")
-SHOWN = 2
-LIKENESS = 0.7
-BEGINNING = 3
+KUBERNETES_VARIABLES = re.compile(r"(GATEWAY|LLM)_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(TCP|UDP)\w*)")
+MAX_SUGGESTIONS = 2
+MIN_SIMILARITY = 0.7
+MIN_PREFIX = 3
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -17,10 +17,12 @@ def near(name: str, known: Iterable[str]) -> str:
     """
     by_lower = {candidate.lower(): candidate for candidate in known}
     matches = (
-        difflib.get_close_matches(name.lower(), by_lower, SHOWN, LIKENESS)
+        difflib.get_close_matches(name.lower(), by_lower, MAX_SUGGESTIONS, MIN_SIMILARITY)
         or [
-            candidate for candidate in sorted(by_lower) if len(name) >= BEGINNING and candidate.startswith(name.lower())
-        ][:SHOWN]
+            candidate
+            for candidate in sorted(by_lower)
+            if len(name) >= MIN_PREFIX and candidate.startswith(name.lower())
+        ][:MAX_SUGGESTIONS]
     )
     if matches:
         return f"; did you mean {' or '.join(by_lower[match] for match in matches)}?"
@@ -36,5 +38,5 @@ def unknown_variables(environment: Mapping[str, str], prefix: str, known: Collec
     return [
         f"{name}: there is no such setting{near(name, full if name.endswith('_FILE') else known)}"
         for name in sorted(environment)
-        if name.startswith(prefix) and name not in full and not FOREIGN.fullmatch(name)
+        if name.startswith(prefix) and name not in full and not KUBERNETES_VARIABLES.fullmatch(name)
     ]

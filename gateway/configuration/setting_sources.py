@@ -21,7 +21,7 @@ DEFAULTS = "default.toml"
 NO_ENVIRONMENTS = (DEFAULTS, "gateway.example.toml", "genai_names.toml", "invoices.toml")
 ENVIRONMENT_NAME = "GATEWAY_ENV"
 CONFIG_NAME = "GATEWAY_CONFIG"
-USUAL = "development"
+DEFAULT_ENVIRONMENT = "development"
 DEFAULT = "default"
 
 Key = tuple[str, str]
@@ -69,7 +69,7 @@ class SettingsReader:
         self._tree: dict[str, Any] = {}
         self._usual: dict[str, Any] = {}
         self.problems: list[str] = []
-        self.environment_name = environment.get(ENVIRONMENT_NAME) or USUAL
+        self.environment_name = environment.get(ENVIRONMENT_NAME) or DEFAULT_ENVIRONMENT
         self.origins: dict[Key, str] = {}
 
     def read(self, others: Collection[str]) -> tuple[ConfigFile, dict[str, Any]]:

@@ -15,8 +15,8 @@ from gateway.store.database import Database
 log = logging.getLogger(__name__)
 
 # No job is urgent, and each renewal by the leader is a commit.
-BEAT_S = 2.0
-TERM_S = 6.0
+RENEWAL_INTERVAL_S = 2.0
+TERM_DURATION_S = 6.0
 
 
 class Leadership:
@@ -45,7 +45,7 @@ class Leadership:
         """Release the leadership; safe to repeat."""
         self._stopping.set()
         if self._task is not None:
-            self._task.join(TERM_S)
+            self._task.join(TERM_DURATION_S)
             self._task = None
         if self.leading():
             self._until = float("-inf")
@@ -66,7 +66,7 @@ class Leadership:
             self._until = float("-inf")
             held = self._database.read(self._is_vacant) and self._database.write(self._take)
         if held:
-            self._until = start + TERM_S
+            self._until = start + TERM_DURATION_S
 
     def _stand(self) -> None:
         while True:
@@ -76,7 +76,7 @@ class Leadership:
                 pass  # the lease expires, and `leading` returns False
             except Exception:  # without this loop the installation's jobs would stop until a restart
                 log.exception("the leadership could not be renewed")
-            if self._stopping.wait(until_tick(BEAT_S)):
+            if self._stopping.wait(until_tick(RENEWAL_INTERVAL_S)):
                 return
 
     def _hold(self) -> bool:
@@ -111,4 +111,4 @@ class Leadership:
         self.epoch = 0
 
     def _end(self) -> str:
-        return f"{self._database.moment_sql()} + {round(TERM_S * SECOND_US)}"
+        return f"{self._database.moment_sql()} + {round(TERM_DURATION_S * SECOND_US)}"

@@ -19,18 +19,18 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 # How long a worker may trust the version, counted from the start of the read.
-LEASE_S = 1.0
-POLL_S = TICK_S
-RESTING_POLL_S = 2 * TICK_S
-BEAT_S = 3 * TICK_S  # each is a commit
-WORKER_S = 2.0
+VERSION_LEASE_S = 1.0
+POLL_INTERVAL_S = TICK_S
+RESTING_POLL_INTERVAL_S = 2 * TICK_S
+HEARTBEAT_INTERVAL_S = 3 * TICK_S  # each is a commit
+WORKER_TIMEOUT_S = 2.0
 # Polling intervals of `confirm`: the first and the longest.
-CONFIRM_S = 0.002
-CONFIRM_MOST_S = 0.02
+CONFIRM_INTERVAL_S = 0.002
+MAX_CONFIRM_INTERVAL_S = 0.02
 # How long a request waits for a read that another request started.
-SHARE_S = 5.0
+SHARED_READ_TIMEOUT_S = 5.0
 # Rows of dead workers are kept until their leases have certainly been recovered.
-FORGET_S = 7 * 24 * 3600
+DEAD_WORKER_RETENTION_S = 7 * 24 * 3600
 # How much longer a worker may trust its state after each failed read, while it may serve without the store.
 COAST_STEP_S = 3.0
 SUSPENDED = "its process or the database was blocked for more than a second: see llmgateway_loop_lag_seconds"
@@ -90,15 +90,15 @@ class Control:
         self._register()
         self._refresh()
         self._stopping.clear()
-        poll = spawn(self._every, POLL_S, RESTING_POLL_S, self._refresh_or_coast)
-        beat = spawn(self._every, BEAT_S, RESTING_TICK_S, self._beat)
+        poll = spawn(self._every, POLL_INTERVAL_S, RESTING_POLL_INTERVAL_S, self._refresh_or_coast)
+        beat = spawn(self._every, HEARTBEAT_INTERVAL_S, RESTING_TICK_S, self._beat)
         self._tasks = [poll, beat]
 
     def stop(self) -> None:
         """Give up the row and the lease; safe to repeat."""
         self._stopping.set()
         for task in self._tasks:
-            task.join(POLL_S)
+            task.join(POLL_INTERVAL_S)
         self._tasks = []
         with self._renewing:
             epoch = self.epoch
@@ -162,14 +162,14 @@ class Control:
         self._database.execute("UPDATE control SET version = version + 1 WHERE id = 1")
 
     def confirm(self) -> None:
-        """Wait until no worker can act on the old state any more, at most LEASE_S. Call it after the commit."""
-        deadline = self._clock.monotonic() + LEASE_S
-        again_s = CONFIRM_S
+        """Wait until no worker can act on the old state any more, at most VERSION_LEASE_S. Call it after the commit."""
+        deadline = self._clock.monotonic() + VERSION_LEASE_S
+        again_s = CONFIRM_INTERVAL_S
         try:
             version = self._refresh()
             while self._clock.monotonic() < deadline and self._count_behind(version):
                 pause(again_s)
-                again_s = min(2 * again_s, CONFIRM_MOST_S)
+                again_s = min(2 * again_s, MAX_CONFIRM_INTERVAL_S)
         except errors.Unavailable:
             # The change is committed; if the store is unavailable, the end of all leases confirms it.
             pause(max(0.0, deadline - self._clock.monotonic()))
@@ -193,14 +193,14 @@ class Control:
         return dict(self._database.read(fetch))
 
     def _renew(self) -> int:
-        until = self._clock.monotonic() + SHARE_S
+        until = self._clock.monotonic() + SHARED_READ_TIMEOUT_S
         # Other workers do not wait for a worker without a live row, so each check must start after the row was
         # renewed.
         while self.alive():
             reading = self._reading
             if reading is None:
                 return self._read_for_all()
-            reading.done.wait(SHARE_S)
+            reading.done.wait(SHARED_READ_TIMEOUT_S)
             now = self._clock.monotonic()
             if now < self._trusted_until:
                 return self.version
@@ -226,7 +226,7 @@ class Control:
         if not self._coast_s:
             return self._refresh()
         try:
-            return Job(_attempt, self._refresh).result(LEASE_S)()
+            return Job(_attempt, self._refresh).result(VERSION_LEASE_S)()
         except (errors.Unavailable, TimeoutError):
             if not self._coast():
                 raise errors.Unavailable() from None
@@ -271,7 +271,7 @@ class Control:
         return changed
 
     def _trust(self) -> None:
-        self._trusted_until = min(self._read_start + LEASE_S, self._row_until)
+        self._trusted_until = min(self._read_start + VERSION_LEASE_S, self._row_until)
 
     def _notify(self, version: int) -> None:
         """Report the version that was read, so that `confirm` in other workers returns before the lease time ends."""
@@ -303,7 +303,7 @@ class Control:
         start = self._clock.monotonic()
         self.epoch = self._database.write(self._insert_row)
         self._renewed_at = start
-        self._row_until = start + WORKER_S
+        self._row_until = start + WORKER_TIMEOUT_S
         self._trust()
 
     def _insert_row(self) -> int:
@@ -311,9 +311,10 @@ class Control:
         now = self._database.moment_sql()
         run("UPDATE control SET epoch = epoch + 1 WHERE id = 1")
         epoch = run("SELECT epoch FROM control WHERE id = 1").fetchone()[0]
-        run(f"DELETE FROM worker WHERE expires_at < {now} - {FORGET_S * SECOND_US}")
+        run(f"DELETE FROM worker WHERE expires_at < {now} - {DEAD_WORKER_RETENTION_S * SECOND_US}")
         run(
-            f"INSERT INTO worker (epoch, node, expires_at, seen_version) VALUES (?, ?, {now} + {_us(WORKER_S)}, 0)",
+            "INSERT INTO worker (epoch, node, expires_at, seen_version) "
+            f"VALUES (?, ?, {now} + {_us(WORKER_TIMEOUT_S)}, 0)",
             (epoch, self.node),
         )
         return epoch
@@ -326,7 +327,7 @@ class Control:
 
     def _renew_row_alone(self, version: int) -> None:
         start = self._clock.monotonic()
-        end = f"{self._database.moment_sql()} + {_us(WORKER_S)}"
+        end = f"{self._database.moment_sql()} + {_us(WORKER_TIMEOUT_S)}"
         sql = f"UPDATE worker SET expires_at = {end}, seen_version = ? WHERE epoch = ?"
 
         def update() -> int:
@@ -342,9 +343,9 @@ class Control:
             )
             self._register()
             return
-        self._row_until = max(self._row_until, start + WORKER_S)
+        self._row_until = max(self._row_until, start + WORKER_TIMEOUT_S)
         self._trust()
-        if self._read_start > start - WORKER_S:
+        if self._read_start > start - WORKER_TIMEOUT_S:
             self._set_coasting(False)
 
     def _beat(self) -> None:

@@ -15,7 +15,7 @@ from gateway.neutral.usage import Usage
 NAME = "aisdk"
 
 # The gateway's own namespace of options and metadata, and the namespaces of vendors with supported cache marks.
-OWN = "llmgateway"
+OWN_NAMESPACE = "llmgateway"
 MARKING = ("anthropic",)
 
 # The namespace of the SDK's own gateway provider, with the members of its options that this gateway supports
@@ -28,7 +28,7 @@ ROUTING_SORTS = {"cost": "price", "ttft": "latency", "tps": "throughput"}
 SIGNATURE = "signature"
 SEALED = "sealed"
 VENDOR = "vendor"
-IDENT = "id"
+ID_MEMBER = "id"
 SUMMARY = "summary"
 
 # Vendor-defined tools that correspond to native web search.

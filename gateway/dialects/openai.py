@@ -7,7 +7,7 @@ from gateway.dialects.error_details import DETAILED, with_details
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.units import TOKEN_COUNTS
-from gateway.neutral.usage import MOST_UNITS, Usage, read_count
+from gateway.neutral.usage import MAX_UNITS, Usage, read_count
 
 NAME = "openai"
 ChatFinish = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -99,10 +99,10 @@ ERROR_TYPES_BY_CODE = {
 
 
 # A usage object with only these members, and details of zero, has only text in and out.
-USUAL_COUNTS = frozenset(ChatTokens.__annotations__) - {"reasoning_tokens"}
+PLAIN_COUNTS = frozenset(ChatTokens.__annotations__) - {"reasoning_tokens"}
 # Counts besides text in and out, which most responses do not have.
 READ_RARE_COUNTS = attrgetter(*(name for name in TOKEN_COUNTS if name not in ("input", "output")))
-NOTHING: dict[str, Any] = {}
+NO_DETAILS: dict[str, Any] = {}
 NO_INPUT_DETAILS: PromptTokensDetails = {
     "cached_tokens": 0,
     "cache_write_tokens": 0,
@@ -170,12 +170,12 @@ def read_usage(wire: Any) -> Usage | None:
     details = get("prompt_tokens_details")
     spent = get("completion_tokens_details")
     if type(details) is not dict:
-        details = NOTHING
+        details = NO_DETAILS
     if type(spent) is not dict:
-        spent = NOTHING
+        spent = NO_DETAILS
     if (
-        type(prompt) is int and type(output) is int and 0 <= prompt <= MOST_UNITS and 0 <= output <= MOST_UNITS
-        and USUAL_COUNTS.issuperset(wire)
+        type(prompt) is int and type(output) is int and 0 <= prompt <= MAX_UNITS and 0 <= output <= MAX_UNITS
+        and PLAIN_COUNTS.issuperset(wire)
     ):  # fmt: skip
         if not any(details.values()) and not any(spent.values()):
             return Usage(input=prompt, output=output)

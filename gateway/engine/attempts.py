@@ -24,8 +24,8 @@ from gateway.providers.protocol import Target
 KEY_FAULTS = (UpstreamRefused, UpstreamRateLimited)
 ROTATIONS = 3
 # When every attempt failed with the same one of these errors, the caller gets that error, which clients can handle.
-ALIKE = (UpstreamRateLimited, UpstreamOverloaded, UpstreamTimeout)
-WAIT_S = 1.0  # when no provider sent Retry-After
+SHARED_FAILURES = (UpstreamRateLimited, UpstreamOverloaded, UpstreamTimeout)
+DEFAULT_RETRY_AFTER_S = 1.0  # when no provider sent Retry-After
 
 
 class Walk(Struct, eq=False):
@@ -157,12 +157,14 @@ def _final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupport
         return last
     message = f"No provider could answer. {_tried(attempts)}"
     errors = [attempt.error for attempt in attempts if attempt.error is not None]
-    shared_kind = next((kind for kind in ALIKE if errors and all(isinstance(error, kind) for error in errors)), None)
+    shared_kind = next(
+        (kind for kind in SHARED_FAILURES if errors and all(isinstance(error, kind) for error in errors)), None
+    )
     if shared_kind is UpstreamTimeout:
         return UpstreamTimeout(f"The model did not answer in time. {_tried(attempts)}", details=last.details)
     if shared_kind is not None:
         waits = [error.retry_after for error in errors if error.retry_after is not None]
-        return shared_kind(message, details=last.details, retry_after=min(waits, default=WAIT_S))
+        return shared_kind(message, details=last.details, retry_after=min(waits, default=DEFAULT_RETRY_AFTER_S))
     return UpstreamFailed(message, code="all_providers_failed", details=last.details)
 
 

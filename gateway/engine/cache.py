@@ -27,11 +27,13 @@ from gateway.store.redis import Redis
 
 log = logging.getLogger(__name__)
 
-FORM = 1  # version of the entry format; another release may write another
+FORMAT_VERSION = 1  # version of the entry format; another release may write another
 KIND = "response"
 LABEL = b"response-cache\0"
-LOCK_S = 30.0
-WHO = frozenset(("metadata", "user", "safety_identifier"))  # fields that only identify the caller or the end user
+LOCK_TTL_S = 30.0
+IDENTITY_FIELDS = frozenset(
+    ("metadata", "user", "safety_identifier")
+)  # fields that only identify the caller or the end user
 
 
 class AnswerOrigin(NamedTuple):
@@ -71,7 +73,7 @@ class CacheStore(Protocol):
 
 def _hash(native: Native) -> str:
     """Hash a native body without the fields that identify the caller. TypeError for values that cannot be written."""
-    content = {name: value for name, value in native.body.items() if name not in WHO}
+    content = {name: value for name, value in native.body.items() if name not in IDENTITY_FIELDS}
     return hashlib.sha256(json.encode(content, order="sorted")).hexdigest()
 
 
@@ -99,7 +101,7 @@ class ResponseCache:
         resolution = plan.resolution
         model = plan.first.candidate.model.id
         parts: tuple[Any, ...] = (
-            FORM,
+            FORMAT_VERSION,
             (context.surface, context.operation, request.native.dialect if request.native else ""),
             (model, resolution.provider, resolution.region),
             request.requirements.stream,
@@ -167,13 +169,13 @@ def is_cacheable(context: RequestContext) -> bool:
 
 def write_entry(entry: CachedAnswer) -> bytes:
     frames = [(gap_ms, orjson.Fragment(frame)) for gap_ms, frame in entry.frames]
-    return orjson.dumps((FORM, flatten(tuple(entry.origin)), frames))
+    return orjson.dumps((FORMAT_VERSION, flatten(tuple(entry.origin)), frames))
 
 
 def read_entry(payload: bytes) -> CachedAnswer | None:
     """Return an entry, None for one of another release; ValueError, KeyError or TypeError for a malformed one."""
     form, origin, frames = orjson.loads(payload)
-    if form != FORM:
+    if form != FORMAT_VERSION:
         return None
     return CachedAnswer(AnswerOrigin(*build(origin)), [(gap_ms, orjson.dumps(frame)) for gap_ms, frame in frames])
 
@@ -217,7 +219,7 @@ class RedisCacheStore:
         self._redis.put(store.response(key), value, ttl_s)
 
     def lock(self, key: str) -> bool | None:
-        return self._redis.put_if_absent(store.response(f"lock:{key}"), b"1", LOCK_S)
+        return self._redis.put_if_absent(store.response(f"lock:{key}"), b"1", LOCK_TTL_S)
 
     def unlock(self, key: str) -> None:
         self._redis.delete(store.response(f"lock:{key}"))

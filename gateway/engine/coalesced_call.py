@@ -16,10 +16,10 @@ from gateway.runtime.disconnects import dismiss
 from gateway.runtime.threads import spawn
 from gateway.transport.answer_room import KeptBytes
 
-MOST_BYTES = 4 << 20
-UNWRITTEN = 1024  # assumed size of a frame that cannot be serialized
-AHEAD = 32  # frames that an oversized answer may be ahead of its slowest reader
-PATIENCE_S = 600.0  # wait for the slowest reader of an oversized answer
+MAX_BYTES = 4 << 20
+UNKNOWN_FRAME_SIZE = 1024  # assumed size of a frame that cannot be serialized
+MAX_FRAMES_AHEAD = 32  # frames that an oversized answer may be ahead of its slowest reader
+READER_TIMEOUT_S = 600.0  # wait for the slowest reader of an oversized answer
 ABANDONED = "The request that this one waited for was given up."
 
 
@@ -36,7 +36,7 @@ class SharedCall:
         clock: Clock,
         request_id: str,
         mappings: frozenset[str],
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int = MAX_BYTES,
         budget: ByteBudget | None = None,
     ) -> None:
         """`mappings` are the keys of all mappings that may answer. Of an answer above `most_bytes`, or without room in
@@ -91,7 +91,7 @@ class SharedCall:
         gap_ms = round((now - self._at) * 1000) if self.frames else 0
         self._at = now
         self.frames.append((gap_ms, frame))
-        size = len(frame) if isinstance(frame, bytes) else UNWRITTEN
+        size = len(frame) if isinstance(frame, bytes) else UNKNOWN_FRAME_SIZE
         self._size += size
         self.overgrown = self.overgrown or self._size > self._most_bytes or not self._kept.fits(size)
         self._notify()
@@ -104,10 +104,10 @@ class SharedCall:
             behind = min(self._places.values(), default=self._dropped + len(self.frames))
             del self.frames[: behind - self._dropped]
             self._dropped = max(self._dropped, behind)
-            if len(self.frames) <= AHEAD:
+            if len(self.frames) <= MAX_FRAMES_AHEAD:
                 return
             self._room.clear()
-            if not self._room.wait(PATIENCE_S):
+            if not self._room.wait(READER_TIMEOUT_S):
                 raise UpstreamFailed(ABANDONED)
 
     def complete(self, entry: CachedAnswer | None = None) -> None:

@@ -9,7 +9,7 @@ from gateway.clock import Clock
 from gateway.engine.answer_serialization import write_result
 from gateway.engine.cache import AnswerOrigin, CachedAnswer, ResponseCache
 from gateway.engine.coalesced_call import SharedCall, fill
-from gateway.engine.free_answers import HUNG_UP, Batches, FreeAnswers, SharedRequest
+from gateway.engine.free_answers import CLIENT_DISCONNECT, Batches, FreeAnswers, SharedRequest
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.run import Run
 from gateway.errors import GatewayError, Internal
@@ -18,8 +18,8 @@ from gateway.neutral.request import Result
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.threads import pause
 
-POLL_S = 0.05
-ELSEWHERE_S = 30.0
+POLL_INTERVAL_S = 0.05
+OTHER_WORKER_TIMEOUT_S = 30.0
 
 
 class AnswerProducer(Protocol):
@@ -183,14 +183,14 @@ class RequestCoalescing:
         lock = self.cache.lock(shared.key)
         if lock is None:
             return None
-        until = min(shared.deadline, self._clock.monotonic() + ELSEWHERE_S)
+        until = min(shared.deadline, self._clock.monotonic() + OTHER_WORKER_TIMEOUT_S)
         while True:
             shared_call.locked = lock is True
             # Under a lock too: another worker may have stored the answer since this request looked for it.
             entry = self._find(shared)
             if entry is not None or lock is not False or self._clock.monotonic() >= until:
                 return entry
-            pause(POLL_S)
+            pause(POLL_INTERVAL_S)
             lock = self.cache.lock(shared.key)
 
     # Returning an answer that was produced for another request.
@@ -243,7 +243,7 @@ class RequestCoalescing:
             if slot is not None:
                 slot.release()
                 if not done:
-                    self._free.finish(shared, outcome, None, HUNG_UP)
+                    self._free.finish(shared, outcome, None, CLIENT_DISCONNECT)
 
 
 def _reading(shared_call: SharedCall, batches: Batches) -> Batches:

@@ -12,9 +12,9 @@ from gateway.providers.credentials import CREDITS
 from gateway.runtime.call_merging import SharedCalls
 from gateway.runtime.threads import compute_if
 
-REMEMBERED = 60_000  # models over all organizations; the latest organization's list is kept whatever its size
+CACHE_SIZE = 60_000  # models over all organizations; the latest organization's list is kept whatever its size
 LISTS = 2  # cached per organization; one list of 30,000 models takes 50 MB
-FEW = 100  # models that are built on the event loop; more take long and are built in a thread
+INLINE_MODELS = 100  # models that are built on the event loop; more take long and are built in a thread
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class CustomCatalogue:
             self._cached.move_to_end(caller.organization_id)
             return cached[1]
         size = sum(len(part.entries) for part in parts)
-        build = partial(compute_if, size > FEW, _make, parts)
+        build = partial(compute_if, size > INLINE_MODELS, _make, parts)
         current = self._shared_calls.run(caller.organization_id, build)
         self._keep(caller.organization_id, parts, current)
         return current
@@ -52,14 +52,14 @@ class CustomCatalogue:
     def listed(self, own: CurrentCatalogue, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make` for an organization's models, cached under `key`. `make` must not wait."""
         size = len(own.current().models)
-        return own.remember(key, partial(compute_if, size > FEW, make))
+        return own.remember(key, partial(compute_if, size > INLINE_MODELS, make))
 
     def _keep(self, organization_id: str, parts: tuple[ProviderModels, ...], current: CurrentCatalogue) -> None:
         cached = self._cached
         cached[organization_id] = (parts, current)
         cached.move_to_end(organization_id)
         total = sum(len(catalogue.current().models) for _, catalogue in cached.values())
-        while total > REMEMBERED and len(cached) > 1:
+        while total > CACHE_SIZE and len(cached) > 1:
             _, (_, oldest) = cached.popitem(last=False)
             total -= len(oldest.current().models)
 

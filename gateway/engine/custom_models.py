@@ -13,7 +13,7 @@ from gateway.accounts.provider_keys import ProviderKeys, StoredCredential
 from gateway.catalogue.base_urls import join_base
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.catalogue.field_checks import read_prices
-from gateway.catalogue.unlisted_entries import ABLE
+from gateway.catalogue.unlisted_entries import ALL_CAPABILITIES
 from gateway.engine.unlisted_models import UnlistedModels
 from gateway.errors import InvalidRequest, UnknownModel
 from gateway.neutral import operations
@@ -21,9 +21,9 @@ from gateway.routing.resolve import CustomModel
 
 PROTOCOL = "openai"
 VERSION_PATH = "/v1"  # may be omitted in a base URL
-REMEMBERED = 4_000
+CACHE_SIZE = 4_000
 UNBILLED = (Prices(TokenRates(prompt=0, completion=0)),)
-NAMED = 8  # models that an error lists
+MAX_LISTED = 8  # models that an error lists
 
 
 class ProviderModels(NamedTuple):
@@ -80,7 +80,7 @@ class CustomModels:
     def _resolve(self, info: CustomProviderInfo, model: str) -> CustomModel:
         cached = self._cached.get((info.id, model))
         if cached is None or cached[0] is not info:
-            if len(self._cached) >= REMEMBERED:
+            if len(self._cached) >= CACHE_SIZE:
                 self._cached.clear()
             cached = self._cached[info.id, model] = (info, _make(info.provider_id, info.base_url, _find(info, model)))
         return cached[1]
@@ -157,7 +157,7 @@ def _find(info: CustomProviderInfo, model: str) -> Values[str, Any]:
     for entry in info.models:
         if entry["id"] == model:
             return entry
-    known = ", ".join(f"{info.name}/{entry['id']}" for entry in info.models[:NAMED])
+    known = ", ".join(f"{info.name}/{entry['id']}" for entry in info.models[:MAX_LISTED])
     raise UnknownModel(f"The custom provider {info.name!r} has no model {model!r}; it has: {known}.", param="model")
 
 
@@ -213,7 +213,7 @@ def _mapping(provider_id: str, base_url: str, entry: Values[str, Any], prices: t
         prices=prices,
         context_length=_size(entry, "context_length"),
         max_output=_size(entry, "max_output"),
-        **ABLE,
+        **ALL_CAPABILITIES,
         operations=operations.names(),
     )
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import orjson
 
-APART = 4096  # bytes; smaller parts are not worth a row
-MOST_PIECES = 256  # per value; the rest stays in the text
+MIN_PART_BYTES = 4096  # bytes; smaller parts are not worth a row
+MAX_PARTS = 256  # per value; the rest stays in the text
 DEPTH = 6  # levels of {"items": [{"content": [{"image_url": "…"}]}]} plus one
 
 
@@ -49,7 +49,7 @@ class _Cutter:
 
     def add(self, value: Any, data: bytes, depth: int) -> None:
         """Add `value`, of which `data` is the JSON text."""
-        if len(data) < APART or len(self.pieces) >= MOST_PIECES:
+        if len(data) < MIN_PART_BYTES or len(self.pieces) >= MAX_PARTS:
             self._literal.append(data)
         elif depth and isinstance(value, dict):
             self._add_members(value, depth)
@@ -78,7 +78,7 @@ class _Cutter:
             data = orjson.dumps(inner)
             if place:
                 run.append(b",")
-            if len(data) >= APART:
+            if len(data) >= MIN_PART_BYTES:
                 self._literal += run
                 run = []
                 size = 0
@@ -86,7 +86,7 @@ class _Cutter:
                 continue
             run.append(data)
             size += len(data) + 1
-            if size >= APART and len(self.pieces) < MOST_PIECES:
+            if size >= MIN_PART_BYTES and len(self.pieces) < MAX_PARTS:
                 self._set_apart(b"".join(run))
                 run = []
                 size = 0

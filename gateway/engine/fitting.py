@@ -21,7 +21,7 @@ from gateway.neutral.chat import (
     VendorTool,
     WebSearch,
 )
-from gateway.neutral.efforts import ALL, nearest
+from gateway.neutral.efforts import ALL_EFFORTS, nearest
 from gateway.neutral.parameters import PARAMETERS, Parameter
 from gateway.neutral.parts import Image, Message, Video
 from gateway.neutral.request import FEATURES, TIERS_JOINED, Request
@@ -42,13 +42,13 @@ from gateway.routing.capabilities import (
 )
 
 # Bytes per token in limits that must not be too high: code has fewer than prose.
-FEWEST_BYTES_PER_TOKEN = 3
-LEAST_ROOM = 1024  # tokens requested when the prompt, by its size, leaves no room
+MIN_BYTES_PER_TOKEN = 3
+MIN_OUTPUT_TOKENS = 1024  # tokens requested when the prompt, by its size, leaves no room
 TOOL_SEARCH = "tool_search"  # optional at every vendor: without it all tools are available
 LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS, SPLIT))  # leave the request itself unchanged
 # The parameters that need a capability, with its name.
-NEEDING = tuple((row.capability.name, row) for row in PARAMETERS.values() if row.capability is not None)
-INNER = frozenset((HOSTED, OFFERED_SEARCH, *(name for name, _ in NEEDING)))
+CAPABILITY_PARAMETERS = tuple((row.capability.name, row) for row in PARAMETERS.values() if row.capability is not None)
+INNER = frozenset((HOSTED, OFFERED_SEARCH, *(name for name, _ in CAPABILITY_PARAMETERS)))
 
 
 class Fitting:
@@ -73,8 +73,8 @@ class Fitting:
             return None
         limit = min(requested, self._ability.max_output)
         if ROOM in self._lacking:
-            room = self._ability.context - request.requirements.prompt_bytes // FEWEST_BYTES_PER_TOKEN
-            limit = min(limit, max(room, LEAST_ROOM))
+            room = self._ability.context - request.requirements.prompt_bytes // MIN_BYTES_PER_TOKEN
+            limit = min(limit, max(room, MIN_OUTPUT_TOKENS))
         if limit < requested:
             return limit
         return None
@@ -120,7 +120,7 @@ class Fitting:
 
     def _dropped(self) -> list[Parameter]:
         """Return the parameters that need a capability which the mapping lacks."""
-        return [row for name, row in NEEDING if name in self._lacking]
+        return [row for name, row in CAPABILITY_PARAMETERS if name in self._lacking]
 
     def _effort_for(self, effort: str) -> str:
         return nearest(effort, self._offered)
@@ -131,7 +131,7 @@ class Fitting:
             changes |= {"reasoning": False, "effort": ""}
         elif self._effort or EFFORT in self._lacking:
             changes["effort"] = self._effort or self._effort_for(requirements.effort)
-        for reason, change in LEFT_OUT.items():
+        for reason, change in REQUIREMENTS_WITHOUT.items():
             if reason in self._lacking:
                 changes |= change
         return replace(requirements, **changes)
@@ -233,7 +233,7 @@ def _sampled(conversation: Conversation, **changes: Any) -> Conversation:
 
 
 # Reason → the requirements of a request without the feature.
-LEFT_OUT: dict[str, dict[str, Any]] = {
+REQUIREMENTS_WITHOUT: dict[str, dict[str, Any]] = {
     EARLIER_IMAGES: {"earlier_images": False},
     HOSTED: {"hosted": ""},
     IMAGE_OUTPUT: {"image_output": False},
@@ -243,4 +243,4 @@ LEFT_OUT: dict[str, dict[str, Any]] = {
 
 def _word(effort: str) -> Effort | Literal[""]:
     """Return an effort in the neutral form; "" for an effort without a neutral name."""
-    return next((word for word in ALL if word == effort), "")
+    return next((word for word in ALL_EFFORTS if word == effort), "")

@@ -26,13 +26,13 @@ from gateway.providers.protocol import Credential, Target
 from gateway.routing.candidate_filter import ACCESS, STAGES
 from gateway.runtime.threads import pause
 
-HUNG_UP = "client_disconnect"
+CLIENT_DISCONNECT = "client_disconnect"
 # Candidates excluded at these stages were not denied by a rule.
 ALLOWED = STAGES[STAGES.index(ACCESS) + 1 :]
 # The longest pause between two chunks of a replayed stream.
-LONGEST_GAP_S = 1.0
+MAX_GAP_S = 1.0
 # How long a replayed answer waits for its usage row. It is returned regardless.
-ROW_S = 0.25
+ROW_TIMEOUT_S = 0.25
 Batches = Generator[Batch, None, None]
 
 
@@ -135,8 +135,8 @@ class FreeAnswers:
         try:
             row = write_row(record._replace(flags=record.flags | CACHED))
             ticket = self._settlements.journal.append(row)
-            if finish != HUNG_UP:
-                ticket.wait(ROW_S)
+            if finish != CLIENT_DISCONNECT:
+                ticket.wait(ROW_TIMEOUT_S)
         except GatewayError:
             return  # the answer is free, so it does not depend on its row
 
@@ -152,7 +152,7 @@ class FreeAnswers:
         done = False
         try:
             for gap_ms, frame in entry.frames:
-                pause(min(gap_ms / 1000, LONGEST_GAP_S))
+                pause(min(gap_ms / 1000, MAX_GAP_S))
                 batch = read_batch(frame)
                 if type(batch[-1]) is Finished:
                     done = True
@@ -161,4 +161,4 @@ class FreeAnswers:
         finally:
             slot.release()
             if not done:
-                self.finish(shared, outcome, entry.origin, HUNG_UP)
+                self.finish(shared, outcome, entry.origin, CLIENT_DISCONNECT)

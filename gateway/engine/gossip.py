@@ -20,15 +20,15 @@ from gateway.store.redis import Redis
 
 log = logging.getLogger(__name__)
 
-BEAT_S = 0.5  # time between two rounds
-KEEP_S = 60.0
+ROUND_INTERVAL_S = 0.5  # time between two rounds
+RETENTION_S = 60.0
 # Deltas are read again for this long, since a delta may become visible after a later one.
 OVERLAP_S = 2.0
-UNSENT = 50
-MOST_AT_ONCE = 500
+MAX_UNSENT = 50
+BATCH_SIZE = 500
 PIN = "pin"
 # The longest wait of a request for its session's pin; after it the request is planned like that of a new session.
-READ_S = 0.1
+PIN_READ_TIMEOUT_S = 0.1
 BACKOFF_S = 1.0
 WAITING_PINS = 10_000
 
@@ -54,14 +54,14 @@ class RedisGossipStore:
         self._missing: dict[int, int] = {}
 
     def post(self, payload: bytes) -> None:
-        number = self._redis.add({self.SEQUENCE: 1}, KEEP_S * 10)[self.SEQUENCE]
-        self._redis.put(self._name(number), self._writer + payload, KEEP_S)
+        number = self._redis.add({self.SEQUENCE: 1}, RETENTION_S * 10)[self.SEQUENCE]
+        self._redis.put(self._name(number), self._writer + payload, RETENTION_S)
 
     def collect(self) -> list[tuple[float, bytes]]:
-        newest = self._redis.add({self.SEQUENCE: 0}, KEEP_S * 10)[self.SEQUENCE]
+        newest = self._redis.add({self.SEQUENCE: 0}, RETENTION_S * 10)[self.SEQUENCE]
         if self._last < 0 or newest < self._last:  # a new worker, or a store that was reset
-            self._last = max(0, newest - MOST_AT_ONCE)
-        first = max(self._last, newest - MOST_AT_ONCE) + 1
+            self._last = max(0, newest - BATCH_SIZE)
+        first = max(self._last, newest - BATCH_SIZE) + 1
         numbers = [*self._missing, *range(first, newest + 1)]
         self._last = newest
         return [(0.0, payload) for number in numbers if (payload := self._fetch(number)) is not None]
@@ -70,7 +70,7 @@ class RedisGossipStore:
         value = self._redis.get(self._name(number))
         if value is None:
             tries = self._missing.pop(number, 0) + 1
-            if tries * BEAT_S < OVERLAP_S:
+            if tries * ROUND_INTERVAL_S < OVERLAP_S:
                 self._missing[number] = tries
             return None
         self._missing.pop(number, None)
@@ -106,7 +106,7 @@ class DatabaseGossipStore:
             if seq > self._seen.get(writer, 0):
                 self._seen[writer] = seq
                 deltas.append((max(0.0, age_us / SECOND_US), bytes(payload)))
-        if len(self._seen) > MOST_AT_ONCE:
+        if len(self._seen) > BATCH_SIZE:
             self._seen = {row[0]: self._seen[row[0]] for row in rows}
         return deltas
 
@@ -114,7 +114,7 @@ class DatabaseGossipStore:
         run = self._database.execute
         now = self._database.moment_sql()
         run(f"INSERT INTO health_delta (writer, seq, payload, at) VALUES (?, ?, ?, {now})", row)
-        run(f"DELETE FROM health_delta WHERE at < {now} - {round(KEEP_S * SECOND_US)}")
+        run(f"DELETE FROM health_delta WHERE at < {now} - {round(RETENTION_S * SECOND_US)}")
 
     def _select(self) -> list[tuple]:
         since = max(0, self._newest - round(OVERLAP_S * SECOND_US))
@@ -134,7 +134,7 @@ class Gossip:
     def __init__(self, health: Health, store: GossipStore | None) -> None:
         self._health = health
         self._store = store
-        self._unsent: deque[bytes] = deque(maxlen=UNSENT)
+        self._unsent: deque[bytes] = deque(maxlen=MAX_UNSENT)
 
     def beat(self) -> None:
         """Run one round. Unavailable when the store is down; unsent observations are sent later."""
@@ -160,7 +160,7 @@ class Pins:
     """Session pins beyond one worker's memory: routing's `Store`, backed by a PinStore. Reads are bounded in time;
     writes never wait."""
 
-    def __init__(self, store: "PinStore", clock: Clock, read_s: float = READ_S) -> None:
+    def __init__(self, store: "PinStore", clock: Clock, read_s: float = PIN_READ_TIMEOUT_S) -> None:
         self._store = store
         self._clock = clock
         self._read_s = read_s

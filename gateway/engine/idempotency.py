@@ -30,35 +30,35 @@ from gateway.store.journal import Journal, Row
 
 HEADER = "Idempotency-Key"
 KIND = "idempotency"
-FORM = 1  # version of the document format; another release may write another
+FORMAT_VERSION = 1  # version of the document format; another release may write another
 RECORD_TTL_S = 24 * 3600.0
-LONGEST_KEY = 255
+MAX_KEY_LENGTH = 255
 # Larger answers are not stored. The largest ones are images of a few megabytes.
-MOST_BYTES = 48 << 20
-MOST_STREAM_BYTES = 16 << 20
+MAX_BYTES = 48 << 20
+MAX_STREAM_BYTES = 16 << 20
 TOTAL_BYTES = 2 << 30  # of all stored answers of the installation
 WORKER_PARTS = 4  # parts of the remaining room of which a worker may fill one before it measures again
 LARGE = 1 << 17  # bytes; the fingerprint of a larger request is computed in a thread
-TRIES = 3
-WAIT_S = 5.0
-LONGEST_S = 1500.0  # of a request
+MAX_ATTEMPTS = 3
+ORIGINAL_WAIT_S = 5.0
+MAX_REQUEST_S = 1500.0  # of a request
 LABEL = b"idempotency\0"
 FIRST_ERROR = 400
 # Every provider refused because of load, so nothing was billed and a retry may run.
 NOTHING_DONE = (429, 529)
 NO_RETRY = (("x-should-retry", "false"),)  # honoured by the official clients of OpenAI and Anthropic
 # Reasons why there is no answer to replay.
-CRASHED = "crashed"
+CRASHED_REASON = "crashed"
 TOO_LARGE = "too large"
 NOT_KEPT = "not kept"
 NO_ROOM = "no room"
 REASONS = {
-    CRASHED: "The first request with this Idempotency-Key was interrupted and its answer is lost.",
+    CRASHED_REASON: "The first request with this Idempotency-Key was interrupted and its answer is lost.",
     TOO_LARGE: "The first request with this Idempotency-Key was answered; the answer was too large to store.",
     NO_ROOM: "The first request with this Idempotency-Key was answered; there was no room to store the answer.",
     NOT_KEPT: "The first request with this Idempotency-Key was answered; your organization keeps no answers.",
 }
-ANEW = "It is not run again, because it may have been billed: use another Idempotency-Key to send it again."
+NOT_REPEATED = "It is not run again, because it may have been billed: use another Idempotency-Key to send it again."
 
 Headers = list[tuple[str, str]]
 Check = Callable[[str], object]  # takes the id of the request that the answer was made for
@@ -110,9 +110,9 @@ class Idempotency:
         secret: bytes,
         vault: Vault,
         threads: Threads,
-        longest_s: float = LONGEST_S,
+        longest_s: float = MAX_REQUEST_S,
         budget: ByteBudget | None = None,
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int = MAX_BYTES,
         total_bytes: int = TOTAL_BYTES,
     ) -> None:
         self._documents = documents
@@ -191,7 +191,7 @@ class Idempotency:
             keyed.caller.organization_id,
         )
         value = _write(claim, "running", owner=self._control.epoch)
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             # Added before the document exists, so that no reader takes the document for an abandoned one.
             mine = claim.place not in self._running
             self._running.add(claim.place)
@@ -224,8 +224,8 @@ class Idempotency:
             value = self._documents.get(KIND, claim.place) or value
             head, body = _split(value)
         if head["state"] != "kept" or not claim.keeps:
-            reason = NOT_KEPT if head["state"] == "kept" else head.get("reason", CRASHED)
-            raise Interrupted(f"{REASONS[reason]} {ANEW}", headers=NO_RETRY)
+            reason = NOT_KEPT if head["state"] == "kept" else head.get("reason", CRASHED_REASON)
+            raise Interrupted(f"{REASONS[reason]} {NOT_REPEATED}", headers=NO_RETRY)
         if check is not None:
             check(head["request"])
         answer = self._threads.run(self._unpack, body)
@@ -247,12 +247,12 @@ class Idempotency:
         try:
             reply = make()
         except BaseException:
-            self._lose(claim, CRASHED)
+            self._lose(claim, CRASHED_REASON)
             raise
         if isinstance(reply.body, bytes):
             self._end(claim, reply, reply.body)
             return reply
-        spool = Spool(min(self._most_bytes, MOST_STREAM_BYTES), self._budget)
+        spool = Spool(min(self._most_bytes, MAX_STREAM_BYTES), self._budget)
         spawn(self._record, claim, reply, reply.body, spool)
         return reply._replace(body=spool.read())
 
@@ -266,7 +266,7 @@ class Idempotency:
                     break
             self._end(claim, reply, spool.contents, NO_ROOM if spool.cramped else TOO_LARGE)
         except Exception as error:
-            self._lose(claim, CRASHED)
+            self._lose(claim, CRASHED_REASON)
             failure = error
         finally:
             self._running.discard(claim.place)
@@ -305,7 +305,7 @@ class Idempotency:
         """Write through the journal, which outlasts an outage of the store: a paid answer must not fail because of
         it."""
         try:
-            self._journal.append(row).wait(WAIT_S)
+            self._journal.append(row).wait(ORIGINAL_WAIT_S)
         except GatewayError:
             pass  # the claim remains, so the request does not run again
         finally:
@@ -320,8 +320,8 @@ class Idempotency:
 
 
 def _check(key: str) -> str:
-    if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
-        raise InvalidRequest(f"{HEADER} must have 1 to {LONGEST_KEY} printable ASCII characters.", param=HEADER)
+    if not 1 <= len(key) <= MAX_KEY_LENGTH or not key.isascii() or not key.isprintable():
+        raise InvalidRequest(f"{HEADER} must have 1 to {MAX_KEY_LENGTH} printable ASCII characters.", param=HEADER)
     return key
 
 
@@ -330,7 +330,7 @@ def _in_flight() -> str:
 
 
 def _write(claim: _Claim, state: str, **more: object) -> bytes:
-    head = {"form": FORM, "state": state, "print": claim.print, "request": claim.request_id, **more}
+    head = {"form": FORMAT_VERSION, "state": state, "print": claim.print, "request": claim.request_id, **more}
     return orjson.dumps(head) + b"\n"
 
 

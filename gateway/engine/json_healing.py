@@ -29,9 +29,9 @@ from gateway.neutral.json_extraction import MAX_LENGTH, Healed, heal
 from gateway.neutral.parts import Part, Refusal, Source, Text, ToolCall
 from gateway.neutral.request import Request
 
-QUIET_S = 2.0  # how often a caller waiting for buffered text gets a heartbeat
-REFUSED: tuple[FinishReason, ...] = ("content_filter", "refusal")
-PASSING = (Started, Notice, Progress, Heartbeat)
+HEARTBEAT_INTERVAL_S = 2.0  # how often a caller waiting for buffered text gets a heartbeat
+REFUSAL_REASONS: tuple[FinishReason, ...] = ("content_filter", "refusal")
+UNBUFFERED_EVENTS = (Started, Notice, Progress, Heartbeat)
 
 
 def requested_format(request: Request) -> ResponseFormat | None:
@@ -59,7 +59,7 @@ def heal_result(run: Run, result: ChatResult) -> ChatResult:
 
 
 def _heal_choice(run: Run, choice: Choice, response_format: ResponseFormat) -> Choice:
-    if choice.finish in REFUSED or any(isinstance(part, Refusal | ToolCall) for part in choice.parts):
+    if choice.finish in REFUSAL_REASONS or any(isinstance(part, Refusal | ToolCall) for part in choice.parts):
         return choice
     texts = [part for part in choice.parts if isinstance(part, Text)]
     healed = _heal(run, "".join(part.text for part in texts), response_format)
@@ -112,7 +112,7 @@ def _heal_batches(
                     held = []
                 elif size > MAX_LENGTH:
                     sent.append(event)
-                elif isinstance(event, TextDelta) or (held and not isinstance(event, PASSING)):
+                elif isinstance(event, TextDelta) or (held and not isinstance(event, UNBUFFERED_EVENTS)):
                     held.append(event)
                     size += len(event.text) if isinstance(event, TextDelta) else 0
                     if size > MAX_LENGTH:  # too long to be repaired
@@ -120,7 +120,7 @@ def _heal_batches(
                         held = []
                 else:
                     sent.append(event)
-            if not sent and run.clock.monotonic() - last_sent >= QUIET_S:
+            if not sent and run.clock.monotonic() - last_sent >= HEARTBEAT_INTERVAL_S:
                 sent.append(Heartbeat())
             if sent:
                 last_sent = run.clock.monotonic()
@@ -132,7 +132,7 @@ def _heal_batches(
 def _release(run: Run, held: Batch, end: Finished | Failed, response_format: ResponseFormat) -> Batch:
     """Return the buffered events, with one delta per text block, or a single delta if the text was repaired."""
     merged = _merge(held)
-    if not held or isinstance(end, Failed) or end.reason in REFUSED:
+    if not held or isinstance(end, Failed) or end.reason in REFUSAL_REASONS:
         return merged
     if any(isinstance(event, RefusalDelta | ToolCallDelta) for event in held):
         return merged

@@ -19,7 +19,7 @@ from gateway.runtime.threads import Job, spawn
 from gateway.store.journal import Row, Ticket
 
 # The longest part of each body that is stored; longer bodies are truncated and marked.
-MOST_BYTES = 4 << 20
+MAX_BODY_BYTES = 4 << 20
 # The same limit for all upstream exchanges of a request together (x-debug).
 RAW_BYTES = 1 << 20
 
@@ -58,7 +58,7 @@ class Payload:
         self._owner = owner
         self._context = context
         self._path = path
-        self.sent = sent[:MOST_BYTES]
+        self.sent = sent[:MAX_BODY_BYTES]
         self.sent_bytes = len(sent)
         self.fee_nusd = self.kept_bytes = self._status = self._size = 0
         self._requested_model = self._served = ""
@@ -109,7 +109,7 @@ class Payload:
 
     def send_instead(self, sent: bytes) -> None:
         """Replace the stored body by one without the parts that must not be stored."""
-        self.sent = sent[:MOST_BYTES]
+        self.sent = sent[:MAX_BODY_BYTES]
         self.sent_bytes = len(sent)
 
     @property
@@ -120,7 +120,7 @@ class Payload:
     def add(self, piece: bytes) -> None:
         """Add a piece of the answer that is about to be sent."""
         self._size += len(piece)
-        room = MOST_BYTES - self.kept_bytes
+        room = MAX_BODY_BYTES - self.kept_bytes
         if room > 0:
             self._pieces.append(piece[:room])
             self.kept_bytes += min(room, len(piece))

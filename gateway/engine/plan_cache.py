@@ -2,8 +2,8 @@
 
 Plans that depend on a random choice, a session or key rotation are not cached, nor are plans with providers that may be
 in cooldown. Where a random choice is possible, each request makes its own choice before it uses a cached plan. Cached
-plans lag at most KEEP_S behind successes and behind reports of other workers; a failure in this worker and every change
-of the control plane clear the cache.
+plans lag at most LIFETIME_S behind successes and behind reports of other workers; a failure in this worker and every
+change of the control plane clear the cache.
 """
 
 import math
@@ -17,7 +17,7 @@ from gateway.accounts.project_modes import CREDITS
 from gateway.billing.context import RequestContext
 from gateway.neutral.request import NO_OPTIONS, Options, Request, Requirements, planned_fields
 from gateway.routing.candidates import Candidate
-from gateway.routing.capabilities import CHARACTERS_PER_TOKEN, MOST_BYTES_PER_TOKEN
+from gateway.routing.capabilities import CHARACTERS_PER_TOKEN, MAX_BYTES_PER_TOKEN
 from gateway.routing.decision import Plan
 from gateway.routing.plan import PINNED, PREFERRED, SINGLE, WEIGHTED
 from gateway.routing.score import LARGE_PROMPT_TOKENS
@@ -25,9 +25,11 @@ from gateway.routing.score import LARGE_PROMPT_TOKENS
 T = TypeVar("T")
 
 # Reasons that depend only on the catalogue, health and the project's preference.
-STEADY = frozenset((PINNED, SINGLE, WEIGHTED, PREFERRED))
+CACHEABLE_REASONS = frozenset((PINNED, SINGLE, WEIGHTED, PREFERRED))
 
-KEEP_S = 1.0  # long enough for sequential requests: making a plan costs over half as much as all the rest of a request
+LIFETIME_S = (
+    1.0  # long enough for sequential requests: making a plan costs over half as much as all the rest of a request
+)
 CAPACITY = 512
 LARGE_BYTES = LARGE_PROMPT_TOKENS * CHARACTERS_PER_TOKEN
 READ_REQUIREMENTS = attrgetter(*planned_fields(Requirements))
@@ -70,7 +72,7 @@ class PlanCache(Generic[T]):
         if len(plans) >= CAPACITY:
             plans.clear()
         floor, ceiling = range_of(plan, prompt_bytes)
-        plans[key] = RecentPlan(route_plan, catalogue, now + KEEP_S, floor, ceiling)
+        plans[key] = RecentPlan(route_plan, catalogue, now + LIFETIME_S, floor, ceiling)
 
     def clear(self) -> None:
         self._small.clear()
@@ -109,7 +111,7 @@ def range_of(plan: Plan, prompt_bytes: int) -> tuple[int, float]:
             context = ability.context
             tokens |= {context, context - output, context - min(output, ability.max_output)}
             tokens.update([up_to for up_to, _ in candidate.steps])
-            bounds.add(context * MOST_BYTES_PER_TOKEN)
+            bounds.add(context * MAX_BYTES_PER_TOKEN)
     for count in tokens:  # a limit may include its number or not
         bounds |= {count * CHARACTERS_PER_TOKEN, (count + 1) * CHARACTERS_PER_TOKEN}
     floor = max([bound for bound in bounds if bound <= prompt_bytes], default=0)
@@ -121,5 +123,9 @@ def _is_steady(plan: Plan) -> bool:
     if plan.parts:
         return not plan.skipped and all(map(_is_steady, plan.parts))
     resolution = plan.resolution
-    fixed = plan.reason in STEADY and resolution.kind in ("pinned", "canonical") and resolution.custom_model is None
+    fixed = (
+        plan.reason in CACHEABLE_REASONS
+        and resolution.kind in ("pinned", "canonical")
+        and resolution.custom_model is None
+    )
     return fixed and all(len(scored.credentials) == 1 for scored in plan.order)

@@ -151,11 +151,11 @@ class _Statistics(Struct, eq=False):
 
 
 # A plain answer may take this many times the 99th percentile of similar answers before another provider is tried.
-USUAL_TIMES = 3
-LEAST_PATIENCE_S = 10.0
+ANSWER_TIME_FACTOR = 3
+MIN_TIMEOUT_S = 10.0
 # Tokens a second of a slow model: estimates the duration of an answer while no similar one has been measured.
 SLOW = 20
-LONGEST_SESSION = 4096  # characters of a session id that are used
+MAX_SESSION_LENGTH = 4096  # characters of a session id that are used
 STRATEGY = "routing"  # the name of the project setting
 
 
@@ -272,7 +272,7 @@ class Planner:
         statistics = target.memo.get((self, request.operation)) or self._open_statistics(target, request.operation)
         usual_s = statistics.times.usual_s(request.requirements)
         if usual_s is not None:
-            return max(LEAST_PATIENCE_S, USUAL_TIMES * usual_s)
+            return max(MIN_TIMEOUT_S, ANSWER_TIME_FACTOR * usual_s)
         most = request.requirements.max_tokens or target.mapping.max_output
         if most:
             return first_byte_s + most / SLOW
@@ -365,7 +365,7 @@ class Planner:
                 predicate(caller.rules, context.at_us),
                 self._credentials.usable(caller),
                 context.no_fallback,
-                (context.session or request.options.session)[:LONGEST_SESSION],
+                (context.session or request.options.session)[:MAX_SESSION_LENGTH],
                 scope=caller.project_id,
                 operation=context.operation,
                 routes=self._custom_models.routes_of(caller, self._unlisted),

@@ -7,15 +7,15 @@ from typing import Any
 from gateway.runtime.disconnects import current
 from gateway.runtime.threads import later, spawn
 
-MOST = 256  # simultaneous answers of a worker
-MOST_OF_ONE = 64  # simultaneous answers of one organization
-STOP_S = 0.5
+MAX_ANSWERS = 256  # simultaneous answers of a worker
+MAX_ANSWERS_PER_ORGANIZATION = 64  # simultaneous answers of one organization
+STOP_TIMEOUT_S = 0.5
 
 
 class ReadingOn:
     """Bounds how many answers a worker reads on, in total and per organization, and ends them with the worker."""
 
-    def __init__(self, most: int = MOST, most_of_one: int = MOST_OF_ONE) -> None:
+    def __init__(self, most: int = MAX_ANSWERS, most_of_one: int = MAX_ANSWERS_PER_ORGANIZATION) -> None:
         self._most = most
         self._most_of_one = most_of_one
         self._counts: Counter[str] = Counter()
@@ -44,7 +44,7 @@ class ReadingOn:
         self._reading.add(greenlet)
         greenlet.rawlink(self._reading.discard)
 
-    def stop(self, wait_s: float = STOP_S) -> None:
+    def stop(self, wait_s: float = STOP_TIMEOUT_S) -> None:
         """End all greenlets; each records what it has read."""
         reading = list(self._reading)
         for greenlet in reading:

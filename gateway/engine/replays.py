@@ -10,7 +10,7 @@ from gateway.clock import Clock
 from gateway.metering.models import SETTLEMENT
 from gateway.store.database import Database
 
-AT_ONCE = 500
+FRAMES_PER_TURN = 500
 SERVED = f"SELECT provider, served FROM usage WHERE request IN ({{marks}}) AND kind = {SETTLEMENT} AND error IS NULL"
 
 
@@ -38,8 +38,8 @@ class Replays:
     def _served(self, request_ids: Sequence[str]) -> set[tuple[str, str]]:
         keys = [bytes.fromhex(ident) for ident in request_ids]
         served: set[tuple[str, str]] = set()
-        for start in range(0, len(keys), AT_ONCE):
-            part = keys[start : start + AT_ONCE]
+        for start in range(0, len(keys), FRAMES_PER_TURN):
+            part = keys[start : start + FRAMES_PER_TURN]
             marks = ", ".join("?" * len(part))
             rows = self._database.query_rows(SERVED.format(marks=marks), part)
             served |= {(provider, model) for provider, model in rows}

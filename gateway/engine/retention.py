@@ -23,7 +23,7 @@ from gateway.store.journal import Journal, Row, Ticket
 RETAIN = "retain"
 # Bytes of packed payloads that may be queued for the database. Beyond it requests are settled without their payloads,
 # to bound memory.
-MOST_WAITING = 64 << 20
+MAX_WAITING_BYTES = 64 << 20
 
 log = logging.getLogger("gateway")
 
@@ -51,7 +51,7 @@ class Retention:
         vault: Vault,
         threads: Threads,
         wait_s: float,
-        most_waiting: int = MOST_WAITING,
+        most_waiting: int = MAX_WAITING_BYTES,
     ) -> None:
         self._database = database
         self._journal = journal

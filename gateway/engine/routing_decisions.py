@@ -17,8 +17,8 @@ from gateway.store.database import Database
 from gateway.store.journal import Journal, Statement
 
 OK = range(200, 300)
-REMEMBERED = 64
-FIND = (
+CACHE_SIZE = 64
+FIND_DECISION = (
     "SELECT project, record FROM decision WHERE request = COALESCE("
     "(SELECT decision FROM usage WHERE request = ? AND decision IS NOT NULL LIMIT 1), ?)"
 )
@@ -79,7 +79,7 @@ class Decisions:
             self._journal.append((RECORD, (request, project, orjson.dumps(pack(plan)))))
         except Unavailable:
             return None
-        if len(self._stored) >= REMEMBERED:
+        if len(self._stored) >= CACHE_SIZE:
             self._stored.clear()
         self._stored[id(plan)] = plan, request
         return None
@@ -125,7 +125,7 @@ class Decisions:
 
 def read_decision(database: Database, request: bytes) -> StoredDecision | None:
     """Return the stored decision of a request, None for an unknown or expired one. Unavailable."""
-    row = database.query_row(FIND, (request, request))
+    row = database.query_row(FIND_DECISION, (request, request))
     if row is None:
         return None
     try:

@@ -28,8 +28,8 @@ from gateway.providers.upstream import Upstreams
 from gateway.runtime.disconnects import CallerGone
 
 OK = 200
-SHARE = 0.5
-GONE = "The caller disconnected."
+ATTEMPT_TIME_SHARE = 0.5
+CALLER_DISCONNECTED = "The caller disconnected."
 NEARLY_DONE_S = 2.0
 BILLED = " The part of the answer that was delivered is billed: {} USD."
 CAPPED = "max_tokens was set to {}: the remaining credits and spending limits do not cover more."
@@ -105,7 +105,7 @@ class Run(Struct, eq=False):
         if self.walk.is_last:
             return self.deadline
         now = self.clock.monotonic()
-        return now + (self.deadline - now) * SHARE
+        return now + (self.deadline - now) * ATTEMPT_TIME_SHARE
 
     def gives_up(self, attempt: Attempt) -> bool:
         """Return whether to abandon a silent call for another target that is not in cooldown, at most once per request.
@@ -230,7 +230,7 @@ class Run(Struct, eq=False):
 
     def hung_up(self, attempt: Attempt) -> None:
         """Record that the caller disconnected. Appends to the journal and never waits."""
-        self._note(attempt, "client_disconnect", Cancelled(GONE))
+        self._note(attempt, "client_disconnect", Cancelled(CALLER_DISCONNECTED))
         self._keep_decision()
         if self.caller_gone:
             self._leave_reading()

@@ -22,8 +22,8 @@ from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
 from gateway.runtime.threads import Job, compute_if
 
-AT_ONCE = 4
-MOST_TOKENS = "max_batch_tokens"  # in a mapping's `extra`: the tokens of all inputs that one call accepts
+CONCURRENT_CALLS = 4
+MAX_TOKENS_KEY = "max_batch_tokens"  # in a mapping's `extra`: the tokens of all inputs that one call accepts
 
 
 def send(
@@ -48,7 +48,7 @@ def send(
     try:
         for part in parts:
             running.append(Job(_send, upstreams, part, target, deadline, listener, gives_up))
-            if len(running) >= (AT_ONCE if listener is None else 1):
+            if len(running) >= (CONCURRENT_CALLS if listener is None else 1):
                 done.append(running.popleft().result())
         while running:
             done.append(running.popleft().result())
@@ -94,7 +94,7 @@ def _parts_of(request: Request, target: Target, choices: int) -> list[Any]:
         return _list(split, request, choices, 0)
     if split is None or not most:
         return [request]
-    most_tokens = mapping.extra.get(MOST_TOKENS, 0)
+    most_tokens = mapping.extra.get(MAX_TOKENS_KEY, 0)
     # A token is at least one byte.
     if operation.item_count(request) <= most and (not most_tokens or request.requirements.prompt_bytes <= most_tokens):
         return [request]

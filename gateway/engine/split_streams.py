@@ -13,7 +13,7 @@ from msgspec import structs
 
 from gateway.billing.unit_estimates import estimate
 from gateway.billing.usage_completion import complete
-from gateway.engine.split_calls import AT_ONCE
+from gateway.engine.split_calls import CONCURRENT_CALLS
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, split
 from gateway.neutral.events import (
@@ -77,7 +77,7 @@ class SplitAnswering:
         """`choices` is how many answers one call gives."""
         self._parts = [_Part(part, number * choices, target) for number, part in enumerate(split(request, choices))]
         self._open = partial(_open, upstreams, target, deadline, listener)
-        self._at_once = AT_ONCE if listener is None else 1
+        self._at_once = CONCURRENT_CALLS if listener is None else 1
         self._merged: Merged[Batch] | None = None
         self.batches: Iterator[Batch] = self._read()
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.transport.answer_room import KeptBytes
 
-AHEAD = 1 << 17  # bytes that the producer may be ahead of the caller once the stream is too long to keep
-PATIENCE_S = 600.0  # a caller that reads nothing for this long counts as disconnected
+MAX_BYTES_AHEAD = 1 << 17  # bytes that the producer may be ahead of the caller once the stream is too long to keep
+READER_TIMEOUT_S = 600.0  # a caller that reads nothing for this long counts as disconnected
 
 
 class Spool:
@@ -47,9 +47,9 @@ class Spool:
             self._pieces.append(piece)
             self._ahead += len(piece)
             self._more.set()
-        while self._contents is None and not self._left and self._ahead > AHEAD:
+        while self._contents is None and not self._left and self._ahead > MAX_BYTES_AHEAD:
             self._room.clear()
-            if not self._room.wait(PATIENCE_S):
+            if not self._room.wait(READER_TIMEOUT_S):
                 self._leave()
         return self._contents is not None or not self._left
 

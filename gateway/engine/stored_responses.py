@@ -25,11 +25,11 @@ from gateway.store.conversation_turns import DIGEST_BYTES, Link, NoRoom, PiecesG
 from gateway.store.documents import Documents
 
 KIND = "stored_response"  # kind of documents with whole responses in zlib, as earlier releases stored them
-LIFE_S = 30 * 86_400.0
+RETENTION_S = 30 * 86_400.0
 LABEL = b"stored-response\0"
-MOST_TURNS = 10_000  # turns of one conversation
-TRIES = 3
-ECHOED = 80  # characters of an id that an error repeats
+MAX_TURNS = 10_000  # turns of one conversation
+MAX_ATTEMPTS = 3
+ECHOED_ID_LENGTH = 80  # characters of an id that an error repeats
 MB = 1 << 20
 Item = dict[str, Any]
 
@@ -86,7 +86,7 @@ class StoredResponses:
         """Store a response under its id, as the successor of the response `previous`. InvalidRequest when there is no
         room, Unavailable when the store is down."""
         organization = caller.organization_id
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             try:
                 self._add(organization, scope_of(caller), stored, previous)
             except PreviousGone:
@@ -121,7 +121,8 @@ class StoredResponses:
         stored = self._find(caller, ident, param, whole)
         if stored is None:
             raise NotFound(
-                f"There is no stored response {ident[:ECHOED]!r}: it was not stored, expired, or was deleted.",
+                f"There is no stored response {ident[:ECHOED_ID_LENGTH]!r}: "
+                "it was not stored, expired, or was deleted.",
                 param=param,
                 code=code,
             )
@@ -140,7 +141,7 @@ class StoredResponses:
     def delete(self, caller: Caller, ident: str) -> None:
         """Delete a response. NotFound as in `find`; responses that continue it keep the conversation."""
         if self._find(caller, ident, "response_id", whole=False) is None:
-            raise NotFound(f"There is no stored response {ident[:ECHOED]!r}.", param="response_id")
+            raise NotFound(f"There is no stored response {ident[:ECHOED_ID_LENGTH]!r}.", param="response_id")
         self._turns.end(ident)
         self._documents.delete(KIND, ident)
 
@@ -149,7 +150,7 @@ class StoredResponses:
         return self._turns.sweep(should_continue)
 
     def _check_length(self, link: Link, param: str) -> None:
-        if link.turns > MOST_TURNS:
+        if link.turns > MAX_TURNS:
             raise self._too_long(param)
         self.check_size(link.chain_bytes, param)
 
@@ -160,7 +161,7 @@ class StoredResponses:
 
     def _too_long(self, param: str) -> InvalidRequest:
         return InvalidRequest(
-            f"The stored conversation is over {MOST_TURNS:,} turns or {self._most_conversation // MB} MB "
+            f"The stored conversation is over {MAX_TURNS:,} turns or {self._most_conversation // MB} MB "
             "(responses.max_conversation_mb of the gateway); start a new one, or compact it.",
             param=param,
             code="conversation_too_long",
@@ -171,7 +172,7 @@ class StoredResponses:
         missing = parts.keys() - self._turns.known(organization, tuple(parts))
         body, values = self._threads.run(self._pack, segments, {name: parts[name] for name in missing})
         turn = StoredTurn(stored.response["id"], organization, scope, previous, tuple(parts), body, raw_bytes)
-        self._turns.add(turn, values, LIFE_S, self._most_bytes)
+        self._turns.add(turn, values, RETENTION_S, self._most_bytes)
 
     def _split(
         self, organization: str, stored: StoredResponse, alone: bool
@@ -189,7 +190,7 @@ class StoredResponses:
         return pack(self._vault, deduplication.pack(segments)), packed
 
     def _read(self, link: Link, whole: bool) -> StoredResponse | None:
-        rows = self._turns.chain(link.ident, MOST_TURNS if whole else 1)
+        rows = self._turns.chain(link.ident, MAX_TURNS if whole else 1)
         if not rows:
             return None
         texts = self._threads.run(self._open_texts, rows)

@@ -27,19 +27,19 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import LENGTH
 from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.speech import length_as_text
-from gateway.providers.answer_checks import ODD
+from gateway.providers.answer_checks import UNKNOWN_SHAPE
 from gateway.providers.call_paths import Answering
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import MUTE
 from gateway.runtime.disconnects import current
 from gateway.runtime.threads import give_way
 
-ENDS = (Finished, Failed)
+FINAL_EVENTS = (Finished, Failed)
 # Events that are held before the first content. A provider sends a few; one that hides its reasoning may send an empty
 # event for each token of it.
-MOST_HELD = 10_000
+MAX_HELD_EVENTS = 10_000
 COUNTED_BYTES = 8_192  # of sound in one turn of the event loop
-LATE = "The provider did not begin its answer in time."
+LATE_ANSWER = "The provider did not begin its answer in time."
 TRUNCATED = "The provider's answer ended before it was complete."
 
 
@@ -83,7 +83,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
             if attempt.output_length > run.settlement.checked_length and _grows(attempt, last):
                 # Record what was delivered; if the answer is longer than its reservation, reserve more or end it.
                 run.settlement.grow(attempt)
-            if not isinstance(last, ENDS):
+            if not isinstance(last, FINAL_EVENTS):
                 yield batch
                 continue
             if len(batch) > 1:
@@ -121,7 +121,7 @@ def _open(run: Run, target: Target) -> Answering | SplitAnswering:
 def _grows(attempt: Attempt, last: Event) -> bool:
     """Return whether a batch may need a larger reservation: unless the answer ended, and always for sound, which is
     measured at its end."""
-    return not isinstance(last, ENDS) or attempt.sound is not None
+    return not isinstance(last, FINAL_EVENTS) or attempt.sound is not None
 
 
 def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Failed:
@@ -140,8 +140,8 @@ def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Fai
 
 
 def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Buffer events until the first content, or MOST_HELD of them. A Heartbeat passes at once; a Failed event before
-    content is raised."""
+    """Buffer events until the first content, or MAX_HELD_EVENTS of them. A Heartbeat passes at once; a Failed event
+    before content is raised."""
     held: Batch = []
     until = run.patience()
     for batch in batches:
@@ -150,7 +150,7 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             yield batch
             continue
         if not content and run.clock.monotonic() > until:
-            raise UpstreamTimeout(LATE)
+            raise UpstreamTimeout(LATE_ANSWER)
         if not held and type(batch[-1]) is Heartbeat and run.gives_up(attempt):
             raise UpstreamTimeout(MUTE)
         if Heartbeat in map(type, batch):
@@ -161,12 +161,12 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
         if type(last) is Failed and not content:
             attempt.usage = last.usage or attempt.usage
             raise last.error
-        if content or type(last) is Finished or len(held) > MOST_HELD:
+        if content or type(last) is Finished or len(held) > MAX_HELD_EVENTS:
             attempt.first_at = run.clock.monotonic()
             yield held
         elif len(batch) == 1 and type(batch[0]) is Heartbeat:
             yield batch
-    if not attempt.first_at or type(batch[-1]) not in ENDS:
+    if not attempt.first_at or type(batch[-1]) not in FINAL_EVENTS:
         raise StreamTruncated(TRUNCATED)
 
 
@@ -187,7 +187,7 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
             try:
                 size += LENGTH(event.text) if type(event) is TextDelta else _length_of(attempt, event)
             except TypeError:
-                raise UpstreamFailed(ODD, upstream_status=200) from None
+                raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         elif type(event) is Started:
             attempt.model = event.model
             attempt.upstream_id = event.upstream_id
@@ -219,7 +219,7 @@ def _hung_up(run: Run, attempt: Attempt, answering: Answering | SplitAnswering |
 
     `last` is the last event that was read, None where the upstream's batches can no longer be read.
     """
-    if last is not None and isinstance(last, ENDS):
+    if last is not None and isinstance(last, FINAL_EVENTS):
         _take_end(attempt, last)  # it came with content that was not delivered
     elif answering is not None and last is not None and run.leave(attempt):
         run.settlement.keep(attempt)
@@ -244,7 +244,7 @@ def _read_on(run: Run, attempt: Attempt, answering: Answering | SplitAnswering) 
         for batch in answering.batches:
             observe(attempt, batch, run.outcome.warnings)
             last = batch[-1]
-            if isinstance(last, ENDS):
+            if isinstance(last, FINAL_EVENTS):
                 _take_end(attempt, last)
                 break
     except GatewayError:

@@ -13,8 +13,8 @@ from gateway.limits.ledger import LedgerBook
 from gateway.providers.credentials import Credentials
 from gateway.routing.resolve import SANDBOX, CustomModel
 
-EVERY = "*"
-REMEMBERED = 2_000
+ALL_PROVIDERS = "*"
+CACHE_SIZE = 2_000
 NO_POLICY = CompliancePolicy()
 
 
@@ -27,7 +27,7 @@ class UnlistedModels:
         self._catalogue = catalogue
         self._credentials = credentials
         self._ledger = ledger
-        self._unlimited: VersionedCache[str, bool] = VersionedCache(control, REMEMBERED)
+        self._unlimited: VersionedCache[str, bool] = VersionedCache(control, CACHE_SIZE)
         self._custom_models: dict[tuple[str, str, str], CustomModel] = {}
         self._catalogue_of_models: Catalogue | None = None
 
@@ -44,9 +44,9 @@ class UnlistedModels:
         if any(level.deny_models or level.deny_pricing for level in caller.rules):
             return None
         policy = next((level.policy for level in caller.rules if level.policy is not None), NO_POLICY)
-        if policy.blocked_models or not policy.blocked_unlisted.isdisjoint((EVERY, provider_id)):
+        if policy.blocked_models or not policy.blocked_unlisted.isdisjoint((ALL_PROVIDERS, provider_id)):
             return None
-        allowed = not policy.allowed_unlisted.isdisjoint((EVERY, provider_id))
+        allowed = not policy.allowed_unlisted.isdisjoint((ALL_PROVIDERS, provider_id))
         if allowed or self._is_unlimited(caller.organization_id):
             payers = ANY_KEYS
         elif caller.mode != CREDITS:
@@ -63,7 +63,7 @@ class UnlistedModels:
 
     def _make(self, provider_id: str, name: str, payers: str) -> CustomModel | None:
         catalogue = self._catalogue()
-        if self._catalogue_of_models is not catalogue or len(self._custom_models) >= REMEMBERED:
+        if self._catalogue_of_models is not catalogue or len(self._custom_models) >= CACHE_SIZE:
             self._custom_models.clear()
             self._catalogue_of_models = catalogue
         key = (provider_id, name, payers)

@@ -8,8 +8,8 @@ from gateway.providers.identities.upstream_identity import secret_of
 from gateway.providers.protocol import Call, Target
 from gateway.runtime.large_files import MessageBody
 
-HIDDEN = b"[secret]"
-SHORTEST_PART = 20  # of an AWS access key: its id
+REDACTED = b"[secret]"
+MIN_SECRET_LENGTH = 20  # of an AWS access key: its id
 
 
 class WireCapture:
@@ -75,7 +75,7 @@ class WireCapture:
     def _clean(self, data: bytes) -> str:
         self._note_secrets()
         for secret in sorted(self._secrets, key=len, reverse=True):
-            data = data.replace(secret.encode(), HIDDEN)
+            data = data.replace(secret.encode(), REDACTED)
             if self.cut:
                 data = _drop_beginning(data, secret.encode())
         return data.decode("utf-8", "replace")
@@ -86,7 +86,7 @@ def _parts_of(secret: str) -> list[str]:
     session in errors about signatures."""
     if not secret:
         return []
-    parts = [part for part in secret.split(":") if len(part) >= SHORTEST_PART]
+    parts = [part for part in secret.split(":") if len(part) >= MIN_SECRET_LENGTH]
     if secret.startswith("{"):
         parts = []
     return [secret, *parts]
@@ -96,5 +96,5 @@ def _drop_beginning(data: bytes, secret: bytes) -> bytes:
     """Return `data` without a beginning of the secret that truncation left at its end."""
     for size in range(min(len(secret) - 1, len(data)), 3, -1):
         if data.endswith(secret[:size]):
-            return data[:-size] + HIDDEN
+            return data[:-size] + REDACTED
     return data

@@ -20,7 +20,7 @@ SELECT = (
     "WHERE b.id IN ({marks}) GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd, b.period, b.window_start, "
     "b.alert_at"
 )
-AT_ONCE = 200
+BATCH_SIZE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class Budgets:
         subjects = list(scope_ids)
         now = self._database.now_us()
         statuses: dict[str, Status] = {}
-        for start in range(0, len(subjects), AT_ONCE):
-            part = subjects[start : start + AT_ONCE]
+        for start in range(0, len(subjects), BATCH_SIZE):
+            part = subjects[start : start + BATCH_SIZE]
             rows = self._database.read(partial(self._rows, part))
             statuses |= {scope_id: _status(scope_id, rows, now) for scope_id in part}
         return statuses

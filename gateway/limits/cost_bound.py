@@ -12,8 +12,8 @@ from gateway.limits.periods import read_period
 from gateway.money import MILLION, format_usd
 
 # The fewest output tokens worth an upstream call when the caller set no limit.
-LEAST_OUTPUT = 256
-RETRY_S = 2.0  # after a refusal because of requests in progress
+MIN_OUTPUT_TOKENS = 256
+RETRY_AFTER_S = 2.0  # after a refusal because of requests in progress
 MID_STREAM = "budget_exhausted_mid_stream"
 OWNERS = {
     KEY: "API key",
@@ -61,7 +61,7 @@ class CostBound(Struct, frozen=True, gc=False):
         if self.explicit:
             tokens = self.max_output
         else:
-            tokens = min(self.max_output, LEAST_OUTPUT * self.choices)
+            tokens = min(self.max_output, MIN_OUTPUT_TOKENS * self.choices)
         return self.priced(tokens) - self.unforeseen_nusd
 
     @property
@@ -103,7 +103,7 @@ AGENT_ADVICE = {
     SESSION: "start a new session, or raise the budget of sessions of this key, project or request.",
     RUN: "start a new run, or raise the budget of runs of this key, project or request.",
 }
-LESS = "or make a smaller request, for example with a lower max_tokens."
+SMALLER_REQUEST_ADVICE = "or make a smaller request, for example with a lower max_tokens."
 
 
 class Shortage(NamedTuple):
@@ -137,7 +137,7 @@ class Shortage(NamedTuple):
             if mid_stream:
                 rest = " more."
             else:
-                rest = f": add credits, {LESS}"
+                rest = f": add credits, {SMALLER_REQUEST_ADVICE}"
             return OutOfCredits(
                 f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD{rest}", code=code
             )
@@ -169,7 +169,7 @@ class Shortage(NamedTuple):
         error = BudgetInUse(
             f"The {budget} {format_usd(self.unspent_nusd)} USD left; all but {left} USD of it are reserved by requests "
             f"in progress. This request may cost up to {need} USD: try again when others have ended.",
-            retry_after=RETRY_S,
+            retry_after=RETRY_AFTER_S,
         )
         error.spare_nusd = self.unspent_nusd - self.need_nusd
         return error
@@ -177,7 +177,7 @@ class Shortage(NamedTuple):
     def _advice(self) -> str:
         if self.scope in AGENT_ADVICE:
             return AGENT_ADVICE[self.scope]
-        return f"raise the limit, {LESS}"
+        return f"raise the limit, {SMALLER_REQUEST_ADVICE}"
 
     def _owner(self) -> str:
         return OWNERS.get(self.scope) or f'team "{self.name}" (of the member who owns the API key)'
@@ -202,7 +202,7 @@ def fit(cost_bound: CostBound, available_nusd: int | None) -> ReservationSize | 
     enough.
 
     The reservation exceeds `available_nusd` by at most the unforeseen costs. Without an explicit limit the output gets
-    at most half of the remainder, but at least LEAST_OUTPUT tokens if they can be paid. A capped output is foreseen.
+    at most half of the remainder, but at least MIN_OUTPUT_TOKENS if they can be paid. A capped output is foreseen.
     """
     if not (cost_bound.unforeseen_nusd or cost_bound.unforeseen_output):
         return _fit(cost_bound, available_nusd)
@@ -230,7 +230,7 @@ def _fit(cost_bound: CostBound, available_nusd: int | None) -> ReservationSize |
             return ReservationSize(full, None)
         return None
     half = cost_bound.tokens_within(available_nusd // 2)
-    tokens = min(cost_bound.max_output, max(half, LEAST_OUTPUT * cost_bound.choices))
+    tokens = min(cost_bound.max_output, max(half, MIN_OUTPUT_TOKENS * cost_bound.choices))
     amount = cost_bound.priced(tokens)
     if amount > available_nusd:
         return None

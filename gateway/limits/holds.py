@@ -24,8 +24,8 @@ LEASE = (
     "INSERT INTO lease (id, budget, worker, generation, granted_nusd, spent_nusd, taken_at, hold) "
     "VALUES (?, ?, ?, ?, ?, 0, ?, ?)"
 )
-PATIENCE_S = 0.3
-PATIENCE_ROUNDS = 4
+ROUND_WAIT_S = 0.3
+WAIT_ROUNDS = 4
 LEASES = "SELECT id, budget FROM lease WHERE hold = ? ORDER BY id"
 
 
@@ -65,12 +65,12 @@ class Holds:
         """
         place = partial(self._place, ident, payer, cost_bound, rows)
         outcome = self._database.write(place)
-        rounds_left = PATIENCE_ROUNDS if patient else 0
+        rounds_left = WAIT_ROUNDS if patient else 0
         while isinstance(outcome, Shortage):
             if not (outcome.others and rounds_left):
                 raise outcome.error()
             rounds_left -= 1
-            pause(PATIENCE_S)
+            pause(ROUND_WAIT_S)
             outcome = self._database.write(place)
         return outcome
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from gateway.limits.leases import MOST_COUNTER_NUSD, is_window, lock_budgets, marks, read_leases
+from gateway.limits.leases import MAX_COUNTER_NUSD, is_window, lock_budgets, marks, read_leases
 from gateway.store.database import Database
 
 
@@ -67,8 +67,8 @@ def _write_budgets(database: Database, changes: dict[tuple[str, int], list[int]]
     if moved:
         database.execute_many(
             # A counter at the end of its range stays there: an overflow must not block the counting of other budgets.
-            f"UPDATE budget SET settled_nusd = CASE WHEN settled_nusd > {MOST_COUNTER_NUSD} - ? "
-            f"THEN {MOST_COUNTER_NUSD} ELSE settled_nusd + ? END, leased_nusd = leased_nusd + ? "
+            f"UPDATE budget SET settled_nusd = CASE WHEN settled_nusd > {MAX_COUNTER_NUSD} - ? "
+            f"THEN {MAX_COUNTER_NUSD} ELSE settled_nusd + ? END, leased_nusd = leased_nusd + ? "
             "WHERE id = ? AND generation = ?",
             [(row[0], *row) for row in moved],
         )

@@ -16,8 +16,8 @@ from gateway.store.database import Database
 from gateway.store.journal import Journal
 
 # The unused part of a lease is returned after this long; the empty lease is kept a while longer for the next request.
-IDLE_S = 0.3
-KEEP_S = 10.0
+RETURN_AFTER_S = 0.3
+LEASE_RETENTION_S = 10.0
 FOLDED_AT_ONCE = 200
 # A lease without a limit is renewed after this amount, so that an overflow of the counter is noticed.
 LOOKED_AT_NUSD = 1_000_000 * NANO
@@ -71,9 +71,9 @@ class LeaseKeeper:
             return
         longer_s = self._outage.keep_s if self._outage is not None else 0.0
         if idle_s is None:
-            idle_s = max(IDLE_S, longer_s)
+            idle_s = max(RETURN_AFTER_S, longer_s)
         if keep_s is None:
-            keep_s = max(KEEP_S, longer_s)
+            keep_s = max(LEASE_RETENTION_S, longer_s)
         with self._tending:
             now = self._clock.monotonic()
             self._stamp()

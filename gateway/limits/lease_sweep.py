@@ -9,9 +9,9 @@ from functools import partial
 from gateway.limits.lease_folding import LeaseChange, fold_inside
 from gateway.limits.leases import SPEND, lock_budgets
 from gateway.store.database import Database
-from gateway.store.outage_journal import REMEMBERED_US
+from gateway.store.outage_journal import DEDUPLICATION_US
 
-AT_ONCE = 200
+BATCH_SIZE = 200
 
 
 def charge(database: Database, costs: Sequence[tuple[int, str, int]]) -> None:
@@ -36,7 +36,7 @@ def give_up(database: Database, epoch: int, keep_rows: bool, after_us: int | Non
     while True:
         done = database.write(partial(_give_up_some, database, epoch, keep_rows, after_us))
         count += done
-        if done < AT_ONCE:
+        if done < BATCH_SIZE:
             return count
 
 
@@ -53,7 +53,7 @@ def list_lost(database: Database, longest_us: int) -> list[int]:
 
 def forget_returned(database: Database) -> int:
     """Delete the rows of lost workers that did not come back."""
-    before = f"{database.moment_sql()} - {REMEMBERED_US}"
+    before = f"{database.moment_sql()} - {DEDUPLICATION_US}"
     sql = f"DELETE FROM lease WHERE returned_at < {before} AND spent_nusd = 0 AND granted_nusd = 0"
     any_returned = "SELECT 1 FROM lease WHERE returned_at IS NOT NULL LIMIT 1"
     if database.read(lambda: database.execute(any_returned).fetchone()) is None:
@@ -71,7 +71,7 @@ def _give_up_some(database: Database, epoch: int, keep_rows: bool, after_us: int
         return 0
     sql = (
         "SELECT id, budget FROM lease WHERE worker = ? AND (returned_at IS NULL OR spent_nusd > 0) "
-        f"ORDER BY id LIMIT {AT_ONCE}"
+        f"ORDER BY id LIMIT {BATCH_SIZE}"
     )
     moves = [LeaseChange(budget, lease, close=True) for lease, budget in database.execute(sql, (epoch,)).fetchall()]
     if moves:

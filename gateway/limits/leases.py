@@ -11,7 +11,7 @@ from gateway.errors import Unavailable
 from gateway.limits.cost_bound import CostBound, Payer, ReservationSize, Shortage, fit
 from gateway.limits.models import CREDITS, KEY, MEMBER, ORGANIZATION, PROVIDER_KEY, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import read_period
-from gateway.money import MOST_SETTLED_NUSD
+from gateway.money import MAX_SETTLED_NUSD
 from gateway.store.database import Database
 from gateway.store.journal import Statement
 
@@ -19,11 +19,11 @@ FOREVER = float("inf")
 # How often a take is retried because other workers used the amount first; then the caller has to retry.
 ROUNDS = 20
 # A lease is at most this share of what remains, so that one worker holds little unused near the limit …
-SHARE = 64
+LEASE_DIVISOR = 64
 # … and at most this many times the request that needed it.
-MOST = 1000
+MAX_LEASE_FACTOR = 1000
 # The end of the counters' range: half of the column's range, so that two counters can be added.
-MOST_COUNTER_NUSD = 1 << 62
+MAX_COUNTER_NUSD = 1 << 62
 
 
 SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? WHERE id = ?", sums=True)
@@ -88,13 +88,13 @@ class BudgetRow(NamedTuple):
     @property
     def is_limited(self) -> bool:
         """Whether a limit was set, or so much was spent that further counting would overflow the column."""
-        return self.limit_nusd is not None or self.settled_nusd >= MOST_SETTLED_NUSD
+        return self.limit_nusd is not None or self.settled_nusd >= MAX_SETTLED_NUSD
 
     @property
     def highest_nusd(self) -> int:
         """The limit, or the end of the range without one."""
         if self.limit_nusd is None:
-            return MOST_SETTLED_NUSD
+            return MAX_SETTLED_NUSD
         return self.limit_nusd
 
     @property
@@ -296,7 +296,7 @@ def _size(hold: LeaseRequest, row: BudgetRow, amount: int, running: bool) -> int
         return 0
     if row.limit_nusd is None or short > row.left_nusd:
         return short
-    ahead = min(row.left_nusd // SHARE, amount * MOST)
+    ahead = min(row.left_nusd // LEASE_DIVISOR, amount * MAX_LEASE_FACTOR)
     return max(0, min(row.left_nusd, max(short, ahead, hold.wanted_nusd - hold.free_nusd)))
 
 

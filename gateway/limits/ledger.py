@@ -10,9 +10,9 @@ from gateway import ids
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
 from gateway.errors import Internal, InvalidRequest
-from gateway.limits.leases import MOST_COUNTER_NUSD, LeaseRequest, insert_budget, lock_budgets
+from gateway.limits.leases import MAX_COUNTER_NUSD, LeaseRequest, insert_budget, lock_budgets
 from gateway.limits.models import CREDITS, ORGANIZATION, Ledger, budget_id
-from gateway.money import MOST_SETTLED_NUSD
+from gateway.money import MAX_SETTLED_NUSD
 from gateway.store.database import Database
 
 GRANT = "grant"
@@ -23,9 +23,9 @@ STORAGE = "storage"
 LedgerKind = Literal["grant", "refund", "adjustment"]
 FUNDING: tuple[str, ...] = get_args(LedgerKind)
 # The prefix of references of adjustments that correct a closed hour.
-LATE = "usage:"
+LATE_PREFIX = "usage:"
 MILLI_US = 1_000
-LONGEST_REF = 255  # width of the column
+MAX_REF_LENGTH = 255  # width of the column
 
 
 class Balance(Struct, frozen=True):
@@ -40,7 +40,7 @@ class Balance(Struct, frozen=True):
     @property
     def balance_nusd(self) -> int:
         """Credits that may still be spent; for an unlimited organization, the most that a budget can count."""
-        return (MOST_SETTLED_NUSD if self.unlimited else self.funded_nusd) - self.spent_nusd
+        return (MAX_SETTLED_NUSD if self.unlimited else self.funded_nusd) - self.spent_nusd
 
 
 class LedgerBook:
@@ -71,9 +71,9 @@ class LedgerBook:
         new. InvalidRequest for an amount out of range, or a reference that is too long."""
         if kind not in FUNDING:
             raise Internal(f"Entries of kind {kind} cannot be posted manually.")
-        if ref.startswith(LATE):
-            raise Internal(f"References that begin with {LATE} are reserved for the closing of hours.")
-        if len(ref) > LONGEST_REF:
+        if ref.startswith(LATE_PREFIX):
+            raise Internal(f"References that begin with {LATE_PREFIX} are reserved for the closing of hours.")
+        if len(ref) > MAX_REF_LENGTH:
             raise InvalidRequest("This reference is too long; use a shorter one.", param="reference")
         return self._database.write(partial(self._post, organization_id, kind, amount_nusd, ref, note))
 
@@ -132,7 +132,7 @@ class LedgerBook:
             "SELECT COALESCE(SUM(amount_nusd), 0) FROM ledger WHERE organization = ? AND kind IN (?, ?, ?) "
             "AND NOT (kind = ? AND ref LIKE ?)"
         )
-        params = (organization_id, *FUNDING, ADJUSTMENT, f"{LATE}%")
+        params = (organization_id, *FUNDING, ADJUSTMENT, f"{LATE_PREFIX}%")
         return int(self._database.execute(sql, params).fetchone()[0])
 
     def _post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str) -> bool:
@@ -147,7 +147,7 @@ class LedgerBook:
             funded_nusd = self._funded(organization_id)
         else:
             funded_nusd = known_nusd + amount_nusd
-        if abs(funded_nusd) > MOST_COUNTER_NUSD:
+        if abs(funded_nusd) > MAX_COUNTER_NUSD:
             raise InvalidRequest("The balance would be too large to count; make the organization unlimited instead.")
         self._database.execute("UPDATE budget SET limit_nusd = limit_nusd + ? WHERE id = ?", (amount_nusd, hold.budget))
         return True
@@ -167,7 +167,7 @@ class LedgerBook:
             "AND ((kind IN (?, ?) AND ref = ?) OR (kind = ? AND ref LIKE ?))"
         )
         ref = f"{organization_id}:{hour}"
-        late = f"{LATE}{ref}:"
+        late = f"{LATE_PREFIX}{ref}:"
         start = datetime.fromisoformat(f"{hour}:00+00:00")
         start_us = int(start.timestamp()) * SECOND_US
         params = (organization_id, start_us, USAGE, STORAGE, ref, ADJUSTMENT, f"{late}%")

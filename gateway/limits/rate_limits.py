@@ -25,7 +25,7 @@ WINDOW_S = 60
 # exchange is unknown to it, so a burst passes a limit by up to this part of it.
 EXCHANGES = 8
 # Above this number, windows of subjects that were idle for two periods are dropped.
-REMEMBERED = 50_000
+CACHE_SIZE = 50_000
 
 
 class RateLimitStatus(NamedTuple):
@@ -290,7 +290,7 @@ class RateLimiter:
                 window.others = max(0, totals[name] - (window.count - window.unsent))
 
     def _forget(self) -> None:
-        if len(self._windows) <= REMEMBERED:
+        if len(self._windows) <= CACHE_SIZE:
             return
         old = self._clock.now_us() / SECOND_US - 2 * WINDOW_S
         self._windows = {place: window for place, window in self._windows.items() if window.start > old}

@@ -14,7 +14,7 @@ CONCURRENCY = "concurrency"
 KINDS = (REQUESTS, TOKENS, CONCURRENCY)
 OPERATION = "operation"  # of each organization, or of the organization in a subject "organization/operation"
 SCOPES = ("organization", "project", "key", "model", OPERATION)
-EACH = "*"
+EACH_SUBJECT = "*"
 # Scopes in which an account sets its own limits → the scope of their rows.
 OF_ACCOUNTS = {"project": "account_project", "key": "account_key"}
 NAMES = {REQUESTS: "requests per minute", TOKENS: "tokens per minute", CONCURRENCY: "requests at once"}
@@ -79,12 +79,12 @@ class RateLimits:
 
     def _read_of(self, scope: str, subject: str) -> dict[str, "SetRate"]:
         sql = "SELECT scope, scope_id, kind, amount FROM rate_limit WHERE scope IN (?, ?) AND scope_id IN (?, ?)"
-        params = (scope, OF_ACCOUNTS[scope], subject, EACH)
+        params = (scope, OF_ACCOUNTS[scope], subject, EACH_SUBJECT)
         rows = self._database.execute(sql, params).fetchall()
         amounts = {(row_scope, ident, kind): amount for row_scope, ident, kind, amount in rows}
         return {
             kind: SetRate(
-                amounts.get((scope, subject, kind), amounts.get((scope, EACH, kind))),
+                amounts.get((scope, subject, kind), amounts.get((scope, EACH_SUBJECT, kind))),
                 amounts.get((OF_ACCOUNTS[scope], subject, kind)),
             )
             for kind in KINDS
@@ -154,7 +154,7 @@ def _lower(table: dict[tuple[str, str], dict[str, int]], place: tuple[str, str],
     if not own:
         return
     amounts = table.setdefault(place, {})
-    each = amounts.get(EACH)
+    each = amounts.get(EACH_SUBJECT)
     for subject, amount in own.items():
         most = amounts.get(subject, each)
         if most is None:
@@ -168,5 +168,5 @@ def _amount_of(scope: str, subject: str, amounts: dict[str, int]) -> int | None:
     if amount is None and scope == OPERATION:
         amount = amounts.get(subject.partition("/")[2])
     if amount is None:
-        return amounts.get(EACH)
+        return amounts.get(EACH_SUBJECT)
     return amount

@@ -19,11 +19,11 @@ from gateway.store.journal import Journal
 __all__ = ["CostBound", "Payer", "Reservation", "Spending"]
 
 # A shortage is remembered for this long, so that an exhausted key does not query the store at each request.
-SHORT_S = 0.1
+SHORTAGE_CACHE_S = 0.1
 SHORTAGES = 10_000
 # Other workers return what they do not use within a second; until then a shortage may be temporary.
-PATIENCE_S = 0.3
-PATIENCE_ROUNDS = 4
+ROUND_WAIT_S = 0.3
+WAIT_ROUNDS = 4
 
 
 class Spending:
@@ -67,7 +67,7 @@ class Spending:
         the leases expired or the store cannot be reached.
         """
         reservation = self.find(payer, cost_bound, self._control.check())
-        return reservation or self._reserve_slowly(payer, cost_bound, PATIENCE_ROUNDS if patient else 0)
+        return reservation or self._reserve_slowly(payer, cost_bound, WAIT_ROUNDS if patient else 0)
 
     def find(self, payer: Payer, cost_bound: CostBound, version: int) -> Reservation | None:
         """Return a reservation from memory alone under a known control version, None when that is not enough."""
@@ -103,7 +103,7 @@ class Spending:
             if not (outcome.others and rounds):
                 raise outcome.error()
             rounds -= 1
-            pause(PATIENCE_S)
+            pause(ROUND_WAIT_S)
             outcome = self._claim(payer, cost_bound)
         return outcome
 
@@ -173,7 +173,7 @@ class Spending:
     def _recall(self, payer: Payer, cost_bound: CostBound, version: int) -> Shortage | None:
         """Return the last shortage under the same limits if it applies to this request too."""
         at, known, short = self._short.get(payer, (float("-inf"), version, None))
-        fresh = known == version and self._clock.monotonic() - at <= SHORT_S
+        fresh = known == version and self._clock.monotonic() - at <= SHORTAGE_CACHE_S
         if short is None or not fresh or cost_bound.least_nusd < short.need_nusd:
             return None
         return short._replace(need_nusd=cost_bound.least_nusd)

@@ -14,8 +14,8 @@ from gateway.store.database import Database
 MARGIN = 10
 WHOLLY = 100
 NEARLY = (80,)  # the default percentages at which a budget is reported
-MOST_THRESHOLDS = 8
-MOST_ROWS = 2_000
+MAX_THRESHOLDS = 8
+MAX_ROWS = 2_000
 SPENT = (
     "b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l WHERE l.budget = b.id "
     "AND l.generation = b.generation), 0)"
@@ -38,13 +38,13 @@ BUDGETS = (
     f"b.alert_at "
     f"FROM budget b {JOINS} WHERE b.kind <> 'credits' AND b.limit_nusd > 0 "
     f"AND b.begun_at IS NULL "
-    f"AND (b.alert_at <> '' OR b.settled_nusd >= b.limit_nusd / 100 * ?) ORDER BY b.id LIMIT {MOST_ROWS}"
+    f"AND (b.alert_at <> '' OR b.settled_nusd >= b.limit_nusd / 100 * ?) ORDER BY b.id LIMIT {MAX_ROWS}"
 )
 CREDIT = (
     f"SELECT b.scope, b.scope_id, b.kind, {OWNER}, {NAME}, b.limit_nusd, {SPENT}, b.period, b.window_start, "
     f"b.alert_at "
     f"FROM budget b {JOINS} WHERE b.kind = 'credits' AND b.limit_nusd > 0 "
-    f"AND b.limit_nusd - b.settled_nusd < ? ORDER BY b.id LIMIT {MOST_ROWS}"
+    f"AND b.limit_nusd - b.settled_nusd < ? ORDER BY b.id LIMIT {MAX_ROWS}"
 )
 
 
@@ -79,8 +79,8 @@ class SpentBudget(NamedTuple):
 def read_thresholds(percents: Iterable[int]) -> tuple[int, ...]:
     """Return sorted thresholds in percent. InvalidRequest for invalid or too many thresholds."""
     chosen = tuple(sorted(set(percents)))
-    if len(chosen) > MOST_THRESHOLDS or any(not 1 <= percent <= WHOLLY for percent in chosen):
-        text = f"Give at most {MOST_THRESHOLDS} thresholds, each from 1 to {WHOLLY} percent."
+    if len(chosen) > MAX_THRESHOLDS or any(not 1 <= percent <= WHOLLY for percent in chosen):
+        text = f"Give at most {MAX_THRESHOLDS} thresholds, each from 1 to {WHOLLY} percent."
         raise InvalidRequest(text, param="alertThresholds")
     return chosen
 

@@ -6,12 +6,12 @@ from gateway.runtime.large_files import StoredFile
 
 WINDOW = 1 << 20
 # The lowest byte rate of any format that providers accept: silence in FLAC takes nine bytes a second.
-LEAST_OF_ANY = 9
-USUAL_HERTZ = 8_000  # the lowest sample rate for which LEAST_OF_ANY holds
-MOST_FRAMES = 1_000_000  # per file; beyond it, bytes count at the lowest rate
-MOST_CHANNELS = 16
+MIN_BYTES_PER_SECOND = 9
+MIN_SAMPLE_RATE = 8_000  # the lowest sample rate for which MIN_BYTES_PER_SECOND holds
+MAX_FRAMES = 1_000_000  # per file; beyond it, bytes count at the lowest rate
+MAX_CHANNELS = 16
 # A decoder may find further blocks of AAC behind the first one of a frame (libavcodec does). The smallest is silence.
-LEAST_AAC_BLOCK = 4
+MIN_AAC_BLOCK_BYTES = 4
 
 
 class CountedSound(NamedTuple):
@@ -21,7 +21,7 @@ class CountedSound(NamedTuple):
 
     seconds: float
     rest: int = 0
-    least: float = LEAST_OF_ANY
+    least: float = MIN_BYTES_PER_SECOND
     hidden: float = 0.0
 
 
@@ -31,12 +31,12 @@ class Unclear(Exception):
 
 def unknown_sound(data: "Bytes", hertz: float = 0.0) -> CountedSound:
     """Return the count of an unknown codec. Samples of a lower rate than usual last longer; 0: the rate is unknown."""
-    return CountedSound(0, data.size, LEAST_OF_ANY * max(1.0, min(hertz, USUAL_HERTZ)) / USUAL_HERTZ)
+    return CountedSound(0, data.size, MIN_BYTES_PER_SECOND * max(1.0, min(hertz, MIN_SAMPLE_RATE)) / MIN_SAMPLE_RATE)
 
 
 def hidden_aac(data: "Bytes", counted: float, longest: float) -> float:
     """Return the seconds of AAC that may hide in a file beside those counted; `longest` is the duration of a block."""
-    return max(0.0, data.size / LEAST_AAC_BLOCK * longest - counted)
+    return max(0.0, data.size / MIN_AAC_BLOCK_BYTES * longest - counted)
 
 
 class Bytes:

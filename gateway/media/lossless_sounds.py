@@ -3,7 +3,7 @@
 import re
 from typing import Literal
 
-from gateway.media.frame_counting import MOST_CHANNELS, MOST_FRAMES, WINDOW, Bytes, CountedSound, unknown_sound
+from gateway.media.frame_counting import MAX_CHANNELS, MAX_FRAMES, WINDOW, Bytes, CountedSound, unknown_sound
 from gateway.neutral.sound_frames import is_compressed
 
 PCM = 1
@@ -14,14 +14,14 @@ EXTENSIBLE = 0xFFFE
 LAWS = (A_LAW, MU_LAW)
 MS_ADPCM = 2  # two samples in a byte
 IMA_ADPCM = 0x11
-USUAL_ADPCM = 4  # bits of a sample; decoders accept two, of which a byte has four
-MOST_ADPCM = 4
+STANDARD_ADPCM_BITS = 4  # bits of a sample; decoders accept two, of which a byte has four
+MAX_SAMPLES_PER_BYTE = 4
 ADPCM = (MS_ADPCM, IMA_ADPCM)
 PROBED = 1 << 18  # bytes of PCM in which readers look for compressed sound
 GUID_REST = bytes.fromhex("000000001000800000aa00389b71")
-MOST_CHUNKS = 1_000
+MAX_CHUNKS = 1_000
 SYNC = re.compile(rb"\xff[\xf8\xf9]", re.DOTALL)
-LONGEST_HEAD = 16
+MAX_HEAD_BYTES = 16
 FLAC_BLOCKS = {
     1: 192,
     **{code: 144 << code for code in range(2, 6)},
@@ -58,12 +58,12 @@ def count_wave(data: Bytes, begin: int) -> CountedSound:
         frame = channels  # decoders ignore the rest of the description
     elif coding not in (PCM, FLOAT, *ADPCM) or (coding not in ADPCM and frame != channels * -(-bits // 8)):
         return unknown_sound(data, hertz)
-    if not 0 < channels <= MOST_CHANNELS or not frame * hertz:
+    if not 0 < channels <= MAX_CHANNELS or not frame * hertz:
         return unknown_sound(data, hertz)
     if coding == MS_ADPCM:
         return CountedSound(size * 2 / (channels * hertz))
     if coding == IMA_ADPCM:
-        return CountedSound(size * (2 if bits >= USUAL_ADPCM else MOST_ADPCM) / (channels * hertz))
+        return CountedSound(size * (2 if bits >= STANDARD_ADPCM_BITS else MAX_SAMPLES_PER_BYTE) / (channels * hertz))
     if coding == PCM and is_compressed(data.at(data.size - size, PROBED)):
         return unknown_sound(data, hertz)
     return CountedSound(size / (frame * hertz))
@@ -79,7 +79,7 @@ def count_aiff(data: Bytes, begin: int) -> CountedSound:
     if not -63 <= exponent <= -32:
         return unknown_sound(data)
     hertz = mantissa / (1 << -exponent)
-    if data.at(begin + 8, 4) != b"AIFF" or not channels * bits * mantissa or channels > MOST_CHANNELS:
+    if data.at(begin + 8, 4) != b"AIFF" or not channels * bits * mantissa or channels > MAX_CHANNELS:
         return unknown_sound(data, hertz)
     return CountedSound(size / (channels * -(-bits // 8) * max(1.0, hertz)))
 
@@ -90,15 +90,15 @@ def count_flac(data: Bytes, begin: int) -> CountedSound:
     seconds = 0.0
     looks = 0
     place = begin
-    while place < data.size and looks < MOST_FRAMES:
+    while place < data.size and looks < MAX_FRAMES:
         window = data.at(place, WINDOW)
         whole = len(window) < WINDOW
         for match in SYNC.finditer(window):
             looks += 1
-            if looks < MOST_FRAMES and (whole or match.start() < WINDOW - LONGEST_HEAD):
-                seconds += _flac_frame(window[match.start() : match.start() + LONGEST_HEAD], declared)
-        place += WINDOW - LONGEST_HEAD
-    if looks < MOST_FRAMES:
+            if looks < MAX_FRAMES and (whole or match.start() < WINDOW - MAX_HEAD_BYTES):
+                seconds += _flac_frame(window[match.start() : match.start() + MAX_HEAD_BYTES], declared)
+        place += WINDOW - MAX_HEAD_BYTES
+    if looks < MAX_FRAMES:
         return CountedSound(seconds)
     return CountedSound(seconds, data.size)
 
@@ -137,7 +137,7 @@ def _described(data: Bytes, begin: int, description: bytes, sound: bytes) -> tup
     descriptions: set[bytes] = set()
     place = begin + 12
     sounding = 0
-    for _ in range(MOST_CHUNKS):
+    for _ in range(MAX_CHUNKS):
         head = data.at(place, 8)
         if len(head) < 8:
             break

@@ -8,28 +8,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gateway.media.frame_counting import Bytes, CountedSound, Unclear, hidden_aac, unknown_sound
-from gateway.media.mpeg_sounds import LEAST_MPEG
-from gateway.media.ogg_sounds import LONGEST_OPUS_S
+from gateway.media.mpeg_sounds import MIN_MPEG_BYTES_PER_SECOND
+from gateway.media.ogg_sounds import MAX_OPUS_PACKET_S
 from gateway.neutral.sound_frames import AAC_RATES, AAC_SAMPLES
 
 CONTAINERS = frozenset((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf", b"edts"))
 MEDIA = b"mdat"
 TABLES = (b"stsz", b"stz2", b"trun", b"elst")
 # Boxes that make a sound longer. Readers find them in every other box, so one that contains such a name is unclear.
-COUNTED = (b"stsd", *TABLES, b"cmov")
-MOST_BOXES = 100_000
-MOST_DESCRIPTIONS = 16
-MOST_EDITS = 1_000
+COUNTED_BOXES = (b"stsd", *TABLES, b"cmov")
+MAX_BOXES = 100_000
+MAX_DESCRIPTIONS = 16
+MAX_EDITS = 1_000
 DESCRIBED = 4_096
 EDIT_SIZES = {0: 12, 1: 20}
 EMPTY = b"\xff\xff\xff\xff"
 # Video, text and time codes: no decoder plays them.
-SILENT = frozenset(
+SILENT_HANDLERS = frozenset(
     (b"avc1", b"avc2", b"avc3", b"avc4", b"hvc1", b"hev1", b"dvh1", b"dvhe", b"av01", b"vp08", b"vp09", b"mp4v")
     + (b"s263", b"h263", b"jpeg", b"mjpa", b"mjpb", b"png ", b"apch", b"apcn", b"apcs", b"apco", b"ap4h")
     + (b"text", b"tx3g", b"wvtt", b"stpp", b"c608", b"tmcd", b"mett", b"mebx", b"rtp ")
 )
-USUAL_AAC = (1, 2, 3, 4, 5, 29)
+AAC_OBJECT_TYPES = (1, 2, 3, 4, 5, 29)
 AAC = b"\x40"
 MPEG = (b"\x69", b"\x6b")  # MPEG-2 and MPEG-1 audio: a sample may hold many frames
 
@@ -57,7 +57,7 @@ def _count(data: Bytes, begin: int) -> CountedSound:
             raise Unclear
         for entry in (entry for described in track.descriptions for entry in _entries(described)):
             if _object_type(entry) in MPEG:
-                return CountedSound(0, data.size, LEAST_MPEG)
+                return CountedSound(0, data.size, MIN_MPEG_BYTES_PER_SECOND)
             sample = _sample_seconds(entry)
             longest = max(longest, sample)
             seconds += track.samples * sample * max(1, track.edits)
@@ -86,7 +86,7 @@ def _read_tracks(data: Bytes, begin: int) -> tuple[list[_Track], int]:
 def _boxes(data: Bytes, place: int) -> Iterator[tuple[bytes, int, int]]:
     """Yield name, offset and size of the contents of every box; a container precedes the boxes within it."""
     ends = [data.size]
-    for _ in range(MOST_BOXES):
+    for _ in range(MAX_BOXES):
         while len(ends) > 1 and place + 8 > ends[-1]:
             place = ends.pop()
         if place + 8 > data.size:
@@ -104,7 +104,7 @@ def _boxes(data: Bytes, place: int) -> Iterator[tuple[bytes, int, int]]:
             raise Unclear
         if name in CONTAINERS:
             ends.append(end)
-        elif name != MEDIA and name not in TABLES and data.contains(COUNTED, place + head, size - head):
+        elif name != MEDIA and name not in TABLES and data.contains(COUNTED_BOXES, place + head, size - head):
             raise Unclear
         yield name, place + head, size - head
         place += head if name in CONTAINERS else size
@@ -115,7 +115,7 @@ def _edits(data: Bytes, place: int, size: int) -> int:
     """Return the number of parts of the media that an edit list plays; it may play one part repeatedly."""
     count = data.number(place + 4, 4)
     each = EDIT_SIZES.get(data.number(place, 1), 0)
-    if not each or count > MOST_EDITS or count * each > size - 8:
+    if not each or count > MAX_EDITS or count * each > size - 8:
         raise Unclear
     entries = data.at(place + 8, count * each)
     half = each // 2 - 2  # of a duration
@@ -126,7 +126,7 @@ def _edits(data: Bytes, place: int, size: int) -> int:
 def _entries(described: bytes) -> Iterator[bytes]:
     """Yield the entries of a sample description (`stsd`)."""
     count = int.from_bytes(described[4:8], "big")
-    if count > MOST_DESCRIPTIONS:
+    if count > MAX_DESCRIPTIONS:
         raise Unclear
     place = 8
     for _ in range(count):
@@ -140,10 +140,10 @@ def _entries(described: bytes) -> Iterator[bytes]:
 def _sample_seconds(entry: bytes) -> float:
     """Return the maximum duration of a sample by its description; 0 for other media than sound."""
     coding = entry[4:8]
-    if coding in SILENT:
+    if coding in SILENT_HANDLERS:
         return 0.0
     if coding == b"Opus":
-        return LONGEST_OPUS_S
+        return MAX_OPUS_PACKET_S
     if coding == b"alac":
         return _alac_seconds(entry)
     if coding != b"mp4a":
@@ -196,7 +196,7 @@ def _aac_seconds(descriptors: bytes) -> float:
 
 def aac_seconds(config: bytes) -> float:
     """Return the duration of a block by the configuration of AAC (ISO/IEC 14496-3, 1.6.2.1). Raises Unclear."""
-    if len(config) < 2 or config[0] >> 3 not in USUAL_AAC:
+    if len(config) < 2 or config[0] >> 3 not in AAC_OBJECT_TYPES:
         raise Unclear
     rate = (config[0] & 7) << 1 | config[1] >> 7
     if rate < len(AAC_RATES):

@@ -1,10 +1,10 @@
 """Duration of consecutive frames of MPEG audio, AAC in ADTS and AMR (ISO/IEC 11172-3 and 13818-7, RFC 4867)."""
 
-from gateway.media.frame_counting import LEAST_OF_ANY, MOST_FRAMES, Bytes, CountedSound, hidden_aac
+from gateway.media.frame_counting import MAX_FRAMES, MIN_BYTES_PER_SECOND, Bytes, CountedSound, hidden_aac
 from gateway.neutral.sound_frames import FRAME_HEAD, adts_frame, mpeg_frame
 
-LEAST_MPEG = 250  # bytes a second of frames in free format
-LEAST_AAC = 50
+MIN_MPEG_BYTES_PER_SECOND = 250  # bytes a second of frames in free format
+MIN_AAC_BYTES_PER_SECOND = 50
 AMR_FRAME_S = 0.02
 AMR_NARROW = b"#!AMR\n"
 AMR_WIDE = b"#!AMR-WB\n"
@@ -17,11 +17,11 @@ CONSISTENT = 3  # consecutive frames by which a decoder recognizes the format
 
 def count_mpeg(data: Bytes, begin: int) -> CountedSound:
     """Count MPEG audio from `begin` on, which is after the tags."""
-    return _follow(data, begin, LEAST_MPEG)
+    return _follow(data, begin, MIN_MPEG_BYTES_PER_SECOND)
 
 
 def count_adts(data: Bytes, begin: int) -> CountedSound:
-    return _follow(data, begin, LEAST_AAC)
+    return _follow(data, begin, MIN_AAC_BYTES_PER_SECOND)
 
 
 def count_amr(data: Bytes, begin: int) -> CountedSound:
@@ -32,7 +32,7 @@ def count_amr(data: Bytes, begin: int) -> CountedSound:
     sizes = AMR_SIZES[kind]
     place = begin + len(kind)
     frames = 0
-    while place < data.size and frames < MOST_FRAMES:
+    while place < data.size and frames < MAX_FRAMES:
         place += sizes[data.at(place, 1)[0] >> 3 & 15]
         frames += 1
     return CountedSound(frames * AMR_FRAME_S, max(0, data.size - place), 50)
@@ -47,7 +47,7 @@ def _follow(data: Bytes, begin: int, least: int) -> CountedSound:
     longest = 0
     longest_aac = 0.0
     place = begin
-    for _ in range(MOST_FRAMES):
+    for _ in range(MAX_FRAMES):
         if place >= data.size:
             break
         head = data.at(place, FRAME_HEAD)
@@ -68,5 +68,5 @@ def _follow(data: Bytes, begin: int, least: int) -> CountedSound:
             place = following
             in_a_row = 0
     rest += max(0, data.size - place)
-    least_of_rest = least if longest >= CONSISTENT else LEAST_OF_ANY
+    least_of_rest = least if longest >= CONSISTENT else MIN_BYTES_PER_SECOND
     return CountedSound(seconds, rest, least_of_rest, hidden_aac(data, seconds, longest_aac))

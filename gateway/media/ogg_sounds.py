@@ -1,16 +1,16 @@
 """Duration of audio in Ogg (RFC 3533), by packets of Opus, Vorbis and Speex (RFC 6716, Vorbis I)."""
 
-from gateway.media.frame_counting import MOST_FRAMES, Bytes, CountedSound, Unclear, unknown_sound
+from gateway.media.frame_counting import MAX_FRAMES, Bytes, CountedSound, Unclear, unknown_sound
 from gateway.media.lossless_sounds import count_flac
 
 PAGE = b"OggS"
 HEAD = 27
 STREAM_HEAD = 68
-LONGEST_OPUS_S = 0.12
-LONGEST_SPEEX = 640  # samples of a frame
+MAX_OPUS_PACKET_S = 0.12
+MAX_SPEEX_SAMPLES = 640  # samples of a frame
 OPUS = -1.0
 FLAC = (b"\x7fFLAC", b"fLaC")  # frames of FLAC are counted apart
-SILENT = (b"fishead", b"fisbone", b"\x80theora", b"BBCD")  # skeletons and video
+SILENT_STREAMS = (b"fishead", b"fisbone", b"\x80theora", b"BBCD")  # skeletons and video
 OPUS_CELT_MS = (2.5, 5, 10, 20)
 OPUS_SILK_MS = (10, 20, 40, 60)
 OPUS_HYBRID_MS = (10, 20)
@@ -20,7 +20,7 @@ CONTINUED = 1
 def opus_seconds(packet: bytes) -> float:
     """Return the duration of a packet by its first bytes."""
     if not packet:
-        return LONGEST_OPUS_S
+        return MAX_OPUS_PACKET_S
     config = packet[0] >> 3
     code = packet[0] & 3
     if config >= 16:
@@ -36,7 +36,7 @@ def opus_seconds(packet: bytes) -> float:
             frames = packet[1] & 63
         else:
             frames = 48
-    return min(frames * frame_ms / 1000, LONGEST_OPUS_S)
+    return min(frames * frame_ms / 1000, MAX_OPUS_PACKET_S)
 
 
 def vorbis_seconds(head: bytes) -> float:
@@ -80,7 +80,7 @@ def _count(data: Bytes, begin: int) -> CountedSound:
                 seconds += _packet_seconds(start, serial, streams)
             at += lace
             begins = lace < 255
-        if packets > MOST_FRAMES:
+        if packets > MAX_FRAMES:
             raise Unclear
         place = data.find(PAGE, place + 4)
     if not flac:
@@ -120,7 +120,7 @@ def _stream_seconds(start: bytes) -> float | None:
         return vorbis_seconds(start)
     if start.startswith(b"Speex   ") and len(start) >= STREAM_HEAD:
         hertz = int.from_bytes(start[36:40], "little")
-        return LONGEST_SPEEX * max(1, int.from_bytes(start[64:68], "little")) / max(1, hertz)
-    if start.startswith((*SILENT, *FLAC)):
+        return MAX_SPEEX_SAMPLES * max(1, int.from_bytes(start[64:68], "little")) / max(1, hertz)
+    if start.startswith((*SILENT_STREAMS, *FLAC)):
         return 0.0
     return None

@@ -19,7 +19,7 @@ from pypdf import PdfReader
 from pypdf.generic import ArrayObject, DictionaryObject, IndirectObject, StreamObject
 
 MEMORY_BYTES = 1 << 30
-PROCESSOR_S = 6
+CPU_LIMIT_S = 6
 DEPTH = 40  # depth of the page tree, and of nested forms
 # The names of page objects and object streams may be written with hexadecimal digits.
 PAGE = re.compile(rb"/Type\s{0,8}/P(?:a|#61)(?:g|#67)(?:e|#65)(?![a-zA-Z#])")
@@ -31,8 +31,8 @@ HEX = re.compile(rb"<([0-9A-Fa-f\s]*)>")
 SHOWN_FORM = re.compile(rb"/([^\s/<>\[\](){}%]+)\s+Do\b")
 # A character code of a font may stand for a whole text, so the shown text can be longer than its bytes.
 LONG_TARGET = re.compile(rb"<([0-9A-Fa-f\s]{17,})>")
-HEX_DIGITS_A_CODE = 16
-MOST_INFLATED = 64 << 20
+HEX_DIGITS_PER_CODE = 16
+MAX_INFLATED_BYTES = 64 << 20
 
 Count = tuple[int, int]
 
@@ -182,14 +182,14 @@ def _longest_code(resources: Any) -> int:
     for font in _dictionary(resources.get("/Font")).values():
         codes = _dictionary(font).get("/ToUnicode")
         for target in LONG_TARGET.findall(_data(_resolved(codes))):
-            longest = max(longest, -(-len(target) // HEX_DIGITS_A_CODE))
+            longest = max(longest, -(-len(target) // HEX_DIGITS_PER_CODE))
     return longest
 
 
 def _pages_anywhere(data: bytes) -> int:
     """Count page objects in the whole file, including earlier revisions and packed objects."""
     pages = len(PAGE.findall(data))
-    left = MOST_INFLATED
+    left = MAX_INFLATED_BYTES
     for match in STREAM.finditer(data):
         head = data[max(0, match.start() - 512) : match.start()]
         if b"ObjStm" not in head and b"#" not in head:
@@ -240,7 +240,7 @@ def _lists_every_object(reader: PdfReader, data: bytes) -> bool:
 def main() -> None:
     """Read standard input within the limits; any failure leaves standard output empty."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_S, PROCESSOR_S))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(10)
     try:

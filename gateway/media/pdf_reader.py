@@ -20,11 +20,11 @@ from gateway.runtime.threads import compute_if, work_owner
 
 PROGRAM = Path(__file__).with_name("pdf_program.py")
 LARGE = 1 << 18
-LONGEST_S, LOOK_S = 8.0, 0.005  # the time limit for one file, and the polling interval of the child
-AT_ONCE = 2
-WAITING = 64
+MAX_DURATION_S, LOOK_S = 8.0, 0.005  # the time limit for one file, and the polling interval of the child
+CONCURRENT_READERS = 2
+MAX_WAITING = 64
 WAITING_EACH = 16
-REMEMBERED = 1024  # cached files: a conversation repeats the same document in each turn
+CACHE_SIZE = 1024  # cached files: a conversation repeats the same document in each turn
 PDF = b"%PDF-"
 HEAD = 1024
 
@@ -45,7 +45,7 @@ class PdfFacts(NamedTuple):
 
 
 class PdfReader:
-    """Reads PDFs in one child process each, `AT_ONCE` at a time; organizations take turns."""
+    """Reads PDFs in one child process each, `CONCURRENT_READERS` at a time; organizations take turns."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, PdfFacts | None] = OrderedDict()
@@ -61,7 +61,7 @@ class PdfReader:
             facts = self._known[key] = self._pool().run(work_owner(), partial(_read, data))
         except QueueFull:
             return None
-        if len(self._known) > REMEMBERED:
+        if len(self._known) > CACHE_SIZE:
             self._known.popitem(last=False)
         return facts
 
@@ -69,7 +69,7 @@ class PdfReader:
         hub = gevent.get_hub()
         pool = self._threads.get(id(hub))
         if pool is None:
-            pool = self._threads[id(hub)] = FairThreads(AT_ONCE, 1, WAITING, WAITING_EACH, hub=hub)
+            pool = self._threads[id(hub)] = FairThreads(CONCURRENT_READERS, 1, MAX_WAITING, WAITING_EACH, hub=hub)
         return pool
 
 
@@ -104,7 +104,7 @@ def _unnamed() -> IO[bytes]:
 
 
 def _run(given: int, written: int) -> None:
-    """Run the program on a file and wait for its end, at most LONGEST_S.
+    """Run the program on a file and wait for its end, at most MAX_DURATION_S.
 
     Its environment is empty so that an exploit of the reader finds no secrets there.
     """
@@ -115,7 +115,7 @@ def _run(given: int, written: int) -> None:
         (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
     ]
     pid = spawn_process(sys.executable, arguments, {}, file_actions=actions)
-    end = Clock.monotonic() + LONGEST_S
+    end = Clock.monotonic() + MAX_DURATION_S
     while _is_running(pid):
         if Clock.monotonic() >= end:
             with suppress(ProcessLookupError):

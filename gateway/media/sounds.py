@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from gateway.media import lossless_sounds, mp4_sounds, mpeg_sounds, ogg_sounds, webm_sounds
 from gateway.media.frame_counting import Bytes, CountedSound, unknown_sound
-from gateway.neutral.file_types import HEAD, type_of
+from gateway.neutral.file_types import HEAD_BYTES, type_of
 from gateway.runtime.large_files import StoredFile
 
 SECOND_MS = 1000
-LIKELY_BYTES_A_SECOND = 4_000
+TYPICAL_BYTES_PER_SECOND = 4_000
 # The size of tags before the audio that decoders skip; further tags count as audio at the lowest rate of MP3.
 TAGS_BYTES = 1 << 16
 TAGS_LEAST = 1_000
-MOST_TAGS = 16
+MAX_TAGS = 16
 READERS: dict[str, Callable[[Bytes, int], CountedSound]] = {
     "audio/wav": lossless_sounds.count_wave,
     "audio/aiff": lossless_sounds.count_aiff,
@@ -42,7 +42,7 @@ def length_of(file: StoredFile) -> SoundDuration:
     """Return the length of a sound. Runs in a thread because the time is linear in the file's size."""
     data = Bytes(file)
     begin = _tags(data)
-    reader = READERS.get(type_of(data.at(begin, HEAD)))
+    reader = READERS.get(type_of(data.at(begin, HEAD_BYTES)))
     if reader is not None:
         counted = reader(data, begin)
     else:
@@ -51,7 +51,7 @@ def length_of(file: StoredFile) -> SoundDuration:
         counted = CountedSound(0, data.size, counted.least)
     tags = max(0, begin - TAGS_BYTES) / TAGS_LEAST
     foreseen = counted.seconds + counted.rest / counted.least + tags
-    likely = counted.seconds or min(foreseen, data.size / LIKELY_BYTES_A_SECOND)
+    likely = counted.seconds or min(foreseen, data.size / TYPICAL_BYTES_PER_SECOND)
     foreseen = max(likely, foreseen)
     return SoundDuration(*(math.ceil(seconds * SECOND_MS) for seconds in (likely, foreseen + counted.hidden, foreseen)))
 
@@ -59,7 +59,7 @@ def length_of(file: StoredFile) -> SoundDuration:
 def _tags(data: Bytes) -> int:
     """Return the end of the tags before the audio (ID3v2)."""
     place = 0
-    for _ in range(MOST_TAGS):
+    for _ in range(MAX_TAGS):
         head = data.at(place, 10)
         if head[:3] != b"ID3" or len(head) < 10:
             break

@@ -28,14 +28,14 @@ LOW_DETAIL_TOKENS = 85
 PAGE_TOKENS = 5_000
 LIKELY_PAGE_TOKENS = 765
 # Providers count 10 to 33 tokens for a second of audio; the bounds have a margin.
-SOUND_TOKENS_A_SECOND = 50
-LIKELY_SOUND_TOKENS_A_SECOND = 10
-BYTES_A_TOKEN = 4
+AUDIO_TOKENS_PER_SECOND = 50
+TYPICAL_AUDIO_TOKENS_PER_SECOND = 10
+BYTES_PER_TOKEN = 4
 # The maximum compression ratio of Deflate: office documents are compressed, and providers read their text.
 PACKED = 1032
 # The count of a file that the gateway cannot see (at a URL or at the provider) if the model's context is unknown; such
 # a file is admitted with the tokens of an image.
-MOST_CONTEXT_TOKENS = 2_000_000
+MAX_CONTEXT_TOKENS = 2_000_000
 SECOND_MS = 1000
 LARGE = 1 << 18  # characters of base64
 TIFF = (b"II*\0", b"MM\0*")
@@ -56,8 +56,8 @@ class MediaCount(NamedTuple):
         return MediaCount(self.most + other.most, self.likely + other.likely, self.unseen + other.unseen)
 
 
-NONE = MediaCount()
-UNSEEN = MediaCount(IMAGE_TOKENS, LIKELY_PAGE_TOKENS, 1)
+NO_MEDIA = MediaCount()
+UNREADABLE_FILE = MediaCount(IMAGE_TOKENS, LIKELY_PAGE_TOKENS, 1)
 
 
 def counted(request: ChatRequest) -> ChatRequest:
@@ -68,7 +68,7 @@ def counted(request: ChatRequest) -> ChatRequest:
     needs = request.requirements
     if not needs.media or needs.media_tokens:
         return request
-    total = NONE
+    total = NO_MEDIA
     for message in request.conversation().messages:
         for part in _media_of(message.parts):
             total = total.plus(count(part))
@@ -84,7 +84,7 @@ def count(part: Image | Audio | Video | File) -> MediaCount:
     if not media.data:
         if isinstance(part, Image) and media.url and not _is_named_as_file(media):
             return _count_image(part)
-        return UNSEEN
+        return UNREADABLE_FILE
     head = _head_of(media)
     kind = type_of(head)
     counted = _count_content(part, media, kind, head)
@@ -112,8 +112,8 @@ def _count_content(part: Image | Audio | Video | File, media: Media, kind: str, 
 def pdf_tokens(facts: PdfFacts | None) -> MediaCount:
     """Return the tokens of a PDF. An unreadable one counts more than any context at most, and usually as one page."""
     if facts is None:
-        return MediaCount(MOST_CONTEXT_TOKENS, LIKELY_PAGE_TOKENS)
-    likely = facts.pages * LIKELY_PAGE_TOKENS + facts.text_bytes // BYTES_A_TOKEN * facts.pages // facts.most_pages
+        return MediaCount(MAX_CONTEXT_TOKENS, LIKELY_PAGE_TOKENS)
+    likely = facts.pages * LIKELY_PAGE_TOKENS + facts.text_bytes // BYTES_PER_TOKEN * facts.pages // facts.most_pages
     return MediaCount(facts.most_pages * PAGE_TOKENS + facts.text_bytes, likely)
 
 
@@ -157,8 +157,8 @@ def _count_pdf(media: Media) -> MediaCount:
 
 def _count_sound(media: Media) -> MediaCount:
     length = compute_if(len(media.data) >= LARGE, _length_of, media.data)
-    most = length.foreseen_ms * SOUND_TOKENS_A_SECOND
-    likely = length.likely_ms * LIKELY_SOUND_TOKENS_A_SECOND
+    most = length.foreseen_ms * AUDIO_TOKENS_PER_SECOND
+    likely = length.likely_ms * TYPICAL_AUDIO_TOKENS_PER_SECOND
     return MediaCount(-(-most // SECOND_MS), -(-likely // SECOND_MS), int(length.foreseen_ms < length.most_ms))
 
 
@@ -173,7 +173,7 @@ def _count_file(media: Media, kind: str) -> MediaCount:
     if data is None:
         return MediaCount(len(media.data) * PACKED, LIKELY_PAGE_TOKENS)
     if not kind and _is_text(data):
-        return MediaCount(len(data), -(-len(data) // BYTES_A_TOKEN))
+        return MediaCount(len(data), -(-len(data) // BYTES_PER_TOKEN))
     return MediaCount(len(data) * PACKED, LIKELY_PAGE_TOKENS)
 
 

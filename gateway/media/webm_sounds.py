@@ -7,9 +7,9 @@ name of a cluster, a file is therefore counted by its bytes.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gateway.media.frame_counting import MOST_FRAMES, Bytes, CountedSound, Unclear, hidden_aac, unknown_sound
+from gateway.media.frame_counting import MAX_FRAMES, Bytes, CountedSound, Unclear, hidden_aac, unknown_sound
 from gateway.media.mp4_sounds import aac_seconds
-from gateway.media.ogg_sounds import LONGEST_OPUS_S, opus_seconds, vorbis_seconds
+from gateway.media.ogg_sounds import MAX_OPUS_PACKET_S, opus_seconds, vorbis_seconds
 from gateway.runtime.large_files import StoredFile
 
 SEGMENT = 0x18538067
@@ -25,12 +25,12 @@ CODEC = 0x86
 PRIVATE = 0x63A2
 ENCODINGS = 0x6D80  # compressed packets, or packets without their first bytes
 CONTAINERS = frozenset((SEGMENT, CLUSTER, GROUP, TRACKS))
-BROKEN = 0
-LARGEST_TRACK = 1 << 20
-MOST_FIELDS = 1_000  # of a track
+BROKEN_ELEMENT = 0
+MAX_TRACK_BYTES = 1 << 20
+MAX_FIELDS = 1_000  # of a track
 OPUS = b"A_OPUS"
 VORBIS_HEAD = b"\x01vorbis"
-SILENT = (b"V_", b"S_", b"D_", b"B_")  # video, subtitles and buttons
+SILENT_CODECS = (b"V_", b"S_", b"D_", b"B_")  # video, subtitles and buttons
 
 
 @dataclass
@@ -47,12 +47,12 @@ class _Track:
         (codec,) = self.codecs
         private = next(iter(self.privates), b"")
         if codec == OPUS:
-            self.longest = LONGEST_OPUS_S
+            self.longest = MAX_OPUS_PACKET_S
         elif codec == b"A_VORBIS" and VORBIS_HEAD in private[:64]:
             self.longest = vorbis_seconds(private[private.index(VORBIS_HEAD) :])
         elif codec == b"A_AAC":
             self.longest = aac_seconds(private)
-        elif not codec.startswith(SILENT):
+        elif not codec.startswith(SILENT_CODECS):
             raise Unclear
 
 
@@ -67,21 +67,21 @@ def count_webm(data: Bytes, begin: int) -> CountedSound:
                 _read_track(data.at(place, size), tracks)
             elif ident in (BLOCK, SIMPLE_BLOCK):
                 seconds += _block_seconds(data.at(place, min(size, 16)), tracks)
-            elif ident == BROKEN:
+            elif ident == BROKEN_ELEMENT:
                 rest = data.size - place
     except Unclear:
         return unknown_sound(data)
-    if rest and any(track.longest != LONGEST_OPUS_S for track in tracks.values()):
+    if rest and any(track.longest != MAX_OPUS_PACKET_S for track in tracks.values()):
         return unknown_sound(data)
     aac = max((track.longest for track in tracks.values() if b"A_AAC" in track.codecs), default=0.0)
     return CountedSound(seconds, rest, hidden=hidden_aac(data, seconds, aac))
 
 
 def _elements(data: Bytes, place: int) -> Iterator[tuple[int, int, int]]:
-    """Yield id, offset and size of the contents of every element, a container before those within it; BROKEN with the
-    offset from which on the structure is not plain."""
+    """Yield id, offset and size of the contents of every element, a container before those within it; BROKEN_ELEMENT
+    with the offset from which on the structure is not plain."""
     ends = [data.size]
-    for _ in range(MOST_FRAMES):
+    for _ in range(MAX_FRAMES):
         while len(ends) > 1 and place >= ends[-1]:
             ends.pop()
         if place >= data.size:
@@ -95,14 +95,14 @@ def _elements(data: Bytes, place: int) -> Iterator[tuple[int, int, int]]:
             ends.append(place + size if size >= 0 else ends[-1])
         elif ident not in (BLOCK, SIMPLE_BLOCK) and data.contains(CLUSTER_NAME, place, size):
             break
-        if ident == TRACK and size > LARGEST_TRACK:
+        if ident == TRACK and size > MAX_TRACK_BYTES:
             break
         yield ident, place, size
         if not is_container:
             place += size
     else:
         begin = place
-    yield BROKEN, begin, 0
+    yield BROKEN_ELEMENT, begin, 0
 
 
 def _element(data: Bytes, place: int) -> tuple[int, int, int]:
@@ -129,7 +129,7 @@ def _read_track(contents: bytes, tracks: dict[int, _Track]) -> None:
     number = 0
     track = _Track()
     place = 0
-    for _ in range(MOST_FIELDS):
+    for _ in range(MAX_FIELDS):
         ident, size, at = _element(file, place)
         if not at or size < 0 or at + size > len(contents):
             break

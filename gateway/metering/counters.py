@@ -16,7 +16,7 @@ import orjson
 # Seconds; the last bucket has no end.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
-MOST_SERIES = 2_000
+MAX_SERIES = 2_000
 OTHER = "other"
 
 Labels = tuple[str, ...]
@@ -69,7 +69,7 @@ FOLDER = "metrics"  # in the data folder
 
 
 class Counters:
-    """Counters and histograms by name and labels. The caller must bound the label values; beyond MOST_SERIES of one
+    """Counters and histograms by name and labels. The caller must bound the label values; beyond MAX_SERIES of one
     name all further labels are counted as OTHER. `gauges` returns this worker's gauges as (name, labels, value)."""
 
     def __init__(self, folder: Path) -> None:
@@ -179,7 +179,7 @@ class Counters:
 
 
 def _within(series: dict[Labels, Any], labels: Labels) -> Labels:
-    if len(series) < MOST_SERIES:
+    if len(series) < MAX_SERIES:
         return labels
     return (OTHER,) * len(labels)
 

@@ -67,7 +67,7 @@ for _name in RARE:
 FIGURES: tuple[str, ...] = (*(field.name for field in fields(ActivityFigures)), *RARE)
 CODES = ", ".join(f"'{code}'" for code in CLIENT_CODES)
 # The expression that is summed for each figure; `last` is 1 for the row that represents its request, else 0.
-COUNTED = {
+SUM_EXPRESSIONS = {
     "requests": "u.last",
     "errors": "CASE WHEN u.error IS NOT NULL THEN u.last ELSE 0 END",
     "client_errors": f"CASE WHEN u.error IN ({CODES}) THEN u.last ELSE 0 END",
@@ -91,9 +91,9 @@ SUMMED = {
     "discount_nusd": "COALESCE(u.discount_nusd, 0)",
 }
 # Figures from columns of a row, and figures to which `extra` contributes.
-COLUMNAR: tuple[str, ...] = tuple(name for name in FIGURES if name in COUNTED or name in SUMMED)
-KEPT: tuple[str, ...] = tuple(name for name in FIGURES if name in EXTRA_COUNTS or name in EXTRA_COSTS)
-INSIDE = {
+COLUMNAR: tuple[str, ...] = tuple(name for name in FIGURES if name in SUM_EXPRESSIONS or name in SUMMED)
+EXTRA_FIGURES: tuple[str, ...] = tuple(name for name in FIGURES if name in EXTRA_COUNTS or name in EXTRA_COSTS)
+JSON_MEMBER = {
     "sqlite": "json_extract(u.extra, '$.{0}.{1}')",
     "postgresql": "CAST(CAST(u.extra AS json) #>> '{{{0},{1}}}' AS BIGINT)",
 }
@@ -119,30 +119,30 @@ def last_params(horizon_us: int, purged: bytes) -> tuple[int, bytes, int]:
 
 def sums_sql(database: Database, names: Iterable[str] = FIGURES) -> str:
     """Return SQL for the sums of figures over `u`, separated by commas."""
-    inside = INSIDE[database.kind]
+    inside = JSON_MEMBER[database.kind]
     return ", ".join(f"SUM({_summed(name, inside)})" for name in names)
 
 
 def figures_sql(database: Database) -> str:
     """Return SQL for the figures of each row of `u`, in the order of FIGURES."""
-    inside = INSIDE[database.kind]
+    inside = JSON_MEMBER[database.kind]
     return ", ".join(_summed(name, inside) for name in FIGURES)
 
 
 def column_sums_sql(names: Iterable[str] = COLUMNAR) -> str:
     """Return SQL for the sums of figures from columns."""
-    return ", ".join(f"SUM({COUNTED.get(name) or SUMMED[name]})" for name in names)
+    return ", ".join(f"SUM({SUM_EXPRESSIONS.get(name) or SUMMED[name]})" for name in names)
 
 
 def kept_sums_sql(database: Database) -> str:
-    """Return SQL for what `extra` adds to the figures KEPT, over rows that have one."""
-    inside = INSIDE[database.kind]
-    return ", ".join(f"SUM({_kept(name, inside)})" for name in KEPT)
+    """Return SQL for what `extra` adds to the figures EXTRA_FIGURES, over rows that have one."""
+    inside = JSON_MEMBER[database.kind]
+    return ", ".join(f"SUM({_kept(name, inside)})" for name in EXTRA_FIGURES)
 
 
 def _summed(name: str, inside: str) -> str:
-    if name in COUNTED:
-        return COUNTED[name]
+    if name in SUM_EXPRESSIONS:
+        return SUM_EXPRESSIONS[name]
     column = SUMMED.get(name, "0")
     removed = _kept(name, inside)
     if removed:

@@ -12,7 +12,7 @@ PAUSE_S = 0.02
 SIZE = "length(sent) + length(answer) + coalesce(length(raw), 0)"
 MEASURE = f"SELECT organization, project, sum({SIZE}) FROM request_log GROUP BY organization, project"
 OLDEST = f"SELECT at, request, {SIZE} FROM request_log WHERE project = ? ORDER BY at LIMIT {STEP_ROWS}"
-FORGET = "DELETE FROM request_log WHERE request = ?"
+DELETE_PAYLOAD = "DELETE FROM request_log WHERE request = ?"
 
 
 class PayloadQuota:
@@ -68,7 +68,7 @@ class PayloadQuota:
 
     def _delete(self, requests: list[bytes]) -> None:
         for request in requests:
-            self._database.execute(FORGET, (request,))
+            self._database.execute(DELETE_PAYLOAD, (request,))
 
     def _fetch(self, sql: str, *values: bytes) -> list[tuple]:
         return self._database.execute(sql, values).fetchall()

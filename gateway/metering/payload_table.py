@@ -86,7 +86,7 @@ class LogInfo(RetainedRequest):
 
 
 COLUMNS = tuple(column.name for column in fields(PayloadRow))
-SHOWN = ", ".join(column.name for column in fields(RetainedRequest))
+SELECTED_COLUMNS = ", ".join(column.name for column in fields(RetainedRequest))
 STORE = Statement(
     "request_log",
     f"INSERT INTO request_log ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
@@ -122,7 +122,7 @@ def find_log(database: Database, request_id: str) -> LogInfo | None:
         request = bytes.fromhex(request_id)
     except ValueError:
         return None
-    sql = f"SELECT {SHOWN} FROM request_log WHERE request = ? AND expires_at > {database.moment_sql()}"
+    sql = f"SELECT {SELECTED_COLUMNS} FROM request_log WHERE request = ? AND expires_at > {database.moment_sql()}"
 
     def read() -> list[LogInfo]:
         return _with_usage(database, [_read_info(row) for row in database.execute(sql, (request,)).fetchall()])
@@ -138,7 +138,8 @@ def payloads_of(database: Database, requests: list[bytes]) -> dict[bytes, LogInf
     if not requests:
         return {}
     marks = ", ".join("?" * len(requests))
-    sql = f"SELECT {SHOWN} FROM request_log WHERE request IN ({marks}) AND expires_at > {database.moment_sql()}"
+    now = database.moment_sql()
+    sql = f"SELECT {SELECTED_COLUMNS} FROM request_log WHERE request IN ({marks}) AND expires_at > {now}"
     records = map(_read_info, database.execute(sql, requests).fetchall())
     return {info.request: info for info in records}
 
@@ -179,7 +180,7 @@ def purge(database: Database, should_continue: ShouldContinue = always) -> int:
 
 
 def _read_info(row: tuple) -> LogInfo:
-    """Return a row of SHOWN as a record; the drivers return bytes or memoryview."""
+    """Return a row of SELECTED_COLUMNS as a record; the drivers return bytes or memoryview."""
     cells: list[Any] = [bytes(cell) if isinstance(cell, memoryview) else cell for cell in row]
     return LogInfo(*cells)
 

@@ -11,9 +11,9 @@ import orjson
 from gateway.configuration.settings import CONFIG
 
 TABLE = CONFIG / "catalogue" / "sessions.toml"
-LONGEST = 64  # the width of the column
-PLAIN = re.compile(r"[A-Za-z0-9._:~@=+-]{1,64}")
-LONGEST_USER_ID = 4096  # characters that are examined
+MAX_ID_LENGTH = 64  # the width of the column
+PLAIN_ID = re.compile(r"[A-Za-z0-9._:~@=+-]{1,64}")
+MAX_USER_ID_LENGTH = 4096  # characters that are examined
 
 
 class SessionTable:
@@ -36,7 +36,7 @@ class SessionTable:
 
     def of_user_id(self, user_id: str) -> str:
         """Return the session in Anthropic's `metadata.user_id`, "" if it names a person only."""
-        text = user_id[:LONGEST_USER_ID]
+        text = user_id[:MAX_USER_ID_LENGTH]
         for pattern in self._patterns:
             if match := pattern.search(text):
                 return shorten(match[1])
@@ -62,7 +62,7 @@ class SessionTable:
 
 def shorten(session: str) -> str:
     """Return the id as stored: itself, or its digest if it is long or has characters that paths escape."""
-    if not session or PLAIN.fullmatch(session):
+    if not session or PLAIN_ID.fullmatch(session):
         return session
     return digest(session)
 

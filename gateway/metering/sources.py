@@ -13,11 +13,11 @@ from gateway.configuration.settings import CONFIG
 from gateway.errors import InvalidRequest
 
 ALLOWED = re.compile(r"[A-Za-z0-9./-]{1,255}")
-CLAW = re.compile(r"[a-z0-9_-]*claw[a-z0-9_-]*")
-REMEMBERED = 4096
+OPENCLAW_NAME = re.compile(r"[a-z0-9_-]*claw[a-z0-9_-]*")
+CACHE_SIZE = 4096
 CLIENTS = CONFIG / "catalogue" / "clients.toml"
 SOURCE_HEADERS = ("x-source", "http-referer", "referer", "x-title", "x-openrouter-title", "user-agent")
-LONGEST = 1024  # characters of a header that are read
+MAX_HEADER_LENGTH = 1024  # characters of a header that are read
 
 
 class Client(Struct, frozen=True):
@@ -48,12 +48,12 @@ class Sources:
         values = tuple(map(headers.get, SOURCE_HEADERS))
         known = self._seen.get(values)
         if known is None:
-            shortened = [(value or "")[:LONGEST].strip() for value in values]
+            shortened = [(value or "")[:MAX_HEADER_LENGTH].strip() for value in values]
             source, http_referer, referer, title, other_title, agent = shortened
             known = self._resolve(source, http_referer or referer, title or other_title, agent)
-            if sum(map(len, filter(None, values))) > LONGEST:
+            if sum(map(len, filter(None, values))) > MAX_HEADER_LENGTH:
                 return known  # callers choose the length, so long values are not cached
-            if len(self._seen) >= REMEMBERED:
+            if len(self._seen) >= CACHE_SIZE:
                 self._seen.clear()
             self._seen[values] = known
         return known
@@ -103,7 +103,7 @@ class Sources:
             if client.agent is not None and client.agent.search(low):
                 return client.id
         if "claw" in low:
-            word = CLAW.search(low)
+            word = OPENCLAW_NAME.search(low)
         else:
             word = None
         if word:

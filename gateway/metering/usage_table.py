@@ -92,7 +92,7 @@ RECORD = _insert("usage", UsageRecord._fields)
 # Most rows have no value in the columns after `decision`; leaving them out makes writing a row a third cheaper.
 PLAIN_LENGTH = UsageRecord._fields.index("decision") + 1
 PLAIN_COLUMNS = UsageRecord._fields[:PLAIN_LENGTH]
-PLAIN = _insert("plain usage", PLAIN_COLUMNS)
+INSERT_PLAIN = _insert("plain usage", PLAIN_COLUMNS)
 NOTHING_MORE = (None,) * (len(UsageRecord._fields) - PLAIN_LENGTH)
 
 # The teams, sessions and runs with limits that a row counts against, in addition to its key and member.
@@ -102,7 +102,7 @@ TEAM = Statement("team_usage", "INSERT INTO team_usage (request, attempt, kind, 
 def write_row(record: UsageRecord) -> Row:
     """Return the journal row of a record."""
     if record[PLAIN_LENGTH:] == NOTHING_MORE:
-        return PLAIN, record[:PLAIN_LENGTH]
+        return INSERT_PLAIN, record[:PLAIN_LENGTH]
     # A plain tuple: SQLite's driver reads tuples directly, but other sequences through a slower protocol.
     return RECORD, record[:]
 

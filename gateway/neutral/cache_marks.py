@@ -13,9 +13,9 @@ from gateway.neutral.parts import CacheMark, File, Image, Message, Part, Text, T
 AUTOMATIC = "automatic"
 CLIENT = "client"
 DISABLED = "disabled"
-LONG = 4096  # characters, about the thousand tokens below which no vendor caches
+MIN_CACHED_CHARACTERS = 4096  # characters, about the thousand tokens below which no vendor caches
 # Number of messages from which the end is marked: a shorter conversation has no prefix that was sent before
-LEAST_TURNS = 3
+MIN_TURNS = 3
 LONG_TEXTS = 2  # at most, besides the instructions and the end: vendors allow four marks
 MARKABLE = (Text, Image, File, ToolCall, ToolResult)
 INSTRUCTIONS = ("system", "developer")
@@ -53,7 +53,7 @@ def add_marks(conversation: Conversation) -> Conversation:
     spoken = [place for place in places if conversation.messages[place[0]].role not in INSTRUCTIONS]
     chosen = set([place for place in instructions if _is_long(_part(conversation, place))][-1:])
     chosen |= set([place for place in spoken if _is_long(_part(conversation, place))][-LONG_TEXTS:])
-    if len({row for row, _ in spoken}) >= LEAST_TURNS:
+    if len({row for row, _ in spoken}) >= MIN_TURNS:
         chosen |= set([place for place in spoken if _can_end(_part(conversation, place))][-1:])
     if chosen:
         return _with_marks(conversation, chosen)
@@ -79,7 +79,7 @@ def is_marked(conversation: Conversation) -> bool:
 
 def _is_small(requirements: Requirements) -> bool:
     """Return whether the request has too few turns and too little text for any mark, as most requests have."""
-    return requirements.messages < LEAST_TURNS and requirements.prompt_bytes < LONG
+    return requirements.messages < MIN_TURNS and requirements.prompt_bytes < MIN_CACHED_CHARACTERS
 
 
 def _part(conversation: Conversation, place: tuple[int, int]) -> Part:
@@ -87,7 +87,7 @@ def _part(conversation: Conversation, place: tuple[int, int]) -> Part:
 
 
 def _is_long(part: Part) -> bool:
-    return isinstance(part, Text) and len(part.text) >= LONG
+    return isinstance(part, Text) and len(part.text) >= MIN_CACHED_CHARACTERS
 
 
 def _can_end(part: Part) -> bool:

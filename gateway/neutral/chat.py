@@ -15,7 +15,7 @@ from gateway.neutral.request import Native as Native
 from gateway.neutral.request import Options as Options
 from gateway.neutral.request import Request
 from gateway.neutral.request import Requirements as Requirements
-from gateway.neutral.usage import NOTHING, Usage, added
+from gateway.neutral.usage import NO_USAGE, Usage, added
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "stop_sequence"]
 ToolMode = Literal["auto", "none", "required", "tool", "web_search"]
@@ -154,7 +154,7 @@ class ChatResult:
     """
 
     choices: tuple[Choice, ...]
-    usage: Usage | None = NOTHING
+    usage: Usage | None = NO_USAGE
     model: str = ""  # the model name that the upstream reports
     upstream_id: str = ""
     service_tier: str = ""

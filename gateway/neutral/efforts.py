@@ -4,8 +4,8 @@ from typing import get_args
 
 from gateway.neutral.parameters import Effort
 
-ALL: tuple[Effort, ...] = get_args(Effort)
-RISING = ALL[1:]  # "none" is no level
+ALL_EFFORTS: tuple[Effort, ...] = get_args(Effort)
+RISING = ALL_EFFORTS[1:]  # "none" is no level
 
 
 def nearest(effort: str, offered: tuple[str, ...]) -> str:

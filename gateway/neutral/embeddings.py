@@ -41,7 +41,7 @@ GENERAL: dict[InputType, InputType] = {
     "fact_verification": "query",
 }
 ID_BYTES = 4  # size that one token id adds to the bytes of a prompt
-FEWEST_BYTES_A_TOKEN = 3  # assumed where a call has a token limit: prose has more, code about as many
+MIN_BYTES_PER_TOKEN = 3  # assumed where a call has a token limit: prose has more, code about as many
 
 
 # The numbers of vectors: floats, or the smaller ones that some models compute of them ("binary": eight signs in one).
@@ -110,7 +110,7 @@ def split(request: EmbeddingsRequest, most: int, most_tokens: int = 0) -> Iterat
         if isinstance(item, list):
             size = len(item)
         else:
-            size = -(-_bytes_of(item) // FEWEST_BYTES_A_TOKEN)
+            size = -(-_bytes_of(item) // MIN_BYTES_PER_TOKEN)
         if part and (len(part) >= most or (most_tokens and tokens + size > most_tokens)):
             yield _part(request, content, part)
             part = []

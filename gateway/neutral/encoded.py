@@ -3,7 +3,7 @@
 from base64 import b64decode
 from collections.abc import Iterator
 
-PIECE = 1 << 20  # characters, a multiple of four
+PIECE_LENGTH = 1 << 20  # characters, a multiple of four
 TO_STANDARD = str.maketrans("-_", "+/", " \t\r\n")  # URL-safe base64, and wrapped lines
 
 
@@ -16,8 +16,8 @@ def decode_pieces(text: str, start: int = 0) -> Iterator[bytes]:
     """Decode the text from `start` on, one piece at a time, to bound the memory."""
     if (len(text) - start) % 4 or text.find("=", start, max(start, len(text) - 2)) >= 0:
         raise ValueError("the base64 text has padding in its middle or an incomplete group")
-    for at in range(start, len(text), PIECE):
-        yield b64decode(text[at : at + PIECE], validate=True)
+    for at in range(start, len(text), PIECE_LENGTH):
+        yield b64decode(text[at : at + PIECE_LENGTH], validate=True)
 
 
 def mended(text: str) -> str:

@@ -1,6 +1,6 @@
 """Detection of media types by the first bytes of a file, never by its name (source: the formats' specifications)."""
 
-HEAD = 16  # bytes that are enough to recognize every type
+HEAD_BYTES = 16  # bytes that are enough to recognize every type
 SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),

@@ -20,7 +20,7 @@ READ_TOKENS = 8192
 MADE_TOKENS = 16_384
 PARTIAL_TOKENS = 100  # for each preliminary image (OpenAI's image generation guide, "Partial images cost")
 LIKELY_READ = 1024
-BYTES_A_TOKEN = 4
+BYTES_PER_TOKEN = 4
 AUTO = "auto"
 SHAPE = re.compile(r"([1-9]\d{0,4})[x:*]([1-9]\d{0,4})")
 ENDINGS = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
@@ -139,7 +139,7 @@ def units_of(content: ImagesInput) -> Units:
         input=size, input_image=read * READ_TOKENS, output=shown, images=content.n, price_key=content.price_key
     )
     likely = Usage(
-        input=-(-size // BYTES_A_TOKEN), input_image=read * LIKELY_READ, images=content.n, price_key=content.price_key
+        input=-(-size // BYTES_PER_TOKEN), input_image=read * LIKELY_READ, images=content.n, price_key=content.price_key
     )
     return Units(most, likely)
 

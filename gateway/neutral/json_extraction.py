@@ -13,14 +13,14 @@ from gateway.neutral.json_repair import Unmendable, mend
 from gateway.runtime.threads import compute
 
 MARKDOWN = "markdown_extraction"
-MIXED = "mixed_content_extraction"
+MIXED_CONTENT = "mixed_content_extraction"
 SYNTAX = "syntax_fix"
 TRUNCATION = "truncation_completion"
 COMBINED = "combined_strategies"
 
 # Possessive quantifiers: no backtracking if no bracket follows.
 FENCE = re.compile(r"```[ \t]*+[\w+-]*+\s*+(?=[{\[])")
-BLANKS = "\ufeff \t\r\n"
+WHITESPACE = "\ufeff \t\r\n"
 MAX_LENGTH = 1 << 18  # beyond it, parsing in Python would take too long even in a thread
 IN_THREAD_FROM = 1 << 13  # from this length on, the work runs in a thread
 MAX_TRIES = 20
@@ -74,7 +74,7 @@ def _text_length(candidate: _Candidate) -> int:
 
 
 def _whole(text: str) -> Iterator[int]:
-    start = len(text) - len(text.lstrip(BLANKS))
+    start = len(text) - len(text.lstrip(WHITESPACE))
     if text[start : start + 1] in ("{", "["):
         yield start
 
@@ -116,8 +116,8 @@ def _read_at(text: str, start: int, fenced: bool) -> _Candidate:
     else:
         exact = text[start : mended.end]
     around = text[:start] + text[mended.end :]
-    mixed = not fenced and bool(around.strip(BLANKS))
-    named = ((MARKDOWN, fenced), (MIXED, mixed), (SYNTAX, mended.fixed), (TRUNCATION, mended.cut))
+    mixed = not fenced and bool(around.strip(WHITESPACE))
+    named = ((MARKDOWN, fenced), (MIXED_CONTENT, mixed), (SYNTAX, mended.fixed), (TRUNCATION, mended.cut))
     used = tuple(name for name, was in named if was) or (SYNTAX,)  # no repair: the text has a byte order mark
     try:
         return _Candidate(exact, _parse(exact), mended.end, used)
@@ -130,7 +130,7 @@ def _is_wanted(candidate: _Candidate, format: ResponseFormat) -> bool:
         return conforms(candidate.value, format.schema)
     if TRUNCATION in candidate.strategies and not candidate.value:
         return False
-    return MIXED not in candidate.strategies or (isinstance(candidate.value, dict) and bool(candidate.value))
+    return MIXED_CONTENT not in candidate.strategies or (isinstance(candidate.value, dict) and bool(candidate.value))
 
 
 def _parses(text: str) -> bool:

@@ -8,10 +8,12 @@ import re
 from gateway.runtime.threads import compute, compute_if
 
 SLICE = 1 << 18  # bytes counted at once, which holds the interpreter lock: about 0.3 ms
-PIECE = 1 << 18  # bytes of one regular expression match, which holds the interpreter lock for about 10 ms per megabyte
+PIECE_BYTES = (
+    1 << 18
+)  # bytes of one regular expression match, which holds the interpreter lock for about 10 ms per megabyte
 # Strings are matched as a whole, so that their contents do not count as structure. Possessive quantifiers read an
 # unterminated string only once. The group is the closing quote; it is empty if the piece ends before it.
-INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
+STRING_REST = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
 TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{\[,]', re.DOTALL)
 BACKSLASH = 0x5C
 COMMA = b","
@@ -20,7 +22,7 @@ LARGE = 1 << 17  # bytes; a longer text with many parts is handled in a thread
 # A text with few parts consists of strings, which are copied.
 LARGE_WITHOUT_PARTS = 1 << 19
 FEW_CONTAINERS = 1_000
-BYTES_A_COMMA = 32  # fewer bytes between commas are numbers, or small values
+BYTES_PER_COMMA = 32  # fewer bytes between commas are numbers, or small values
 STRUCTURE = (*OPENING, COMMA)
 
 
@@ -34,7 +36,7 @@ def is_large(raw: bytes) -> bool:
     if len(raw) >= LARGE_WITHOUT_PARTS:
         return True
     opening, commas = count_marks(raw)
-    return opening > FEW_CONTAINERS or commas * BYTES_A_COMMA > len(raw)
+    return opening > FEW_CONTAINERS or commas * BYTES_PER_COMMA > len(raw)
 
 
 def has_more_parts(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
@@ -66,10 +68,10 @@ def has_more(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> boo
     at = 0
     inside = False
     while at < len(raw):
-        end = _end_of_piece(raw, at + PIECE)
+        end = _end_of_piece(raw, at + PIECE_BYTES)
         piece = raw[at:end]
         start = 0
-        if inside and (rest := INSIDE.match(piece)) is not None:
+        if inside and (rest := STRING_REST.match(piece)) is not None:
             start = rest.end()
             inside = not rest[1]
         for token in TOKENS.finditer(piece, start):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 MAX_DEPTH = 100
-BLANKS = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|/\*.*?\*/|#[^\n]*+)*+", re.DOTALL)
+BLANKS_AND_COMMENTS = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|/\*.*?\*/|#[^\n]*+)*+", re.DOTALL)
 BLANK = re.compile(r"[ \t\r\n]*")
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 NUMBER_BEGUN = re.compile(r"-?\d*\.?\d*(?:[eE][+-]?)?\d*", re.ASCII)
@@ -20,15 +20,15 @@ NUMBER_STARTS = frozenset("-0123456789")
 WORD = re.compile(r"-?[A-Za-z]+")
 KEY = re.compile(r"[^\W\d][\w$-]*|\$[\w$-]*")
 BORDER = re.compile(r"\s|[,\]}:]|//|/\*|#|$")
-CLOSING = re.compile(r"\s*+(?:[,:\]}]|//|/\*|#|$)")
-PLAIN = {quote: re.compile(rf"[^\\\x00-\x1f\"{quote}]+") for quote in "\"'”"}
+AFTER_STRING = re.compile(r"\s*+(?:[,:\]}]|//|/\*|#|$)")
+PLAIN_TEXT = {quote: re.compile(rf"[^\\\x00-\x1f\"{quote}]+") for quote in "\"'”"}
 HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}$")
 WIDTHS = {"x": 2, "u": 4, "U": 8}
-FOREIGN = {"'": "'", "\n": "\\n", "0": "\\u0000", "v": "\\u000b", "a": "\\u0007"}
-ENDS = {'"': '"', "'": "'", "“": "”"}
+FOREIGN_ESCAPES = {"'": "'", "\n": "\\n", "0": "\\u0000", "v": "\\u000b", "a": "\\u0007"}
+CLOSING_QUOTES = {'"': '"', "'": "'", "“": "”"}
 # JSON has no equivalent of the last four; JavaScript's JSON.stringify writes them as null.
-WORDS = {
+LITERALS = {
     "true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null",
     "NaN": "null", "nan": "null", "Infinity": "null", "-Infinity": "null", "undefined": "null",
 }  # fmt: skip
@@ -124,7 +124,7 @@ class _Reader:
         self.at += 1
 
     def _member(self, depth: int) -> None:
-        if self._next() in ENDS:
+        if self._next() in CLOSING_QUOTES:
             self._string()
             if self.cut:
                 raise _Cut
@@ -149,7 +149,7 @@ class _Reader:
         character = self._next()
         if character in ("{", "["):
             self.container(depth + 1)
-        elif character in ENDS:
+        elif character in CLOSING_QUOTES:
             self._string()
         elif character in NUMBER_STARTS and not self.text.startswith("-I", self.at):
             self._number()
@@ -175,10 +175,10 @@ class _Reader:
         if match is None:
             raise Unmendable
         word = match.group()
-        meaning = WORDS.get(word)
+        meaning = LITERALS.get(word)
         if meaning is None and match.end() == len(self.text):
             self.cut = True
-            meaning = next((WORDS[known] for known in WORDS if known.startswith(word)), None)
+            meaning = next((LITERALS[known] for known in LITERALS if known.startswith(word)), None)
         if meaning is None or not BORDER.match(self.text, match.end()):
             raise Unmendable
         self.at = match.end()
@@ -187,9 +187,9 @@ class _Reader:
 
     def _string(self) -> None:
         """Read a string in any kind of quotes and write it in double quotes; close it if the text is truncated."""
-        quote = ENDS[self._take()]
+        quote = CLOSING_QUOTES[self._take()]
         self.fixed = self.fixed or quote != '"'
-        plain = PLAIN[quote]
+        plain = PLAIN_TEXT[quote]
         self.out.append('"')
         while self.at < len(self.text):
             match = plain.match(self.text, self.at)
@@ -211,7 +211,7 @@ class _Reader:
 
     def _closes(self, quote: str) -> bool:
         """Return whether a quote ends its string: an apostrophe within a word does not."""
-        return quote != "'" or CLOSING.match(self.text, self.at) is not None
+        return quote != "'" or AFTER_STRING.match(self.text, self.at) is not None
 
     def _raw(self, character: str) -> None:
         """Escape a character that JSON requires to be escaped: a control character, or a double quote within other
@@ -231,7 +231,7 @@ class _Reader:
             self.out.append("\\" + character)
             return
         self.fixed = True
-        self.out.append(FOREIGN.get(character, "\\\\" + json.dumps(character, ensure_ascii=False)[1:-1]))
+        self.out.append(FOREIGN_ESCAPES.get(character, "\\\\" + json.dumps(character, ensure_ascii=False)[1:-1]))
 
     def _coded(self, kind: str) -> bool:
         """Read a numeric escape, if valid; a truncated one is dropped."""
@@ -255,7 +255,7 @@ class _Reader:
         if character in PLAIN_STARTS:
             return character
         blank = _end(BLANK, self.text, self.at)
-        self.at = _end(BLANKS, self.text, blank)
+        self.at = _end(BLANKS_AND_COMMENTS, self.text, blank)
         self.fixed = self.fixed or self.at != blank
         if self.at >= len(self.text) or self.text.startswith("/*", self.at):
             self.at = len(self.text)

@@ -14,8 +14,8 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Level = Literal["low", "medium", "high"]
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
 Count = Annotated[int, Meta(ge=1)]
-MOST_CHOICES = 128
-ChoiceCount = Annotated[int, Meta(ge=1, le=MOST_CHOICES)]
+MAX_CHOICES = 128
+ChoiceCount = Annotated[int, Meta(ge=1, le=MAX_CHOICES)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
@@ -239,7 +239,7 @@ ROWS: tuple[Parameter, ...] = (*PARAMETERS.values(), *FIELDS)
 CAPABILITIES: tuple[Capability, ...] = tuple(
     dict.fromkeys(row.capability for row in PARAMETERS.values() if row.capability)
 )
-NEEDING: tuple[Parameter, ...] = tuple(row for row in PARAMETERS.values() if row.capability)
+CAPABILITY_PARAMETERS: tuple[Parameter, ...] = tuple(row for row in PARAMETERS.values() if row.capability)
 
 
 def names_in(dialect: str) -> dict[str, str]:
@@ -280,7 +280,7 @@ def lost_by(dialect: str) -> frozenset[str]:
     """Return the capabilities without a flag that requests to providers of a dialect have no field for."""
     return frozenset(
         row.capability.name
-        for row in NEEDING
+        for row in CAPABILITY_PARAMETERS
         if row.capability and not row.capability.flag and dialect not in row.upstream
     )
 
@@ -288,5 +288,9 @@ def lost_by(dialect: str) -> frozenset[str]:
 def capabilities_of(sampling: Sampling) -> frozenset[str]:
     """Return the names of the capabilities that the given parameters need."""
     return frozenset(
-        [row.capability.name for row in NEEDING if row.capability and row.is_given(getattr(sampling, row.name))]
+        [
+            row.capability.name
+            for row in CAPABILITY_PARAMETERS
+            if row.capability and row.is_given(getattr(sampling, row.name))
+        ]
     )

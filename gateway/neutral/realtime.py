@@ -15,16 +15,16 @@ OVERHEAD_TOKENS = 1_000
 # Audio is 24 kHz PCM, or telephone codecs with 8,000 bytes a second. A second of input is ten tokens, of output
 # twenty.
 SECOND_BYTES = 48_000
-LEAST_SECOND_BYTES = 8_000
-LEAST_BYTES_A_TOKEN = 800
-USUAL_BYTES_A_TOKEN = 4_800
-USUAL_BYTES_A_TOKEN_MADE = 2_400
-TEXT_BYTES_A_TOKEN = 4
-MOST_IMAGE_TOKENS = 4_096
+MIN_BYTES_PER_SECOND = 8_000
+MIN_BYTES_PER_TOKEN = 800
+INPUT_BYTES_PER_TOKEN = 4_800
+OUTPUT_BYTES_PER_TOKEN = 2_400
+TEXT_BYTES_PER_TOKEN = 4
+MAX_IMAGE_TOKENS = 4_096
 # As an output limit: the model's own maximum.
 UNLIMITED = 0
 # The minimum duration that is reserved for audio that is transcribed separately.
-HEARD_MS = 120_000
+MIN_TRANSCRIBED_MS = 120_000
 
 
 class RealtimeInput(Struct, frozen=True):
@@ -47,7 +47,7 @@ def request_of(model: str, opened: RealtimeInput, tokens: int, most_output: int)
 
 def heard_units(sound_bytes: int) -> Units:
     """Return the units of transcribing one turn of audio, of which `sound_bytes` have arrived."""
-    length_ms = max(HEARD_MS, sound_bytes * 1000 // LEAST_SECOND_BYTES)
+    length_ms = max(MIN_TRANSCRIBED_MS, sound_bytes * 1000 // MIN_BYTES_PER_SECOND)
     most = Usage(input=200, input_audio=length_ms // 20, output=length_ms // 100, audio_ms=length_ms)
     return Units(most, Usage())
 

@@ -111,7 +111,7 @@ FEATURES: dict[str, Feature] = {
 TIERS_JOINED = "+"  # separates the names of service tiers if a request has several
 
 
-MOST_MODELS = 8  # further models that a request may name
+MAX_MODELS = 8  # further models that a request may name
 
 
 class Mistake(NamedTuple):

@@ -8,12 +8,12 @@ from msgspec import Struct
 from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
 
-DOCUMENTS_A_SEARCH = 100  # the billing unit of some vendors: one query with this number of documents
+DOCUMENTS_PER_SEARCH = 100  # the billing unit of some vendors: one query with this number of documents
 # Longer documents count several times: once for every 500 tokens (Cohere's pricing page); a token is at least one
 # byte.
-BYTES_A_CHUNK = 2000
-LEAST_BYTES_A_CHUNK = 500
-BYTES_A_TOKEN = 4
+BYTES_PER_CHUNK = 2000
+MIN_BYTES_PER_CHUNK = 500
+BYTES_PER_TOKEN = 4
 
 
 class RerankInput(Struct, frozen=True):
@@ -39,9 +39,9 @@ def units_of(content: RerankInput) -> Units:
     sizes = [len(document.encode("utf-8", "replace")) for document in content.documents]
     query = len(content.query.encode("utf-8", "replace"))
     read = sum(sizes) + query * len(sizes)
-    most = Usage(input=read, searches=_searches(sizes, LEAST_BYTES_A_CHUNK))
-    return Units(most, Usage(input=-(-read // BYTES_A_TOKEN), searches=_searches(sizes, BYTES_A_CHUNK)))
+    most = Usage(input=read, searches=_searches(sizes, MIN_BYTES_PER_CHUNK))
+    return Units(most, Usage(input=-(-read // BYTES_PER_TOKEN), searches=_searches(sizes, BYTES_PER_CHUNK)))
 
 
 def _searches(sizes: list[int], chunk: int) -> int:
-    return -(-sum(max(1, -(-size // chunk)) for size in sizes) // DOCUMENTS_A_SEARCH)
+    return -(-sum(max(1, -(-size // chunk)) for size in sizes) // DOCUMENTS_PER_SEARCH)

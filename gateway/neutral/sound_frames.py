@@ -63,7 +63,7 @@ MARKS = (
     b"\xf8\x72\x6f\xba",
     b"\x72\xf8\x1f\x4e",
 )
-IN_A_ROW = 3  # frames by which readers recognize compressed sound
+CONSECUTIVE_FRAMES = 3  # frames by which readers recognize compressed sound
 
 
 def is_compressed(data: bytes) -> bool:
@@ -72,7 +72,7 @@ def is_compressed(data: bytes) -> bool:
         return True
     for match in SYNC.finditer(data):
         place = match.start()
-        for _ in range(IN_A_ROW):
+        for _ in range(CONSECUTIVE_FRAMES):
             size = _frame_size(data[place : place + FRAME_HEAD])
             if not size:
                 break

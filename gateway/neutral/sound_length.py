@@ -13,9 +13,9 @@ from gateway.neutral.sound_frames import FRAME_HEAD, adts_frame, mpeg_frame
 
 SECOND_MS = 1000
 PCM_RATE = 24_000  # sample rate of raw PCM: 16 bits, one channel (OpenAI's and Google's speech guides)
-PCM_BYTES_A_SECOND = 2 * PCM_RATE
-FLAC_BYTES_A_SECOND = PCM_BYTES_A_SECOND  # the size of its samples without compression
-LONGEST_HEAD = 64  # bytes within which every supported format can be recognized
+PCM_BYTES_PER_SECOND = 2 * PCM_RATE
+FLAC_BYTES_PER_SECOND = PCM_BYTES_PER_SECOND  # the size of its samples without compression
+MAX_HEAD_BYTES = 64  # bytes within which every supported format can be recognized
 OPUS_RATE = 48_000
 PAGE_HEAD = 27
 ID3_HEAD = 10
@@ -32,7 +32,7 @@ NEEDS_MORE: Unit = (0, 0.0)
 class SoundLength:
     """Counts the milliseconds of one file.
 
-    `add` takes its next bytes, of any number; a file with fewer than LONGEST_HEAD bytes has no duration.
+    `add` takes its next bytes, of any number; a file with fewer than MAX_HEAD_BYTES has no duration.
     """
 
     __slots__ = ("_bytes", "_per_second", "_position", "_rate", "_rest", "_seconds", "_skip", "_unit")
@@ -58,7 +58,7 @@ class SoundLength:
             return
         if self._unit is None:
             self._rest += data
-            if len(self._rest) < LONGEST_HEAD:
+            if len(self._rest) < MAX_HEAD_BYTES:
                 return
             self._recognize(self._rest)
             data = self._rest
@@ -77,11 +77,11 @@ class SoundLength:
             self._unit = _frame
         elif head[:4] == b"RIFF" and len(head) >= WAV_HEAD:
             self._bytes -= WAV_HEAD
-            self._per_second = int.from_bytes(head[28:32], "little") or PCM_BYTES_A_SECOND
+            self._per_second = int.from_bytes(head[28:32], "little") or PCM_BYTES_PER_SECOND
         elif head[:4] == b"fLaC" and len(head) >= FLAC_HEAD:
             self._read_flac(head)
         else:
-            self._per_second = PCM_BYTES_A_SECOND
+            self._per_second = PCM_BYTES_PER_SECOND
 
     def _read_flac(self, head: bytes) -> None:
         packed = int.from_bytes(head[18:26], "big")  # 20 bits of sample rate, 8 of format, 36 of sample count
@@ -91,7 +91,7 @@ class SoundLength:
             self._seconds = samples / rate
             self._unit = _nothing
         else:
-            self._per_second = FLAC_BYTES_A_SECOND
+            self._per_second = FLAC_BYTES_PER_SECOND
 
     def _count(self, data: bytes) -> None:
         """Count the units that begin within the data. Bytes that begin no unit are skipped one by one."""

@@ -16,14 +16,14 @@ FORMATS = {
     "wav": "audio/wav",
     "pcm": "audio/pcm",
 }
-LEAST_SPEED = 0.25
-MOST_SPEED = 4.0
+MIN_SPEED = 0.25
+MAX_SPEED = 4.0
 # Speakers read about 15 characters a second; vendors count 20 to 25 tokens for a second of speech. Numbers and symbols
 # take many times their length when spoken, so the bound has a margin.
-TOKENS_A_CHARACTER = 1.7
-MOST_TOKENS_A_CHARACTER = 16
-LEAST_TOKENS_A_SECOND = 20
-BYTES_A_TOKEN = 4
+TOKENS_PER_CHARACTER = 1.7
+MAX_TOKENS_PER_CHARACTER = 16
+MIN_TOKENS_PER_SECOND = 20
+BYTES_PER_TOKEN = 4
 SECOND_MS = 1000
 
 
@@ -55,14 +55,14 @@ def format_among(requested: str, offered: tuple[str, ...]) -> str:
 
 def length_as_text(sound_ms: int) -> int:
     """Return the length of a text with the fewest tokens that audio of this duration can have."""
-    return sound_ms * LEAST_TOKENS_A_SECOND * BYTES_A_TOKEN // SECOND_MS
+    return sound_ms * MIN_TOKENS_PER_SECOND * BYTES_PER_TOKEN // SECOND_MS
 
 
 def units_of(content: SpeechInput) -> Units:
     """Return the billable units of speech, for models billed by character and by token."""
     characters = len(content.text)
     longer = 1 / min(content.speed, 1.0)
-    text = -(-len((content.text + content.instructions).encode("utf-8", "replace")) // BYTES_A_TOKEN)
-    most = Usage(characters=characters, output_audio=math.ceil(characters * MOST_TOKENS_A_CHARACTER * longer) + 64)
-    made = math.ceil(characters * TOKENS_A_CHARACTER / content.speed)
+    text = -(-len((content.text + content.instructions).encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+    most = Usage(characters=characters, output_audio=math.ceil(characters * MAX_TOKENS_PER_CHARACTER * longer) + 64)
+    made = math.ceil(characters * TOKENS_PER_CHARACTER / content.speed)
     return Units(most, Usage(input=text, characters=characters, output_audio=made))

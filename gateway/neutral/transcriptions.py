@@ -12,13 +12,13 @@ from gateway.runtime.large_files import StoredFile
 
 # Providers count 10 to 33 tokens for a second of audio, and speech has about 4 text tokens a second; the bounds have a
 # margin.
-AUDIO_TOKENS_A_SECOND = 10
-MOST_AUDIO_TOKENS_A_SECOND = 50
-OUTPUT_TOKENS_A_SECOND = 4
-MOST_OUTPUT_TOKENS_A_SECOND = 25
-BYTES_A_TOKEN = 4
+AUDIO_TOKENS_PER_SECOND = 10
+MAX_AUDIO_TOKENS_PER_SECOND = 50
+OUTPUT_TOKENS_PER_SECOND = 4
+MAX_OUTPUT_TOKENS_PER_SECOND = 25
+BYTES_PER_TOKEN = 4
 SECOND_MS = 1000
-LEAST_AUDIO = "least_audio_s"  # key in a mapping's `extra`: the minimum seconds that each call is billed for
+MIN_AUDIO_KEY = "least_audio_s"  # key in a mapping's `extra`: the minimum seconds that each call is billed for
 
 
 class TranscriptionInput(Struct, frozen=True):
@@ -77,12 +77,12 @@ class TranscriptionResult(WholeResult):
 
 def units_of(content: TranscriptionInput, likely_ms: int, most_ms: int, foreseen_ms: int) -> Units:
     """Return the billable units of audio with these durations, for models billed by the hour and by token."""
-    prompt = -(-len(content.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
+    prompt = -(-len(content.prompt.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
     most, foreseen = (
-        _units(prompt, length_ms, MOST_AUDIO_TOKENS_A_SECOND, MOST_OUTPUT_TOKENS_A_SECOND)
+        _units(prompt, length_ms, MAX_AUDIO_TOKENS_PER_SECOND, MAX_OUTPUT_TOKENS_PER_SECOND)
         for length_ms in (most_ms, foreseen_ms)
     )
-    likely = _units(prompt, likely_ms, AUDIO_TOKENS_A_SECOND, OUTPUT_TOKENS_A_SECOND)
+    likely = _units(prompt, likely_ms, AUDIO_TOKENS_PER_SECOND, OUTPUT_TOKENS_PER_SECOND)
     return Units(most, likely, foreseen if foreseen_ms < most_ms else None)
 
 

@@ -11,7 +11,7 @@ from gateway.neutral.units import COUNTS, with_counters
 UsageBasis = Literal["provider", "drained", "estimated", "interrupted"]
 # The highest accepted count of one kind in one response: more than a hundred times any model's limit, and sums of
 # several fit 32 bits.
-MOST_UNITS = 250_000_000
+MAX_UNITS = 250_000_000
 
 
 @with_counters(COUNTS)
@@ -67,7 +67,7 @@ class Usage(Struct, frozen=True, gc=False):
         return self.output + self.output_audio + self.output_image
 
 
-NOTHING = Usage()
+NO_USAGE = Usage()
 READ_COUNTS = attrgetter(*COUNTS)
 
 
@@ -102,18 +102,18 @@ def with_shown(usage: Usage | None, searches: int = 0, images: int = 0) -> Usage
         images = 0
     if not searches and not images:
         return usage
-    usage = usage or NOTHING
+    usage = usage or NO_USAGE
     return structs.replace(usage, searches=usage.searches + searches, images=images)
 
 
 def read_count(value: Any) -> int:
-    """Return an external count, limited to 0 and MOST_UNITS; 0 for invalid values. Some providers send counts as
+    """Return an external count, limited to 0 and MAX_UNITS; 0 for invalid values. Some providers send counts as
     floats.
     """
     if type(value) is int or (type(value) is float and value == value):
         if value <= 0:
             return 0
-        return int(value) if value < MOST_UNITS else MOST_UNITS
+        return int(value) if value < MAX_UNITS else MAX_UNITS
     return 0
 
 
@@ -123,8 +123,8 @@ def counts_anything(usage: Usage) -> bool:
 
 
 def within_bounds(usage: Usage) -> Usage:
-    """Limit every count to the range from 0 to MOST_UNITS."""
-    counts = {name: value for name in COUNTS if not 0 <= (value := getattr(usage, name)) <= MOST_UNITS}
+    """Limit every count to the range from 0 to MAX_UNITS."""
+    counts = {name: value for name in COUNTS if not 0 <= (value := getattr(usage, name)) <= MAX_UNITS}
     if counts:
         return structs.replace(usage, **{name: read_count(value) for name, value in counts.items()})
     return usage

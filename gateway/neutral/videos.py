@@ -17,12 +17,12 @@ from gateway.runtime.large_files import StoredFile
 
 VideoState = Literal["queued", "in_progress", "completed", "failed", "canceled", "expired"]
 FINAL_STATES = frozenset(get_args(VideoState)) - {"queued", "in_progress"}
-USUAL_SECONDS = 4
-USUAL_SIZE = "1280x720"
-REFUSED = "content_filter"  # error code if a provider's filter rejected the request or the video
+DEFAULT_SECONDS = 4
+DEFAULT_SIZE = "1280x720"
+CONTENT_FILTER = "content_filter"  # error code if a provider's filter rejected the request or the video
 # Limits that apply before a mapping is chosen: more than any provider counts for one video.
-MOST_SECONDS = 60
-MOST_TOKENS_A_SECOND = 250_000
+MAX_SECONDS = 60
+MAX_TOKENS_PER_SECOND = 250_000
 SECOND_MS = 1_000
 
 
@@ -75,8 +75,8 @@ class VideoStatus(Struct, frozen=True):
     """The progress of a task. `progress` is 0 to 100, and 0 if the provider reports none.
 
     `error_code` and `error_message` are set for "failed" and "expired" and shown to callers: scrubbed and capped.
-    `error_code` is REFUSED if a filter of the provider rejected the prompt, the images or the video. `files` are set
-    for "completed". `video_ms` and `tokens` are the provider's counts, None if not reported.
+    `error_code` is CONTENT_FILTER if a filter of the provider rejected the prompt, the images or the video. `files` are
+    set for "completed". `video_ms` and `tokens` are the provider's counts, None if not reported.
     """
 
     state: VideoState
@@ -116,10 +116,12 @@ def units_of(content: VideosInput) -> Units:
     """Return the billable units before a mapping is known; `gateway/catalogue/video_shapes.py` computes those of a
     mapping exactly.
     """
-    seconds = content.seconds or USUAL_SECONDS
+    seconds = content.seconds or DEFAULT_SECONDS
     likely = Usage(video_ms=seconds * SECOND_MS, input_image=len(content.pictures))
-    longest = max(content.seconds, MOST_SECONDS)
-    most = Usage(video_ms=longest * SECOND_MS, output=longest * MOST_TOKENS_A_SECOND, input_image=len(content.pictures))
+    longest = max(content.seconds, MAX_SECONDS)
+    most = Usage(
+        video_ms=longest * SECOND_MS, output=longest * MAX_TOKENS_PER_SECOND, input_image=len(content.pictures)
+    )
     return Units(most, likely)
 
 

@@ -15,11 +15,11 @@ from gateway.oauth.models import OAuthGrant, OAuthToken
 from gateway.store.installation_identity import Secrets
 
 PREFIX = "llmgat_"
-REMEMBERED = 20_000
-REFUSALS = 10_000
+CACHE_SIZE = 20_000
+REFUSAL_CACHE_SIZE = 10_000
 UNKNOWN = "The access token is not valid. Refresh it, or connect the application again."
 EXPIRED = "The access token has expired. Refresh it."
-ELSEWHERE = "The access token is for another resource. Connect the application to this URL again."
+WRONG_RESOURCE = "The access token is for another resource. Connect the application to this URL again."
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class TokenCallers:
         self._clock = clock
         self._hash_keys = secrets.hash_keys
         self._memory: VersionedCache[bytes, AccessToken | str] = VersionedCache(
-            control, REMEMBERED, _is_refusal, REFUSALS
+            control, CACHE_SIZE, _is_refusal, REFUSAL_CACHE_SIZE
         )
 
     def caller(self, token: str, resource: str = "") -> Caller:
@@ -72,7 +72,7 @@ class TokenCallers:
         if self._clock.now_us() >= entry.expires_at_us:
             raise _refusal(EXPIRED)
         if resource and entry.audience != resource:
-            raise _refusal(ELSEWHERE)
+            raise _refusal(WRONG_RESOURCE)
         return entry.caller_of(self._authentication.caller_of_key(entry.key_id))
 
     def _read(self, token: str) -> AccessToken | str:

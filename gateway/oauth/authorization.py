@@ -11,7 +11,7 @@ from gateway.oauth import redirects, scopes
 from gateway.oauth.clients import CODE, OAuthApp
 
 CHALLENGE = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
-LONGEST_STATE = 4_000
+MAX_STATE_LENGTH = 4_000
 ONCE = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
 UNKNOWN_CLIENT = (
     "This application is no longer registered. Remove the connection in the application and connect it again."
@@ -78,7 +78,7 @@ def read(parameters: Parameters, issuer: str, find: Callable[[str], OAuthApp | N
     def reject(error: str, description: str) -> AuthorizationRejected:
         parameters = {"error": error, "error_description": description}
         returned_state = ""
-        if len(state) <= LONGEST_STATE:
+        if len(state) <= MAX_STATE_LENGTH:
             returned_state = state
         location = build_response_url(redirect_uri, returned_state, issuer, parameters)
         return AuthorizationRejected(client, location, description)
@@ -115,8 +115,8 @@ def _problem_of(parameters: Parameters, client: OAuthApp, issuer: str) -> tuple[
     repeated = [name for name in ONCE if len(parameters.get(name, ())) > 1]
     if repeated:
         return "invalid_request", f"The parameter {repeated[0]} is repeated."
-    if len(_first(parameters, "state")) > LONGEST_STATE:
-        return "invalid_request", f"state must have at most {LONGEST_STATE} characters."
+    if len(_first(parameters, "state")) > MAX_STATE_LENGTH:
+        return "invalid_request", f"state must have at most {MAX_STATE_LENGTH} characters."
     kind = _first(parameters, "response_type")
     if kind != "code":
         error = "unsupported_response_type" if kind else "invalid_request"

@@ -16,11 +16,11 @@ from gateway.oauth import redirects
 from gateway.oauth.clients import InvalidMetadata, OAuthApp, make_client, read_metadata
 from gateway.store.documents import Documents
 
-LONGEST_ADDRESS = 400
-MOST_BYTES = 16 << 10
-PATIENCE_S = 5.0
+MAX_URL_LENGTH = 400
+MAX_BYTES = 16 << 10
+TIMEOUT_S = 5.0
 TTL_S = 3600
-STALE_S = 7 * 86_400.0
+MAX_AGE_S = 7 * 86_400.0
 KIND = "oauth_client"
 # Error codes of a fetch that make the document invalid. After any other error the stored document stays valid.
 INVALID_CODES = frozenset(("too_many_redirects", "response_too_large", "address_not_allowed", "invalid_address"))
@@ -85,13 +85,13 @@ class ClientDocuments:
                 self._documents.delete(KIND, name)
             return None
         entry = {"until": now + TTL_S, "metadata": metadata}
-        self._documents.put(KIND, name, json.dumps(entry).encode(), STALE_S)
+        self._documents.put(KIND, name, json.dumps(entry).encode(), MAX_AGE_S)
         return make_client(address, metadata)
 
     def _load(self, address: str) -> dict[str, Any] | None:
         """Fetch the metadata. Returns None for an invalid or missing document; raises DocumentUnavailable."""
         try:
-            response = self._fetcher.fetch(address, MOST_BYTES, timeout_s=PATIENCE_S, headers=HEADERS, redirects=0)
+            response = self._fetcher.fetch(address, MAX_BYTES, timeout_s=TIMEOUT_S, headers=HEADERS, redirects=0)
         except GatewayError as error:
             if error.code in INVALID_CODES:
                 return None
@@ -112,7 +112,7 @@ class ClientDocuments:
 
 def may_be_client(address: str) -> bool:
     """Return whether a client id can be the URL of a document: https, with a path, in normal form."""
-    if not address.startswith("https://") or len(address) > LONGEST_ADDRESS or redirects.problem_of(address):
+    if not address.startswith("https://") or len(address) > MAX_URL_LENGTH or redirects.problem_of(address):
         return False
     path = urlsplit(address).path
     return path not in ("", "/") and not {".", ".."} & set(path.split("/"))

@@ -25,12 +25,12 @@ CREDENTIALS = "client_credentials"
 GRANTS = (CODE, CREDENTIALS, REFRESH)
 PUBLIC = "none"
 METHODS = (PUBLIC, "client_secret_basic", "client_secret_post")
-MOST_CLIENTS = 20_000  # in the installation
-MOST_REDIRECTS = 20
-LONGEST_TEXT = 1_000
-LONGEST_NAME = 120
+MAX_CLIENTS = 20_000  # in the installation
+MAX_REDIRECTS = 20
+MAX_TEXT_LENGTH = 1_000
+MAX_NAME_LENGTH = 120
 ADDRESS = "https://"  # prefix of a client id that is the URL of a metadata document
-ROOM_S = 600  # minimum age of an unused registration that a new one may replace
+REPLACEABLE_AFTER_S = 600  # minimum age of an unused registration that a new one may replace
 TEXTS = ("client_uri", "logo_uri", "tos_uri", "policy_uri", "software_id", "software_version", "application_type")
 
 
@@ -213,8 +213,8 @@ def _read_grants(given: Mapping[str, Any], with_key: bool) -> list[str]:
 
 def _read_redirects(given: Mapping[str, Any]) -> list[str]:
     uris = _strings(given, "redirect_uris")
-    if not 0 < len(uris) <= MOST_REDIRECTS:
-        raise InvalidMetadata("invalid_redirect_uri", f"redirect_uris must have 1 to {MOST_REDIRECTS} URIs.")
+    if not 0 < len(uris) <= MAX_REDIRECTS:
+        raise InvalidMetadata("invalid_redirect_uri", f"redirect_uris must have 1 to {MAX_REDIRECTS} URIs.")
     for uri in uris:
         problem = redirects.problem_of(uri)
         if problem:
@@ -227,9 +227,9 @@ def _read_name(given: Mapping[str, Any], uris: Sequence[str]) -> str:
     if isinstance(name, str):
         printable = "".join(character for character in name if character.isprintable()).strip()
         if printable:
-            return printable[:LONGEST_NAME]
+            return printable[:MAX_NAME_LENGTH]
     if uris:
-        return redirects.host_of(uris[0])[:LONGEST_NAME]
+        return redirects.host_of(uris[0])[:MAX_NAME_LENGTH]
     return "Unnamed application"
 
 
@@ -243,7 +243,7 @@ def _strings(given: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_TEXT and value.isprintable()
+    return isinstance(value, str) and 0 < len(value) <= MAX_TEXT_LENGTH and value.isprintable()
 
 
 def _invalid(description: str) -> InvalidMetadata:
@@ -251,13 +251,13 @@ def _invalid(description: str) -> InvalidMetadata:
 
 
 def _make_room(now: int) -> None:
-    """Delete a client if there are already MOST_CLIENTS. Raises RateLimited if no client can be deleted.
+    """Delete a client if there are already MAX_CLIENTS. Raises RateLimited if no client can be deleted.
 
     Deletes the oldest client that was never used, otherwise the least recently used client without grants.
     """
-    if OAuthClient.select().count() < MOST_CLIENTS:
+    if OAuthClient.select().count() < MAX_CLIENTS:
         return
-    unused = (OAuthClient.used_at == 0) & (OAuthClient.created_at < now - ROOM_S * SECOND_US)
+    unused = (OAuthClient.used_at == 0) & (OAuthClient.created_at < now - REPLACEABLE_AFTER_S * SECOND_US)
     without_grants = (OAuthClient.used_at > 0) & ~fn.EXISTS(
         OAuthGrant.select().where(OAuthGrant.client == OAuthClient.id)
     )
@@ -265,4 +265,4 @@ def _make_room(now: int) -> None:
         oldest = OAuthClient.select(OAuthClient.id).where(removable).order_by(order).limit(1)
         if OAuthClient.delete().where(OAuthClient.id.in_([row.id for row in oldest])).execute():
             return
-    raise RateLimited("Too many applications are registered. Try again later.", retry_after=float(ROOM_S))
+    raise RateLimited("Too many applications are registered. Try again later.", retry_after=float(REPLACEABLE_AFTER_S))

@@ -17,10 +17,10 @@ from gateway.store.database import Database
 STEP_ROWS = 200
 ROUND_STEPS = 400
 PAUSE_S = 0.02
-UNUSED_S = 86_400  # lifetime of a registration without a first consent
-IDLE_S = 90 * 86_400  # lifetime of a registration after the last use of its last grant
+UNUSED_LIFETIME_S = 86_400  # lifetime of a registration without a first consent
+IDLE_LIFETIME_S = 90 * 86_400  # lifetime of a registration after the last use of its last grant
 # Used codes are kept for a day after expiry: a second use shows that the code was stolen.
-CODE_KEPT_S = 86_400
+USED_CODE_RETENTION_S = 86_400
 
 
 class OAuthCleanup:
@@ -49,15 +49,15 @@ class OAuthCleanup:
         return grant_rows.delete_grants([row.id for row in ended])
 
     def _codes(self, now: int) -> int:
-        return _delete(OAuthCode, OAuthCode.expires_at <= now - CODE_KEPT_S * SECOND_US)
+        return _delete(OAuthCode, OAuthCode.expires_at <= now - USED_CODE_RETENTION_S * SECOND_US)
 
     def _tokens(self, now: int) -> int:
         return _delete(OAuthToken, OAuthToken.expires_at <= now)
 
     def _clients(self, now: int) -> int:
         held = OAuthGrant.select(OAuthGrant.client)
-        unused = (OAuthClient.used_at == 0) & (OAuthClient.created_at <= now - UNUSED_S * SECOND_US)
-        idle = (OAuthClient.used_at > 0) & (OAuthClient.used_at <= now - IDLE_S * SECOND_US)
+        unused = (OAuthClient.used_at == 0) & (OAuthClient.created_at <= now - UNUSED_LIFETIME_S * SECOND_US)
+        idle = (OAuthClient.used_at > 0) & (OAuthClient.used_at <= now - IDLE_LIFETIME_S * SECOND_US)
         return _delete(OAuthClient, (unused | idle) & OAuthClient.id.not_in(held))
 
     def _repeat(self, step: Callable[[int], int], should_continue: ShouldContinue) -> int:

@@ -9,7 +9,7 @@ from gateway.errors import InvalidRequest
 from gateway.oauth.grant_values import Consent, GrantInfo
 from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
 
-LONGEST_AUDIENCE = 512
+MAX_AUDIENCE_LENGTH = 512
 
 
 def usable_keys(now: int, *conditions: Any) -> Any:
@@ -81,7 +81,7 @@ def info_of(row: Any) -> GrantInfo:
 
 
 def insert_grant(grant_id: str, consent: Consent, key: Any, now: int, end: int) -> None:
-    if len(consent.audience) > LONGEST_AUDIENCE:
+    if len(consent.audience) > MAX_AUDIENCE_LENGTH:
         raise InvalidRequest("The URL of this gateway is too long.", param="resource")
     OAuthGrant.insert(
         id=grant_id,

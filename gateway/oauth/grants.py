@@ -23,17 +23,17 @@ from gateway.store.installation_identity import Secrets
 
 CODE = "llmgac_"
 REFRESH = "llmgrt_"
-CODE_S = 300
-ACCESS_S = 3600
-REFRESH_S = 30 * 86_400
+CODE_LIFETIME_S = 300
+ACCESS_LIFETIME_S = 3600
+REFRESH_LIFETIME_S = 30 * 86_400
 # A refresh token may be used again for a minute: several processes of an application refresh at the same moment, and a
 # client that lost the response tries again. Large identity providers have the same window.
 REUSE_WINDOW_S = 60
-MOST_GRANTS = 100  # a person; a new grant deletes the oldest
+MAX_GRANTS = 100  # a person; a new grant deletes the oldest
 # Each new grant and each revoked token notifies every worker and writes an audit entry, so they are limited.
-MOST_CHANGES = 300  # a person and day
+MAX_CHANGES = 300  # a person and day
 DAY_S = 86_400
-MOST_TOKENS = 100  # rows of each kind and grant, used tokens included; new tokens delete the oldest
+MAX_TOKENS = 100  # rows of each kind and grant, used tokens included; new tokens delete the oldest
 
 
 class AlreadyUsed(Exception):
@@ -79,7 +79,7 @@ class Grants:
                 grant=grant_id,
                 redirect_uri=consent.redirect_uri,
                 challenge=consent.challenge,
-                expires_at=now + CODE_S * SECOND_US,
+                expires_at=now + CODE_LIFETIME_S * SECOND_US,
             ).execute()
             OAuthClient.update(used_at=now).where(OAuthClient.id == consent.client).execute()
 
@@ -88,12 +88,12 @@ class Grants:
         return code
 
     def insert(self, grant_id: str, consent: Consent, now: int) -> None:
-        """Insert a grant within a transaction; its tokens must be issued within CODE_S. Raises NotFound if the person
-        has no active key with the given id."""
+        """Insert a grant within a transaction; its tokens must be issued within CODE_LIFETIME_S. Raises NotFound if the
+        person has no active key with the given id."""
         key = grant_rows.usable_keys(now, User.id == consent.user_id, ApiKey.id == consent.key_id).first()
         if key is None:
             raise NotFound("You have no active API key with this id.")
-        grant_rows.insert_grant(grant_id, consent, key, now, now + CODE_S * SECOND_US)
+        grant_rows.insert_grant(grant_id, consent, key, now, now + CODE_LIFETIME_S * SECOND_US)
 
     def issue(self, grant_id: str, scope: str) -> IssuedTokens:
         """Issue the first tokens of a grant of `insert`. Raises Conflict if it has ended."""
@@ -191,7 +191,7 @@ class Grants:
         active or has another generation.
         """
         new_id = ids.new("grant")
-        lifetime_us = ACCESS_S * SECOND_US
+        lifetime_us = ACCESS_LIFETIME_S * SECOND_US
         issued = IssuedTokens(ids.token(ACCESS), "", consent.scope)
 
         def work() -> str:
@@ -288,10 +288,10 @@ class Grants:
 
     def _issue(self, grant_id: str, scope: str, use: Callable[[], int], why: str, refreshable: bool) -> IssuedTokens:
         """Use a code or refresh token and insert new tokens, in one transaction: a crash loses neither alone."""
-        lifetime_s = ACCESS_S
+        lifetime_s = ACCESS_LIFETIME_S
         refresh_token = ""
         if refreshable:
-            lifetime_s = REFRESH_S
+            lifetime_s = REFRESH_LIFETIME_S
             refresh_token = ids.token(REFRESH)
         issued = IssuedTokens(ids.token(ACCESS), refresh_token, scope)
 
@@ -315,9 +315,9 @@ class Grants:
             raise Conflict("The application's access was revoked.")
         if not grant_rows.usable_keys(now, ApiKey.id == grant.api_key_id).exists():
             raise Conflict("The API key is not active.")
-        new_tokens: list[tuple[TokenKind, str, str, int]] = [("access", issued.access, issued.scope, ACCESS_S)]
+        new_tokens: list[tuple[TokenKind, str, str, int]] = [("access", issued.access, issued.scope, ACCESS_LIFETIME_S)]
         if issued.refresh:
-            new_tokens.append(("refresh", issued.refresh, grant.scope, REFRESH_S))
+            new_tokens.append(("refresh", issued.refresh, grant.scope, REFRESH_LIFETIME_S))
         for kind, token, scope, lifetime_s in new_tokens:
             OAuthToken.insert(
                 id=ids.new("token"),
@@ -328,20 +328,20 @@ class Grants:
                 expires_at=now + lifetime_s * SECOND_US,
             ).execute()
             own = (OAuthToken.grant == grant_id) & (OAuthToken.kind == kind)
-            newest = OAuthToken.select(OAuthToken.id).where(own).order_by(OAuthToken.id.desc()).limit(MOST_TOKENS)
+            newest = OAuthToken.select(OAuthToken.id).where(own).order_by(OAuthToken.id.desc()).limit(MAX_TOKENS)
             OAuthToken.delete().where(own, OAuthToken.id.not_in(newest)).execute()
 
     def count_change(self, user_id: str) -> None:
         """Count one change. Raises RateLimited."""
-        self._throttle.take(ThrottleGate("application changes", user_id, MOST_CHANGES, DAY_S))
+        self._throttle.take(ThrottleGate("application changes", user_id, MAX_CHANGES, DAY_S))
 
     def revoke_excess(self, user_id: str) -> None:
-        """Revoke the person's oldest grants beyond MOST_GRANTS."""
+        """Revoke the person's oldest grants beyond MAX_GRANTS."""
         query = OAuthGrant.select(OAuthGrant.id).where(OAuthGrant.user_id == user_id).order_by(OAuthGrant.id.desc())
-        excess = query.offset(MOST_GRANTS).limit(MOST_GRANTS)
+        excess = query.offset(MAX_GRANTS).limit(MAX_GRANTS)
         rows: list[OAuthGrant] = self._database.read(partial(list, excess))
         for row in rows:
-            self.end(row.id, f"more than {MOST_GRANTS} applications")
+            self.end(row.id, f"more than {MAX_GRANTS} applications")
 
     def _first(self, query: Any) -> Any:
         return self._database.read(query.first)

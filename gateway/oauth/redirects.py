@@ -3,7 +3,7 @@
 from urllib.parse import SplitResult, urlsplit
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
-LONGEST = 1_000
+MAX_URI_LENGTH = 1_000
 # Schemes of programs without the dot that RFC 8252, section 7.1 requires. Other schemes could run in a browser.
 PROGRAMS = frozenset(
     (
@@ -15,8 +15,8 @@ PROGRAMS = frozenset(
 
 def problem_of(uri: str) -> str:
     """Return why a URI cannot be registered, "" if it can: https, http on loopback, or a program's private scheme."""
-    if not 0 < len(uri) <= LONGEST:
-        return f"must have 1 to {LONGEST} characters"
+    if not 0 < len(uri) <= MAX_URI_LENGTH:
+        return f"must have 1 to {MAX_URI_LENGTH} characters"
     if not (uri.isascii() and uri.isprintable()) or any(character in uri for character in " \\\"<>^`{|}'"):
         return "has characters that are not allowed in a URI"
     parts = _split(uri)

@@ -31,7 +31,7 @@ from gateway.errors import Conflict, Gone, NotFound, Unauthenticated
 from gateway.oauth import clients, scopes
 from gateway.oauth.clients import CREDENTIALS, REFRESH, OAuthApp
 from gateway.oauth.grant_values import Consent, IssuedTokens, OAuthCall, StoredToken, ValidCode
-from gateway.oauth.grants import ACCESS_S, AlreadyUsed, Grants
+from gateway.oauth.grants import ACCESS_LIFETIME_S, AlreadyUsed, Grants
 
 # At debug level Authlib logs the tokens that it issues.
 logging.getLogger("authlib").setLevel(logging.INFO)
@@ -273,7 +273,12 @@ def _token_response(issue: Callable[[], IssuedTokens]) -> Reply:
         issued = issue()
     except (AlreadyUsed, NotFound, Conflict):
         raise InvalidGrantError(INVALID_TOKEN) from None
-    body = {"access_token": issued.access, "token_type": "Bearer", "expires_in": ACCESS_S, "scope": issued.scope}
+    body = {
+        "access_token": issued.access,
+        "token_type": "Bearer",
+        "expires_in": ACCESS_LIFETIME_S,
+        "scope": issued.scope,
+    }
     if issued.refresh:
         body["refresh_token"] = issued.refresh
     return 200, body, []

@@ -19,7 +19,7 @@ from gateway.store.database import Database
 from gateway.store.installation_identity import ENCRYPTION_KEY, HASH_SECRET
 from gateway.store.sqlite import FILE
 
-BESIDE = ("-wal", "-shm")
+SQLITE_SUFFIXES = ("-wal", "-shm")
 # Rows that may be active in a backup but not in the database that it replaces: name, table, the column to display, and
 # the column that changes with the secret or owner.
 REVIVED = (
@@ -91,7 +91,7 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
         else:
             kept = _replace(target, draft)
     finally:
-        for name in ("", *BESIDE, ".writer.gate", ".writer.lock"):
+        for name in ("", *SQLITE_SUFFIXES, ".writer.gate", ".writer.lock"):
             Path(f"{draft}{name}").unlink(missing_ok=True)
     if is_json():
         print_json({**facts, "restored": not verify, "kept": kept or None, "revived": revived})
@@ -233,7 +233,7 @@ def _replace(target: Path, draft: Path) -> str:
         number = 1
         while (before := target.with_name(f"{target.name}.before-{number}")).exists():
             number += 1
-        for name in ("", *BESIDE):
+        for name in ("", *SQLITE_SUFFIXES):
             if Path(f"{target}{name}").exists():
                 Path(f"{target}{name}").rename(f"{before}{name}")
         kept = str(before)

@@ -26,7 +26,7 @@ from gateway.worker.wiring import build
 
 HEADER = ("DIFFERENCE", "MODEL", "DETAILS")
 # Folder of a catalogue → the kind of its entries.
-KINDS = {"providers": "mappings", "models": "models"}
+ENTRY_KINDS = {"providers": "mappings", "models": "models"}
 ADVICE = "Reload the gateway (SIGHUP) to serve it."
 
 
@@ -95,7 +95,7 @@ def _rows(comparison: ListComparison) -> list[tuple[str, str, str]]:
 
 def _write(folder: Path, provider: str, entries: Sequence[ProposedEntry]) -> list[Path]:
     """Write the entries as files of a catalogue folder, and return the files. Existing files are refused."""
-    files = {folder / kind / f"{provider}.toml": write_entries(entries, of) for kind, of in KINDS.items()}
+    files = {folder / kind / f"{provider}.toml": write_entries(entries, of) for kind, of in ENTRY_KINDS.items()}
     files = {path: text for path, text in files.items() if text}
     for path in files:
         if path.exists():
@@ -112,7 +112,7 @@ def _apply(settings: Settings, provider: str, entries: Sequence[ProposedEntry]) 
     if not path:
         raise InvalidRequest("Set GATEWAY_CATALOGUE_PATH to the folder of your catalogue files, which --apply extends.")
     folder = Path(path)
-    changes = {kind: _additions(folder / kind / f"{provider}.toml", of, entries) for kind, of in KINDS.items()}
+    changes = {kind: _additions(folder / kind / f"{provider}.toml", of, entries) for kind, of in ENTRY_KINDS.items()}
     changes = {kind: text for kind, text in changes.items() if text}
     if not changes:
         say("There is nothing to apply.")

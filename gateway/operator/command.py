@@ -64,7 +64,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 # `./manage` looks for the running installation, except for commands that start one.
-FIND = "find"
+FIND_GATEWAY = "find"
 STARTERS = ("serve", "serve-info")
 
 # Commands print their own messages, so the gateway's log is silenced.
@@ -110,7 +110,7 @@ def main(ctx: click.Context, config: str | None) -> None:
     """Set up and run the gateway."""
     if config:
         importlib.import_module("gateway.operator.config").choose(config)
-    elif ctx.obj == FIND and ctx.invoked_subcommand not in STARTERS:
+    elif ctx.obj == FIND_GATEWAY and ctx.invoked_subcommand not in STARTERS:
         importlib.import_module("gateway.operator.running").adopt()
 
 
@@ -131,7 +131,7 @@ def run(arguments: list[str] | None = None, find: bool = False) -> int:
         mode = ""
         if find:
             name = MANAGE
-            mode = FIND
+            mode = FIND_GATEWAY
         result = main.main(args=arguments, prog_name=name, standalone_mode=False, obj=mode)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)

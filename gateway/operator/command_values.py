@@ -10,7 +10,7 @@ from gateway.clock import to_iso
 from gateway.errors import InvalidRequest
 from gateway.limits.periods import LETTERS, PATTERN
 from gateway.operator.output import read_expiry, read_json
-from gateway.surfaces.validation_schemas import WORDS, Moment, OneOf, TextField
+from gateway.surfaces.validation_schemas import WORDS_KEY, Moment, OneOf, TextField
 
 STANDARD_INPUT = "-"
 # Texts for null, where a member may be null.
@@ -19,7 +19,7 @@ NULLS = ("none", "never")
 
 def type_of(member: fields.Field) -> click.ParamType:
     """Return the type of an argument for a member."""
-    words = member.metadata.get(WORDS, {})
+    words = member.metadata.get(WORDS_KEY, {})
     if isinstance(member, OneOf):
         return click.Choice([*words, *member.choices])
     return click.STRING
@@ -37,7 +37,7 @@ def is_repeated(member: fields.Field) -> bool:
 
 def read_value(member: fields.Field, value: Any, now_us: int) -> Any:
     """Return the member's value, as JSON. Raises InvalidRequest; the schema checks the rest."""
-    words = member.metadata.get(WORDS, {})
+    words = member.metadata.get(WORDS_KEY, {})
     if not isinstance(value, str):
         return value
     if value in words:

@@ -14,7 +14,7 @@ from gateway.billing.ledger_close import LedgerClose
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration import settings
-from gateway.control.leadership import TERM_S
+from gateway.control.leadership import TERM_DURATION_S
 from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
 from gateway.limits.ledger import LedgerBook
@@ -77,7 +77,7 @@ class Installation:
         chosen = self.settings.database
         states = self._states or StateLog()
         database = open_database(chosen, self.clock, self.threads, states)
-        database.replica = open_replica(chosen, round(TERM_S * SECOND_US), self.clock, states)
+        database.replica = open_replica(chosen, round(TERM_DURATION_S * SECOND_US), self.clock, states)
         database.bind()
         return database
 

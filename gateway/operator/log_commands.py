@@ -28,9 +28,9 @@ from gateway.telemetry.remedies import REMEDIES
 
 HEADER = ("AT", "ID", "STATUS", "MODEL", "SERVED BY", "TOKENS", "MS", "COST USD", "PROJECT", "ERROR")
 PAGE = 100
-MOST = 10_000
-# `--follow` searches for new requests every LOOK_S seconds, and on every 15th search also for slow requests.
-LOOK_S = 1.0
+MAX_REQUESTS = 10_000
+# `--follow` searches for new requests every FOLLOW_INTERVAL_S seconds, and on every 15th search also for slow requests.
+FOLLOW_INTERVAL_S = 1.0
 LOOK_BACK_EVERY = 15
 
 
@@ -49,7 +49,7 @@ LOOK_BACK_EVERY = 15
 @click.option("--from", "start", help="Start, as 2026-01-31 or 2026-01-31T14:00 (UTC), inclusive.")
 @click.option("--to", "end", help="End, exclusive.")
 @click.option(
-    "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="Maximum number of requests."
+    "--limit", type=click.IntRange(1, MAX_REQUESTS), default=50, show_default=True, help="Maximum number of requests."
 )
 @click.option("--follow", is_flag=True, help="Print new requests when they end, until interrupted.")
 @AS_JSON
@@ -121,7 +121,7 @@ class LogQuery:
 
     def fresh(self, from_us: int) -> list[LoggedRequest]:
         """Return requests since `from_us` that were not returned before, oldest first."""
-        recent = self.newest(MOST, max(from_us, self.filters.from_us or 0))
+        recent = self.newest(MAX_REQUESTS, max(from_us, self.filters.from_us or 0))
         fresh = [request for request in recent if request.request not in self.seen]
         self.seen.update(request.request for request in fresh)
         return fresh[::-1]
@@ -197,9 +197,9 @@ def _follow(installation: Installation, query: LogQuery, requests: list[LoggedRe
         newest_us = installation.clock.now_us()
     rounds = 0
     while True:
-        time.sleep(LOOK_S)
+        time.sleep(FOLLOW_INTERVAL_S)
         rounds += 1
-        oldest_us = newest_us - round(LOOK_BACK_EVERY * LOOK_S * SECOND_US)
+        oldest_us = newest_us - round(LOOK_BACK_EVERY * FOLLOW_INTERVAL_S * SECOND_US)
         if rounds % LOOK_BACK_EVERY == 0:
             oldest_us = newest_us - longest_us
             query.forget(oldest_us)

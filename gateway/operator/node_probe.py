@@ -7,7 +7,7 @@ from gateway.configuration.settings import Server
 from gateway.operator.installation_commands import reachable
 
 TIMEOUT_S = 5.0
-MOST_BYTES = 2_000
+MAX_BYTES = 2_000
 
 
 def read_readiness(server: Server) -> tuple[int, str] | None:
@@ -16,6 +16,6 @@ def read_readiness(server: Server) -> tuple[int, str] | None:
         with closing(HTTPConnection(reachable(server.host).strip("[]"), server.port, timeout=TIMEOUT_S)) as connection:
             connection.request("GET", "/readyz", headers={"accept": "text/plain"})
             answer = connection.getresponse()
-            return answer.status, answer.read(MOST_BYTES).decode("utf-8", "replace").strip()
+            return answer.status, answer.read(MAX_BYTES).decode("utf-8", "replace").strip()
     except (OSError, HTTPException):
         return None

@@ -8,7 +8,7 @@ from gateway.control.version import Control
 from gateway.errors import Conflict
 from gateway.operator import running
 from gateway.operator.installation_commands import Installation
-from gateway.operator.status import SHOWN
+from gateway.operator.status import VERSION_DIGITS
 from gateway.store.documents import Documents
 from gateway.telemetry.presence import read_presence
 
@@ -35,9 +35,9 @@ def _check_catalogue(installation: Installation, workers: list[int]) -> None:
     ours = installation.catalogue.version
     if theirs <= {ours}:
         return
-    others = ", ".join(sorted(version[:SHOWN] for version in theirs - {ours}))
+    others = ", ".join(sorted(version[:VERSION_DIGITS] for version in theirs - {ours}))
     raise Conflict(
-        f"The gateway serves the catalogue {others}, but this command reads {ours[:SHOWN]}. Use the gateway's "
+        f"The gateway serves the catalogue {others}, but this command reads {ours[:VERSION_DIGITS]}. Use the gateway's "
         f"GATEWAY_CATALOGUE_PATH and gateway.toml, or send SIGHUP to the gateway if its files have changed ({MANAGE} "
         "status shows the catalogue of each worker). --force continues with the catalogue of this command."
     )

@@ -28,8 +28,8 @@ from gateway.reports.shares import GROUPS, ShareQuestion, read_shares
 from gateway.surfaces.tabular import write_cell
 
 HEADER = ("NAME", "REQUESTS", "ERRORS", "INPUT TOKENS", "OUTPUT TOKENS", "COST USD", "CREDITS USD", "OWN KEYS USD")
-BY = ("project", "day", *GROUPS)
-NAMED = ("project", "key", "team", "person")  # groups with a name besides the id
+GROUPINGS = ("project", "day", *GROUPS)
+NAMED_GROUPS = ("project", "key", "team", "person")  # groups with a name besides the id
 FORECAST = ("MONTH", "SPENT USD", "DAILY USD", "EXPECTED USD")
 
 Spent = list[tuple[str, str, ActivityFigures]]  # id, name, figures
@@ -50,7 +50,7 @@ class SpendQuery:
 
 
 @click.command()
-@click.option("--by", type=click.Choice(BY), default="day", show_default=True, help="The group of each row.")
+@click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="The group of each row.")
 @click.option("--from", "start", metavar="DATE", help="First day in UTC; default: 29 days before --to.")
 @click.option("--to", "end", metavar="DATE", help="Last day in UTC, inclusive; default: today.")
 @click.option("--organization", default="", help="Only this organization.")
@@ -97,7 +97,7 @@ def spend(
     if by != "day":
         rows.sort(key=lambda row: (-row[2].cost_nusd, row[0]))
     lines = [(*_names(by, ident, name), *_figures(figures)) for ident, name, figures in rows if figures.requests]
-    header = ((by.upper(), "NAME") if by in NAMED else (by.upper(),)) + HEADER[1:]
+    header = ((by.upper(), "NAME") if by in NAMED_GROUPS else (by.upper(),)) + HEADER[1:]
     if as_csv:
         _write_csv(header, lines)
     else:
@@ -186,7 +186,7 @@ def _total(rows: list[Row]) -> ActivityFigures:
 
 
 def _names(by: str, ident: str, name: str) -> tuple[str, ...]:
-    if by in NAMED:
+    if by in NAMED_GROUPS:
         return (ident, name)
     return (ident,)
 

@@ -28,7 +28,7 @@ from gateway.worker import accepted_configuration
 from gateway.worker.recurring_jobs import read_reports
 
 DAY_S = 86_400
-SHOWN = 16  # hex digits of a catalogue version
+VERSION_DIGITS = 16  # hex digits of a catalogue version
 
 
 @click.command()
@@ -81,7 +81,7 @@ def examine(installation: Installation) -> dict[str, Any]:
         "database": database,
         "node": _node(installation) if database["error"] else None,
         "analytics": None if behind else _sink(installation),
-        "catalogue": installation.catalogue.version[:SHOWN],
+        "catalogue": installation.catalogue.version[:VERSION_DIGITS],
         "mistakes": list(installation.accepted.problems),
         "nodes": dict(sorted(Counter(workers.values()).items())),
         "workers": [
@@ -189,7 +189,7 @@ def _versions(facts: WorkerFacts | None) -> dict[str, str | None]:
     """Return the versions of a worker; null before its first report."""
     if facts is None:
         return {"version": None, "catalogue": None}
-    return {"version": facts.version, "catalogue": facts.catalogue[:SHOWN]}
+    return {"version": facts.version, "catalogue": facts.catalogue[:VERSION_DIGITS]}
 
 
 def _cooldowns(workers: dict[int, str], presence: dict[int, WorkerFacts]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from gateway.store import migrations
 from gateway.store.database import Database
 
 # Tables that belong to one store: its migrations and running workers.
-OWN = {"migration", "worker", "leader"}
+STORE_TABLES = {"migration", "worker", "leader"}
 ROWS = 1_000  # rows of a batch
 BOOLEANS = "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND data_type = 'boolean'"
 TOTALS = """SELECT (SELECT count(*) FROM usage), (SELECT coalesce(sum(cost_nusd), 0) FROM usage),
@@ -67,7 +67,7 @@ def tables_of(source: Database) -> list[str]:
 
     def read() -> list[str]:
         names = source.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-        kept = [name for (name,) in names if name not in OWN and not name.startswith("sqlite_")]
+        kept = [name for (name,) in names if name not in STORE_TABLES and not name.startswith("sqlite_")]
         needs = {name: {row[2] for row in source.execute(f'PRAGMA foreign_key_list("{name}")')} for name in kept}
         return list(TopologicalSorter(needs).static_order())
 

@@ -8,28 +8,28 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.json_parts import OPENING, has_more_parts
-from gateway.neutral.parameters import MOST_CHOICES
+from gateway.neutral.parameters import MAX_CHOICES
 from gateway.neutral.usage import Usage
 
 # Objects and lists of an answer: ten thousand tokens with twenty top log probabilities each are some 210,000.
-MOST_PARTS = 250_000
+MAX_PARTS = 250_000
 NOT_JSON = "The provider sent an answer that is not JSON."
-ODD = "The provider sent an answer of an unknown shape."
+UNKNOWN_SHAPE = "The provider sent an answer of an unknown shape."
 EMPTY = "The provider ended its answer without any content."
 DEEP = "The provider sent an answer that is nested deeper than the gateway can pass on."
-# orjson reads JSON of up to 1,024 levels and writes up to 254, of which the caller's format needs up to AROUND. The
-# depth of events below SHALLOW_BYTES and of answers with at most SHALLOW opening brackets is not checked.
+# orjson reads JSON of up to 1,024 levels and writes up to 254, of which the caller's format needs up to ADDED_LEVELS.
+# The depth of events below SHALLOW_BYTES and of answers with at most SHALLOW opening brackets is not checked.
 SHALLOW_BYTES = 400
 SHALLOW = 200
-AROUND = 16
+ADDED_LEVELS = 16
 SHAPE_ERRORS = (AttributeError, LookupError, TypeError, ValueError)  # raised by reading an unexpected shape
-EXCUSED = frozenset(("content_filter", "refusal", "pause"))  # finish reasons that explain an empty answer
+EMPTY_ANSWER_REASONS = frozenset(("content_filter", "refusal", "pause"))  # finish reasons that explain an empty answer
 
 
 def check_parts(body: bytes) -> None:
     """Raise UpstreamFailed for JSON with too many objects and lists."""
-    if len(body) > MOST_PARTS and has_more_parts(body, MOST_PARTS, OPENING):
-        raise UpstreamFailed(f"The provider sent an answer of more than {MOST_PARTS:,} parts.", upstream_status=200)
+    if len(body) > MAX_PARTS and has_more_parts(body, MAX_PARTS, OPENING):
+        raise UpstreamFailed(f"The provider sent an answer of more than {MAX_PARTS:,} parts.", upstream_status=200)
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -41,13 +41,13 @@ def read_object(body: bytes) -> dict[str, Any]:
     if body.count(b"{") + body.count(b"[") > SHALLOW:
         check_depth(wire)
     if not isinstance(wire, dict):
-        raise UpstreamFailed(ODD, upstream_status=200)
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200)
     return wire
 
 
 def check_depth(wire: Any) -> bool:
     """Return True. UpstreamFailed for a value that is nested too deeply to be written for a caller."""
-    for _ in range(AROUND):
+    for _ in range(ADDED_LEVELS):
         wire = [wire]
     try:
         orjson.dumps(wire)
@@ -79,11 +79,11 @@ def _read_mended(body: bytes) -> Any:
 
 def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
     """Whether a successful answer is empty: no content, no tokens, and no finish reason that explains it."""
-    return not content and finish not in EXCUSED and not (usage and usage.output_total)
+    return not content and finish not in EMPTY_ANSWER_REASONS and not (usage and usage.output_total)
 
 
 def check_choice(number: Any) -> None:
     """Raise ValueError for an invalid choice index. The limit matters because an index also creates all choices below
     it."""
-    if type(number) is not int or not 0 <= number < MOST_CHOICES:
+    if type(number) is not int or not 0 <= number < MAX_CHOICES:
         raise ValueError("a choice with this index was not requested")

@@ -9,7 +9,7 @@ from msgspec import json
 
 from gateway.runtime.large_files import MessageBody, StoredFile
 
-PIECE = 3 << 16  # bytes read at a time: the base64 of a multiple of three has no padding
+PIECE_BYTES = 3 << 16  # bytes read at a time: the base64 of a multiple of three has no padding
 
 
 class Base64Files:
@@ -53,5 +53,5 @@ class _Base64Body:
             if isinstance(part, bytes):
                 yield part
                 continue
-            for at in range(0, len(part), PIECE):
-                yield b64encode(part.read(PIECE, at))
+            for at in range(0, len(part), PIECE_BYTES):
+                yield b64encode(part.read(PIECE_BYTES, at))

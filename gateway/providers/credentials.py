@@ -25,8 +25,8 @@ from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.protocol import Credential, Target
 
 CUSTOM = "custom"
-MOST_TARGETS = 20_000
-ADVISED = 3  # providers that an error message gives advice for
+MAX_TARGETS = 20_000
+MAX_ADVISED = 3  # providers that an error message gives advice for
 LISTED = "GET /v1/models?available=true lists the models that can be called now."
 KEYLESS = Credential(secret="", source=PLATFORM_SOURCE)
 
@@ -91,7 +91,7 @@ class Credentials:
         target = self._targets.get(name)
         if target is None or target.mapping is not mapping:
             # Callers choose the names of models that the catalogue does not list.
-            if len(self._targets) >= MOST_TARGETS:
+            if len(self._targets) >= MAX_TARGETS:
                 self._targets.clear()
             target = self._targets[name] = self._make_target(mapping, provider, credential)
         return target
@@ -155,16 +155,16 @@ class Credentials:
             provider for provider in providers if self._provider_keys.keys_for(caller.organization_id, provider.id)
         ]
         if caller.mode != CREDITS and with_own_keys:
-            names = ", ".join(provider.id for provider in with_own_keys[:ADVISED])
+            names = ", ".join(provider.id for provider in with_own_keys[:MAX_ADVISED])
             return f"The organization's own keys for {names} are bound to other models or another region."
-        add = f"add a provider key for {' or '.join(provider.id for provider in providers[:ADVISED])}"
+        add = f"add a provider key for {' or '.join(provider.id for provider in providers[:MAX_ADVISED])}"
         if caller.mode == API_KEYS:
             return f"This project uses the organization's own keys only: {add}, or set its mode to hybrid."
         platform = [provider for provider in providers if not _is_custom(provider.id)]
         variables = [text for provider in platform if (text := missing_variables(provider, self._environment))]
         options = []
         if variables:
-            options.append(f"set {', or '.join(variables[:ADVISED])} in the gateway's environment")
+            options.append(f"set {', or '.join(variables[:MAX_ADVISED])} in the gateway's environment")
         if caller.mode != CREDITS:
             options.append(add)
         elif with_own_keys:

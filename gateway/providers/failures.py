@@ -88,12 +88,12 @@ SECRETS = re.compile(
     r"|(?i:\b(?:api[_-]?key|x-api-key|access[_-]?token|secret|password|key|token))"
     r"[\\\"']*\s*[=:]\s*[\\\"']*[^\s\\\"'&,}]{8,}"
 )
-HIDDEN = "[hidden]"
+REDACTED = "[hidden]"
 # Characters that are searched for keys (the search takes quadratic time for a malicious text), and the longest key.
 LOOKED_AT = 4096
 KEY_LIMIT = 512
 OF_KEYS = f"{ascii_letters}{digits}_.~+/=*-"
-MOST_REFUSAL = 1 << 18  # bytes of an error body that are read
+MAX_ERROR_BYTES = 1 << 18  # bytes of an error body that are read
 
 
 class Explanation(Struct, frozen=True):
@@ -108,17 +108,17 @@ class Explanation(Struct, frozen=True):
 
 
 def read_refusal(reply: UpstreamReply) -> bytes:
-    """Return the first MOST_REFUSAL bytes of the body of a response other than 2xx. The body is b"" when the connection
+    """Return the first MAX_ERROR_BYTES of the body of a response other than 2xx. The body is b"" when the connection
     broke, since the status still counts. The rest is not read, because a server could send an endless body."""
     body = bytearray()
     try:
         for piece in reply.chunks():
             body += piece
-            if len(body) >= MOST_REFUSAL:
+            if len(body) >= MAX_ERROR_BYTES:
                 break
     except GatewayError:
         return b""
-    return bytes(body[:MOST_REFUSAL])
+    return bytes(body[:MAX_ERROR_BYTES])
 
 
 def upstream_failure(reply: UpstreamReply, target: Target) -> GatewayError:
@@ -329,8 +329,8 @@ def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
         text = text[: LOOKED_AT - KEY_LIMIT] + text[LOOKED_AT - KEY_LIMIT : LOOKED_AT].rstrip(OF_KEYS)
     for secret in secrets:
         if len(secret) >= 4:
-            text = text.replace(secret, HIDDEN)
-    text = SECRETS.sub(HIDDEN, text)
+            text = text.replace(secret, REDACTED)
+    text = SECRETS.sub(REDACTED, text)
     if len(text) <= TEXT_LIMIT and text.isascii():
         return text
     return text.encode("utf-8", "replace")[:TEXT_LIMIT].decode("utf-8", "ignore")

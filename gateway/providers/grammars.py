@@ -141,7 +141,7 @@ COHERE = Grammar(
     formats=_formats(string="date-time uuid date time"),
     declared=True,
 )
-PLAIN = Grammar("plain", refs=True, object_root=False)
+PLAIN_GRAMMAR = Grammar("plain", refs=True, object_root=False)
 
 GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
     {grammar.name: grammar for grammar in tuple(globals().values()) if isinstance(grammar, Grammar)}

@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Failed, Finished, ImageMade, Started
-from gateway.neutral.file_types import HEAD, type_of
+from gateway.neutral.file_types import HEAD_BYTES, type_of
 from gateway.neutral.images import AUTO, ENDINGS, ImagesInput, ImagesResult, Picture, shape_of
 from gateway.neutral.parts import Image, Media
 from gateway.providers import offload
 from gateway.providers.base64_files import Base64Files
-from gateway.providers.media_fetching import MOST_BYTES, Fetcher
+from gateway.providers.media_fetching import MAX_BYTES, Fetcher
 from gateway.providers.protocol import Target, UpstreamReply
 from gateway.runtime.threads import Job, compute
 
-FETCH_S = 60.0
+FETCH_TIMEOUT_S = 60.0
 PREFERENCES = (
     "size",
     "quality",
@@ -135,7 +135,7 @@ def load_images(fetcher: Fetcher, urls: Sequence[str]) -> tuple[Image, ...]:
     UpstreamFailed."""
     jobs = [Job(_load, fetcher, url) for url in urls]
     try:
-        return tuple(job.result(FETCH_S) for job in jobs)
+        return tuple(job.result(FETCH_TIMEOUT_S) for job in jobs)
     except TimeoutError:
         raise UpstreamFailed("The images at the provider's URLs could not be loaded in time.") from None
     finally:
@@ -145,10 +145,10 @@ def load_images(fetcher: Fetcher, urls: Sequence[str]) -> tuple[Image, ...]:
 
 def _load(fetcher: Fetcher, url: str) -> Image:
     try:
-        answer = fetcher.fetch(url, MOST_BYTES, timeout_s=FETCH_S, headers={})
+        answer = fetcher.fetch(url, MAX_BYTES, timeout_s=FETCH_TIMEOUT_S, headers={})
     except GatewayError as error:
         raise UpstreamFailed(f"An image at the provider's URL could not be loaded ({error.code}).") from None
-    kind = type_of(answer.body[:HEAD])
+    kind = type_of(answer.body[:HEAD_BYTES])
     if answer.status != 200 or kind not in ENDINGS:
         raise UpstreamFailed("The provider's URL did not lead to an image.", upstream_status=200)
     return Image(Media(media_type=kind, data=compute(b64encode, answer.body).decode()))

@@ -8,15 +8,15 @@ from base64 import b64decode
 from collections.abc import Iterable
 
 from gateway.errors import UpstreamFailed
-from gateway.providers.answer_checks import ODD
+from gateway.providers.answer_checks import UNKNOWN_SHAPE
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.loop_turns import bulk_turn
 
-LONG = 1 << 16  # bytes above which a string is a file
+MIN_FILE_BYTES = 1 << 16  # bytes above which a string is a file
 TURN = 1 << 16  # bytes after which other greenlets run
-MOST_REST = 1 << 18  # bytes of an answer without its files
-MOST_FILES = 1 << 30  # bytes of all files of an answer
-END = re.compile(rb'["\\]')
+MAX_REST_BYTES = 1 << 18  # bytes of an answer without its files
+MAX_FILE_BYTES = 1 << 30  # bytes of all files of an answer
+STRING_END = re.compile(rb'["\\]')
 
 
 class InlineFiles:
@@ -31,7 +31,7 @@ class InlineFiles:
         self._rest = bytearray()
         self._text = bytearray()
         self._in_text = self._escaped = False
-        self._file: StoredFile | None = None  # the file for the current string, once that is longer than LONG
+        self._file: StoredFile | None = None  # the file for the current string, once that is longer than MIN_FILE_BYTES
         self._digits = b""  # base64 digits that are not decoded yet
         self._size = 0
 
@@ -45,7 +45,7 @@ class InlineFiles:
             if passed >= TURN:
                 passed = 0
                 bulk_turn()  # a nearby provider would otherwise keep the event loop busy
-            if len(self._rest) + len(self._text) > MOST_REST + LONG or self._size > MOST_FILES:
+            if len(self._rest) + len(self._text) > MAX_REST_BYTES + MIN_FILE_BYTES or self._size > MAX_FILE_BYTES:
                 raise UpstreamFailed("The provider's answer is too large.", code="response_too_large")
         return bytes(self._rest + self._text)
 
@@ -83,13 +83,13 @@ class InlineFiles:
             self._text += piece[at : at + 1]
             self._escaped = False
             return at + 1
-        match = END.search(piece, at)
+        match = STRING_END.search(piece, at)
         if match is None:
             end = len(piece)
         else:
             end = match.start()
         self._text += piece[at:end]
-        if len(self._text) > LONG:
+        if len(self._text) > MIN_FILE_BYTES:
             self._begin_file()
         elif match is not None and match[0] == b"\\":
             self._text += match[0]
@@ -117,7 +117,7 @@ class InlineFiles:
         if quote < 0:
             return len(piece)
         if self._digits:
-            raise UpstreamFailed(ODD, upstream_status=200)
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200)
         self._rest += b'"'
         self._in_text = False
         self._file = None
@@ -132,7 +132,7 @@ class InlineFiles:
         try:
             data = b64decode(digits[:cut], validate=True)
         except binascii.Error:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         self._size += len(data)
         if self._whole or not len(file):
             file.write(data)

@@ -13,7 +13,7 @@ from gateway.providers.upstream import Upstreams
 from gateway.transport import Transport
 from gateway.transport.client import REDIRECT_STATUSES, REDIRECTS
 
-CALL_S = 60.0  # timeout of a call
+CALL_TIMEOUT_S = 60.0  # timeout of a call
 # The statuses of a download: complete, a range, or an invalid range.
 SERVED = 200
 PARTIAL = 206
@@ -32,7 +32,7 @@ class JobCalls:
         self._upstreams = upstreams
         self._transport = transport
 
-    def status(self, ident: str, target: Target, seconds: float = CALL_S, whole: bool = False) -> VideoStatus:
+    def status(self, ident: str, target: Target, seconds: float = CALL_TIMEOUT_S, whole: bool = False) -> VideoStatus:
         """Return the job's status within `seconds`. A video inside the answer is read completely if `whole`, otherwise
         only its first bytes. Raises the errors of the transport and of the protocol's `failure`, and NotSupported."""
         codec, wire, opener, target = self._carrier(target)
@@ -139,7 +139,7 @@ def _redirect(reply: UpstreamReply, url: str) -> str:
         raise UpstreamFailed("The URL of the video redirects to an invalid URL.", code="invalid_address") from None
 
 
-def _wait(opener: Opener, call: Call, target: Target, seconds: float = CALL_S) -> UpstreamReply:
+def _wait(opener: Opener, call: Call, target: Target, seconds: float = CALL_TIMEOUT_S) -> UpstreamReply:
     return opener.send(call, target, Clock.monotonic() + seconds).wait()
 
 

@@ -14,8 +14,8 @@ from msgspec.json import Decoder
 
 T = TypeVar("T")
 
-PIECE = 1 << 16  # bytes of JSON that are decoded in one call
-LONG = 1 << 20  # bytes of an answer; a shorter one is decoded faster than its rows are separated
+PIECE_BYTES = 1 << 16  # bytes of JSON that are decoded in one call
+MIN_PIECEWISE_BYTES = 1 << 20  # bytes of an answer; a shorter one is decoded faster than its rows are separated
 OPENING_BYTES = 4_096  # in which the list of rows begins
 MEMBERS: Decoder[dict[str, Raw]] = Decoder(dict[str, Raw])
 ELEMENTS: Decoder[list[Raw]] = Decoder(list[Raw])
@@ -25,7 +25,7 @@ BETWEEN_ROWS = re.compile(rb"[}\]]\s*,\s*[{\[]")
 
 def loads_in_pieces(raw: bytes) -> Any:
     """Return what orjson.loads returns, with its exceptions, for a text that was not decoded before."""
-    if len(raw) <= PIECE:
+    if len(raw) <= PIECE_BYTES:
         return orjson.loads(raw)
     try:
         return _load(raw)
@@ -34,7 +34,7 @@ def loads_in_pieces(raw: bytes) -> Any:
 
 
 def _load(raw: bytes) -> Any:
-    first = raw.lstrip()[:1] if len(raw) > PIECE else b""
+    first = raw.lstrip()[:1] if len(raw) > PIECE_BYTES else b""
     if first == b"{":
         return {name: _load(bytes(value)) for name, value in MEMBERS.decode(raw).items()}
     if first == b"[":
@@ -43,17 +43,17 @@ def _load(raw: bytes) -> Any:
 
 
 def _pieces_of(elements: list[Raw]) -> Iterator[list[Any]]:
-    """Yield the values of the elements, those of short ones in groups of about PIECE bytes."""
+    """Yield the values of the elements, those of short ones in groups of about PIECE_BYTES."""
     group: list[bytes] = []
     size = 0
     for element in elements:
         text = bytes(element)
         size += len(text)
-        if size > PIECE:
+        if size > PIECE_BYTES:
             yield _load_group(group)
             group = []
             size = len(text)
-        if size > PIECE:
+        if size > PIECE_BYTES:
             yield [_load(text)]
             size = 0
         else:
@@ -71,7 +71,7 @@ def decode_rows(whole: Decoder[T], body: bytes, member: str, rows: Decoder[list[
     Raises DecodeError. A body is cut between rows, wherever `},{` or `],[` stands. Where that is inside of a string or
     of another list, a piece is no valid JSON, and the body is decoded in one call.
     """
-    opening = len(body) > LONG and re.compile(MEMBER % member.encode()).search(body, 0, OPENING_BYTES)
+    opening = len(body) > MIN_PIECEWISE_BYTES and re.compile(MEMBER % member.encode()).search(body, 0, OPENING_BYTES)
     if not opening:
         return whole.decode(body)
     start = opening.end()
@@ -86,9 +86,9 @@ def decode_rows(whole: Decoder[T], body: bytes, member: str, rows: Decoder[list[
 
 
 def _cut(body: bytes, start: int, end: int) -> Iterator[bytes]:
-    """Yield the rows between `start` and `end` in pieces of at least PIECE bytes, without the commas between them."""
+    """Yield the rows between `start` and `end` in pieces of at least PIECE_BYTES, without the commas between them."""
     while start < end:
-        border = BETWEEN_ROWS.search(body, start + PIECE, end)
+        border = BETWEEN_ROWS.search(body, start + PIECE_BYTES, end)
         if border is None:
             yield body[start:end]
             return

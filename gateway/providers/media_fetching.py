@@ -12,17 +12,17 @@ from msgspec.structs import replace
 
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.chat import ChatRequest, Conversation
-from gateway.neutral.file_types import HEAD, type_of
+from gateway.neutral.file_types import HEAD_BYTES, type_of
 from gateway.neutral.parts import WEB, Audio, File, Image, Media, Message, Part, ToolResult
 from gateway.neutral.request import Request
 from gateway.runtime.threads import Job, Slots, compute
 
-MOST_BYTES = 20 << 20  # of one image or file
-MOST_IN_ALL = 40 << 20  # of one request
-MOST_ADDRESSES = 20
-AT_ONCE = 3  # addresses of a request that are loaded at the same time
+MAX_BYTES = 20 << 20  # of one image or file
+MAX_TOTAL_BYTES = 40 << 20  # of one request
+MAX_ADDRESSES = 20
+CONCURRENT_FETCHES = 3  # addresses of a request that are loaded at the same time
 COPIES = 3  # of the loaded bytes: as base64, and as the body of the call
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 LARGE = 1 << 20
 # Servers refuse clients without a user agent.
 HEADERS = {"user-agent": "llmgateway", "accept": "image/*, audio/*, application/pdf, */*;q=0.1"}
@@ -82,14 +82,14 @@ class _Allowance:
 
     def __init__(self, held: Kept) -> None:
         self.held = held
-        self.slots = Slots(AT_ONCE)
-        self._left = MOST_IN_ALL
+        self.slots = Slots(CONCURRENT_FETCHES)
+        self._left = MAX_TOTAL_BYTES
 
     def spend(self, size: int) -> None:
         """Count loaded bytes. NotSupported when all together are too many, Overloaded when the worker has no room."""
         self._left -= size
         if self._left < 0:
-            raise _unreadable(f"together they exceed {MOST_IN_ALL >> 20} MB")
+            raise _unreadable(f"together they exceed {MAX_TOTAL_BYTES >> 20} MB")
         self.held.grow(COPIES * size)
 
 
@@ -101,10 +101,10 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
     """
     if request.inlined is None:
         media_types = addressed(request)
-        if len(media_types) > MOST_ADDRESSES:
-            raise _unreadable(f"more than {MOST_ADDRESSES} images and files are given by URL")
+        if len(media_types) > MAX_ADDRESSES:
+            raise _unreadable(f"more than {MAX_ADDRESSES} images and files are given by URL")
         allowance = _Allowance(fetcher.keep())
-        patience_s = min(seconds, PATIENCE_S)
+        patience_s = min(seconds, TIMEOUT_S)
         jobs = [Job(_load, fetcher, media, kinds, patience_s, allowance) for media, kinds in media_types.items()]
         try:
             loaded = {media: job.result(seconds) for media, job in zip(media_types, jobs, strict=True)}
@@ -148,14 +148,14 @@ def _load(fetcher: Fetcher, media: Media, kinds: tuple[str, ...], seconds: float
 
 def _fetch(fetcher: Fetcher, media: Media, kinds: tuple[str, ...], seconds: float, allowance: _Allowance) -> Media:
     try:
-        answer = fetcher.fetch(media.url, MOST_BYTES, timeout_s=seconds, headers=HEADERS)
+        answer = fetcher.fetch(media.url, MAX_BYTES, timeout_s=seconds, headers=HEADERS)
     except UpstreamFailed as error:
         raise _unreadable(FAILURES.get(error.code, "it cannot be reached"), media) from None
     except GatewayError:
         raise _unreadable("it cannot be reached", media) from None
     if answer.status != 200:
         raise _unreadable(f"its server answers {answer.status}", media)
-    kind = type_of(answer.body[:HEAD])
+    kind = type_of(answer.body[:HEAD_BYTES])
     if not kind.startswith(kinds):
         raise _unreadable("it is not an image" if kinds == IMAGE else "it is not an image, audio or PDF", media)
     allowance.spend(len(answer.body))

@@ -21,13 +21,13 @@ from gateway.providers.local.model_discovery import HttpClient
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Target
 
-PAGE_S = 30.0
+PAGE_TIMEOUT_S = 30.0
 PAGE_BYTES = 16 * 1024 * 1024
 PAGES = 50
 MODELS = 5_000  # of one list; the rest is an error, because models beyond it would seem to be removed
 NAME_LENGTH = 200
 PATH = "/models"
-MOST_PRICE = Decimal("0.01")  # US dollars per token; a higher number is the price of another unit
+MAX_PRICE = Decimal("0.01")  # US dollars per token; a higher number is the price of another unit
 CONTEXT = ("context_length", "context_window", "max_context_length", "context_size", "max_model_len")
 OUTPUT = ("max_output", "max_output_tokens", "max_completion_tokens", "max_output_length")
 PRICES = ("prompt", "completion", "input_cache_read", "input_cache_write")
@@ -79,7 +79,7 @@ def _fetch(client: HttpClient, target: Target, query: str) -> Any:
     if query:
         url += ("&" if "?" in url else "?") + query
     headers["accept"] = "application/json"
-    answer = client.request("GET", url, headers, timeout_s=PAGE_S, max_bytes=PAGE_BYTES, trusted=target.trusted)
+    answer = client.request("GET", url, headers, timeout_s=PAGE_TIMEOUT_S, max_bytes=PAGE_BYTES, trusted=target.trusted)
     name = target.provider.name
     if answer.status != 200:
         raise UpstreamFailed(f"{name} does not list its models: status {answer.status}.")
@@ -205,7 +205,7 @@ def _price(value: Any) -> str:
         amount = Decimal(value)
     except InvalidOperation:
         return ""
-    if not (amount.is_finite() and 0 <= amount < MOST_PRICE):
+    if not (amount.is_finite() and 0 <= amount < MAX_PRICE):
         return ""
     return f"{amount:f}"
 

@@ -7,14 +7,14 @@ from msgspec import Struct
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral.json_parts import is_large
-from gateway.neutral.parameters import MOST_CHOICES
+from gateway.neutral.parameters import MAX_CHOICES
 from gateway.neutral.parts import text_length
 from gateway.neutral.request import Native, Request
-from gateway.providers.answer_checks import ODD, check_parts
+from gateway.providers.answer_checks import UNKNOWN_SHAPE, check_parts
 from gateway.providers.protocol import AnswerReader, Call, Codec, Target, UpstreamReply
 from gateway.runtime.threads import compute
 
-MOST_CALLS = 5_000  # texts and tool calls in an answer
+MAX_PARTS = 5_000  # texts and tool calls in an answer
 
 
 class Whole(Struct):
@@ -71,12 +71,12 @@ def _read_large(codec: AnswerReader, whole: Whole, relayed: bool) -> Any:
     result = codec.read(whole, relayed)
     result.large = True
     # Each choice is written separately, and no caller can request more than this.
-    if max(len(getattr(result, name, ())) for name in ("choices", "images")) > MOST_CHOICES:
-        raise UpstreamFailed(f"The provider sent more than {MOST_CHOICES} answers to one request.")
+    if max(len(getattr(result, name, ())) for name in ("choices", "images")) > MAX_CHOICES:
+        raise UpstreamFailed(f"The provider sent more than {MAX_CHOICES} answers to one request.")
     if relayed:
         return result
-    if sum(len(choice.parts) for choice in getattr(result, "choices", ())) > MOST_CALLS:
-        raise UpstreamFailed(f"The provider sent an answer of more than {MOST_CALLS:,} texts and calls.")
+    if sum(len(choice.parts) for choice in getattr(result, "choices", ())) > MAX_PARTS:
+        raise UpstreamFailed(f"The provider sent an answer of more than {MAX_PARTS:,} texts and calls.")
     _check_texts(result)
     return result
 
@@ -88,4 +88,4 @@ def _check_texts(result: Any) -> None:
             for part in choice.parts:
                 text_length(part)
     except TypeError:
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None

@@ -93,14 +93,14 @@ def no_stream_options(body: Body, request: ChatRequest) -> None:
 
 
 # Parameters that NO_SAMPLING removes, and no capability reports.
-FIXED = tuple(
+SAMPLING_PARAMETERS = tuple(
     path for path, row in fields_of(dialect.NAME).items() if NO_SAMPLING in row.quirks and row.capability is None
 )
 
 
 def report_fixed(body: Body, key: str) -> list[str]:
     """Return a warning for each sampling field that `no_sampling` removes, unless it has the default value."""
-    named = [name for name in FIXED if body.get(name) not in (None, 1)]
+    named = [name for name in SAMPLING_PARAMETERS if body.get(name) not in (None, 1)]
     return [f"{name} is fixed for {key} and was left out." for name in named]
 
 

@@ -9,7 +9,7 @@ from msgspec import json
 from gateway.errors import UpstreamFailed
 from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
@@ -37,7 +37,7 @@ class RerankCodec(WrittenCodec, ABC):
         try:
             return self.result(wire)
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
 
     def path(self, target: Target) -> str:
         return PATH

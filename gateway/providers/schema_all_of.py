@@ -10,7 +10,7 @@ from gateway.providers.grammars import ANNOTATIONS
 Schema = dict[str, Any]
 
 NUMERIC = ("integer", "number")
-MOST_TYPES = 7  # JSON Schema has seven types; a longer list contains repetitions
+MAX_TYPES = 7  # JSON Schema has seven types; a longer list contains repetitions
 
 
 def merge(schemas: Sequence[Schema], lost: Callable[[str], None]) -> Schema:
@@ -99,8 +99,8 @@ def join_types(values: list[Any]) -> Any:
 
 
 def _join_types(first: Any, other: Any) -> Any:
-    mine = _listed(first)[:MOST_TYPES]
-    theirs = _listed(other)[:MOST_TYPES]
+    mine = _listed(first)[:MAX_TYPES]
+    theirs = _listed(other)[:MAX_TYPES]
     both = [kind for kind in mine if kind in theirs]
     if "integer" not in both and "integer" in [*mine, *theirs] and _numeric(mine) and _numeric(theirs):
         both.append("integer")

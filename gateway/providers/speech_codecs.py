@@ -7,7 +7,7 @@ from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, MediaPiece, Started
 from gateway.neutral.speech import FORMATS, SpeechInput, format_among
 from gateway.neutral.usage import Usage
-from gateway.providers.answer_checks import EMPTY, ODD
+from gateway.providers.answer_checks import EMPTY, UNKNOWN_SHAPE
 from gateway.providers.protocol import Target, UpstreamReply
 
 WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
@@ -51,7 +51,7 @@ def read_binary(reply: UpstreamReply, usage: Usage | None = None) -> Iterator[Ba
     """Yield the bytes of a 2xx response as they arrive. Yields Failed for text or JSON, and for an empty response."""
     kind = reply.headers.get("content-type", "").lower()
     if "json" in kind or kind.startswith("text/"):
-        yield [Failed(UpstreamFailed(ODD, upstream_status=200))]
+        yield [Failed(UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200))]
         return
     yield [Started()]
     has_sound = False

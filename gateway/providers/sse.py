@@ -12,18 +12,20 @@ from msgspec import Struct
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Heartbeat
 from gateway.providers.answer_checks import check_parts
-from gateway.providers.failures import MOST_REFUSAL, explain_object, stream_failure
+from gateway.providers.failures import MAX_ERROR_BYTES, explain_object, stream_failure
 from gateway.providers.protocol import UpstreamReply
 from gateway.runtime.threads import compute_if, give_way
 
 BOM = b"\xef\xbb\xbf"  # may precede a stream
 EVENT_BREAK = b"\n\ndata: "
-NAMED = re.compile(rb"^event: ([^\n]*)\ndata: ([^\n]*)\n\n", re.MULTILINE)  # an event with a name and one line of data
-SEAM = 1  # bytes of a blank line that may be at the end of the previous piece
-LONG = 1 << 17  # bytes of an event that is parsed in a thread
-MOST_EVENTS = 5_000  # neutral events of one long event
-SOME = 250  # events that are passed on in one turn
-MOST_LINES = 65_536  # of an event
+NAMED_EVENT = re.compile(
+    rb"^event: ([^\n]*)\ndata: ([^\n]*)\n\n", re.MULTILINE
+)  # an event with a name and one line of data
+SEAM_BYTES = 1  # bytes of a blank line that may be at the end of the previous piece
+THREAD_BYTES = 1 << 17  # bytes of an event that is parsed in a thread
+MAX_EVENTS = 5_000  # neutral events of one long event
+EVENTS_PER_TURN = 250  # events that are passed on in one turn
+MAX_LINES = 65_536  # of an event
 LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 is one line
 
 
@@ -85,16 +87,16 @@ class EventReader:
         held = self._held
         if held:
             # The buffer is examined only where a blank line ends, not at each line.
-            if b"\n\n" not in held[-SEAM:] + piece:
+            if b"\n\n" not in held[-SEAM_BYTES:] + piece:
                 self._hold(piece)
-                if len(held) > LONG and not self._warned:
+                if len(held) > THREAD_BYTES and not self._warned:
                     self._warned = True
                     raise LongEvent
                 return []
             held += piece
             piece = bytes(held)
             held.clear()
-            if len(piece) > LONG:
+            if len(piece) > THREAD_BYTES:
                 check_parts(piece)
         if piece[-2:] != b"\n\n":
             whole, blank, rest = piece.rpartition(b"\n\n")
@@ -105,7 +107,7 @@ class EventReader:
             if b"\n" not in b"".join(parts):  # takes a fifth of the time of counting them
                 # Every line feed belongs to a break between two single-line events, or to the end: no line is examined.
                 return list(zip(repeat(""), parts, strict=False))
-        named = NAMED.findall(piece)
+        named = NAMED_EVENT.findall(piece)
         if named and piece.count(b"\n") == 3 * len(named):
             # The same for named events: every line feed belongs to one of them.
             return [(name.decode("utf-8", "replace"), data) for name, data in named]
@@ -152,7 +154,7 @@ class EventReader:
     @staticmethod
     def _add(block: bytes, events: list[tuple[str, bytes]]) -> None:
         """Append the event of one block of lines, if it has data."""
-        if block.count(b"\n") > MOST_LINES:
+        if block.count(b"\n") > MAX_LINES:
             raise UpstreamFailed("The provider sent an event of more lines than the gateway accepts.")
         name = ""
         data = []
@@ -170,7 +172,7 @@ class EventReader:
 
 def read_failure(reply: UpstreamReply) -> GatewayError:
     """Return the error for a 2xx response that is not an event stream: the error in its body, or a generic one."""
-    body = reply.read_all()[:MOST_REFUSAL]
+    body = reply.read_all()[:MAX_ERROR_BYTES]
     try:
         wire = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -219,22 +221,22 @@ def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> It
         if not piece:
             yield [Heartbeat()]
             continue
-        batch, done = compute_if(frames.held + len(piece) > LONG, _take, frames, stream, piece)
+        batch, done = compute_if(frames.held + len(piece) > THREAD_BYTES, _take, frames, stream, piece)
         yield from _in_turns(batch)
         if done:
             return
-    yield from _in_turns(compute_if(frames.held > LONG, _finish, frames, stream))
+    yield from _in_turns(compute_if(frames.held > THREAD_BYTES, _finish, frames, stream))
 
 
 def _in_turns(batch: Batch) -> Iterator[Batch]:
     """Yield a few events at a time, so that processing them does not block the event loop. UpstreamFailed for more than
-    MOST_EVENTS."""
-    if len(batch) > MOST_EVENTS:
-        raise UpstreamFailed(f"The provider sent an event of more than {MOST_EVENTS:,} texts and calls.")
-    for at in range(0, len(batch), SOME):
+    MAX_EVENTS."""
+    if len(batch) > MAX_EVENTS:
+        raise UpstreamFailed(f"The provider sent an event of more than {MAX_EVENTS:,} texts and calls.")
+    for at in range(0, len(batch), EVENTS_PER_TURN):
         if at:
             give_way()
-        yield batch[at : at + SOME]
+        yield batch[at : at + EVENTS_PER_TURN]
 
 
 def _finish(frames: Frames, stream: EventStream) -> Batch:

@@ -29,7 +29,7 @@ from gateway.neutral.parts import Part, Reasoning, Text
 
 OPEN = "<think>"
 CLOSE = "</think>"
-MOST_BLANKS = 4096  # buffered white space, in characters
+MAX_BLANKS = 4096  # buffered white space, in characters
 
 
 def split_result(result: ChatResult) -> ChatResult:
@@ -146,7 +146,7 @@ class _Splitter:
             self._state = "within"
             self._shift = 1
             self._held = text.removeprefix(OPEN)
-        elif not OPEN.startswith(text) or len(self._held) > MOST_BLANKS:
+        elif not OPEN.startswith(text) or len(self._held) > MAX_BLANKS:
             events += self.flush()
 
     def _think(self, events: list[Event]) -> None:
@@ -158,7 +158,7 @@ class _Splitter:
             return
         tag = next((size for size in range(len(CLOSE) - 1, 0, -1) if thought.endswith(CLOSE[:size])), 0)
         sure = thought[: len(thought) - tag].rstrip()
-        if len(thought) - len(sure) > MOST_BLANKS:
+        if len(thought) - len(sure) > MAX_BLANKS:
             sure = thought[: len(thought) - tag]
         self._held = thought[len(sure) :]
         events += self._thought(sure)

@@ -17,7 +17,7 @@ from gateway.neutral.parts import ToolCall
 LENGTH = 64
 SUM_LENGTH = 9  # "_" and eight hex digits keep names distinct that differ only in a replaced or truncated letter
 ALLOWED = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-ODD = re.compile(r"[^A-Za-z0-9_.-]")
+INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def plain_name(name: str) -> str:
@@ -25,7 +25,7 @@ def plain_name(name: str) -> str:
     characters; otherwise a similar valid name."""
     if ALLOWED.fullmatch(name):
         return name
-    clean = ODD.sub("_", name)
+    clean = INVALID_CHARACTER.sub("_", name)
     if not clean[:1].isalpha():
         clean = f"_{clean}"
     return f"{clean[: LENGTH - SUM_LENGTH]}_{binascii.crc32(name.encode(errors='replace')):08x}"

@@ -10,7 +10,7 @@ Messages = tuple[Message, ...]
 
 NO_CITATIONS = "Citations of documents have no counterpart at this provider and were left out."
 NO_NAMES = "Names of participants have no counterpart at this provider and were left out."
-USUAL_MODES = ("", "standard")
+STANDARD_MODES = ("", "standard")
 
 
 def spell_out(messages: Messages, warnings: list[str]) -> Messages:
@@ -36,7 +36,7 @@ def warn_of_names(messages: Messages, warnings: list[str]) -> None:
 
 def warn_of_mode(reasoning: ReasoningOptions, warnings: list[str]) -> None:
     """Add a warning for a reasoning mode, for formats without modes."""
-    if reasoning.mode not in USUAL_MODES:
+    if reasoning.mode not in STANDARD_MODES:
         warnings.append(f"The reasoning mode {reasoning.mode} has no counterpart at this provider and was left out.")
 
 

@@ -26,7 +26,7 @@ from gateway.transport.handshakes import HandshakeRefused
 
 MUTE = "The provider sent no response while another request waited for the same answer."
 NOT_THERE = (404, 405, 501)
-ABSENT_S = 300.0
+ABSENCE_LOG_INTERVAL_S = 300.0
 TOOLS_REASON = "tools_reason_by_responses"  # a key of a mapping's `extra`
 
 
@@ -285,7 +285,7 @@ class Upstreams:
     def _note_absence(self, first: CallPath, reply: UpstreamReply) -> None:
         """Note that only the first protocol exists at the target, so that the next requests skip the second."""
         if 200 <= reply.status < 300:
-            first.absent_until = Clock.monotonic() + ABSENT_S
+            first.absent_until = Clock.monotonic() + ABSENCE_LOG_INTERVAL_S
 
     def _read(
         self, answering: Answering, pending: PendingCall, served: CallPath, call: Call, relayed: bool, again: Again

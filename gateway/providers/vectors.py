@@ -10,10 +10,10 @@ from msgspec.json import Decoder
 
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, Vector
-from gateway.providers.answer_checks import EMPTY, NOT_JSON, ODD
+from gateway.providers.answer_checks import EMPTY, NOT_JSON, UNKNOWN_SHAPE
 from gateway.providers.json_pieces import decode_rows
 
-MOST_BYTES = 1 << 20  # bytes of one vector as JSON: more than 40,000 numbers
+MAX_VECTOR_BYTES = 1 << 20  # bytes of one vector as JSON: more than 40,000 numbers
 NUMBERS = Decoder(list[float])
 ROWS: Decoder[list[Any]] = Decoder(list[Any])
 VECTOR = Decoder(list[float] | str)  # a string where base64 was requested
@@ -38,15 +38,17 @@ def read_apart(decoder: Decoder[T], body: bytes, member: str = "", rows: Decoder
     try:
         return decode_rows(decoder, body, member, rows)
     except ValidationError:
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     except (DecodeError, RecursionError):
         raise UpstreamFailed(NOT_JSON, upstream_status=200) from None
 
 
 def read_vectors(encoded: Sequence[Raw], decoder: Decoder[Any] = NUMBERS) -> list[Vector]:
     """Return the vectors. UpstreamFailed when there are none, or when one is empty or invalid."""
-    if any(memoryview(vector).nbytes > MOST_BYTES for vector in encoded):
-        raise UpstreamFailed(f"The provider sent a vector of more than {MOST_BYTES:,} bytes.", upstream_status=200)
+    if any(memoryview(vector).nbytes > MAX_VECTOR_BYTES for vector in encoded):
+        raise UpstreamFailed(
+            f"The provider sent a vector of more than {MAX_VECTOR_BYTES:,} bytes.", upstream_status=200
+        )
     numbers = 0
     vectors: list[Vector] = []
     try:
@@ -57,7 +59,7 @@ def read_vectors(encoded: Sequence[Raw], decoder: Decoder[Any] = NUMBERS) -> lis
                 vector = array("d", vector)
             vectors.append(vector)
     except (DecodeError, RecursionError):
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if not vectors or not all(vectors):
         raise UpstreamFailed(EMPTY, upstream_status=200)
     return vectors

@@ -10,8 +10,8 @@ from gateway.catalogue.video_shapes import VideoShape
 from gateway.errors import ContentRefused, GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.images import nearest_shape
 from gateway.neutral.parts import WEB
-from gateway.neutral.videos import REFUSED, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask
-from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, check_parts, read_object
+from gateway.neutral.videos import CONTENT_FILTER, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, check_parts, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import classify, explain, read_refusal, retry_after, scrub
 from gateway.providers.image_codecs import data_url
@@ -22,16 +22,16 @@ from gateway.runtime.large_files import MessageBody
 from gateway.runtime.threads import compute_if
 
 LARGE = 1 << 17  # bytes of an answer that is read in a thread
-MOST_ANSWER = 1 << 20  # bytes of a status: hundreds are polled concurrently, and custom servers are not trusted
-MOST_IDENT = 512
-MOST_URL = 8192
-MOST_CODE = 64
+MAX_ANSWER_BYTES = 1 << 20  # bytes of a status: hundreds are polled concurrently, and custom servers are not trusted
+MAX_ID_LENGTH = 512
+MAX_URL_LENGTH = 8192
+MAX_CODE_LENGTH = 64
 DAY_S = 86_400
-IDENT = re.compile(r"[\w.:/@=+-]+", re.ASCII)  # of a task or file, as a string or as a number
+ID_PATTERN = re.compile(r"[\w.:/@=+-]+", re.ASCII)  # of a task or file, as a string or as a number
 FAILED = "The provider could not generate the video."
 NO_VIDEO = "The provider finished without a video."
 # Words in providers' codes and messages for content that their filters refuse.
-REFUSALS = re.compile(
+REFUSAL_WORDS = re.compile(
     r"moderat|(?<!case.)sensitive|safety|content[ _-]?polic|usage guidelines|inspection|infringement|prohibited|nsfw"
     r"|responsible ai",
     re.IGNORECASE,
@@ -68,7 +68,7 @@ class JobReader(WrittenCodec, ABC):
         try:
             return self.task_of(wire)
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
 
     def read_status(self, reply: UpstreamReply, target: Target, whole: bool = True) -> VideoStatus:
         """Return the task's status. UpstreamFailed for an answer that has an unknown shape or is too large."""
@@ -83,7 +83,7 @@ class JobReader(WrittenCodec, ABC):
         """Return "": the answer to `content` is the video. UpstreamFailed for text or JSON."""
         kind = reply.headers.get("content-type", "").lower()
         if "json" in kind or kind.startswith("text/"):
-            raise UpstreamFailed(ODD, upstream_status=200)
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200)
         return ""
 
     def cancel(self, ident: str, target: Target) -> Call | None:
@@ -103,7 +103,7 @@ class JobReader(WrittenCodec, ABC):
         try:
             return self.state_of(wire, target)
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
 
 
 def read_small(reply: UpstreamReply) -> bytes:
@@ -111,7 +111,7 @@ def read_small(reply: UpstreamReply) -> bytes:
     body = bytearray()
     for piece in reply.chunks():
         body += piece
-        if len(body) > MOST_ANSWER:
+        if len(body) > MAX_ANSWER_BYTES:
             raise UpstreamFailed("The provider's answer is too large.", code="response_too_large")
     check_parts(bytes(body))
     return bytes(body)
@@ -120,9 +120,9 @@ def read_small(reply: UpstreamReply) -> bytes:
 def job_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     """Return the error as `upstream_failure` does, but ContentRefused when the code or message mentions a filter."""
     cause = explain(read_refusal(reply), (target.credential.secret,))
-    if reply.status in REFUSING and (REFUSALS.search(cause.code) or GUIDELINES.search(cause.message)):
+    if reply.status in REFUSING and (REFUSAL_WORDS.search(cause.code) or GUIDELINES.search(cause.message)):
         message = cause.message or "The provider refused the content."
-        return ContentRefused(message, code=REFUSED, upstream_status=reply.status)
+        return ContentRefused(message, code=CONTENT_FILTER, upstream_status=reply.status)
     return classify(reply.status, cause, target, retry_after(reply.headers))
 
 
@@ -138,7 +138,7 @@ def ident_in(value: Any) -> str:
         text = str(value)
     else:
         text = value
-    if not IDENT.fullmatch(text) or len(text) > MOST_IDENT or ".." in text:
+    if not ID_PATTERN.fullmatch(text) or len(text) > MAX_ID_LENGTH or ".." in text:
         raise ValueError("not an id")
     return str(text)
 
@@ -151,7 +151,7 @@ def segment(ident: str) -> str:
 def url_in(value: Any) -> str:
     """Return a public URL. ValueError, TypeError or AttributeError for an invalid URL."""
     text = value.strip()
-    if not text.lower().startswith(WEB) or len(text) > MOST_URL or not text.isprintable():
+    if not text.lower().startswith(WEB) or len(text) > MAX_URL_LENGTH or not text.isprintable():
         raise ValueError("not a URL")
     return str(text)
 
@@ -195,9 +195,9 @@ def ended(state: VideoState, target: Target, code: Any = "", message: Any = "", 
     `refused`: a filter refused the content; code and message are also searched for that."""
     error_code = _scrub_value(code, target)
     error_message = _scrub_value(message, target)
-    if refused or REFUSALS.search(f"{error_code} {error_message}"):
-        error_code = REFUSED
-    return VideoStatus(state, error_code=error_code[:MOST_CODE] or state, error_message=error_message or FAILED)
+    if refused or REFUSAL_WORDS.search(f"{error_code} {error_message}"):
+        error_code = CONTENT_FILTER
+    return VideoStatus(state, error_code=error_code[:MAX_CODE_LENGTH] or state, error_message=error_message or FAILED)
 
 
 def _scrub_value(value: Any, target: Target) -> str:

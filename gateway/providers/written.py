@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.request import Native, Request
-from gateway.providers.answer_checks import ODD
+from gateway.providers.answer_checks import UNKNOWN_SHAPE
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
 
@@ -24,7 +24,7 @@ class PiecesReader:
 
     def read(self, reply: UpstreamReply, relayed: bool) -> NoReturn:
         """Raise UpstreamFailed, because there is no non-streamed answer."""
-        raise UpstreamFailed(ODD, upstream_status=200)
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200)
 
 
 class PiecesCodec(WrittenCodec, PiecesReader):

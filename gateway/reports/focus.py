@@ -21,7 +21,7 @@ from gateway.accounts.organizations import find_organization
 from gateway.accounts.projects import list_projects
 from gateway.clock import DAY_US, HOUR_US, SECOND_US, to_iso
 from gateway.errors import InvalidRequest
-from gateway.limits.ledger import LATE
+from gateway.limits.ledger import LATE_PREFIX
 from gateway.metering.models import CREDITS
 from gateway.metering.usage_table import raw_id
 from gateway.money import format_usd
@@ -29,9 +29,9 @@ from gateway.store.database import Database
 from gateway.store.partitions import id_at
 
 PAGE = 500
-PIECE = 40  # charges yielded at once: the event loop needs about a millisecond to write them
+CHARGES_PER_TURN = 40  # charges yielded at once: the event loop needs about a millisecond to write them
 # How long after a request arrived it may still make attempts.
-LONGEST_US = 2 * DAY_US
+MAX_REQUEST_US = 2 * DAY_US
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 ISSUER = "LLM Gateway"
 STORAGE = "payload-storage"
@@ -66,7 +66,7 @@ PAGE_SQL = (
 REMOVED_SQL = "SELECT kind, hour, nusd FROM removed_spend WHERE owner = ? AND hour >= ? AND hour < ? AND kind IN (?, ?)"
 ADJUSTED_SQL = (
     "SELECT id, at, amount_nusd, note FROM ledger WHERE organization = ? AND kind = 'adjustment' "
-    f"AND at >= ? AND at < ? AND substr(ref, 1, {len(LATE)}) <> '{LATE}' ORDER BY at, id"
+    f"AND at >= ? AND at < ? AND substr(ref, 1, {len(LATE_PREFIX)}) <> '{LATE_PREFIX}' ORDER BY at, id"
 )
 
 Row = dict[str, Any]
@@ -140,15 +140,19 @@ def read_charges(database: Database, organization_id: str, month: Month) -> Iter
         place = {"SubAccountId": project.id, "SubAccountName": project.name, "SubAccountType": "Project"}
         shared = {**common, **place}
         for rows in _read_usage(database, project.id, month):
-            for start in range(0, len(rows), PIECE):
-                yield [charge for row in rows[start : start + PIECE] for charge in _charges_of(row, shared, names)]
+            for start in range(0, len(rows), CHARGES_PER_TURN):
+                yield [
+                    charge
+                    for row in rows[start : start + CHARGES_PER_TURN]
+                    for charge in _charges_of(row, shared, names)
+                ]
     yield _read_removed(database, organization_id, month, common)
     yield _read_adjustments(database, organization_id, month, common)
 
 
 def _read_usage(database: Database, project_id: str, month: Month) -> Iterator[list[_Usage]]:
     owner = raw_id(project_id)
-    low = id_at(month.start_us - LONGEST_US)
+    low = id_at(month.start_us - MAX_REQUEST_US)
     high = id_at(month.end_us)
     place: tuple[bytes, int, int] = (low, -1, -1)
     while True:

@@ -26,7 +26,7 @@ from gateway.store.database import Database
 from gateway.store.partitions import id_at
 
 TABLE = CONFIG / "invoices.toml"
-LONGEST_US = 2 * DAY_US
+MAX_REQUEST_US = 2 * DAY_US
 VERSION = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8})$")  # exports name dated versions of models
 COUNTS = ("input", "cached", "cache_write", "output")
 ROWS_SQL = (
@@ -103,7 +103,13 @@ def compare_invoice(
 
 
 def _read_rows(database: Database, invoice: Invoice, first: int, end: int) -> dict[tuple[int, str], Sums]:
-    params = (invoice.provider, id_at(first * DAY_US - LONGEST_US), id_at(end * DAY_US), first * DAY_US, end * DAY_US)
+    params = (
+        invoice.provider,
+        id_at(first * DAY_US - MAX_REQUEST_US),
+        id_at(end * DAY_US),
+        first * DAY_US,
+        end * DAY_US,
+    )
     listed = ""
     if invoice.operations:
         listed = f" AND operation IN ({', '.join('?' * len(invoice.operations))})"

@@ -16,7 +16,7 @@ from gateway.store.database import Database
 from gateway.store.partitions import id_at
 
 NEWEST = 10_000  # rows of all projects together
-FEWEST = 200  # rows of a project, even if there are many projects
+MIN_ROWS = 200  # rows of a project, even if there are many projects
 PROJECTS = 100  # further projects are left out
 COLUMNS = "provider, served, member, kind, flags, error, duration_ms, ttft_ms"
 PART = (
@@ -76,7 +76,7 @@ def read_percentiles(database: Database, places: Sequence[ActivityScope], span: 
 
 
 def _read(database: Database, scopes: Sequence[tuple[str, str]], span: Span) -> list[Any]:
-    most = max(NEWEST // len(scopes), FEWEST)
+    most = max(NEWEST // len(scopes), MIN_ROWS)
     parts: list[str] = []
     params: list[Any] = []
     for number, (project_id, member_id) in enumerate(scopes):

@@ -10,8 +10,8 @@ from gateway.errors import InvalidRequest
 from gateway.metering.activity import Span
 from gateway.metering.rollups.rollup_table import HOURS
 
-MOST_DAYS = 366
-MOST_HOURLY_DAYS = 31
+MAX_DAYS = 366
+MAX_HOURLY_DAYS = 31
 DEFAULT_DAYS = 30
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 EPOCH = date(1970, 1, 1)
@@ -44,9 +44,9 @@ def read_period(from_date: str | None, to_date: str | None, now_us: int, granula
     else:
         first = _read(from_date, "from")
     if granularity == "hour":
-        most = MOST_HOURLY_DAYS
+        most = MAX_HOURLY_DAYS
     else:
-        most = MOST_DAYS
+        most = MAX_DAYS
     count = (last - first).days + 1
     if count < 1:
         raise InvalidRequest(f"from ({first}) is later than to ({last}).", param="from")

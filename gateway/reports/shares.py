@@ -14,8 +14,8 @@ from gateway.reports.report_metrics import NEEDED, total
 from gateway.store.database import Database
 
 # Values of a tag or session that are shown; the rest is one row.
-MOST_VALUES = 1_000
-NOTHING = ActivityFigures()
+MAX_VALUES = 1_000
+NO_ACTIVITY = ActivityFigures()
 
 
 class Share(NamedTuple):
@@ -53,7 +53,7 @@ def _tag_of(question: ShareQuestion) -> str:
 def _values(database: Database, question: ShareQuestion) -> list[Share]:
     """Return the most expensive values of a tag, one share for all others, and one for usage without the tag."""
     tag = _tag_of(question)
-    tops = measure_top(database, question.owners, question.span, tag, NEEDED, MOST_VALUES)
+    tops = measure_top(database, question.owners, question.span, tag, NEEDED, MAX_VALUES)
     shares = [Share(row.value[0], row.figures) for row in tops]
     tagged = _sum_of(measure(database, question.owners, question.span, "tag_total", NEEDED, TagValues(tag)))
     everything = _sum_of(measure(database, question.owners, question.span, "total", NEEDED))

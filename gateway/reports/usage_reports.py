@@ -32,8 +32,8 @@ from gateway.store.database import Database
 
 UNKNOWN = "unknown"  # the app of requests without a source
 KIND = "default"  # the kind of every organization
-MOST_ROWS = 100
-MOST_OFFSET = 10_000
+MAX_ROWS = 100
+MAX_OFFSET = 10_000
 
 # group_by → the series to read, and the index of the id among a row's values.
 GROUPS: dict[str, tuple[Dimension, int]] = {
@@ -147,8 +147,8 @@ class Reports:
         """Return a page of the usage by provider, model, app or key, the largest first."""
         _check("group_by", group_by, tuple(GROUPS))
         _check("sort_by", sort_by, tuple(SORTED))
-        _check_number("limit", limit, 1, MOST_ROWS)
-        _check_number("offset", offset, 0, MOST_OFFSET)
+        _check_number("limit", limit, 1, MAX_ROWS)
+        _check_number("offset", offset, 0, MAX_OFFSET)
         period = read_period(from_date, to_date, self._clock.now_us())
         owners = owners_of(self._database, scope)
         if group_by == "api_key":

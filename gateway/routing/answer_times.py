@@ -6,11 +6,11 @@ from gateway.neutral.request import Requirements
 
 # Upper bounds in seconds, in steps of √2: from a quarter of a second to twenty minutes.
 BOUNDS = tuple(0.25 * 2 ** (step / 2) for step in range(25))
-SHARE = 0.99
-LEAST_SEEN = 30
+PERCENTILE = 0.99
+MIN_SAMPLES = 30
 # At this number of responses all counts are halved, so that old ones lose weight.
-MOST_SEEN = 2_000
-MOST_KINDS = 64
+MAX_SAMPLES = 2_000
+MAX_KINDS = 64
 
 Kind = tuple[int, int, str]
 
@@ -32,23 +32,23 @@ class AnswerTimes:
         kind = _kind_of(requirements)
         counts = self._counts.get(kind)
         if counts is None:
-            if len(self._counts) >= MOST_KINDS:
+            if len(self._counts) >= MAX_KINDS:
                 return
             counts = self._counts[kind] = [0] * (len(BOUNDS) + 1)
         counts[bisect_left(BOUNDS, seconds)] += 1
-        if sum(counts) >= MOST_SEEN:
+        if sum(counts) >= MAX_SAMPLES:
             counts[:] = [count // 2 for count in counts]
 
     def usual_s(self, requirements: Requirements) -> float | None:
         """Return the time in seconds within which 99 % of responses of that kind arrived; None if too few are known."""
         counts = self._counts.get(_kind_of(requirements), ())
         seen = sum(counts)
-        if seen < LEAST_SEEN:
+        if seen < MIN_SAMPLES:
             return None
         passed = 0
         for bound, count in zip(BOUNDS, counts, strict=False):
             passed += count
-            if passed >= SHARE * seen:
+            if passed >= PERCENTILE * seen:
                 return bound
         return None
 

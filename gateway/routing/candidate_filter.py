@@ -15,7 +15,7 @@ from gateway.routing.sliding_window import DEFAULTS
 
 Allowed = Callable[[Mapping, Provider], str | None]
 Usable = Callable[[Mapping], tuple[KnownCredential, ...]]
-NAMED = 5  # providers or reasons that a refusal lists
+MAX_LISTED = 5  # providers or reasons that a refusal lists
 
 # Stages of the filter. The error of a request describes the candidates that reached the last stage.
 CATALOGUE = "catalogue"
@@ -272,7 +272,7 @@ class CandidateFilter:
             return NoProviderLeft(f"No provider serves {requested} at the moment.", code="no_available_provider")
         furthest = max((row.stage for row in self.excluded), key=STAGES.index)
         rows = [row for row in self.excluded if row.stage == furthest]
-        return REFUSALS[furthest](self, requested, rows)
+        return STAGE_ERRORS[furthest](self, requested, rows)
 
     def _refuse_cooling(self, requested: str, rows: list[Excluded]) -> GatewayError:
         wait = max(1.0, min(row.until for row in rows) - self._now)
@@ -333,7 +333,7 @@ class CandidateFilter:
 
 
 # Stage → the error of a request that lost its last candidates there, in the order of the stages.
-REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayError]] = {
+STAGE_ERRORS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayError]] = {
     CATALOGUE: CandidateFilter._refuse_catalogue,
     OPERATION: CandidateFilter._refuse_operation,
     CHOICE: CandidateFilter._refuse_choice,
@@ -343,7 +343,7 @@ REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayErro
     COOLDOWN: CandidateFilter._refuse_cooling,
 }
 # BUDGET is checked when the request is sent, not by the filter. Stored decisions refer to stages by position.
-STAGES = (*REFUSALS, BUDGET)
+STAGES = (*STAGE_ERRORS, BUDGET)
 
 
 def _for_tier(
@@ -363,7 +363,9 @@ def _return_time(late: tuple[Pause, KnownCredential]) -> float:
 def _join_some(between: str, words: Iterable[str]) -> str:
     """Join the first few distinct words and the number of the others: `auto` may be rejected for hundreds of models."""
     names = sorted(words)
-    return between.join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return between.join(names[:MAX_LISTED]) + (
+        f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    )
 
 
 def _words(lacking: tuple[str, ...]) -> str:

@@ -17,7 +17,7 @@ from gateway.neutral.request import FEATURES, TIERS_JOINED, Feature
 UNLIMITED = 1 << 62
 CHARACTERS_PER_TOKEN = 4
 # No text packs more bytes into a token, so a prompt above this size certainly does not fit.
-MOST_BYTES_PER_TOKEN = 10
+MAX_BYTES_PER_TOKEN = 10
 
 # Features by their field of Requirements, and the capabilities that parameters need by their name: one bit each.
 FLAGS: dict[str, Feature] = {
@@ -51,7 +51,7 @@ IMAGE_OUTPUT = FEATURES["image_output"].reason
 EARLIER_IMAGES = FEATURES["earlier_images"].reason
 EFFORT = _reason("effort", soft=True)
 TIER = _reason("service tier", soft=True)
-COUNT = _reason("n", "n")
+COUNT_REASON = _reason("n", "n")
 SPLIT = _reason("n in one call", soft=True)
 OUTPUT = _reason("max_tokens", soft=True)
 CONTEXT = _reason("context", "messages", code="context_length_exceeded")
@@ -65,8 +65,8 @@ UNSUPPORTED = "model_not_supported"
 # The quirk of catalogue entries that accept no forced tool.
 NO_FORCED_CHOICE = "tool_choice_auto"
 UNFORCED = frozenset(("auto",))
-MOST_CALLS = 128  # calls for one request with several choices
-MANY = 5  # combinations that an error message lists
+MAX_CALLS = 128  # calls for one request with several choices
+MAX_COMBINATIONS = 5  # combinations that an error message lists
 
 
 class Ability(Struct, frozen=True):
@@ -159,7 +159,7 @@ def read_demand(requirements: Requirements, options: Options, default_output: in
         bits=bits,
         max_tokens=requirements.max_tokens or default_output,
         tokens=size // CHARACTERS_PER_TOKEN,
-        least_tokens=size // MOST_BYTES_PER_TOKEN,
+        least_tokens=size // MAX_BYTES_PER_TOKEN,
         plain=not (
             effort
             or tier
@@ -239,7 +239,7 @@ def refuse(requested: str, lacking: Iterable[tuple[str, ...]], of_these: str = "
         required = ", ".join(map(_with_field, shared))
         text = f"No provider of {requested} {of_these}supports what the request needs: {required}."
     else:
-        either = " / ".join(sorted({", ".join(map(_with_field, reasons)) for reasons in sets})[:MANY])
+        either = " / ".join(sorted({", ".join(map(_with_field, reasons)) for reasons in sets})[:MAX_COMBINATIONS])
         text = f"No single provider of {requested} {of_these}supports all that the request needs; they lack: {either}."
     return NotSupported(text, param=param, code=code)
 
@@ -270,7 +270,7 @@ def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
         else:
             a_call = ability.max_n
         if demand.n > a_call:
-            yield SPLIT if demand.n <= a_call * MOST_CALLS else COUNT
+            yield SPLIT if demand.n <= a_call * MAX_CALLS else COUNT_REASON
     # "none" is not a level: each format has its own way to disable or minimize reasoning.
     if demand.effort not in ("", "none") and ability.efforts and demand.effort not in ability.efforts:
         yield EFFORT

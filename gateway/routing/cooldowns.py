@@ -22,7 +22,7 @@ class CooldownPolicy(Struct, frozen=True):
     """Rules for one kind of failure.
 
     `first_s` doubles with each failure after a cooldown, up to `longest_s`. `probe`: after the cooldown a single
-    request tests the provider. `shut`: during the cooldown at most one request in RETRY_S may try it.
+    request tests the provider. `shut`: during the cooldown at most one request in RETRY_INTERVAL_S may try it.
     """
 
     first_s: float
@@ -39,18 +39,18 @@ POLICIES: dict[str, CooldownPolicy] = {
     "limited": CooldownPolicy(1.0, 60.0, False, "the provider limits the request rate"),
 }
 # A provider may request a longer pause than `longest_s`, up to this limit.
-LONGEST_RETRY_AFTER_S = 3600.0
+MAX_RETRY_AFTER_S = 3600.0
 # After this time without a failure of the probe, other requests follow: rejections arrive at once, and a slow response
 # is no failure.
-PROBE_S = 5.0
+PROBE_TIMEOUT_S = 5.0
 # Each attempt at an unreachable provider costs its caller the connection timeout, so only one attempt is made in this
 # time.
-RETRY_S = 1.0
+RETRY_INTERVAL_S = 1.0
 # Other workers learn of an attempt with a delay. The random addition prevents all workers from retrying at once.
-LAG_S = (0.8, 2.0)
+GOSSIP_LAG_S = (0.8, 2.0)
 # After this time without a failure, the next failure counts as the first.
-FORGET_S = 600.0
-TIDY_S = 10.0
+RESET_AFTER_S = 600.0
+CLEANUP_INTERVAL_S = 10.0
 CAPACITY = 10_000
 SEPARATORS = re.compile("[/:#]")  # every key begins with its provider's id
 
@@ -112,13 +112,13 @@ class Cooldowns:
         cooldown = self._cooldowns.get(key)
         policy = POLICIES[kind]
         strikes = 1
-        if cooldown is not None and now < cooldown.until + FORGET_S:
+        if cooldown is not None and now < cooldown.until + RESET_AFTER_S:
             if now < cooldown.until:
                 strikes = cooldown.trips
             else:
                 strikes = cooldown.trips + 1
         length = min(policy.first_s * 2.0 ** min(strikes - 1, 16), policy.longest_s)
-        retry_after_s = min(retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)
+        retry_after_s = min(retry_after_s or 0.0, MAX_RETRY_AFTER_S)
         until = now + max(length, retry_after_s)
         if cooldown is not None and now < cooldown.until:
             until = max(cooldown.until, now + retry_after_s)
@@ -127,7 +127,7 @@ class Cooldowns:
         if cooldown:
             again = cooldown.again
         else:
-            again = now + RETRY_S
+            again = now + RETRY_INTERVAL_S
         self._put(key, Cooldown(until, strikes, kind, again=again, organization=organization))
         self._changed.add(key)
         self._on_change(key, kind, until - now, organization)
@@ -178,9 +178,9 @@ class Cooldowns:
             return
         now = self._clock.monotonic()
         if cooldown.until <= now:
-            cooldown.probe_until = now + PROBE_S
+            cooldown.probe_until = now + PROBE_TIMEOUT_S
         if POLICIES[cooldown.kind].shut:
-            cooldown.again = now + RETRY_S
+            cooldown.again = now + RETRY_INTERVAL_S
             self._changed.add(key)
 
     def tidy(self) -> None:
@@ -189,7 +189,7 @@ class Cooldowns:
         """
         now = self._clock.monotonic()
         if now >= self._tidy_at:
-            self._tidy_at = now + TIDY_S
+            self._tidy_at = now + CLEANUP_INTERVAL_S
             self._forget(now)
 
     def export(self) -> list[list]:
@@ -217,10 +217,10 @@ class Cooldowns:
             return
         now = self._clock.monotonic()
         cooldown = self._cooldowns.get(key)
-        again = now + min(again_s, RETRY_S) + random.uniform(*LAG_S)
+        again = now + min(again_s, RETRY_INTERVAL_S) + random.uniform(*GOSSIP_LAG_S)
         known = next((name for name in KINDS if name == kind), None)
         if known is not None and left_s > 0:
-            until = now + min(left_s, LONGEST_RETRY_AFTER_S)
+            until = now + min(left_s, MAX_RETRY_AFTER_S)
             if cooldown is None or cooldown.until < until:
                 again_before = cooldown.again if cooldown else 0.0
                 cooldown = Cooldown(until, max(1, strikes), known, again=again_before)
@@ -250,7 +250,7 @@ class Cooldowns:
             self._drop(key)
 
     def _forget(self, now: float) -> None:
-        for key in [key for key, cooldown in self._cooldowns.items() if now >= cooldown.until + FORGET_S]:
+        for key in [key for key, cooldown in self._cooldowns.items() if now >= cooldown.until + RESET_AFTER_S]:
             self._drop(key)
 
 

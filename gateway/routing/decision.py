@@ -11,7 +11,7 @@ from gateway.routing.candidate_filter import Allowed, CoolingDown, Excluded, Usa
 from gateway.routing.resolve import CustomRoutes, Resolution
 from gateway.routing.score import Scored, Weights
 
-NOTHING: Lookup[str, CoolingDown] = MappingProxyType({})
+NO_DETAILS: Lookup[str, CoolingDown] = MappingProxyType({})
 
 
 class RouteRequest(NamedTuple):
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
     excluded: list[Excluded]
     weights: Weights
     waived: tuple[str, ...] = ()
-    cooling: Lookup[str, CoolingDown] = NOTHING
+    cooling: Lookup[str, CoolingDown] = NO_DETAILS
     parts: tuple["Plan", ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
 

@@ -2,14 +2,14 @@
 
 from gateway.routing.cooldowns import provider_of
 from gateway.routing.provider_health import CREDENTIAL, Health
-from gateway.routing.sliding_window import MINUTES, TICKS_A_MINUTE, Counts
+from gateway.routing.sliding_window import MINUTES, TICKS_PER_MINUTE, Counts
 
 
 def read_history(health: Health) -> dict[str, list[Counts]]:
     """Return the counts of each provider for each of the last MINUTES minutes, oldest first. Calls to another address
     than the provider's are left out."""
     _, tick = health.tick()
-    newest = tick // TICKS_A_MINUTE
+    newest = tick // TICKS_PER_MINUTE
     history: dict[str, list[Counts]] = {}
     for key, window in health.windows.items():
         if CREDENTIAL in key:

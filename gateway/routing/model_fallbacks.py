@@ -13,7 +13,7 @@ from gateway.routing.decision import Plan
 from gateway.routing.score import Scored
 
 # Errors of a model that another model of the list need not have.
-SKIPPING = (InvalidRequest, NotFound, Forbidden, NoProviderLeft)
+NEXT_MODEL_ERRORS = (InvalidRequest, NotFound, Forbidden, NoProviderLeft)
 
 
 def list_models(first: str, others: Iterable[str]) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def plan_list(models: tuple[str, ...], plan: Callable[[str], Plan]) -> Plan:
     for model in models:
         try:
             parts.append(plan(model))
-        except SKIPPING as error:
+        except NEXT_MODEL_ERRORS as error:
             refusal = refusal or error
             skipped.append((model, error.message))
     if parts:

@@ -10,7 +10,7 @@ from gateway.routing.candidate_filter import COOLDOWN, Allowed, CandidateFilter,
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import read_demand
 from gateway.routing.decision import Plan, RouteRequest
-from gateway.routing.preferences import CHOOSING, check_preferences
+from gateway.routing.preferences import CHOOSING_MODES, check_preferences
 from gateway.routing.provider_choice import plan_with_preferences
 from gateway.routing.provider_health import Health
 from gateway.routing.resolve import CatalogueView, CustomRoutes
@@ -31,8 +31,8 @@ LOW_UPTIME = "low-uptime-fallback"
 NONE_IGNORED: tuple[str, ...] = ()
 # A pinned provider with low uptime is considered failing after this number of outcomes, and doubtful after this number
 # of faults.
-LEAST_JUDGED = 20
-LEAST_FAULTS = 5
+MIN_JUDGED = 20
+MIN_FAULTS = 5
 
 
 class Router:
@@ -107,7 +107,7 @@ class Router:
 
     def _plan_table(self, request: RouteRequest, table: CandidateTable) -> Plan:
         kind = table.resolution.kind
-        if kind in CHOOSING:
+        if kind in CHOOSING_MODES:
             return self._plan_choice(request, table)
         candidate_filter = self._make_filter(request, 0)
         entries = candidate_filter.sift(table.candidates)
@@ -213,8 +213,8 @@ class Router:
         uptimes = [self.health.own_uptime(entry.candidate.key, tick) for entry in entries]
         if any(uptime >= self._settings.low_uptime_percent for uptime, _, _ in uptimes):
             return False, False
-        failing = all(events >= LEAST_JUDGED for _, events, _ in uptimes)
-        return failing, not failing and all(faults >= LEAST_FAULTS for _, _, faults in uptimes)
+        failing = all(events >= MIN_JUDGED for _, events, _ in uptimes)
+        return failing, not failing and all(faults >= MIN_FAULTS for _, _, faults in uptimes)
 
     def _finish(
         self,

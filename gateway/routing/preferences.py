@@ -6,8 +6,8 @@ from gateway.errors import InvalidRequest
 from gateway.neutral.request import Options
 from gateway.routing.resolve import Resolution
 
-CHOOSING = ("auto", "smart")
-FIXED = ("pinned", "custom")
+CHOOSING_MODES = ("auto", "smart")
+FIXED_MODES = ("pinned", "custom")
 IMAGE = "image"
 
 
@@ -23,7 +23,7 @@ def check_preferences(options: Options, resolution: Resolution) -> tuple[Options
         if effect(resolution):
             raise InvalidRequest(mistake.message, param=mistake.param)
         warnings.append(_warn(mistake.field, reason, resolution))
-    if resolution.kind in CHOOSING:
+    if resolution.kind in CHOOSING_MODES:
         return options, ()
     if options.free_models_only:
         raise InvalidRequest(
@@ -45,11 +45,11 @@ def _warn(field: str, reason: str, resolution: Resolution) -> str:
 
 
 def _chooses_provider(resolution: Resolution) -> bool:
-    return resolution.kind not in FIXED
+    return resolution.kind not in FIXED_MODES
 
 
 def _chooses_model(resolution: Resolution) -> bool:
-    return resolution.kind in CHOOSING
+    return resolution.kind in CHOOSING_MODES
 
 
 def _makes_images(resolution: Resolution) -> bool:

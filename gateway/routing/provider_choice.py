@@ -9,11 +9,11 @@ from gateway.neutral.request import ProviderPreferences
 from gateway.routing.candidate_filter import CHOICE, Excluded
 from gateway.routing.candidates import Candidate, rank_among, reason_against
 from gateway.routing.decision import Plan, RouteRequest
-from gateway.routing.preferences import CHOOSING
+from gateway.routing.preferences import CHOOSING_MODES
 from gateway.routing.score import Scored
 from gateway.routing.tables import CandidateTable
 
-UNREAD = "provider.{} was left out: the gateway does not support it."
+UNSUPPORTED_MEMBER = "provider.{} was left out: the gateway does not support it."
 
 
 def plan_with_preferences(
@@ -26,10 +26,10 @@ def plan_with_preferences(
     preferences = request.options.provider
     if preferences is None:
         return plan(request, table)
-    warnings = tuple(UNREAD.format(name) for name in preferences.unread)
+    warnings = tuple(UNSUPPORTED_MEMBER.format(name) for name in preferences.unread)
     request = request._replace(ignored=(*request.ignored, *warnings))
     narrowed, excluded = _narrow(table, preferences, request.requested_model)
-    if table.resolution.kind in (*CHOOSING, "canonical"):
+    if table.resolution.kind in (*CHOOSING_MODES, "canonical"):
         # Which provider is the first one depends on the order below.
         made = plan(request._replace(no_fallback=False), narrowed)
     else:

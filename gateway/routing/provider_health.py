@@ -13,12 +13,12 @@ from gateway.errors import ConnectFailed, ConnectTimeout, GatewayError, Upstream
 from gateway.routing.candidates import place_of
 from gateway.routing.cooldowns import POLICIES, Cooldowns, Kind, OnCooldown
 from gateway.routing.refusals import Refusals
-from gateway.routing.sliding_window import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Tally, Window
+from gateway.routing.sliding_window import DEFAULTS, MINUTES, TICK_S, TICKS_PER_MINUTE, Counts, Figures, Tally, Window
 
-FORM = 2  # version of exported deltas; workers of another release may use another one
+VERSION = 2  # version of exported deltas; workers of another release may use another one
 MAX_WINDOWS = 8_000
 # Consecutive soft failures (5xx, timeouts, truncated streams) that start a cooldown.
-FAILURES_IN_A_ROW = 5
+CONSECUTIVE_FAILURES = 5
 # Connection failures: the location is unreachable, for every model and credential.
 UNANSWERED = (ConnectFailed, ConnectTimeout)
 NEITHER_FAULT = (UpstreamRefused, UpstreamRateLimited)
@@ -227,7 +227,7 @@ class Health:
     def export(self) -> dict[str, Any]:
         """Return this worker's changes since the last export, as JSON-able data for `merge` in other workers."""
         _, tick = self.tick()
-        minute = tick // TICKS_A_MINUTE
+        minute = tick // TICKS_PER_MINUTE
         windows = self.windows
         changed = self._changed
         self._changed = set()
@@ -237,14 +237,14 @@ class Health:
             if key in windows
             for ago, counts in windows[key].take_fresh(minute)
         ]
-        return {"form": FORM, "windows": rows, "rests": self.cooldowns.export(), "refusals": self.refusals.export()}
+        return {"form": VERSION, "windows": rows, "rests": self.cooldowns.export(), "refusals": self.refusals.export()}
 
     def merge(self, delta: dict[str, Any], age_s: float = 0.0) -> None:
         """Merge another worker's export, made `age_s` seconds ago. A delta of another version is ignored."""
-        if delta.get("form") != FORM:
+        if delta.get("form") != VERSION:
             return
         _, tick = self.tick()
-        minute = tick // TICKS_A_MINUTE
+        minute = tick // TICKS_PER_MINUTE
         late = int(max(0.0, age_s) // 60)
         for key, ago, counts in delta["windows"]:
             if ago + late <= MINUTES:
@@ -346,7 +346,7 @@ class Health:
     def _fails_often(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
         # The first window is that of the model at the address that was used.
         window = self.windows.get(_window_keys(mapping, credential)[0])
-        return window is not None and window.streak >= FAILURES_IN_A_ROW
+        return window is not None and window.streak >= CONSECUTIVE_FAILURES
 
     def _pause(self, keys: Iterable[str], now: float) -> Pause | None:
         cooldowns = self.cooldowns

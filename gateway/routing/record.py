@@ -9,8 +9,8 @@ from gateway.routing.decision import Plan
 from gateway.routing.plan import EXPLORED, FIRST, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
 from gateway.routing.score import DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT, DEFAULT_UPTIME, Scored, weigh
 
-FORM = 1
-KINDS = ("canonical", "pinned", "auto", "smart", "custom")
+FORMAT_VERSION = 1
+RESOLUTION_KINDS = ("canonical", "pinned", "auto", "smart", "custom")
 REASONS = (PINNED, SINGLE, FIRST, PREFERRED, SESSION, WEIGHTED, EXPLORED, LOW_UPTIME)
 STREAM = 1
 IMAGE = 2
@@ -20,9 +20,17 @@ NO_FALLBACK = 4
 PARTS = (1_000_000, 1_000_000, 1000, 10, 100)
 NANO = 1_000_000_000 // PARTS[1]  # nano-dollars in one unit of a stored price
 # Default values that a stored row omits at its end: provider, score and price are always present.
-USUAL_TAIL = (1.0, 0, "", "")
-USUAL = ("", 0, 0, DEFAULT_UPTIME * PARTS[2], DEFAULT_LATENCY_MS * PARTS[3], DEFAULT_THROUGHPUT * PARTS[4], *USUAL_TAIL)
-USUAL_EXCLUDED = ("", "", "")
+DEFAULT_TAIL = (1.0, 0, "", "")
+DEFAULT_SCORE = (
+    "",
+    0,
+    0,
+    DEFAULT_UPTIME * PARTS[2],
+    DEFAULT_LATENCY_MS * PARTS[3],
+    DEFAULT_THROUGHPUT * PARTS[4],
+    *DEFAULT_TAIL,
+)
+DEFAULT_EXCLUDED = ("", "", "")
 
 Packed = list[Any]
 
@@ -99,9 +107,9 @@ def pack(plan: Plan) -> Packed:
     order = [places[id(scored)] for scored in plan.order]
     model = first.model.id
     packed: Packed = [
-        FORM,
+        FORMAT_VERSION,
         request.requested_model,
-        KINDS.index(plan.resolution.kind),
+        RESOLUTION_KINDS.index(plan.resolution.kind),
         REASONS.index(plan.reason),
         request.options.routing,
         flags | (NO_FALLBACK if request.no_fallback else 0),
@@ -130,7 +138,7 @@ def unpack(packed: Sequence[Any]) -> RoutingDecision:
 
     Raise ValueError for a decision in another version.
     """
-    if packed[0] != FORM:
+    if packed[0] != FORMAT_VERSION:
         raise ValueError("the stored decision is from another release")
     requested_model, kind, reason, strategy, flags, model, rows, order, groups, *more = packed[1:]
     waived, cooling, models, skipped, *_ = (*more, (), (), (), ())
@@ -140,7 +148,7 @@ def unpack(packed: Sequence[Any]) -> RoutingDecision:
     first = scores[order[0]]
     record: RoutingDecision = {
         "requestedModel": requested_model,
-        "kind": KINDS[kind],
+        "kind": RESOLUTION_KINDS[kind],
         "selectedModel": model,
         "selectedProvider": first["providerId"],
         "selectionReason": REASONS[reason],
@@ -188,13 +196,13 @@ def _pack_score(scored: Scored, model: str) -> tuple:
     else:
         cached = 0
     tail = (provider.priority, cached, candidate.mapping.region, _other(candidate, model))
-    if tail == USUAL_TAIL:
-        return _trim(known, USUAL)
-    return _trim(known + tail, USUAL)
+    if tail == DEFAULT_TAIL:
+        return _trim(known, DEFAULT_SCORE)
+    return _trim(known + tail, DEFAULT_SCORE)
 
 
 def _unpack_score(row: Sequence[Any], model: str) -> ProviderScore:
-    provider, *counts, priority, cached, region, other = _fill(row, USUAL)
+    provider, *counts, priority, cached, region, other = _fill(row, DEFAULT_SCORE)
     score, price, uptime, latency, throughput = (count / part for count, part in zip(counts, PARTS, strict=True))
     shown: ProviderScore = {
         "providerId": provider,
@@ -220,7 +228,7 @@ def _pack_excluded(excluded: Iterable[Excluded], model: str) -> list[tuple]:
     groups: dict[tuple[str, str], list[Any]] = {}
     for exclusion in excluded:
         candidate = exclusion.candidate
-        row = _trim((candidate.provider.id, candidate.mapping.region, _other(candidate, model)), USUAL_EXCLUDED)
+        row = _trim((candidate.provider.id, candidate.mapping.region, _other(candidate, model)), DEFAULT_EXCLUDED)
         groups.setdefault((exclusion.stage, exclusion.reason), []).append(row[0] if len(row) == 1 else row)
     return [(STAGES.index(stage), reason, rows) for (stage, reason), rows in groups.items()]
 
@@ -228,7 +236,7 @@ def _pack_excluded(excluded: Iterable[Excluded], model: str) -> list[tuple]:
 def _unpack_excluded(groups: Iterable[Sequence[Any]], model: str) -> Iterable[ExcludedCandidate]:
     for stage, reason, rows in groups:
         for row in rows:
-            provider, region, other = _fill((row,) if isinstance(row, str) else row, USUAL_EXCLUDED)
+            provider, region, other = _fill((row,) if isinstance(row, str) else row, DEFAULT_EXCLUDED)
             shown: ExcludedCandidate = {
                 "providerId": provider,
                 "modelId": other or model,

@@ -10,8 +10,8 @@ from gateway.routing.cooldowns import count_down, provider_of
 
 # Thresholds without a success in between: requests of this number of organizations, or consecutive requests of one.
 ORGANIZATIONS = 2
-IN_A_ROW = 3
-FORGET_S = 600.0
+CONSECUTIVE_REFUSALS = 3
+RESET_AFTER_S = 600.0
 CAPACITY = 2_000
 
 
@@ -39,7 +39,7 @@ class Refusals:
         """Count one more rejected request of `organization` at `key`."""
         seen = self._find(key).setdefault(organization, Seen(0, 0.0))
         now = self._clock.monotonic()
-        if now < seen.at + FORGET_S:
+        if now < seen.at + RESET_AFTER_S:
             seen.count = seen.count + 1
         else:
             seen.count = 1
@@ -53,7 +53,7 @@ class Refusals:
     def met_again(self, key: str, organization: str) -> bool:
         """Return whether several consecutive requests of `organization` were rejected."""
         seen = self._fresh(key).get(organization)
-        return seen is not None and seen.count >= IN_A_ROW
+        return seen is not None and seen.count >= CONSECUTIVE_REFUSALS
 
     def clear(self, key: str) -> Iterator[str]:
         """Forget the rejections of `key` after a success, and return the organizations that had them."""
@@ -87,7 +87,7 @@ class Refusals:
         seen.count, seen.at = max(seen.count, int(count)), self._clock.monotonic()
 
     def _fresh(self, key: str) -> dict[str, Seen]:
-        since = self._clock.monotonic() - FORGET_S
+        since = self._clock.monotonic() - RESET_AFTER_S
         return {name: seen for name, seen in self._seen.get(key, {}).items() if seen.at > since}
 
     def _find(self, key: str) -> dict[str, Seen]:

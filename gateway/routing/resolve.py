@@ -18,10 +18,10 @@ SMART = "smart"
 CUSTOM = "custom"
 DYNAMIC = "dynamic/"
 OWN_PROVIDER = f"{CUSTOM}:"
-SPECIAL = frozenset({AUTO, SMART, CUSTOM})
+SPECIAL_MODELS = frozenset({AUTO, SMART, CUSTOM})
 # Characters of a model name: the limit of a usage row, and the part that an error message repeats.
-LONGEST = 255
-ECHOED = 64
+MAX_NAME_LENGTH = 255
+ECHOED_LENGTH = 64
 NEAR_MATCHES = 3
 SANDBOX = "sandbox"  # protocol of the built-in provider
 NOT_PASSED_ON = (
@@ -96,14 +96,16 @@ def resolve(requested: str, catalogue: CatalogueView, today: str, routes: Custom
     unknown_region), InvalidRequest (smart_not_configured) or NotFound (dynamic_route_not_found); the field at fault is
     "model".
     """
-    if len(requested) > LONGEST or "\0" in requested:
-        message = f"There is no model {requested[:ECHOED]!r}…: a model name has at most {LONGEST} characters."
+    if len(requested) > MAX_NAME_LENGTH or "\0" in requested:
+        message = (
+            f"There is no model {requested[:ECHOED_LENGTH]!r}…: a model name has at most {MAX_NAME_LENGTH} characters."
+        )
         raise UnknownModel(message, param="model")
     text = requested.strip()
     if text.startswith(DYNAMIC):
         text = _follow(text, routes)
     special = text.removeprefix(OWN_PREFIX).lower()
-    if special in SPECIAL:
+    if special in SPECIAL_MODELS:
         return _resolve_special(special, requested, catalogue, routes)
     if "/" in text:
         resolution = _resolve_prefixed(text, requested, catalogue, today, routes)

@@ -24,10 +24,10 @@ PENALTY_SLOPE = 5.0
 
 LARGE_PROMPT_TOKENS = 5000
 # Minimum divisors: a price of zero or an uptime of zero must not divide by zero.
-LEAST_PRICE = 1_000_000.0
-LEAST_UPTIME = 1.0
-LEAST_THROUGHPUT = 0.1
-LEAST_LATENCY_MS = 1.0
+MIN_PRICE = 1_000_000.0
+MIN_UPTIME = 1.0
+MIN_THROUGHPUT = 0.1
+MIN_LATENCY_MS = 1.0
 
 
 class Weights(NamedTuple):
@@ -120,20 +120,20 @@ def rank(entries: Iterable[ScoreEntry], weights: Weights) -> list[Scored]:
     w_price, w_uptime, w_throughput, w_latency = weights
     _, _, prices, uptimes, latencies, throughputs, _ = zip(*rows, strict=True)
     price = min(prices)
-    uptime = max(*uptimes, LEAST_UPTIME)
-    throughput = max(*throughputs, LEAST_THROUGHPUT)
+    uptime = max(*uptimes, MIN_UPTIME)
+    throughput = max(*throughputs, MIN_THROUGHPUT)
     latency = min(latencies)
-    per_price = w_price / max(price, LEAST_PRICE)
-    per_latency = w_latency / max(latency, LEAST_LATENCY_MS)
+    per_price = w_price / max(price, MIN_PRICE)
+    per_latency = w_latency / max(latency, MIN_LATENCY_MS)
     scored = []
     make = tuple.__new__
     for row in rows:
         candidate, _, own_price, up, wait, speed, _ = row
         score = (own_price - price) * per_price + (wait - latency) * per_latency + candidate.handicap
         if up < uptime:
-            score += w_uptime * (uptime / max(up, LEAST_UPTIME) - 1.0)
+            score += w_uptime * (uptime / max(up, MIN_UPTIME) - 1.0)
         if speed < throughput:
-            score += w_throughput * (throughput / max(speed, LEAST_THROUGHPUT) - 1.0)
+            score += w_throughput * (throughput / max(speed, MIN_THROUGHPUT) - 1.0)
         if up < PENALTY_BELOW:
             score += penalty(up)
         scored.append(make(Scored, (score, candidate.key, row)))

@@ -7,12 +7,12 @@ from gateway.routing.score import DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT, DEFAUL
 
 MINUTES = 60
 TICK_S = 10.0
-TICKS_A_MINUTE = 6
+TICKS_PER_MINUTE = 6
 LAST_MINUTE = 10.0
 LAST_FIVE = 3.0
 REST = 1.0
 # With fewer outcomes the uptime is unknown: a single failed first request would read as 0 %.
-LEAST_EVENTS = 3
+MIN_EVENTS = 3
 
 Figures = tuple[float, float, float]
 DEFAULTS: Figures = (DEFAULT_UPTIME, DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT)
@@ -64,7 +64,7 @@ class Tally(Counts):
 
     def begin(self, now: float) -> None:
         self.tick = int(now // TICK_S)
-        self.until = (self.tick // TICKS_A_MINUTE + 1) * TICKS_A_MINUTE * TICK_S
+        self.until = (self.tick // TICKS_PER_MINUTE + 1) * TICKS_PER_MINUTE * TICK_S
 
     def take(self) -> Counts:
         """Return the counts since the last call, and reset them."""
@@ -93,7 +93,7 @@ class Window:
 
     def add(self, tick: int, counts: Counts) -> None:
         """Add counts of this worker at `tick`."""
-        minute = tick // TICKS_A_MINUTE
+        minute = tick // TICKS_PER_MINUTE
         self.absorb(minute, counts, tick)
         fresh = self.fresh.get(minute)
         if fresh is None:
@@ -123,8 +123,8 @@ class Window:
     def own_uptime(self, tick: int) -> tuple[float, int, int]:
         """Return the uptime in percent, counting only the provider's own faults, and the numbers of outcomes and of
         faults."""
-        minute = tick // TICKS_A_MINUTE
-        elapsed = (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
+        minute = tick // TICKS_PER_MINUTE
+        elapsed = (tick % TICKS_PER_MINUTE) / TICKS_PER_MINUTE
         succeeded = faults = 0.0
         events = failures = 0
         for then, counts in self._buckets.items():
@@ -147,8 +147,8 @@ class Window:
         return ((max(0, minute - then), counts) for then, counts in fresh.items())
 
     def _read(self, tick: int) -> Figures:
-        minute = tick // TICKS_A_MINUTE
-        elapsed = (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
+        minute = tick // TICKS_PER_MINUTE
+        elapsed = (tick % TICKS_PER_MINUTE) / TICKS_PER_MINUTE
         succeeded = failed = waits = wait_ms = tokens = token_ms = 0.0
         events = 0
         old = []
@@ -168,7 +168,7 @@ class Window:
             del self._buckets[then]
         self.events = events
         return (
-            100.0 * succeeded / (succeeded + failed) if events >= LEAST_EVENTS else DEFAULT_UPTIME,
+            100.0 * succeeded / (succeeded + failed) if events >= MIN_EVENTS else DEFAULT_UPTIME,
             wait_ms / waits if waits else DEFAULT_LATENCY_MS,
             1000.0 * tokens / token_ms if token_ms else DEFAULT_THROUGHPUT,
         )

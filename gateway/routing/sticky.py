@@ -9,7 +9,7 @@ from gateway.errors import GatewayError
 PIN_CAPACITY = 50_000
 PREFERENCE_CAPACITY = 10_000
 PREFERENCE_TTL_S = 3600.0
-MISS_S = 0.5
+MISS_CACHE_S = 0.5
 # A remembered provider is dropped below this uptime (percent), or if another one is better by this score.
 UPTIME_FLOOR = 85.0
 SCORE_MARGIN = 0.15
@@ -63,7 +63,7 @@ class Sticky:
         # Recent writes to the store: a pin is written when it is new, changed or half-way to its expiry.
         self._written = StickyMemory(clock, ttl_s / 2, PIN_CAPACITY)
         # Sessions that were not in the store a moment ago: one request looks them up once.
-        self._missed = StickyMemory(clock, MISS_S, PIN_CAPACITY)
+        self._missed = StickyMemory(clock, MISS_CACHE_S, PIN_CAPACITY)
         self._ttl_s = ttl_s
         self._store = store
 

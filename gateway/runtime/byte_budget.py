@@ -4,8 +4,8 @@ read.
 
 from gateway.errors import Overloaded
 
-RETRY_S = 1.0
-ANYONE = "anyone"  # owner of bodies that cannot be attributed
+RETRY_AFTER_S = 1.0
+UNATTRIBUTED = "anyone"  # owner of bodies that cannot be attributed
 
 
 class ByteBudget:
@@ -83,4 +83,4 @@ class HeldBytes:
 
 
 def _full(message: str) -> Overloaded:
-    return Overloaded(message, retry_after=RETRY_S)
+    return Overloaded(message, retry_after=RETRY_AFTER_S)

@@ -9,7 +9,7 @@ from gateway.errors import Unavailable
 from gateway.runtime.threads import compute_if
 
 IN_MEMORY = 1 << 20  # larger files are on disk
-PIECE = 1 << 18
+PIECE_BYTES = 1 << 18
 LARGE = 1 << 22
 
 
@@ -86,7 +86,7 @@ class StoredFile:
     def pieces(self) -> Iterator[bytes]:
         """Yield the whole file, one piece at a time."""
         at = 0
-        while piece := self.read(PIECE, at):
+        while piece := self.read(PIECE_BYTES, at):
             yield piece
             at += len(piece)
 
@@ -126,7 +126,7 @@ class FileReader:
 
     def readline(self, size: int = -1) -> bytes:
         """Required by PEP 3333; the gateway reads no lines."""
-        data = self._file.read(PIECE if size < 0 else size, self._at)
+        data = self._file.read(PIECE_BYTES if size < 0 else size, self._at)
         line = data[: data.find(b"\n") + 1] or data
         self._at += len(line)
         return line
@@ -137,7 +137,7 @@ class FileReader:
 
 def copy(read: Callable[[int], bytes], file: StoredFile, most: int, too_much: Callable[[], Exception]) -> None:
     """Append everything that `read` returns; raise the exception of `too_much` beyond `most` bytes."""
-    while data := read(PIECE):
+    while data := read(PIECE_BYTES):
         if len(file) + len(data) > most:
             raise too_much()
         file.write(data)

@@ -15,10 +15,10 @@ from gateway.runtime.threads import work_owner
 
 # For pieces of large bodies (256 KB or less: about 0.3 ms each from the caller to the disk, or from there to an
 # upstream).
-PIECES_A_MOMENT = 2
-MOMENT_S = 0.001
+TURNS_PER_SLICE = 2
+BULK_SLICE_S = 0.001
 # The longest wait of the first in the queue for a turn of low priority.
-LATE_S = 0.005
+MAX_WAIT_S = 0.005
 
 
 def bulk_turn() -> None:
@@ -129,11 +129,11 @@ class _Turns(ABC):
 
 
 class _MomentTurns(_Turns):
-    """Grants PIECES_A_MOMENT turns in each MOMENT_S."""
+    """Grants TURNS_PER_SLICE turns in each BULK_SLICE_S."""
 
     def __init__(self, loop: Any) -> None:
-        super().__init__(PIECES_A_MOMENT)
-        self._timer = loop.timer(MOMENT_S, MOMENT_S)
+        super().__init__(TURNS_PER_SLICE)
+        self._timer = loop.timer(BULK_SLICE_S, BULK_SLICE_S)
 
     def _start(self) -> None:
         self._timer.again(self._begin)
@@ -143,12 +143,12 @@ class _MomentTurns(_Turns):
 
 
 class _IdleTurns(_Turns):
-    """Grants one turn whenever nothing else is ready, or LATE_S after the previous one."""
+    """Grants one turn whenever nothing else is ready, or MAX_WAIT_S after the previous one."""
 
     def __init__(self, loop: Any) -> None:
         super().__init__(1)
         self._idle = loop.idle()
-        self._late = loop.timer(LATE_S, LATE_S)
+        self._late = loop.timer(MAX_WAIT_S, MAX_WAIT_S)
 
     def _start(self) -> None:
         self._idle.start(self._begin)

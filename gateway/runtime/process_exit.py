@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-UNWRITTEN = 120  # Python's exit status if the last output could not be written
+UNWRITTEN_OUTPUT = 120  # Python's exit status if the last output could not be written
 
 
 def end_with(program: Callable[[], int | None]) -> NoReturn:
@@ -24,7 +24,7 @@ def end_with(program: Callable[[], int | None]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        status = UNWRITTEN
+        status = UNWRITTEN_OUTPUT
     os._exit(status)
 
 

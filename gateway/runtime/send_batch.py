@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import gevent
 
-MOST_SENDS = 32  # more would wait too long for the greenlets that run before them
-MOST_BYTES = 16_384  # larger data is sent at once: it is not worth a copy, and may not fit into the kernel's buffer
+MAX_SENDS = 32  # more would wait too long for the greenlets that run before them
+MAX_BYTES = 16_384  # larger data is sent at once: it is not worth a copy, and may not fit into the kernel's buffer
 
 
 class SendBatch:
@@ -35,7 +35,7 @@ class SendBatch:
         """Call `flush`, which must neither wait nor raise, at the end of the turn."""
         self.open()
         self._flushes.append(flush)
-        if len(self._flushes) >= MOST_SENDS:
+        if len(self._flushes) >= MAX_SENDS:
             self._flush()
 
     def _end_turn(self) -> None:
@@ -88,7 +88,7 @@ class QueuedSends:
     def take(self, data: bytes) -> bool:
         """Queue `data`; return False if the connection must send it at once, after everything that was queued."""
         batch = self._batch
-        if (batch.is_open or batch.loop.pendingcnt) and self._batched and len(data) <= MOST_BYTES and not self._rest:
+        if (batch.is_open or batch.loop.pendingcnt) and self._batched and len(data) <= MAX_BYTES and not self._rest:
             self._queued.append(data)
             if len(self._queued) == 1:
                 batch.add(self.flush)

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 INFO = logging.INFO
 WARNING = logging.WARNING
 ERROR = logging.ERROR
-MOST_SUBJECTS = 10_000
+MAX_SUBJECTS = 10_000
 
 log = logging.getLogger("gateway.runtime.state_changes")
 
@@ -64,7 +64,7 @@ class StateLog:
         if self._firing.get(change.subject) == (change.event, change.stage):
             return
         self._firing[change.subject] = change.event, change.stage
-        while len(self._firing) > MOST_SUBJECTS:
+        while len(self._firing) > MAX_SUBJECTS:
             self._firing.popitem(last=False)
         self.publish(change)
 

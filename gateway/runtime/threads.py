@@ -23,8 +23,8 @@ T = TypeVar("T")
 # The event loop gets the interpreter lock back from a computing thread after this time. Each of its waits may cost it
 # once, and a commit acquires the lock some twenty times. With 1 ms instead, a request took 16 ms instead of 8 during a
 # flood of uploads; with 0.05 ms it took no less, because that is the resolution of the system's timers.
-SWITCH_S = 0.0002
-EITHER = 3  # gevent's event mask for a socket that is readable or writable
+SWITCH_INTERVAL_S = 0.0002
+READ_OR_WRITE = 3  # gevent's event mask for a socket that is readable or writable
 COMPUTING = 2
 COMPUTING_EACH = 1  # threads that compute at the same time, and those of one owner
 
@@ -166,7 +166,7 @@ def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     hub = gevent.get_hub()
     pool = _computing.get(id(hub))
     if pool is None:
-        sys.setswitchinterval(SWITCH_S)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         pool = _computing[id(hub)] = FairThreads(COMPUTING, each=COMPUTING_EACH, hub=hub)
     return pool.run(work_owner(), attempt)
 
@@ -268,7 +268,7 @@ def follow(steps: Generator[int, int, T], descriptor: int, most_s: float | None)
                 hub.wait(watcher)
             finally:
                 watcher.close()
-            wanted = steps.send(EITHER)
+            wanted = steps.send(READ_OR_WRITE)
     except StopIteration as end:
         return end.value
     except gevent.Timeout as expired:

@@ -18,7 +18,7 @@ from gateway.server.watchdog import Gauges
 
 # A worker that could not boot waits this long before it exits, so that an arbiter other than ours does not restart it
 # in a tight loop.
-RESTART_PAUSE_S = 1.0
+RESTART_DELAY_S = 1.0
 
 
 def no_handler(environ: MutableMapping[str, Any]) -> None:
@@ -59,7 +59,7 @@ class BootingWorker(GeventWorker, ABC):
         except Exception:
             problem = "continue" if self.booted else "boot"
             self.log.exception("The worker could not %s", problem)
-            gevent.sleep(RESTART_PAUSE_S)
+            gevent.sleep(RESTART_DELAY_S)
             sys.exit(1)
 
     def init_signals(self) -> None:

@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.runtime.loop_turns import bulk_turn
 from gateway.runtime.send_batch import QueuedSends
 from gateway.runtime.threads import compute_if
-from gateway.server.http1 import MOST_DIGITS, late, malformed
+from gateway.server.http1 import MAX_DIGITS, late, malformed
 from gateway.server.send_progress import SendProgress
 from gateway.server.worker_state import ClientGone, WorkerState
 from gateway.surfaces.wsgi import FREE_BODY
@@ -25,8 +25,8 @@ HEAD_BYTES = 65_536
 RECEIVES_PER_TURN = 16
 LONG_BYTES = 1 << 20  # a body of this size is joined in a thread
 SLICE_BYTES = 1 << 18  # the most bytes passed to the kernel at once
-LINGER_S = 2.0
-LAST_SEND_S = 60.0  # for a caller that reads the end of its last response slowly
+LINGER_TIMEOUT_S = 2.0
+LAST_SEND_TIMEOUT_S = 60.0  # for a caller that reads the end of its last response slowly
 LINGER_BYTES = 64 * 1024 * 1024
 
 
@@ -123,7 +123,7 @@ class CallerConnection:
         if not buffer.startswith(before, at):
             return -1
         start = at + len(before)
-        end = buffer.find(after, start, start + MOST_DIGITS + len(after))
+        end = buffer.find(after, start, start + MAX_DIGITS + len(after))
         digits = buffer[start:end]
         if end < 0 or not digits.isdigit():
             return -1
@@ -247,7 +247,7 @@ class CallerConnection:
         """Discard for a moment what the caller still sends: closing at once would reset the connection and destroy the
         response."""
         left = LINGER_BYTES
-        with gevent.Timeout(LINGER_S, False):
+        with gevent.Timeout(LINGER_TIMEOUT_S, False):
             self.shut(socket.SHUT_WR)
             while left > 0 and (data := self.socket.recv(BODY_RECEIVE_BYTES)):
                 left -= len(data)
@@ -259,7 +259,7 @@ class CallerConnection:
         if self.killed:
             self._queued.flush()  # the error that ends its request; a killed greenlet must not wait
         else:
-            self._queued.finish(LAST_SEND_S)
+            self._queued.finish(LAST_SEND_TIMEOUT_S)
         self._queued.close()
         if self._readable is not None:
             self._readable.close()

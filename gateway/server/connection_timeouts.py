@@ -10,10 +10,10 @@ from gateway.runtime.ticks import TICK_S
 from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.worker_state import ClientGone, WorkerState
 
-HEAD_S = 30.0
-BODY_S = 600.0
-LEAST_RATE = 4096
-STALL_S = 60.0
+HEAD_TIMEOUT_S = 30.0
+BODY_TIMEOUT_S = 600.0
+MIN_BYTES_PER_SECOND = 4096
+STALL_TIMEOUT_S = 60.0
 ANSWER_RATE = 1024
 
 
@@ -29,10 +29,10 @@ class TimeoutSweeper:
         self,
         state: WorkerState,
         keepalive_s: float,
-        head_s: float = HEAD_S,
-        stall_s: float = STALL_S,
-        body_s: float = BODY_S,
-        least_rate: float = LEAST_RATE,
+        head_s: float = HEAD_TIMEOUT_S,
+        stall_s: float = STALL_TIMEOUT_S,
+        body_s: float = BODY_TIMEOUT_S,
+        least_rate: float = MIN_BYTES_PER_SECOND,
         answer_rate: float = ANSWER_RATE,
     ) -> None:
         self._state = state

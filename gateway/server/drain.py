@@ -14,14 +14,14 @@ from gateway.server.connection_timeouts import end, ticks
 from gateway.server.worker_state import ServerStopping
 
 # Load balancers check readiness about once a second; until then connections are still accepted.
-NOTICE_S = 1.0
+READINESS_NOTICE_S = 1.0
 # Reserved before the process is killed, for the `finally` blocks of cancelled requests and then for `close`.
-SETTLE_S = 2.0
-CLOSE_S = 1.0
-SPARE_S = 0.25
-STEP_S = 0.05
+CLEANUP_TIME_S = 2.0
+CLOSE_TIMEOUT_S = 1.0
+SPARE_TIME_S = 0.25
+CHECK_INTERVAL_S = 0.05
 # A caller connects before it sends; closing a connection without a request this early would reset that request.
-FIRST_REQUEST_S = 2.0
+FIRST_REQUEST_TIMEOUT_S = 2.0
 
 
 class DrainPlan(Struct, frozen=True):
@@ -35,12 +35,12 @@ class DrainPlan(Struct, frozen=True):
 
 def make_plan(began_at: float, grace_s: float) -> DrainPlan:
     """Return the deadlines of a shutdown from `began_at` until SIGKILL `grace_s` later."""
-    settle = min(SETTLE_S, grace_s / 2)
+    settle = min(CLEANUP_TIME_S, grace_s / 2)
     return DrainPlan(
-        stop_accepting_at=began_at + min(NOTICE_S, grace_s / 10),
+        stop_accepting_at=began_at + min(READINESS_NOTICE_S, grace_s / 10),
         cut_at=began_at + grace_s - settle,
-        close_at=began_at + grace_s - settle * CLOSE_S / SETTLE_S,
-        leave_at=began_at + grace_s - settle * SPARE_S / SETTLE_S,
+        close_at=began_at + grace_s - settle * CLOSE_TIMEOUT_S / CLEANUP_TIME_S,
+        leave_at=began_at + grace_s - settle * SPARE_TIME_S / CLEANUP_TIME_S,
     )
 
 
@@ -67,7 +67,7 @@ class Drain(Struct):
         self._wait(self._is_finished)
         if self.hurried():
             # From the second signal the arbiter kills in two seconds, whatever the grace period was.
-            self.plan = make_plan(self.clock.monotonic() - SETTLE_S, 2 * SETTLE_S)
+            self.plan = make_plan(self.clock.monotonic() - CLEANUP_TIME_S, 2 * CLEANUP_TIME_S)
         if self.busy():
             self._cut()
             self._wait(self._is_idle, until=self.plan.close_at)
@@ -80,7 +80,7 @@ class Drain(Struct):
             if now >= next_beat:
                 self.beat()
                 next_beat = now + TICK_S
-            gevent.sleep(STEP_S)
+            gevent.sleep(CHECK_INTERVAL_S)
 
     def _is_past(self, moment: float) -> bool:
         return self.hurried() or self.clock.monotonic() >= moment
@@ -107,7 +107,7 @@ class Drain(Struct):
     def _close(self, close: Callable[[], None]) -> None:
         closing = gevent.spawn(self._call, close, "closing the application")
         # At least a moment, even when the previous steps took too long.
-        closing.join(max(SPARE_S, self.plan.leave_at - self.clock.monotonic()))
+        closing.join(max(SPARE_TIME_S, self.plan.leave_at - self.clock.monotonic()))
         if not closing.dead:
             self.log.error("closing the application took too long; the worker exits without it")
 
@@ -120,4 +120,4 @@ class Drain(Struct):
 
 def _is_new(connection: CallerConnection) -> bool:
     """Return whether the first request of the connection may still be on its way."""
-    return connection.head is None and connection.state.tick - connection.since <= ticks(FIRST_REQUEST_S)
+    return connection.head is None and connection.state.tick - connection.since <= ticks(FIRST_REQUEST_TIMEOUT_S)

@@ -15,7 +15,7 @@ from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY, NO_PROXIES, REFUSAL, Star
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
 # A request with one of these headers goes through Flask, where it is handled once for all operations.
-ODD = ("HTTP_CONTENT_ENCODING", "HTTP_TRANSFER_ENCODING", "HTTP_EXPECT", "HTTP_UPGRADE")
+FLASK_HEADERS = ("HTTP_CONTENT_ENCODING", "HTTP_TRANSFER_ENCODING", "HTTP_EXPECT", "HTTP_UPGRADE")
 NO_PARAMS: dict[str, str] = {}
 
 
@@ -82,7 +82,7 @@ class ExpressLane:
         else:
             table = self._table
         handler = table.get((environ["REQUEST_METHOD"], path))
-        if handler is None or any(key in environ for key in ODD):
+        if handler is None or any(key in environ for key in FLASK_HEADERS):
             return None
         if not self._hosts.allows(environ.get("HTTP_HOST", ""), path):
             return None

@@ -15,13 +15,13 @@ from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces.request_decompression import too_large
 
 CHUNKED = -1
-MOST_DIGITS = 18  # the most digits of a length that need no further check
+MAX_DIGITS = 18  # the most digits of a length that need no further check
 CHUNK_LINE_BYTES = 1024
 TRAILER_LINES = 64
 # A body in tiny chunks costs time rather than bytes: this many chunks are free, beyond them each must have this many
 # bytes.
 FREE_CHUNKS = 512
-LEAST_CHUNK_BYTES = 16
+MIN_CHUNK_BYTES = 16
 CHUNKS_PER_TURN = 256
 # RFC 9112, 7.1.1 and 5: what may follow a chunk's size, and a trailer line. Another server would read a bare line end
 # or a null in it as the end of the line.
@@ -244,7 +244,7 @@ def take_chunks(
             raise malformed("A chunk is longer than its size.")
         count += 1
         if count % CHUNKS_PER_TURN == 0:
-            if count > FREE_CHUNKS + taken // LEAST_CHUNK_BYTES:
+            if count > FREE_CHUNKS + taken // MIN_CHUNK_BYTES:
                 raise malformed("The chunked body has too many small chunks.")
             gevent.sleep(0)
     for _ in range(TRAILER_LINES):

@@ -24,14 +24,14 @@ from gateway.server.ports import problem_of
 from gateway.worker import accepted_configuration
 
 FIRST_BACKOFF_S = 0.5
-LONGEST_BACKOFF_S = 30.0
+MAX_BACKOFF_S = 30.0
 # A second signal within this time is one signal delivered twice; a later one means that the operator is in a hurry.
-HURRY_AFTER_S = 1.2
-HURRY_S = 3.0
-STEP_S = 0.1
+SECOND_SIGNAL_AFTER_S = 1.2
+HURRIED_TIMEOUT_S = 3.0
+CHECK_INTERVAL_S = 0.1
 # Set by the process that passes us open sockets: the previous master, or systemd.
 INHERITED = ("GUNICORN_FD", "LISTEN_FDS")
-ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 class Master(Arbiter):
@@ -95,7 +95,9 @@ class Master(Arbiter):
         A worker inherits this process's handlers, which would queue a termination signal where no worker looks. It is
         therefore blocked until the worker has its own handlers.
         """
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS if issubclass(self.worker_class, BootingWorker) else ())
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, END_SIGNALS if issubclass(self.worker_class, BootingWorker) else ()
+        )
         try:
             pid = super().spawn_worker()
         finally:
@@ -118,7 +120,7 @@ class Master(Arbiter):
         for pid, worker in before.items():
             if pid not in self.WORKERS and not worker.ready and not worker.leaving:
                 self._failed += 1
-                backoff_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._failed - 1))
+                backoff_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._failed - 1))
                 self._backoff_until = time.monotonic() + backoff_s
                 self.log.error("Worker (pid:%s) exited before it was ready; starting another in %.1f s", pid, backoff_s)
 
@@ -154,7 +156,7 @@ class Master(Arbiter):
         every worker again, and the last of several reloads reads the same files."""
         received: list[int] = super().wait_for_signals(timeout)
         others = [number for number in received if number != signal.SIGHUP]
-        if len(others) == len(received) or not set(ENDS).isdisjoint(others):
+        if len(others) == len(received) or not set(END_SIGNALS).isdisjoint(others):
             return others
         return [*others, signal.SIGHUP]
 
@@ -193,20 +195,20 @@ class Master(Arbiter):
         self.kill_workers(signal.SIGTERM if graceful else signal.SIGQUIT)
         while self.WORKERS and time.monotonic() < limit:
             signalled_again = signalled_again or self._signalled_again()
-            if signalled_again and not hurried and time.monotonic() - began >= HURRY_AFTER_S:
+            if signalled_again and not hurried and time.monotonic() - began >= SECOND_SIGNAL_AFTER_S:
                 hurried = True
                 self.log.info("Second termination signal: cancelling requests in progress")
                 self.kill_workers(signal.SIGQUIT)
-                limit = min(limit, time.monotonic() + HURRY_S)
+                limit = min(limit, time.monotonic() + HURRIED_TIMEOUT_S)
             self.reap_workers()
-            time.sleep(STEP_S)
+            time.sleep(CHECK_INTERVAL_S)
         self.kill_workers(signal.SIGKILL)
         self.reap_workers()
 
     def _signalled_again(self) -> bool:
         while True:
             try:
-                if self.SIG_QUEUE.get_nowait() in ENDS:
+                if self.SIG_QUEUE.get_nowait() in END_SIGNALS:
                     return True
             except queue.Empty:
                 return False

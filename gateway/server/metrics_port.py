@@ -15,7 +15,7 @@ PATHS = ("/metrics", "/")
 BACKLOG = 16
 # Each connection uses a descriptor and processor time of a worker that serves callers.
 CONNECTIONS = 16
-LONGEST_S = 10.0
+MAX_REQUEST_S = 10.0
 
 log = logging.getLogger("gateway.server")
 
@@ -24,7 +24,7 @@ class _Handler(WSGIHandler):
     """Closes a connection that takes too long to send its request or read the response."""
 
     def handle(self) -> None:
-        with gevent.Timeout(LONGEST_S, False):
+        with gevent.Timeout(MAX_REQUEST_S, False):
             super().handle()
 
     def handle_error(self, kind: Any, value: Any, trace: Any) -> None:

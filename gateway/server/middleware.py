@@ -17,7 +17,7 @@ from gateway.surfaces.query_keys import hide_key
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 ID_HEADER = "x-request-id"
-EVERYWHERE = Browsers(("*",))
+ALL_ORIGINS = Browsers(("*",))
 
 
 def _nothing(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ class Middleware:
         if "HTTP_ORIGIN" in environ and cors.takes_keys(path):
             request_headers = wsgi.read_headers(environ)
             if cors.is_document(path):
-                pages = EVERYWHERE
+                pages = ALL_ORIGINS
             else:
                 pages = self._pages
             if cors.is_preflight(environ["REQUEST_METHOD"], request_headers):

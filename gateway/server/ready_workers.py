@@ -3,20 +3,20 @@
 import mmap
 import struct
 
-COUNT = struct.Struct("<I")
+COUNTER = struct.Struct("<I")
 
 
 class ReadyCount:
     """The shared counter, written only by the master; stays 0 under another arbiter."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, COUNT.size)
+        self._memory = mmap.mmap(-1, COUNTER.size)
 
     def write(self, count: int) -> None:
-        COUNT.pack_into(self._memory, 0, count)
+        COUNTER.pack_into(self._memory, 0, count)
 
     def read(self) -> int:
-        (count,) = COUNT.unpack_from(self._memory)
+        (count,) = COUNTER.unpack_from(self._memory)
         return int(count)
 
 

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from functools import partial
 
 from gateway.configuration.settings import Server
-from gateway.runtime.byte_budget import ANYONE, ByteBudget
+from gateway.runtime.byte_budget import UNATTRIBUTED, ByteBudget
 from gateway.runtime.large_files import IN_MEMORY, StoredFile
 from gateway.runtime.loop_turns import bulk_turn
 from gateway.runtime.threads import hold, work_owner
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, read_chunked, take_chunks
 from gateway.server.request_heads import RequestHead
-from gateway.server.resource_limits import UNREAD, BodyReservation
+from gateway.server.resource_limits import UNREAD_OWNER, BodyReservation
 from gateway.surfaces.request_decompression import too_large
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY
 
@@ -58,12 +58,12 @@ class RequestBodies:
 
     def weigh(self, size: int) -> None:
         """Count `size` more bytes (negative: fewer) of incomplete requests without a known owner. Overloaded."""
-        self.memory.grow(UNREAD, size)
+        self.memory.grow(UNREAD_OWNER, size)
 
     @contextmanager
     def answer(self, size: int) -> Iterator[None]:
         """Count the bytes of a response until its caller has received them. Overloaded."""
-        owner = work_owner() or ANYONE
+        owner = work_owner() or UNATTRIBUTED
         memory = self.memory
         memory.grow(owner, size)
         try:

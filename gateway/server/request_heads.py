@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.runtime.large_files import FileReader, StoredFile
 from gateway.server.connection import CallerConnection
-from gateway.server.http1 import CHUNKED, MOST_DIGITS, read_head
+from gateway.server.http1 import CHUNKED, MAX_DIGITS, read_head
 from gateway.surfaces.http import Inbound, Outbound, Sender
 from gateway.surfaces.query_keys import hide_key
 from gateway.surfaces.request_decompression import is_coded
@@ -16,7 +16,7 @@ Handler = Callable[[Inbound], Outbound]
 # The usual spelling of Content-Length; a head with another spelling is parsed each time.
 LENGTHS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 LENGTH_SIZE = len(LENGTHS[0])
-REMEMBERED = 512
+CACHE_SIZE = 512
 REMEMBERED_BYTES = 4096
 
 
@@ -116,7 +116,7 @@ class HeadCache:
             rest = data[:at] + data[end:]
             digits = data[at + LENGTH_SIZE : end]
         head = self._known.get(rest)
-        if head is not None and digits.isdigit() and len(digits) <= MOST_DIGITS:
+        if head is not None and digits.isdigit() and len(digits) <= MAX_DIGITS:
             if at >= 0 and not head.before:
                 head.before = data[: at + LENGTH_SIZE]
                 head.after = data[end:]
@@ -137,7 +137,7 @@ class HeadCache:
     def _keep(self, rest: bytes, head: RequestHead) -> None:
         if len(rest) > REMEMBERED_BYTES:
             return
-        if len(self._known) >= REMEMBERED:
+        if len(self._known) >= CACHE_SIZE:
             self._known.clear()
         self._known[rest] = head
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from gateway.runtime.byte_budget import ANYONE, ByteBudget, HeldBytes
+from gateway.runtime.byte_budget import UNATTRIBUTED, ByteBudget, HeldBytes
 from gateway.transport.addresses import network_of
 
-UNREAD = "unread"  # owner of incomplete requests, which cannot be attributed yet
+UNREAD_OWNER = "unread"  # owner of incomplete requests, which cannot be attributed yet
 
 
 class BodyReservation(HeldBytes):
@@ -25,7 +25,7 @@ class BodyReservation(HeldBytes):
             owner = self._ask()
             held = self._size
             self._free()
-            self._owner = owner or ANYONE
+            self._owner = owner or UNATTRIBUTED
             size += held
         super().grow(size)
 

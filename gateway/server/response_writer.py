@@ -18,7 +18,7 @@ JOIN_BYTES = 65_536
 # A stream with pieces that are always ready never yields, so after this many pieces other greenlets get a turn.
 ITEMS_PER_TURN = 32
 # Headers that the server sets itself; an application's Transfer-Encoding and Keep-Alive are dropped.
-OWN = frozenset({"content-length", "connection", "date", "transfer-encoding", "keep-alive"})
+SERVER_HEADERS = frozenset({"content-length", "connection", "date", "transfer-encoding", "keep-alive"})
 
 BODILESS = (204, 304)
 # Formats a (name, value) pair as a header line, without interpreter steps when mapped over all pairs.
@@ -196,12 +196,12 @@ class ResponseWriter(Struct, eq=False):
         lines = [f"HTTP/1.1 {self.status}"]
         for pair in self.headers:
             lower = pair[0].lower()
-            if lower not in OWN or self._note(lower, pair[1]):
+            if lower not in SERVER_HEADERS or self._note(lower, pair[1]):
                 lines.append(LINE(pair))
         return lines
 
     def _note(self, name: str, value: str) -> bool:
-        """Remember a header of OWN; returns whether it is sent as it is."""
+        """Remember a header of SERVER_HEADERS; returns whether it is sent as it is."""
         if name == "content-length":
             self._length = int(value)
             return not self._is_bodiless() or self.status.startswith("304")

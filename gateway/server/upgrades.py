@@ -4,7 +4,7 @@ import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.runtime.byte_budget import ANYONE, ByteBudget
+from gateway.runtime.byte_budget import UNATTRIBUTED, ByteBudget
 from gateway.server.connection import CallerConnection
 from gateway.server.worker_state import ClientGone
 
@@ -21,7 +21,7 @@ class CallerChannel:
     def __init__(self, connection: CallerConnection, bodies: ByteBudget) -> None:
         self._connection = connection
         self._bodies = bodies
-        self.owner = ANYONE
+        self.owner = UNATTRIBUTED
         self._charged = ""
         self._held = 0
 

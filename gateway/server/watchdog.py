@@ -20,15 +20,15 @@ from gateway.runtime.ticks import TICK_S, rest, until_tick
 
 log = logging.getLogger("gateway")
 
-BEAT_S = 0.05
-RESTING_BEAT_S = 2 * TICK_S
+HEARTBEAT_INTERVAL_S = 0.05
+RESTING_HEARTBEAT_INTERVAL_S = 2 * TICK_S
 # Ticks without a connection after which heartbeats become rare.
 QUIET_TICKS = 20
-QUIET_LOOK_S = 1.0
+IDLE_CHECK_INTERVAL_S = 1.0
 WINDOW_S = 30.0
-LOG_EVERY_S = 1.0
-SHOWN = 200  # characters of a path that are shown
-DEEPEST = 400  # frames that are inspected
+LOG_INTERVAL_S = 1.0
+MAX_PATH_LENGTH = 200  # characters of a path that are shown
+MAX_FRAMES = 400  # frames that are inspected
 STATM = Path("/proc/self/statm")
 PACKAGE = "gateway"
 # The original functions: gevent's would wait for the loop that is being watched.
@@ -45,11 +45,11 @@ class Watchdog:
     """Watches the loop of the thread that starts it, and logs what blocks the loop for `limit_s` or longer."""
 
     def __init__(self, limit_s: float) -> None:
-        self._limit_s = max(limit_s, BEAT_S)
+        self._limit_s = max(limit_s, HEARTBEAT_INTERVAL_S)
         self._at = 0.0
         self._cpu = 0.0
         self._window_at = 0.0
-        self._logged_at = -LOG_EVERY_S
+        self._logged_at = -LOG_INTERVAL_S
         self._thread = 0
         self._holder = ""
         self._unlogged = 0
@@ -59,7 +59,7 @@ class Watchdog:
         self._held_s = 0.0
         self._running = False
         self._timer: Any = None
-        self._every_s = BEAT_S
+        self._every_s = HEARTBEAT_INTERVAL_S
         self._quiet = 0
         self._wake = allocate_lock()  # held, except to end a wait of the native thread
         self._wake.acquire()
@@ -70,7 +70,7 @@ class Watchdog:
         self._running = True
         self._at = self._window_at = time.perf_counter()
         self._cpu = time.thread_time()
-        self._restart_timer(BEAT_S, BEAT_S)
+        self._restart_timer(HEARTBEAT_INTERVAL_S, HEARTBEAT_INTERVAL_S)
         start_thread(self._look, ())
 
     def stop(self) -> None:
@@ -88,14 +88,14 @@ class Watchdog:
         self._quiet += 1
         if self._quiet == QUIET_TICKS:
             rest(True)
-            self._restart_timer(until_tick(resting_s=RESTING_BEAT_S), RESTING_BEAT_S)
+            self._restart_timer(until_tick(resting_s=RESTING_HEARTBEAT_INTERVAL_S), RESTING_HEARTBEAT_INTERVAL_S)
 
     def rouse(self) -> None:
         """Make heartbeats frequent at once, and other ticks after the next. Called for each new connection."""
         self._quiet = 0
-        if self._every_s != BEAT_S:
+        if self._every_s != HEARTBEAT_INTERVAL_S:
             rest(False)
-            self._restart_timer(BEAT_S, BEAT_S)
+            self._restart_timer(HEARTBEAT_INTERVAL_S, HEARTBEAT_INTERVAL_S)
             if self._wake.locked():
                 self._wake.release()
 
@@ -144,7 +144,7 @@ class Watchdog:
             self._log_hold(now, lag, busy, holder)
 
     def _log_hold(self, now: float, lag: float, busy: float, holder: str) -> None:
-        if now - self._logged_at < LOG_EVERY_S:
+        if now - self._logged_at < LOG_INTERVAL_S:
             self._unlogged += 1
             return
         self._logged_at = now
@@ -158,9 +158,11 @@ class Watchdog:
     def _look(self) -> None:
         """Run in the native thread: describe the cause of each late heartbeat once."""
         while self._running:
-            self._wake.acquire(timeout=BEAT_S if self._every_s == BEAT_S else QUIET_LOOK_S)
+            self._wake.acquire(
+                timeout=HEARTBEAT_INTERVAL_S if self._every_s == HEARTBEAT_INTERVAL_S else IDLE_CHECK_INTERVAL_S
+            )
             late_s = time.perf_counter() - self._at - self._every_s
-            if not self._holder and late_s >= self._limit_s - BEAT_S:
+            if not self._holder and late_s >= self._limit_s - HEARTBEAT_INTERVAL_S:
                 frame = sys._current_frames().get(self._thread)
                 self._holder = describe(frame) if frame is not None else ""
                 del frame
@@ -174,7 +176,7 @@ def describe(frame: FrameType | None) -> str:
     path = ""
     request = ""
     key = ""
-    for _ in range(DEEPEST):
+    for _ in range(MAX_FRAMES):
         if frame is None:
             break
         code = frame.f_code
@@ -194,7 +196,7 @@ def describe(frame: FrameType | None) -> str:
     if not path:
         return f"background work at {place or 'an unknown place'}"
         # The caller chooses the path, so line ends in it are escaped.
-    shown = path[:SHOWN].encode("unicode_escape").decode()
+    shown = path[:MAX_PATH_LENGTH].encode("unicode_escape").decode()
     text = f"{method} {shown}, request {request or 'unknown'}, key {key or 'unknown'}"
     if place:
         return f"{text}, at {place}"

@@ -30,7 +30,7 @@ from gateway.server.upgrades import CallerChannel
 from gateway.server.watchdog import Gauges, Watchdog
 from gateway.server.worker_state import ServerStopping, WorkerState
 from gateway.surfaces.proxies import Proxies
-from gateway.surfaces.wsgi import CHANNEL, HELD, REFUSAL
+from gateway.surfaces.wsgi import CHANNEL, HELD_KEY, REFUSAL
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 ACCEPTS_PER_TURN = 4  # new connections accepted before existing ones are served again
@@ -39,13 +39,13 @@ ACCEPTS_PER_TURN = 4  # new connections accepted before existing ones are served
 REQUESTS_PER_TURN = 64
 TICKS_PER_NOTIFY = 4
 # The key of a connection's environ for the last lines of a response head, plain and behind TLS.
-ENDS = "gateway.ends"
+HEAD_ENDS_KEY = "gateway.ends"
 # Share of all connections that a worker accepts: above it, connections without a request in progress are closed for new
 # ones.
 ROOM = 0.9
-TOO_MANY = "Too many connections from this address; use fewer, or reuse them for several requests."
+TOO_MANY_CONNECTIONS = "Too many connections from this address; use fewer, or reuse them for several requests."
 # A second SIGINT or SIGQUIT after this time means that the operator is in a hurry; before, one signal came twice.
-HURRY_AFTER_S = 1.0
+SECOND_SIGNAL_AFTER_S = 1.0
 
 
 class GatewayWorker(BootingWorker):
@@ -70,7 +70,7 @@ class GatewayWorker(BootingWorker):
         """Drain on SIGINT and SIGQUIT, since cancelling requests at once would lose their accounting; hurry on the
         second one."""
         since = self._leaving_since
-        if since is not None and self._clock.monotonic() - since > HURRY_AFTER_S:
+        if since is not None and self._clock.monotonic() - since > SECOND_SIGNAL_AFTER_S:
             self._hurry = True
         self._leave()
 
@@ -221,7 +221,7 @@ class GatewayWorker(BootingWorker):
         self._connections.add(connection)
         try:
             if not entered:
-                connection.send(write_refusal(Overloaded(TOO_MANY, retry_after=1.0), self._state.date))
+                connection.send(write_refusal(Overloaded(TOO_MANY_CONNECTIONS, retry_after=1.0), self._state.date))
                 return
             if client.family != socket.AF_UNIX:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -241,7 +241,7 @@ class GatewayWorker(BootingWorker):
         base["gateway.trusted_peer"] = trusted_peer
         plain_end = self._secure_end if self._secure else HEAD_END
         # Indexed by whether a proxy says that its caller used TLS.
-        base[ENDS] = (plain_end, self._secure_end if trusted_peer else plain_end)
+        base[HEAD_ENDS_KEY] = (plain_end, self._secure_end if trusted_peer else plain_end)
         return base
 
     def _serve_connection(self, connection: CallerConnection, base: dict[str, Any]) -> None:
@@ -287,7 +287,7 @@ class GatewayWorker(BootingWorker):
                 if head.expects and not connection.surplus:
                     connection.send(CONTINUE)
                 body = self._bodies.take(connection, head, length, held)
-                return self._answer(connection, {**base, HELD: held}, head, body, length)
+                return self._answer(connection, {**base, HELD_KEY: held}, head, body, length)
             except GatewayError as error:
                 self._refuse(connection, base, head, error)
                 connection.linger()
@@ -310,7 +310,7 @@ class GatewayWorker(BootingWorker):
             connection.send(write_refusal(error, self._state.date, head is not None and head.bare))
         else:
             connection.answer()
-            reply = ResponseWriter(connection, False, head.modern, head.bare, base[ENDS][head.secure])
+            reply = ResponseWriter(connection, False, head.modern, head.bare, base[HEAD_ENDS_KEY][head.secure])
             result = self.wsgi(head.environ_for({**base, REFUSAL: error}, b"", 0), reply.start)
             try:
                 reply.deliver(result)
@@ -328,7 +328,7 @@ class GatewayWorker(BootingWorker):
         """Answer a request that was read completely; returns whether the connection can carry another."""
         connection.answer()
         keep_alive = head.keep_alive and self._keepalive and not connection.expired
-        reply = ResponseWriter(connection, keep_alive, head.modern, head.bare, base[ENDS][head.secure])
+        reply = ResponseWriter(connection, keep_alive, head.modern, head.bare, base[HEAD_ENDS_KEY][head.secure])
         began_at = self._clock.monotonic() if self._logs_access else 0.0
         result = None
         try:

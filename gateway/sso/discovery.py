@@ -15,12 +15,14 @@ from gateway.runtime.call_merging import SharedCalls
 from gateway.runtime.fair_threads import FairSlots
 
 WELL_KNOWN = "/.well-known/openid-configuration"
-MOST_BYTES = 256 << 10
-FRESH_S = 3600.0
-STALE_S = 86_400.0  # a document that could not be refreshed is used this long
-RETRY_S = 15.0
-MOST_ISSUERS = 2_000
-AT_ONCE = 32  # requests to identity providers in this worker, and those to the providers of one organization
+MAX_BYTES = 256 << 10
+REFRESH_AFTER_S = 3600.0
+MAX_AGE_S = 86_400.0  # a document that could not be refreshed is used this long
+RETRY_INTERVAL_S = 15.0
+MAX_ISSUERS = 2_000
+CONCURRENT_REQUESTS = (
+    32  # requests to identity providers in this worker, and those to the providers of one organization
+)
 AT_ONCE_EACH = 4
 JSON = {"accept": "application/json"}
 
@@ -69,7 +71,7 @@ class ProviderRequests:
     def __init__(self, transport: GuardedTransport, timeout_s: float) -> None:
         self._transport = transport
         self._timeout_s = timeout_s
-        self._slots = FairSlots(AT_ONCE, each=AT_ONCE_EACH)
+        self._slots = FairSlots(CONCURRENT_REQUESTS, each=AT_ONCE_EACH)
 
     def send(
         self,
@@ -86,7 +88,7 @@ class ProviderRequests:
         trusted = provider.trusted and urlsplit(url).netloc == urlsplit(provider.issuer).netloc
         with self._slots.turn(provider.organization_id):
             answer = self._transport.request(
-                method, url, headers, body, timeout_s=self._timeout_s, max_bytes=MOST_BYTES, trusted=trusted
+                method, url, headers, body, timeout_s=self._timeout_s, max_bytes=MAX_BYTES, trusted=trusted
             )
         return answer.status, answer.body
 
@@ -113,9 +115,9 @@ class ProviderDiscovery:
 
     def _is_due(self, found: _Found) -> bool:
         now = self._clock.monotonic()
-        if now - found.tried_at < RETRY_S:
+        if now - found.tried_at < RETRY_INTERVAL_S:
             return False
-        return found.endpoints is None or now - found.loaded_at >= FRESH_S
+        return found.endpoints is None or now - found.loaded_at >= REFRESH_AFTER_S
 
     def _load(self, provider: IdentityProvider, key: tuple[str, str]) -> _Found:
         before = self._memory.get(key)
@@ -124,9 +126,9 @@ class ProviderDiscovery:
             found = _Found(self._fetch(provider), "", now, now)
         except (GatewayError, InvalidKeys) as error:
             found = _Found(None, str(error), now, now)
-            if before is not None and before.endpoints is not None and now - before.loaded_at < STALE_S:
+            if before is not None and before.endpoints is not None and now - before.loaded_at < MAX_AGE_S:
                 found = _Found(before.endpoints, "", before.loaded_at, now)
-        if key not in self._memory and len(self._memory) >= MOST_ISSUERS:
+        if key not in self._memory and len(self._memory) >= MAX_ISSUERS:
             del self._memory[next(iter(self._memory))]
         self._memory[key] = found
         return found

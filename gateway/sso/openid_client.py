@@ -23,13 +23,13 @@ from gateway.errors import GatewayError, Unavailable
 from gateway.sso.discovery import Endpoints, ProviderDiscovery, ProviderRequests
 from gateway.sso.provider_identity import ProviderIdentity, read_groups, read_identity
 
-LEEWAY_S = 60
-LONGEST_SUBJECT = 255
+CLOCK_LEEWAY_S = 60
+MAX_SUBJECT_LENGTH = 255
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
-LOGOUT_AGE_S = 300  # of a logout token
-FORM = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
+MAX_LOGOUT_AGE_S = 300  # of a logout token
+FORM_HEADERS = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
 # Errors of a token endpoint with which a provider refuses the person, not the gateway.
-REFUSALS = frozenset(
+REFUSAL_CODES = frozenset(
     ("invalid_grant", "access_denied", "login_required", "interaction_required", "consent_required", "account_disabled")
 )
 
@@ -160,7 +160,7 @@ class OpenIdClient:
         """Check a logout token (OpenID Connect Back-Channel Logout 1.0, section 2.6). Raises SignInRefused, or
         Unavailable if the keys cannot be loaded."""
         claims = self._verify(provider, self._discovery.find(provider), text)
-        self._check_claims(JWTClaims(claims, {}, self._required(provider)), LOGOUT_AGE_S)
+        self._check_claims(JWTClaims(claims, {}, self._required(provider)), MAX_LOGOUT_AGE_S)
         events = claims.get("events")
         is_logout = isinstance(events, dict) and isinstance(events.get(LOGOUT_EVENT), dict)
         token_id, subject, sid = (_text(claims.get(name)) for name in ("jti", "sub", "sid"))
@@ -182,7 +182,7 @@ class OpenIdClient:
         code = _text(answer.get("error"))
         if status == 200 and not code:
             return answer
-        if code in REFUSALS:
+        if code in REFUSAL_CODES:
             raise PersonRefused("The identity provider refused the sign-in.")
         if status >= 500 or status in (408, 429) or not code:
             raise Unavailable(f"The identity provider answered with status {status}.", code="sso_failed")
@@ -202,7 +202,7 @@ class OpenIdClient:
         token = CodeIDToken(claims, {"alg": algorithm}, self._required(provider), params)
         self._check_claims(token)
         subject = claims["sub"]
-        if not isinstance(subject, str) or not 1 <= len(subject) <= LONGEST_SUBJECT or "\0" in subject:
+        if not isinstance(subject, str) or not 1 <= len(subject) <= MAX_SUBJECT_LENGTH or "\0" in subject:
             raise SignInRefused("The ID token has no usable subject.")
         return claims
 
@@ -237,11 +237,11 @@ class OpenIdClient:
     def _check_claims(self, claims: Any, most_age_s: int = 0) -> None:
         now = self._clock.now_us() // SECOND_US
         try:
-            claims.validate(now, LEEWAY_S)
+            claims.validate(now, CLOCK_LEEWAY_S)
         except (JoseError, ValueError, TypeError) as error:
             claim = getattr(error, "claim", "")
             raise SignInRefused(f"The token of the identity provider is not valid: {claim or error}.") from None
-        if most_age_s and claims["iat"] < now - most_age_s - LEEWAY_S:
+        if most_age_s and claims["iat"] < now - most_age_s - CLOCK_LEEWAY_S:
             raise SignInRefused("The token of the identity provider is too old.")
 
     def _required(self, provider: IdentityProvider) -> dict[str, Any]:
@@ -271,7 +271,9 @@ def _authenticate(provider: IdentityProvider, endpoints: Endpoints, body: str) -
         method = "client_secret_basic"
         client_id = quote_plus(client_id)  # RFC 6749, section 2.3.1
         secret = quote_plus(secret)
-    url, headers, body = ClientAuth(client_id, secret, method).prepare("POST", endpoints.token, dict(FORM), body)
+    url, headers, body = ClientAuth(client_id, secret, method).prepare(
+        "POST", endpoints.token, dict(FORM_HEADERS), body
+    )
     return url, headers, body
 
 

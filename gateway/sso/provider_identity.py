@@ -10,7 +10,7 @@ from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.members import read_email
 from gateway.errors import InvalidRequest
 
-LONGEST_NAME = 255
+MAX_NAME_LENGTH = 255
 # Entra ID names the claim here instead of listing more groups than fit into a token.
 OVERAGE = "_claim_names"
 
@@ -82,4 +82,4 @@ def _read_name(claims: Mapping[str, Any]) -> str:
     name = claims.get("name")
     if not isinstance(name, str):
         return ""
-    return " ".join(name.replace("\0", "").split())[:LONGEST_NAME]
+    return " ".join(name.replace("\0", "").split())[:MAX_NAME_LENGTH]

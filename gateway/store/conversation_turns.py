@@ -14,7 +14,7 @@ from gateway.store.database import Database
 
 DIGEST_BYTES = 16
 ROW_BYTES = 256  # approximate size of a row besides its payload
-AT_ONCE = 500  # digests in one statement
+DIGESTS_PER_STATEMENT = 500  # digests in one statement
 # Turns that a transaction of the sweep removes, and transactions of a round.
 SWEEP_ROWS = 100
 SWEEP_BATCHES = 100
@@ -132,8 +132,8 @@ class Turns:
         self, table: str, column: str, organization: str, digests: Sequence[bytes]
     ) -> list[tuple[bytes, bytes]]:
         matches: list[tuple[bytes, bytes]] = []
-        for first in range(0, len(digests), AT_ONCE):
-            some = digests[first : first + AT_ONCE]
+        for first in range(0, len(digests), DIGESTS_PER_STATEMENT):
+            some = digests[first : first + DIGESTS_PER_STATEMENT]
             sql = (
                 f"SELECT digest, {column} FROM {table} WHERE organization = ? "
                 f"AND digest IN ({', '.join('?' * len(some))})"

@@ -25,16 +25,16 @@ from gateway.store.statement_batch import StatementBatch
 T = TypeVar("T")
 
 SUBJECT = "database"
-MEANWHILE = "requests that need it are answered 503; settlements are written when it is back"
-REMEDY = f"start it, or check DATABASE_URL, the disk and the number of connections; {MEANWHILE}"
-MAKE_ROOM = f"make room on its disk; {MEANWHILE}"
-BACK = StateChange("database.back", SUBJECT, "the database answers again", INFO)
+OUTAGE_EFFECT = "requests that need it are answered 503; settlements are written when it is back"
+REMEDY = f"start it, or check DATABASE_URL, the disk and the number of connections; {OUTAGE_EFFECT}"
+MAKE_ROOM = f"make room on its disk; {OUTAGE_EFFECT}"
+DATABASE_BACK = StateChange("database.back", SUBJECT, "the database answers again", INFO)
 REPLICA = "GATEWAY_DATABASE_REPLICA_URL"
 SCHEMES = ("sqlite", "postgresql")
 KNOWN_URLS = "sqlite:///path or postgresql://user:password@host/database"
 ATTEMPTS = 6
 BACKOFF_S = 0.01
-QUIET_S = 1.0  # time without a failure before a store counts as back: on a full disk small writes still succeed
+RECOVERY_S = 1.0  # time without a failure before a store counts as back: on a full disk small writes still succeed
 
 log = logging.getLogger(__name__)
 postgresql = LazyImport("gateway.store.postgresql")
@@ -245,9 +245,9 @@ class Database:
         return result
 
     def _note_success(self) -> None:
-        if self._clock.monotonic() >= self._failed_at + QUIET_S:
+        if self._clock.monotonic() >= self._failed_at + RECOVERY_S:
             self._away = self._unwritable = False
-            self._states.resolve(BACK)
+            self._states.resolve(DATABASE_BACK)
 
     def _note_away(self, error: Exception) -> None:
         self._away = True

@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway.configuration.settings import DatabaseSettings, SettingsError
 
 # Covers the next file of the crash journal and the growth of SQLite's log between two checkpoints.
-LEAST_FREE = 8 << 20
+MIN_FREE_BYTES = 8 << 20
 
 
 def full_disks(config: DatabaseSettings) -> list[str]:
@@ -16,7 +16,7 @@ def full_disks(config: DatabaseSettings) -> list[str]:
     places = {"GATEWAY_DATA_DIR": Path(config.data_dir)}
     if config.scheme == "sqlite" and config.url:
         places["the database file"] = Path(config.url.removeprefix("sqlite:///")).parent
-    return [f"the disk of {name} is full" for name, path in places.items() if free_bytes(path) < LEAST_FREE]
+    return [f"the disk of {name} is full" for name, path in places.items() if free_bytes(path) < MIN_FREE_BYTES]
 
 
 def free_bytes(path: Path) -> int:
@@ -50,8 +50,8 @@ def check_folder(path: Path) -> None:
 def check_room(path: Path) -> None:
     """SettingsError when the disk of the data folder has no room for a first start. Later starts wait for room."""
     free = free_bytes(path)
-    if free < LEAST_FREE:
+    if free < MIN_FREE_BYTES:
         raise SettingsError(
-            f"GATEWAY_DATA_DIR: the disk of {path.absolute()} is full ({free >> 20} MB left, {LEAST_FREE >> 20} are "
-            "needed); make room, or set another folder"
+            f"GATEWAY_DATA_DIR: the disk of {path.absolute()} is full ({free >> 20} MB left, {MIN_FREE_BYTES >> 20} "
+            "are needed); make room, or set another folder"
         )

@@ -7,14 +7,14 @@ import peewee
 # PostgreSQL, appendix A "Error Codes": serialization_failure, deadlock_detected, lock_not_available.
 RETRY_STATES = {"40001", "40P01", "55P03"}
 # Classes: connection, authorization, catalogue name, resources, operator, system, internal.
-AWAY_CLASSES = {"08", "28", "3D", "53", "57", "58", "XX"}
+OUTAGE_CLASSES = {"08", "28", "3D", "53", "57", "58", "XX"}
 # read_only_sql_transaction, idle_in_transaction_session_timeout.
-AWAY_STATES = {"25006", "25P03"}
+OUTAGE_STATES = {"25006", "25P03"}
 
 # https://www.sqlite.org/rescode.html, primary codes (the low byte): BUSY and LOCKED; PERM, NOMEM, READONLY, IOERR,
 # CORRUPT, FULL, CANTOPEN, PROTOCOL, NOLFS, AUTH, NOTADB.
 SQLITE_RETRY = {5, 6}
-SQLITE_AWAY = {3, 7, 8, 10, 11, 13, 14, 15, 22, 23, 26}
+SQLITE_OUTAGE = {3, 7, 8, 10, 11, 13, 14, 15, 22, 23, 26}
 
 
 SQLITE_FULL = 13
@@ -71,7 +71,7 @@ def _cause_of(error: Exception) -> BaseException | None:
 def _judge_sqlite(code: int) -> Verdict:
     if code in SQLITE_RETRY:
         return Verdict.RETRY
-    if code in SQLITE_AWAY:
+    if code in SQLITE_OUTAGE:
         return Verdict.AWAY
     return Verdict.OTHER
 
@@ -79,6 +79,6 @@ def _judge_sqlite(code: int) -> Verdict:
 def _judge_state(state: str) -> Verdict:
     if state in RETRY_STATES:
         return Verdict.RETRY
-    if state in AWAY_STATES or state[:2] in AWAY_CLASSES:
+    if state in OUTAGE_STATES or state[:2] in OUTAGE_CLASSES:
         return Verdict.AWAY
     return Verdict.OTHER

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.runtime.threads import Threads, spawn
 
-AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
+NON_BLOCKING = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 class FairFileLock:
@@ -65,9 +65,9 @@ class FairFileLock:
     def _try(self) -> bool:
         gate = self._gate
         try:
-            fcntl.flock(gate, AT_ONCE)
+            fcntl.flock(gate, NON_BLOCKING)
             try:
-                fcntl.flock(self._lock, AT_ONCE)
+                fcntl.flock(self._lock, NON_BLOCKING)
             finally:
                 fcntl.flock(gate, fcntl.LOCK_UN)
         except BlockingIOError:

@@ -29,7 +29,7 @@ FRAME = struct.Struct("<II")
 FRAME_BYTES = FRAME.size
 CLAIM_BYTES = FRAME_BYTES + BODY.size + EPOCH.size
 SEGMENT_BYTES = 1 << 20
-MOST_PAYLOAD = 1 << 20
+MAX_PAYLOAD_BYTES = 1 << 20
 
 
 class Intent(NamedTuple):
@@ -256,7 +256,7 @@ def _records(data: bytes) -> Iterator[tuple[int, bytes, int, bytes]]:
     while place + FRAME.size <= len(data):
         length, check = FRAME.unpack_from(data, place)
         body = data[place + FRAME.size : place + FRAME.size + length]
-        if len(body) < length or length < BODY.size or length > MOST_PAYLOAD:
+        if len(body) < length or length < BODY.size or length > MAX_PAYLOAD_BYTES:
             return
         if zlib.crc32(body) != check:
             return

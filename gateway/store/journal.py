@@ -20,24 +20,24 @@ from gateway.store.statement_batch import StatementBatch
 CAPACITY = 20_000
 BATCH = 500
 BACKOFF_S = 0.05
-BACKOFF_CAP_S = 1.0
+MAX_BACKOFF_S = 1.0
 # A batch that is not committed after this time (at most twice of it) makes its waiters start their own timers.
-STIR_S = 0.5
+UNTIMED_WAIT_S = 0.5
 # How long a busy process gathers appends at most: greenlets that are ready to run join the commit, which costs the same
 # for many rows.
-LINGER_S = 0.005
+GATHER_S = 0.005
 # Entries of a lone request, its decision and its usage row. After such a batch the next one as small begins at once,
 # because there is hardly another request that it could wait for.
-LONE = 2
+LONE_ENTRIES = 2
 # The first statement of each transaction. It changes no row when this group was committed before and only the response
 # was lost; a commit still running on a lost connection holds the row, so this statement waits for it.
-MARK = (
+WRITE_MARK = (
     "INSERT INTO journal (writer, seq, at) VALUES (?, ?, ?) ON CONFLICT (writer) "
     "DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE journal.seq < excluded.seq"
 )
 
 # Runs in transactions after a failed one: their rows are committed later than their own times say.
-LATE = (
+MARK_LATE = (
     "INSERT INTO late_commit (writer, since, at) VALUES (?, ?, ?) "
     "ON CONFLICT (writer) DO UPDATE SET at = excluded.at, since = CASE WHEN excluded.since < late_commit.since "
     "THEN excluded.since ELSE late_commit.since END"
@@ -90,7 +90,7 @@ class _Batch:
             ticket.rows = ()  # tickets may be kept for a while, which must not keep their rows in memory
         self.done.set()
         self.stir.set()
-        if len(self.entries) > LONE:
+        if len(self.entries) > LONE_ENTRIES:
             current_batch().open()  # their answers are sent together
 
 
@@ -114,10 +114,10 @@ class Ticket:
         """Wait until the rows are durable. Unavailable when they were refused or `timeout_s` passed; after a timeout
         they are still written when the store is back."""
         batch = self._batch
-        if timeout_s > STIR_S:
-            # Usually the batch is settled within STIR_S, and this wait needs no timer.
+        if timeout_s > UNTIMED_WAIT_S:
+            # Usually the batch is settled within UNTIMED_WAIT_S, and this wait needs no timer.
             batch.stir.wait()
-            timeout_s -= STIR_S
+            timeout_s -= UNTIMED_WAIT_S
         if not batch.done.is_set() and not batch.done.wait(timeout_s):
             raise errors.Unavailable("The record could not be written in time; try again.")
         if self.error is not None:
@@ -207,7 +207,7 @@ class Journal:
         self._closing = True
         self._give_up_at = self._clock.monotonic() + timeout_s
         self._wake.set()
-        self._task.join(timeout_s + BACKOFF_CAP_S)
+        self._task.join(timeout_s + MAX_BACKOFF_S)
         self._closed.set()
         if self._fallback is not None:
             self._fallback.close()
@@ -229,15 +229,15 @@ class Journal:
         return batch
 
     def _run(self) -> None:
-        others = IdleWait(LINGER_S)
+        others = IdleWait(GATHER_S)
         while self._queue or not self._closing:
             self._wake.wait()
             self._wake.clear()
             while self._queue:
-                if not self._closing and not (self._lone and len(self._queue[0].entries) <= LONE):
+                if not self._closing and not (self._lone and len(self._queue[0].entries) <= LONE_ENTRIES):
                     others.wait()
                 batch = self._take_batch()
-                self._lone = len(batch.entries) <= LONE
+                self._lone = len(batch.entries) <= LONE_ENTRIES
                 if not self._post(batch.entries):
                     return
                 self.pending -= len(batch.entries)
@@ -249,7 +249,7 @@ class Journal:
     def _stir_late_ones(self) -> None:
         closed = False
         while not closed:
-            closed = self._closed.wait(until_tick(STIR_S))
+            closed = self._closed.wait(until_tick(UNTIMED_WAIT_S))
             batches = list(self._queue)
             if self._writing is not None:
                 batches.insert(0, self._writing)
@@ -299,7 +299,7 @@ class Journal:
             if self._closing and self._clock.monotonic() >= self._give_up_at:
                 return False
             pause(delay_s)
-            delay_s = min(delay_s * 2, BACKOFF_CAP_S)
+            delay_s = min(delay_s * 2, MAX_BACKOFF_S)
 
     def _keep(self, seq: int, rows: Sequence[Sequence[Row]]) -> bool:
         """Return whether the fallback has taken a group."""
@@ -323,9 +323,9 @@ class Journal:
 
 def marks_of(writer: str, seq: int, now_us: int, late_since_us: int) -> list[StatementBatch]:
     """Return the first statements of a transaction; `late_since_us` 0: its rows are not late."""
-    marks = [StatementBatch("mark", MARK, ((writer, seq, now_us),))]
+    marks = [StatementBatch("mark", WRITE_MARK, ((writer, seq, now_us),))]
     if late_since_us:
-        marks.append(StatementBatch("late", LATE, ((writer, late_since_us, now_us),)))
+        marks.append(StatementBatch("late", MARK_LATE, ((writer, late_since_us, now_us),)))
     return marks
 
 

@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 
 # Prefixes of the kinds of documents of an owner (where each mailbox is; waiting messages) and of a worker (notices).
 LISTENING = "listen:"
-WAITING = "mail:"
-PLACE = "post:"
-COLLECT_S = 0.2
-MOST_AT_ONCE = 16  # messages read in one round
-MESSAGE_S = 60.0
+WAITING_PREFIX = "mail:"
+MAILBOX_PREFIX = "post:"
+POLL_INTERVAL_S = 0.2
+BATCH_SIZE = 16  # messages read in one round
+MESSAGE_TTL_S = 60.0
 # How long a mailbox outlives a worker that died; renewed every third of it.
-LISTENING_S = 60.0
-LONGEST_MESSAGE = 8 << 20
-MOST_WAITING = 64  # messages of one mailbox; a listener that takes none of them counts as disconnected
-MOST_BYTES = 16 << 20
+LISTENER_TTL_S = 60.0
+MAX_MESSAGE_BYTES = 8 << 20
+MAX_WAITING = 64  # messages of one mailbox; a listener that takes none of them counts as disconnected
+MAX_BYTES = 16 << 20
 OWNER_WAITING = 256  # messages in all mailboxes of an owner: in a worker, and again in the store
 OWNER_BYTES = 32 << 20
 
@@ -61,7 +61,7 @@ class Mailbox:
 
     def put(self, message: bytes) -> bool:
         """Add a message; returns False and ends the mailbox when it is full."""
-        if self.ended or self.count >= MOST_WAITING or self.size + len(message) > MOST_BYTES:
+        if self.ended or self.count >= MAX_WAITING or self.size + len(message) > MAX_BYTES:
             self.end()
             return False
         self.count += 1
@@ -80,7 +80,7 @@ class Mailboxes:
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._place = f"{PLACE}{secrets.token_hex(8)}"
+        self._place = f"{MAILBOX_PREFIX}{secrets.token_hex(8)}"
         self._boxes: dict[str, Mailbox] = {}
         self._by_owner: dict[str, set[Mailbox]] = {}  # by owner
         self._closed: list[Mailbox] = []
@@ -124,15 +124,15 @@ class Mailboxes:
 
     def post(self, owner: str, place: str, name: str, message: bytes) -> bool:
         """Post a message to the mailbox `name` of `owner` at the place that `find` returned; False when it is full."""
-        if len(message) > LONGEST_MESSAGE or not self.has_room(owner, place, len(message)):
+        if len(message) > MAX_MESSAGE_BYTES or not self.has_room(owner, place, len(message)):
             return False
         if place == self._place:
             box = self._boxes.get(name)
             return box is None or box.put(message)
-        kind = _kind(WAITING, owner)
+        kind = _kind(WAITING_PREFIX, owner)
         key = f"{name}/{secrets.token_hex(8)}"
-        self._documents.put(kind, key, message, MESSAGE_S)
-        self._documents.put(place, key, kind.encode(), MESSAGE_S)
+        self._documents.put(kind, key, message, MESSAGE_TTL_S)
+        self._documents.put(place, key, kind.encode(), MESSAGE_TTL_S)
         return True
 
     def leave(self, leaving: bool = True) -> None:
@@ -146,7 +146,7 @@ class Mailboxes:
         """Return whether a message of `size` bytes fits there."""
         if place == self._place:
             return self._has_room(owner, size)
-        count, waiting = self._documents.measure(_kind(WAITING, owner))
+        count, waiting = self._documents.measure(_kind(WAITING_PREFIX, owner))
         return count < OWNER_WAITING and waiting + size <= OWNER_BYTES
 
     def _has_room(self, owner: str, size: int) -> bool:
@@ -160,8 +160,8 @@ class Mailboxes:
             last = not self._boxes
             more = False
             try:
-                more = self._fetch() == MOST_AT_ONCE
-                if renewed >= LISTENING_S / 3:
+                more = self._fetch() == BATCH_SIZE
+                if renewed >= LISTENER_TTL_S / 3:
                     renewed = 0.0
                     for box in list(self._boxes.values()):
                         self._notify(box)
@@ -176,12 +176,12 @@ class Mailboxes:
             if more:
                 pause(0)
             else:
-                renewed += COLLECT_S
-                pause(COLLECT_S)
+                renewed += POLL_INTERVAL_S
+                pause(POLL_INTERVAL_S)
 
     def _fetch(self) -> int:
         """Deliver the messages for this worker, with one at a time in memory; returns how many there were."""
-        notices = self._documents.entries(self._place, MOST_AT_ONCE)
+        notices = self._documents.entries(self._place, BATCH_SIZE)
         for key, kind in notices:
             box = self._boxes.get(key.partition("/")[0])
             message = None
@@ -202,7 +202,7 @@ class Mailboxes:
             self._closed.pop()
 
     def _notify(self, box: Mailbox) -> None:
-        self._documents.put(_kind(LISTENING, box.owner), box.name, self._place.encode(), LISTENING_S)
+        self._documents.put(_kind(LISTENING, box.owner), box.name, self._place.encode(), LISTENER_TTL_S)
 
 
 def _kind(prefix: str, owner: str) -> str:

@@ -21,16 +21,16 @@ from gateway.errors import Unavailable
 from gateway.runtime.threads import OwnThread, pause, spawn
 from gateway.store.database import Database
 from gateway.store.intents import FRAME, lock_orphan
-from gateway.store.journal import BACKOFF_CAP_S, BACKOFF_S, Row, Statement, commit_groups, gather, marks_of
+from gateway.store.journal import BACKOFF_S, MAX_BACKOFF_S, Row, Statement, commit_groups, gather, marks_of
 
 SUFFIX = ".outage"
-SET_ASIDE = ".outage-expired"
+EXPIRED_SUFFIX = ".outage-expired"
 # Records may wait this long. The store keeps for longer what it needs to post each of them once: the marks of journals,
 # and the empty leases of lost workers.
-KEPT_US = 90 * DAY_US
-REMEMBERED_US = KEPT_US + DAY_US
+RETENTION_US = 90 * DAY_US
+DEDUPLICATION_US = RETENTION_US + DAY_US
 # A file of this size refuses further records; then answers wait for the database as without a file.
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class OutageJournal:
         """Write a group, and post it as soon as the database is back. Unavailable when the file cannot take it; called
         by one greenlet."""
         frame = _frame(writer, seq, since_us, entries)
-        if self._end + len(frame) > MOST_BYTES:
+        if self._end + len(frame) > MAX_BYTES:
             raise Unavailable(f"{self.path.name} has reached its largest size.")
         self.count += 1
         try:
@@ -126,7 +126,7 @@ class OutageJournal:
                 post(self._database, record, self._clock.now_us())
             except Unavailable:
                 pause(delay_s)
-                delay_s = min(delay_s * 2, BACKOFF_CAP_S)
+                delay_s = min(delay_s * 2, MAX_BACKOFF_S)
                 continue
             delay_s = BACKOFF_S
             self._start += size
@@ -155,15 +155,16 @@ def post_orphans(
     database: Database, directory: Path, now_us: int, set_aside: Callable[[Path], object] = log.error
 ) -> int:
     """Post and delete the files of workers that have ended; return the number of records. A file that waited for longer
-    than KEPT_US gets the suffix SET_ASIDE instead, and `set_aside` is called. Unavailable: the next call continues."""
+    than RETENTION_US gets the suffix EXPIRED_SUFFIX instead, and `set_aside` is called. Unavailable: the next call
+    continues."""
     count = 0
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         handle = lock_orphan(path)
         if handle < 0:
             continue
         try:
-            if next((record.since_us for record in records(handle)), now_us) < now_us - KEPT_US:
-                expired = path.with_suffix(SET_ASIDE)
+            if next((record.since_us for record in records(handle)), now_us) < now_us - RETENTION_US:
+                expired = path.with_suffix(EXPIRED_SUFFIX)
                 path.rename(expired)
                 set_aside(expired)
                 continue
@@ -183,7 +184,7 @@ def path_of(directory: Path, owner: str) -> Path:
 
 def list_set_aside(directory: Path) -> list[Path]:
     """Return the files of this node that waited for too long."""
-    return sorted(directory.glob(f"*{SET_ASIDE}"))
+    return sorted(directory.glob(f"*{EXPIRED_SUFFIX}"))
 
 
 def kept_bytes(directory: Path) -> int:

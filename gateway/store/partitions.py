@@ -26,18 +26,18 @@ BOUND = re.compile(r"FROM \((?:MINVALUE|'\\x([0-9a-f]+)')\) TO \((?:MAXVALUE|'\\
 # A table with more rows is validated before the step that makes it the first partition.
 SMALL_ROWS = 10_000
 # How far in the future the bound of a table under conversion is: a release without partitions may run alone for days.
-FAR_US = 8 * DAY_US
-NEAR_US = DAY_US
+CONVERSION_MARGIN_US = 8 * DAY_US
+MIN_MARGIN_US = DAY_US
 # The longest wait for a lock, during which readers and writers of the table queue behind it.
-LOCK_MS = 300
-LATEST_MS = (1 << 48) - 1  # the largest time of an id
+LOCK_TIMEOUT_MS = 300
+MAX_ID_MS = (1 << 48) - 1  # the largest time of an id
 
 CHILDREN = """
 SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
 JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass(?)
 """
 KIND = "SELECT relkind FROM pg_class WHERE oid = to_regclass(?)"
-CHECKED = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = to_regclass(?) AND conname = ?"
+FIND_CONSTRAINT = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = to_regclass(?) AND conname = ?"
 INDEXES = """
 SELECT x.relname, pg_get_indexdef(i.indexrelid), i.indisprimary FROM pg_index i
 JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indrelid = to_regclass(?)
@@ -143,13 +143,13 @@ class Partitions:
 
         Rows of a clock that is far ahead, which would fail the validation, are moved in the exchange.
         """
-        far = self._bound_after(now_us + FAR_US)
+        far = self._bound_after(now_us + CONVERSION_MARGIN_US)
         if self._database.query_rows(f"SELECT 1 FROM {self.table} WHERE request >= {_literal(far)} LIMIT 1"):
             return far
         name = f"{self.table}_ends"
-        row = self._database.query_row(CHECKED, (self.table, name))
+        row = self._database.query_row(FIND_CONSTRAINT, (self.table, name))
         known = re.search(r"'\\x([0-9a-f]+)'", row[0]) if row else None
-        if known is not None and bytes.fromhex(known[1]) > id_at(now_us + NEAR_US):
+        if known is not None and bytes.fromhex(known[1]) > id_at(now_us + MIN_MARGIN_US):
             bound = bytes.fromhex(known[1])
         else:
             bound = far
@@ -188,7 +188,7 @@ class Partitions:
 
     def _is_short(self) -> bool:
         """Return whether the last range begins so soon that the next one must be created."""
-        return self.ranges()[-1].low < id_at(self._database.now_us() + NEAR_US)
+        return self.ranges()[-1].low < id_at(self._database.now_us() + MIN_MARGIN_US)
 
     def _extend(self) -> None:
         """Bound the last range, which has few rows, and begin a new last range.
@@ -203,7 +203,7 @@ class Partitions:
         if not self._is_short():
             return
         low = self.ranges()[-1].low
-        bound = self._bound_after(max(self._database.now_us() + NEAR_US, time_of(low)))
+        bound = self._bound_after(max(self._database.now_us() + MIN_MARGIN_US, time_of(low)))
         name = f"{table}_{datetime.fromtimestamp(time_of(low) / SECOND_US, UTC):%Y%m%d}"
         self._run(f"ALTER TABLE {table} DETACH PARTITION {rest}")
         if self._database.execute(f"SELECT 1 FROM {rest} WHERE request >= {_literal(bound)} LIMIT 1").fetchone():
@@ -232,7 +232,7 @@ class Partitions:
         return id_at((at_us // self._width_us + 1) * self._width_us)
 
     def _hurry(self) -> None:
-        self._run(f"SET LOCAL lock_timeout = {LOCK_MS}")
+        self._run(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
 
     def _run(self, sql: str) -> None:
         self._database.execute(sql)
@@ -240,7 +240,7 @@ class Partitions:
 
 def id_at(at_us: int) -> bytes:
     """Return the least request id of a moment, limited to the times that an id can hold."""
-    return min(max(0, at_us // 1000), LATEST_MS).to_bytes(6, "big") + bytes(10)
+    return min(max(0, at_us // 1000), MAX_ID_MS).to_bytes(6, "big") + bytes(10)
 
 
 def time_of(request: bytes) -> int:

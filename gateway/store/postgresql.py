@@ -17,9 +17,9 @@ from gateway.store.statement_pipeline import StatementPipeline, is_stale
 
 T = TypeVar("T")
 
-REPORT_S = 120.0
-CANCEL_S = 5.0
-ABANDON_S = 1.0
+REPORT_TIMEOUT_S = 120.0
+CANCEL_TIMEOUT_S = 5.0
+ABANDON_AFTER_S = 1.0
 # libpq, "Parameter Key Words": an unreachable peer is noticed in about ten seconds.
 KEEPALIVE = {
     "application_name": "llmgateway",
@@ -49,7 +49,7 @@ class _Connection(psycopg.Connection):
             self.close()
             raise psycopg.OperationalError("the database did not answer in time") from None
         except KeyboardInterrupt:
-            self.cancel_safe(timeout=CANCEL_S)  # otherwise the server would continue the query
+            self.cancel_safe(timeout=CANCEL_TIMEOUT_S)  # otherwise the server would continue the query
             raise
         except BaseException as error:
             if not isinstance(error, Exception):
@@ -64,7 +64,7 @@ class _Connection(psycopg.Connection):
         """
         try:
             with suppress(psycopg.Error, OSError):
-                self.cancel_safe(timeout=ABANDON_S)
+                self.cancel_safe(timeout=ABANDON_AFTER_S)
         finally:
             self.close()
 
@@ -109,7 +109,7 @@ class Postgresql:
 
     def report(self, work: Callable[[], T]) -> T:
         """Read with the longer timeout of reports."""
-        return self.read(work, REPORT_S)
+        return self.read(work, REPORT_TIMEOUT_S)
 
     def write(self, work: Callable[[], T], patience_s: float | None) -> T:
         begun: list[bool] = []

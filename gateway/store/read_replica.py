@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 SUBJECT = "database replica"
 REMEDY = "check database.replica_url and the replication; meanwhile reports are read from the primary"
-BACK = StateChange("replica.back", SUBJECT, "reports are read from the replica again", INFO)
-CHECK_S = 2.0  # how long a measured lag counts
-RETRY_S = 5.0  # how long after a failure no query goes to the replica
+REPLICA_BACK = StateChange("replica.back", SUBJECT, "reports are read from the replica again", INFO)
+LAG_CACHE_S = 2.0  # how long a measured lag counts
+RETRY_AFTER_S = 5.0  # how long after a failure no query goes to the replica
 # A replica repeats the locks of the primary's table changes and holds them while its replay is paused or behind.
-LOCK_WAIT_S = 2
-LOCKED_RETRY_S = 30.0  # as RETRY_S, after a query waited for a locked table
-BOUND_LOCKS = f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'"  # a session belongs to the pooler, if there is one
+LOCK_TIMEOUT_S = 2
+RETRY_AFTER_LOCK_S = 30.0  # as RETRY_AFTER_S, after a query waited for a locked table
+BOUND_LOCKS = f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"  # a session belongs to the pooler, if there is one
 # The leader's row is renewed every two seconds, by the primary's clock: the age of its copy is the replica's lag.
 HEARTBEAT = "SELECT COALESCE(MAX(expires_at), 0), {now} FROM leader"
 
@@ -86,7 +86,7 @@ class ReadReplica:
         now = self._clock.monotonic()
         if now < self._asked_at:
             return self._usable
-        self._asked_at = now + CHECK_S  # other greenlets do not wait for this measurement
+        self._asked_at = now + LAG_CACHE_S  # other greenlets do not wait for this measurement
         try:
             lag_s = self.measured_s = self.measure_lag_s()
         except (Unavailable, peewee.PeeweeException) as error:
@@ -94,7 +94,7 @@ class ReadReplica:
             return False
         self._usable = lag_s <= self._lag_s
         if self._usable:
-            self._states.resolve(BACK)
+            self._states.resolve(REPLICA_BACK)
         else:
             message = f"the database replica is {lag_s:.0f} s behind, more than database.replica_lag_s"
             self._states.fire(StateChange("replica.lags", SUBJECT, message, WARNING, REMEDY))
@@ -119,13 +119,13 @@ class ReadReplica:
             return work()
 
     def _leave(self, error: Exception) -> None:
-        self._stop_asking(RETRY_S)
+        self._stop_asking(RETRY_AFTER_S)
         message = f"the database replica is unavailable: {str(error).strip()}"
         self._states.fire(StateChange("replica.away", SUBJECT, message, WARNING, REMEDY))
 
     def _leave_locked(self) -> None:
-        self._stop_asking(LOCKED_RETRY_S)
-        message = f"a report waited for {LOCK_WAIT_S} s for a table that the database replica has locked"
+        self._stop_asking(RETRY_AFTER_LOCK_S)
+        message = f"a report waited for {LOCK_TIMEOUT_S} s for a table that the database replica has locked"
         self._states.fire(StateChange("replica.locked", SUBJECT, message, WARNING, REMEDY))
 
     def _stop_asking(self, seconds: float) -> None:

@@ -20,13 +20,13 @@ else:
 PREFIX = "llmgateway"
 # After a failure no other call waits for a timeout during this time.
 BACKOFF_S = 1.0
-AWAY = StateChange(
+REDIS_AWAY = StateChange(
     "redis.away",
     "redis",
     "Redis does not answer; the gateway serves without it",
     remedy="start it, or check REDIS_URL; meanwhile rate limits are shares of each worker and its cache is not used",
 )
-BACK = StateChange("redis.back", "redis", "Redis answers again", INFO)
+REDIS_BACK = StateChange("redis.back", "redis", "Redis answers again", INFO)
 
 
 def rate_window(scope: str, subject: str, start_s: int) -> str:
@@ -118,11 +118,11 @@ class Redis:
         except (redis.RedisError, redis.exceptions.RedisClusterException, OSError) as error:
             self._backoff_until = self._clock.monotonic() + BACKOFF_S
             self.error = type(error).__name__
-            self._states.fire(AWAY)
+            self._states.fire(REDIS_AWAY)
             raise errors.Unavailable("Redis is down.") from error
         if self.error:
             self.error = ""
-            self._states.resolve(BACK)
+            self._states.resolve(REDIS_BACK)
         return result
 
 

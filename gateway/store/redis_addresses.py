@@ -18,7 +18,7 @@ else:
 CONNECTIONS = 8
 SENTINEL_PORT = 26379
 PORT = 6379
-FORMS = (
+ADDRESS_FORMS = (
     "use redis://host:6379/0, rediss://… or unix://path, redis+sentinel://host1:26379,host2/service/0, "
     "redis+cluster://host1:6379,host2, or leave it unset"
 )
@@ -42,7 +42,7 @@ def connector(config: settings.RedisSettings) -> Connect:
             return _sentinel(parts, options, credentials)
         return _cluster(parts, options | credentials)
     except ValueError as error:
-        raise settings.SettingsError(f"REDIS_URL: {error}; {FORMS}") from None
+        raise settings.SettingsError(f"REDIS_URL: {error}; {ADDRESS_FORMS}") from None
 
 
 def _single(config: settings.RedisSettings) -> Connect:

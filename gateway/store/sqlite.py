@@ -21,7 +21,7 @@ from gateway.store.statement_batch import StatementBatch
 T = TypeVar("T")
 
 FILE = "gateway.db"
-BUSY_S = 5
+BUSY_TIMEOUT_S = 5
 # Set on each connection; journal_mode is a property of the file, set once by the writer.
 PRAGMAS = (("synchronous", "full"), ("foreign_keys", 1), ("temp_store", "memory"))
 
@@ -41,7 +41,7 @@ class Sqlite:
         self._threads = threads
         self._wait_s = config.pool_wait_s
         self.peewee = PooledSqlite(
-            str(self.path), pragmas=PRAGMAS, timeout=BUSY_S, autoconnect=False, check_same_thread=False
+            str(self.path), pragmas=PRAGMAS, timeout=BUSY_TIMEOUT_S, autoconnect=False, check_same_thread=False
         )
         self.peewee.arrange_pool(config.pool_size, config.pool_wait_s)
         # One thread commits and one waits for the lock, separate from other work such as password hashing.

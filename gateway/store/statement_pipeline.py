@@ -18,7 +18,7 @@ from psycopg.errors import error_from_result
 from gateway.store.statement_batch import StatementBatch
 
 # Up to so many rows run one by one: the server needs 0.2 ms more to unpack the arrays of one usage row.
-FEW = 4
+MAX_SINGLE_ROWS = 4
 READ = 1
 READ_WRITE = 3
 # INSERT INTO table (columns) VALUES (?, ?) and whatever follows.
@@ -78,7 +78,7 @@ class StatementPipeline:
         was changed, except after an OperationalError without SQLSTATE, which leaves the outcome unknown."""
         messages: list[Message] = []
         for batch in batches:
-            many = len(batch.rows) > FEW
+            many = len(batch.rows) > MAX_SINGLE_ROWS
             plan = self._plans.get((batch.sql, batch.exact, many)) or self._make_plan(connection, batch, many)
             messages += plan.messages(batch.rows)
         try:

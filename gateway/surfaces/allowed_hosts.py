@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.telemetry.probe_paths import PROBE_PATHS
 
-WILD = "*."
+WILDCARD_PREFIX = "*."
 
 
 class Hosts:
@@ -17,7 +17,7 @@ class Hosts:
     def __init__(self, allowed: Iterable[str] = (), public_url: str = "") -> None:
         names = {name.strip().lower() for name in allowed}
         self._any = not names or "*" in names
-        self._below = tuple(name[1:] for name in names if name.startswith(WILD))
+        self._below = tuple(name[1:] for name in names if name.startswith(WILDCARD_PREFIX))
         self._names = names | {urlsplit(public_url).hostname or ""} - {""}
 
     def allows(self, host: str, path: str) -> bool:

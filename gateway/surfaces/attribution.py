@@ -17,16 +17,16 @@ USER = "user"
 # Headers with the prefix that are no metadata.
 OPTIONS = frozenset((MODELS_HEADER, PROVIDER_HEADER, f"{PREFIX}session", SESSION_BUDGET, RUN_BUDGET))
 # Limits of what one request may store: the number of pairs, characters of a name and of a value, and of all together.
-MOST_PAIRS = 16
-LONGEST_NAME = 64
-LONGEST_VALUE = 256
-MOST_CHARACTERS = 2048
-MOST_READ = 64  # members of an object that are read
-NOTHING: Mapping[str, str] = {}
+MAX_PAIRS = 16
+MAX_NAME_LENGTH = 64
+MAX_VALUE_LENGTH = 256
+MAX_CHARACTERS = 2048
+MAX_MEMBERS = 64  # members of an object that are read
+NO_ATTRIBUTES: Mapping[str, str] = {}
 Pairs = Iterable[tuple[str, str]]
 
 
-def read_headers(headers: Mapping[str, str], given: Mapping[str, str] = NOTHING) -> dict[str, str]:
+def read_headers(headers: Mapping[str, str], given: Mapping[str, str] = NO_ATTRIBUTES) -> dict[str, str]:
     """Return the metadata in headers beside `given`: `X-LLMGateway-Team: search` is {"team": "search"}."""
     return _bounded(given, ((name[len(PREFIX) :], _as_text(text)) for name, text in headers.items() if _is_own(name)))
 
@@ -86,7 +86,7 @@ def _read_amount(headers: Mapping[str, str], name: str) -> int | None:
 
 def _pairs_of(user: str | None, metadata: Any) -> Iterator[tuple[str, str]]:
     if isinstance(metadata, dict):
-        for name, value in islice(metadata.items(), MOST_READ):
+        for name, value in islice(metadata.items(), MAX_MEMBERS):
             if isinstance(value, str | int | float):
                 yield name.lower(), str(value)
     if user:
@@ -96,14 +96,14 @@ def _pairs_of(user: str | None, metadata: Any) -> Iterator[tuple[str, str]]:
 def _bounded(given: Mapping[str, str], pairs: Pairs) -> dict[str, str]:
     """Return the pairs that fit beside those in `given`, which take precedence. Longer values are cut."""
     kept = dict(given)
-    room = MOST_CHARACTERS - sum(len(name) + len(text) for name, text in kept.items())
+    room = MAX_CHARACTERS - sum(len(name) + len(text) for name, text in kept.items())
     for name, value in pairs:
         name = name.strip()
-        text = value[: 2 * LONGEST_VALUE].strip()[:LONGEST_VALUE]
-        if not 0 < len(name) <= LONGEST_NAME or name in kept:
+        text = value[: 2 * MAX_VALUE_LENGTH].strip()[:MAX_VALUE_LENGTH]
+        if not 0 < len(name) <= MAX_NAME_LENGTH or name in kept:
             continue
         room -= len(name) + len(text)
-        if room < 0 or len(kept) == MOST_PAIRS:
+        if room < 0 or len(kept) == MAX_PAIRS:
             break
         kept[name] = text.encode("utf-8", "replace").decode()
     return kept

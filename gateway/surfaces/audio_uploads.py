@@ -5,7 +5,7 @@ from typing import NamedTuple
 from gateway.errors import InvalidRequest
 from gateway.media.sounds import SECOND_MS as SECOND_MS
 from gateway.media.sounds import SoundDuration, length_of
-from gateway.neutral.file_types import HEAD, type_of
+from gateway.neutral.file_types import HEAD_BYTES, type_of
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute
 
@@ -37,7 +37,7 @@ def look_at(file: StoredFile, param: str) -> Sound:
     audio."""
     if not len(file):
         raise InvalidRequest("The file is empty.", param=param, code="empty_file")
-    kind, ending = KINDS.get(type_of(file.read(HEAD)), ("", ""))
+    kind, ending = KINDS.get(type_of(file.read(HEAD_BYTES)), ("", ""))
     if not kind:
         raise InvalidRequest(
             "The audio format of the file is not supported: send WAV, MP3, FLAC, Ogg, MP4, WebM, AAC, AIFF or AMR.",

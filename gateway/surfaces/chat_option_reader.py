@@ -41,7 +41,7 @@ from gateway.surfaces.validation_errors import invalid
 
 HEALING = "response-healing"
 PREFERENCES = TYPES | {"image_config": ImageConfig}
-NOTHING: frozenset[type] = frozenset()
+NO_FIELDS: frozenset[type] = frozenset()
 # max_tokens has an older and a newer name.
 PARAMETER_READER = ParameterReader(dialect.NAME, apart=("max_tokens",))
 READ_OPTIONS = attrgetter(*schema.GatewayOptions.__struct_fields__)
@@ -96,7 +96,7 @@ def requirements_of(options: schema.ChatOptions, prompt: PromptSize, *, marks: b
     tools = options.tools
     effort = effort_of(options)
     budget = options.reasoning.max_tokens if options.reasoning else None
-    kinds = {type(tool) for tool in tools} if tools else NOTHING
+    kinds = {type(tool) for tool in tools} if tools else NO_FIELDS
     searches = bool(options.web_search) or schema.WebSearchTool in kinds
     asks = options.web_search_options is not None
     shape = _shape_size(options.response_format)

@@ -202,7 +202,7 @@ class ChatOptions(GatewayOptions, kw_only=True):
 
 
 # Words of parameters in the order of their rows, and of the field that also accepts an object.
-WORDS = {**words_in(CHAT), "tool_choice": ("auto", "none", "required", "an object")}
+PARAMETER_WORDS = {**words_in(CHAT), "tool_choice": ("auto", "none", "required", "an object")}
 
 
 def read(values: Json) -> ChatOptions:
@@ -218,7 +218,7 @@ def read(values: Json) -> ChatOptions:
         try:
             options = msgspec.convert(values, ChatOptions)
         except ValidationError as error:
-            raise explain(str(error), {**words_of(ChatOptions), **WORDS}) from None
+            raise explain(str(error), {**words_of(ChatOptions), **PARAMETER_WORDS}) from None
     check_together(options)
     return options
 

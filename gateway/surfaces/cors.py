@@ -13,7 +13,7 @@ TOOLS = "/mcp"
 # Applications in a page call these without browser credentials: their codes and secrets are in the body.
 APPLICATIONS = ("/oauth/register", "/oauth/token", "/oauth/revoke")
 DOCUMENTS = ("/.well-known/", f"{TOOLS}/.well-known/")
-ANY = "*"
+ANY_ORIGIN = "*"
 VARY = ("Vary", "Origin")
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 # Longer than any browser accepts; each has its own cap (Fetch, 4.9).
@@ -28,17 +28,17 @@ class Browsers:
 
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = frozenset(origin.rstrip("/") for origin in origins)
-        self._open = ANY in self._origins
+        self._open = ANY_ORIGIN in self._origins
 
     def headers(self, origin: str) -> Headers:
         """Return the CORS headers of a response to a page of `origin`."""
         if self._open:
-            allowed = ANY
+            allowed = ANY_ORIGIN
         elif origin in self._origins:
             allowed = origin
         else:
             return [VARY]
-        return [("Access-Control-Allow-Origin", allowed), ("Access-Control-Expose-Headers", ANY), VARY]
+        return [("Access-Control-Allow-Origin", allowed), ("Access-Control-Expose-Headers", ANY_ORIGIN), VARY]
 
     def preflight(self, request_headers: Mapping[str, str]) -> Headers:
         """Return the headers of the response to a preflight request with the headers `request_headers`."""

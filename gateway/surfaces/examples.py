@@ -15,9 +15,9 @@ EVENTS = "text/event-stream"
 COMPONENT = "#/components/"
 # Optional members are shown down to this level; below it only required ones.
 SHOWN_LEVELS = 2
-DEEPEST = 12
+MAX_DEPTH = 12
 HEX = "01a1b2c3d4e5f60718293a4b5c6d7e8f"
-MOMENT = "2026-01-31T12:00:00.000Z"
+EXAMPLE_TIME = "2026-01-31T12:00:00.000Z"
 SECONDS = 1_769_860_800
 ADDRESS = "https://example.com"
 # Values by the name of the member, where no schema says more.
@@ -86,7 +86,7 @@ TEXTS = {
     "subject": "key_" + HEX,
     "system_fingerprint": "fp_llmgateway",
     "text": "Hello!",
-    "timestamp": MOMENT,
+    "timestamp": EXAMPLE_TIME,
     "token": "llmgtwy_" + "0" * 40,
     "type": "text",
     "underlying_used_model": "gpt-4o-mini",
@@ -107,7 +107,7 @@ PRICES = "Pricing"
 PRICE = "0.000001"
 TRUE = ("ok", "valid", "delivered", "ownerActive", "succeeded", "streaming", "success")
 # Optional members that examples of requests have.
-USUAL = ("content", "input", "documents")
+COMMON_OPTIONAL_MEMBERS = ("content", "input", "documents")
 # Prefixes of ids by the name of the member; those of members named `id` by the title of their object.
 PREFIXES = {
     "organization": "org_",
@@ -209,7 +209,7 @@ class Sampler:
     def _sample_object(self, schema: dict[str, Any], level: int, optional: bool) -> dict[str, Any]:
         members = schema.get("properties", {})
         required = schema.get("required", [])
-        names = [name for name in members if name in required or (name in USUAL and not optional)]
+        names = [name for name in members if name in required or (name in COMMON_OPTIONAL_MEMBERS and not optional)]
         if level < SHOWN_LEVELS and (optional or not names):
             names = list(members)
         names += [name for name in required if name not in names]
@@ -227,7 +227,7 @@ class Sampler:
         return value
 
     def _sample_list(self, schema: dict[str, Any], name: str, level: int, optional: bool) -> list[Any]:
-        if level >= DEEPEST or ("items" not in schema and "prefixItems" not in schema):
+        if level >= MAX_DEPTH or ("items" not in schema and "prefixItems" not in schema):
             return []
         if "prefixItems" in schema:
             return [self.sample(item, name, level + 1, optional) for item in schema["prefixItems"]]
@@ -276,7 +276,7 @@ def _sample_number(schema: dict[str, Any], name: str) -> float:
 
 def _sample_text(schema: dict[str, Any], name: str) -> str:
     if schema.get("format") == "date-time":
-        return MOMENT
+        return EXAMPLE_TIME
     if schema.get("format") == "uri" or name.lower().endswith(("url", "uri_complete", "verification_uri", "link")):
         return ADDRESS
     word = _find_word(name)

@@ -15,7 +15,7 @@ from gateway.errors import ATTEMPTS
 from gateway.limits import rate_limits
 from gateway.money import MILLION, NANO, format_usd, usd_number
 from gateway.neutral.units import UNITS
-from gateway.neutral.usage import NOTHING, Usage
+from gateway.neutral.usage import NO_USAGE, Usage
 
 Header = tuple[str, str]
 OWN_PROVIDER = "custom:"  # prefix of the name of an organization's own provider, which is called without the prefix
@@ -132,7 +132,7 @@ class Facts:
 
     @property
     def usage(self) -> Usage:
-        return self.outcome.attempts[-1].usage or NOTHING
+        return self.outcome.attempts[-1].usage or NO_USAGE
 
     @property
     def charge(self) -> Charge:

@@ -11,13 +11,13 @@ from msgspec import Struct
 from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser, parse_options_header
 
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
-from gateway.runtime.large_files import PIECE, StoredFile
+from gateway.runtime.large_files import PIECE_BYTES, StoredFile
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.http import Inbound
 
 BOUNDARY_LENGTH = 256  # RFC 2046 allows 70; some clients send more
 HEADERS, HEADER_BYTES = 8, 4224  # bytes of the headers of one part
-LARGE = 1 << 16  # bytes; a longer form is read in a thread
+THREAD_BYTES = 1 << 16  # bytes; a longer form is read in a thread
 FILE: dict[str, Any] = {"type": "string", "format": "binary"}  # the schema of a field with a file
 
 
@@ -73,7 +73,7 @@ def read_form(inbound: Inbound, limits: FormLimits, spool_dir: str = "") -> Form
     """
     body = require_form(inbound)
     boundary = _boundary_of(inbound.header("content-type"))
-    form = compute_if(len(body) >= LARGE, _read, body, boundary, limits, spool_dir)
+    form = compute_if(len(body) >= THREAD_BYTES, _read, body, boundary, limits, spool_dir)
     inbound.files += tuple(file.data for file in form.files)
     body.close()  # the parts were copied
     return form
@@ -145,7 +145,7 @@ def _parse(body: StoredFile, boundary: str, limits: FormLimits, reader: "_FormRe
         ) as parser:
             at = 0
             while not parser.closed:
-                piece = body.read(PIECE, at)
+                piece = body.read(PIECE_BYTES, at)
                 at += len(piece)
                 for event in parser.parse(piece):
                     reader.take(event)

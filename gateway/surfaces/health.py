@@ -18,7 +18,7 @@ TEXT = ("Content-Type", "text/plain; charset=utf-8")
 VARY = ("Vary", "Accept")
 ID_HEADER = "x-request-id"
 PAGES = "/console"  # browsers are redirected to this path
-MOST_RANGES = 20  # number of media ranges of an Accept header that are read
+MAX_RANGES = 20  # number of media ranges of an Accept header that are read
 WEIGHT = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)")
 NO_STORE = ("Cache-Control", "no-store")
 
@@ -84,7 +84,7 @@ def write_report(version: str, redis: HealthCheck, database: HealthCheck, shown_
 
 def prefers_html(accept: str) -> bool:
     """Whether an Accept header prefers HTML to JSON (RFC 9110, 12.5.1), as those of browsers do."""
-    weights = dict(_read_weight(media_range) for media_range in accept.lower().split(",")[:MOST_RANGES])
+    weights = dict(_read_weight(media_range) for media_range in accept.lower().split(",")[:MAX_RANGES])
     anything = weights.get("*/*", 0.0)
     html = weights.get("text/html", weights.get("text/*", anything))
     return html > weights.get("application/json", weights.get("application/*", anything))
@@ -149,7 +149,7 @@ REPORT = About(
     query=HealthQuery,
     access="none",
 )
-PLAIN: dict[str, Any] = {
+COMMON_ABOUT: dict[str, Any] = {
     "tag": "Service",
     "answer": str,
     "alike": (503,),
@@ -158,9 +158,9 @@ PLAIN: dict[str, Any] = {
 }
 OPERATIONS = (
     Operation("GET", "/", report, hot=True, about=REPORT),
-    *(Operation("GET", path, alive, hot=True, about=About("Check liveness", **PLAIN)) for path in LIVENESS),
-    *(Operation("GET", path, ready, hot=True, about=About("Check readiness", **PLAIN)) for path in READINESS),
-    Operation("GET", "/robots.txt", robots, about=About("Get robots.txt", **PLAIN)),
+    *(Operation("GET", path, alive, hot=True, about=About("Check liveness", **COMMON_ABOUT)) for path in LIVENESS),
+    *(Operation("GET", path, ready, hot=True, about=About("Check readiness", **COMMON_ABOUT)) for path in READINESS),
+    Operation("GET", "/robots.txt", robots, about=About("Get robots.txt", **COMMON_ABOUT)),
 )
 
 SURFACE = Surface("health", OPENAI, OPERATIONS)

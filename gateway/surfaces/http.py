@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.worker.services import Services
 
 LABEL_LENGTH = 64
-MOST_ARGUMENTS = 1000
+MAX_ARGUMENTS = 1000
 SAFE_METHODS = frozenset({"GET", "HEAD"})  # of requests that change nothing
 
 
@@ -87,9 +87,9 @@ class Inbound(Struct, eq=False):
     def arguments(self) -> dict[str, str]:
         """Return the query parameters; the last value of a repeated one. Raises InvalidRequest for too many."""
         try:
-            return dict(parse_qsl(self.query, keep_blank_values=True, max_num_fields=MOST_ARGUMENTS))
+            return dict(parse_qsl(self.query, keep_blank_values=True, max_num_fields=MAX_ARGUMENTS))
         except ValueError:
-            raise InvalidRequest(f"The query has more than {MOST_ARGUMENTS} parameters.") from None
+            raise InvalidRequest(f"The query has more than {MAX_ARGUMENTS} parameters.") from None
 
 
 class Outbound(Struct, eq=False):

@@ -23,8 +23,8 @@ log = logging.getLogger("gateway")
 
 OUR_FAULT = "An internal error occurred; the operator's log has the cause."
 # JSON is read to 1,024 levels and written to 254; some provider formats add levels around the caller's content.
-DEEPEST = 200
-TOO_DEEP = f"The body has objects and lists nested deeper than {DEEPEST} levels, which is the limit."
+MAX_DEPTH = 200
+TOO_DEEP = f"The body has objects and lists nested deeper than {MAX_DEPTH} levels, which is the limit."
 JSON = ("Content-Type", "application/json")
 PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization, x-api-key, x-goog-api-key")]
 PRIVATE_JSON = (JSON, *PRIVATE)
@@ -146,7 +146,7 @@ def crash_reply(inbound: Inbound, error: BaseException, errors: ErrorFormat, req
 def crashed(inbound: Inbound, error: BaseException, request_id: str = "") -> GatewayError:
     """Log an unexpected exception and return the caller's error. A body that is nested too deep to be written again is
     the caller's fault, wherever it was detected: depth is not measured in advance."""
-    if isinstance(error, TypeError | RecursionError) and is_deeper(inbound.body, DEEPEST):
+    if isinstance(error, TypeError | RecursionError) and is_deeper(inbound.body, MAX_DEPTH):
         return InvalidRequest(TOO_DEEP, code="request_too_complex")
     log.error("%s %s failed: request %s", inbound.method, inbound.path, request_id, exc_info=error)
     return Internal(OUR_FAULT)

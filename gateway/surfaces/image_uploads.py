@@ -3,15 +3,15 @@
 from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.neutral.encoded import decode_pieces
-from gateway.neutral.file_types import HEAD, type_of
+from gateway.neutral.file_types import HEAD_BYTES, type_of
 from gateway.neutral.images import ENDINGS, Picture
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.http import Inbound
 from gateway.worker.services import Services
 
-MOST_BYTES = 50 << 20
-FETCH_S = 30.0
+MAX_BYTES = 50 << 20
+FETCH_TIMEOUT_S = 30.0
 LARGE = 1 << 16
 AUTO = "auto"
 SANDBOX_MODEL = "sandbox/sandbox-image"
@@ -37,7 +37,7 @@ def look_at(file: StoredFile, param: str) -> Picture:
     PNG, JPEG and WebP."""
     if not len(file):
         raise InvalidRequest("The file is empty.", param=param, code="empty_file")
-    kind = type_of(file.read(HEAD))
+    kind = type_of(file.read(HEAD_BYTES))
     if kind not in ENDINGS:
         raise InvalidRequest("The file is not a PNG, JPEG or WebP image.", param=param, code="unsupported_media")
     return Picture(file, kind)
@@ -54,7 +54,7 @@ def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
             raise InvalidRequest("The data URL is not valid base64.", param=param, code="invalid_parameters") from None
         return look_at(file, param)
     try:
-        fetched = services.routing.transport.fetch(url, MOST_BYTES, timeout_s=FETCH_S)
+        fetched = services.routing.transport.fetch(url, MAX_BYTES, timeout_s=FETCH_TIMEOUT_S)
         if fetched.status == 200:
             why = ""
         else:

@@ -11,7 +11,7 @@ from gateway.surfaces.loose import OWN_TOOLS, read_choice, tool_type_of
 Json = dict[str, Any]
 
 # Words that are compared without regard to case.
-WORDS = ("tool_choice", *words_in(CHAT))
+CASELESS_PARAMETERS = ("tool_choice", *words_in(CHAT))
 # Other vendors' words for a service tier.
 TIERS = {"standard_only": "default", "standard": "default", "on_demand": "default", "performance": "priority"}
 # Content part types of the Responses format, and the member that holds the text.
@@ -22,7 +22,7 @@ UNNAMED = "response"  # the name of a JSON Schema without one
 
 def mend(wire: Json) -> None:
     """Correct every known misspelling; everything else stays unchanged."""
-    for name in WORDS:
+    for name in CASELESS_PARAMETERS:
         if isinstance(wire.get(name), str):
             wire[name] = wire[name].lower()
     if isinstance(wire.get("service_tier"), str):

@@ -10,10 +10,10 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER
 from gateway.errors import InvalidRequest
-from gateway.neutral.request import MOST_MODELS, ProviderPreferences
+from gateway.neutral.request import MAX_MODELS, ProviderPreferences
 
 Name = Annotated[str, Meta(min_length=1)]
-Models = Annotated[list[Name], Meta(max_length=MOST_MODELS)]
+Models = Annotated[list[Name], Meta(max_length=MAX_MODELS)]
 Providers = Annotated[list[Name], Meta(max_length=64)]
 Criterion = Literal["price", "throughput", "latency"]
 NO_EFFECT: tuple[Any, ...] = (None, False, "allow", [], {}, "false")
@@ -43,7 +43,9 @@ class ProviderOptions(Struct, gc=False):
 
 
 # Members without an effect here, unless they have one of the values that change nothing.
-UNREAD = tuple(name for name in ProviderOptions.__struct_fields__ if name not in (*LISTS, "sort", "allow_fallbacks"))
+UNSUPPORTED_MEMBERS = tuple(
+    name for name in ProviderOptions.__struct_fields__ if name not in (*LISTS, "sort", "allow_fallbacks")
+)
 
 
 def read_choice(body: Any, preferences: dict[str, Any]) -> dict[str, Any]:
@@ -61,8 +63,8 @@ def read_headers(models: str, provider: str) -> dict[str, Any]:
     """Return members of Options that the values of the two headers set. Raises InvalidRequest, naming the header."""
     members: dict[str, Any] = {}
     names = _split(models)
-    if len(names) > MOST_MODELS:
-        message = f"The header {MODELS_HEADER} names {len(names)} models; the limit is {MOST_MODELS}."
+    if len(names) > MAX_MODELS:
+        message = f"The header {MODELS_HEADER} names {len(names)} models; the limit is {MAX_MODELS}."
         raise InvalidRequest(message, param=MODELS_HEADER)
     if names:
         members["models"] = tuple(names)
@@ -106,7 +108,7 @@ def _add_provider(members: dict[str, Any], given: ProviderOptions) -> None:
         only=tuple(given.only or ()),
         ignore=tuple(given.ignore or ()),
         allow_fallbacks=given.allow_fallbacks is not False,
-        unread=tuple(name for name in UNREAD if getattr(given, name) not in NO_EFFECT),
+        unread=tuple(name for name in UNSUPPORTED_MEMBERS if getattr(given, name) not in NO_EFFECT),
     )
     if provider != ProviderPreferences():
         members["provider"] = provider

@@ -15,10 +15,10 @@ from gateway.telemetry.request_observers import ClosingBody, OperationReporter
 from gateway.worker.services import Services
 
 KEY_HEADER = "idempotency-key"
-HUNG_UP = "The caller disconnected before the response was ready."
+CALLER_DISCONNECTED = "The caller disconnected before the response was ready."
 # Headers that change the meaning of a request, as body fields of other surfaces do. Headers that identify one attempt
 # differ for each retry and are left out.
-CHOOSING = ("ai-language-model-", MODELS_HEADER, PROVIDER_HEADER)
+IGNORED_HEADERS = ("ai-language-model-", MODELS_HEADER, PROVIDER_HEADER)
 # Headers that describe the first response and would be wrong in a replay, and the prefix of rate limit headers.
 OF_THE_FIRST = {"x-request-id", "request-id", "x-llmgateway-cost", "x-llmgateway-overhead-ms"}
 OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
@@ -48,7 +48,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         except BaseException:
             if paid:
                 answer_recording.leave(inbound)
-            end(inbound, Cancelled.status, started, Cancelled(HUNG_UP))
+            end(inbound, Cancelled.status, started, Cancelled(CALLER_DISCONNECTED))
             raise
         if failure is not None:
             outbound = http_responses.error_reply(failure, errors.of(inbound), inbound.shown_id)
@@ -190,7 +190,9 @@ def _request_content(inbound: Inbound) -> tuple[bytes, ...]:
     if inbound.upload is not None:
         body = compute(digest_without, inbound.upload, boundary.partition(";")[0].strip('"').encode())
     chosen = [
-        f"{name}:{value}".encode() for name, value in sorted(inbound.headers.items()) if name.startswith(CHOOSING)
+        f"{name}:{value}".encode()
+        for name, value in sorted(inbound.headers.items())
+        if name.startswith(IGNORED_HEADERS)
     ]
     return (body, kind.encode(), inbound.query.encode(), *chosen)
 

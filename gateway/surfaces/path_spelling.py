@@ -14,9 +14,9 @@ from gateway.surfaces.http import Surface
 VERSION = "/v1"
 SLASHES = re.compile("/{2,}")
 VERSIONED = re.compile(rf"\A{VERSION}(?=/)")
-REPEATED = re.compile(rf"\A(?:{VERSION})+(?={VERSION}/)")
-LONGEST = 60  # characters of a path that is compared; a longer one is not a misspelling
-LIKENESS = 0.85
+REPEATED_VERSION = re.compile(rf"\A(?:{VERSION})+(?={VERSION}/)")
+MAX_PATH_LENGTH = 60  # characters of a path that is compared; a longer one is not a misspelling
+MIN_SIMILARITY = 0.85
 NO_ALIASES: Mapping[str, str] = {}
 VARIABLE = re.compile(r"<(path:)?\w+>")
 
@@ -46,7 +46,7 @@ class Addresses:
         if path in self._exact:
             return path
         tidy = SLASHES.sub("/", path).rstrip("/") or "/"
-        tidy = REPEATED.sub("", self._replace_alias(tidy), 1)
+        tidy = REPEATED_VERSION.sub("", self._replace_alias(tidy), 1)
         for meant in (tidy, VERSION + tidy):
             if meant in self._exact or self._varied.fullmatch(meant):
                 return meant
@@ -62,7 +62,7 @@ class Addresses:
 
     def nearest(self, path: str) -> str:
         """Return the model operation that an unknown `path` probably means; "" when none is similar."""
-        if len(path) <= LONGEST:
+        if len(path) <= MAX_PATH_LENGTH:
             named = [own for own in self._exact if own.startswith(f"{VERSION}/")]
         else:
             named = []
@@ -70,7 +70,7 @@ class Addresses:
             tidy = path.lower()
         else:
             tidy = VERSION + path.lower()
-        return next(iter(difflib.get_close_matches(tidy, sorted(named), 1, LIKENESS)), "")
+        return next(iter(difflib.get_close_matches(tidy, sorted(named), 1, MIN_SIMILARITY)), "")
 
 
 def _pattern(path: str) -> str:

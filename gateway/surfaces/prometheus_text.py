@@ -10,21 +10,21 @@ from prometheus_client.registry import Collector
 from gateway import __version__
 from gateway.metering.counters import BUCKETS, Labels
 from gateway.surfaces.metric_figures import Figures
-from gateway.telemetry.gauges import INSTALLATION, SHARED, merge
+from gateway.telemetry.gauges import INSTALLATION, PER_WORKER_GAUGES, merge
 from gateway.telemetry.request_observers import OWN_BUCKETS
 
 PREFIX = "llmgateway_"
 # Labels of the counter of provider calls.
-PLACE = ("provider", "model", "operation")
+CALL_LABELS = ("provider", "model", "operation")
 # Name → (help text, labels).
 COUNTERS = {
     "requests_total": ("Responses by operation and status.", ("operation", "status")),
     "errors_total": ("Rejected and failed requests by operation and kind.", ("operation", "kind")),
-    "attempts_total": ("Upstream calls by purpose and outcome.", (*PLACE, "outcome")),
-    "tokens_total": ("Tokens by direction.", (*PLACE, "direction")),
-    "cost_nano_usd_total": ("Inference cost in nano-dollars.", PLACE),
-    "calls_left_total": ("Upstream calls abandoned for another provider because no content arrived.", PLACE),
-    "streams_cut_total": ("Streams that failed after their first content.", PLACE),
+    "attempts_total": ("Upstream calls by purpose and outcome.", (*CALL_LABELS, "outcome")),
+    "tokens_total": ("Tokens by direction.", (*CALL_LABELS, "direction")),
+    "cost_nano_usd_total": ("Inference cost in nano-dollars.", CALL_LABELS),
+    "calls_left_total": ("Upstream calls abandoned for another provider because no content arrived.", CALL_LABELS),
+    "streams_cut_total": ("Streams that failed after their first content.", CALL_LABELS),
     "requests_unlogged_total": ("Rejected requests that the request log omits because they exceed its limits.", ()),
     "agent_exports_total": ("OTLP exports of coding agents by outcome.", ("signal", "outcome")),
     "state_changes_total": ("Logged state changes by event.", ("event",)),
@@ -32,8 +32,8 @@ COUNTERS = {
 HISTOGRAMS = {
     "request_seconds": ("Duration of requests by operation; streams are measured to their end.", ("operation",)),
     "overhead_seconds": ("Time that the gateway itself added to successful requests.", ("operation",)),
-    "attempt_seconds": ("Duration of upstream calls that returned a response.", PLACE),
-    "first_token_seconds": ("Time to first content of streams.", PLACE),
+    "attempt_seconds": ("Duration of upstream calls that returned a response.", CALL_LABELS),
+    "first_token_seconds": ("Time to first content of streams.", CALL_LABELS),
 }
 # Bucket bounds of histograms that differ from the default.
 BOUNDS = {"overhead_seconds": OWN_BUCKETS}
@@ -75,7 +75,7 @@ class MetricsCollector(Collector):
         figures = self._figures
         for name, text in figures.texts.items():
             samples = {labels: merge(name, values) for labels, values in figures.gauges.get(name, {}).items()}
-            yield _gauge(name, text, SHARED[name].labels if name in SHARED else (), samples)
+            yield _gauge(name, text, PER_WORKER_GAUGES[name].labels if name in PER_WORKER_GAUGES else (), samples)
         for name, gauge in INSTALLATION.items():
             rows = {labels: value for one, labels, value in figures.installation if one == name}
             yield _gauge(name, gauge.text, gauge.labels, rows)

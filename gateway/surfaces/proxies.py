@@ -6,8 +6,8 @@ from ipaddress import ip_address, ip_network
 
 from gateway.configuration.settings import Server
 
-ANY = "*"
-REMEMBERED = 4096
+ANY_PROXY = "*"
+CACHE_SIZE = 4096
 
 
 class Proxies:
@@ -19,9 +19,9 @@ class Proxies:
         self.named = bool(header)
         self._hops = max(1, hops)
         given = tuple(networks)
-        self._open = ANY in given
-        self._networks = tuple(ip_network(network, strict=False) for network in given if network != ANY)
-        self.trusts = lru_cache(REMEMBERED)(self._trusts)
+        self._open = ANY_PROXY in given
+        self._networks = tuple(ip_network(network, strict=False) for network in given if network != ANY_PROXY)
+        self.trusts = lru_cache(CACHE_SIZE)(self._trusts)
 
     def caller(self, peer: str, headers: Mapping[str, str]) -> str:
         """Return the caller's address; "" if it cannot be determined, which fails every rule on addresses. `peer` is

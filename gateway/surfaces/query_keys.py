@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 NAME = "key"
-MARK = f"{NAME}="
+PARAMETER_START = f"{NAME}="
 HEADER = "x-goog-api-key"
 HEADER_KEY = "HTTP_X_GOOG_API_KEY"
 PREFIXES = ("/v1beta/", "/v1/models")
@@ -17,7 +17,7 @@ PREFIXES = ("/v1beta/", "/v1/models")
 def hide_key(environ: MutableMapping[str, Any]) -> None:
     """Move a key from the query of a WSGI environ to a header; one in a header takes precedence."""
     query = environ.get("QUERY_STRING", "")
-    if MARK not in query:
+    if PARAMETER_START not in query:
         return
     path = environ.get("PATH_INFO", "").replace("//", "/")
     if not path.startswith(PREFIXES):

@@ -17,7 +17,7 @@ from gateway.metering.rollups.rollup_table import HOURS
 
 RANGES = {"1h": 1, "4h": 4, "24h": 24, "7d": 7, "30d": 30, "365d": 365}
 DEFAULT_DAYS = 7
-LONGEST_DAYS = 366
+MAX_DAYS = 366
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 EPOCH = date(1970, 1, 1)
 EARLIEST = date(2000, 1, 1)
@@ -99,10 +99,8 @@ def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange
     count = (last - first).days + 1
     if count < 1:
         raise InvalidRequest(f"'from' ({first}) is later than 'to' ({last}).", param="from")
-    if count > LONGEST_DAYS:
-        raise InvalidRequest(
-            f"A report covers at most {LONGEST_DAYS} days; {first} to {last} are {count}.", param="from"
-        )
+    if count > MAX_DAYS:
+        raise InvalidRequest(f"A report covers at most {MAX_DAYS} days; {first} to {last} are {count}.", param="from")
     begin, end = (-(-_midnight(day, zone) // HOUR_US) for day in (first, last + timedelta(days=1)))
     padding = tuple((first + timedelta(days=i)).isoformat() for i in range(count)) if padded else ()
     shifts = () if zone is UTC else _offset_changes(begin, end, zone)

@@ -16,20 +16,20 @@ ZLIB_CODINGS = ("gzip", "x-gzip", "deflate")
 ZSTD = "zstd"
 # A body may consist of several members (gzip) or frames (zstd), as parallel compressors write them; each needs a new
 # decompressor.
-MOST_MEMBERS = 64
+MAX_MEMBERS = 64
 # One step reads and writes at most this many bytes, which takes about a millisecond. After this many steps a thread
 # continues, with as many steps at a time.
 STEP_IN = 65_536
 STEP_OUT = 262_144
 STEPS_INLINE = 8
-STEPS_A_RUN = 16
+STEPS_PER_RUN = 16
 # RFC 8878, 3.1.1, 3.1.2 and 3.1.1.2.2.
 FRAME_MAGIC = 0xFD2FB528
 SKIPPED_MAGIC = 0x184D2A50
 SKIPPED_MASK = 0xFFFFFFF0
-REPEATED = 1  # a block of one repeated byte
-BLOCKS_A_STEP = 2048
-LEAST_WINDOW = 8 << 20  # RFC 8878, 3.1.1.1.2: what every decoder should support
+REPEATED_BLOCK = 1  # a block of one repeated byte
+BLOCKS_PER_STEP = 2048
+MIN_WINDOW_BYTES = 8 << 20  # RFC 8878, 3.1.1.1.2: what every decoder should support
 
 # Runs a function with an argument in a native thread and returns its result.
 Run = Callable[[Callable[[Iterator[bytes]], list[bytes]], Iterator[bytes]], list[bytes]]
@@ -66,7 +66,7 @@ def decode_body(
 
 
 def _take(steps: Iterator[bytes]) -> list[bytes]:
-    return list(islice(steps, STEPS_A_RUN))
+    return list(islice(steps, STEPS_PER_RUN))
 
 
 def too_large(max_body: int) -> RequestTooLarge:
@@ -117,7 +117,7 @@ def _unpack_zstd(body: bytes, max_body: int) -> Iterator[bytes]:
     The reader limits its output, but continues after an empty frame and accepts a truncated one. Therefore it gets each
     frame separately; the block headers tell where a frame ends.
     """
-    engine = zstandard.ZstdDecompressor(max_window_size=max(LEAST_WINDOW, max_body))
+    engine = zstandard.ZstdDecompressor(max_window_size=max(MIN_WINDOW_BYTES, max_body))
     view = memoryview(body)
     at = 0
     members = 0
@@ -147,10 +147,10 @@ def _walk_frame(view: memoryview, at: int) -> Generator[bytes, None, int]:
     while not last:
         head = int.from_bytes(view[at : _within(view, at + 3)], "little")
         last = head & 1
-        repeated = head >> 1 & 3 == REPEATED
+        repeated = head >> 1 & 3 == REPEATED_BLOCK
         at += 3 + (1 if repeated else head >> 3)
         blocks += 1
-        if blocks % BLOCKS_A_STEP == 0:
+        if blocks % BLOCKS_PER_STEP == 0:
             yield b""
     return _within(view, at + 4 * (descriptor >> 2 & 1))
 
@@ -162,9 +162,9 @@ def _within(view: memoryview, end: int) -> int:
 
 
 def _count(members: int) -> int:
-    if members >= MOST_MEMBERS:
+    if members >= MAX_MEMBERS:
         raise InvalidRequest(
-            f"The compressed request body has more than {MOST_MEMBERS} members; compress it as one.",
+            f"The compressed request body has more than {MAX_MEMBERS} members; compress it as one.",
             code="malformed_request",
         )
     return members + 1

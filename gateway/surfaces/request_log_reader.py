@@ -23,10 +23,10 @@ from gateway.surfaces.report_windows import RANGES, length_of
 from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, QueryFlag, TextField
 from gateway.surfaces.visitor import Visitor
 
-MOST = 100
+MAX_PAGE_SIZE = 100
 # A developer with more keys than this is searched for by member instead.
-MOST_KEYS = 50
-MOST_TAGS = 5
+MAX_KEYS = 50
+MAX_TAGS = 5
 CURSOR = re.compile(r"[0-9a-f]{32}")
 
 
@@ -50,7 +50,7 @@ class LogsQuery(Body):
 
 class LogsPageQuery(LogsQuery):
     cursor = TextField(1, 80)
-    limit = Counted(1, MOST, load_default=50)
+    limit = Counted(1, MAX_PAGE_SIZE, load_default=50)
 
 
 def filter_of(fields: Mapping[str, Any], inbound: Inbound, now_us: int) -> LogFilter:
@@ -100,9 +100,7 @@ def scopes_of(visitor: Visitor, project_id: str = "", key_id: str = "", user_id:
             continue
         own = list_keys(database, project_ids=[project.id], member_id=member_id, deleted=True)
         if own:
-            scopes.append(
-                LogScope(project.id, member_id, tuple(key.id for key in own) if len(own) <= MOST_KEYS else ())
-            )
+            scopes.append(LogScope(project.id, member_id, tuple(key.id for key in own) if len(own) <= MAX_KEYS else ()))
     return scopes
 
 
@@ -189,8 +187,8 @@ def read_tags(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     tags: list[tuple[str, str]] = []
     for text in texts:
         name, separator, value = text.partition(":")
-        if not separator or not name.strip() or len(tags) == MOST_TAGS:
-            text = f"Send metadata as name:value, such as team:search, at most {MOST_TAGS} times."
+        if not separator or not name.strip() or len(tags) == MAX_TAGS:
+            text = f"Send metadata as name:value, such as team:search, at most {MAX_TAGS} times."
             raise InvalidRequest(text, param="metadata")
         tags.append((name.strip().lower(), value.strip()))
     return tuple(tags)

@@ -16,7 +16,7 @@ else:
     websockets = LazyImport("gateway.transport.websockets")
 
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
-ANY = "*"
+ANY_ORIGIN = "*"
 # URLs are kept in logs and histories, so they must not contain credentials.
 CREDENTIALS = ("token", "api_key", "client_secret")
 NO_CHANNEL = "This server cannot open WebSockets."
@@ -65,6 +65,6 @@ def _check_origin(services: Services, inbound: Inbound) -> None:
     origin = inbound.header("origin")
     allowed = services.settings.security.cors_origins
     own = inbound.base_url.partition("://")
-    if origin and not {ANY, origin} & {*allowed, f"{own[0]}://{own[2].partition('/')[0]}"}:
+    if origin and not {ANY_ORIGIN, origin} & {*allowed, f"{own[0]}://{own[2].partition('/')[0]}"}:
         text = f"Pages of {origin[:200]} may not open sessions; the operator sets GATEWAY_SECURITY_CORS_ORIGINS."
         raise Forbidden(text, code="origin_not_allowed")

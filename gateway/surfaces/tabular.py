@@ -14,7 +14,7 @@ MEDIA = {CSV: "text/csv; charset=utf-8", JSON_LINES: "application/x-ndjson"}
 # First characters of texts that spreadsheets read as formulas, in ASCII and in full-width forms.
 FORMULA = re.compile(r"[\s\0]*[=+\-@＝＋－＠]|[\t\r\n]")
 # First characters with which no formula begins: nearly all texts begin with one of them.
-PLAIN = frozenset(string.ascii_letters + string.digits)
+PLAIN_START = frozenset(string.ascii_letters + string.digits)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 Row = Mapping[str, Any]
@@ -48,7 +48,7 @@ def write_cell(value: Any) -> str:
         text = orjson.dumps(value).decode()
     if "\0" in text:
         text = text.replace("\0", "")
-    if text[:1] in PLAIN:
+    if text[:1] in PLAIN_START:
         return text
     if FORMULA.match(text) and not NUMBER.fullmatch(text):
         return f"'{text}"

@@ -31,7 +31,7 @@ from gateway.surfaces.activity_answers import (
     ShortFigures,
     SplitFigures,
 )
-from gateway.surfaces.report_windows import LONGEST_DAYS, RANGES, ReportRange, read_window
+from gateway.surfaces.report_windows import MAX_DAYS, RANGES, ReportRange, read_window
 from gateway.surfaces.validation_schemas import Body, Counted, OneOf, TextField, read_fields
 from gateway.surfaces.visitor import Visitor
 
@@ -39,12 +39,12 @@ DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user
 # Figures in breakdowns.
 SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
 # Writing more parts than this takes milliseconds.
-MANY = 1_000
+THREAD_PARTS = 1_000
 TOTALS_PARTS = 10  # parts that take as long to write as all figures of an hour or day
 # Columns of a part: its value, then SHORT.
 VALUE = itemgetter(0)
 COST = itemgetter(1 + SHORT.index("cost_nusd"))
-LONGEST_DATE = 40  # characters of an invalid value that are examined
+MAX_DATE_LENGTH = 40  # characters of an invalid value that are examined
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
 NO_PARTS: dict[str, Any] = {"modelBreakdown": (), "apiKeyBreakdown": ()}
 
@@ -57,9 +57,9 @@ class ActivityQuery(Body):
     apiKeyId = TextField(1, 80)
     groupBy = OneOf(tuple(DIMENSIONS), load_default="model")
     timeRange = OneOf(tuple(RANGES))
-    days = Counted(1, LONGEST_DAYS)
-    first = TextField(1, LONGEST_DATE, data_key="from")
-    last = TextField(1, LONGEST_DATE, data_key="to")
+    days = Counted(1, MAX_DAYS)
+    first = TextField(1, MAX_DATE_LENGTH, data_key="from")
+    last = TextField(1, MAX_DATE_LENGTH, data_key="to")
     timezone = TextField(1, 64, load_default="UTC")
 
 
@@ -106,7 +106,7 @@ def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> ActivityReport:
     if group == "user":
         users = {key: describe((info.member_id,))["id"] for key, info in keys.items()}
         parts = [part._replace(dimensions=[[users[f"key_{owner}"] for owner in part.dimensions[0]]]) for part in parts]
-    many = len(totals) * TOTALS_PARTS + sum(len(part.figures[0]) for part in parts) > MANY
+    many = len(totals) * TOTALS_PARTS + sum(len(part.figures[0]) for part in parts) > THREAD_PARTS
     body: ActivityReport = {"activity": compute_if(many, write_rows, totals, parts, window, group, describe)}
     if "timeRange" in given:
         body["granularity"] = window.granularity

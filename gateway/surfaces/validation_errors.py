@@ -11,7 +11,7 @@ from msgspec import inspect
 from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
 
-PLACE = re.compile(r" - at `\$?([^`]*)`$")
+FIELD_PATH = re.compile(r" - at `\$?([^`]*)`$")
 MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
 INDEX = re.compile(r"\[(\d+)\]")
 ENUM = re.compile(r"^Invalid (?:enum )?value ")
@@ -44,7 +44,7 @@ def missing(param: str) -> InvalidRequest:
 
 def path_of(text: str) -> str:
     """Return the dotted path in a validation message; "" when it is about the whole body."""
-    match = PLACE.search(text)
+    match = FIELD_PATH.search(text)
     if match:
         return INDEX.sub(r".\1", match[1]).strip(".")
     return ""
@@ -66,8 +66,8 @@ def read_part(param: str, value: Any, kind: Any) -> Any:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         text = str(error)
-        inner = PLACE.search(text)
-        reason = PLACE.sub("", text)
+        inner = FIELD_PATH.search(text)
+        reason = FIELD_PATH.sub("", text)
         choices = {f"{param}.{get_args(kind)[0].__struct_config__.tag_field}": tags_of(kind)}
         raise explain(f"{reason} - at `$.{param}{inner[1] if inner else ''}`", choices) from None
 
@@ -119,7 +119,7 @@ def explain(text: str, choices: Choices) -> InvalidRequest:
     `choices` holds the allowed values by path without list indexes.
     """
     path = path_of(text)
-    reason = PLACE.sub("", text)
+    reason = FIELD_PATH.sub("", text)
     absent = MISSING.match(reason)
     if absent:
         if path:

@@ -18,13 +18,13 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces.http import Inbound
 
 DECIMAL = re.compile(r"(\d+)(?:\.(\d+))?")
-LONGEST_MOMENT = 40
-LARGEST_BODY = 2 << 20
-WORDS = "words"  # key in a field's metadata: texts that a command accepts for values
+MAX_TIME_LENGTH = 40
+MAX_BODY_BYTES = 2 << 20
+WORDS_KEY = "words"  # key in a field's metadata: texts that a command accepts for values
 # Words of commands for a status.
 ON_OFF = {"on": "active", "off": "inactive"}
-MOST_PARTS = 50_000  # values, objects and lists of a body: enough for a thousand models with all of their members
-LONG = 8192  # bytes of a body that is validated in a thread
+MAX_PARTS = 50_000  # values, objects and lists of a body: enough for a thousand models with all of their members
+THREAD_BYTES = 8192  # bytes of a body that is validated in a thread
 
 
 class Body(Schema):
@@ -48,7 +48,7 @@ def describe_field(about: str, words: Mapping[str, Any] | None = None, **more: A
     if about:
         metadata["description"] = about
     if words:
-        metadata[WORDS] = words
+        metadata[WORDS_KEY] = words
     return metadata
 
 
@@ -163,7 +163,7 @@ class Moment(fields.String):
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> Any:
         text = super()._deserialize(value, attr, data, **more)
         try:
-            moment = datetime.fromisoformat(text[:LONGEST_MOMENT])
+            moment = datetime.fromisoformat(text[:MAX_TIME_LENGTH])
             return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
         except (ValueError, OverflowError):
             raise ValidationError("Use an ISO 8601 time such as 2027-01-31T08:00:00Z.") from None
@@ -181,12 +181,12 @@ def read_body(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
     """Return the validated body. Raises UnsupportedMediaType, or InvalidRequest with the dotted path of the field."""
     if "application/json" not in inbound.header("content-type").lower():
         raise UnsupportedMediaType("Send the body as JSON with the header 'Content-Type: application/json'.")
-    if len(inbound.body) > LARGEST_BODY:
-        raise InvalidRequest(f"The body is larger than {LARGEST_BODY} bytes.", code="invalid_json")
+    if len(inbound.body) > MAX_BODY_BYTES:
+        raise InvalidRequest(f"The body is larger than {MAX_BODY_BYTES} bytes.", code="invalid_json")
     raw = inbound.body
-    if has_more_parts(raw, MOST_PARTS):  # each part takes the time of its field's validation
-        raise InvalidRequest(f"The body has more than {MOST_PARTS:,} parts.", code="request_too_complex")
-    return compute_if(len(raw) > LONG, _read, schema, raw)
+    if has_more_parts(raw, MAX_PARTS):  # each part takes the time of its field's validation
+        raise InvalidRequest(f"The body has more than {MAX_PARTS:,} parts.", code="request_too_complex")
+    return compute_if(len(raw) > THREAD_BYTES, _read, schema, raw)
 
 
 def _read(schema: type[Schema], raw: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.roles import MANAGERS
 from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.service_accounts import ServiceAccountInfo
-from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, SessionInfo
+from gateway.accounts.sessions import AGENT_LENGTH, LIFETIME_S, PREFIX, SessionInfo
 from gateway.accounts.sso_requirement import reachable
 from gateway.admin.agent_sign_in import Workspace
 from gateway.admin.sign_in import Place
@@ -30,11 +30,11 @@ from gateway.worker.services import Services
 MANAGEMENT = ErrorFormat("management", management_errors.error_body, describe_answer(management_errors.ManagementError))
 COOKIE = "llmgateway.session_token"
 DEVICE = "llmgateway.device"
-DEVICE_S = 180 * 86_400
+DEVICE_COOKIE_S = 180 * 86_400
 # Browsers accept this prefix from this host over https only: no other host of the domain can set the cookie.
 HOST_ONLY = "__Host-"
 ADDING_METHODS = {"POST", "PUT", "PATCH"}
-IDENT = re.compile(r"[A-Za-z0-9._:-]{1,80}")
+ID_PATTERN = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ def trusted_origins(services: Services, inbound: Inbound) -> frozenset[str]:
     return frozenset((f"{own.scheme}://{own.netloc}", *services.settings.security.trusted_origins))
 
 
-def write_cookie(inbound: Inbound, token: str, life_s: int = LIFE_S, cookie: str = COOKIE) -> tuple[str, str]:
+def write_cookie(inbound: Inbound, token: str, life_s: int = LIFETIME_S, cookie: str = COOKIE) -> tuple[str, str]:
     """Return Set-Cookie for a session token, or for the cookie `cookie`; `life_s` 0 removes it."""
     name = _cookie_name(inbound, cookie)
     ending = "; Secure" if name != cookie else ""
@@ -289,10 +289,10 @@ def agent_of(inbound: Inbound) -> str:
 
 def device_cookie(inbound: Inbound, device: str) -> tuple[str, str]:
     """Return Set-Cookie for a device that signed in, which is recognized the next time."""
-    return write_cookie(inbound, device, DEVICE_S, DEVICE)
+    return write_cookie(inbound, device, DEVICE_COOKIE_S, DEVICE)
 
 
 def _check_ids(inbound: Inbound) -> None:
     for value in inbound.params.values():
-        if not IDENT.fullmatch(value):
+        if not ID_PATTERN.fullmatch(value):
             raise NotFound(f"Nothing is served at {inbound.path[:200]}.")

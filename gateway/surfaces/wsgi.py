@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.runtime.large_files import PIECE, StoredFile, copy
+from gateway.runtime.large_files import PIECE_BYTES, StoredFile, copy
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.request_decompression import Run, decode_body, is_coded, too_large
@@ -25,7 +25,7 @@ REQUEST_ID = "gateway.request_id"
 # The environ's keys for a server's rejection, to be written in the dialect of the path, and for the counter of bytes
 # that the request holds.
 REFUSAL = "gateway.refusal"
-HELD = "gateway.held"
+HELD_KEY = "gateway.held"
 # The environ's key for the connection of a protocol upgrade request (Inbound.channel).
 CHANNEL = "gateway.channel"
 # The environ's key for a form that the server has stored already.
@@ -68,7 +68,7 @@ def read_inbound(
     else:
         body = read_body(environ, max_body)
     if coding is not None:
-        held = environ.get(HELD)
+        held = environ.get(HELD_KEY)
         body = decode_body(body, coding, max_body, run, held.grow if held is not None else int)
         del headers["content-encoding"]
         headers["content-length"] = str(len(body))
@@ -186,7 +186,7 @@ def store_body(environ: Environ, most: int, folder: str) -> StoredFile:
         if environ.get("wsgi.input_terminated"):
             copy(source.read, file, most, lambda: too_large(most))
         return file
-    while left and (data := source.read(min(PIECE, left))):
+    while left and (data := source.read(min(PIECE_BYTES, left))):
         file.write(data)
         left -= len(data)
     if left:

@@ -14,7 +14,7 @@ from gateway.errors import GatewayError
 from gateway.metering.counters import Counters
 from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import pause, spawn
-from gateway.telemetry.collector import AWAY, BACK
+from gateway.telemetry.collector import COLLECTOR_AWAY, COLLECTOR_BACK
 from gateway.transport import Transport
 
 COUNTER = "agent_exports_total"
@@ -24,9 +24,9 @@ ORGANIZATION_BYTES = WAITING_BYTES // 4
 EXPORT_BYTES = 1_024  # of the memory and the request that each export takes beside its body
 SENDERS = 2
 TIMEOUT_S = 10.0
-MOST_ANSWER = 65_536
+MAX_ANSWER_BYTES = 65_536
 # Pauses before the repetitions of an export that the collector could not take.
-PAUSES_S = (1.0, 5.0)
+RETRY_DELAYS_S = (1.0, 5.0)
 RETRIED = frozenset((429, 502, 503, 504))
 
 
@@ -107,13 +107,13 @@ class AgentSignals:
         return export
 
     def _send(self, export: AgentExport) -> None:
-        for pause_s in (*PAUSES_S, None):
+        for pause_s in (*RETRY_DELAYS_S, None):
             status = self._post(export)
             if 200 <= status < 300:
-                self._states.resolve(BACK)
+                self._states.resolve(COLLECTOR_BACK)
                 self._count(export, "forwarded")
                 return
-            self._states.fire(AWAY)
+            self._states.fire(COLLECTOR_AWAY)
             if pause_s is None or (status and status not in RETRIED):
                 break
             pause(pause_s)
@@ -125,7 +125,7 @@ class AgentSignals:
         url = f"{self._endpoint}/v1/{export.signal}"
         try:
             answer = self._transport.request(
-                "POST", url, headers, export.body, timeout_s=TIMEOUT_S, max_bytes=MOST_ANSWER, trusted=True
+                "POST", url, headers, export.body, timeout_s=TIMEOUT_S, max_bytes=MAX_ANSWER_BYTES, trusted=True
             )
         except GatewayError:
             return 0

@@ -30,16 +30,16 @@ from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 # that the delivering worker reads nothing while nothing is due. The operators' alerts have separate hints, since an
 # organization with unresponsive addresses may have thousands that are due for hours.
 KIND = "alert"
-DUE = "alert_due"
+DUE_KEY = "alert_due"
 OPERATORS_DUE = "alert_due_operators"
-MOST_DUE = 5_000
-LOOK_S = 300.0  # interval between two scans of all alerts, for those without a hint
+MAX_DUE = 5_000
+SCAN_INTERVAL_S = 300.0  # interval between two scans of all alerts, for those without a hint
 TTL_S = 3 * 86_400.0
 SENT_TTL_S = 2 * 3600.0
-MOST_WAITING = 1_000
-AT_ONCE = 20
+MAX_WAITING = 1_000
+CONCURRENT_DELIVERIES = 20
 EACH_AT_ONCE = 4
-MOST_HOURLY = 100  # alerts that one organization causes per hour, at one worker
+MAX_HOURLY = 100  # alerts that one organization causes per hour, at one worker
 TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Alerts:
         self._mailer = mailer
         self._states = states
         self._clock = clock
-        self._noted: deque[tuple[StateChange, int]] = deque(maxlen=MOST_WAITING)
+        self._noted: deque[tuple[StateChange, int]] = deque(maxlen=MAX_WAITING)
         self._hour = 0
         self._caused = dict[str, int]()
         self._looked = 0
@@ -99,17 +99,17 @@ class Alerts:
             self._hour = hour
             self._caused = {}
         self._caused[owner] = self._caused.get(owner, 0) + 1
-        return not owner or self._caused[owner] <= MOST_HOURLY
+        return not owner or self._caused[owner] <= MAX_HOURLY
 
     def deliver(self, should_continue: ShouldContinue = always) -> None:
         """Send the alerts that are due. Unavailable when the store is down."""
         now = self._clock.now_us()
-        if now - self._looked >= LOOK_S * SECOND_US:
+        if now - self._looked >= SCAN_INTERVAL_S * SECOND_US:
             self._note_lost(now)
         due = [
             ((kind, hint), read_hint(hint))
-            for kind in (OPERATORS_DUE, DUE)
-            for hint in self._documents.keys(kind, f"{now + 1:016x}", MOST_DUE)
+            for kind in (OPERATORS_DUE, DUE_KEY)
+            for hint in self._documents.keys(kind, f"{now + 1:016x}", MAX_DUE)
         ]
         if not should_continue():
             return
@@ -119,12 +119,12 @@ class Alerts:
             job.result(2 * TIMEOUT_S)
 
     def _note_due(self, key: str, waiting: dict[str, Any]) -> None:
-        kind = OPERATORS_DUE if waiting.get("operators") else DUE
+        kind = OPERATORS_DUE if waiting.get("operators") else DUE_KEY
         self._documents.put(kind, f"{waiting['due']:016x}:{waiting['organization']}:{key}", b"", TTL_S)
 
     def _note_lost(self, now: int) -> None:
         """Add hints for alerts without one, from another release or a worker that died between the two writes."""
-        for key, value in self._documents.entries(KIND, MOST_DUE):
+        for key, value in self._documents.entries(KIND, MAX_DUE):
             waiting = orjson.loads(value)
             if 0 < waiting.get("due", 0) <= now:
                 self._note_due(key, waiting)
@@ -214,7 +214,7 @@ def choose(due: list[tuple[T, dict[str, Any]]]) -> list[tuple[T, dict[str, Any]]
             ranked.append((taken[owner], key, waiting))
             taken[owner] += 1
     ranked.sort(key=itemgetter(0))
-    return [(key, waiting) for _, key, waiting in ranked[:AT_ONCE]]
+    return [(key, waiting) for _, key, waiting in ranked[:CONCURRENT_DELIVERIES]]
 
 
 def with_names(event: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from gateway.accounts.alert_hooks import DISCORD, PAGERDUTY, SLACK, TEAMS, Alert
 from gateway.clock import SECOND_US, to_iso
 
 Json = dict[str, Any]
-WORDS = {"error": "Error", "warning": "Warning", "info": "Notice"}
+LEVEL_LABELS = {"error": "Error", "warning": "Warning", "info": "Notice"}
 COLOURS = {"error": 0xD92D20, "warning": 0xF79009, "info": 0x2E90FA}
 STYLES = {"error": "Attention", "warning": "Warning", "info": "Accent"}
-APART = ("subject", "message", "remedy")  # members of the data that are not facts
-MOST_FACTS = 10
+HEADING_MEMBERS = ("subject", "message", "remedy")  # members of the data that are not facts
+MAX_FACTS = 10
 CARD = "application/vnd.microsoft.card.adaptive"
 SOURCE = "llmgateway"
 MARKDOWN = re.compile(r"([\\`*_~|\[\]()<>#])")
@@ -24,7 +24,7 @@ MARKDOWN = re.compile(r"([\\`*_~|\[\]()<>#])")
 
 def write_body(hook: AlertHook, event: Mapping[str, Any]) -> Json:
     """Return the JSON body of an event in the form of the address."""
-    write = FORMS.get(hook.form)
+    write = FORM_WRITERS.get(hook.form)
     if write is None:
         return dict(event)
     return write(event, hook)
@@ -118,7 +118,7 @@ def _pagerduty(event: Mapping[str, Any], hook: AlertHook) -> Json:
     }
 
 
-FORMS: dict[str, Callable[[Mapping[str, Any], AlertHook], Json]] = {
+FORM_WRITERS: dict[str, Callable[[Mapping[str, Any], AlertHook], Json]] = {
     SLACK: _slack,
     TEAMS: _teams,
     DISCORD: _discord,
@@ -128,7 +128,7 @@ FORMS: dict[str, Callable[[Mapping[str, Any], AlertHook], Json]] = {
 
 def title_of(event: Mapping[str, Any]) -> str:
     """Return the headline of an alert, for example "Warning: budget.spent"."""
-    return f"{WORDS[event['level']]}: {event['type']}"
+    return f"{LEVEL_LABELS[event['level']]}: {event['type']}"
 
 
 def facts_of(event: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -136,9 +136,9 @@ def facts_of(event: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [
         (name.replace("_", " "), str(value))
         for name, value in event["data"].items()
-        if name not in APART and value not in ("", None)
+        if name not in HEADING_MEMBERS and value not in ("", None)
     ]
-    return facts[:MOST_FACTS]
+    return facts[:MAX_FACTS]
 
 
 def _slack_text(text: str) -> str:

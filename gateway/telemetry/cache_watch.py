@@ -19,18 +19,18 @@ from gateway.runtime.threads import give_way
 from gateway.store.database import Database
 
 EVENT = "session.cache_lost"
-BACK = "session.cache_back"
+CACHE_BACK = "session.cache_back"
 LOOK_BACK_US = 15 * MINUTE_US  # turns that a new leader reads
-LATE_US = 5 * SECOND_US  # rows of other workers may be committed this much later than they are dated
+COMMIT_LAG_US = 5 * SECOND_US  # rows of other workers may be committed this much later than they are dated
 PAGE = 500
 PAGES = 40  # of one run; the next run continues
-MOST_SESSIONS = 5_000
+MAX_SESSIONS = 5_000
 KEPT_TURNS = 40  # of each session
-FEWEST_TURNS = 6
-SHORTEST_US = 30 * SECOND_US  # many sub-agents begin at once: their first turns have no hits
+MIN_TURNS = 6
+MIN_SESSION_US = 30 * SECOND_US  # many sub-agents begin at once: their first turns have no hits
 LARGE_TOKENS = 2_000  # smaller prompts are not cached by most providers
-USUAL_PERCENT = 50
-CACHE_LIFE_US = 5 * MINUTE_US
+MIN_HIT_PERCENT = 50
+CACHE_LIFETIME_US = 5 * MINUTE_US
 PROVIDER = "another provider"
 MODEL = "another model"
 PAUSES = "pauses longer than the cache lives"
@@ -67,7 +67,7 @@ class CacheWatch:
         when the store is down."""
         if not self._percent:
             return
-        until_us = self._clock.now_us() - LATE_US
+        until_us = self._clock.now_us() - COMMIT_LAG_US
         position = self._position or TurnPosition(until_us - LOOK_BACK_US)
         for _ in range(PAGES):
             page = read_turns(self._database, position, until_us, PAGE)
@@ -87,7 +87,7 @@ class CacheWatch:
                 session.turns.append(turn)
         for session in changed.values():
             self._judge(session)
-        while len(self._sessions) > MOST_SESSIONS:
+        while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
 
     def _judge(self, session: CachingSession) -> None:
@@ -95,7 +95,7 @@ class CacheWatch:
         if not recent:
             return
         if session.usual:
-            if hits_percent(recent) >= USUAL_PERCENT:
+            if hits_percent(recent) >= MIN_HIT_PERCENT:
                 session.usual = []
                 self._states.resolve(_restored(recent))
         elif self._is_lost(usual, recent):
@@ -103,14 +103,14 @@ class CacheWatch:
             self._states.fire(_lost(usual, recent))
 
     def _is_lost(self, usual: Sequence[SessionTurn], recent: Sequence[SessionTurn]) -> bool:
-        had_hits = len(usual) >= FEWEST_TURNS and hits_percent(usual) >= USUAL_PERCENT
+        had_hits = len(usual) >= MIN_TURNS and hits_percent(usual) >= MIN_HIT_PERCENT
         return had_hits and hits_percent(recent) < self._percent
 
 
 def split(turns: list[SessionTurn]) -> tuple[list[SessionTurn], list[SessionTurn]]:
     """Return the turns before, and the recent ones: the fewest that are enough to judge; none if all are too few."""
-    for start in range(len(turns) - FEWEST_TURNS, -1, -1):
-        if turns[-1].at_us - turns[start].at_us >= SHORTEST_US:
+    for start in range(len(turns) - MIN_TURNS, -1, -1):
+        if turns[-1].at_us - turns[start].at_us >= MIN_SESSION_US:
             return turns[:start], turns[start:]
     return turns, []
 
@@ -127,7 +127,7 @@ def cause_of(usual: Sequence[SessionTurn], recent: Sequence[SessionTurn]) -> str
         if _main(recent, read) != _main(usual, read) or _mixes(recent, read) and not _mixes(usual, read):
             return cause
     pauses = sorted(after.at_us - before.at_us for before, after in pairwise(recent))
-    if pauses[len(pauses) // 2] >= CACHE_LIFE_US:
+    if pauses[len(pauses) // 2] >= CACHE_LIFETIME_US:
         return PAUSES
     return PREFIX
 
@@ -170,7 +170,7 @@ def _restored(recent: Sequence[SessionTurn]) -> StateChange:
     last = recent[-1]
     facts = _facts(last) | {"hits_percent": hits_percent(recent)}
     message = f"session {last.session}: the prompt cache has hits again"
-    return StateChange(BACK, _subject(last), message, INFO, facts=facts)
+    return StateChange(CACHE_BACK, _subject(last), message, INFO, facts=facts)
 
 
 def _facts(turn: SessionTurn) -> dict[str, object]:

@@ -8,10 +8,10 @@ from gateway.runtime.state_changes import INFO, StateChange, StateLog
 
 SUBJECT = "collector"
 REMEDY = "start it, or check OTEL_EXPORTER_OTLP_ENDPOINT; requests are served, their traces and metrics are lost"
-AWAY = StateChange(
+COLLECTOR_AWAY = StateChange(
     "collector.away", SUBJECT, "the OpenTelemetry collector does not take what it is sent", remedy=REMEDY
 )
-BACK = StateChange("collector.back", SUBJECT, "the OpenTelemetry collector answers again", INFO)
+COLLECTOR_BACK = StateChange("collector.back", SUBJECT, "the OpenTelemetry collector answers again", INFO)
 
 
 class WatchedExporter:
@@ -28,9 +28,9 @@ class WatchedExporter:
         """Export with the inner exporter and report its result."""
         result = self._inner.export(*batch, **more)
         if result.name == "SUCCESS":
-            self._states.resolve(BACK)
+            self._states.resolve(COLLECTOR_BACK)
         else:
-            self._states.fire(AWAY)
+            self._states.fire(COLLECTOR_AWAY)
         return result
 
 

@@ -21,7 +21,7 @@ class LabelledGauge(NamedTuple):
 
 
 # Per worker; a node reports the largest value of its workers.
-SHARED = {
+PER_WORKER_GAUGES = {
     "cooldowns": LabelledGauge("Models, regions and keys in cooldown, by provider and reason.", ("provider", "reason")),
     "credentials": LabelledGauge("Provider keys of the platform by state.", ("provider", "state")),
     "job_last_run_timestamp_seconds": LabelledGauge("When recurring work was done last.", ("job",)),
@@ -34,9 +34,9 @@ INSTALLATION = {
     "credits_low_usd": LabelledGauge("Credits left, of the organizations with the least.", ("organization",)),
 }
 # Gauges of a node with the largest or smallest value of its workers; all others are summed.
-LARGEST = frozenset(
+UNSUMMED_GAUGES = frozenset(
     {
-        *SHARED,
+        *PER_WORKER_GAUGES,
         *("loop_lag_seconds", "loop_busy_seconds", "journal_largest_batch", "control_age_seconds"),
         "configuration_refused",
     }
@@ -90,6 +90,6 @@ def merge(name: str, values: list[float]) -> float:
     """Return one gauge of a node, merged from those of its workers."""
     if name in SMALLEST:
         return min(values)
-    if name in LARGEST:
+    if name in UNSUMMED_GAUGES:
         return max(values)
     return sum(values)

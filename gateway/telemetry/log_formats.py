@@ -8,9 +8,9 @@ import orjson
 
 Form = Literal["text", "json"]
 REPEATING = ("opentelemetry", "urllib3")
-REPEAT_S = 60.0
+REPEAT_INTERVAL_S = 60.0
 TEXT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
-MOMENT = "%Y-%m-%dT%H:%M:%S"
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 # The attributes that a log record may have beside its message (gateway/runtime/state_changes.py).
 EVENT = "event"
 REMEDY = "remedy"
@@ -23,7 +23,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "at": f"{self.formatTime(record, MOMENT)}.{int(record.msecs):03d}Z",
+            "at": f"{self.formatTime(record, TIME_FORMAT)}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "pid": record.process,
@@ -42,7 +42,7 @@ class TextFormatter(logging.Formatter):
     """Formats a line for people. A message never breaks its line, since parts of it may come from a caller."""
 
     def __init__(self) -> None:
-        super().__init__(TEXT, MOMENT)
+        super().__init__(TEXT, TIME_FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
         record.message = printable(record.message)
@@ -65,7 +65,7 @@ class Repeated(logging.Filter):
         if not record.name.startswith(REPEATING):
             return True
         place = (record.name, str(record.msg))
-        if record.created - self._last_logged.get(place, 0.0) < REPEAT_S:
+        if record.created - self._last_logged.get(place, 0.0) < REPEAT_INTERVAL_S:
             return False
         self._last_logged[place] = record.created
         return True

@@ -37,13 +37,13 @@ sdk_scope = LazyImport("opentelemetry.sdk.util.instrumentation")
 api = LazyImport("opentelemetry.trace")
 
 PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-LONGEST_STATE = 512
+MAX_STATE_LENGTH = 512
 SCOPE = "llmgateway"
 # Few spans in a batch: serializing one blocks the event loop.
 BATCH = 64
-EVERY_MS = 1_000
+EXPORT_INTERVAL_MS = 1_000
 QUEUE = 4_096
-STOP_MS = 2_000
+STOP_TIMEOUT_MS = 2_000
 NS = 1_000_000_000
 # Bounds of histograms by the semantic conventions for generative AI: 0.01 to 81.92 seconds, 1 to 67,108,864 tokens.
 SECONDS = tuple(0.01 * 2**power for power in range(14))
@@ -67,7 +67,7 @@ class TraceContext:
             self.trace_id = match[1]
             self.parent = match[2]
             self.sampled = bool(int(match[3], 16) & 1)
-            self.state = headers.get("tracestate", "").strip()[:LONGEST_STATE]
+            self.state = headers.get("tracestate", "").strip()[:MAX_STATE_LENGTH]
             return
         self.trace_id = request_id
         self.sampled = int(request_id[-14:], 16) < ratio * (1 << PROBABILITY_BITS)
@@ -172,9 +172,9 @@ class Tracing:
 
     def close(self) -> None:
         """Export the queued spans and stop."""
-        self._processor.force_flush(STOP_MS)
+        self._processor.force_flush(STOP_TIMEOUT_MS)
         self._processor.shutdown()
-        self._metrics.shutdown(STOP_MS)
+        self._metrics.shutdown(STOP_TIMEOUT_MS)
 
     def _open(self, settings: Otel, states: StateLog) -> None:
         self._resource = sdk_resources.Resource.create(
@@ -182,7 +182,7 @@ class Tracing:
         )
         traces, metrics = _otlp(settings.endpoint.rstrip("/"), states)
         self._processor = trace_export.BatchSpanProcessor(
-            traces, max_queue_size=QUEUE, schedule_delay_millis=EVERY_MS, max_export_batch_size=BATCH
+            traces, max_queue_size=QUEUE, schedule_delay_millis=EXPORT_INTERVAL_MS, max_export_batch_size=BATCH
         )
         reader = metrics_export.PeriodicExportingMetricReader(metrics, settings.metrics_every_s * 1000)
         self._metrics = sdk_metrics.MeterProvider([reader], self._resource)

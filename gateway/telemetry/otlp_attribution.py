@@ -17,8 +17,8 @@ from gateway.errors import InvalidRequest
 PREFIX = "llmgateway."
 # Signal → the member of the JSON form that lists the resources.
 MEMBERS = {"metrics": "resourceMetrics", "logs": "resourceLogs", "traces": "resourceSpans"}
-MOST_RESOURCES = 100
-MOST_FIELDS = 20_000  # of the resources and their attributes
+MAX_RESOURCES = 100
+MAX_FIELDS = 20_000  # of the resources and their attributes
 VARINT_BYTES = 10
 # Wire types of protobuf.
 VARINT = 0
@@ -48,7 +48,7 @@ def add_to_json(body: bytes, signal: str, attributes: Mapping[str, str]) -> byte
     if not isinstance(export, dict):
         raise _malformed("JSON")
     resources = export.get(MEMBERS[signal], [])
-    if not isinstance(resources, list) or len(resources) > MOST_RESOURCES:
+    if not isinstance(resources, list) or len(resources) > MAX_RESOURCES:
         raise _malformed("JSON")
     added = [{"key": name, "value": {"stringValue": value}} for name, value in attributes.items()]
     for resource in resources:
@@ -118,12 +118,12 @@ class _FieldBudget:
     """Counts the fields of an export, so that its work is limited."""
 
     def __init__(self) -> None:
-        self._left = MOST_FIELDS
+        self._left = MAX_FIELDS
 
     def take(self) -> None:
         self._left -= 1
         if self._left < 0:
-            raise InvalidRequest(f"The export has more than {MOST_FIELDS:,} fields; send smaller batches.")
+            raise InvalidRequest(f"The export has more than {MAX_FIELDS:,} fields; send smaller batches.")
 
 
 def _fields(message: bytes, budget: _FieldBudget) -> Iterator[ProtoField]:

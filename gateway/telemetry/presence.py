@@ -15,7 +15,7 @@ from gateway.store.documents import Documents
 
 KIND = "worker"
 # A report is written when something changed, and renewed before it expires.
-AGAIN_S = 60.0
+RENEWAL_INTERVAL_S = 60.0
 TTL_S = 180.0
 
 
@@ -54,7 +54,7 @@ class WorkerPresence:
             return
         self._documents.put(KIND, str(epoch), orjson.dumps(facts), TTL_S)
         self._last = (epoch, facts)
-        self._again = now + AGAIN_S
+        self._again = now + RENEWAL_INTERVAL_S
 
 
 def read_presence(documents: Documents) -> dict[int, WorkerFacts]:

@@ -6,9 +6,9 @@ from gateway.routing.cooldowns import POLICIES
 from gateway.runtime.state_changes import INFO, WARNING, StateChange, StateLog
 
 # A cooldown that begins this soon after the last one is the same incident and is not reported again.
-SAME_S = 60.0
-MOST_ENDED = 10_000
-REFUSED = "credential.refused"
+SAME_INCIDENT_S = 60.0
+MAX_ENDED = 10_000
+CREDENTIAL_REFUSED = "credential.refused"
 REMEDIES = {
     "refused": "check the key, its rights and its funding at the provider; set another key with "
     f"LLM_<PROVIDER>_API_KEY and a restart, or with {MANAGE} provider-keys add",
@@ -44,10 +44,10 @@ class ProviderChanges:
         if not kind:
             self._back(subject, target, facts)
             return
-        if self._ended.get(subject, float("-inf")) > self._clock.monotonic() - SAME_S:
+        if self._ended.get(subject, float("-inf")) > self._clock.monotonic() - SAME_INCIDENT_S:
             return
         name = f"credential {credential} of {target}" if credential else target
-        event = REFUSED if credential and kind == "refused" else "provider.resting"
+        event = CREDENTIAL_REFUSED if credential and kind == "refused" else "provider.resting"
         message = f"{name} is cooling down for {seconds:.0f} s: {POLICIES[kind].text}"
         level = INFO if kind == "limited" else WARNING
         facts |= {"reason": kind, "seconds": round(seconds)}
@@ -57,8 +57,8 @@ class ProviderChanges:
         before = self._states.firing(subject)
         if not before:
             return
-        if len(self._ended) > MOST_ENDED:
+        if len(self._ended) > MAX_ENDED:
             self._ended.clear()
         self._ended[subject] = self._clock.monotonic()
-        event = "credential.back" if before == REFUSED else "provider.back"
+        event = "credential.back" if before == CREDENTIAL_REFUSED else "provider.back"
         self._states.resolve(StateChange(event, subject, f"{target} answers again", INFO, facts=facts))

@@ -25,11 +25,11 @@ from gateway.telemetry.remedies import remedy_of
 
 K = TypeVar("K")
 
-PLAIN = re.compile(r"[\w./:@+-]+", re.ASCII)
+PLAIN_VALUE = re.compile(r"[\w./:@+-]+", re.ASCII)
 FAULT = 500  # statuses from here on are not the caller's fault
-REMEMBERED = 1_000  # cached fragments of one kind
-LONGEST = 300  # characters of a cached fragment
-MEMO = "readable request line"
+CACHE_SIZE = 1_000  # cached fragments of one kind
+MAX_FRAGMENT_LENGTH = 300  # characters of a cached fragment
+LINE_KEY = "readable request line"
 # One template for a whole line, since that formats numbers fastest. A line begins with the second, ms, the level,
 # operation and status, the request id, the duration and the address; SERVED is the rest for an upstream request.
 BEGIN = "%s.%03dZ{begin}%s duration_ms=%.1f%s"
@@ -46,8 +46,8 @@ class Fragments(dict[K, str]):
 
     def __missing__(self, key: K) -> str:
         text = self._write(key)
-        if len(text) <= LONGEST:
-            if len(self) >= REMEMBERED:
+        if len(text) <= MAX_FRAGMENT_LENGTH:
+            if len(self) >= CACHE_SIZE:
                 self.clear()
             self[key] = text
         return text
@@ -96,12 +96,12 @@ class ReadableLine:
             finished.took_s * 1000,
             self._addresses[finished.peer],
             field("label", finished.shown_id) if finished.shown_id != finished.request_id else "",
-            caller.memo.get(MEMO) or self._remember_owner(caller),
+            caller.memo.get(LINE_KEY) or self._remember_owner(caller),
             # Decided here, since most requests have only a model, and a call is expensive.
             self._asked_of(finished, context)
             if request is None or context.source or finished.replayed
             else self.models[request.requested_model],
-            target.memo.get(MEMO) or self._remember_target(target),
+            target.memo.get(LINE_KEY) or self._remember_target(target),
             count,
             format_usd(cost_nusd),
             provider_s * 1000,
@@ -155,14 +155,14 @@ class ReadableLine:
         return text
 
     def _remember_owner(self, caller: Caller) -> str:
-        owner = caller.memo[MEMO] = self._write_owner(caller.key_id, caller.project_id, caller.organization_id)
+        owner = caller.memo[LINE_KEY] = self._write_owner(caller.key_id, caller.project_id, caller.organization_id)
         return owner
 
     def _write_owner(self, key: str, project: str, organization: str) -> str:
         return field("key", key) + field("project", project) + field("organization", organization)
 
     def _remember_target(self, target: Target) -> str:
-        piece = target.memo[MEMO] = field("provider", target.provider.id) + field("served", target.mapping.key)
+        piece = target.memo[LINE_KEY] = field("provider", target.provider.id) + field("served", target.mapping.key)
         return piece
 
 
@@ -234,6 +234,6 @@ def field(name: str, value: Any) -> str:
 
 
 def _quote(text: str) -> str:
-    if PLAIN.fullmatch(text):
+    if PLAIN_VALUE.fullmatch(text):
         return text
     return orjson.dumps(text).decode()

@@ -3,7 +3,7 @@
 from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
 
-AWAY = "the gateway's own store: see the log's line with the event database.away, and /readyz"
+STORE_AWAY = "the gateway's own store: see the log's line with the event database.away, and /readyz"
 
 # The operator's counterpart of docs/errors.md. Errors that only the caller can fix have none.
 REMEDIES = {
@@ -47,7 +47,7 @@ REMEDIES = {
     "fetch_failed": "no connection to the provider: check its address, DNS and the outgoing network",
     "stream_truncated": "the provider ended its stream early: see llmgateway_streams_cut_total",
     "no_available_provider": "nothing answers at any provider of this model: check network and addresses",
-    "service_unavailable": AWAY,
+    "service_unavailable": STORE_AWAY,
     "internal_error": "a fault of the gateway: the log has the exception under this request id",
     "interrupted": "its worker died before it was answered: see the log around that time",
 }

@@ -23,7 +23,7 @@ from gateway.telemetry.remedies import remedy_of
 # and written together, so that no request waits for a write.
 GATHER_S = 0.05
 MADE_AT_ONCE = 16
-MOST_LINES = 96  # more save no time, and waiting lines displace other data from the caches
+MAX_LINES = 96  # more save no time, and waiting lines displace other data from the caches
 LARGE = 16_384  # bytes of a body; such a request is not kept until others have ended
 # Operations of probes, which are not logged while they succeed.
 PROBES = frozenset(("GET /metrics", *(f"GET {path}" for path in PROBE_PATHS)))
@@ -96,7 +96,7 @@ class RequestLines:
         self._ended = []
         lines = self._lines
         lines.extend(map(self._line_of, ended))
-        if len(lines) >= MOST_LINES:
+        if len(lines) >= MAX_LINES:
             self._write_out()
 
     def _flush_due(self) -> None:

@@ -26,14 +26,14 @@ WORKER_BURST = 300
 WORKER_RATE = 5.0
 KEYS = 4096
 # Kinds of refusals that are counted separately between two calls of `flush`; of others only the total is known.
-KINDS = 64
+MAX_REFUSAL_KINDS = 64
 # With more queued rows the journal is reserved for settlements.
-MOST_PENDING = 2_000
+MAX_PENDING = 2_000
 UNLOGGED = "requests_unlogged_total"
 # The requested model is not read from a longer body.
-LONGEST_BODY = 4 << 20
+MAX_BODY_BYTES = 4 << 20
 LABEL_LENGTH = 64
-LONGEST_NAME = 1_000
+MAX_NAME_LENGTH = 1_000
 
 
 Ids = tuple[bytes, bytes, bytes, bytes]  # raw ids of organization, project, key and member
@@ -144,13 +144,13 @@ class RequestLog:
         else:
             code = ""
         kind = LogEntry(bytes(16), *owner, 1, *_measured(finished), "", "", _clean(code)[:64] or None)
-        if kind in self._flood or len(self._flood) < KINDS:
+        if kind in self._flood or len(self._flood) < MAX_REFUSAL_KINDS:
             self._flood[kind] = self._flood.get(kind, 0) + 1
         else:
             self._counters.add(UNLOGGED)
 
     def _write(self, entry: LogEntry, tags: Mapping[str, str]) -> None:
-        if self._journal.pending > MOST_PENDING:
+        if self._journal.pending > MAX_PENDING:
             self._counters.add(UNLOGGED)
             return
         try:
@@ -181,7 +181,7 @@ def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) ->
         *owner,
         1,
         *_measured(finished),
-        "" if finished.attempts else _clean(_requested_model(finished)[:LONGEST_NAME])[:255],
+        "" if finished.attempts else _clean(_requested_model(finished)[:MAX_NAME_LENGTH])[:255],
         context.source if context is not None else "",
         None if error is None else _clean(error.code)[:64],
         _clean(label)[:LABEL_LENGTH] or None,
@@ -204,7 +204,7 @@ def _requested_model(finished: FinishedRequest) -> str:
     context = finished.context
     if context is not None and context.request is not None:
         return context.request.requested_model
-    if len(finished.body) > LONGEST_BODY:
+    if len(finished.body) > MAX_BODY_BYTES:
         return ""
     try:
         return json.decode(finished.body, type=_Asking).model

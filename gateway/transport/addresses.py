@@ -21,13 +21,13 @@ Resolver = Callable[[str, int], list[str]]
 # The system's resolver, which blocks the calling thread.
 system_look_up = get_original("socket", "getaddrinfo")
 NETWORK_BITS = 64  # bits of an IPv6 network: a caller with one address of a network can use all of them
-LONGEST_URL = 2_000  # characters of a webhook address
+MAX_URL_LENGTH = 2_000  # characters of a webhook address
 # Simultaneous lookups of callers' names in all, of one organization, and of one zone. A caller with an unresponsive
 # name server occupies its threads for as long as the system's resolver waits, which is ten seconds and more.
-AT_ONCE = 32
+CONCURRENT_LOOKUPS = 32
 OF_OWNER = 16
 OF_ZONE = 2
-MOST_WAITING = 1 << 20  # more than there are requests
+MAX_WAITING = 1 << 20  # more than there are requests
 
 GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -38,7 +38,7 @@ REFUSED_NETWORKS = tuple(
     ipaddress.ip_network(text)
     for text in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001::/23", "2002::/16", "3fff::/20")
 )
-HERE = re.compile(r"(?:^|\.)localhost\.?$", re.IGNORECASE)  # RFC 6761, section 6.3
+LOCALHOST = re.compile(r"(?:^|\.)localhost\.?$", re.IGNORECASE)  # RFC 6761, section 6.3
 # The "ends in a number" rule of the WHATWG URL standard, section 3.5: such a host is an IPv4 address or a mistake.
 NUMERIC_END = re.compile(r"(?:^|\.)(?:\d+|0[xX][0-9a-fA-F]*)\.?$")
 
@@ -53,9 +53,9 @@ class StrangersNames:
     zone, and many of them only the names of one organization."""
 
     def __init__(self) -> None:
-        self._threads = Threads(AT_ONCE)
-        self._zones = FairSlots(MOST_WAITING, each=OF_ZONE)
-        self._owners = FairSlots(AT_ONCE, each=OF_OWNER)
+        self._threads = Threads(CONCURRENT_LOOKUPS)
+        self._zones = FairSlots(MAX_WAITING, each=OF_ZONE)
+        self._owners = FairSlots(CONCURRENT_LOOKUPS, each=OF_OWNER)
         self._running: SharedCalls[tuple[Any, ...], Any] = SharedCalls()
 
     def resolve(self, host: str, port: int) -> list[str]:
@@ -132,7 +132,7 @@ def read_receiver(url: str, param: str) -> str:
         fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
     except ValueError:
         fine = False
-    if not fine or len(text) > LONGEST_URL or not text.isprintable() or " " in text:
+    if not fine or len(text) > MAX_URL_LENGTH or not text.isprintable() or " " in text:
         raise InvalidRequest("Give an http or https address without a user and password in it.", param=param)
     return text
 
@@ -144,7 +144,7 @@ def check_spelling(url: str, param: str) -> None:
     """
     host = urlsplit(url).hostname or ""
     literal = read_literal(host) is not None
-    if HERE.search(host) or (literal and not is_public(host)) or (not literal and NUMERIC_END.search(host)):
+    if LOCALHOST.search(host) or (literal and not is_public(host)) or (not literal and NUMERIC_END.search(host)):
         raise InvalidRequest(_refusal(host), param=param, code="address_not_allowed")
 
 

@@ -5,15 +5,15 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from gateway.errors import Overloaded
-from gateway.runtime.byte_budget import ANYONE, ByteBudget
+from gateway.runtime.byte_budget import UNATTRIBUTED, ByteBudget
 from gateway.runtime.threads import Slots, pause, work_owner
 
 FREE = 1 << 17  # bytes of a response that are not counted, since few responses have more
 # The share of the budgets for reading. The rest is for responses that callers have yet to take, so that new responses
 # do not cause those to be refused.
-SHARE = 0.5
-LOOK_S = 0.05
-SLOT_S = 3600.0  # longer than any request
+LARGE_OWNER_SHARE = 0.5
+CHECK_INTERVAL_S = 0.05
+SLOT_TTL_S = 3600.0  # longer than any request
 
 
 class AnswerRoom:
@@ -32,7 +32,7 @@ class AnswerRoom:
 
     def hold(self) -> "HeldAnswer":
         """Return a reservation for the response that this greenlet reads."""
-        return HeldAnswer(self, work_owner() or ANYONE)
+        return HeldAnswer(self, work_owner() or UNATTRIBUTED)
 
 
 class HeldAnswer(Struct, eq=False):
@@ -51,9 +51,9 @@ class HeldAnswer(Struct, eq=False):
         until = room.now() + room.wait_s
         while not self._fits(size):
             if room.now() >= until:
-                self._beyond = room.beyond.take(SLOT_S)
+                self._beyond = room.beyond.take(SLOT_TTL_S)
                 return
-            pause(LOOK_S)
+            pause(CHECK_INTERVAL_S)
         room.budget.grow(self._owner, size)
         self._size += size
 
@@ -70,7 +70,7 @@ class HeldAnswer(Struct, eq=False):
 
     def _fits(self, size: int) -> bool:
         budget = self._room.budget
-        share = 1.0 if budget.held_by(self._owner) <= self._size else SHARE
+        share = 1.0 if budget.held_by(self._owner) <= self._size else LARGE_OWNER_SHARE
         return budget.has_room(self._owner, size, share)
 
 
@@ -80,7 +80,7 @@ class KeptBytes:
 
     def __init__(self, budget: ByteBudget | None) -> None:
         self._budget = budget
-        self._owner = work_owner() or ANYONE
+        self._owner = work_owner() or UNATTRIBUTED
         self._size = 0
 
     def grow(self, size: int) -> None:

@@ -19,7 +19,7 @@ from gateway.runtime.loop_turns import bulk_turn
 from gateway.transport.addresses import Resolver, StrangersNames, check_public, resolve
 from gateway.transport.answer_room import AnswerRoom, KeptBytes
 from gateway.transport.connection_pool import ConnectionPool
-from gateway.transport.connections import SHORTEST_S, UpstreamConnection
+from gateway.transport.connections import MIN_TIMEOUT_S, UpstreamConnection
 from gateway.transport.request_bytes import (
     JOIN_BYTES,
     LOOP_HEADER,
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 else:
     websockets = LazyImport("gateway.transport.websockets")
 
-NOTHING: Mapping[str, str] = {}
+NO_HEADERS: Mapping[str, str] = {}
 Piece = bytes | memoryview
 PER_ORIGIN = 2000  # simultaneous connections to one origin
 IDLE_PER_ORIGIN = 256
-IDLE_S = 50.0  # below the 60 s at which common load balancers drop a silent connection
+IDLE_TIMEOUT_S = 50.0  # below the 60 s at which common load balancers drop a silent connection
 ORIGINS_KEPT = 1000
 PLACES_KEPT = 1000
 REDIRECTS = 5
@@ -146,7 +146,7 @@ class Transport:
         self,
         method: str,
         url: str,
-        headers: Mapping[str, str] = NOTHING,
+        headers: Mapping[str, str] = NO_HEADERS,
         body: bytes = b"",
         *,
         timeout_s: float = 30.0,
@@ -173,7 +173,7 @@ class Transport:
         max_bytes: int,
         *,
         timeout_s: float = 30.0,
-        headers: Mapping[str, str] = NOTHING,
+        headers: Mapping[str, str] = NO_HEADERS,
         redirects: int = REDIRECTS,
     ) -> Answer:
         """GET a URL from a request; each of at most `redirects` redirects passes the address guard again.
@@ -212,7 +212,7 @@ class Transport:
         origin = place.origin
         channel = SocketChannel(self._reach(origin, deadline, TlsSession(self._now)))
         try:
-            with gevent.Timeout(max(deadline - self._now(), SHORTEST_S), TimeoutError):
+            with gevent.Timeout(max(deadline - self._now(), MIN_TIMEOUT_S), TimeoutError):
                 return websockets.request(channel, place.host, place.target, {"user-agent": PRODUCT, **headers})
         except BaseException as error:
             channel.close()
@@ -277,7 +277,7 @@ class Transport:
         """Send the body after its head, until `end` (monotonic)."""
         try:
             for piece in pieces:
-                if not connection.send_more(piece, max(end - self._now(), SHORTEST_S)):
+                if not connection.send_more(piece, max(end - self._now(), MIN_TIMEOUT_S)):
                     return  # the peer stopped reading; its response explains why
                 bulk_turn()  # a fast peer must not keep other greenlets from running
         except BaseException as error:
@@ -298,12 +298,12 @@ class Transport:
         pool = self._pools.get(origin)
         if pool is None:
             pool = self._pools[origin] = ConnectionPool(
-                origin.host, self._per_origin, self._connect_s, IDLE_PER_ORIGIN, IDLE_S, self._now
+                origin.host, self._per_origin, self._connect_s, IDLE_PER_ORIGIN, IDLE_TIMEOUT_S, self._now
             )
         return pool
 
     def _trim(self, now: float) -> None:
-        self._trim_at = now + IDLE_S
+        self._trim_at = now + IDLE_TIMEOUT_S
         for pool in self._pools.values():
             pool.trim(now)
         if len(self._pools) > ORIGINS_KEPT:
@@ -324,13 +324,13 @@ class Transport:
             # Each address gets a share of the remaining time, so that an unreachable first one cannot use it up.
             seconds = (end - self._now()) / (len(addresses) - index)
             try:
-                return self._dial(origin, address, max(seconds, SHORTEST_S), session)
+                return self._dial(origin, address, max(seconds, MIN_TIMEOUT_S), session)
             except (UpstreamUnreachable, UpstreamTimeout) as error:
                 failure = error
         raise failure
 
     def _look_up(self, origin: Origin, end: float) -> list[str]:
-        seconds = max(end - self._now(), SHORTEST_S)
+        seconds = max(end - self._now(), MIN_TIMEOUT_S)
         try:
             with gevent.Timeout(seconds, TimeoutError):
                 look_up = self._resolve if origin.trusted else self._resolve_strangers
@@ -350,7 +350,7 @@ class Transport:
             sock.settimeout(seconds)
             sock.connect((address, origin.port))
             if origin.scheme == "https":
-                sock.settimeout(max(end - self._now(), SHORTEST_S))
+                sock.settimeout(max(end - self._now(), MIN_TIMEOUT_S))
                 sock = session.secure(sock, self._tls, host)
             return sock
         except BaseException as error:

@@ -13,7 +13,7 @@ from gevent.ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 
 from gateway.errors import UpstreamFailed
 from gateway.runtime.send_batch import QueuedSends
-from gateway.transport.header_fields import END, read_fields
+from gateway.transport.header_fields import HEAD_END, read_fields
 
 if TYPE_CHECKING:
     from gateway.transport.connection_pool import ConnectionPool
@@ -23,12 +23,12 @@ RECEIVE_BYTES = 65536
 FURTHER_BYTES = 262_144
 NOISE_LIMIT = 65536  # consecutive bytes without a complete head or body: heads, trailers, chunk extensions
 POLLIN = READ = 1
-NEVER = math.inf
-SHORTEST_S = 0.001
+NO_DEADLINE = math.inf
+MIN_TIMEOUT_S = 0.001
 QUICKACK = getattr(sockets, "TCP_QUICKACK", 0)  # Linux
-LATE = object()  # returned by a wait that timed out
+TIMED_OUT = object()  # returned by a wait that timed out
 # A readable socket without data: a false alarm, or a TLS record without content.
-WANTING = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
+WOULD_BLOCK = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
 
 # The original poll: a query of one descriptor that never waits needs no event loop.
 original_poll = get_original("select", "poll")
@@ -70,7 +70,7 @@ class UpstreamConnection:
         self.watched = False
         self._waiting: Any = None
         self._alarm: Any = None
-        self._rings_at = NEVER
+        self._rings_at = NO_DEADLINE
         self._until = 0.0
         poll = original_poll()
         poll.register(sock.fileno(), POLLIN)
@@ -146,14 +146,14 @@ class UpstreamConnection:
         self._waiting = getcurrent()
         try:
             while (result := self._switch()) is not self:  # a switch from elsewhere is not meant for this wait
-                if result is LATE:
+                if result is TIMED_OUT:
                     return False
         except BaseException:
             self._waiting = None
             raise
         try:
             data: bytes | None = self._receive(self._most)
-        except WANTING:
+        except WOULD_BLOCK:
             data = self._receive_slowly()
         except OSError:
             self.lost = True
@@ -219,7 +219,7 @@ class UpstreamConnection:
         if self._alarm is not None:
             self._alarm.close()
             self._alarm = None
-            self._rings_at = NEVER
+            self._rings_at = NO_DEADLINE
         if self._waiting is not None:
             self._loop.run_callback(self._wake)
         self._sock.close()
@@ -245,7 +245,7 @@ class UpstreamConnection:
 
     def _ring(self) -> None:
         """Handle the alarm, which may have been set for an earlier wait. Called in the hub."""
-        self._rings_at = NEVER
+        self._rings_at = NO_DEADLINE
         if self._waiting is None:
             return
         if self._now() < self._until:
@@ -254,7 +254,7 @@ class UpstreamConnection:
         waiting = self._waiting
         self._waiting = None
         # Data that arrived while this process could not run was in time.
-        waiting.switch(self if self.poll(0) else LATE)
+        waiting.switch(self if self.poll(0) else TIMED_OUT)
 
     def _send_all(self, rest: memoryview) -> bool:
         """Send the rest; returns whether the peer took all of it. TimeoutError."""
@@ -268,7 +268,7 @@ class UpstreamConnection:
 
     def _receive_slowly(self) -> bytes | None:
         """Receive with gevent's waiting, which handles what TLS needs; None after the timeout."""
-        self._sock.settimeout(max(self._until - self._now(), SHORTEST_S))
+        self._sock.settimeout(max(self._until - self._now(), MIN_TIMEOUT_S))
         try:
             return self._sock.recv(RECEIVE_BYTES)
         except OSError as error:
@@ -324,7 +324,7 @@ class UpstreamConnection:
         status = self._parser.get_status_code()
         if status < 200:
             # An interim response has no body (RFC 9112, section 6.3), so the next head follows.
-            self.received = self.received.partition(END)[2].lstrip(b"\r\n")
+            self.received = self.received.partition(HEAD_END)[2].lstrip(b"\r\n")
             return
         self.status = status
         self._noise = -RECEIVE_BYTES  # the receive that contained the head does not count

@@ -2,8 +2,8 @@
 
 from itertools import repeat
 
-END = b"\r\n\r\n"  # the end of a head
-BLANKS = " \t"
+HEAD_END = b"\r\n\r\n"  # the end of a head
+WHITESPACE = " \t"
 
 
 def read_fields(received: bytes) -> dict[str, str]:
@@ -13,13 +13,13 @@ def read_fields(received: bytes) -> dict[str, str]:
     The parser has accepted the head and refuses lone line ends, folded lines and blanks before a colon (RFC 9112,
     section 5), so each line is a field.
     """
-    lines = received[: received.find(END)].decode("latin-1").split("\r\n")[1:]
+    lines = received[: received.find(HEAD_END)].decode("latin-1").split("\r\n")[1:]
     if not lines:
         return {}
     # All lines at once, since a response may have thirty fields.
     names, _, texts = zip(*map(str.partition, lines, repeat(":")), strict=True)
     keys = "\n".join(names).lower().split("\n")
-    values = list(map(str.strip, texts, repeat(BLANKS)))
+    values = list(map(str.strip, texts, repeat(WHITESPACE)))
     headers = dict(zip(keys, values, strict=True))
     if len(headers) == len(keys):
         return headers

@@ -19,7 +19,7 @@ else:
     smtplib = LazyImport("smtplib")
 
 TIMEOUT_S = 15.0
-LONGEST_SUBJECT = 200
+MAX_SUBJECT_LENGTH = 200
 
 
 class Mail(NamedTuple):
@@ -91,7 +91,7 @@ class Mailer:
         try:
             message["From"] = self._settings.sender
             message["To"] = headerregistry.Address(addr_spec=mail.to)
-            message["Subject"] = " ".join(mail.subject.split())[:LONGEST_SUBJECT]
+            message["Subject"] = " ".join(mail.subject.split())[:MAX_SUBJECT_LENGTH]
             message["Date"] = formatdate()
             message["Message-ID"] = make_msgid(domain=self._settings.sender.rpartition("@")[2].strip("> ") or None)
             message["Auto-Submitted"] = "auto-generated"

@@ -17,11 +17,11 @@ from wsproto.utilities import LocalProtocolError
 from gateway.runtime.threads import compute_if
 from gateway.transport.handshakes import NO_TEXT, SUBPROTOCOL, SocketClosed
 from gateway.transport.socket_channel import SocketChannel
-from gateway.transport.websockets import MOST_MESSAGE, SendingSocket
+from gateway.transport.websockets import MAX_MESSAGE_BYTES, SendingSocket
 
-LINGER_S = 1.0
+LINGER_TIMEOUT_S = 1.0
 CLOSED = (ConnectionClosed, LocalProtocolError, OSError)
-OPTIONS = {"max_message_size": MOST_MESSAGE, "subprotocols": [SUBPROTOCOL]}
+OPTIONS = {"max_message_size": MAX_MESSAGE_BYTES, "subprotocols": [SUBPROTOCOL]}
 
 
 class PacedSocket:
@@ -97,7 +97,7 @@ class SockSocket(SendingSocket):
     def linger(self) -> None:
         """Let the peer read the last message for a moment."""
         self._sock.taken()
-        self._server.thread.join(LINGER_S)
+        self._server.thread.join(LINGER_TIMEOUT_S)
 
     def abort(self) -> None:
         """End the connection at once; a greenlet that receives finds it closed."""

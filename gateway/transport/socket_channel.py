@@ -7,7 +7,7 @@ import gevent
 
 RECEIVE_BYTES = 65_536
 # A peer that reads nothing for this long counts as lost.
-STALL_S = 30.0
+STALL_TIMEOUT_S = 30.0
 
 
 class SocketChannel:
@@ -25,8 +25,8 @@ class SocketChannel:
         return data
 
     def send(self, data: bytes) -> None:
-        """Send all of `data`; TimeoutError for a peer that reads nothing for STALL_S."""
-        with gevent.Timeout(STALL_S, TimeoutError):
+        """Send all of `data`; TimeoutError for a peer that reads nothing for STALL_TIMEOUT_S."""
+        with gevent.Timeout(STALL_TIMEOUT_S, TimeoutError):
             self._sock.sendall(data)
 
     def linger(self) -> None:

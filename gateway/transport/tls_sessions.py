@@ -6,7 +6,7 @@ from typing import Any
 from gevent.ssl import SSLContext, SSLSocket
 
 # Certificates are checked again after this time.
-VERIFIED_S = 3600.0
+VERIFICATION_LIFETIME_S = 3600.0
 
 
 class TlsSession:
@@ -21,7 +21,7 @@ class TlsSession:
 
     def secure(self, sock: Any, tls: SSLContext, host: str) -> SSLSocket:
         """Return the socket after a handshake with `host`, always with the same `tls` and host. OSError."""
-        if self._now() >= self._verified_at + VERIFIED_S:
+        if self._now() >= self._verified_at + VERIFICATION_LIFETIME_S:
             self._session = None
         return tls.wrap_socket(sock, server_hostname=host, session=self._session)
 

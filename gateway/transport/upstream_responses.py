@@ -11,11 +11,11 @@ from gateway.runtime.threads import compute_if, give_way
 from gateway.transport.answer_room import FREE, AnswerRoom, HeldAnswer, KeptBytes
 from gateway.transport.connections import UpstreamConnection
 from gateway.transport.content_codings import Unpacker, find_unpacker
-from gateway.transport.header_fields import END, read_fields
+from gateway.transport.header_fields import HEAD_END, read_fields
 
 MB = 1024 * 1024
 BODY_LIMIT = 64 * MB
-PIECE = 1 << 16  # bytes of a stream that its reader gets in one item
+PIECE_BYTES = 1 << 16  # bytes of a stream that its reader gets in one item
 LONG_BYTES = 1 << 20  # a response of this size is joined in a thread
 # Readers of streams keep texts, items and incomplete events until the end, without the frame around each token. Of the
 # bytes of a stream beyond STREAM_FREE, every fourth therefore counts as memory, in steps.
@@ -88,7 +88,7 @@ class Pending(Struct, eq=False):
         received = connection.received
         reply = Reply(connection.status, connection, self._patience, self._end, received)
         # One search instead of parsing: a response may have thirty fields, and hardly any is ever read.
-        if b"content-encoding" in received[: received.find(END)].lower():
+        if b"content-encoding" in received[: received.find(HEAD_END)].lower():
             reply.unpack()
         return reply
 
@@ -186,10 +186,10 @@ class Reply(Struct, eq=False):
                 yield from self._read(self._patience.heartbeat_s)
                 return
             for data in self._read(self._patience.heartbeat_s):
-                yield data[:PIECE]
-                for at in range(PIECE, len(data), PIECE):
+                yield data[:PIECE_BYTES]
+                for at in range(PIECE_BYTES, len(data), PIECE_BYTES):
                     give_way()  # a compressed piece expands to the work of many receives
-                    yield data[at : at + PIECE]
+                    yield data[at : at + PIECE_BYTES]
         finally:
             self.close()
 

@@ -8,8 +8,8 @@ from gateway.runtime.webhook_signatures import sign
 from gateway.transport.client import Transport
 
 ATTEMPTS = 8
-FIRST_S = 30.0
-LONGEST_S = 3600.0
+FIRST_RETRY_S = 30.0
+MAX_RETRY_S = 3600.0
 TIMEOUT_S = 10.0
 
 
@@ -39,4 +39,4 @@ def next_wait_us(attempts: int) -> int | None:
     """Return the delay after `attempts` failed ones, doubled each time; None after the last attempt."""
     if attempts >= ATTEMPTS:
         return None
-    return round(min(FIRST_S * 2 ** (attempts - 1), LONGEST_S) * SECOND_US)
+    return round(min(FIRST_RETRY_S * 2 ** (attempts - 1), MAX_RETRY_S) * SECOND_US)

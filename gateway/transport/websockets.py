@@ -50,14 +50,14 @@ from gateway.transport.handshakes import (
 NO_UTF8 = 1007
 UNSENDABLE = frozenset((1004, NO_CODE, LOST, 1015))
 # The largest message: providers accept events with 15 MB of sound, which base64 makes a third larger.
-MOST_MESSAGE = 21 << 20
+MAX_MESSAGE_BYTES = 21 << 20
 # Frames and messages are cheap to send and arrive by the thousand, so other greenlets run after this many.
 FRAMES_PER_TURN = 64
 MESSAGES_PER_TURN = 16
-APART = 1 << 18  # bytes from which a message is masked in a thread
+THREAD_BYTES = 1 << 18  # bytes from which a message is masked in a thread
 REFUSAL_BYTES = 65_536
 REASON_BYTES = 123
-CLOSE_S = 0.2  # how long `close` waits for a send in progress
+CLOSE_TIMEOUT_S = 0.2  # how long `close` waits for a send in progress
 # The headers of a request that belong to its handshake.
 OPENING = frozenset(
     ("host", "upgrade", "connection", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol")
@@ -104,7 +104,7 @@ class SendingSocket(ABC):
     def send(self, text: str) -> None:
         """Send a message, waiting while the peer does not read. SocketClosed."""
         with self._sending:
-            self._send(TextMessage(data=text), len(text) > APART)
+            self._send(TextMessage(data=text), len(text) > THREAD_BYTES)
 
     def ping(self) -> None:
         """Send a ping, unless something is being sent. SocketClosed."""
@@ -116,7 +116,7 @@ class SendingSocket(ABC):
 
     def close(self, number: int = NORMAL, reason: str = "") -> None:
         """Send the close frame once, unless the peer does not read. Does not wait for the peer's; never raises."""
-        if self.closed or not self._sending.acquire(timeout=CLOSE_S):
+        if self.closed or not self._sending.acquire(timeout=CLOSE_TIMEOUT_S):
             self.closed = True
             return
         try:
@@ -142,7 +142,7 @@ class WebSocket(SendingSocket):
     """
 
     def __init__(
-        self, channel: Channel, connection: WSConnection, most: int = MOST_MESSAGE, bytes_too: bool = False
+        self, channel: Channel, connection: WSConnection, most: int = MAX_MESSAGE_BYTES, bytes_too: bool = False
     ) -> None:
         super().__init__()
         self._channel = channel
@@ -177,7 +177,7 @@ class WebSocket(SendingSocket):
                         return None
                     if event.message_finished:
                         self._take_turn()
-                        return compute_if(len(held) > APART, held.decode)
+                        return compute_if(len(held) > THREAD_BYTES, held.decode)
                 elif not self._answer(event):
                     return None
             if not self._fill():
@@ -263,7 +263,7 @@ class WebSocket(SendingSocket):
         if size > self._most:
             self._refuse(TOO_LARGE, f"A message has at most {self._most} bytes.")
             return False
-        return size <= APART or self._weigh(size)
+        return size <= THREAD_BYTES or self._weigh(size)
 
     def _weigh(self, size: int) -> bool:
         """Return whether this many bytes of a message may be held; else close the connection."""

@@ -38,7 +38,7 @@ class Callback(NamedTuple):
 
 
 COLUMNS = ", ".join(Callback._fields)
-DUE = f"""SELECT project, {COLUMNS} FROM video_callback JOIN (
+DUE_CALLBACKS = f"""SELECT project, {COLUMNS} FROM video_callback JOIN (
     SELECT sent.id AS due, project, ROW_NUMBER() OVER (PARTITION BY project ORDER BY sent.due_at) AS place
     FROM video_callback AS sent LEFT JOIN video_job ON video_job.id = job
     WHERE sent.due_at IS NOT NULL AND sent.due_at <= ?
@@ -66,7 +66,7 @@ class Callbacks:
     def due(self, now_us: int, of_one: int, limit: int) -> list[tuple[str, Callback]]:
         """Return due callbacks with their projects ("": the job was deleted), at most `of_one` per project. Projects
         take turns: first the oldest callback of each, then the second of each."""
-        return [(row[0] or "", Callback(*row[1:])) for row in self._fetch(DUE, (now_us, of_one, limit))]
+        return [(row[0] or "", Callback(*row[1:])) for row in self._fetch(DUE_CALLBACKS, (now_us, of_one, limit))]
 
     def change(self, callback: Callback, **values: Any) -> Callback | None:
         """Set columns of a callback with an unchanged `due_at`; None when another worker has claimed it."""

@@ -11,18 +11,18 @@ from gateway.neutral.videos import VideoFile
 from gateway.providers.job_calls import JobCalls
 from gateway.providers.protocol import UpstreamReply
 from gateway.runtime.byte_ranges import NoSuchRange, read_range
-from gateway.runtime.large_files import PIECE
+from gateway.runtime.large_files import PIECE_BYTES
 from gateway.videos.job_table import VideoJob
 from gateway.videos.tasks import KeptFile, Sealed, Targets, Task
 from gateway.videos.whole_videos import WholeVideo, WholeVideos
 
-LONGEST_S = 1800.0  # timeout of a transfer
-WHOLE_S = 300.0  # timeout for loading a video that the provider sends in one response
+MAX_TRANSFER_S = 1800.0  # timeout of a transfer
+WHOLE_VIDEO_TIMEOUT_S = 300.0  # timeout for loading a video that the provider sends in one response
 RANGED = ("range", "if-range")
 ONE_PART = re.compile(r"bytes=\s*(\d+-\d*|-\d+)\s*", re.IGNORECASE)
 # The upstream's response headers that are passed on.
 PASSED = ("content-length", "content-range", "etag", "last-modified")
-NONE = "The content of this video is no longer available."
+NO_CONTENT = "The content of this video is no longer available."
 
 
 class VideoContent(Struct, frozen=True):
@@ -47,7 +47,7 @@ class VideoContents:
         when the provider has deleted it; errors of upstream calls, Unavailable."""
         files = self._sealed.files(job.files)
         if not files:
-            raise NotFound(NONE, code="video_content_gone")
+            raise NotFound(NO_CONTENT, code="video_content_gone")
         if not ONE_PART.fullmatch(ranged.get("range", "")):
             # Several ranges would need a multipart response (RFC 9110, 14.6); the full content is sent instead.
             ranged = {}
@@ -63,22 +63,24 @@ class VideoContents:
             return _stored_content(video, job.id, ranged)
         target = self._targets.find(job.organization, task)
         file = VideoFile(url=kept.url, file=kept.file, media_type=kept.media_type)
-        return _streamed_content(self._calls.open(file, target, ranged, LONGEST_S), kept)
+        return _streamed_content(self._calls.open(file, target, ranged, MAX_TRANSFER_S), kept)
 
     def _load(self, job: VideoJob, task: Task) -> WholeVideo:
         """Load the video from a provider that includes its bytes in the status response."""
         try:
-            status = self._calls.status(task.ident, self._targets.find(job.organization, task), WHOLE_S, whole=True)
+            status = self._calls.status(
+                task.ident, self._targets.find(job.organization, task), WHOLE_VIDEO_TIMEOUT_S, whole=True
+            )
         except GatewayError as error:
             if error.upstream_status in (404, 410):
-                raise NotFound(NONE, code="video_content_gone") from None
+                raise NotFound(NO_CONTENT, code="video_content_gone") from None
             raise
         file = next((candidate for candidate in status.files if candidate.data is not None), None)
         for other in status.files:
             if other is not file and other.data is not None:
                 other.data.close()
         if file is None or file.data is None:
-            raise NotFound(NONE, code="video_content_gone")
+            raise NotFound(NO_CONTENT, code="video_content_gone")
         return WholeVideo(file.data, file.media_type)
 
 
@@ -155,7 +157,7 @@ class _FilePieces:
     def __next__(self) -> bytes:
         if self._at >= self._end:
             raise StopIteration
-        piece = self._video.data.read(min(PIECE, self._end - self._at), self._at)
+        piece = self._video.data.read(min(PIECE_BYTES, self._end - self._at), self._at)
         if not piece:
             raise UpstreamFailed("The video is shorter than the provider announced.")
         self._at += len(piece)

@@ -12,7 +12,7 @@ from gateway.videos.job_states import CREATING
 
 PREFIX = "video_"
 CALLBACK = "evt_"
-AT_ONCE = 500  # rows that one transaction deletes
+BATCH_SIZE = 500  # rows that one transaction deletes
 
 
 class VideoJob(NamedTuple):
@@ -76,7 +76,7 @@ DELETE_JOB = Statement("video_job_delete", "DELETE FROM video_job WHERE id = ?")
 SELECT = f"SELECT {COLUMNS} FROM video_job"
 # Without the prompt, which is long and not needed for polling.
 WITHOUT_PROMPT = SELECT.replace(" wish,", " '' AS wish,")
-DUE = f"""{WITHOUT_PROMPT} JOIN (
+DUE_JOBS = f"""{WITHOUT_PROMPT} JOIN (
     SELECT id AS due, ROW_NUMBER() OVER (PARTITION BY organization ORDER BY due_at) AS place
     FROM video_job WHERE due_at IS NOT NULL AND due_at <= ?
 ) AS waiting ON id = due WHERE place <= ? ORDER BY place, due_at LIMIT ?"""
@@ -129,14 +129,14 @@ class VideoJobs:
     def due(self, now_us: int, of_one: int, limit: int) -> list[VideoJob]:
         """Return jobs that are due for a poll, at most `of_one` per organization. Organizations take turns (first the
         oldest job of each, then the second of each), so that none takes all places."""
-        return self._all(DUE, (now_us, of_one, limit))
+        return self._all(DUE_JOBS, (now_us, of_one, limit))
 
     def purge(self, now_us: int, days: int) -> int:
         """Delete some jobs, with their callbacks, that ended more than `days` days ago; return how many."""
 
         def work() -> int:
             sql = "SELECT id FROM video_job WHERE completed_at IS NOT NULL AND completed_at < ? LIMIT ?"
-            rows = self.database.fetch(sql, (now_us - days * DAY_US, AT_ONCE))
+            rows = self.database.fetch(sql, (now_us - days * DAY_US, BATCH_SIZE))
             for (ident,) in rows:
                 self.delete(ident)
             return len(rows)

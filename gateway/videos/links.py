@@ -14,12 +14,12 @@ jws = LazyImport("joserfc.jws")
 jwk = LazyImport("joserfc.jwk")
 jose_errors = LazyImport("joserfc.errors")
 
-LIFE_US = 7 * DAY_US
+LIFETIME_US = 7 * DAY_US
 CONTENT_SECRET = "LLM_VIDEO_CONTENT_JWT_SECRET"
 PURPOSE = b"video content"
 HEADER = {"alg": "HS256"}
-MOST_LENGTH = 1024
-REFUSED = "The link's token is not valid or has expired: get a new link with GET /v1/videos/<id>."
+MAX_LENGTH = 1024
+INVALID_TOKEN = "The link's token is not valid or has expired: get a new link with GET /v1/videos/<id>."
 
 
 class Claims(Struct):
@@ -40,7 +40,7 @@ class Links:
 
     def sign(self, log_id: str) -> str:
         """Return the token of a link to the content of a log, valid for a week."""
-        claims = Claims(log_id, (self._clock.now_us() + LIFE_US) // SECOND_US)
+        claims = Claims(log_id, (self._clock.now_us() + LIFETIME_US) // SECOND_US)
         token: str = jws.serialize_compact(HEADER, json.encode(claims), _key(self._secrets[0]))
         return token
 
@@ -49,7 +49,7 @@ class Links:
         now_s = self._clock.now_us() // SECOND_US
         claims = [claim for secret in self._secrets if (claim := _read(token, secret)) is not None]
         if not any(claim.l == log_id and claim.exp > now_s for claim in claims):
-            raise Unauthenticated(REFUSED, code="invalid_video_token")
+            raise Unauthenticated(INVALID_TOKEN, code="invalid_video_token")
 
 
 def _key(secret: bytes) -> Any:
@@ -57,7 +57,7 @@ def _key(secret: bytes) -> Any:
 
 
 def _read(token: str, secret: bytes) -> Claims | None:
-    if len(token) > MOST_LENGTH:
+    if len(token) > MAX_LENGTH:
         return None
     try:
         opened = jws.deserialize_compact(token, _key(secret), algorithms=["HS256"])

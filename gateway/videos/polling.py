@@ -18,7 +18,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.neutral.videos import VideoStatus
-from gateway.providers.job_calls import CALL_S, JobCalls
+from gateway.providers.job_calls import CALL_TIMEOUT_S, JobCalls
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.videos.ending import Endings
 from gateway.videos.job_states import COMPLETED, CREATING, FAILED, MOVES
@@ -30,14 +30,14 @@ from gateway.videos.tasks import Sealed, Targets, Task
 OF_ONE = 16
 OF_ALL = 256
 # A worker claims a job for this long; afterwards another worker may poll it.
-CLAIM_US = round((CALL_S + 5) * SECOND_US)
+CLAIM_US = round((CALL_TIMEOUT_S + 5) * SECOND_US)
 # The wait after a failed poll doubles up to the longest. A job is abandoned after this many consecutive failures,
 # except during an outage: the provider continues then, and bills the video.
-FIRST_S = 10.0
-LONGEST_S = 300.0
-MOST_FAILURES = 5
+FIRST_INTERVAL_S = 10.0
+MAX_INTERVAL_S = 300.0
+MAX_FAILURES = 5
 OUTAGES = (UpstreamUnreachable, UpstreamTimeout, UpstreamRateLimited, UpstreamOverloaded)
-MOST_PROGRESS = 99  # percent, for a video that is not ready
+MAX_PROGRESS = 99  # percent, for a video that is not ready
 
 log = logging.getLogger("gateway")
 
@@ -112,17 +112,17 @@ class Poller:
             self._go_on(claimed, status)
 
     def _go_on(self, job: VideoJob, status: VideoStatus) -> None:
-        progress = max(job.progress, min(status.progress, MOST_PROGRESS))
+        progress = max(job.progress, min(status.progress, MAX_PROGRESS))
         due_at = self._clock.now_us() + self._every_us
         self._move(job, state=MOVES[job.state, status.state], progress=progress, due_at=due_at, failures=0)
 
     def _fail(self, job: VideoJob, task: Task, error: GatewayError) -> None:
         failures = job.failures + 1
-        if failures >= MOST_FAILURES and not _is_outage(error):
+        if failures >= MAX_FAILURES and not _is_outage(error):
             message = f"The status of the video could not be read: {error.message}"
             self._endings.give_up(job, task, FAILED, "poll_error", message)
             return
-        wait_s = min(FIRST_S * 2 ** min(failures - 1, MOST_FAILURES), LONGEST_S)
+        wait_s = min(FIRST_INTERVAL_S * 2 ** min(failures - 1, MAX_FAILURES), MAX_INTERVAL_S)
         self._move(job, due_at=self._clock.now_us() + round(wait_s * SECOND_US), failures=failures)
 
     def _time_out(self, job: VideoJob, task: Task) -> None:

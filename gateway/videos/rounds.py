@@ -8,7 +8,7 @@ from gateway.runtime.stepwise import ShouldContinue
 from gateway.runtime.threads import Job
 
 # Unfinished work continues in parallel with the next rounds.
-WAIT_S = 1.0
+ROUND_TIMEOUT_S = 1.0
 
 
 class Rounds:
@@ -34,7 +34,7 @@ class Rounds:
         self._wait()
 
     def _wait(self) -> None:
-        end = self._clock.monotonic() + WAIT_S
+        end = self._clock.monotonic() + ROUND_TIMEOUT_S
         for _, job in self._under_way:
             try:
                 job.result(max(0.0, end - self._clock.monotonic()))

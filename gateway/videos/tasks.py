@@ -14,7 +14,7 @@ from gateway.catalogue.entries import Prices
 from gateway.engine.custom_models import CustomModels
 from gateway.errors import NotFound
 from gateway.metering.usage_table import UsageRecord
-from gateway.neutral.usage import NOTHING, Usage
+from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.neutral.videos import VideoFile
 from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Target
@@ -44,7 +44,7 @@ class Task(Struct, frozen=True, kw_only=True):
     source: str = ""
     bounded: bool = False
     discount_ppm: int = 0
-    reserved: Usage = NOTHING
+    reserved: Usage = NO_USAGE
     prices: Prices | None = None
     record: UsageRecord | None = None
 

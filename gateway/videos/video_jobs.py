@@ -35,9 +35,9 @@ UNKNOWN = "There is no video {} in this project."
 NOT_CANCELABLE = "The provider has started this video and cannot cancel it. Delete it once it has ended."
 NOT_COMPLETED = "The video is {}. Its content is available once it is completed."
 NOT_WRITTEN = "The provider canceled the video, but this is not recorded yet. Check again in a moment."
-MOST_RETRIES = 10  # concurrent changes of a job while its end is recorded
+MAX_RETRIES = 10  # concurrent changes of a job while its end is recorded
 ACTIVE = "active"  # status of organizations and projects
-ECHOED = 80  # characters of an id that an error repeats
+ECHOED_ID_LENGTH = 80  # characters of an id that an error repeats
 
 
 class Videos:
@@ -97,7 +97,7 @@ class Videos:
         """Return a job that the caller may see. NotFound, Unavailable."""
         job = self.jobs.find(ident)
         if job is None or not is_shown(job) or not owner_of(caller).owns(job):
-            raise NotFound(UNKNOWN.format(ident[:ECHOED]))
+            raise NotFound(UNKNOWN.format(ident[:ECHOED_ID_LENGTH]))
         return job
 
     def page(self, caller: Caller, after: str, limit: int, newest_first: bool) -> list[VideoJob]:
@@ -115,7 +115,7 @@ class Videos:
         task = self.sealed.task(job.task)
         if not self.calls.cancel(task.ident, self.targets.find(job.organization, task)):
             raise Conflict(NOT_CANCELABLE, code="video_not_cancelable", headers=NO_RETRY)
-        for _ in range(MOST_RETRIES):
+        for _ in range(MAX_RETRIES):
             # The leading worker may move the job at the same time; a canceled job is not charged.
             message = "The video was canceled by its caller."
             job = self.endings.give_up(job, task, CANCELED, "canceled", message) or self.find(caller, ident)

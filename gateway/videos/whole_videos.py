@@ -7,8 +7,8 @@ from gateway.errors import GatewayError
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import Job, later
 
-KEPT_S = 300.0
-MOST_BYTES = 512 << 20  # total of all cached videos, unless a single one is larger
+CACHE_S = 300.0
+MAX_BYTES = 512 << 20  # total of all cached videos, unless a single one is larger
 
 
 class WholeVideo:
@@ -60,13 +60,13 @@ class WholeVideos:
         return None
 
     def _keep(self, ident: str, video: WholeVideo) -> None:
-        room = MOST_BYTES - len(video.data)
+        room = MAX_BYTES - len(video.data)
         for other in list(self._kept):  # the oldest first
             if sum(len(kept.data) for kept in self._kept.values()) <= room:
                 break
             self._drop(other)
         self._kept[ident] = video
-        later(KEPT_S, self._drop, ident)
+        later(CACHE_S, self._drop, ident)
 
     def _drop(self, ident: str) -> None:
         video = self._kept.pop(ident, None)

@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 NOTE_BYTES = 4096
 LENGTH = struct.Struct("<I")
-MOST_NAMED = 3  # problems that one log line lists
+MAX_LISTED = 3  # problems that one log line lists
 # These settings change only at a restart: otherwise workers with both values would run side by side for a while.
-FIXED = (("server", "host"), ("server", "port"), ("database", "url"), ("database", "data_dir"))
+RESTART_SETTINGS = (("server", "host"), ("server", "port"), ("database", "url"), ("database", "data_dir"))
 
 
 class Accepted(Struct, frozen=True):
@@ -134,7 +134,7 @@ def renew() -> list[str]:
         raise
     waiting = [
         (section, key)
-        for section, key in FIXED
+        for section, key in RESTART_SETTINGS
         if _value(chosen, section, key) != _value(before.settings, section, key)
     ]
     for section, key in waiting:
@@ -181,8 +181,8 @@ def count_of(problems: list[str] | tuple[str, ...]) -> str:
 
 def in_one_line(problems: list[str] | tuple[str, ...]) -> str:
     """Join the first few problems and the number of the others."""
-    more = len(problems) - MOST_NAMED
-    return "; ".join(problems[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    more = len(problems) - MAX_LISTED
+    return "; ".join(problems[:MAX_LISTED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _read_settings() -> Settings:

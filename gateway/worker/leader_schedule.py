@@ -14,9 +14,9 @@ from gateway.runtime.ticks import RESTING_TICK_S, until_tick
 
 # Only the leading worker needs it.
 scheduling = LazyImport("apscheduler.schedulers.gevent")
-POLL_S = 0.02
+POLL_INTERVAL_S = 0.02
 # Jobs of at most this interval share one run of APScheduler a second: each run of it takes as much as a short job.
-FREQUENT_S = 5.0
+MAX_FREQUENT_INTERVAL_S = 5.0
 TICK = "frequent jobs"
 
 
@@ -50,8 +50,8 @@ class LeaderSchedule:
         # Jobs wake the process only at its ticks.
         first = self._clock.now() + timedelta(seconds=until_tick(RESTING_TICK_S))
         jobs = list(make_jobs())
-        self._frequent = [job for job in jobs if job.every_s <= FREQUENT_S]
-        planned = [job for job in jobs if job.every_s > FREQUENT_S]
+        self._frequent = [job for job in jobs if job.every_s <= MAX_FREQUENT_INTERVAL_S]
+        planned = [job for job in jobs if job.every_s > MAX_FREQUENT_INTERVAL_S]
         if self._frequent:
             self._tick_s = min(1.0, *(job.every_s for job in self._frequent))
             planned.append(ScheduledJob(TICK, self._tick_s, 0.0, self._tick))
@@ -78,7 +78,7 @@ class LeaderSchedule:
     def wait_until(self, end: float) -> None:
         """Wait for the runs in progress, at most until `end` on the monotonic clock."""
         while self._running and time.monotonic() < end:
-            pause(POLL_S)
+            pause(POLL_INTERVAL_S)
 
     def _tick(self) -> None:
         """Start the frequent jobs that are due. A run that is due while the last one continues is left out."""

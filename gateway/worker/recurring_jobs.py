@@ -32,22 +32,22 @@ from gateway.runtime.threads import spawn
 from gateway.runtime.ticks import TICK_S, until_tick
 from gateway.store.documents import Documents
 from gateway.store.journal import forget_writers
-from gateway.store.outage_journal import REMEMBERED_US
+from gateway.store.outage_journal import DEDUPLICATION_US
 from gateway.worker.leader_schedule import LeaderSchedule, ScheduledJob
 from gateway.worker.services import Services
 
 log = logging.getLogger(__name__)
 
 # The first run is soon, otherwise a job with an interval longer than the time between restarts would never run.
-FIRST_S = 10.0
+FIRST_RUN_S = 10.0
 # Jobs start at these moments.
-JOBS_EVERY_S = 2 * TICK_S
+START_INTERVAL_S = 2 * TICK_S
 # How long a stopping worker waits for runs in progress.
-STOP_S = 5.0
+STOP_TIMEOUT_S = 5.0
 # Reports of rarer jobs are published to the other processes, in documents.
-RARE_S = 15.0
+PUBLISHED_FROM_S = 15.0
 KIND = "job"
-REPORT_KEPT_S = 30 * 86_400.0
+REPORT_TTL_S = 30 * 86_400.0
 
 
 class Scope(Enum):
@@ -69,7 +69,7 @@ class RecurringJob(Struct, frozen=True):
     every_s: float
     scope: Scope
     function: Callable[[Any, ShouldContinue], object]
-    first_s: float = FIRST_S  # the first run is within this time
+    first_s: float = FIRST_RUN_S  # the first run is within this time
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class Background:
     def stop(self) -> None:
         """Start no further runs, wait a moment for those in progress, and release leadership and lock."""
         self._stopping.set()
-        end = time.monotonic() + STOP_S
+        end = time.monotonic() + STOP_TIMEOUT_S
         for task in [self._loop, *self._runs.values()]:
             if task is not None:
                 task.join(max(0.0, end - time.monotonic()))
@@ -213,7 +213,7 @@ class Background:
                 if due <= now:
                     self._due[name] = now + self._table[name].every_s - TICK_S  # the tick nearest to the interval
                     self._start_run(self._table[name])
-            self._stopping.wait(until_tick(JOBS_EVERY_S))
+            self._stopping.wait(until_tick(START_INTERVAL_S))
         self._schedule.end()
 
     def _installation_jobs(self) -> Iterator[ScheduledJob]:
@@ -260,14 +260,14 @@ class Background:
             if not report.good_us:  # keep the time of a previous leader's success
                 known = read_report(self._documents, report.name)
                 report.good_us = known.good_us if known else 0
-            self._documents.put(KIND, report.name, orjson.dumps(report), REPORT_KEPT_S)
+            self._documents.put(KIND, report.name, orjson.dumps(report), REPORT_TTL_S)
         except errors.Unavailable:
             return  # the next run publishes a report
 
 
 def is_published(job: RecurringJob) -> bool:
     """Return whether all processes can read the report of its last run."""
-    return job.every_s >= RARE_S and job.scope is not Scope.WORKER
+    return job.every_s >= PUBLISHED_FROM_S and job.scope is not Scope.WORKER
 
 
 def read_reports(documents: Documents) -> dict[str, JobReport]:
@@ -344,7 +344,7 @@ def _report_presence(services: Services, should_continue: ShouldContinue) -> Non
 
 def _forget_journals(services: Services, should_continue: ShouldContinue) -> None:
     """Remove the marks of journals that ended long ago."""
-    forget_writers(services.store.database, services.store.database.now_us() - REMEMBERED_US)
+    forget_writers(services.store.database, services.store.database.now_us() - DEDUPLICATION_US)
 
 
 # Kinds of documents that anyone can create, and how many are kept.

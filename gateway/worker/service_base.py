@@ -13,7 +13,7 @@ from gateway.accounts.vault import Vault
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.mail_settings import MAIL_PASSWORD
 from gateway.configuration.settings import Settings, SettingsError
-from gateway.control.leadership import TERM_S
+from gateway.control.leadership import TERM_DURATION_S
 from gateway.control.version import Control, node_name
 from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import log_tables
@@ -83,7 +83,7 @@ def open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
         threads.close()
         raise
     try:
-        database.replica = open_replica(settings.database, round(TERM_S * SECOND_US), clock, states)
+        database.replica = open_replica(settings.database, round(TERM_DURATION_S * SECOND_US), clock, states)
         database.bind()
         return _fill_base(settings, clock, threads, database, states)
     except BaseException:

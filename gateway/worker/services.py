@@ -80,7 +80,7 @@ from gateway.telemetry.agent_signals import AgentSignals
 from gateway.telemetry.alert_delivery import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.cache_watch import CacheWatch
-from gateway.telemetry.gauges import SHARED, JobHealth, budget_rows, job_rows, provider_rows
+from gateway.telemetry.gauges import PER_WORKER_GAUGES, JobHealth, budget_rows, job_rows, provider_rows
 from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
@@ -92,7 +92,7 @@ from gateway.worker import accepted_configuration
 
 log = logging.getLogger("gateway")
 
-FLUSH_S = 5.0
+FLUSH_TIMEOUT_S = 5.0
 
 
 def _nothing() -> None:
@@ -273,7 +273,7 @@ class Services:
             self.telemetry.request_log.flush,
             self.telemetry.tracing.close if self.telemetry.tracing is not None else _nothing,
             self.billing.settlements.stop,
-            partial(self.store.journal.close, FLUSH_S),
+            partial(self.store.journal.close, FLUSH_TIMEOUT_S),
             self.store.control.stop,
             self.background.counters.stop,
             self.routing.transport.close,
@@ -337,7 +337,7 @@ class Services:
     def gauge_texts(self) -> dict[str, str]:
         """Return the help text of each gauge."""
         return {name: text for name, (text, _) in self.gauges().items()} | {
-            name: gauge.text for name, gauge in SHARED.items()
+            name: gauge.text for name, gauge in PER_WORKER_GAUGES.items()
         }
 
     def installation_rows(self) -> list[GaugeRow]:

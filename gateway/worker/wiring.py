@@ -85,7 +85,7 @@ from gateway.worker.services import (
 from gateway.worker.shared_state import find_gossip_store, open_cache_store, open_pins
 from gateway.worker.sso_wiring import open_single_sign_on
 
-SETTLE_S = 10.0  # how long a response waits for its durable settlement
+SETTLE_TIMEOUT_S = 10.0  # how long a response waits for its durable settlement
 
 
 def build(settings: Settings, before: StateLog | None = None, catalogue: Catalogue | None = None) -> Services:
@@ -246,7 +246,7 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         budgets=funding.budgets,
         ledger=funding.ledger,
         spending=spending,
-        settlements=Settlements(spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_S),
+        settlements=Settlements(spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_TIMEOUT_S),
         rate_limits=rate_limits,
         recovery=Recovery(database, folder, control, clock, base.settings.timeouts.request_s, base.telemetry.states),
         ledger_close=LedgerClose(database, store.documents, funding.ledger),
@@ -316,7 +316,7 @@ def _open_engine(
         ),
         responses=StoredResponses(turns, store.documents, store.vault, base.hash_key, threads, settings.responses),
         replays=Replays(store.database, routing.catalogue, clock),
-        retention=Retention(store.database, store.journal, store.vault, threads, SETTLE_S),
+        retention=Retention(store.database, store.journal, store.vault, threads, SETTLE_TIMEOUT_S),
         realtime=RealtimeEngine(parts, store.documents, routing.catalogue),
         payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
         videos=_open_videos(base, accounts, routing, parts),

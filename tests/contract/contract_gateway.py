@@ -45,7 +45,7 @@ max_n = 8
 prices = { prompt = "0.000001", completion = "0.000002" }
 """
 # A model with almost no features: the matrix in test_unsupported_options covers every feature that it lacks.
-LEAST = """context_length = 8000
+MIN_LIMITS = """context_length = 8000
 max_output = 1000
 supported_parameters = ["temperature", "max_tokens", "tools", "tool_choice"]
 supported_tool_choices = ["auto", "none"]
@@ -67,7 +67,7 @@ def write_catalogue(folder: Path) -> Path:
         )
         for least, tools in (("plain", "true"), ("bare", "false")):
             mapping += (
-                f'[[mappings]]\nmodel = "{name}-{least}"\nexternal_id = "{vendor.model}"\n{LEAST}tools = {tools}\n'
+                f'[[mappings]]\nmodel = "{name}-{least}"\nexternal_id = "{vendor.model}"\n{MIN_LIMITS}tools = {tools}\n'
             )
             models += f'[[models]]\nid = "{name}-{least}"\n'
         (folder / "providers" / f"fake-{name}.toml").write_text(head + mapping)

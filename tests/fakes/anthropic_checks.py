@@ -12,7 +12,7 @@ PATH = "/v1/messages"
 REFUSED_KEY = "sk-ant-revoked"
 MISSING_MODEL = "claude-none"
 BROKE_KEY = "sk-ant-broke"
-MARKS, LEAST_BUDGET = 4, 1024
+MARKS, MIN_BUDGET = 4, 1024
 THOUGHTS = ("thinking", "redacted_thinking")
 # Settings that the published types no longer contain; models before the adaptive models still accept them.
 SAMPLING = ("temperature", "top_p", "top_k")
@@ -215,7 +215,7 @@ def _check_signatures(messages: list[dict[str, Any]]) -> None:
 
 
 def _check_budget(body: dict[str, Any], budget: int) -> None:
-    if budget < LEAST_BUDGET:
+    if budget < MIN_BUDGET:
         raise Refused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
     if budget >= body["max_tokens"]:
         raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`.")

@@ -125,7 +125,7 @@ def test_media_that_cannot_be_loaded_is_an_error_for_the_caller(
     path: str,
     message: str,
 ) -> None:
-    monkeypatch.setattr(media_fetching, "MOST_BYTES", 1000)
+    monkeypatch.setattr(media_fetching, "MAX_BYTES", 1000)
     gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
     with pytest.raises(BadRequestError, match=message) as caught:
         look(gateway, album.url + path)
@@ -137,11 +137,11 @@ def test_addresses_whose_contents_are_too_large_together_are_not_all_loaded(
     blind: Callable[..., LocalGateway], album: Album, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request of 2 KB with twenty addresses took 690 MB of a worker before it was refused."""
-    monkeypatch.setattr(media_fetching, "MOST_IN_ALL", 4 * len(PNG))
+    monkeypatch.setattr(media_fetching, "MAX_TOTAL_BYTES", 4 * len(PNG))
     gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
     with pytest.raises(BadRequestError, match="together they exceed"):
         look(gateway, *(f"{album.url}/a.jpg?{number}" for number in range(20)))
-    assert len(album.calls) <= 5 + media_fetching.AT_ONCE
+    assert len(album.calls) <= 5 + media_fetching.CONCURRENT_FETCHES
     assert gateway.services.background.bodies.held == 0
 
 

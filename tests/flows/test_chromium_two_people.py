@@ -18,8 +18,8 @@ PROBLEM = "document.querySelector('.problem')?.textContent ?? ''"
 SHOWN = "[document.querySelector('#usageLimit').value, document.querySelector('#description').value]"
 # Headers and compressed bodies of everything that the page loaded. A second use of a file counts 0.
 TRANSFERRED = "performance.getEntries().reduce((sum, one) => sum + (one.transferSize || 0), 0)"
-LEAST_BYTES = 10_000  # of a browser without cached files
-MOST_BYTES = 150_000
+MIN_BYTES = 10_000  # of a browser without cached files
+MAX_BYTES = 150_000
 
 
 @pytest.fixture
@@ -96,5 +96,5 @@ def test_the_first_page_of_a_new_browser_is_small(gateway: LocalGateway, people:
     admin.open(f"{gateway.address}/console")
     for browser in people:
         browser.wait_for(f"location.pathname.startsWith('/console') && {LOADED}")
-        assert LEAST_BYTES < browser.run(TRANSFERRED) <= MOST_BYTES
+        assert MIN_BYTES < browser.run(TRANSFERRED) <= MAX_BYTES
     assert owner.run("document.title").startswith("Overview") and admin.run("location.pathname") == "/console/login"

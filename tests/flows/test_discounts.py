@@ -12,7 +12,7 @@ from support.gateways import LocalGateway, local_gateway
 from support.spending import BODIES, STREAMED, TOKEN_NUSD, say_in_headers, write_mint
 
 from gateway.accounts import members
-from gateway.accounts.discounts import EVERY, DiscountInfo
+from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
 from gateway.configuration.settings import Settings
@@ -32,9 +32,9 @@ def gateway(settings: Callable[..., Settings], tmp_path: Path) -> Iterator[Local
         assert doctor(running.services.store.database) == []
 
 
-def set_discount(gateway: LocalGateway, ppm: int, provider: str = EVERY, model: str = EVERY) -> DiscountInfo:
+def set_discount(gateway: LocalGateway, ppm: int, provider: str = ALL_SCOPES, model: str = ALL_SCOPES) -> DiscountInfo:
     services = gateway.services
-    discount = DiscountInfo(EVERY, provider, model, ppm)
+    discount = DiscountInfo(ALL_SCOPES, provider, model, ppm)
     return services.management.discounts.put(discount, services.routing.catalogue.current(), actor="operator")
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.gateways import LocalGateway
 
 LONG = "A" * 300_000
-MOST = 8_000  # bytes of an error body
+MAX_BYTES = 8_000  # bytes of an error body
 HELLO = [{"role": "user", "content": "Hello"}]
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 CASES: list[tuple[str, str, Any]] = [
@@ -46,7 +46,7 @@ def test_an_error_about_a_long_value_is_short(gateway: LocalGateway, number: int
     headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": "mine"}
     with httpx.Client(timeout=30, headers=headers) as http:
         answer = http.request(method, gateway.address + path, json=body)
-    assert len(answer.content) < MOST and "A" * 3_000 not in answer.text, answer.text[:500]
+    assert len(answer.content) < MAX_BYTES and "A" * 3_000 not in answer.text, answer.text[:500]
     assert answer.status_code < 500 or answer.json()["error"]["code"] != "internal_error"
 
 

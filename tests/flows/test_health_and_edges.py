@@ -106,7 +106,7 @@ def test_a_store_that_refuses_writes_makes_no_ready_worker(
 
 
 def test_a_full_disk_makes_no_ready_worker(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "LEAST_FREE", 1 << 62)
+    monkeypatch.setattr(disk, "MIN_FREE_BYTES", 1 << 62)
     answer = get(gateway, "/readyz")
     assert (answer.status_code, answer.text) == (503, "the disk of GATEWAY_DATA_DIR is full\n")
     assert get(gateway, "/livez").text == "ok\n"

@@ -236,11 +236,11 @@ class Case(NamedTuple):
         return f"tokens:{self.tokens} gap:0.01 hidden:{self.hidden} {usage} {cut}"
 
 
-MOST_TOKENS = 100  # of output, by the bodies of all dialects
+MAX_TOKENS = 100  # of output, by the bodies of all dialects
 
 
 def any_case(chance: random.Random) -> Case:
-    tokens = chance.randint(5, MOST_TOKENS)
+    tokens = chance.randint(5, MAX_TOKENS)
     pieces = -(-tokens // 5)
     return Case(
         chance.choice((*STREAMED, GEMINI_STREAM, SOCKET)),
@@ -294,7 +294,7 @@ def delivered_by(gateway: GatewayProcess, case: Case, name: str) -> int:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_row_is_never_below_what_was_consumed_nor_above_what_was_reserved(start, cancels, seed) -> None:
     """Over all dialects, kinds of reported usage and moments of leaving. A token costs the same wherever it was made,
-    and no request reserves more than MOST_TOKENS."""
+    and no request reserves more than MAX_TOKENS."""
     gateway = start("cancellation = true" if cancels else "")
     chance = random.Random(seed)
     cases = {f"case-{number}": any_case(chance) for number in range(40)}
@@ -306,7 +306,7 @@ def test_a_row_is_never_below_what_was_consumed_nor_above_what_was_reserved(star
         case, (_, basis, _, output, cost_nusd) = cases[name], rows[name]
         assert cost_nusd == output * TOKEN_NUSD, (case, rows[name])
         if basis == ESTIMATED:
-            assert tokens <= output <= MOST_TOKENS, (case, tokens, rows[name])
+            assert tokens <= output <= MAX_TOKENS, (case, tokens, rows[name])
         else:
             assert case.reports == "complete" and output == case.tokens + case.hidden, (case, rows[name])
         if case.reports == "complete" and not case.cut and not (cancels and case.leaves_after):

@@ -20,7 +20,7 @@ from gateway.providers.sandbox import audio_files as made
 
 LONG_S, SHORT_S, DECLARED_S = 300, 30, 1
 SECOND_NUSD = 30_000_000  # of a transcript
-AAC_SAMPLES_A_SECOND = 44_100 / 1_024
+AAC_SAMPLES_PER_SECOND = 44_100 / 1_024
 # Sound of some seconds with a header that declares DECLARED_S, if the format has one, for each accepted format.
 SOUNDS: dict[str, Callable[[int], bytes]] = {
     "wav": lambda seconds: wave(seconds, 8_000, 8, 1, DECLARED_S),
@@ -31,7 +31,7 @@ SOUNDS: dict[str, Callable[[int], bytes]] = {
     "vorbis": lambda seconds: ogg("VORBIS", seconds, DECLARED_S),
     "aac": lambda seconds: made.make("aac", float(seconds)),
     "amr": lambda seconds: b"#!AMR\n" + (b"\x3c" + bytes(31)) * 50 * seconds,
-    "m4a": lambda seconds: m4a(round(seconds * AAC_SAMPLES_A_SECOND), declared_ms=DECLARED_S * 1000),
+    "m4a": lambda seconds: m4a(round(seconds * AAC_SAMPLES_PER_SECOND), declared_ms=DECLARED_S * 1000),
     "webm": lambda seconds: webm(seconds * 50),
 }
 HUGE = struct.pack(">II", 2**31 - 1, 2**31 - 1)

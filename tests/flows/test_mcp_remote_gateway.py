@@ -125,8 +125,8 @@ def answering(visitor: Visitor, patch: pytest.MonkeyPatch, status: str, body: by
     patch.setattr(visitor.gateway, "app", serve_other)
 
 
-MANY = b'{"choices":[],"more":[' + b"[]," * remote_gateway.MOST_PARTS + b"[]]}"
-LONG = b'{"error":{"code":"x","message":"' + b"a" * remote_gateway.MOST_REFUSAL + b'"}}'
+MANY = b'{"choices":[],"more":[' + b"[]," * remote_gateway.MAX_PARTS + b"[]]}"
+LONG = b'{"error":{"code":"x","message":"' + b"a" * remote_gateway.MAX_ERROR_BYTES + b'"}}'
 ODD = b'{"error":{"code":"<b>odd</b>","message":"Slowly"}}'
 
 

@@ -17,13 +17,13 @@ from gateway.store import mailboxes
 from gateway.surfaces.mcp import sse_transport
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-MOST = 8
+MAX_STREAMS = 8
 TALK = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Good day"}]}
 
 
 @pytest.fixture(scope="module")
 def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    environment = {"GATEWAY_TIMEOUTS_HEARTBEAT_S": "0.2", "GATEWAY_MCP_MAX_STREAMS": str(MOST)}
+    environment = {"GATEWAY_TIMEOUTS_HEARTBEAT_S": "0.2", "GATEWAY_MCP_MAX_STREAMS": str(MAX_STREAMS)}
     gateway = GatewayProcess(tmp_path_factory.mktemp("bridge") / "data", 2, **environment).start()
     yield gateway
     gateway.discard()
@@ -100,7 +100,7 @@ def test_a_silent_stream_has_heartbeats(stream: OldStream) -> None:
 
 
 def test_a_key_has_so_many_streams_over_all_workers(bridged: GatewayProcess) -> None:
-    opened = [OldStream(bridged.address, bridged.key) for _ in range(MOST)]
+    opened = [OldStream(bridged.address, bridged.key) for _ in range(MAX_STREAMS)]
     refused = OldStream(bridged.address, bridged.key)
     assert refused.status == 429 and int(refused.headers["retry-after"]) > 0
     for stream in (*opened, refused):
@@ -157,7 +157,7 @@ def test_an_answer_that_no_stream_carries_is_reported_as_an_error(
     gateway: LocalGateway, near: OldStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (sse_transport, mailboxes):
-        monkeypatch.setattr(module, "LONGEST_MESSAGE", 1_000)
+        monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 1_000)
     listing = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
     assert send(gateway, near, listing).status_code == 202
     message = near.message()

@@ -20,7 +20,7 @@ from support.programs import find_program
 
 from gateway.configuration import settings as module
 from gateway.configuration.settings import Settings
-from gateway.metering.counters import MOST_SERIES, OTHER, Counters
+from gateway.metering.counters import MAX_SERIES, OTHER, Counters
 from gateway.surfaces import prometheus_text
 from gateway.surfaces.metrics import expose
 
@@ -119,10 +119,10 @@ def test_no_label_holds_what_a_caller_chose_nor_any_secret(gateway: LocalGateway
 
 def test_an_endless_number_of_models_is_a_bounded_number_of_series(gateway: LocalGateway) -> None:
     counters = Counters(Path("unused"))
-    for number in range(MOST_SERIES + 50):
+    for number in range(MAX_SERIES + 50):
         counters.add("tokens_total", ("custom", f"model-{number}"))
     series = counters._totals["tokens_total"]
-    assert len(series) == MOST_SERIES + 1 and series[OTHER, OTHER].value == 50
+    assert len(series) == MAX_SERIES + 1 and series[OTHER, OTHER].value == 50
 
 
 def test_the_metrics_port_needs_no_token_and_serves_only_metrics(gateway: LocalGateway, text: str) -> None:

@@ -34,7 +34,7 @@ from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.billing.context import RequestContext
 from gateway.billing.reconciliation import doctor
-from gateway.engine.payload_collection import MOST_BYTES
+from gateway.engine.payload_collection import MAX_BODY_BYTES
 from gateway.metering import payload_table
 from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT
 from gateway.metering.payload_table import STREAMED as AS_STREAM
@@ -162,12 +162,12 @@ def test_the_fee_is_paid_by_the_credits_beside_the_cost_and_counts_for_no_limit(
 def test_large_bodies_are_cut_and_marked(gateway) -> None:
     set_credits(gateway, 1000 * NANO)
     more = " tokens:200000 greedy:1050000 piece:500"
-    answer = send(gateway, "x" * (MOST_BYTES + 10) + more, max_tokens=1, stream=True)
-    assert len(answer.content) > MOST_BYTES
+    answer = send(gateway, "x" * (MAX_BODY_BYTES + 10) + more, max_tokens=1, stream=True)
+    assert len(answer.content) > MAX_BODY_BYTES
     [info] = logs(gateway)
     bodies = gateway.services.engine.retention.read(info)
     assert info.flags == AS_STREAM | SENT_CUT | ANSWER_CUT
-    assert bodies.sent == answer.request.content[:MOST_BYTES] and bodies.answer == answer.content[:MOST_BYTES]
+    assert bodies.sent == answer.request.content[:MAX_BODY_BYTES] and bodies.answer == answer.content[:MAX_BODY_BYTES]
     assert (info.sent_bytes, info.answer_bytes) == (len(answer.request.content), len(answer.content))
 
 

@@ -85,7 +85,7 @@ def test_a_document_of_any_bytes_has_so_many_pages_at_most(data: bytes) -> None:
     except Exception:  # the program fails as well, and its caller then assumes the longest file
         pages, most, text = 1, 1, 0
     assert 1 <= pages <= most and text >= 0
-    assert len(sandbox_ocr._pages_of(data)) <= sandbox_ocr.MOST_PAGES
+    assert len(sandbox_ocr._pages_of(data)) <= sandbox_ocr.MAX_PAGES
 
 
 @given(st.integers(1, 30), st.integers(-1, 40), st.binary(max_size=20), st.integers(0, 400), st.binary(max_size=4))
@@ -107,4 +107,4 @@ def test_pages_are_numbers_or_refused(given_pages: str | list[int]) -> None:
         found = ocr._pages_of(given_pages)
     except InvalidRequest:
         return
-    assert found is not None and found == sorted(set(found)) and len(found) <= 2 * ocr.MOST_PAGES + 2
+    assert found is not None and found == sorted(set(found)) and len(found) <= 2 * ocr.MAX_PAGES + 2

@@ -11,7 +11,7 @@ from gateway.errors import StreamTruncated, UpstreamFailed
 from gateway.neutral.events import ReasoningDelta, TextDelta
 from gateway.providers.bedrock.eventstream import FrameReader
 from gateway.providers.sse import EventReader
-from gateway.providers.think_tags import MOST_BLANKS, _Splitter
+from gateway.providers.think_tags import MAX_BLANKS, _Splitter
 from gateway.transport.content_codings import Unpacker
 
 CRUMBS = st.sampled_from(
@@ -89,6 +89,6 @@ def test_reasoning_in_tags_loses_no_word(pieces: list[str]) -> None:
         for event in splitter.add(TextDelta(piece)):
             assert isinstance(event, TextDelta | ReasoningDelta)
             said += event.text
-        assert len(splitter._held) <= MOST_BLANKS + 3100
+        assert len(splitter._held) <= MAX_BLANKS + 3100
     said += "".join(event.text for event in splitter.flush())
     assert said.count("a") == "".join(pieces).count("a")

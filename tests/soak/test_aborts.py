@@ -16,14 +16,14 @@ pytestmark = pytest.mark.extended
 
 CALLERS = 16
 # About what a streamed answer has; an offset beyond its end reads it whole.
-MOST_BYTES = 6000
+MAX_BYTES = 6000
 WAYS = [(path, False) for path in (*BODIES, *FORMS)] + [(path, True) for path in STREAMED]
 
 
 def abort(gateway: GatewayProcess, mint: FakeUpstream, mark: str, chance: random.Random, way: tuple[str, bool]) -> None:
     """One request, cut off after so many bytes of its answer, 0: as soon as the upstream knows of it."""
     path, streamed = way
-    offset = chance.randint(0, MOST_BYTES) if streamed and chance.random() < 0.8 else 0
+    offset = chance.randint(0, MAX_BYTES) if streamed and chance.random() < 0.8 else 0
     prompt = f"mark:{mark} gap:0.004" if streamed else f"mark:{mark} wait:{chance.uniform(0.05, 0.6):.2f}"
     body = (
         {} if path in FORMS else {"model": "mint/coin"} | BODIES[path](prompt) | ({"stream": True} if streamed else {})

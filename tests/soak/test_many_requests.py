@@ -27,7 +27,7 @@ KILL_EVERY_S = 10.0
 CALLERS = 16
 WORKERS = 2
 TOKENS = 100  # of each answer
-LONGEST_S = 60  # of a request
+MAX_DURATION_S = 60  # of a request
 # Patience at the end for `doctor` and ClickHouse, which read every row: much longer than a million takes.
 CHECKED_S = 1800.0
 # SQLite is the database of one node, in its data folder.
@@ -65,7 +65,7 @@ def test_rows_are_the_calls_of_the_provider_although_workers_are_killed(
     start: Start, mint: MarkedCalls, clickhouse: ClickHouseServer | None, request: pytest.FixtureRequest
 ) -> None:
     store = request.node.callspec.params["start"]
-    more = {"GATEWAY_TIMEOUT_MS": str(LONGEST_S * 1000)}
+    more = {"GATEWAY_TIMEOUT_MS": str(MAX_DURATION_S * 1000)}
     if clickhouse:
         more["GATEWAY_ANALYTICS_CLICKHOUSE_URL"] = clickhouse.url
     nodes = [start(workers=WORKERS, GATEWAY_BOOTSTRAP_CREDITS_USD="1000000", **more) for _ in range(NODES[store])]
@@ -78,7 +78,7 @@ def test_rows_are_the_calls_of_the_provider_although_workers_are_killed(
     assert until(lambda: all(len(node.workers()) == WORKERS for node in nodes))
     began = time.monotonic()
     # Leases that no file of a node names are returned when no request can be running any more.
-    assert until(lambda: reserved_nusd(nodes[0]) == 0, 4 * LONGEST_S), query(nodes[0], "SELECT * FROM lease")
+    assert until(lambda: reserved_nusd(nodes[0]) == 0, 4 * MAX_DURATION_S), query(nodes[0], "SELECT * FROM lease")
     returned_s = time.monotonic() - began
     rows = query(nodes[0], "SELECT label, finish, cost_nusd FROM usage")
     labels = Counter(label for label, _, _ in rows)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.soak
 SOCKETS = 200
 TURNS = 20
 TOKENS = 100  # of each answer
-LONGEST_S = 480  # all clients share the process of the test
+MAX_DURATION_S = 480  # all clients share the process of the test
 ENDS = ("response.completed", "response.failed", "response.incomplete", "error")
 
 
@@ -28,7 +28,9 @@ def connected(gateway: GatewayProcess, key: str) -> Iterator[ClientConnection]:
     """A connection without an SDK, whose models would take most of the processor's time."""
     headers = {"Authorization": f"Bearer {key}"}
     address = f"{gateway.url.replace('http', 'ws', 1)}/responses"
-    with connect(address, additional_headers=headers, proxy=None, open_timeout=LONGEST_S, compression=None) as socket:
+    with connect(
+        address, additional_headers=headers, proxy=None, open_timeout=MAX_DURATION_S, compression=None
+    ) as socket:
         yield socket
 
 
@@ -61,7 +63,7 @@ def test_four_thousand_turns_of_two_hundred_sockets_have_four_thousand_exact_row
     gateway = start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="1000")
     began = time.monotonic()
     chains = [gevent.spawn(hold_chain, gateway, number) for number in range(SOCKETS)]
-    gevent.joinall(chains, timeout=LONGEST_S)
+    gevent.joinall(chains, timeout=MAX_DURATION_S)
     print(f"{SOCKETS} sockets of {TURNS} turns: {time.monotonic() - began:.0f} s")
     assert [chain.value for chain in chains] == [TURNS] * SOCKETS
     marks = {f"m{number}-{turn}" for number in range(SOCKETS) for turn in range(TURNS)}
@@ -90,7 +92,7 @@ def test_a_key_with_credits_for_three_turns_gets_three_on_fifty_sockets(start: S
     # What is reserved for a turn is a few nano-dollars more than its price.
     [key] = make_keys(gateway, [4 * TOKENS * TOKEN_NUSD - 1])
     turns = [gevent.spawn(take_one_turn, gateway, key) for _ in range(50)]
-    gevent.joinall(turns, timeout=LONGEST_S)
+    gevent.joinall(turns, timeout=MAX_DURATION_S)
     codes = [turn.value for turn in turns]
     assert sorted(codes) == ["key_limit_reached"] * 47 + ["response.completed"] * 3
     assert query(gateway, "SELECT cost_nusd FROM usage") == [(TOKENS * TOKEN_NUSD,)] * 3 and len(mint.calls) == 3

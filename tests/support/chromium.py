@@ -29,8 +29,8 @@ MISSING = "no Chromium is installed (Debian: apt-get install chromium)"
 # The marks of a test in a browser: `make browser` runs it, and it is skipped where no Chromium is installed.
 MARKS = [pytest.mark.browser, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
 PATIENCE_S = 60
-SHORTEST_PAUSE_S = 0.02
-LONGEST_PAUSE_S = 0.5
+MIN_PAUSE_S = 0.02
+MAX_PAUSE_S = 0.5
 
 
 class Connection:
@@ -113,11 +113,11 @@ class Chromium(Connection):
     def wait_for(self, expression: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until the expression is true in the page."""
         with gevent.Timeout(patience_s, AssertionError(f"{expression} never came true at {self.run('location.href')}")):
-            pause_s = SHORTEST_PAUSE_S
+            pause_s = MIN_PAUSE_S
             while not self.run(expression):
                 gevent.sleep(pause_s)
                 # A long wait is a page that computes: each look at it takes time from it.
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     def close(self) -> None:
         super().close()

@@ -9,7 +9,7 @@ from support.usage import insert_rows, random_row
 
 from gateway.clock import DAY_US, SECOND_US
 from gateway.metering.clickhouse.clickhouse_http import open_client
-from gateway.metering.clickhouse.sink import LAG_US, UsageSink
+from gateway.metering.clickhouse.sink import COMMIT_LAG_US, UsageSink
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.runtime.state_changes import StateLog
@@ -42,7 +42,7 @@ class Site:
         documents = Documents(self.database)
         return UsageSink(self.database, documents, self.clock, self.states, client, self.table, batch_rows)
 
-    def add(self, count: int, ago_us: int = LAG_US, **values: Any) -> None:
+    def add(self, count: int, ago_us: int = COMMIT_LAG_US, **values: Any) -> None:
         """Post rows of requests up to two days old."""
         now_us = self.clock.now_us()
         insert_rows(

@@ -7,7 +7,7 @@ from support.gateways import LocalGateway
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.money import NANO
-from gateway.routing.sliding_window import TICKS_A_MINUTE, Counts
+from gateway.routing.sliding_window import TICKS_PER_MINUTE, Counts
 
 MINUTES = 60
 KEYS = (
@@ -34,7 +34,7 @@ def add_demo_providers(gateway: LocalGateway, actor: str) -> None:
     health.cooldowns.trip(f"anthropic#{provider_keys[-1].id}", "refused", None, organization)
     dice = random.Random(11)
     _, tick = health.tick()
-    now = tick // TICKS_A_MINUTE
+    now = tick // TICKS_PER_MINUTE
     for model, provider, wait_ms in (("gpt-4o-mini", "openai", 420), ("claude-sonnet-4-5", "anthropic", 760)):
         key = next(mapping.key for mapping in catalogue.models[model].mappings if mapping.provider == provider)
         for minute in range(MINUTES):

@@ -8,7 +8,7 @@ from typing import Any
 from jsonschema_rs import Draft202012Validator
 
 from gateway.surfaces import openapi, surface_table
-from gateway.surfaces.responses.reader import ECHOED
+from gateway.surfaces.responses.reader import ECHOED_FIELDS
 
 EVENTS = "text/event-stream"
 JSON = "application/json"
@@ -26,7 +26,7 @@ def _closed_components(rebuilt: bool) -> Json:
     components = _close(document()["components"], rebuilt)
     # A response repeats these fields of its request; most of them are rows of the table of parameters.
     response = components["schemas"]["ResponseObject"]
-    response["properties"] |= {name: {} for name in ECHOED}
+    response["properties"] |= {name: {} for name in ECHOED_FIELDS}
     return components
 
 

@@ -17,7 +17,7 @@ from support.proxy import Nginx
 
 HELLO = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}
 WAIT_S = 40.0
-LONGEST = 200
+MAX_LENGTH = 200
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def log_line(node: GatewayProcess, pattern: str) -> str:
     for line in node.log().splitlines():
         if re.search(pattern, line):
             text = re.sub(r"^\S+ \S+ (\[\d+\] )?|^\[[^]]*\] \[\d+\] ", "", line).replace("|", "/")
-            return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+            return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]} …"
     return ""
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-SHORTEST_SENTENCE = 12  # characters
+MIN_SENTENCE_LENGTH = 12  # characters
 STRING_OR_COMMENT = re.compile(
     r"""\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|#[^\n]*""",
     re.DOTALL,
@@ -131,7 +131,7 @@ def read_source(path: Path) -> PythonSource:
         if reader := READERS.get(type(node)):
             reader(source, node)
     for found in STRING_OR_COMMENT.finditer(text):
-        if found[0].startswith("#") and len(found[0]) > SHORTEST_SENTENCE:
+        if found[0].startswith("#") and len(found[0]) > MIN_SENTENCE_LENGTH:
             source.sentences.append((text.count("\n", 0, found.start()) + 1, found[0].lstrip("# ")))
     return source
 

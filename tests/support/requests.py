@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from gateway import ids
-from gateway.metering.log.log_entries import STORE, TAG, LogEntry, tag_of
+from gateway.metering.log.log_entries import INSERT_TAG, STORE, LogEntry, tag_of
 from gateway.metering.models import SETTLEMENT
 from gateway.metering.usage_table import RECORD, UsageRecord, raw_id
 from gateway.store.database import Database
@@ -14,7 +14,7 @@ from gateway.store.partitions import id_at
 ORGANIZATION, PROJECT, OTHER = ids.new("org"), ids.new("proj"), ids.new("proj")
 KEY, MEMBER = ids.new("key"), ids.new("member")
 MINUTE_US = 60_000_000
-ROWS_A_WRITE = 500
+ROWS_PER_WRITE = 500
 START_US = 1_700_000_000_000_000
 ZERO: dict[str, Any] = dict.fromkeys(UsageRecord._fields, 0) | {
     **dict.fromkeys(("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""),
@@ -58,8 +58,8 @@ def fill(database: Database, rows: Iterable[UsageRecord | LogEntry]) -> None:
     entries = [row for row in rows if isinstance(row, LogEntry)]
     tags = [(row.project, tag_of(*item), row.request) for row in entries for item in row.tags.items()]
 
-    for statement, group in ((RECORD, usage), (STORE, [row[:] for row in entries]), (TAG, tags)):
+    for statement, group in ((RECORD, usage), (STORE, [row[:] for row in entries]), (INSERT_TAG, tags)):
         # A transaction has a few seconds, in which a busy machine does not write thousands of rows.
-        for start in range(0, len(group), ROWS_A_WRITE):
-            some = group[start : start + ROWS_A_WRITE]
+        for start in range(0, len(group), ROWS_PER_WRITE):
+            some = group[start : start + ROWS_PER_WRITE]
             database.write(partial(database.execute_many, statement.sql, some))

@@ -47,9 +47,9 @@ from gateway.surfaces.blueprints import compile_rules  # noqa: E402
 from gateway.surfaces.path_spelling import Addresses  # noqa: E402
 from gateway.worker import accepted_configuration  # noqa: E402
 
-LONGEST = 1 << 20  # bytes of a message
+MAX_LENGTH = 1 << 20  # bytes of a message
 DESCRIPTORS = 4
-MOST_OPEN = 4096  # above every open descriptor of this process
+MAX_OPEN = 4096  # above every open descriptor of this process
 # Without gevent's event loop, which must not start before the fork.
 fork, poll = get_original("os", "fork"), get_original("select", "poll")
 
@@ -98,7 +98,7 @@ def serve(control: Any) -> None:
                 os.close(ready)
                 continue
             size = _socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize)
-            data, ancillary, _, _ = control.recvmsg(LONGEST, size)
+            data, ancillary, _, _ = control.recvmsg(MAX_LENGTH, size)
             if not data:
                 return
             handles = array.array("i")
@@ -137,7 +137,7 @@ def become(given: dict[str, Any], output: int, errors: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(output, 1)
     os.dup2(errors, 2)
-    os.closerange(3, MOST_OPEN)
+    os.closerange(3, MAX_OPEN)
     os.chdir(given["folder"])
     sys.path[:2] = [given["folder"], str(ROOT)]  # as for `python -m`
     for one in SHARED:

@@ -9,7 +9,7 @@ from typing import Any
 
 from support.gateways import GatewayProcess
 
-MOST_TRIES = 400
+MAX_TRIES = 400
 ESTABLISHED = "01"
 
 
@@ -53,7 +53,7 @@ def open_lines(gateway: GatewayProcess) -> list[Line]:
     pids = gateway.workers()
     found: dict[int, Line] = {}
     spare: list[Line] = []
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         connection = Line(gateway)
         connection.get("/healthz")
         pid = connection.worker(pids)

@@ -14,7 +14,7 @@ from gateway.application import app  # noqa: F401 - the whole gateway, so that e
 from gateway.catalogue import video_shapes
 from gateway.dialects.anthropic import UNTHREADED
 from gateway.limits import cost_bound
-from gateway.neutral.videos import REFUSED
+from gateway.neutral.videos import CONTENT_FILTER
 from gateway.providers import failures
 from gateway.routing import capabilities, resolve
 from gateway.surfaces.management import device_routes
@@ -56,9 +56,16 @@ VARIABLE = {
     ("catalogue/video_shapes.py", "f'unsupported_{word}'"): {
         f"unsupported_{word}" for word in (*video_shapes.CODES.values(), "input")
     },
-    ("providers/video_codecs.py", "REFUSED"): {REFUSED},
+    ("providers/video_codecs.py", "CONTENT_FILTER"): {CONTENT_FILTER},
     # The code of an ended job: the provider's own, or one of these.
-    ("videos/ending.py", "code"): {REFUSED, "timeout", "poll_error", "canceled", "video_failed", "video_expired"},
+    ("videos/ending.py", "code"): {
+        CONTENT_FILTER,
+        "timeout",
+        "poll_error",
+        "canceled",
+        "video_failed",
+        "video_expired",
+    },
 }
 
 

@@ -18,7 +18,7 @@ PLACEHOLDER = re.compile(r"\$\{([^}]+)\}")
 # A key in an argument could be read by other users of the machine.
 IN_ARGUMENTS = frozenset(("gatewayUrl", "model"))
 IN_ENVIRONMENT = IN_ARGUMENTS | {"apiKey"}
-MOST_ARGUMENTS = 128
+MAX_ARGUMENTS = 128
 
 
 def read_custom_agents(path: Path) -> list[Agent]:
@@ -90,8 +90,8 @@ def _checked(value: Any, member: str) -> str:
 
 
 def _arguments(values: Any) -> list[str]:
-    if not isinstance(values, list) or len(values) > MOST_ARGUMENTS:
-        raise ValueError(f"args must be a list of at most {MOST_ARGUMENTS} texts")
+    if not isinstance(values, list) or len(values) > MAX_ARGUMENTS:
+        raise ValueError(f"args must be a list of at most {MAX_ARGUMENTS} texts")
     return [_template(value, "args", IN_ARGUMENTS) for value in values]
 
 

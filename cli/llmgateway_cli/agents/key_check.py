@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from llmgateway_cli.output import Output
 
 CHECK_MODEL = "gpt-5.4-nano"
-CHECK_S = 10.0
+CHECK_TIMEOUT_S = 10.0
 
 
 def check_key(client: "ApiClient", output: "Output", key: str, source: str) -> None:
@@ -17,7 +17,7 @@ def check_key(client: "ApiClient", output: "Output", key: str, source: str) -> N
     agent reports the same."""
     body = {"model": CHECK_MODEL, "messages": [{"role": "user", "content": "ping"}], "max_tokens": 1}
     try:
-        client.gateway("POST", "/v1/chat/completions", body=body, key=key, timeout_s=CHECK_S)
+        client.gateway("POST", "/v1/chat/completions", body=body, key=key, timeout_s=CHECK_TIMEOUT_S)
     except HttpError as error:
         if error.status == 401:
             raise CliError(

@@ -13,7 +13,7 @@ from typing import NoReturn
 from llmgateway_cli.agents.definitions import Agent
 from llmgateway_cli.errors import CliError
 
-VERSION_S = 15.0
+VERSION_TIMEOUT_S = 15.0
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 NOT_FOUND = 127
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -32,7 +32,7 @@ def read_version(program: str, environment: Mapping[str, str]) -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env=dict(environment),
-            timeout=VERSION_S,
+            timeout=VERSION_TIMEOUT_S,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -30,7 +30,7 @@ from llmgateway_cli.shapes import list_of, object_of, text_of
 PASSWORD_VARIABLE = "LLMGATEWAY_PASSWORD"
 KEY_PAGE = "/dashboard/api-keys"
 SECOND_FACTOR = "second_factor_required"
-SIGN_OUT_S = 10.0
+SIGN_OUT_TIMEOUT_S = 10.0
 
 
 @click.group()
@@ -238,7 +238,7 @@ def logout(context: ClientContext) -> None:
     if session is not None and not session.is_service_account:
         try:
             session = checked_session(context.settings, session)
-            context.client.management("POST", "/auth/sign-out", body={}, session=session, timeout_s=SIGN_OUT_S)
+            context.client.management("POST", "/auth/sign-out", body={}, session=session, timeout_s=SIGN_OUT_TIMEOUT_S)
         except CliError as error:
             context.output.warning(f"The session was not ended at the service: {error.message}")
     forget_session(context.settings)

@@ -8,7 +8,7 @@ from llmgateway_cli.context import ClientContext
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_LLMGATEWAY_COMPLETE"
 # The command that a user runs once, by shell.
-SETUP = {
+SETUP_COMMANDS = {
     "bash": "echo 'eval \"$(llmgateway completion bash)\"' >> ~/.bashrc",
     "zsh": "echo 'eval \"$(llmgateway completion zsh)\"' >> ~/.zshrc",
     "fish": "llmgateway completion fish > ~/.config/fish/completions/llmgateway.fish",
@@ -26,4 +26,4 @@ def completion(click_context: click.Context, shell: str) -> None:
     program = click_context.find_root()
     script = kind(program.command, {}, program.info_name or "llmgateway", VARIABLE)
     context.output.data(script.source())
-    context.output.info(f"To use it in every shell: {SETUP[shell]}")
+    context.output.info(f"To use it in every shell: {SETUP_COMMANDS[shell]}")

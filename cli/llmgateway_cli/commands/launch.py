@@ -15,7 +15,7 @@ from llmgateway_cli.agents.setups import apply_setup, describe_setup
 from llmgateway_cli.catalogue import Entry, checked_entry, find_entry, read_models
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
-from llmgateway_cli.output import HIDDEN
+from llmgateway_cli.output import REDACTED
 from llmgateway_cli.settings import API_KEY, GATEWAY_URL, KEY_VARIABLE
 from llmgateway_cli.tables import Column
 
@@ -234,7 +234,7 @@ def print_plan(context: ClientContext, agent: Agent, plan: LaunchPlan) -> None:
     """Print the command, the names of the variables and the changes of files, without the key."""
     command = [agent.program, *agent.arguments(plan), *plan.given]
     if plan.api_key:
-        command = [argument.replace(plan.api_key, HIDDEN) for argument in command]
+        command = [argument.replace(plan.api_key, REDACTED) for argument in command]
     names = list(agent.environment(plan))
     setup = describe_setup(agent, context.settings.environment)
     if context.output.as_json:

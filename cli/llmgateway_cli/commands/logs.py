@@ -12,16 +12,16 @@ from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError, SignedOut
 from llmgateway_cli.settings import KEY_VARIABLE
 from llmgateway_cli.tables import GAP, Column, clean, padded, shortened
-from llmgateway_cli.values import NONE, show_usd
+from llmgateway_cli.values import NO_VALUE, show_usd
 
 Entry = dict[str, Any]
 PATH = "/logs"
 PAGE = 100
-MOST = 1_000
-LOOK_S = 1.0
-MOST_SEEN = 20 * PAGE
-MOST_FAILURES = 5
-MOST_PAGES = 20
+MAX_REQUESTS = 1_000
+FOLLOW_INTERVAL_S = 1.0
+MAX_SEEN = 20 * PAGE
+MAX_FAILURES = 5
+MAX_PAGES = 20
 COLUMNS = (
     Column("AT"),
     Column("STATUS", number=True),
@@ -49,7 +49,7 @@ class LogQuery:
         """Yield the newest requests, newest first. A page may be empty and still have a next one."""
         cursor = ""
         count = 0
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             query = {**self._filters, "limit": min(PAGE, limit - count)}
             if cursor:
                 query["cursor"] = cursor
@@ -75,7 +75,9 @@ class LogQuery:
     "--from", "start", default="", metavar="TIME", help="From this time, e.g. 2026-01-31 or 2026-01-31T14:00."
 )
 @click.option("--to", "end", default="", metavar="TIME", help="Before this time.")
-@click.option("-n", "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many requests.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, MAX_REQUESTS), default=50, show_default=True, help="How many requests."
+)
 @click.option("-f", "--follow", is_flag=True, help="Print new requests when they end, until Ctrl-C.")
 @json_option
 @pass_context
@@ -138,7 +140,7 @@ def follow_log(context: ClientContext, query: LogQuery, limit: int) -> None:
         for entry in shown:
             print_entry(context, entry)
         context.output.flush()
-        time.sleep(LOOK_S)
+        time.sleep(FOLLOW_INTERVAL_S)
         try:
             shown = [entry for entry in query.newest(PAGE) if entry["id"] not in seen][::-1]
             failures = 0
@@ -146,12 +148,12 @@ def follow_log(context: ClientContext, query: LogQuery, limit: int) -> None:
             raise
         except CliError as error:
             failures += 1
-            if failures == MOST_FAILURES:
+            if failures == MAX_FAILURES:
                 raise
             context.output.warning(f"{error.message} Trying again.")
             shown = []
         seen |= dict.fromkeys(entry["id"] for entry in shown)
-        seen = dict.fromkeys(list(seen)[-MOST_SEEN:])
+        seen = dict.fromkeys(list(seen)[-MAX_SEEN:])
 
 
 def print_entry(context: ClientContext, entry: Entry) -> None:
@@ -186,8 +188,8 @@ def row_of(entry: Entry) -> tuple[str, ...]:
     return (
         at,
         str(entry.get("status") or ""),
-        str(entry.get("model") or NONE),
-        str(entry.get("provider") or NONE),
+        str(entry.get("model") or NO_VALUE),
+        str(entry.get("provider") or NO_VALUE),
         tokens,
         str(entry.get("durationMs", "")),
         show_usd(entry.get("cost")),

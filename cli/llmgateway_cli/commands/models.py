@@ -15,7 +15,7 @@ from llmgateway_cli.catalogue import (
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.tables import Column
-from llmgateway_cli.values import NONE, show_number
+from llmgateway_cli.values import NO_VALUE, show_number
 
 PER_MILLION = 1_000_000
 COLUMNS = (
@@ -72,5 +72,5 @@ def _per_million(price: Any) -> str:
     except (TypeError, ValueError):
         dollars = 0.0
     if dollars == 0:
-        return NONE
+        return NO_VALUE
     return f"{dollars:.2f}"

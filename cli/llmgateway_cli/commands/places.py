@@ -13,7 +13,7 @@ from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.settings import DEFAULT_ORGANIZATION, DEFAULT_PROJECT
 from llmgateway_cli.shapes import text_of
 from llmgateway_cli.tables import Column
-from llmgateway_cli.values import NONE, show_usd
+from llmgateway_cli.values import NO_VALUE, show_usd
 
 organization_option = click.option("-o", "--org", metavar="ID", help="An organization's id or name.")
 
@@ -30,7 +30,7 @@ def list_organizations(context: ClientContext) -> None:
     """List your organizations."""
     listed = organizations(context)
     rows = [
-        (str(row.get("name", "")), str(row.get("id", "")), str(row.get("plan", NONE)), show_usd(row.get("credits")))
+        (str(row.get("name", "")), str(row.get("id", "")), str(row.get("plan", NO_VALUE)), show_usd(row.get("credits")))
         for row in listed
     ]
     columns = (Column("NAME", shorten=True), Column("ID"), Column("PLAN"), Column("CREDITS", number=True))
@@ -68,7 +68,7 @@ def list_projects(context: ClientContext, org: str | None) -> None:
         (
             str(row.get("name", "")) + " (default)" * (row.get("id") == default),
             str(row.get("id", "")),
-            str(row.get("mode", NONE)),
+            str(row.get("mode", NO_VALUE)),
             str(row["organizationName"]),
         )
         for row in listed

@@ -11,7 +11,7 @@ from llmgateway_cli.diagnosis.findings import OK, WARNING, Finding, failed
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.settings import API_KEY, API_URL, DASHBOARD_URL, GATEWAY_URL, KEY_VARIABLE, LOOPBACK_HOSTS
 
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
+GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 BASES = {API_URL: "management API", DASHBOARD_URL: "pages", GATEWAY_URL: "models"}
 
 
@@ -37,7 +37,7 @@ def check_configuration(context: ClientContext) -> Iterator[Finding]:
 
 def is_open_to_others(path: Path) -> bool:
     """Return whether users other than the owner have access to a file or folder."""
-    return bool(path.stat().st_mode & OTHERS)
+    return bool(path.stat().st_mode & GROUP_AND_OTHERS)
 
 
 def check_addresses(context: ClientContext) -> Iterator[Finding]:

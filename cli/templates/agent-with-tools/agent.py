@@ -8,7 +8,7 @@ from typing import Any
 from connection import connect
 from tools import TOOLS, call_tool
 
-MOST_TURNS = 8
+MAX_TURNS = 8
 QUESTION = "Call the clock. What time is it?"
 INSTRUCTIONS = "You are a helpful assistant. Use the tools where they help."
 
@@ -17,7 +17,7 @@ def answer(question: str) -> str:
     """Run the tool calls of the model and return its answer."""
     client = connect()
     messages: list[Any] = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": question}]
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_TURNS):
         completion = client.chat.completions.create(
             model=os.environ["CHAT_MODEL"], messages=messages, tools=[tool.definition for tool in TOOLS.values()]
         )
@@ -29,7 +29,7 @@ def answer(question: str) -> str:
             print(f"→ {call.function.name}({call.function.arguments})", file=sys.stderr)
             result = call_tool(call.function.name, json.loads(call.function.arguments or "{}"))
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-    raise SystemExit(f"The model still called tools after {MOST_TURNS} turns.")
+    raise SystemExit(f"The model still called tools after {MAX_TURNS} turns.")
 
 
 if __name__ == "__main__":

@@ -18,16 +18,16 @@ import termios
 from pathlib import Path
 from typing import Any, NoReturn
 
-LONGEST = 1 << 20  # bytes of a message
+MAX_LENGTH = 1 << 20  # bytes of a message
 DESCRIPTORS = 4
-MOST_OPEN = 1024
+MAX_OPEN = 1024
 
 
 def serve(control: socket.socket) -> None:
     """Fork a run for each message until the socket is closed."""
     while True:
         size = socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize)
-        data, ancillary, _, _ = control.recvmsg(LONGEST, size)
+        data, ancillary, _, _ = control.recvmsg(MAX_LENGTH, size)
         if not data:
             return
         handles = array.array("i")
@@ -62,7 +62,7 @@ def become(given: dict[str, Any], streams: list[int]) -> NoReturn:
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    os.closerange(3, MOST_OPEN)
+    os.closerange(3, MAX_OPEN)
     if os.isatty(0):
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)

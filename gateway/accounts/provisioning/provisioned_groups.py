@@ -13,16 +13,16 @@ from gateway.accounts.models import Member
 from gateway.accounts.provisioning import user_rows
 from gateway.accounts.provisioning.models import ScimGroup, ScimGroupMember
 from gateway.accounts.provisioning.provisioning_client import GroupEffect, ProvisioningClient, StaleVersion
-from gateway.accounts.quotas import MOST_TEAMS, check_quota
+from gateway.accounts.quotas import MAX_TEAMS, check_quota
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
 
 SCAN_ROWS = 100
 STEP_MEMBERS = 50  # of one transaction: other changes of accounts wait for it
-PIECE = 500  # ids in one query
-MOST_GROUPS = MOST_TEAMS  # of an organization
-MOST_LINKS = 500_000  # of members to groups in an organization
+BATCH_SIZE = 500  # ids in one query
+MAX_GROUPS = MAX_TEAMS  # of an organization
+MAX_LINKS = 500_000  # of members to groups in an organization
 
 
 class ProvisionedGroup(Struct, frozen=True):
@@ -118,7 +118,7 @@ class ProvisionedGroups:
         def work(now: int) -> None:
             _check_name_free(organization_id, name, "")
             rows = ScimGroup.select().where(ScimGroup.organization == organization_id)
-            check_quota(rows, MOST_GROUPS, "provisioned groups")
+            check_quota(rows, MAX_GROUPS, "provisioned groups")
             ScimGroup.insert(
                 id=group_id,
                 organization=organization_id,
@@ -213,8 +213,8 @@ class ProvisionedGroups:
 
     def _check_members(self, organization_id: str, member_ids: Sequence[str]) -> None:
         """Raise InvalidRequest for an id of no user in the organization."""
-        for start in range(0, len(member_ids), PIECE):
-            piece = set(member_ids[start : start + PIECE])
+        for start in range(0, len(member_ids), BATCH_SIZE):
+            piece = set(member_ids[start : start + BATCH_SIZE])
             query = user_rows.select_users(organization_id).where(Member.id.in_(list(piece)))
             rows: list[Any] = self._database.read(partial(list, query))
             unknown = piece - {row["id"] for row in rows}
@@ -246,8 +246,8 @@ def _moves(group_id: str, added: Sequence[str], removed: Sequence[str]) -> tuple
 def _check_room(organization_id: str) -> None:
     """Raise InvalidRequest if the groups of an organization have too many members together."""
     links = ScimGroupMember.select().join(ScimGroup).where(ScimGroup.organization == organization_id)
-    if links.limit(MOST_LINKS).count() >= MOST_LINKS:
-        text = f"The groups of an organization have at most {MOST_LINKS:,} members together."
+    if links.limit(MAX_LINKS).count() >= MAX_LINKS:
+        text = f"The groups of an organization have at most {MAX_LINKS:,} members together."
         raise InvalidRequest(text, param="members", code="too_many")
 
 

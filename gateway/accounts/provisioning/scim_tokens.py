@@ -22,10 +22,10 @@ from gateway.store.installation_identity import Secrets
 
 PREFIX = "llmgscim_"
 LIFE_US = 365 * DAY_US  # of a token without an expiry
-MOST_TOKENS = 20  # of an organization
-REMEMBERED = 5_000
-REFUSALS = 1_000
-USE_S = 3600  # accuracy of the last use
+MAX_TOKENS = 20  # of an organization
+CACHE_SIZE = 5_000
+REFUSAL_CACHE_SIZE = 1_000
+USE_ACCURACY_S = 3600  # accuracy of the last use
 UNKNOWN = "The SCIM token is not valid: it is unknown or was revoked. Create one in the settings of the organization."
 EXPIRED = "The SCIM token has expired. Create another one in the settings of the organization."
 BLOCKED = "The organization of this SCIM token is blocked."
@@ -65,7 +65,7 @@ class ScimTokens:
         self._authentication = authentication
         self._clock = clock
         self._memory: VersionedCache[bytes, ScimTokenInfo | str] = VersionedCache(
-            control, REMEMBERED, _is_refusal, REFUSALS
+            control, CACHE_SIZE, _is_refusal, REFUSAL_CACHE_SIZE
         )
 
     def create(
@@ -82,7 +82,7 @@ class ScimTokens:
             if expiry <= now:
                 raise InvalidRequest("expiresAt must lie in the future.", param="expiresAt")
             rows = ScimToken.select().where(ScimToken.organization == organization_id)
-            quotas.check_quota(rows, MOST_TOKENS, "SCIM tokens", "revoke some")
+            quotas.check_quota(rows, MAX_TOKENS, "SCIM tokens", "revoke some")
             ScimToken.insert(
                 id=token_id,
                 organization=organization_id,
@@ -133,7 +133,7 @@ class ScimTokens:
     def note_use(self, info: ScimTokenInfo) -> None:
         """Store that the token was used, at most once an hour."""
         now = self._database.now_us()
-        stale = (ScimToken.id == info.id) & (ScimToken.used_at <= now - USE_S * SECOND_US)
+        stale = (ScimToken.id == info.id) & (ScimToken.used_at <= now - USE_ACCURACY_S * SECOND_US)
         if self._database.read(ScimToken.select(ScimToken.id).where(stale).first) is not None:
             self._database.write(ScimToken.update(used_at=now).where(stale).execute)
 

@@ -10,7 +10,7 @@ from gateway.billing.admission import Admission, Settlements
 from gateway.billing.bounds import Bounds
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
-from gateway.billing.output_reservation import RECORDED, USUAL_BYTES
+from gateway.billing.output_reservation import RECORDED, TYPICAL_BYTES_PER_TOKEN
 from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
 from gateway.engine.planning import Planner
@@ -33,7 +33,7 @@ from gateway.neutral.transcriptions import TranscriptionRequest
 from gateway.neutral.usage import Usage
 
 OK = 200
-LEFT = "The caller left the session."
+CALLER_LEFT = "The caller left the session."
 
 # Called at the end of a turn with its context, status, start (monotonic seconds) and error.
 Report = Callable[[RequestContext, int, float, GatewayError | None], None]
@@ -72,7 +72,7 @@ class Turn(Struct, eq=False):
     place: SessionPlace
     bound_nusd: int
     output: int
-    recorded: int = RECORDED // USUAL_BYTES
+    recorded: int = RECORDED // TYPICAL_BYTES_PER_TOKEN
     event: str = ""
     requested_position: int | None = None
     sound: bool = False
@@ -176,7 +176,7 @@ class SessionAccounting:
         parts = self._parts
         attempt.ended = parts.clock.monotonic()
         attempt.finish = "client_disconnect" if error is None else "error"
-        attempt.error = error or Cancelled(LEFT)
+        attempt.error = error or Cancelled(CALLER_LEFT)
         attempt.status = 0
         if attempt.first_at or error is None:
             attempt.usage = usage

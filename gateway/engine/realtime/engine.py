@@ -24,9 +24,9 @@ from gateway.routing.resolve import SANDBOX
 from gateway.store.documents import Documents
 from gateway.store.shared_slots import HeldSlots, SharedSlots
 
-HANDSHAKE_S = 30.0
+HANDSHAKE_TIMEOUT_S = 30.0
 DISABLED = "Realtime sessions are disabled; the operator can enable them with REALTIME_INLINE."
-TOO_MANY = "sessions are already open; close one, or wait until one ends."
+TOO_MANY_SESSIONS = "sessions are already open; close one, or wait until one ends."
 
 
 class OpenedSession(NamedTuple):
@@ -194,7 +194,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
     def _connect(
         self, context: RequestContext, request: RealtimeRequest, route_plan: RoutePlan
     ) -> tuple[UpstreamSession, Target]:
-        deadline = self._clock.monotonic() + HANDSHAKE_S
+        deadline = self._clock.monotonic() + HANDSHAKE_TIMEOUT_S
         run = self._admit(context, request, route_plan, deadline)
         try:
             return self._walk(run, request, deadline)
@@ -232,7 +232,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
                 held += (taken,)
             elif size:
                 give(held)
-                raise RateLimited(f"{owner} {size} {TOO_MANY}", code="too_many_sessions", retry_after=5.0)
+                raise RateLimited(f"{owner} {size} {TOO_MANY_SESSIONS}", code="too_many_sessions", retry_after=5.0)
         return held
 
     def _hears_beside(self, context: RequestContext, model: str, place: SessionPlace) -> SessionPlace:

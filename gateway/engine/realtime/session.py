@@ -33,12 +33,12 @@ from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NO_CODE, NORMA
 
 log = logging.getLogger(__name__)
 
-DRAIN_S = 5.0  # how long to wait for the usage of responses after the caller left
-LEAVING_S = 0.5  # the same while the worker shuts down
-ANSWER_S = 2.0  # how long a caller may take to answer a close frame
-COMPLAIN_S = 1.0  # least interval of an error that every piece of sound would cause
-FATAL = (SpendingLimitReached, OutOfCredits, Unauthenticated, Gone)
-GONE = "The provider ended the session."
+USAGE_TIMEOUT_S = 5.0  # how long to wait for the usage of responses after the caller left
+SHUTDOWN_USAGE_TIMEOUT_S = 0.5  # the same while the worker shuts down
+CLOSE_TIMEOUT_S = 2.0  # how long a caller may take to answer a close frame
+ERROR_INTERVAL_S = 1.0  # least interval of an error that every piece of sound would cause
+FATAL_ERRORS = (SpendingLimitReached, OutOfCredits, Unauthenticated, Gone)
+PROVIDER_ENDED = "The provider ended the session."
 
 
 class CallerSocket(SessionLink, Protocol):
@@ -122,7 +122,7 @@ class RealtimeSession(WatchedSession):
             self._from_caller(caller)
             caller.linger()
         except SocketClosed:
-            self._lose(GONE)
+            self._lose(PROVIDER_ENDED)
             caller.linger()
         finally:
             self._watch.running.discard(self)
@@ -131,7 +131,7 @@ class RealtimeSession(WatchedSession):
             caller.close(GOING_AWAY)  # unless a close frame was already sent
             caller.abort()  # the reader may wait for a caller that reads nothing any more
             self._drain()
-            reader.join(LEAVING_S if self._watch.leaving() else DRAIN_S)
+            reader.join(SHUTDOWN_USAGE_TIMEOUT_S if self._watch.leaving() else USAGE_TIMEOUT_S)
             self._settle_rest()
             self._upstream.abort()
             reader.kill(block=False)
@@ -175,12 +175,12 @@ class RealtimeSession(WatchedSession):
 
     def _refuse(self, error: GatewayError, event: ClientEvent) -> None:
         """Report to the caller why an event had no effect; a permanent error ends the session."""
-        if isinstance(error, FATAL):
+        if isinstance(error, FATAL_ERRORS):
             self._end(error, event.id)
             return
         now = self._watch.clock.monotonic()
         if event.begins == "sound":
-            if now - self._complained < COMPLAIN_S:
+            if now - self._complained < ERROR_INTERVAL_S:
                 return
             self._complained = now
         self._send_caller(self._events.error(error, event.id))
@@ -239,7 +239,7 @@ class RealtimeSession(WatchedSession):
         if self._gone or self._ended:
             return
         if code in (NO_CODE, LOST) or self._turns.busy:
-            self._lose(GONE, FAULT if code in (NO_CODE, LOST) else code)
+            self._lose(PROVIDER_ENDED, FAULT if code in (NO_CODE, LOST) else code)
             return
         self._ended = True
         if self._caller is not None:
@@ -314,7 +314,7 @@ class RealtimeSession(WatchedSession):
     def _caller_reads_on(self) -> None:
         """Give the caller a moment to read the last messages and answer, then abort the socket, which ends `run`."""
         if self._caller is not None:
-            later(ANSWER_S, self._caller.abort)
+            later(CLOSE_TIMEOUT_S, self._caller.abort)
 
     def _send_caller(self, text: str) -> None:
         if self._gone or self._caller is None:

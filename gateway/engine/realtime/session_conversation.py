@@ -3,15 +3,15 @@
 from msgspec import structs
 
 from gateway.neutral.realtime import (
-    LEAST_BYTES_A_TOKEN,
+    INPUT_BYTES_PER_TOKEN,
+    MIN_BYTES_PER_TOKEN,
+    OUTPUT_BYTES_PER_TOKEN,
     OVERHEAD_TOKENS,
     SECOND_BYTES,
-    TEXT_BYTES_A_TOKEN,
-    USUAL_BYTES_A_TOKEN,
-    USUAL_BYTES_A_TOKEN_MADE,
+    TEXT_BYTES_PER_TOKEN,
     ClientEvent,
 )
-from gateway.neutral.transcriptions import OUTPUT_TOKENS_A_SECOND
+from gateway.neutral.transcriptions import OUTPUT_TOKENS_PER_SECOND
 from gateway.neutral.usage import Usage
 
 UNKNOWN_CONTEXT = 131_072  # tokens assumed for a model without a known context length
@@ -42,12 +42,12 @@ class ConversationLength:
 
     def add(self, event: ClientEvent) -> None:
         """Add an event of the caller."""
-        self._added += event.text_bytes + -(-event.sound_bytes // LEAST_BYTES_A_TOKEN)
+        self._added += event.text_bytes + -(-event.sound_bytes // MIN_BYTES_PER_TOKEN)
         if event.unseen:
             self._added += self._limit
         self._apart = self._apart or event.apart
-        self._text += -(-event.text_bytes // TEXT_BYTES_A_TOKEN)
-        self._sound += -(-event.sound_bytes // USUAL_BYTES_A_TOKEN)
+        self._text += -(-event.text_bytes // TEXT_BYTES_PER_TOKEN)
+        self._sound += -(-event.sound_bytes // INPUT_BYTES_PER_TOKEN)
 
     def answered(self, usage: Usage, place: int | None) -> None:
         """Record a response with the token counts of the provider.
@@ -72,8 +72,8 @@ class ConversationLength:
         return Usage(
             input=min(self._text, self._limit - sound),
             input_audio=sound,
-            output=-(-text_bytes // TEXT_BYTES_A_TOKEN),
-            output_audio=-(-sound_bytes // USUAL_BYTES_A_TOKEN_MADE),
+            output=-(-text_bytes // TEXT_BYTES_PER_TOKEN),
+            output_audio=-(-sound_bytes // OUTPUT_BYTES_PER_TOKEN),
             basis="estimated",
         )
 
@@ -94,17 +94,17 @@ class ConversationLength:
 
 def output_tokens(text: int, sound: int) -> int:
     """Return the usual number of tokens for this many bytes of an answer."""
-    return text // TEXT_BYTES_A_TOKEN + sound // USUAL_BYTES_A_TOKEN_MADE
+    return text // TEXT_BYTES_PER_TOKEN + sound // OUTPUT_BYTES_PER_TOKEN
 
 
 def transcription_usage(sound: int, text: int | None = None) -> Usage:
     """Estimate the usage of a transcript from the bytes of its sound and its text (None: unknown)."""
     if text is None:
-        output = -(-sound * OUTPUT_TOKENS_A_SECOND // SECOND_BYTES)
+        output = -(-sound * OUTPUT_TOKENS_PER_SECOND // SECOND_BYTES)
     else:
-        output = -(-text // TEXT_BYTES_A_TOKEN)
+        output = -(-text // TEXT_BYTES_PER_TOKEN)
     return Usage(
-        input_audio=-(-sound // USUAL_BYTES_A_TOKEN),
+        input_audio=-(-sound // INPUT_BYTES_PER_TOKEN),
         output=output,
         audio_ms=sound * 1000 // SECOND_BYTES,
         basis="estimated",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from gateway.engine.realtime.places import SessionPlace
 from gateway.neutral.realtime import UNLIMITED, ClientEvent, ServerEvent
 
-MOST_UPDATES = 256  # unconfirmed updates; beyond it confirmations can no longer be assigned to updates
+MAX_PENDING_UPDATES = 256  # unconfirmed updates; beyond it confirmations can no longer be assigned to updates
 
 
 class SessionSettings:
@@ -53,7 +53,7 @@ class SessionSettings:
         """Record an event of the caller that is about to be sent."""
         if not event.updates:
             return
-        self._lost = self._lost or len(self._updates) >= MOST_UPDATES
+        self._lost = self._lost or len(self._updates) >= MAX_PENDING_UPDATES
         if not self._lost:
             self._updates[event.id] = None
         self.auto_responds = self.auto_responds or event.auto_responds

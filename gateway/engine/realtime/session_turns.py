@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from gateway.billing.context import RequestContext
-from gateway.engine.realtime.books import LEFT, Report, SessionAccounting, Turn, TurnParts
+from gateway.engine.realtime.books import CALLER_LEFT, Report, SessionAccounting, Turn, TurnParts
 from gateway.engine.realtime.places import SessionPlace, no_content
 from gateway.engine.realtime.session_conversation import ConversationLength, output_tokens, transcription_usage
 from gateway.engine.realtime.session_settings import SessionSettings
@@ -21,8 +21,8 @@ from gateway.neutral.request import Requirements
 from gateway.neutral.transcriptions import TranscriptionRequest
 from gateway.neutral.usage import counts_anything
 
-AT_ONCE = 16  # simultaneous responses of a session, and pending transcripts
-REMEMBERED = 64  # ids of ended turns, which count once even when their end is repeated
+MAX_RESPONSES = 16  # simultaneous responses of a session, and pending transcripts
+ENDED_TURNS = 64  # ids of ended turns, which count once even when their end is repeated
 
 
 class SessionTurns:
@@ -52,7 +52,7 @@ class SessionTurns:
         self._uncommitted_bytes = 0  # bytes of sound since the last commit
         self._committing = False  # the caller committed sound, and the provider has not confirmed it yet
         self._transcribing: dict[str, Turn] = {}  # by item: committed sound without a transcript yet
-        self._ended: deque[str] = deque(maxlen=REMEMBERED)
+        self._ended: deque[str] = deque(maxlen=ENDED_TURNS)
 
     @property
     def busy(self) -> bool:
@@ -71,8 +71,8 @@ class SessionTurns:
             turn.sound = False
             turn.event = event
             return
-        if len(self._waiting) + len(self._active) >= AT_ONCE:
-            text = f"At most {AT_ONCE} responses of a session may be in progress."
+        if len(self._waiting) + len(self._active) >= MAX_RESPONSES:
+            text = f"At most {MAX_RESPONSES} responses of a session may be in progress."
             raise RateLimited(text, code="too_many_responses", retry_after=None)
         turn = self._open(most_output)
         turn.event = event
@@ -184,8 +184,8 @@ class SessionTurns:
     def _begin(self, response: str) -> None:
         if response in self._active or response in self._ended:
             return
-        if len(self._active) > AT_ONCE:
-            raise UpstreamFailed(f"The provider began more than {AT_ONCE} responses at once.")
+        if len(self._active) > MAX_RESPONSES:
+            raise UpstreamFailed(f"The provider began more than {MAX_RESPONSES} responses at once.")
         turn, error = self._next()
         self._active[response] = turn
         self.books.begin(turn)
@@ -244,7 +244,7 @@ class SessionTurns:
         self._committing = False
         place = self.settings.transcriber
         error = None
-        known = item in self._transcribing or item in self._ended or len(self._transcribing) >= AT_ONCE
+        known = item in self._transcribing or item in self._ended or len(self._transcribing) >= MAX_RESPONSES
         if turn is not None and (turn.place is not place or known):
             self.books.void(turn)
             turn = None
@@ -289,5 +289,5 @@ def _error_of(event: ServerEvent, has_content: bool) -> GatewayError | None:
     if event.finish == "error":
         return UpstreamFailed(f"The provider failed to respond{f': {event.fault}' if event.fault else ''}.")
     if event.finish == "cancelled" and not has_content:
-        return Cancelled(LEFT)
+        return Cancelled(CALLER_LEFT)
     return None

@@ -11,9 +11,9 @@ from gateway.errors import GatewayError, Unavailable
 from gateway.runtime.threads import pause
 from gateway.transport.handshakes import SocketClosed
 
-LOOK_S = 0.5  # interval of the checks
-PING_S = 20.0
-SILENT_S = 70.0  # without a frame, despite pings, the other side of a link counts as disconnected
+CHECK_INTERVAL_S = 0.5  # interval of the checks
+PING_INTERVAL_S = 20.0
+SILENCE_TIMEOUT_S = 70.0  # without a frame, despite pings, the other side of a link counts as disconnected
 
 
 class WatchedLink(Protocol):
@@ -37,7 +37,7 @@ class _Receipts(Struct):
             self.count = received
             self.since = now
             return False
-        return now - self.since > SILENT_S
+        return now - self.since > SILENCE_TIMEOUT_S
 
 
 class WatchedSession(ABC):
@@ -50,11 +50,11 @@ class WatchedSession(ABC):
         pinged = began
         receipts = [_Receipts(link, began) for link in links]
         while not self._ended:
-            pause(LOOK_S)
+            pause(CHECK_INTERVAL_S)
             now = clock.monotonic()
             try:
                 self._check(now)
-                if now - pinged >= PING_S:
+                if now - pinged >= PING_INTERVAL_S:
                     pinged = now
                     for link in links:
                         link.ping()

@@ -13,12 +13,12 @@ from gateway.runtime.threads import compute_if
 from gateway.transport.upstream_responses import Answer
 
 NAME = "GATEWAY_ANALYTICS_CLICKHOUSE_URL"
-INSERT_S = 60.0
-QUERY_S = 30.0  # then the database answers a report
-PING_S = 2.0
-MOST_ANSWER = 64 << 20
+INSERT_TIMEOUT_S = 60.0
+QUERY_TIMEOUT_S = 30.0  # then the database answers a report
+PING_TIMEOUT_S = 2.0
+MAX_ANSWER_BYTES = 64 << 20
 LARGE = 1 << 16  # bytes of an answer that is decoded in a thread
-SHOWN = 300  # characters of an error
+MAX_ERROR_LENGTH = 300  # characters of an error
 # Errors must have a status: without this the answer may begin before the query fails.
 SETTINGS = {"wait_end_of_query": "1", "output_format_json_quote_64bit_integers": "0"}
 
@@ -96,8 +96,8 @@ class ClickHouse:
         self._post({}, sql.encode())
 
     def ping(self) -> None:
-        """Check that ClickHouse answers within PING_S."""
-        self._post({}, b"SELECT 1", PING_S)
+        """Check that ClickHouse answers within PING_TIMEOUT_S."""
+        self._post({}, b"SELECT 1", PING_TIMEOUT_S)
 
     def insert(self, table: str, lines: bytes, token: str) -> None:
         """Insert rows of JSONEachRow. A repeated insert with the same `token` (not "") is ignored for as long as the
@@ -110,19 +110,19 @@ class ClickHouse:
     def query(self, sql: str, **params: str) -> list[list[Any]]:
         """Return the rows of a query; `{name:Type}` in it stands for a parameter."""
         options = {f"param_{name}": _escape(value) for name, value in params.items()}
-        body = self._post(options, f"{sql} FORMAT JSONCompactEachRow".encode(), QUERY_S)
+        body = self._post(options, f"{sql} FORMAT JSONCompactEachRow".encode(), QUERY_TIMEOUT_S)
         return compute_if(len(body) > LARGE, _read_rows, body)
 
-    def _post(self, options: Mapping[str, str], body: bytes, timeout_s: float = INSERT_S) -> bytes:
+    def _post(self, options: Mapping[str, str], body: bytes, timeout_s: float = INSERT_TIMEOUT_S) -> bytes:
         url = f"{self.address.origin}/?{urlencode({'database': self.address.database, **SETTINGS, **options})}"
         try:
             answer = self._http.request(
-                "POST", url, self._headers, body, timeout_s=timeout_s, max_bytes=MOST_ANSWER, trusted=True
+                "POST", url, self._headers, body, timeout_s=timeout_s, max_bytes=MAX_ANSWER_BYTES, trusted=True
             )
         except GatewayError as error:
             raise Unavailable(f"ClickHouse does not answer: {error.message}") from error
         if answer.status != 200 or "x-clickhouse-exception-code" in answer.headers:
-            text = answer.body[:SHOWN].decode("utf-8", "replace").strip()
+            text = answer.body[:MAX_ERROR_LENGTH].decode("utf-8", "replace").strip()
             raise Unavailable(f"ClickHouse refused a statement ({answer.status}): {text}")
         return answer.body
 

@@ -21,7 +21,7 @@ COLUMNS = [{"at": "at_us", "posted_at": "posted_us"}.get(name, name) for name in
 OPTIONAL = frozenset(UsageRecord._field_defaults)
 WHOLE_NUMBERS = frozenset((*COUNTS, *NUMBERS, *TIMES))
 # The attempts of a request begin at most this long after it arrived.
-LONGEST_US = 2 * DAY_US
+MAX_REQUEST_US = 2 * DAY_US
 # A request arrived up to this long after the time in its id, which counts milliseconds.
 PRECISION_US = 1_000
 
@@ -124,7 +124,7 @@ def _read_part(row: Sequence[Any]) -> SessionPart:
 def _time_sql(oldest: bytes, newest: bytes) -> str:
     """Return a condition that leaves out parts of the table; ids alone leave out none."""
     earliest = time_of(oldest or bytes(16)) - PRECISION_US
-    return f"at_us >= {earliest} AND at_us < {time_of(newest) + PRECISION_US + LONGEST_US}"
+    return f"at_us >= {earliest} AND at_us < {time_of(newest) + PRECISION_US + MAX_REQUEST_US}"
 
 
 def _list_ids(ids: Iterable[bytes]) -> str:

@@ -15,9 +15,9 @@ from gateway.metering.rollups.buckets import bucket_sql
 from gateway.metering.rollups.queries import TAGS, NotCovered, RollupQuestion, Row, StepColumns
 from gateway.metering.rollups.rollup_table import SESSION, Series
 
-CHECK_S = 5.0  # how long a known progress and an answer to a ping count
-RETRY_S = 60.0  # how long after a failure no query goes to ClickHouse
-MOST_LAG_US = 5 * MINUTE_US
+PROGRESS_CACHE_S = 5.0  # how long a known progress and an answer to a ping count
+RETRY_AFTER_S = 60.0  # how long after a failure no query goes to ClickHouse
+MAX_LAG_US = 5 * MINUTE_US
 HOUR_SQL = f"intDiv(at_us, {HOUR_US})"
 
 OWNER = {
@@ -48,18 +48,18 @@ class ClickHouseAnswers:
         """Return whether queries should go to ClickHouse."""
         now = self._clock.monotonic()
         if now >= self._asked_at:
-            self._asked_at = now + CHECK_S
+            self._asked_at = now + PROGRESS_CACHE_S
             try:
                 self._client.ping()
                 self._state = self._sink.state()
             except Unavailable:
                 self.leave()
-        return self._state is not None and self._state.cursor_us > self._clock.now_us() - MOST_LAG_US
+        return self._state is not None and self._state.cursor_us > self._clock.now_us() - MAX_LAG_US
 
     def leave(self) -> None:
         """Ask nothing for a moment, because ClickHouse failed."""
         self._state = None
-        self._asked_at = self._clock.monotonic() + RETRY_S
+        self._asked_at = self._clock.monotonic() + RETRY_AFTER_S
 
     def begin_us(self) -> int | None:
         """Return the time from which ClickHouse has all rows; None while it is not usable."""

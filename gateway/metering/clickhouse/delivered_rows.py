@@ -19,7 +19,7 @@ NUMBERS = ("attempt", "kind", "status", "mode", "basis", "flags", "duration_ms",
 COUNTS = ("input", "cache_read", "cache_write", "output", "reasoning", "discount_ppm")
 TIMES = ("at", "posted_at")
 # How many blocks of inserts a table remembers, to ignore repeated ones.
-REMEMBERED = 1_000
+DEDUPLICATION_WINDOW = 1_000
 
 COLUMNS = {
     **dict.fromkeys(IDS, "String"),
@@ -43,7 +43,7 @@ def table_sql(table: str) -> tuple[str, ...]:
         "at DateTime64(6, 'UTC') ALIAS fromUnixTimestamp64Micro(at_us)) "
         "ENGINE = ReplacingMergeTree(version) PARTITION BY toYYYYMM(fromUnixTimestamp64Micro(at_us, 'UTC')) "
         "ORDER BY (project, at_us, request, attempt, kind) "
-        f"SETTINGS non_replicated_deduplication_window = {REMEMBERED}",
+        f"SETTINGS non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}",
         f"ALTER TABLE {table} {added}",
     )
 

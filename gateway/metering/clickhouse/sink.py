@@ -17,7 +17,7 @@ from gateway.errors import Unavailable
 from gateway.metering.clickhouse import delivered_rows
 from gateway.metering.clickhouse.clickhouse_http import ClickHouse, ClickHouseAddress
 from gateway.metering.rollups.queries import rows_begin_us
-from gateway.metering.rollups.row_sums import MARGIN_US
+from gateway.metering.rollups.row_sums import START_MARGIN_US
 from gateway.money import format_usd
 from gateway.runtime.state_changes import INFO, WARNING, StateChange, StateLog
 from gateway.runtime.stepwise import ShouldContinue
@@ -27,17 +27,17 @@ from gateway.store.documents import Documents
 from gateway.store.partitions import id_at, time_of
 
 KIND = "usage_sink"
-KEPT_S = 10 * 365 * 86_400.0
+STATE_TTL_S = 10 * 365 * 86_400.0
 SUBJECT = "clickhouse"
 REMEDY = "check analytics.clickhouse_url; usage rows wait in the database and are delivered later"
-BACK = StateChange("analytics.back", SUBJECT, "ClickHouse takes usage rows again", INFO)
+ANALYTICS_BACK = StateChange("analytics.back", SUBJECT, "ClickHouse takes usage rows again", INFO)
 # A commit normally takes less than this after its rows are created; others are found by counting.
-LAG_US = 10 * SECOND_US
+COMMIT_LAG_US = 10 * SECOND_US
 # The rows of this long ago are counted at intervals of half of it.
-COUNTED_US = 20 * MINUTE_US
+RECOUNT_AFTER_US = 20 * MINUTE_US
 # Hours with late rows are compared this long after they were marked, when that transaction has ended.
-MARKED_US = 10 * SECOND_US
-FOR_EVER_US = 1 << 62
+COMPARE_AFTER_US = 10 * SECOND_US
+FOREVER_US = 1 << 62
 NEW = "w.request IN (SELECT b.request FROM usage b WHERE b.posted_at >= ? AND b.posted_at < ?)"
 OF_TIME = "w.at >= ? AND w.at < ? AND w.request >= ? AND w.request < ?"
 
@@ -82,7 +82,7 @@ class UsageSink:
         self._batch_rows = batch_rows
         self._prepared = False
 
-    def run(self, should_continue: ShouldContinue, lag_us: int = LAG_US, thorough: bool = False) -> None:
+    def run(self, should_continue: ShouldContinue, lag_us: int = COMMIT_LAG_US, thorough: bool = False) -> None:
         """Deliver everything that was posted until `lag_us` ago. `thorough`: count the last rows at once. Unavailable
         when the database or ClickHouse is down: the next run continues."""
         if self.client is None:
@@ -93,7 +93,7 @@ class UsageSink:
             if error.message.startswith("ClickHouse"):
                 self._states.fire(StateChange("analytics.away", SUBJECT, error.message, WARNING, REMEDY))
             raise
-        self._states.resolve(BACK)
+        self._states.resolve(ANALYTICS_BACK)
 
     def state(self) -> SinkState | None:
         """Return the progress; None before the first run. Unavailable."""
@@ -105,7 +105,7 @@ class UsageSink:
         """Return the time from which rows must be kept for their delivery: `least_us` if they wait for longer, and the
         end of time without ClickHouse."""
         if self.client is None:
-            return FOR_EVER_US
+            return FOREVER_US
         state = self.state()
         if state is None:
             return least_us
@@ -117,7 +117,7 @@ class UsageSink:
         sql = (
             f"SELECT w.at / {step_us}, COUNT(*), COALESCE(SUM(w.cost_nusd), 0) FROM usage w WHERE {OF_TIME} GROUP BY 1"
         )
-        params = (from_us, until_us, id_at(from_us - MARGIN_US), id_at(until_us + MARGIN_US))
+        params = (from_us, until_us, id_at(from_us - START_MARGIN_US), id_at(until_us + START_MARGIN_US))
         here = {int(row[0]): (int(row[1]), int(row[2])) for row in self._fetch(sql, params)}
         found = self.client.query(
             f"SELECT intDiv(at_us, {step_us}), count(), sum(cost_nusd) FROM {self.table} FINAL "
@@ -140,7 +140,7 @@ class UsageSink:
             return []
         begin_us = max(state.since_us, self._database.read(partial(rows_begin_us, self._database)))
         if begin_us:
-            begin_us = (begin_us + MARGIN_US) // HOUR_US * HOUR_US + HOUR_US
+            begin_us = (begin_us + START_MARGIN_US) // HOUR_US * HOUR_US + HOUR_US
         differences = []
         end_us = state.cursor_us
         # Days one after the other, because a statement has a time limit.
@@ -155,7 +155,7 @@ class UsageSink:
         assert self.client is not None
         here = self._fetch("SELECT MIN(request) FROM usage", ())[0][0]
         there = self.client.query(f"SELECT min(at_us) FROM {self.table} HAVING count() > 0")
-        oldest = [] if here is None else [time_of(bytes(here)) - MARGIN_US]
+        oldest = [] if here is None else [time_of(bytes(here)) - START_MARGIN_US]
         return max(0, min([until_us, *oldest, *(int(row[0]) for row in there)]))
 
     def _run(self, client: ClickHouse, should_continue: ShouldContinue, lag_us: int, thorough: bool) -> None:
@@ -168,9 +168,9 @@ class UsageSink:
         # A clock that was ahead and was corrected: new rows have earlier times than delivered ones.
         state = state._replace(cursor_us=min(state.cursor_us, now_us - lag_us))
         state = self._deliver_new(client, state, now_us - lag_us, should_continue)
-        state = self._deliver_late(client, state, now_us - MARKED_US, should_continue)
-        if should_continue() and (thorough or state.cursor_us >= state.counted_us + COUNTED_US // 2):
-            self._deliver_missing(client, state.counted_us - COUNTED_US // 2, state.cursor_us, should_continue)
+        state = self._deliver_late(client, state, now_us - COMPARE_AFTER_US, should_continue)
+        if should_continue() and (thorough or state.cursor_us >= state.counted_us + RECOUNT_AFTER_US // 2):
+            self._deliver_missing(client, state.counted_us - RECOUNT_AFTER_US // 2, state.cursor_us, should_continue)
             self._save(client, state._replace(counted_us=state.cursor_us))
 
     def _first(self, now_us: int) -> SinkState:
@@ -178,7 +178,7 @@ class UsageSink:
         begin_us = self._database.read(partial(rows_begin_us, self._database))
         rows = self._fetch("SELECT MIN(posted_at) FROM usage", ())
         oldest_us = rows[0][0]
-        return SinkState(now_us - LAG_US if oldest_us is None else int(oldest_us), now_us, now_us, begin_us)
+        return SinkState(now_us - COMMIT_LAG_US if oldest_us is None else int(oldest_us), now_us, now_us, begin_us)
 
     def _deliver_new(
         self, client: ClickHouse, state: SinkState, until_us: int, should_continue: ShouldContinue
@@ -217,7 +217,7 @@ class UsageSink:
             if here[0] < there[0]:
                 continue  # rows were removed here, or delivered between the two counts
             end_us = start_us + MINUTE_US
-            params = (start_us, end_us, id_at(start_us - MARGIN_US), id_at(end_us + MARGIN_US))
+            params = (start_us, end_us, id_at(start_us - START_MARGIN_US), id_at(end_us + START_MARGIN_US))
             rows = self._rows(OF_TIME, params)
             for first in range(0, len(rows), self._batch_rows):
                 self._insert(client, rows[first : first + self._batch_rows], repeatable=False)
@@ -230,7 +230,7 @@ class UsageSink:
         return until_us
 
     def _rows(self, condition: str, params: Sequence[Any]) -> list[Sequence[Any]]:
-        return self._database.report(partial(delivered_rows.fetch, self._database, condition, params, FOR_EVER_US))
+        return self._database.report(partial(delivered_rows.fetch, self._database, condition, params, FOREVER_US))
 
     def _insert(self, client: ClickHouse, rows: list[Sequence[Any]], repeatable: bool) -> None:
         """Insert rows; if they are `repeatable`, the same block is ignored when it arrived before."""
@@ -245,7 +245,7 @@ class UsageSink:
 
     def _save(self, client: ClickHouse, state: SinkState) -> None:
         key = _key(client.address, self.table)
-        self._documents.put(KIND, key, orjson.dumps(state._asdict()), KEPT_S)
+        self._documents.put(KIND, key, orjson.dumps(state._asdict()), STATE_TTL_S)
 
 
 def _describe(step: TimeDifference) -> str:

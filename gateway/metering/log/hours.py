@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from gateway.clock import HOUR_US
 from gateway.metering.rollups.rollup_table import Series, read_state
-from gateway.metering.rollups.row_sums import MARGIN_US
+from gateway.metering.rollups.row_sums import START_MARGIN_US
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 from gateway.store.partitions import id_at, time_of
 
 # Hours of a key that one query reads.
-MOST_HOURS = 100
+MAX_HOURS = 100
 USED = "SELECT DISTINCT hour FROM rollup WHERE series = ? AND owner = ? AND hour >= ? AND hour <= ? ORDER BY hour DESC"
 # One seek to the end of each key's range of the primary key.
 LAST = "SELECT column1, (SELECT MAX(hour) FROM rollup WHERE series = ? AND owner = column1) FROM (VALUES {}) given"
-MOST_KEYS = 500  # keys of one statement
+MAX_KEYS = 500  # keys of one statement
 
 
 class Ranges(NamedTuple):
@@ -37,18 +37,18 @@ def used_within(database: Database, keys: Sequence[bytes], oldest: bytes, before
     if state is None or state.filling:
         return None
     # Rows that were posted since the last round are in no rollup yet.
-    recent = state.watermark - 2 * MARGIN_US
+    recent = state.watermark - 2 * START_MARGIN_US
     first = time_of(oldest or bytes(16)) // HOUR_US
     last = time_of(before) // HOUR_US + 1
     hours: set[int] = set()
     least = 0
     for key in keys:
-        params = (Series.KEY, key, first, min(last, 2**31 - 1), MOST_HOURS)
+        params = (Series.KEY, key, first, min(last, 2**31 - 1), MAX_HOURS)
         used = [int(row[0]) for row in database.execute(f"{USED} LIMIT ?", params).fetchall()]
         hours.update(used)
-        if len(used) == MOST_HOURS:
+        if len(used) == MAX_HOURS:
             least = max(least, used[-1])
-    spans = [(hour * HOUR_US - MARGIN_US, (hour + 1) * HOUR_US) for hour in hours if hour >= least]
+    spans = [(hour * HOUR_US - START_MARGIN_US, (hour + 1) * HOUR_US) for hour in hours if hour >= least]
     merged = _merge([(recent, time_of(b"\xff" * 16)), *spans])
     ranges = [(max(oldest, id_at(low)), min(before, id_at(high))) for low, high in merged]
     return Ranges([(low, high) for low, high in ranges if low < high], not least)
@@ -57,8 +57,8 @@ def used_within(database: Database, keys: Sequence[bytes], oldest: bytes, before
 def find_last_hours(database: Database, key_ids: Sequence[str]) -> dict[str, int]:
     """Return the start of the hour in which each key was last used, in µs, without keys that were not used."""
     last_us = {}
-    for start in range(0, len(key_ids), MOST_KEYS):
-        some = {raw_id(key_id): key_id for key_id in key_ids[start : start + MOST_KEYS]}
+    for start in range(0, len(key_ids), MAX_KEYS):
+        some = {raw_id(key_id): key_id for key_id in key_ids[start : start + MAX_KEYS]}
         sql = LAST.format(", ".join(["(?)"] * len(some)))
         rows = database.view(partial(database.fetch, sql, (Series.KEY, *some)))
         last_us.update({some[bytes(key)]: int(hour) * HOUR_US for key, hour in rows if hour is not None})

@@ -52,7 +52,7 @@ STORE = Statement(
     f"INSERT INTO log_entry ({FIELDS}) VALUES ({', '.join('?' * len(LogEntry._fields))}) "
     "ON CONFLICT (request) DO NOTHING",
 )
-TAG = Statement(
+INSERT_TAG = Statement(
     "log_tag",
     "INSERT INTO log_tag (project, tag, request) VALUES (?, ?, ?) ON CONFLICT (project, tag, request) DO NOTHING",
 )
@@ -62,7 +62,7 @@ def write_rows(entry: LogEntry, tags: Mapping[str, str]) -> list[Row]:
     """Return the journal rows of an entry: the entry and one row for each of its `tags`."""
     return [
         (STORE, entry[:]),
-        *((TAG, (entry.project, tag_of(name, value), entry.request)) for name, value in tags.items()),
+        *((INSERT_TAG, (entry.project, tag_of(name, value), entry.request)) for name, value in tags.items()),
     ]
 
 

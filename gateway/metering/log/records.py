@@ -18,7 +18,7 @@ from gateway.store.database import Database
 from gateway.store.partitions import time_of
 
 OK = 200
-HUNG_UP = "client_disconnect"
+CLIENT_DISCONNECT = "client_disconnect"
 INTERRUPTED = "interrupted"
 
 
@@ -141,7 +141,9 @@ class LoggedRequest(Struct, frozen=True):
         last = self.last
         if last is None or last.error is None or (last.flags & STREAMED and (last.ttft_ms or last.output)):
             return OK
-        return {HUNG_UP: Cancelled.status, INTERRUPTED: Internal.status}.get(last.finish, UpstreamFailed.status)
+        return {CLIENT_DISCONNECT: Cancelled.status, INTERRUPTED: Internal.status}.get(
+            last.finish, UpstreamFailed.status
+        )
 
     @property
     def error(self) -> str:

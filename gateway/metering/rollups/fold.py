@@ -15,7 +15,7 @@ from gateway.metering.rollups.rollup_table import (
 from gateway.metering.rollups.row_sums import Group
 
 SOURCE = None  # the place of source names, among the tags of a project
-LONGEST_NAME = 256  # characters of a value
+MAX_NAME_LENGTH = 256  # characters of a value
 # JSON texts of tags that are kept decoded. Requests of a client have the same few, or none has the same.
 DECODED_TEXTS = 4_096
 
@@ -72,7 +72,7 @@ def _read_tags(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _clean(text: str) -> str:
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")[:LONGEST_NAME]
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_NAME_LENGTH]
 
 
 def ranges_of(groups: Iterable[Group]) -> dict[int, tuple[str, str]]:

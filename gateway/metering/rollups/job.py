@@ -34,15 +34,15 @@ from gateway.runtime.threads import compute, pause
 from gateway.store.database import Database
 
 # A commit normally takes less than this after its rows are created; later commits are detected by counting.
-LAG_US = 2 * SECOND_US
+COMMIT_LAG_US = 2 * SECOND_US
 # A step reads as many new rows as make about SUMS rows of the table; writing them blocks other writers for about 20 ms.
 BATCH_ROWS = 2_000
-LEAST_ROWS = 50  # make SUMS sums if each has a session and 20 tags
+MIN_ROWS = 50  # make SUMS sums if each has a session and 20 tags
 SUMS = 2_500
 PAUSE_S = 0.02  # between two steps, so that other writers do not wait for several of them
-LONGEST_S = 10.0  # in which one round computes hours again
+MAX_RECOMPUTE_S = 10.0  # in which one round computes hours again
 # For this long, the last batches are counted again in each round.
-COUNTED_US = 3 * MINUTE_US
+RECOUNT_FOR_US = 3 * MINUTE_US
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +54,12 @@ class Rollups:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._rows = LEAST_ROWS
+        self._rows = MIN_ROWS
 
     def advance(
         self,
         should_continue: ShouldContinue = always,
-        lag_us: int = LAG_US,
+        lag_us: int = COMMIT_LAG_US,
         pause_s: float = PAUSE_S,
         thorough: bool = False,
     ) -> None:
@@ -122,7 +122,7 @@ class Rollups:
             purged = bytes.fromhex(state.purged)
             groups, outrun = self._database.report(partial(self._sum_batch, start_us, end_us, purged))
             count = sum(group.values[0] for group in groups)
-            counted = [batch for batch in state.counted if batch[1] > end_us - COUNTED_US]
+            counted = [batch for batch in state.counted if batch[1] > end_us - RECOUNT_FOR_US]
             after = {"watermark": end_us, "counted": (*counted, (start_us, end_us, count))}
             state = self._add(state, [*groups, *outrun], after)
             if groups:
@@ -177,7 +177,7 @@ class Rollups:
         rows = sum(group.values[0] for group in groups)
         if rows:
             # The last batch of a round is shorter than a step may be, so the size follows the rows that it had.
-            self._rows = max(min(LEAST_ROWS, BATCH_ROWS), min(BATCH_ROWS, rows * SUMS // len(sums)))
+            self._rows = max(min(MIN_ROWS, BATCH_ROWS), min(BATCH_ROWS, rows * SUMS // len(sums)))
 
         def write() -> State:
             moved = advance_state(self._database, state, **after)
@@ -192,7 +192,7 @@ class Rollups:
     def _compute_dirty(self, state: State, should_continue: ShouldContinue, pause_s: float, thorough: bool) -> State:
         """Compute the marked hours again, the newest first. After an update of the gateway these may be all hours, so
         a round that is not `thorough` ends after some seconds; the next one continues."""
-        until = time.monotonic() + LONGEST_S
+        until = time.monotonic() + MAX_RECOMPUTE_S
         for hour, low, high in late.list_dirty(self._database):
             if not should_continue() or (time.monotonic() > until and not thorough):
                 break

@@ -11,19 +11,19 @@ from msgspec import structs
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US
 from gateway.metering.rollups.range_pieces import count_pieces
 from gateway.metering.rollups.rollup_table import Series, State, advance_state, read_held, widen_hours
-from gateway.metering.rollups.row_sums import HEX, MARGIN_US
+from gateway.metering.rollups.row_sums import HEX, START_MARGIN_US
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import id_at
 
 # Rows posted up to this long ago are compared with the rollups at intervals: a process may have been suspended between
 # the creation of a row and its commit, or a node's clock may be slow, even by two hours.
-AGAIN_US = 3 * HOUR_US
-AGAIN_EVERY_US = 10 * MINUTE_US
+REPEAT_FOR_US = 3 * HOUR_US
+REPEAT_EVERY_US = 10 * MINUTE_US
 # Rows of this time are examined again after a release that does not know sums of tags.
-TAGGED_US = 2 * DAY_US
+TAG_RECHECK_US = 2 * DAY_US
 # A row may have been created up to this long before its first commit failed.
-MADE_US = MINUTE_US
+MAX_CREATION_LAG_US = MINUTE_US
 # Rows that one statement reads when hours are computed again.
 STEP_ROWS = 10_000
 PAUSE_S = 0.01
@@ -45,13 +45,13 @@ def look_again(database: Database, state: State, thorough: bool = False) -> Stat
         if _count(database, start_us, end_us) != sum(count for _, _, count in state.counted):
             state = _mark_posted(database, state, start_us, end_us)
     for writer, since_us, at_us in database.read(partial(_read_marks, database)):
-        state = _mark_posted(database, state, since_us - MADE_US, state.watermark, (writer, at_us))
+        state = _mark_posted(database, state, since_us - MAX_CREATION_LAG_US, state.watermark, (writer, at_us))
     if state.counted:
         last = state.counted[-1]
     else:
         last = None
-    if thorough or (last is not None and last[0] // AGAIN_EVERY_US != last[1] // AGAIN_EVERY_US):
-        state = _compare_posted(database, state, state.watermark - AGAIN_US)
+    if thorough or (last is not None and last[0] // REPEAT_EVERY_US != last[1] // REPEAT_EVERY_US):
+        state = _compare_posted(database, state, state.watermark - REPEAT_FOR_US)
     return state
 
 
@@ -63,7 +63,7 @@ def step_back(database: Database, state: State, until_us: int) -> State:
     the hours before, are computed again without them.
     """
     requests = "request IN (SELECT request FROM usage WHERE posted_at >= ? AND posted_at < ?)"
-    ranges = _ranges(database, requests, (until_us - AGAIN_US, state.watermark))
+    ranges = _ranges(database, requests, (until_us - REPEAT_FOR_US, state.watermark))
     log.warning("the clock was ahead: %d hours of rollups are computed again", len(ranges))
 
     def write() -> State:
@@ -96,7 +96,7 @@ def mark_hours(database: Database, state: State, first_hour: int, last_hour: int
 def mark_tagged(database: Database, state: State) -> State:
     """Mark the hours for which tags or sessions may be missing because a release that does not know their sums has
     summed them: those since `tagged_until`, and older ones with late rows."""
-    first_hour = max(0, state.tagged_until - TAGGED_US) // HOUR_US
+    first_hour = max(0, state.tagged_until - TAG_RECHECK_US) // HOUR_US
     tagged = "AND (session IS NOT NULL OR tags IS NOT NULL)"
     ranges = _search(database, first_hour, state.watermark // HOUR_US + 1, tagged)
     log.info("%d hours of rollups are computed again for their tags and sessions", len(ranges))
@@ -118,7 +118,7 @@ def _search(database: Database, first_hour: int, last_hour: int, more: str = "")
     end_us = (last_hour + 1) * HOUR_US
     condition = f"request >= ? AND request < ? AND at >= ? AND at < ? {more}"
     ranges: Ranges = {}
-    for low, high in _steps(database, id_at(max(0, start_us - MARGIN_US)), id_at(end_us + MARGIN_US)):
+    for low, high in _steps(database, id_at(max(0, start_us - START_MARGIN_US)), id_at(end_us + START_MARGIN_US)):
         for hour, (first, last) in _ranges(database, condition, (low, high, start_us, end_us)).items():
             known = ranges.get(hour, (first, last))
             ranges[hour] = min(first, known[0]), max(last, known[1])

@@ -7,10 +7,10 @@ from msgspec import Struct, field
 
 from gateway.metering.rollups.fold import SOURCE, Names, Place, list_tags
 from gateway.metering.rollups.rollup_table import (
-    MOST_SESSIONS,
-    MOST_SOURCES,
-    MOST_TAGS,
-    MOST_VALUES,
+    MAX_SESSIONS,
+    MAX_SOURCES,
+    MAX_TAGS,
+    MAX_VALUES,
     OTHER,
     SESSION,
     Series,
@@ -19,7 +19,7 @@ from gateway.metering.rollups.row_sums import Group
 from gateway.store.database import Database
 
 FirstRequests = dict[Place, dict[str, str]]  # place → name → the first request id (hex) with it
-COMPARED = 500  # names in one statement
+NAMES_PER_STATEMENT = 500  # names in one statement
 
 OF_HOUR = "FROM rollup WHERE series = ? AND owner = ? AND hour = ?"
 
@@ -59,8 +59,8 @@ def _read_names(database: Database, place: Place, names: Sequence[str], only: st
     """Return those of the names that are in the table."""
     project, hour, tag = place
     found: set[str] = set()
-    for start in range(0, len(names), COMPARED):
-        some = names[start : start + COMPARED]
+    for start in range(0, len(names), NAMES_PER_STATEMENT):
+        some = names[start : start + NAMES_PER_STATEMENT]
         sql = f"SELECT name {OF_HOUR} AND provider = ? AND name IN ({', '.join('?' * len(some))}) {only}"
         found.update(str(name) for (name,) in database.fetch(sql, (Series.PROJECT_TAG, project, hour, tag, *some)))
     return found
@@ -83,7 +83,7 @@ def find_first(groups: Iterable[Group]) -> FirstRequests:
 
 def admit_names(first: FirstRequests, known: KnownTagNames) -> Names:
     """Return the names that are counted separately, for each place: known names first, then the earliest new ones, as
-    many as `most_names` allows. Of the tags of a project and hour, MOST_TAGS have names. Groups without a source always
+    many as `most_names` allows. Of the tags of a project and hour, MAX_TAGS have names. Groups without a source always
     count."""
     tags = {place: set(names) for place, names in known.tags.items()}
     admitted: Names = {}
@@ -91,7 +91,7 @@ def admit_names(first: FirstRequests, known: KnownTagNames) -> Names:
         project, hour, tag = place
         if tag:
             of_hour = tags.setdefault((project, hour), set())
-            if tag not in of_hour and len(of_hour) >= MOST_TAGS:
+            if tag not in of_hour and len(of_hour) >= MAX_TAGS:
                 continue
             of_hour.add(tag)
         names = {name for name in requests if name in known.names.get(place, ())}
@@ -114,7 +114,7 @@ def _first_request(item: tuple[Place, dict[str, str]]) -> tuple[str, str]:
 def most_names(tag: str | None) -> int:
     """Return how many names a place has at most."""
     if tag is SOURCE:
-        return MOST_SOURCES
+        return MAX_SOURCES
     if tag == SESSION:
-        return MOST_SESSIONS
-    return MOST_VALUES
+        return MAX_SESSIONS
+    return MAX_VALUES

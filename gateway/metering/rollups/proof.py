@@ -11,7 +11,7 @@ from gateway.metering.rollups.rollup_table import (
     BLOCKS,
     DAILY,
     HOURS,
-    MOST_SOURCES,
+    MAX_SOURCES,
     SESSION,
     Series,
     State,
@@ -23,7 +23,7 @@ from gateway.store.database import Database
 
 ROWS = "usage rows"  # the name of that side of a comparison
 # Compares two sides that are given as one query: returns the first figure that differs, and both values.
-UNLIKE = """
+FIRST_DIFFERENCE = """
 SELECT subject, {figure}, {left}, {right} FROM (
     SELECT {subject} AS subject, {sums} FROM ({both}) b GROUP BY {keys}
 ) d WHERE {differ}
@@ -32,7 +32,7 @@ SELECT subject, {figure}, {left}, {right} FROM (
 # Rows of hours, with the number of their part HELD.
 HOURLY = "rollup JOIN rollup_hour USING (hour)"
 # Usage of deleted rows that is still included in the part HELD of its hour.
-PIECES = "removed_piece JOIN rollup_hour USING (hour)"
+REMOVED_PIECES = "removed_piece JOIN rollup_hour USING (hour)"
 
 Comparison = tuple[str, tuple[Any, ...], tuple[str, str]]
 
@@ -84,7 +84,7 @@ def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]
 
 def _unlike(both: str, subject: str, keys: str) -> str:
     """Return a comparison; `both` has a left and a right column (l_, r_) for each of VALUES."""
-    return UNLIKE.format(
+    return FIRST_DIFFERENCE.format(
         figure=_case(lambda name: f"'{name}'"),
         left=_case(lambda name: f"l_{name}"),
         right=_case(lambda name: f"r_{name}"),
@@ -124,7 +124,8 @@ def _rows_sql(database: Database, summed: SummedRows) -> str:
         "AND hour >= ?"
     )
     of_pieces = ", ".join((summed.owner, "hour", *summed.names))
-    removed = f"SELECT {of_pieces}, {_right()} FROM {PIECES} WHERE part = held{summed.of_rows.format('')} AND hour >= ?"
+    condition = f"part = held{summed.of_rows.format('')} AND hour >= ?"
+    removed = f"SELECT {of_pieces}, {_right()} FROM {REMOVED_PIECES} WHERE {condition}"
     both = f"SELECT {keys}, {ordered} FROM ({rows}) x UNION ALL {held} UNION ALL {removed}"
     subject = f"{HEX[database.kind].format('owner')} || ' hour ' || hour"
     if summed.names:
@@ -156,7 +157,7 @@ def _series_sql(left: Series, right: Series) -> str:
 
 
 def _sources_sql(owner: str) -> str:
-    """Compare the sums of sources with those of their project; they may be lower only if it exceeds MOST_SOURCES."""
+    """Compare the sums of sources with those of their project; they may be lower only if it exceeds MAX_SOURCES."""
     return f"""
     SELECT {owner} || ' hour ' || t.hour, 'rows', s.held, t.held FROM (
         SELECT owner, hour, SUM(rows) AS held FROM rollup WHERE series = {Series.PROJECT} AND hour >= ?
@@ -164,7 +165,7 @@ def _sources_sql(owner: str) -> str:
     ) t JOIN (
         SELECT owner, hour, SUM(rows) AS held, COUNT(DISTINCT name) AS names FROM rollup
         WHERE series = {Series.PROJECT_SOURCE} GROUP BY owner, hour
-    ) s ON s.owner = t.owner AND s.hour = t.hour WHERE s.held > t.held OR (s.held < t.held AND s.names < {MOST_SOURCES})
+    ) s ON s.owner = t.owner AND s.hour = t.hour WHERE s.held > t.held OR (s.held < t.held AND s.names < {MAX_SOURCES})
     """
 
 
@@ -198,7 +199,7 @@ def _removed_sql(owner: str, key: str) -> str:
     SELECT id, 'cost_nusd', SUM(mine), SUM(theirs) FROM (
         SELECT {owner} AS id, COALESCE(cost_nusd, 0) AS mine, 0 AS theirs FROM {HOURLY}
         WHERE series = {Series.KEY} AND part <> held
-        UNION ALL SELECT {key}, COALESCE(cost_nusd, 0), 0 FROM {PIECES} WHERE part = held
+        UNION ALL SELECT {key}, COALESCE(cost_nusd, 0), 0 FROM {REMOVED_PIECES} WHERE part = held
         UNION ALL SELECT owner, 0, nusd FROM removed_spend WHERE kind = 'api_key'
     ) r GROUP BY id HAVING SUM(mine) <> SUM(theirs)
     """

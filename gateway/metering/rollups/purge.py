@@ -29,18 +29,18 @@ from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import Partition, Partitions, id_at, time_of
 
-LEAST_DAYS = 3
+MIN_DAYS = 3
 # One step removes the rows of whole hours. If an hour has more than STEP_ROWS, it removes as many rows as make about
 # GROUPS groups. Both hold the write lock for 10 to 20 ms.
 STEP_ROWS = 2_500
 FIRST_ROWS = 250
-LEAST_ROWS = 100
+MIN_ROWS = 100
 GROUPS = 250
 STEP_HOURS = 24
 # The share of time spent on removal. The write lock is held for half of it, so that fewer than one in a hundred commits
-# has to wait. With full hours that is 500 to 800 rows per second. LONGEST_S limits a pause.
-SHARE = 1 / 100
-LONGEST_S = 5.0
+# has to wait. With full hours that is 500 to 800 rows per second. MAX_PAUSE_S limits a pause.
+MAX_LOAD = 1 / 100
+MAX_PAUSE_S = 5.0
 # A round ends after this many steps (about an hour); the next one continues, after it prepared new partitions.
 ROUND_STEPS = 1_000
 WEEKS_FROM_DAYS = 60  # above this retention a partition has a week, otherwise a day
@@ -57,7 +57,7 @@ ON CONFLICT ({", ".join(KEY_COLUMNS)}) DO UPDATE SET
 # A range of one value: with an equality, SQLite would narrow by the series instead of the hour.
 OF_PROJECTS = f"hour = ? AND series >= {Series.PROJECT} AND series <= {Series.PROJECT}"
 OF_PARTS = f"SELECT part, SUM(rows) FROM rollup WHERE {OF_PROJECTS} GROUP BY part"
-MARK = "UPDATE rollup_hour SET dirty = 1, late_at = ? WHERE hour = ?"
+MARK_DIRTY = "UPDATE rollup_hour SET dirty = 1, late_at = ? WHERE hour = ?"
 
 
 class Removal(NamedTuple):
@@ -90,8 +90,8 @@ class UsagePurge:
         """`marked` is the pattern in the details of rows that count for the spending limit of a provider key (see
         reconciliation.py). `closed_until` returns the time (µs) before which the ledger has closed every hour.
         SettingsError when `days` are too few: late rows must have arrived before rows are removed."""
-        if days < 0 or 0 < days < LEAST_DAYS:
-            raise SettingsError(f"[metering] usage_days: at least {LEAST_DAYS}, or 0 to keep all usage rows")
+        if days < 0 or 0 < days < MIN_DAYS:
+            raise SettingsError(f"[metering] usage_days: at least {MIN_DAYS}, or 0 to keep all usage rows")
         self._database = database
         self._clock = clock
         self._days = days
@@ -186,7 +186,7 @@ class UsagePurge:
             if count is None:
                 break
             removed += count
-            pause(min(LONGEST_S, (self._clock.monotonic() - start) * (1 / SHARE - 1)))
+            pause(min(MAX_PAUSE_S, (self._clock.monotonic() - start) * (1 / MAX_LOAD - 1)))
         return removed
 
     def _step(self, cut: bytes) -> int | None:
@@ -203,7 +203,7 @@ class UsagePurge:
             return None
         self._database.write(partial(self._remove, state, removal))
         if removal.groups:
-            self._rows = max(LEAST_ROWS, min(STEP_ROWS, removal.rows * GROUPS // len(removal.groups)))
+            self._rows = max(MIN_ROWS, min(STEP_ROWS, removal.rows * GROUPS // len(removal.groups)))
         return removal.rows
 
     def _next(self, cut: bytes) -> tuple[bytes, bytes] | None:
@@ -270,7 +270,7 @@ class UsagePurge:
         for hour in removal.whole:
             self._move_hour(hour)
         for hour in removal.wrong:
-            run(MARK, (self._database.now_us(), hour))
+            run(MARK_DIRTY, (self._database.now_us(), hour))
         add_pieces(self._database, removal.groups, self._clock.now_us())
         keep_spent(self._database, removal.spent)
         run(

@@ -14,7 +14,7 @@ from gateway.metering.figures import FIGURES, ActivityFigures
 from gateway.metering.rollups.buckets import Bucket, Shifts, bucket_sql
 from gateway.metering.rollups.days import BLOCK, DAY, SumStep, list_blocks
 from gateway.metering.rollups.rollup_table import OTHER, SESSION, Series, State, fetch_sums, read_state
-from gateway.metering.rollups.sum_tables import LEAST_BEYOND
+from gateway.metering.rollups.sum_tables import FIRST_OUT_OF_RANGE
 from gateway.store.database import Database
 from gateway.store.partitions import time_of
 
@@ -22,21 +22,21 @@ T = TypeVar("T")
 
 OWNERS = 2_000  # owners in one statement
 STATEMENTS = 8  # statements that are joined to one
-AT_ONCE = {"sqlite": "DEFERRED", "postgresql": "REPEATABLE READ"}
+SNAPSHOT_ISOLATION = {"sqlite": "DEFERRED", "postgresql": "REPEATABLE READ"}
 # PostgreSQL expects few names, so that its workers sort the sums of hundreds of thousands of sessions on disk.
-ALONE = "SET LOCAL max_parallel_workers_per_gather = 0"
+NO_PARALLEL_WORKERS = "SET LOCAL max_parallel_workers_per_gather = 0"
 # The precomputed sums that can serve a bucket, in addition to hours.
-MADE_OF = {"hour": (), "day": (DAY,), "week": (DAY,), "all": (BLOCK, DAY)}
+PRECOMPUTED_SUMS = {"hour": (), "day": (DAY,), "week": (DAY,), "all": (BLOCK, DAY)}
 HOUR = SumStep(0, 0, 1)
 
 # Columns as JSON lists, so that the store returns one value instead of many; ids as text.
-LIST = {"sqlite": "json_group_array({})", "postgresql": "array_to_json(array_agg({}))::text"}
+JSON_LIST = {"sqlite": "json_group_array({})", "postgresql": "array_to_json(array_agg({}))::text"}
 HEX = {"sqlite": "lower(hex(owner))", "postgresql": "encode(owner, 'hex')"}
 
 COST = ("cost_nusd",)
 TAGS = (Series.PROJECT_TAG, Series.KEY_TAG)
 # The dimensions of each series.
-APART: dict[Series, set[str]] = {
+SERIES_DIMENSIONS: dict[Series, set[str]] = {
     Series.PROJECT_MODEL: {"name", "provider"},
     Series.KEY_MODEL: {"name", "provider"},
     Series.PROJECT_SOURCE: {"name"},
@@ -137,9 +137,9 @@ def at_once(database: Database, work: Callable[[], T]) -> T:
     configured and usable. Unavailable."""
 
     def read() -> T:
-        with database.peewee.transaction(AT_ONCE[database.kind]):
+        with database.peewee.transaction(SNAPSHOT_ISOLATION[database.kind]):
             if database.kind == "postgresql":
-                database.execute(ALONE)
+                database.execute(NO_PARALLEL_WORKERS)
             return work()
 
     def ask(engine: StatisticsEngine) -> T:
@@ -191,7 +191,7 @@ def fetch_columns(database: Database, question: RollupQuestion) -> list[StepColu
     if engine is not None:
         return engine.fetch_columns(question)
     wide = len(question.dimensions)
-    listed = LIST[database.kind]
+    listed = JSON_LIST[database.kind]
     names = (HEX[database.kind] if name == "owner" else name for name in question.dimensions)
     lists = ", ".join(listed.format(name) for name in (*names, *question.figures))
     columns = []
@@ -248,7 +248,7 @@ def _read_figures(names: Sequence[str], values: Sequence[Any]) -> ActivityFigure
 def _read_numbers(text: str) -> list[int]:
     numbers: list[int] = orjson.loads(text)
     # Beyond 64 bits PostgreSQL stays exact, while SQLite returns the nearest double.
-    if max(numbers) < LEAST_BEYOND:
+    if max(numbers) < FIRST_OUT_OF_RANGE:
         return numbers
     return [int(number) for number in json.loads(text)]
 
@@ -282,7 +282,7 @@ def _runs(database: Database, question: RollupQuestion) -> list[HourRun]:
     if state is None:
         return []
     runs = [HourRun(HOUR, first, end)]
-    for step in MADE_OF[question.bucket]:
+    for step in PRECOMPUTED_SUMS[question.bucket]:
         runs = [part for run in runs for part in (_split(database, state, run, step) if run.step is HOUR else [run])]
     return runs
 
@@ -372,7 +372,7 @@ def _conditions(question: RollupQuestion) -> tuple[str, tuple[str, ...]]:
 
 def _is_apart(question: RollupQuestion) -> bool:
     """Return whether an owner has one row of the table for each result."""
-    return set(question.dimensions) >= APART.get(question.series, set())
+    return set(question.dimensions) >= SERIES_DIMENSIONS.get(question.series, set())
 
 
 def _values(question: RollupQuestion, line: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -26,17 +26,17 @@ KEY_COLUMNS = {  # with their types on PostgreSQL
     "source": "text",
 }
 # In the order in which rows are removed, so that each step appends behind the previous one.
-FIXED = {"session": "text", "tags": "text"}
-PIECES = sum_table("removed_piece", KEY_COLUMNS, ("removed_at", "bigint"), FIXED)
+LABEL_COLUMNS = {"session": "text", "tags": "text"}
+PIECES_TABLE = sum_table("removed_piece", KEY_COLUMNS, ("removed_at", "bigint"), LABEL_COLUMNS)
 DIGEST_BYTES = 8
 GROUPED = "project, api_key, provider, name, source, session, tags"
 READ = f"""
 SELECT {GROUPED}, MIN(low), {", ".join(f"sum({name})" for name in VALUES)} FROM removed_piece
 WHERE hour = ? AND part = ? GROUP BY {GROUPED}
 """
-COUNT = "SELECT SUM(rows) FROM removed_piece WHERE hour = ? AND part = ?"
+COUNT_ROWS = "SELECT SUM(rows) FROM removed_piece WHERE hour = ? AND part = ?"
 NEXT_HOUR = "SELECT hour FROM removed_piece WHERE hour > ? ORDER BY hour LIMIT 1"
-ANY = "SELECT 1 FROM removed_piece WHERE hour = ? AND part = ? LIMIT 1"
+HAS_PIECES = "SELECT 1 FROM removed_piece WHERE hour = ? AND part = ? LIMIT 1"
 BEYOND = "SELECT low FROM removed_piece WHERE hour = ? AND part = ? ORDER BY low LIMIT 1 OFFSET ?"
 SWEEP_ROWS = 5_000  # at once
 
@@ -45,7 +45,7 @@ def add_pieces(database: Database, groups: Sequence[Group], now_us: int) -> None
     """Store the sums of rows that are about to be removed, within the transaction that removes them."""
     held = read_held(database, (group.hour for group in groups))
     rows = [(_head(group, held.get(group.hour, 0), now_us), group.values) for group in groups]
-    write_rows(database, PIECES, rows, adding=True)
+    write_rows(database, PIECES_TABLE, rows, adding=True)
 
 
 def _head(group: Group, part: int, now_us: int) -> tuple[Any, ...]:
@@ -71,7 +71,7 @@ def read_pieces(database: Database, hour: int, part: int) -> list[Group]:
 
 def count_pieces(database: Database, hour: int, part: int) -> int:
     """Return the number of removed rows in the pieces of an hour. Inside a read."""
-    return int(database.execute(COUNT, (hour, part)).fetchone()[0] or 0)
+    return int(database.execute(COUNT_ROWS, (hour, part)).fetchone()[0] or 0)
 
 
 def list_pieces(database: Database) -> list[tuple[int, int, bool]]:
@@ -81,7 +81,7 @@ def list_pieces(database: Database) -> list[tuple[int, int, bool]]:
     while row := database.execute(NEXT_HOUR, (last,)).fetchone():
         last = int(row[0])
         held = read_held(database, [last]).get(last, 0)
-        parts = [part for part in (0, 1) if database.execute(ANY, (last, part)).fetchone()]
+        parts = [part for part in (0, 1) if database.execute(HAS_PIECES, (last, part)).fetchone()]
         pieces += [(last, part, part == held) for part in parts]
     return pieces
 

@@ -39,12 +39,12 @@ BLOCK_DAYS = 32
 BLOCK_HOURS = BLOCK_DAYS * HOURS
 # Most source names of a project in an hour, because callers choose them. Rows under further names count everywhere
 # except in the series of sources.
-MOST_SOURCES = 100
+MAX_SOURCES = 100
 # The same for sessions, for tags, and for the values of a tag. Further sessions and values count as OTHER, further tags
 # in no series of tags.
-MOST_SESSIONS = 5_000
-MOST_TAGS = 20
-MOST_VALUES = 500
+MAX_SESSIONS = 5_000
+MAX_TAGS = 20
+MAX_VALUES = 500
 OTHER = "(other)"
 SESSION = ""  # the name that stands for sessions among the tags
 

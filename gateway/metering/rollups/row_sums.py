@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from gateway.clock import HOUR_US
 from gateway.metering.figures import (
     COLUMNAR,
-    COUNTED,
-    KEPT,
+    EXTRA_FIGURES,
+    SUM_EXPRESSIONS,
     column_sums_sql,
     kept_sums_sql,
     last_params,
@@ -20,13 +20,13 @@ from gateway.metering.rollups.sum_tables import VALUES
 from gateway.store.database import Database
 
 # An attempt begins at most this long after its request arrived, even with differing clocks.
-MARGIN_US = HOUR_US
+START_MARGIN_US = HOUR_US
 HEX = {"sqlite": "lower(hex({0}))", "postgresql": "encode({0}, 'hex')"}
 DIMENSIONS = f"u.at / {HOUR_US}, u.project, u.api_key, u.provider, u.served, u.source, u.session, u.tags"
-PLACES = {name: place for place, name in enumerate(VALUES)}
-KEPT_PLACES = tuple(PLACES[name] for name in KEPT)
+VALUE_INDEX = {name: place for place, name in enumerate(VALUES)}
+EXTRA_INDEXES = tuple(VALUE_INDEX[name] for name in EXTRA_FIGURES)
 # The rows that represented their requests before a batch brought later attempts.
-OUTRUN = f"""
+OUTRUN_ROWS = f"""
 (SELECT w.*, -1 AS last FROM usage w WHERE w.kind = {SETTLEMENT} AND w.posted_at < ? AND w.request IN (
     SELECT b.request FROM usage b WHERE b.posted_at >= ? AND b.posted_at < ? AND b.attempt > w.attempt)
 AND NOT EXISTS (SELECT 1 FROM usage v WHERE v.request = w.request AND v.attempt > w.attempt AND v.posted_at < ?)
@@ -82,7 +82,7 @@ def _add_kept(database: Database, groups: list[Group], condition: str, params: S
     for row in fetch_exact(database, sql, params):
         hour, project, key, *names = row[:8]
         values = known[int(hour), bytes(project), bytes(key), *names]
-        for place, value in zip(KEPT_PLACES, row[8:], strict=True):
+        for place, value in zip(EXTRA_INDEXES, row[8:], strict=True):
             values[place] += int(value)
     return groups
 
@@ -92,12 +92,12 @@ def sum_outrun(database: Database, start_us: int, end_us: int, purged: bytes) ->
     counts of requests for the earlier attempts. Inside a report."""
     ident = HEX[database.kind].format("u.request")
     sql = (
-        f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), {sums_sql(database, COUNTED)} "
-        f"FROM {OUTRUN} GROUP BY {DIMENSIONS}"
+        f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), {sums_sql(database, SUM_EXPRESSIONS)} "
+        f"FROM {OUTRUN_ROWS} GROUP BY {DIMENSIONS}"
     )
     params = (start_us, start_us, end_us, start_us, purged, start_us)
     rows = fetch_exact(database, sql, params)
-    return [_group(row[:10], 0, zip(COUNTED, row[10:], strict=True)) for row in rows]
+    return [_group(row[:10], 0, zip(SUM_EXPRESSIONS, row[10:], strict=True)) for row in rows]
 
 
 def _group(dimensions: Sequence[Any], rows: int, figures: Iterable[tuple[str, Any]]) -> Group:
@@ -105,5 +105,5 @@ def _group(dimensions: Sequence[Any], rows: int, figures: Iterable[tuple[str, An
     values = [0] * len(VALUES)
     values[0] = rows
     for name, value in figures:
-        values[PLACES[name]] = int(value)
+        values[VALUE_INDEX[name]] = int(value)
     return Group(int(hour), bytes(project), bytes(key), provider, model, source, session, tags, low, high, values)

@@ -12,14 +12,14 @@ from gateway.store.database import Database
 # The values of a row: the number of summed usage rows, and the figures.
 VALUES = ("rows", *FIGURES)
 # Rows are written with the smallest of these sets of values that has all of theirs. Most rows have only the first.
-USUAL = (
+COMMON_COLUMN_SETS = (
     *("rows", "requests", "input_tokens", "output_tokens", "cached_tokens"),
     *("cost_nusd", "input_nusd", "output_nusd", "cached_nusd"),
 )
 COMMON = VALUES[: -len(RARE)]
-LEAST_BEYOND = 2**63  # beyond the store's integers, which then become the nearest double
+FIRST_OUT_OF_RANGE = 2**63  # beyond the store's integers, which then become the nearest double
 PIECE_ROWS = 200
-NONE: Mapping[str, str] = MappingProxyType({})
+NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 
 
 class Insertion(NamedTuple):
@@ -36,7 +36,7 @@ class Insertion(NamedTuple):
 
 
 class SumTable(NamedTuple):
-    """The statements for rows with USUAL, COMMON and all of VALUES; and the number of key columns."""
+    """The statements for rows with COMMON_COLUMN_SETS, COMMON and all of VALUES; and the number of key columns."""
 
     usual: Insertion
     common: Insertion
@@ -44,12 +44,16 @@ class SumTable(NamedTuple):
     keys: int
 
 
-def sum_table(name: str, keys: Mapping[str, str], newest: tuple[str, str], fixed: Mapping[str, str] = NONE) -> SumTable:
+def sum_table(
+    name: str, keys: Mapping[str, str], newest: tuple[str, str], fixed: Mapping[str, str] = NO_COLUMNS
+) -> SumTable:
     """Return the statements of a table. `keys` are the key columns with their types on PostgreSQL. `newest` is a column
     and its type that has the value of the row that was added last, `fixed` are columns that are equal for equal
     keys."""
     beside = {**dict([newest]), **fixed}
-    usual, common, whole = (_insertion(name, keys, newest[0], beside, values) for values in (USUAL, COMMON, VALUES))
+    usual, common, whole = (
+        _insertion(name, keys, newest[0], beside, values) for values in (COMMON_COLUMN_SETS, COMMON, VALUES)
+    )
     return SumTable(usual, common, whole, len(keys))
 
 
@@ -94,8 +98,8 @@ def write_rows(
         if any(form.others(sums)):
             form, into = table.whole, whole
         values: Sequence[int | float] = form.pick(sums)
-        if max(values) >= LEAST_BEYOND or min(values) <= -LEAST_BEYOND:
-            values = [float(value) if abs(value) >= LEAST_BEYOND else value for value in values]
+        if max(values) >= FIRST_OUT_OF_RANGE or min(values) <= -FIRST_OUT_OF_RANGE:
+            values = [float(value) if abs(value) >= FIRST_OUT_OF_RANGE else value for value in values]
         # Zero is stored as NULL, which takes no space.
         into.append((*head, *[value or None for value in values]))
     for form, some in ((table.usual, usual), (table.common, common), (table.whole, whole)):

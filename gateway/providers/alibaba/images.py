@@ -12,7 +12,7 @@ from typing import Any
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import (
     ImageChoices,
@@ -30,9 +30,9 @@ from gateway.providers.written import WrittenCodec
 NAME = "dashscope"
 PATH = "/services/aigc/multimodal-generation/generation"
 COMPATIBLE = "/compatible-mode/v1"
-OWN = "/api/v1"
+NATIVE_PATH = "/api/v1"
 RATIO_SIZES = "ratio_sizes"
-MOST_READ = 3  # input images of one call
+MAX_INPUT_IMAGES = 3  # input images of one call
 
 
 class AlibabaImages(WrittenCodec, WholeImages):
@@ -64,7 +64,7 @@ class AlibabaImages(WrittenCodec, WholeImages):
         }
         # An operator's base URL is the address of the OpenAI-compatible format; this format has another path there.
         if target.address.endswith(COMPATIBLE):
-            target = dataclasses.replace(target, address=target.address.removesuffix(COMPATIBLE) + OWN)
+            target = dataclasses.replace(target, address=target.address.removesuffix(COMPATIBLE) + NATIVE_PATH)
         endpoint = endpoint_of(target, PATH, False)
         reader = _ImageReader(self._fetcher, fitted.price_key)
         return Call(
@@ -100,7 +100,7 @@ class _ImageReader(WholeImages):
                 size = f"{reported['width']}x{reported['height']}"
             ident = str(wire.get("request_id") or "")
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         if not urls:
             raise UpstreamFailed(EMPTY, upstream_status=200)
         used = Usage(images=count, price_key=self._key)
@@ -111,8 +111,8 @@ def _check(content: ImagesInput, target: Target) -> None:
     key = target.mapping.key
     limit = target.mapping.max_n or 1
     refuse_marks(content, target)
-    if len(content.pictures) > MOST_READ:
-        raise NotSupported(f"{key} reads up to {MOST_READ} images.", param="images", code="unsupported_input")
+    if len(content.pictures) > MAX_INPUT_IMAGES:
+        raise NotSupported(f"{key} reads up to {MAX_INPUT_IMAGES} images.", param="images", code="unsupported_input")
     if content.n > limit:
         raise NotSupported(f"{key} makes up to {limit} images per request.", param="n", code="unsupported_n")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.catalogue.video_shapes import VideoShape, fit
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.alibaba.images import COMPATIBLE, NAME, OWN
+from gateway.providers.alibaba.images import COMPATIBLE, NAME, NATIVE_PATH
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import data_url
 from gateway.providers.protocol import Call, Target
@@ -31,7 +31,7 @@ from gateway.providers.video_codecs import (
 PATH = "/services/aigc/video-generation/video-synthesis"
 ASYNC = "x-dashscope-async"
 RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4")
-FORM = "video_form"
+FORM_KEY = "video_form"
 SIZE = "size"
 STATES: dict[str, VideoState] = {
     "pending": "queued",
@@ -54,7 +54,7 @@ class AlibabaVideos(JobReader):
         content: VideosInput = request.content()
         shape = fit(content, target.mapping)
         files = Base64Files()
-        if target.mapping.extra.get(FORM) == SIZE:
+        if target.mapping.extra.get(FORM_KEY) == SIZE:
             inputs, parameters = _older_form(content, shape, target, files)
         else:
             inputs, parameters = _newer_form(content, shape, files)
@@ -93,7 +93,7 @@ def _native_address(target: Target) -> Target:
     """Return the target with the path of this format; an operator's base URL has that of the OpenAI-compatible one."""
     if not target.address.endswith(COMPATIBLE):
         return target
-    return dataclasses.replace(target, address=target.address.removesuffix(COMPATIBLE) + OWN)
+    return dataclasses.replace(target, address=target.address.removesuffix(COMPATIBLE) + NATIVE_PATH)
 
 
 def _newer_form(content: VideosInput, shape: VideoShape, files: Base64Files) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -28,7 +28,7 @@ from gateway.neutral.tool_arguments import read_arguments
 Block = dict[str, Any]
 
 PDF = "application/pdf"
-PLAIN = "text/plain"
+PLAIN_TEXT = "text/plain"
 # First base64 characters of the four supported image types; the API refuses an image with a wrong media type.
 IMAGE_STARTS = (
     ("/9j/", "image/jpeg"),
@@ -189,4 +189,4 @@ def _write_data(media: Media, filename: str) -> dict[str, str]:
         text = decode_base64(media.data).decode()
     except ValueError:
         raise NotSupported("This provider accepts text files in UTF-8 only.", param="messages") from None
-    return {"type": "text", "media_type": PLAIN, "data": text}
+    return {"type": "text", "media_type": PLAIN_TEXT, "data": text}

@@ -11,7 +11,7 @@ from gateway.neutral.parts import Message, ToolCall, ToolResult
 from gateway.providers.anthropic.content import Block, write_part
 
 MARK_LIMIT = 4
-MARK = "cache_control"
+CACHE_CONTROL = "cache_control"
 OPENING = "(The conversation so far begins with an answer.)"
 FOREIGN_SEARCH = "Past calls of another provider's server tools were left out."
 
@@ -84,21 +84,21 @@ def limit_marks(tools: list[Block], system: list[Block], turns: list[Turn], warn
     The API refuses a mark of one hour after a mark of five minutes. Blocks with marks are changed in place: they belong
     to this request alone.
     """
-    marked = [block for block in (*tools, *system) if MARK in block]
+    marked = [block for block in (*tools, *system) if CACHE_CONTROL in block]
     for turn in turns:
         for block in turn["content"]:
             content = block.get("content")
             if block["type"] == "tool_result" and isinstance(content, list):
-                marked += [inner for inner in content if MARK in inner]
-            if MARK in block:
+                marked += [inner for inner in content if CACHE_CONTROL in inner]
+            if CACHE_CONTROL in block:
                 marked.append(block)
     for block in marked[:-MARK_LIMIT]:
-        del block[MARK]
+        del block[CACHE_CONTROL]
     if len(marked) > MARK_LIMIT:
         warnings.append(f"Only the last {MARK_LIMIT} cache marks are used.")
     short = False
     for block in marked[-MARK_LIMIT:]:
-        if short and block[MARK].get("ttl") == "1h":
-            block[MARK] = {"type": "ephemeral", "ttl": "5m"}
+        if short and block[CACHE_CONTROL].get("ttl") == "1h":
+            block[CACHE_CONTROL] = {"type": "ephemeral", "ttl": "5m"}
             warnings.append("A one-hour cache mark after a five-minute one was shortened to five minutes.")
-        short = short or block[MARK].get("ttl") != "1h"
+        short = short or block[CACHE_CONTROL].get("ttl") != "1h"

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import structs
 
 from gateway.dialects.anthropic import THINKING
-from gateway.neutral.cache_marks import AUTOMATIC, DISABLED, LEAST_TURNS, LONG, LONG_TEXTS
+from gateway.neutral.cache_marks import AUTOMATIC, DISABLED, LONG_TEXTS, MIN_CACHED_CHARACTERS, MIN_TURNS
 
-MARK = "cache_control"
+CACHE_CONTROL = "cache_control"
 EPHEMERAL = {"type": "ephemeral"}
 Body = dict[str, Any]
 
@@ -32,7 +32,7 @@ def _is_marked(body: Body) -> bool:
     for message in body["messages"]:
         for block in _blocks(message):
             blocks += [block, *_blocks(block)]
-    return bool(body.get(MARK)) or any(_get(block, MARK) for block in blocks)
+    return bool(body.get(CACHE_CONTROL)) or any(_get(block, CACHE_CONTROL) for block in blocks)
 
 
 def _add_marks(body: Body) -> Body:
@@ -41,10 +41,10 @@ def _add_marks(body: Body) -> Body:
         (row, column)
         for row, message in enumerate(messages)
         for column, text in enumerate(_texts(message))
-        if len(text) >= LONG
+        if len(text) >= MIN_CACHED_CHARACTERS
     ]
     chosen = set(texts[-LONG_TEXTS:])
-    if len(messages) >= LEAST_TURNS:
+    if len(messages) >= MIN_TURNS:
         chosen |= _last_block(messages)
     for row in {row for row, _ in chosen}:
         messages[row] = _marked(messages[row], {column for chosen_row, column in chosen if chosen_row == row})
@@ -79,32 +79,36 @@ def _last_block(messages: list[Any]) -> set[tuple[int, int]]:
 def _can_have_mark(block: Any) -> bool:
     if isinstance(block, dict):
         return block.get("type") not in THINKING
-    return hasattr(block, MARK)
+    return hasattr(block, CACHE_CONTROL)
 
 
 def _marked(message: Any, columns: set[int]) -> Any:
     content = _get(message, "content")
     if isinstance(content, str):
-        return _set(message, "content", [{"type": "text", "text": content, MARK: EPHEMERAL}])
-    blocks = [_set(block, MARK, EPHEMERAL) if column in columns else block for column, block in enumerate(content)]
+        return _set(message, "content", [{"type": "text", "text": content, CACHE_CONTROL: EPHEMERAL}])
+    blocks = [
+        _set(block, CACHE_CONTROL, EPHEMERAL) if column in columns else block for column, block in enumerate(content)
+    ]
     return _set(message, "content", blocks)
 
 
 def _mark_system(system: Any) -> Any:
     """Return the system instructions with a mark on the last long block."""
     if isinstance(system, str):
-        if len(system) >= LONG:
-            return [{"type": "text", "text": system, MARK: EPHEMERAL}]
+        if len(system) >= MIN_CACHED_CHARACTERS:
+            return [{"type": "text", "text": system, CACHE_CONTROL: EPHEMERAL}]
         return system
-    long_blocks = [index for index, block in enumerate(system) if len(_get(block, "text") or "") >= LONG]
+    long_blocks = [
+        index for index, block in enumerate(system) if len(_get(block, "text") or "") >= MIN_CACHED_CHARACTERS
+    ]
     marked = list(system)
     for index in long_blocks[-1:]:
-        marked[index] = _set(marked[index], MARK, EPHEMERAL)
+        marked[index] = _set(marked[index], CACHE_CONTROL, EPHEMERAL)
     return marked
 
 
 def _strip_marks(body: Body) -> Body:
-    changed = {name: value for name, value in body.items() if name != MARK}
+    changed = {name: value for name, value in body.items() if name != CACHE_CONTROL}
     changed["messages"] = [_strip_blocks(message) for message in body["messages"]]
     for name in ("system", "tools"):
         if isinstance(body.get(name), list):
@@ -120,11 +124,11 @@ def _strip_blocks(holder: Any) -> Any:
 
 
 def _without_mark(value: Any) -> Any:
-    if not _get(value, MARK):
+    if not _get(value, CACHE_CONTROL):
         return value
     if isinstance(value, dict):
-        return {name: member for name, member in value.items() if name != MARK}
-    return structs.replace(value, **{MARK: None})
+        return {name: member for name, member in value.items() if name != CACHE_CONTROL}
+    return structs.replace(value, **{CACHE_CONTROL: None})
 
 
 def _blocks(holder: Any) -> list[Any]:

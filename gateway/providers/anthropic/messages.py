@@ -16,7 +16,7 @@ from gateway.providers.anthropic.marks import apply_policy
 from gateway.providers.anthropic.reply import read_result
 from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_body
 from gateway.providers.anthropic.stream import AnthropicStreamReader
-from gateway.providers.anthropic.thinking import ADAPTIVE, BUDGET, LEAST_BUDGET, forms_of
+from gateway.providers.anthropic.thinking import ADAPTIVE, BUDGET, MIN_BUDGET, forms_of
 from gateway.providers.failures import classify, diagnose, explain, read_refusal, retry_after
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
@@ -131,7 +131,7 @@ def _cap_output(body: dict[str, Any], cap: int) -> None:
     thinking = body.get("thinking")
     budget = getattr(thinking, "budget_tokens", None)
     if budget is not None and budget >= cap:
-        if cap > LEAST_BUDGET:
+        if cap > MIN_BUDGET:
             body["thinking"] = {"type": "enabled", "budget_tokens": cap - 1}
         else:
             body["thinking"] = {"type": "disabled"}

@@ -11,7 +11,7 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import ExecutedBy, Part, Reasoning, Text, ToolCall, VendorPart
 from gateway.neutral.usage import with_shown
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object, text_in
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object, text_in
 from gateway.providers.failures import stream_failure
 
 CALLS: dict[str, ExecutedBy] = {"tool_use": "", "server_tool_use": "provider"}
@@ -31,7 +31,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
             usage = with_shown(usage, sum(map(dialect.is_search, wire["content"])))
         finish = read_stop(wire.get("stop_reason"), parts)
     except SHAPE_ERRORS:
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if is_empty(bool(parts), finish, usage):
         raise UpstreamFailed(EMPTY, upstream_status=200)
     return ChatResult(

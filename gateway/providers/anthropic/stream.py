@@ -36,9 +36,9 @@ from gateway.neutral.parts import VendorPart
 from gateway.neutral.usage import Usage, with_shown
 from gateway.providers.answer_checks import (
     EMPTY,
-    ODD,
     SHALLOW_BYTES,
     SHAPE_ERRORS,
+    UNKNOWN_SHAPE,
     check_depth,
     is_empty,
     number_in,
@@ -93,7 +93,7 @@ class AnthropicStreamReader(WireStream):
             try:
                 self._read_event(kind, wire, len(data), batch)
             except SHAPE_ERRORS:
-                return self._fail(batch, UpstreamFailed(ODD)), True
+                return self._fail(batch, UpstreamFailed(UNKNOWN_SHAPE)), True
         return batch, False
 
     def _read_event(self, kind: str, wire: dict[str, Any], size: int, batch: Batch) -> None:

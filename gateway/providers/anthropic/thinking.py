@@ -14,18 +14,18 @@ from gateway.neutral.efforts import RISING, nearest
 from gateway.providers.anthropic.conversation import Turn
 from gateway.providers.protocol import Target
 
-LEAST_BUDGET = 1024
-MOST_BUDGET = 128_000
+MIN_BUDGET = 1024
+MAX_BUDGET = 128_000
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 65_536}
-USUAL_BUDGET = BUDGETS["medium"]
+DEFAULT_BUDGET = BUDGETS["medium"]
 # Values of `extra.thinking` in a mapping: the forms of thinking that the model supports.
 ADAPTIVE = "adaptive"
 BUDGET = "budget"
-BOTH = "both"
+BOTH_FORMS = "both"
 
 
 def forms_of(target: Target) -> str:
-    """Return ADAPTIVE, BUDGET or BOTH, from the catalogue entry or from whether the model has effort levels."""
+    """Return ADAPTIVE, BUDGET or BOTH_FORMS, from the catalogue entry or from whether the model has effort levels."""
     chosen = target.mapping.extra.get("thinking", "")
     return chosen or (ADAPTIVE if target.mapping.reasoning_efforts else BUDGET)
 
@@ -46,7 +46,7 @@ def write_thinking(body: dict[str, Any], reasoning: ReasoningOptions, target: Ta
         return
     obstacle = _obstacle(body)
     forms = forms_of(target)
-    if forms == BUDGET or (forms == BOTH and reasoning.budget):
+    if forms == BUDGET or (forms == BOTH_FORMS and reasoning.budget):
         obstacle = obstacle or _budget_obstacle(body)
         if not obstacle:
             body["thinking"] = {"type": "enabled", "budget_tokens": _budget(reasoning, body["max_tokens"])}
@@ -81,12 +81,12 @@ def _budget(reasoning: ReasoningOptions, max_tokens: int) -> int:
 
     A budget derived from an effort leaves at least a fifth of max_tokens for the answer where possible.
     """
-    budget = reasoning.budget or BUDGETS.get(reasoning.effort, USUAL_BUDGET)
+    budget = reasoning.budget or BUDGETS.get(reasoning.effort, DEFAULT_BUDGET)
     if reasoning.budget:
         limit = max_tokens - 1
     else:
-        limit = max(LEAST_BUDGET, max_tokens * 4 // 5)
-    return max(LEAST_BUDGET, min(budget, limit, max_tokens - 1, MOST_BUDGET))
+        limit = max(MIN_BUDGET, max_tokens * 4 // 5)
+    return max(MIN_BUDGET, min(budget, limit, max_tokens - 1, MAX_BUDGET))
 
 
 def _write_effort(body: dict[str, Any], reasoning: ReasoningOptions, target: Target) -> None:
@@ -118,8 +118,8 @@ def _obstacle(body: dict[str, Any]) -> str:
 
 def _budget_obstacle(body: dict[str, Any]) -> str:
     """Return why this request cannot use a thinking budget, or "" if it can."""
-    if body["max_tokens"] <= LEAST_BUDGET:
-        return f"max_tokens is not above {LEAST_BUDGET}"
+    if body["max_tokens"] <= MIN_BUDGET:
+        return f"max_tokens is not above {MIN_BUDGET}"
     turns: list[Turn] = body["messages"]
     if turns[-1]["content"][0]["type"] != "tool_result" or len(turns) < 2:
         return ""

@@ -29,7 +29,7 @@ from gateway.providers.video_codecs import (
 
 NAME = "atlascloud"
 RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9", "3:2", "2:3")
-USUAL = ("duration", "resolution", "aspect_ratio")
+DEFAULT_PARAMETERS = ("duration", "resolution", "aspect_ratio")
 IMAGE = "image_field"
 LAST_IMAGE = "last_image_field"
 IMAGES = "images_field"
@@ -58,7 +58,7 @@ class AtlasCloudVideos(JobReader):
         shape = fit(content, target.mapping)
         refuse(content, target, "reference_videos", "reference_audios")
         files = Base64Files()
-        accepted = target.mapping.supported_parameters or USUAL
+        accepted = target.mapping.supported_parameters or DEFAULT_PARAMETERS
         body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": content.prompt}
         body |= {name: value for name, value in _fields(shape).items() if name in accepted}
         body |= _images(content, target, files)

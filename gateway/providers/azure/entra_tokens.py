@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from gateway.errors import IdentityFailed
 from gateway.providers.identities.identity_calls import (
-    FORM,
+    FORM_HEADERS,
     JSON,
     IdentityCalls,
     read_object,
@@ -36,7 +36,7 @@ APP_SERVICE = "managed identity service of App Service"
 APP_SERVICE_VERSION = "2019-08-01"
 INCOMPLETE = "AZURE_CLIENT_ID and AZURE_TENANT_ID are needed with {}."
 # Statuses of the service while it is updated or busy, beside 5xx ("Retry guidance" of the documentation).
-REPEATED = (404, 410, 429)
+RETRIED_STATUSES = (404, 410, 429)
 ATTEMPTS = 2  # a managed identity service that is busy answers the second time
 
 
@@ -80,7 +80,7 @@ class EntraIdentity:
             authority = f"https://{authority}"
         url = f"{authority.rstrip('/')}/{quote(tenant, safe='')}/oauth2/v2.0/token"
         form = {"grant_type": "client_credentials", "client_id": client, "scope": scope, **proof}
-        answer = self._calls.fetch(ENTRA, "POST", url, FORM, urlencode(form).encode())
+        answer = self._calls.fetch(ENTRA, "POST", url, FORM_HEADERS, urlencode(form).encode())
         token = text_in(ENTRA, answer, "access_token")
         return IssuedToken(token, seconds_in(ENTRA, answer, "expires_in"), f"Microsoft Entra {kind}")
 
@@ -90,7 +90,7 @@ class EntraIdentity:
             arguments["client_id"] = client
         for _ in range(ATTEMPTS):
             answer = self._calls.call(place, "GET", f"{url}?{urlencode(arguments)}", headers)
-            if answer.status < 500 and answer.status not in REPEATED:
+            if answer.status < 500 and answer.status not in RETRIED_STATUSES:
                 break
         if answer.status != 200:
             raise refusal(place, answer)

@@ -56,7 +56,7 @@ SPACES = re.compile(r"\s+")
 ID_LENGTH = 64
 NAME_LENGTH = 200
 NO_OUTPUT = "(no output)"
-MOVED = "(shown behind this result)"
+MOVED_NOTE = "(shown behind this result)"
 
 
 class PartWriter:
@@ -125,7 +125,7 @@ class PartWriter:
             accepted = [block for block in inner if "text" in block]
             moved = [block for block in inner if "text" not in block]
         if not accepted:
-            accepted = [{"text": MOVED if moved else NO_OUTPUT}]
+            accepted = [{"text": MOVED_NOTE if moved else NO_OUTPUT}]
         result: Block = {"toolUseId": call_id(part.call_id), "content": accepted}
         if part.is_error:
             self._mark_error(result)

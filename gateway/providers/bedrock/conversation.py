@@ -15,7 +15,7 @@ POINT = "cachePoint"
 POINT_LIMIT = 4
 OPENING = "(The conversation so far begins with an answer.)"
 ATTACHED = "See the attached document."
-NOTHING = "(no message)"
+EMPTY_MESSAGE = "(no message)"
 FOREIGN_SEARCH = "Past calls of another provider's server tools were left out."
 
 Turn = dict[str, Any]
@@ -44,7 +44,7 @@ def write_turns(
         _add(turns, role, [block for block in blocks if block not in moved])
         _add(turns, "user", moved)
     if not turns:
-        turns = [{"role": "user", "content": system or [{"text": NOTHING}]}]
+        turns = [{"role": "user", "content": system or [{"text": EMPTY_MESSAGE}]}]
         system = []
     if turns[0]["role"] == "assistant":
         turns.insert(0, {"role": "user", "content": [{"text": OPENING}]})

@@ -24,8 +24,8 @@ SERVICE = "bedrock"
 REGION_IN_HOST = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z]{2}[a-z0-9-]*-\d)\.")
 REGION = re.compile(r"[a-z]{2}[a-z0-9-]*-\d")
 DEFAULT_REGION = "us-east-1"
-STREAMED = "application/vnd.amazon.eventstream"
-WHOLE = "application/json"
+EVENT_STREAM_TYPE = "application/vnd.amazon.eventstream"
+JSON_TYPE = "application/json"
 
 
 class BedrockConverse:
@@ -71,11 +71,11 @@ class BedrockConverse:
         stream = request.requirements.stream
         url = locate(target, stream)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
-        headers["content-type"] = WHOLE
+        headers["content-type"] = JSON_TYPE
         if stream:
-            headers["accept"] = STREAMED
+            headers["accept"] = EVENT_STREAM_TYPE
         else:
-            headers["accept"] = WHOLE
+            headers["accept"] = JSON_TYPE
         payload = json.encode(body)
         headers = self._authorize("POST", url, headers, payload, target)
         return Call("POST", url, headers, payload, stream, tuple(warnings))

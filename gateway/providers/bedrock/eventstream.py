@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gateway.errors import UpstreamFailed
 from gateway.providers.answer_checks import check_parts
 from gateway.providers.failures import truncated
-from gateway.providers.sse import LONG, LongEvent
+from gateway.providers.sse import THREAD_BYTES, LongEvent
 
 PRELUDE = struct.Struct(">III")
 CRC = struct.Struct(">I")
@@ -20,10 +20,10 @@ OVERHEAD = PRELUDE.size + CRC.size
 FRAME_LIMIT = 24 * 1024 * 1024
 HEADERS_LIMIT = 128 * 1024
 # Sizes of header values by type; values of types 6 (bytes) and 7 (text) have a length prefix.
-FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+HEADER_VALUE_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 TEXT = 7
 BYTES = 6
-DAMAGED = "The provider sent a damaged event."
+DAMAGED_EVENT = "The provider sent a damaged event."
 
 
 class Frame(NamedTuple):
@@ -60,13 +60,13 @@ class FrameReader:
     def feed(self, piece: bytes) -> list[Frame]:
         """Add bytes and return the completed frames.
 
-        UpstreamFailed for a damaged frame; LongEvent once for a frame longer than LONG.
+        UpstreamFailed for a damaged frame; LongEvent once for a frame longer than THREAD_BYTES.
         """
         held = self._held
         if held:
             held += piece
             if len(held) < self._needed:
-                if len(held) > LONG and not self._warned:
+                if len(held) > THREAD_BYTES and not self._warned:
                     self._warned = True
                     raise LongEvent
                 return []
@@ -91,7 +91,7 @@ class FrameReader:
 def _read_prelude(data: bytes, at: int) -> tuple[int, int]:
     total, size, checksum = PRELUDE.unpack_from(data, at)
     if zlib.crc32(data[at : at + 8]) != checksum:
-        raise UpstreamFailed(DAMAGED)
+        raise UpstreamFailed(DAMAGED_EVENT)
     if total > FRAME_LIMIT or size > HEADERS_LIMIT or size > total - OVERHEAD:
         raise UpstreamFailed("The provider sent an event larger than the gateway accepts.")
     return total, size
@@ -99,11 +99,11 @@ def _read_prelude(data: bytes, at: int) -> tuple[int, int]:
 
 def _read_frame(data: bytes, size: int) -> Frame:
     if zlib.crc32(data[: -CRC.size]) != CRC.unpack_from(data, len(data) - CRC.size)[0]:
-        raise UpstreamFailed(DAMAGED)
+        raise UpstreamFailed(DAMAGED_EVENT)
     try:
         headers = _read_headers(data[PRELUDE.size : PRELUDE.size + size])
     except (struct.error, UnicodeDecodeError, KeyError, IndexError):
-        raise UpstreamFailed(DAMAGED) from None
+        raise UpstreamFailed(DAMAGED_EVENT) from None
     kind = headers.get(":message-type", "event")
     name = headers.get({"error": ":error-code", "exception": ":exception-type"}.get(kind, ":event-type"), "")
     payload = data[PRELUDE.size + size : -CRC.size]
@@ -128,7 +128,7 @@ def _read_headers(data: bytes) -> dict[str, str]:
             if kind == TEXT:
                 headers[name] = data[at : at + length].decode()
         else:
-            length = FIXED[kind]
+            length = HEADER_VALUE_SIZES[kind]
         at += length
         if at > len(data):
             raise IndexError

@@ -37,10 +37,10 @@ class Family(Struct, frozen=True):
     stop_path: str = ""
 
 
-EVERYWHERE: frozenset[Place] = frozenset(("system", "messages", "tools"))
+ALL_PLACES: frozenset[Place] = frozenset(("system", "messages", "tools"))
 FORCED = frozenset(("required", "tool"))
 CLAUDE_BUDGET = Family(
-    "budget", EVERYWHERE, True, FORCED, True, True, ("top_k",), one_sampling=True, stop_path="/stop_sequence"
+    "budget", ALL_PLACES, True, FORCED, True, True, ("top_k",), one_sampling=True, stop_path="/stop_sequence"
 )
 CLAUDE_ADAPTIVE = replace(CLAUDE_BUDGET, reasoning="adaptive")
 NOVA = Family(
@@ -49,7 +49,7 @@ NOVA = Family(
 NOVA_2 = replace(NOVA, reasoning="levels")
 EFFORT = Family("effort")
 ANY_TOOL = Family(choices=frozenset(("required",)))
-OTHERS = Family()
+OTHER_FAMILIES = Family()
 
 # The first match wins. A pattern may match anywhere in the model's id, which begins with a region and a vendor.
 FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
@@ -69,4 +69,4 @@ def family_of(target: Target) -> Family:
         for pattern, family in FAMILIES:
             if pattern.search(name):
                 return family
-    return OTHERS
+    return OTHER_FAMILIES

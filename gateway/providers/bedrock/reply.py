@@ -24,7 +24,7 @@ from gateway.neutral.parts import (
     ToolCall,
 )
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object, text_in
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object, text_in
 from gateway.providers.bedrock.content import SEALER, SIGNER
 
 DIALECT = "bedrock"
@@ -38,7 +38,7 @@ FINISH: dict[str, FinishReason] = {
     "content_filtered": "content_filter",
 }
 MALFORMED = ("malformed_model_output", "malformed_tool_use")
-BROKEN = "The model produced malformed output."
+MALFORMED_OUTPUT = "The model produced malformed output."
 LOCATIONS: dict[str, tuple[RangeKind, str]] = {
     "documentChar": ("characters", "documentIndex"),
     "documentPage": ("pages", "documentIndex"),
@@ -57,7 +57,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
         stop = read_stop(wire)
         tier = read_tier(wire)
     except SHAPE_ERRORS:
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if is_empty(bool(parts), finish, usage):
         raise UpstreamFailed(EMPTY, upstream_status=200)
     return ChatResult(
@@ -71,7 +71,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
 def read_finish(reason: str) -> FinishReason:
     """Return the neutral finish reason. UpstreamFailed if the model's output was malformed."""
     if reason in MALFORMED:
-        raise UpstreamFailed(BROKEN, upstream_status=200, details={"responseText": reason})
+        raise UpstreamFailed(MALFORMED_OUTPUT, upstream_status=200, details={"responseText": reason})
     return FINISH.get(reason, "stop")
 
 

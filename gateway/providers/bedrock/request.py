@@ -39,7 +39,7 @@ PARAMETER_WRITER = ParameterWriter(
     "bedrock", apart=("max_tokens", *SAMPLING, "stop", "parallel_tool_calls", "output_effort")
 )
 STOP_LIMIT = 2500
-KINDS = {CustomTool: "custom", WebSearch: "web_search"}  # callers' names of tools that the format lacks
+TOOL_KINDS = {CustomTool: "custom", WebSearch: "web_search"}  # callers' names of tools that the format lacks
 PAST_TOOL = "A tool of an earlier turn; it is not available any more."
 
 
@@ -78,7 +78,7 @@ def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str])
         if isinstance(tool, VendorTool):
             kind = tool.kind
         else:
-            kind = KINDS[type(tool)]
+            kind = TOOL_KINDS[type(tool)]
         raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
     strict = bool(tool.strict) and target.mapping.json_output_schema
     schema = write_schema(tool.schema, ANTHROPIC_OUTPUT if strict else BEDROCK, f"tool {tool.name}", warnings)

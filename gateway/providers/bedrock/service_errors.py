@@ -16,7 +16,7 @@ from gateway.errors import (
 )
 from gateway.providers.bedrock.eventstream import Frame
 from gateway.providers.failures import (
-    MOST_REFUSAL,
+    MAX_ERROR_BYTES,
     Explanation,
     classify,
     diagnose,
@@ -64,7 +64,7 @@ def frame_failure(frame: Frame) -> GatewayError:
 
 def read_failure(reply: UpstreamReply) -> GatewayError:
     """Return the error for a 2xx response that is not a stream."""
-    cause = explain(reply.read_all()[:MOST_REFUSAL])
+    cause = explain(reply.read_all()[:MAX_ERROR_BYTES])
     message = "The provider's response is not an event stream."
     return UpstreamFailed(message, upstream_status=reply.status, details={"responseText": cause.text})
 

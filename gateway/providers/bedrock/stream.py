@@ -25,7 +25,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import ExecutedBy
-from gateway.providers.answer_checks import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty, text_in
+from gateway.providers.answer_checks import EMPTY, NOT_JSON, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, text_in
 from gateway.providers.bedrock.content import SEALER, SIGNER
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
 from gateway.providers.bedrock.reply import read_finish, read_image, read_source, read_stop, read_tier, read_usage
@@ -66,7 +66,7 @@ class BedrockStreamReader(WireStream):
             except orjson.JSONDecodeError:
                 return self._fail(batch, UpstreamFailed(NOT_JSON)), True
             except SHAPE_ERRORS:
-                return self._fail(batch, UpstreamFailed(ODD)), True
+                return self._fail(batch, UpstreamFailed(UNKNOWN_SHAPE)), True
             except GatewayError as error:
                 return self._fail(batch, error), True
         return batch, False
@@ -87,7 +87,7 @@ class BedrockStreamReader(WireStream):
                 return False
             self._end(batch, self._last())
             return True
-        taker = TAKERS.get(frame.name)
+        taker = EVENT_HANDLERS.get(frame.name)
         if taker is not None:
             taker(self, wire, batch)
         return False
@@ -152,7 +152,7 @@ class BedrockStreamReader(WireStream):
             try:
                 piece = base64.b64decode(delta["redactedContent"], validate=True)
             except binascii.Error:
-                raise UpstreamFailed(ODD) from None
+                raise UpstreamFailed(UNKNOWN_SHAPE) from None
             self._sealed.setdefault(index, bytearray()).extend(piece)
             self._content = True
             return
@@ -183,7 +183,7 @@ class BedrockStreamReader(WireStream):
 
 
 # A table of the module: bound methods in each reader would be reference cycles that only the garbage collector frees.
-TAKERS: dict[str, Callable[[BedrockStreamReader, Wire, Batch], None]] = {
+EVENT_HANDLERS: dict[str, Callable[[BedrockStreamReader, Wire, Batch], None]] = {
     "messageStart": BedrockStreamReader._take_start,
     "contentBlockStart": BedrockStreamReader._take_block_start,
     "contentBlockDelta": BedrockStreamReader._take_delta,

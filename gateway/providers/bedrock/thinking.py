@@ -14,10 +14,10 @@ from gateway.providers.bedrock.conversation import Turn
 from gateway.providers.bedrock.families import Family
 from gateway.providers.protocol import Target
 
-LEAST_BUDGET = 1024
-MOST_BUDGET = 64_000
+MIN_BUDGET = 1024
+MAX_BUDGET = 64_000
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 64_000}
-USUAL = "medium"
+DEFAULT_EFFORT = "medium"
 LEVELS = ("low", "medium", "high")
 DEFAULT_OUTPUT = 8192  # maxTokens with a thinking budget when neither the caller nor the catalogue entry sets a limit
 EXTRA = "additionalModelRequestFields"
@@ -53,7 +53,7 @@ def _is_requested(reasoning: ReasoningOptions) -> bool:
 
 def _effort(reasoning: ReasoningOptions) -> str:
     if reasoning.effort or not reasoning.budget:
-        return reasoning.effort or USUAL
+        return reasoning.effort or DEFAULT_EFFORT
     return next((name for name in reversed(RISING) if reasoning.budget >= BUDGETS[name]), "low")
 
 
@@ -109,9 +109,9 @@ def _budget(reasoning: ReasoningOptions, max_tokens: int) -> int:
     if reasoning.budget:
         limit = max_tokens - 1
     else:
-        limit = max(LEAST_BUDGET, max_tokens * 4 // 5)
+        limit = max(MIN_BUDGET, max_tokens * 4 // 5)
     budget = reasoning.budget or BUDGETS[_effort(reasoning)]
-    return max(LEAST_BUDGET, min(budget, limit, max_tokens - 1, MOST_BUDGET))
+    return max(MIN_BUDGET, min(budget, limit, max_tokens - 1, MAX_BUDGET))
 
 
 def _obstacle(body: dict[str, Any]) -> str:
@@ -125,8 +125,8 @@ def _obstacle(body: dict[str, Any]) -> str:
 
 def _budget_obstacle(turns: list[Turn], max_tokens: int) -> str:
     """Return why this request cannot use a thinking budget, or "" if it can."""
-    if max_tokens <= LEAST_BUDGET:
-        return f"max_tokens is not above {LEAST_BUDGET}"
+    if max_tokens <= MIN_BUDGET:
+        return f"max_tokens is not above {MIN_BUDGET}"
     answers = "toolResult" in turns[-1]["content"][0] and len(turns) > 1
     if answers and "reasoningContent" not in turns[-2]["content"][0]:
         return "the tool calls were sent back without the thinking that precedes them"

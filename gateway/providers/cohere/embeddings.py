@@ -12,7 +12,7 @@ from gateway.dialects import cohere as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import GENERAL, EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, InputType
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.openai.address import endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.vectors import read_apart, read_vectors
@@ -20,7 +20,7 @@ from gateway.providers.written import WrittenCodec
 
 PATH = "/embed"
 MEDIA = frozenset(("images", "inputs"))  # fields of the caller's body that replace the texts
-KINDS: dict[InputType, str] = {
+EMBEDDING_TYPES: dict[InputType, str] = {
     "": "search_document",
     "document": "search_document",
     "query": "search_query",
@@ -55,7 +55,7 @@ class CohereEmbeddings(WrittenCodec):
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
             **({} if MEDIA.intersection(own) else {"texts": content.inputs}),
-            "input_type": KINDS[GENERAL.get(content.input_type, content.input_type)],
+            "input_type": EMBEDDING_TYPES[GENERAL.get(content.input_type, content.input_type)],
             "embedding_types": [content.number_type],
             **own,
         }
@@ -73,7 +73,7 @@ class CohereEmbeddings(WrittenCodec):
             tokens = billed.get("input_tokens")
             images = read_count(billed.get("image_tokens"))
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         if tokens is None and not images:
             used = None
         else:

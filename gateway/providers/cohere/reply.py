@@ -10,11 +10,11 @@ from gateway.dialects import cohere as dialect
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Part, Reasoning, Source, SourceRange, Text, ToolCall
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 
-BROKEN = "The provider ended its response with an error."
-LATE = "The provider did not complete its response in time."
+ENDED_WITH_ERROR = "The provider ended its response with an error."
+TIMED_OUT_ANSWER = "The provider did not complete its response in time."
 TEXT_CITED = ("TEXT_CONTENT", None)
 
 
@@ -33,7 +33,7 @@ def read_result(body: bytes, relayed: bool = False) -> ChatResult:
         error.spent = usage
         raise
     except SHAPE_ERRORS:
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if is_empty(bool(parts), finish, usage):
         raise UpstreamFailed(EMPTY, upstream_status=200)
     native = Native(dialect.NAME, wire) if relayed else None
@@ -45,8 +45,8 @@ def read_finish(reason: Any, message: Any, calls: bool) -> FinishReason:
     if reason in (dialect.FAILED, dialect.TIMED_OUT):
         details = {"responseText": scrub(word(message) or reason)}
         if reason == dialect.TIMED_OUT:
-            raise UpstreamTimeout(LATE, details=details, upstream_status=200)
-        raise UpstreamFailed(BROKEN, details=details, upstream_status=200)
+            raise UpstreamTimeout(TIMED_OUT_ANSWER, details=details, upstream_status=200)
+        raise UpstreamFailed(ENDED_WITH_ERROR, details=details, upstream_status=200)
     return dialect.FINISH_READ.get(word(reason)) or ("tool_calls" if calls else "stop")
 
 

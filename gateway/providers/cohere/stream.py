@@ -26,14 +26,14 @@ from gateway.neutral.events import (
     has_content,
     text_length,
 )
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty
 from gateway.providers.cohere.reply import TEXT_CITED, read_call, read_finish, read_sources, word
 from gateway.providers.failures import stream_failure
 from gateway.providers.wire_streams import WireStream
 
 PLAN = ("plan", 0)
 START = "message-start"
-END = "message-end"
+MESSAGE_END = "message-end"
 Wire = dict[str, Any]
 
 
@@ -60,7 +60,7 @@ class CohereStreamReader(WireStream):
             else:
                 kind = None
             try:
-                if kind == END:
+                if kind == MESSAGE_END:
                     return self._end(batch, self._last(wire.get("delta") or {})), True
                 if kind is None or kind == "error":
                     raise stream_failure(wire)
@@ -68,7 +68,7 @@ class CohereStreamReader(WireStream):
             except GatewayError as error:
                 return self._fail(batch, error), True
             except SHAPE_ERRORS:
-                return self._fail(batch, UpstreamFailed(ODD)), True
+                return self._fail(batch, UpstreamFailed(UNKNOWN_SHAPE)), True
         return batch, False
 
     def _read_event(self, kind: str, wire: Wire, batch: Batch) -> None:

@@ -12,8 +12,8 @@ from gateway.providers.protocol import Call, Target
 from gateway.providers.rerank_codec import Json, RerankCodec, tokens_used
 
 NAME = "deepinfra"
-BESIDE = "/openai"
-EACH = "query_for_each"  # in `extra` of a mapping: the model requires one query for each document
+OPENAI_PATH = "/openai"
+QUERY_FOR_EACH = "query_for_each"  # in `extra` of a mapping: the model requires one query for each document
 
 
 class DeepInfraRerank(RerankCodec):
@@ -21,14 +21,14 @@ class DeepInfraRerank(RerankCodec):
 
     def write(self, request: RerankRequest, target: Target) -> Call:
         """Build the call. An operator's base URL has the path of the OpenAI format, which this format lacks."""
-        return super().write(request, dataclasses.replace(target, address=target.address.removesuffix(BESIDE)))
+        return super().write(request, dataclasses.replace(target, address=target.address.removesuffix(OPENAI_PATH)))
 
     def path(self, target: Target) -> str:
         return f"/inference/{quote(target.mapping.external_id, safe='/')}"
 
     def body(self, content: RerankInput, target: Target) -> Json:
         count = 1
-        if target.mapping.extra.get(EACH):
+        if target.mapping.extra.get(QUERY_FOR_EACH):
             count = len(content.documents)
         return {"queries": [content.query] * count, "documents": content.documents}
 

@@ -23,8 +23,8 @@ PATH = "/text-to-speech/{voice}/stream"
 FORMATS = {"mp3": "mp3_44100_128", "wav": "wav_32000", "pcm": "pcm_32000", "opus": "opus_48000_128"}
 VOICES = "voice_ids"  # in `extra` of a mapping: the provider's ids of its voices
 ID_LENGTH = 20  # letters and digits of an id; an unlisted id may be that of a custom voice
-LEAST_SPEED = 0.7
-MOST_SPEED = 1.2
+MIN_SPEED = 0.7
+MAX_SPEED = 1.2
 
 
 class ElevenLabsSpeech(PiecesCodec):
@@ -37,11 +37,11 @@ class ElevenLabsSpeech(PiecesCodec):
         content: SpeechInput = request.content()
         warnings = []
         body: dict[str, Any] = {"text": content.text, "model_id": target.mapping.external_id}
-        speed = min(max(content.speed, LEAST_SPEED), MOST_SPEED)
+        speed = min(max(content.speed, MIN_SPEED), MAX_SPEED)
         if speed != 1.0:
             body["voice_settings"] = {"speed": speed}
         if speed != content.speed:
-            limits = f"{LEAST_SPEED} to {MOST_SPEED}"
+            limits = f"{MIN_SPEED} to {MAX_SPEED}"
             warnings.append(f"speed was changed to {speed}: {target.mapping.key} supports {limits}.")
         if content.instructions:
             warnings.append(f"instructions is not supported by {target.mapping.key} and was left out.")

@@ -33,7 +33,7 @@ NO_SIGNATURE = "skip_thought_signature_validator"
 USER = "user"
 MODEL = "model"
 RESULTS = "results"  # kind of a user content that has function responses and nothing else
-SHOWN = "Shown with the instructions:"
+INSTRUCTION_MEDIA_NOTE = "Shown with the instructions:"
 FALLBACKS = {Image: "image/jpeg", Audio: "audio/wav", Video: "video/mp4", File: "application/pdf"}
 # Media types that a function response may contain inline (guide, multimodal function responses).
 RESULT_TYPES = frozenset(("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"))
@@ -114,7 +114,7 @@ class Contents:
             else:
                 shown.append(written)
         if shown:
-            self._add(USER, "user", [{"text": SHOWN}, *shown])
+            self._add(USER, "user", [{"text": INSTRUCTION_MEDIA_NOTE}, *shown])
 
     def _add_assistant(self, message: Message) -> None:
         self._sort_results()  # first, since the calls of this message may reuse ids

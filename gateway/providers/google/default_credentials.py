@@ -14,7 +14,7 @@ from gateway.errors import IdentityFailed
 from gateway.providers.google.external_account import ExternalAccount, project_in, quota_headers
 from gateway.providers.google.service_account_tokens import SCOPE, TOKEN_URL
 from gateway.providers.identities.identity_calls import (
-    FORM,
+    FORM_HEADERS,
     JSON,
     IdentityCalls,
     read_file,
@@ -35,7 +35,7 @@ SERVER = "Google metadata server"
 TOKEN_SERVICE = "Google token service"
 TOKEN_PATH = "instance/service-accounts/default/token"
 PROJECT_PATH = "project/project-id"
-REREAD_S = 3600.0  # the file of a service account may be replaced
+REREAD_INTERVAL_S = 3600.0  # the file of a service account may be replaced
 ANOTHER = "The type of the credential file is not supported; supported are {}."
 
 
@@ -90,14 +90,14 @@ class GoogleIdentity:
         return reader(values, text)
 
     def _service_account(self, values: Mapping[str, Any], text: str) -> IssuedToken:
-        return IssuedToken(text, REREAD_S, "service account file", project_in(values, "project_id"))
+        return IssuedToken(text, REREAD_INTERVAL_S, "service account file", project_in(values, "project_id"))
 
     def _authorized_user(self, values: Mapping[str, Any], text: str) -> IssuedToken:
         """Return a token for the refresh token of a person, for gateways on a developer's machine."""
         place = "credential file"
         names = ("client_id", "client_secret", "refresh_token")
         form = {"grant_type": "refresh_token", **{name: text_in(place, values, name) for name in names}}
-        answer = self._calls.fetch(TOKEN_SERVICE, "POST", TOKEN_URL, FORM, urlencode(form).encode())
+        answer = self._calls.fetch(TOKEN_SERVICE, "POST", TOKEN_URL, FORM_HEADERS, urlencode(form).encode())
         project = project_in(values, "quota_project_id")
         lifetime_s = seconds_in(TOKEN_SERVICE, answer, "expires_in")
         token = text_in(TOKEN_SERVICE, answer, "access_token")

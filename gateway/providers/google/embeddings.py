@@ -11,7 +11,7 @@ from gateway.dialects import google as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
 from gateway.providers.input_types import prefix_of, write_input_type
@@ -92,7 +92,7 @@ class GoogleEmbeddings(WrittenCodec):
             else:
                 vectors, tokens = _read_predictions(sent.predictions)
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         return EmbeddingsResult(read_vectors(vectors), usage=None if tokens is None else Usage(input=tokens))
 
 

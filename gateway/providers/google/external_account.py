@@ -16,7 +16,7 @@ from gateway.providers.aws.role_credentials import RoleCredentials
 from gateway.providers.bedrock.signing import CredentialScope, sign
 from gateway.providers.google.service_account_tokens import SCOPE
 from gateway.providers.identities.identity_calls import (
-    FORM,
+    FORM_HEADERS,
     JSON,
     IdentityCalls,
     read_file,
@@ -61,7 +61,7 @@ class ExternalAccount:
             "subject_token": subject,
             "subject_token_type": text_in(FILE, values, "subject_token_type"),
         }
-        headers = dict(FORM)
+        headers = dict(FORM_HEADERS)
         if values.get("client_id"):
             pair = f"{values['client_id']}:{values.get('client_secret', '')}"
             headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"

@@ -21,7 +21,7 @@ from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
 from gateway.providers.tool_names import renamed
 from gateway.runtime.threads import compute_if
 
-WHOLE = "generateContent"
+GENERATE_CONTENT = "generateContent"
 STREAMED = "streamGenerateContent"
 OAUTH = "google-oauth"
 KEY_HEADER = "x-goog-api-key"
@@ -109,7 +109,7 @@ class GoogleGenerate:
             if tier:
                 headers |= {TIER_HEADER: tier, **SHARED_HEADER}
             self.authorize(headers, target)
-            endpoint = CallEndpoint(address_of(target, STREAMED if stream else WHOLE), headers)
+            endpoint = CallEndpoint(address_of(target, STREAMED if stream else GENERATE_CONTENT), headers)
             if not tier and not _is_exchanged(target):
                 target.memo[ENDPOINT, stream] = endpoint
         return endpoint

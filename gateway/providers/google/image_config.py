@@ -11,16 +11,16 @@ from gateway.providers.protocol import Target
 
 RATIOS = ("1:1", "3:2", "2:3", "4:3", "3:4", "5:4", "4:5", "16:9", "9:16", "21:9")
 LONG_RATIOS = ("4:1", "1:4", "8:1", "1:8")  # supported by the small models from generation 3.1 on
-LONG_FROM = 3.1
+LONG_RATIOS_FROM = 3.1
 PREDICTED_RATIOS = ("1:1", "4:3", "3:4", "16:9", "9:16")
 IMAGE_SIZES = ("1K", "2K", "4K")
-USUAL_SIZE = "1K"  # the default without imageSize
+DEFAULT_SIZE = "1K"  # the default without imageSize
 SIZES_FROM = 3  # older generations make images of one size only
 
 
 def ratios_of(traits: Traits) -> tuple[str, ...]:
     """Return the aspect ratios of a model that makes images by generateContent."""
-    if traits.generation >= LONG_FROM and not traits.pro:
+    if traits.generation >= LONG_RATIOS_FROM and not traits.pro:
         return RATIOS + LONG_RATIOS
     return RATIOS
 
@@ -29,7 +29,7 @@ def sizes_of(traits: Traits) -> tuple[str, ...]:
     """Return the sizes of a model that makes images by generateContent."""
     if traits.generation >= SIZES_FROM:
         return IMAGE_SIZES
-    return (USUAL_SIZE,)
+    return (DEFAULT_SIZE,)
 
 
 def write_image_output(
@@ -41,7 +41,7 @@ def write_image_output(
     fields = {"aspect_ratio": ("aspectRatio", ratios_of(traits)), "image_size": ("imageSize", sizes_of(traits))}
     for name, (wire, offered) in fields.items():
         value = options.get(name)
-        if not value or value == USUAL_SIZE:
+        if not value or value == DEFAULT_SIZE:
             continue
         if value in offered:
             image[wire] = value

@@ -13,10 +13,10 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult, nearest_shape, shape_of
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.base64_files import Base64Files
-from gateway.providers.google.generate import WHOLE, Authorize, address_of
-from gateway.providers.google.image_config import IMAGE_SIZES, PREDICTED_RATIOS, USUAL_SIZE, ratios_of, sizes_of
+from gateway.providers.google.generate import GENERATE_CONTENT, Authorize, address_of
+from gateway.providers.google.image_config import DEFAULT_SIZE, IMAGE_SIZES, PREDICTED_RATIOS, ratios_of, sizes_of
 from gateway.providers.google.traits import Traits, traits_of
 from gateway.providers.image_codecs import SHOWN, ImageChoices, WholeImages, fit_preferences, refuse_marks
 from gateway.providers.protocol import Call, Target, UpstreamReply
@@ -24,7 +24,7 @@ from gateway.providers.written import WrittenCodec
 
 PREDICT = "predict"
 PREDICTS = "imagen"  # prefix of the models that are called by :predict
-MOST_PREDICTED = 4
+MAX_PREDICTIONS = 4
 LARGE_SIZE = "2K"
 HUGE_SIZE = "4K"
 LARGE_EDGE = 1536
@@ -57,7 +57,7 @@ class GoogleImages(WrittenCodec, WholeImages):
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
-        url = address_of(target, PREDICT if predicts else WHOLE)
+        url = address_of(target, PREDICT if predicts else GENERATE_CONTENT)
         reader = _ImageReader(fitted.price_key)
         return Call("POST", url, headers, files.encode(body), warnings=tuple(warnings), reader=reader)
 
@@ -87,7 +87,7 @@ class _ImageReader(WholeImages):
             else:
                 usage = Usage(images=count, price_key=self._key)
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         if not images and not blocked:
             raise UpstreamFailed(EMPTY, upstream_status=200)
         return ImagesResult(images, blocked=blocked, usage=usage, model=str(wire.get("modelVersion") or ""))
@@ -96,7 +96,7 @@ class _ImageReader(WholeImages):
 def _check(content: ImagesInput, target: Target, predicts: bool) -> None:
     """Raise NotSupported for editing and for numbers of images that one call of the model does not support."""
     key = target.mapping.key
-    limit = MOST_PREDICTED if predicts else 1
+    limit = MAX_PREDICTIONS if predicts else 1
     if predicts and content.pictures:
         raise NotSupported(f"{key} does not edit images.", param="images", code="unsupported_input")
     if content.n > limit:
@@ -106,10 +106,10 @@ def _check(content: ImagesInput, target: Target, predicts: bool) -> None:
 def _fit(content: ImagesInput, target: Target, predicts: bool, warnings: list[str]) -> ImagesInput:
     """Return the input without unsupported preferences. A size in pixels counts as its ratio and as 1K, 2K or 4K."""
     ratios = PREDICTED_RATIOS if predicts else ratios_of(traits_of(target))
-    sizes = (USUAL_SIZE,) if predicts else sizes_of(traits_of(target))
+    sizes = (DEFAULT_SIZE,) if predicts else sizes_of(traits_of(target))
     fitted = fit_preferences(content, target, ImageChoices(FIELDS, aspect_ratio=ratios, steps=True), warnings)
     size = fitted.size
-    if size in ("", AUTO) or (size in sizes or shape_of(size)) and (size_of(fitted) or USUAL_SIZE) in sizes:
+    if size in ("", AUTO) or (size in sizes or shape_of(size)) and (size_of(fitted) or DEFAULT_SIZE) in sizes:
         return fitted
     # An unsupported size in pixels still determines the aspect ratio.
     note = ", its shape kept" if shape_of(size) else ""
@@ -122,7 +122,7 @@ def _generate(content: ImagesInput, traits: Traits, files: Base64Files) -> dict[
     for picture in content.pictures:
         parts.append({"inlineData": {"mimeType": picture.media_type, "data": files.hold(picture.file)}})
     size = size_of(content)
-    if size == USUAL_SIZE or size not in sizes_of(traits):
+    if size == DEFAULT_SIZE or size not in sizes_of(traits):
         size = ""
     config = {"aspectRatio": ratio_of(content, ratios_of(traits)), "imageSize": size}
     chosen = {name: value for name, value in config.items() if value}

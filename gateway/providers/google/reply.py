@@ -11,7 +11,7 @@ from gateway.errors import GatewayError, UpstreamFailed, UpstreamRefused
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, Text, ToolCall, VendorPart
 from gateway.neutral.request import Native
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 from gateway.providers.google.traits import generation_of
 from gateway.providers.protocol import UpstreamReply
@@ -19,7 +19,7 @@ from gateway.providers.protocol import UpstreamReply
 ACCOUNT_REASONS = frozenset(("PUP_LIMITED_DISABLED",))
 TIER_HEADER = "x-gemini-service-tier"
 # Parts that have no neutral counterpart; a caller sends them back unchanged.
-FOREIGN = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
+OPAQUE_PARTS = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 TEXT_ALONE = {"text"}
 ReadPart = Text | Reasoning | ToolCall | Image | VendorPart
 BILLED_BY_QUERY = 3.0  # older generations bill a grounded answer once, for any number of queries (pricing page)
@@ -34,7 +34,7 @@ def read_result(reply: UpstreamReply, relayed: bool = False) -> ChatResult:
     try:
         result = _result(wire, reply.headers)
     except SHAPE_ERRORS:
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if relayed:
         result.native = Native(dialect.NAME, wire)
     return result
@@ -116,7 +116,7 @@ def read_part(wire: dict[str, Any]) -> ReadPart | None:
         if thought:
             return None
         return _read_inline(wire)
-    for kind in FOREIGN:
+    for kind in OPAQUE_PARTS:
         if kind in wire:
             return VendorPart(dialect.NAME, kind, wire)
     text = _text(wire.get("text"))

@@ -11,7 +11,7 @@ import orjson
 
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import UpstreamFailed, UpstreamRefused
-from gateway.providers.identities.identity_calls import FORM
+from gateway.providers.identities.identity_calls import FORM_HEADERS
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
 from gateway.transport import Transport
@@ -24,10 +24,10 @@ TOKEN_URL = "https://oauth2.googleapis.com/token"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 LIFETIME_S = 3600
-MARGIN_S = 60.0  # seconds before its expiry from which a token is not used any more
-REMEMBERED = 512
-LONGEST_KEY = 4_000  # characters; a 4096-bit key has 3,300 and takes 0.2 s to check, an 8192-bit key 3 s
-FETCH_S = 15.0
+EXPIRY_MARGIN_S = 60.0  # seconds before its expiry from which a token is not used any more
+CACHE_SIZE = 512
+MAX_KEY_LENGTH = 4_000  # characters; a 4096-bit key has 3,300 and takes 0.2 s to check, an 8192-bit key 3 s
+FETCH_TIMEOUT_S = 15.0
 ANSWER_LIMIT = 64 * 1024
 
 # fetch(url, headers, body) → (status, body) of a POST; raises UpstreamUnreachable or UpstreamTimeout.
@@ -38,7 +38,7 @@ def fetch_over(transport: Transport) -> Fetch:
     """Return a Fetch over the gateway's HTTP client."""
 
     def fetch(url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        answer = transport.request("POST", url, headers, body, timeout_s=FETCH_S, max_bytes=ANSWER_LIMIT)
+        answer = transport.request("POST", url, headers, body, timeout_s=FETCH_TIMEOUT_S, max_bytes=ANSWER_LIMIT)
         return answer.status, answer.body
 
     return fetch
@@ -78,20 +78,20 @@ class AccessTokens:
             if self._clock.monotonic() >= entry.until:
                 started = self._clock.monotonic()
                 entry.token, lifetime = self._request(_read_account(secret))
-                entry.until = started + lifetime - MARGIN_S
+                entry.until = started + lifetime - EXPIRY_MARGIN_S
             return entry.token
 
     def _entry(self, name: str) -> _Entry:
         entry = self._entries.setdefault(name, _Entry())
         self._entries.move_to_end(name)
-        if len(self._entries) > REMEMBERED:
+        if len(self._entries) > CACHE_SIZE:
             self._entries.popitem(last=False)
         return entry
 
     def _request(self, account: dict[str, Any]) -> tuple[str, float]:
         """Return a new token and its lifetime in seconds."""
         status, body = self._fetch(
-            self._token_url, FORM, b"grant_type=" + _quoted(GRANT) + b"&assertion=" + self._sign(account)
+            self._token_url, FORM_HEADERS, b"grant_type=" + _quoted(GRANT) + b"&assertion=" + self._sign(account)
         )
         if status >= 500 or status == 429:
             raise UpstreamFailed("The provider's token service failed.", upstream_status=status)
@@ -112,7 +112,7 @@ class AccessTokens:
             header["kid"] = str(account["private_key_id"])
         pem = account["private_key"]
         try:
-            if len(pem) > LONGEST_KEY:
+            if len(pem) > MAX_KEY_LENGTH:
                 raise ValueError
             # The lazy modules are loaded here and not in the thread.
             read_key = jwk.RSAKey.import_key

@@ -16,16 +16,16 @@ from gateway.neutral.encoded import decode_base64
 from gateway.neutral.events import Batch, Failed, Finished, MediaPiece, Started
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, read_object
-from gateway.providers.google.generate import WHOLE, Authorize, address_of
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
+from gateway.providers.google.generate import GENERATE_CONTENT, Authorize, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_codecs import as_wav, format_of, voice_of
 from gateway.providers.written import PiecesCodec, PiecesReader
 from gateway.runtime.threads import compute
 
 RATE = re.compile(r"rate=(\d{4,6})")
-USUAL_RATE = 24000
-PIECE = 1 << 17
+DEFAULT_SAMPLE_RATE = 24000
+PIECE_BYTES = 1 << 17
 WAV = "wav"
 
 
@@ -61,7 +61,9 @@ class GoogleSpeech(PiecesCodec):
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
         reader = _SoundReader(format_of(content, target) == WAV)
-        return Call("POST", address_of(target, WHOLE), headers, json.encode(body), False, warnings, reader=reader)
+        return Call(
+            "POST", address_of(target, GENERATE_CONTENT), headers, json.encode(body), False, warnings, reader=reader
+        )
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """Read PCM; every call has its own reader, which converts it to the requested format."""
@@ -81,8 +83,8 @@ class _SoundReader(PiecesReader):
             yield [Failed(error)]
             return
         yield [Started(model)]
-        for at in range(0, len(sound), PIECE):
-            yield [MediaPiece(sound[at : at + PIECE])]
+        for at in range(0, len(sound), PIECE_BYTES):
+            yield [MediaPiece(sound[at : at + PIECE_BYTES])]
         yield [Finished("stop", usage)]
 
     def _read(self, body: bytes) -> tuple[bytes, Usage | None, str]:
@@ -101,11 +103,11 @@ class _SoundReader(PiecesReader):
             usage = _usage_of(wire)
             model = wire.get("modelVersion") or ""
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         if not samples:
             raise UpstreamFailed(EMPTY, upstream_status=200)
         if self._wav:
-            sound = as_wav(samples, int(rate[1]) if rate else USUAL_RATE)
+            sound = as_wav(samples, int(rate[1]) if rate else DEFAULT_SAMPLE_RATE)
         else:
             sound = samples
         return sound, usage, model if isinstance(model, str) else ""

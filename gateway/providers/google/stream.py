@@ -28,7 +28,15 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
-from gateway.providers.answer_checks import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
+from gateway.providers.answer_checks import (
+    EMPTY,
+    SHALLOW_BYTES,
+    SHAPE_ERRORS,
+    UNKNOWN_SHAPE,
+    check_choice,
+    check_depth,
+    is_empty,
+)
 from gateway.providers.failures import ERROR, stream_failure, text_failure, truncated
 from gateway.providers.google.pieces import read_piece
 from gateway.providers.google.reply import (
@@ -116,7 +124,7 @@ class GoogleStreamReader(WireStream):
             except GatewayError as error:
                 return self._fail(batch, error), True
             except SHAPE_ERRORS:
-                return self._fail(batch, UpstreamFailed(ODD)), True
+                return self._fail(batch, UpstreamFailed(UNKNOWN_SHAPE)), True
         return batch, False
 
     def _add_piece(self, text: str, usage: dict[str, Any] | None, batch: Batch) -> None:

@@ -18,7 +18,7 @@ OLDEST = 2.0
 PUBLISHERS = "/publishers/"
 # First generation with adjustable filters off by default (guide, safety settings).
 UNFILTERED_FROM = 2.5
-TRAITS = "traits"  # key in `Target.memo`
+TRAITS_KEY = "traits"  # key in `Target.memo`
 
 
 class Traits(Struct, frozen=True):
@@ -74,13 +74,13 @@ class Traits(Struct, frozen=True):
 
 def traits_of(target: Target) -> Traits:
     """Return the traits of a target's model, cached in the target."""
-    traits: Traits = target.memo.get(TRAITS) or _read_traits(target)
+    traits: Traits = target.memo.get(TRAITS_KEY) or _read_traits(target)
     return traits
 
 
 def _read_traits(target: Target) -> Traits:
     name = target.mapping.external_id.lower()
-    traits = target.memo[TRAITS] = Traits(
+    traits = target.memo[TRAITS_KEY] = Traits(
         generation=generation_of(name),
         enterprise=PUBLISHERS in f"{target.address}/",
         pro=PRO in name,

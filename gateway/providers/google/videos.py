@@ -12,10 +12,10 @@ from gateway.catalogue.video_shapes import fit
 from gateway.dialects import google as dialect
 from gateway.errors import UpstreamFailed
 from gateway.neutral.encoded import decode_base64
-from gateway.neutral.file_types import HEAD, type_of
+from gateway.neutral.file_types import HEAD_BYTES, type_of
 from gateway.neutral.images import Picture
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoStatus, VideoTask
-from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.inline_files import InlineFiles
@@ -83,7 +83,7 @@ class GoogleVideos(JobReader):
                 video[BYTES] = files.take(video.get(BYTES)) or video.get(BYTES)
             return self.state_of(wire, target)
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         finally:
             files.close()
 
@@ -140,5 +140,5 @@ def _file(video: dict[str, Any]) -> VideoFile:
         raise ValueError("no bytes")
     if not isinstance(data, StoredFile):
         data = StoredFile.of(decode_base64(data))
-    detected = type_of(data.read(HEAD))
+    detected = type_of(data.read(HEAD_BYTES))
     return VideoFile(data=data, media_type=detected if detected.startswith("video/") else kind)

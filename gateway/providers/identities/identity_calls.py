@@ -20,11 +20,11 @@ from gateway.errors import GatewayError, IdentityFailed
 from gateway.transport import Transport
 from gateway.transport.upstream_responses import Answer
 
-CALL_S = 5.0  # a metadata server answers within milliseconds, a token service within a second
+CALL_TIMEOUT_S = 5.0  # a metadata server answers within milliseconds, a token service within a second
 ANSWER_LIMIT = 256 * 1024
 FILE_LIMIT = 256 * 1024
 JSON = {"accept": "application/json"}
-FORM = {"content-type": "application/x-www-form-urlencoded"}
+FORM_HEADERS = {"content-type": "application/x-www-form-urlencoded"}
 # Error codes of OAuth (RFC 6749), Entra and AWS. Other texts may quote a token.
 CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{2,63}")
 NAMES = ("error", "Code", "code", "status")
@@ -42,7 +42,7 @@ class IdentityCalls(Struct, frozen=True):
             raise IdentityFailed(f"The address of the {place} is invalid.")
         try:
             return self.transport.request(
-                method, url, headers, body, timeout_s=CALL_S, max_bytes=ANSWER_LIMIT, trusted=True
+                method, url, headers, body, timeout_s=CALL_TIMEOUT_S, max_bytes=ANSWER_LIMIT, trusted=True
             )
         except GatewayError:
             raise IdentityFailed(f"The {place} did not answer.") from None

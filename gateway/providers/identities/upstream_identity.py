@@ -20,11 +20,11 @@ from gateway.runtime.threads import spawn
 
 # A token is renewed this long before its expiry, or in the last third of its lifetime. Metadata servers have a new one
 # at least five minutes before the old one expires, and return the old one until then.
-AHEAD_S = 600.0
-MARGIN_S = 30.0  # before its expiry a token is not sent any more, since the provider's clock may be ahead
-RETRY_S = 30.0  # between two renewals while the token is still valid, and after a provider rejected one
+RENEW_BEFORE_S = 600.0
+EXPIRY_MARGIN_S = 30.0  # before its expiry a token is not sent any more, since the provider's clock may be ahead
+RENEWAL_INTERVAL_S = 30.0  # between two renewals while the token is still valid, and after a provider rejected one
 FIRST_RETRY_S = 1.0  # after a failure without a valid token; doubles with each failure
-LONGEST_RETRY_S = 60.0
+MAX_RETRY_S = 60.0
 SIGNED_IN = "signed in"  # key in `Target.memo`
 FAILING = "workload_identity.failing"
 WORKS = "workload_identity.works"
@@ -138,7 +138,7 @@ class UpstreamIdentity:
         rejected = target.credential.secret
         now = self._clock.monotonic()
         if rejected == self.secret and now >= self._replace_at:
-            self._replace_at = now + RETRY_S
+            self._replace_at = now + RENEWAL_INTERVAL_S
             try:
                 self._fetch()
             except IdentityFailed:
@@ -177,15 +177,15 @@ class UpstreamIdentity:
         started = self._clock.monotonic()
         try:
             token = self._source.fetch(self._settings)
-            if token.lifetime_s <= MARGIN_S:
+            if token.lifetime_s <= EXPIRY_MARGIN_S:
                 raise IdentityFailed(f"The token of the {token.source} has expired.")
         except IdentityFailed as error:
             self._fail(error)
             raise
         self._token = token
-        self._until = started + token.lifetime_s - MARGIN_S
-        self._renew_at = started + token.lifetime_s - min(AHEAD_S, token.lifetime_s / 3)
-        self._retry_at = self._clock.monotonic() + RETRY_S
+        self._until = started + token.lifetime_s - EXPIRY_MARGIN_S
+        self._renew_at = started + token.lifetime_s - min(RENEW_BEFORE_S, token.lifetime_s / 3)
+        self._retry_at = self._clock.monotonic() + RENEWAL_INTERVAL_S
         self._expires_us = self._clock.now_us() + int(token.lifetime_s * SECOND_US)
         self._failures = 0
         self._failure = None
@@ -194,9 +194,9 @@ class UpstreamIdentity:
 
     def _fail(self, error: IdentityFailed) -> None:
         now = self._clock.monotonic()
-        wait_s = RETRY_S
+        wait_s = RENEWAL_INTERVAL_S
         if now >= self._until:
-            wait_s = min(FIRST_RETRY_S * 2.0 ** min(self._failures, 8), LONGEST_RETRY_S)
+            wait_s = min(FIRST_RETRY_S * 2.0 ** min(self._failures, 8), MAX_RETRY_S)
         self._failures += 1
         self._failure = error
         self._retry_at = now + wait_s

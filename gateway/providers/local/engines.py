@@ -14,7 +14,7 @@ from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRat
 
 NAME_LENGTH = 200
 MODEL_LIMIT = 1000
-NOTHING = (Prices(TokenRates(prompt=0, completion=0)),)
+FREE = (Prices(TokenRates(prompt=0, completion=0)),)
 
 
 class LocalModel(Struct, frozen=True):
@@ -98,7 +98,7 @@ def write_model(provider: Provider, served: LocalModel) -> Model:
         ident,
         served.name,
         operations=("chat",) if is_chat else ("embeddings",),
-        prices=NOTHING,
+        prices=FREE,
         context_length=served.context_length,
         tools=is_chat and served.tools,
         parallel_tool_calls=is_chat and served.tools,

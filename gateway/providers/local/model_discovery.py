@@ -18,9 +18,9 @@ from gateway.transport import Answer
 
 log = logging.getLogger(__name__)
 
-QUERY_S = 5.0
+QUERY_TIMEOUT_S = 5.0
 BYTES_LIMIT = 8 * 1024 * 1024
-LIST = "/models"
+MODELS_PATH = "/models"
 SHOW = "/api/show"
 FULL_LIST = "/api/v0/models"
 DETAILS_LIMIT = 200  # models of an engine for which details are requested, one request for each
@@ -99,9 +99,9 @@ class Discovery:
             full = self._get(provider, root + FULL_LIST)
             if full is not None:
                 return read_list(full)
-        listed = self._get(provider, base + LIST)
+        listed = self._get(provider, base + MODELS_PATH)
         if listed is None:
-            raise ValueError(f"{base + LIST} returned no list")
+            raise ValueError(f"{base + MODELS_PATH} returned no list")
         served = read_list(listed)
         if DETAILS_BY_SHOW in provider.quirks:
             self._drop_details(provider, {model.name for model in served})
@@ -144,7 +144,7 @@ class Discovery:
             headers["content-type"] = "application/json"
         method = "POST" if body else "GET"
         answer = self._client.request(
-            method, url, headers, body, timeout_s=QUERY_S, max_bytes=BYTES_LIMIT, trusted=True
+            method, url, headers, body, timeout_s=QUERY_TIMEOUT_S, max_bytes=BYTES_LIMIT, trusted=True
         )
         if answer.status == 200:
             return orjson.loads(answer.body)

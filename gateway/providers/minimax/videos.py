@@ -16,7 +16,7 @@ from gateway.catalogue.video_shapes import VideoShape, fit
 from gateway.errors import UpstreamFailed
 from gateway.neutral.usage import read_count
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import Explanation, classify, scrub
 from gateway.providers.image_codecs import data_url
@@ -38,7 +38,7 @@ from gateway.providers.video_codecs import (
 )
 
 NAME = "minimax"
-FORM = "video_form"
+FORM_KEY = "video_form"
 FIRST = "v1"
 VERSIONS = ("/v1", "/v2")
 RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9")
@@ -132,14 +132,14 @@ class MiniMaxVideos(JobReader):
             _check(wire)
             return url_in(wire["file"]["download_url"])
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
 
     def _asks(self, target: Target, path: str) -> Call:
         return self.asks(_rooted(target), path)
 
 
 def _is_first(target: Target) -> bool:
-    return bool(target.mapping.extra.get(FORM) == FIRST)
+    return bool(target.mapping.extra.get(FORM_KEY) == FIRST)
 
 
 def _rooted(target: Target) -> Target:

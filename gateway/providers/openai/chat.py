@@ -34,8 +34,8 @@ FLAGGED = tuple(
     for path, row in FIELDS.items()
     if row.capability and row.capability.flag and path != PARALLEL
 )
-WHOLE = "openai chat"
-STREAMED = "openai chat stream"
+UNSTREAMED_KEY = "openai chat"
+STREAMED_KEY = "openai chat stream"
 
 
 class OpenAIChat:
@@ -100,9 +100,9 @@ def _finish(
     """Return the call for a rebuilt or relayed body, with model, stream options, limits, supported parameters, quirks,
     URL and credential."""
     stream = request.requirements.stream
-    custom = target.memo.get(STREAMED if stream else WHOLE)
+    custom = target.memo.get(STREAMED_KEY if stream else UNSTREAMED_KEY)
     if custom is None:
-        custom = target.memo[STREAMED if stream else WHOLE] = _custom_of(target)
+        custom = target.memo[STREAMED_KEY if stream else UNSTREAMED_KEY] = _custom_of(target)
     body = {"model": custom.model, **body}
     if stream:
         body["stream"] = True
@@ -130,7 +130,7 @@ def _custom_of(target: Target) -> Custom:
     watched = {name for name, row in OPTIONAL if is_unlisted(row, mapping)}
     watched |= {name for name, flag in FLAGGED if not getattr(mapping, flag)}
     watched |= {TOP_K} - set(mapping.supported_parameters)
-    watched |= set(quirks.FIXED) if quirks.NO_SAMPLING in target.quirks else set()
+    watched |= set(quirks.SAMPLING_PARAMETERS) if quirks.NO_SAMPLING in target.quirks else set()
     watched |= set() if mapping.parallel_tool_calls else {PARALLEL}
     watched |= {"temperature"} if mapping.max_temperature else set()
     watched |= set() if _can_stop_reasoning(target) else {"reasoning_effort"}

@@ -13,7 +13,7 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.input_types import write_input_type
 from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.openai.request import shorten_user
@@ -79,7 +79,7 @@ class OpenAIEmbeddings:
             else:
                 used = None
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         vectors = read_vectors([row.embedding for row in rows], VECTOR)
         return EmbeddingsResult(vectors, usage=used, model=sent.model if isinstance(sent.model, str) else "")
 

@@ -13,7 +13,7 @@ from gateway.providers import quirks
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.protocol import Call, Target
 
-USUAL_STREAM = "no_stream_options"
+NO_STREAM_OPTIONS = "no_stream_options"
 SAMPLED = ("temperature", "top_p")
 
 
@@ -32,7 +32,7 @@ def write_fim(request: ChatRequest, completion: Completion, target: Target, toke
     stream = request.requirements.stream
     if stream:
         body["stream"] = True
-        if USUAL_STREAM not in target.quirks:
+        if NO_STREAM_OPTIONS not in target.quirks:
             body["stream_options"] = {"include_usage": True}
     url, headers = _place(target, tokens)
     headers |= {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}

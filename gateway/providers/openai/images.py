@@ -29,7 +29,7 @@ from gateway.neutral.images import (
 )
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import (
     PREFERENCES,
@@ -50,7 +50,7 @@ MAKE = "/images/generations"
 EDIT = "/images/edits"
 IN_JSON = "image_field"
 IN_OBJECTS = "image_objects"
-MOST_OBJECTS = 3
+MAX_OBJECTS = 3
 BASE64_HEAD = 24  # characters that contain the signature of an image format
 STREAMS = "image_stream"
 SIZE_STEPS = "size_steps"
@@ -59,7 +59,16 @@ EVENT_STREAM = "text/event-stream"
 ASKS_BASE64 = "response_format"  # accepted only by models that otherwise return URLs
 COMPRESSION = "output_compression"
 # The parameters of mappings without `supported_parameters`.
-USUAL = ("size", "quality", "background", "output_format", "output_compression", "moderation", "input_fidelity", "n")
+DEFAULT_PARAMETERS = (
+    "size",
+    "quality",
+    "background",
+    "output_format",
+    "output_compression",
+    "moderation",
+    "input_fidelity",
+    "n",
+)
 
 
 class OpenAIImages(WrittenCodec, WholeImages):
@@ -151,7 +160,7 @@ class _ImageReader(WholeImages):
             result = ImagesResult(images, revised, size, quality, wire.get("background") or "", format)
             result.usage = _usage_of(wire.get("usage"), len(images), key)
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         if not images or not all(isinstance(image.media.data, str) and image.media.data for image in images):
             raise UpstreamFailed(EMPTY, upstream_status=200)
         return result
@@ -187,8 +196,8 @@ def _inlined(urls: list[str], field: str, target: Target) -> dict[str, Any]:
     if not target.mapping.extra.get(IN_OBJECTS):
         return {field: urls[0] if len(urls) == 1 else urls}
     objects = [{"type": "image_url", "url": url} for url in urls]
-    if len(objects) > MOST_OBJECTS:
-        what = f"{target.mapping.key} accepts at most {MOST_OBJECTS} images."
+    if len(objects) > MAX_OBJECTS:
+        what = f"{target.mapping.key} accepts at most {MAX_OBJECTS} images."
         raise NotSupported(what, param="images", code="unsupported_input")
     if len(objects) == 1:
         return {field: objects[0]}
@@ -236,7 +245,7 @@ def _fit(requested: ImagesInput, target: Target, edits: bool, warnings: list[str
 
 
 def _supported(target: Target) -> tuple[str, ...]:
-    return target.mapping.supported_parameters or USUAL
+    return target.mapping.supported_parameters or DEFAULT_PARAMETERS
 
 
 def _body(content: ImagesInput, target: Target) -> dict[str, Any]:

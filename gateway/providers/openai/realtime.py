@@ -37,7 +37,7 @@ TEXTS = frozenset(
 )
 SOUNDS = frozenset(("response.output_audio.delta", "response.audio.delta"))
 FINISHES = {"cancelled": "cancelled", "incomplete": "length", "failed": "error"}
-HEARD = "conversation.item.input_audio_transcription."
+TRANSCRIPTION_PREFIX = "conversation.item.input_audio_transcription."
 
 
 class RealtimeEvent(msgspec.Struct):
@@ -252,8 +252,8 @@ READERS = {
     "session.updated": _settings,
     "input_audio_buffer.committed": _committed,
     "rate_limits.updated": _account,
-    f"{HEARD}completed": _transcribed,
-    f"{HEARD}failed": _transcription_failed,
+    f"{TRANSCRIPTION_PREFIX}completed": _transcribed,
+    f"{TRANSCRIPTION_PREFIX}failed": _transcription_failed,
 }
 
 

@@ -10,10 +10,10 @@ from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
 from gateway.neutral.usage import Usage, with_shown
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object
 from gateway.providers.failures import stream_failure
 
-BROKEN = "The provider broke off its answer with an error."
+ENDED_WITH_ERROR = "The provider broke off its answer with an error."
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
@@ -85,7 +85,7 @@ def _check_choices(wire: dict[str, Any], usage: Usage | None) -> tuple[Choice, .
         error.spent = usage
         raise
     except SHAPE_ERRORS:
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if not choices or all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):
         raise UpstreamFailed(EMPTY, upstream_status=200)
     return choices
@@ -128,7 +128,9 @@ def _searched(wire: dict[str, Any]) -> bool:
 def refuse_failed(reason: Any) -> None:
     """Raise UpstreamFailed for a finish reason that means a failure."""
     if reason in dialect.FINISH_FAILED:
-        raise UpstreamFailed(BROKEN, details={"responseText": f"finish_reason: {reason}"}, upstream_status=200)
+        raise UpstreamFailed(
+            ENDED_WITH_ERROR, details={"responseText": f"finish_reason: {reason}"}, upstream_status=200
+        )
 
 
 def details_text(holder: dict[str, Any]) -> str:

@@ -37,8 +37,8 @@ from gateway.providers.unsupported_parts import spell_out, warn_of_mode
 PARAMETER_WRITER = ParameterWriter(NAME, apart=("stop", "parallel_tool_calls", "output_effort"))
 USER_LIMIT = 64  # characters that OpenAI accepts
 STOP_LIMIT = 4  # API reference: up to four stop sequences
-MOVED = "(shown in the next user message)"
-USUAL_TIERS = ("auto", "default")  # of every provider with service tiers
+MOVED_NOTE = "(shown in the next user message)"
+COMMON_TIERS = ("auto", "default")  # of every provider with service tiers
 # The effort for a budget in tokens: this format has no field for a budget.
 EFFORT_BY_BUDGET = ((4096, "low"), (16384, "medium"))
 
@@ -93,7 +93,7 @@ def write_tier(body: dict[str, Any], tier: str, target: Target) -> None:
     """Request a service tier where it is offered."""
     mapping = target.mapping
     offered = target.provider.service_tiers or mapping.service_tiers
-    if offered and (tier in USUAL_TIERS or tier in offered or tier in mapping.service_tiers):
+    if offered and (tier in COMMON_TIERS or tier in offered or tier in mapping.service_tiers):
         body["service_tier"] = tier
 
 
@@ -225,7 +225,7 @@ class _Messages:
             texts = self._text_only(part.parts, caption)
             content = "\n".join(text["text"] for text in texts)
             if not content and part.parts and not texts:
-                content = MOVED
+                content = MOVED_NOTE
             if part.is_error and not content.lower().startswith("error"):
                 content = f"Error: {content}"
             self._written.append({"role": "tool", "tool_call_id": part.call_id, "content": content})

@@ -27,7 +27,7 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 
 PATH = "/responses"
 PARALLEL = "parallel_tool_calls"
-LEAST_OUTPUT = 16  # OpenAI API reference, max_output_tokens: lower values are refused
+MIN_OUTPUT_TOKENS = 16  # OpenAI API reference, max_output_tokens: lower values are refused
 # Parameters that are left out with a warning when the mapping's entry lists parameters without them.
 OPTIONAL = tuple((path, row) for path, row in fields_of(dialect.NAME).items() if row.listed)
 # Parameters that are removed where the mapping lacks the flag of their capability. parallel_tool_calls is reported.
@@ -128,9 +128,9 @@ def _limit(body: Body, target: Target, warnings: list[str]) -> None:
     requested = body.get("max_output_tokens")
     if cap is not None and (requested is None or requested > cap):
         body["max_output_tokens"] = cap
-    if requested is not None and requested < LEAST_OUTPUT:
-        body["max_output_tokens"] = LEAST_OUTPUT
-        warnings.append(f"max_output_tokens was raised to {LEAST_OUTPUT}, the minimum of this provider.")
+    if requested is not None and requested < MIN_OUTPUT_TOKENS:
+        body["max_output_tokens"] = MIN_OUTPUT_TOKENS
+        warnings.append(f"max_output_tokens was raised to {MIN_OUTPUT_TOKENS}, the minimum of this provider.")
     highest = target.mapping.max_temperature
     if highest and (body.get("temperature") or 0) > highest:
         body["temperature"] = highest

@@ -10,11 +10,11 @@ from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import ContentRefused, GatewayError, InvalidRequest, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
-from gateway.neutral.usage import NOTHING, Usage
-from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
+from gateway.neutral.usage import NO_USAGE, Usage
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object
 from gateway.providers.failures import explain_object, stream_failure
 
-ENDED = ("completed", "incomplete")
+FINAL_STATUSES = ("completed", "incomplete")
 CANCELLED = "The provider cancelled its answer."
 NOT_ENDED = "The provider returned an unfinished response."
 LONG_TTL = "12h"  # of prompt_cache_options; the default is 30m
@@ -25,7 +25,7 @@ Wire = dict[str, Any]
 def read_result(body: bytes, relayed: bool) -> ChatResult:
     """Return the result of a 2xx body. UpstreamFailed for an unexpected shape, a failed response or an empty answer."""
     wire = read_object(body)
-    if wire.get("error") or wire.get("status", "completed") not in ENDED:
+    if wire.get("error") or wire.get("status", "completed") not in FINAL_STATUSES:
         error = read_failure(wire)
         error.spent = read_usage(wire)
         raise error
@@ -34,7 +34,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
         parts = tuple(part for item in wire["output"] for part in read_item(item))
         finish = read_finish(wire, has_calls(wire["output"]))
     except SHAPE_ERRORS:
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if is_empty(bool(parts), finish, usage):
         raise UpstreamFailed(EMPTY, upstream_status=200)
     return ChatResult(
@@ -57,7 +57,7 @@ def read_usage(wire: Wire) -> Usage | None:
         tools["price_key"] = _image_tool_model(wire)
     if usage is None:
         if tools:
-            return structs.replace(NOTHING, **tools)
+            return structs.replace(NO_USAGE, **tools)
         return None
     if usage.cache_write and kept_long(wire.get("prompt_cache_options")):
         usage = structs.replace(usage, cache_write=0, cache_write_1h=usage.cache_write)

@@ -17,7 +17,15 @@ from gateway.neutral.events import (
     NativeChunk,
     Started,
 )
-from gateway.providers.answer_checks import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_depth, is_empty, text_in
+from gateway.providers.answer_checks import (
+    EMPTY,
+    SHALLOW_BYTES,
+    SHAPE_ERRORS,
+    UNKNOWN_SHAPE,
+    check_depth,
+    is_empty,
+    text_in,
+)
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.responses_events import EventRebuilder
 from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of
@@ -67,7 +75,7 @@ class ResponsesStreamReader(WireStream):
             try:
                 last = self._read_event(wire, name, len(data), batch)
             except SHAPE_ERRORS:
-                last = Failed(UpstreamFailed(ODD), self._usage)
+                last = Failed(UpstreamFailed(UNKNOWN_SHAPE), self._usage)
             if last is not None:
                 return self._end(batch, last), True
         return batch, False

@@ -26,7 +26,7 @@ from gateway.providers.written import PiecesCodec
 PATH = "/audio/speech"
 ASKS_EVENTS = "speech_events"
 EVENT_STREAM = "text/event-stream"
-USUAL_SPEED = 1.0
+DEFAULT_SPEED = 1.0
 
 
 class OpenAISpeech(PiecesCodec):
@@ -47,9 +47,9 @@ class OpenAISpeech(PiecesCodec):
             "response_format": format_of(content, target),
         }
         warnings = []
-        if content.speed != USUAL_SPEED and target.mapping.extra.get("no_speed"):
+        if content.speed != DEFAULT_SPEED and target.mapping.extra.get("no_speed"):
             warnings.append(f"speed is not supported by {target.mapping.key} and was left out.")
-        elif content.speed != USUAL_SPEED:
+        elif content.speed != DEFAULT_SPEED:
             body["speed"] = content.speed
         if content.instructions and target.mapping.extra.get("no_instructions"):
             warnings.append(f"instructions is not supported by {target.mapping.key} and was left out.")

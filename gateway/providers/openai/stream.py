@@ -28,7 +28,15 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.usage import with_shown
-from gateway.providers.answer_checks import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
+from gateway.providers.answer_checks import (
+    EMPTY,
+    SHALLOW_BYTES,
+    SHAPE_ERRORS,
+    UNKNOWN_SHAPE,
+    check_choice,
+    check_depth,
+    is_empty,
+)
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.pieces import REBUILT, RELAYED, read_run
 from gateway.providers.openai.reply import (
@@ -47,7 +55,7 @@ DONE = b"[DONE]"
 NO_FUNCTION: dict[str, Any] = {}
 NO_BODY: dict[str, Any] = {}
 # The number of failed attempts after which a stream no longer uses the fast path for text.
-PATIENCE = 3
+MAX_FAST_FAILURES = 3
 # Members of a delta, besides `content`, that show something of the answer.
 CONTENT_FIELDS = (
     "reasoning",
@@ -109,7 +117,7 @@ class ChatStreamReader(WireStream):
         self._images = 0
         self._searched = False
         self._texting = False  # the last chunk was text, so the next chunk probably is too
-        self._patience = PATIENCE
+        self._patience = MAX_FAST_FAILURES
 
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
         batch, done = self.take(events)
@@ -170,7 +178,7 @@ class ChatStreamReader(WireStream):
         except GatewayError as error:
             return Failed(error, self._usage)
         except SHAPE_ERRORS:
-            return Failed(UpstreamFailed(ODD), self._usage)
+            return Failed(UpstreamFailed(UNKNOWN_SHAPE), self._usage)
         return None
 
     def _read_chunk(self, chunk: dict[str, Any], batch: Batch) -> None:

@@ -14,7 +14,7 @@ from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Usage, UsageBasis, read_count
-from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
@@ -64,7 +64,7 @@ class OpenAIStructured(WrittenCodec):
             ident = wire.pop("id", "")
             usage = read_usage(wire.pop("usage", None), wire.get("usage_info"), wire.get("pages"))
         except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+            raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         return StructuredResult(
             wire,
             usage=usage,

@@ -16,14 +16,14 @@ from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Failed, Finished, Started, TextDelta
 from gateway.neutral.transcriptions import (
-    LEAST_AUDIO,
+    MIN_AUDIO_KEY,
     SECOND_MS,
     TranscriptionInput,
     TranscriptionRequest,
     TranscriptionResult,
 )
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.typed_events import TypedEvents
@@ -68,7 +68,7 @@ class OpenAITranscriptions(WrittenCodec):
             headers["accept"] = EVENT_STREAM
         else:
             headers["accept"] = "application/json"
-        least_ms = target.mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
+        least_ms = target.mapping.extra.get(MIN_AUDIO_KEY, 0) * SECOND_MS
         if least_ms:
             reader = _LengthReader(self, least_ms)
         else:
@@ -197,9 +197,9 @@ def _read(wire: dict[str, Any]) -> TranscriptionResult:
             model=wire.get("model") or "",
         )
     except SHAPE_ERRORS:
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if not isinstance(text, str):
-        raise UpstreamFailed(ODD, upstream_status=200)
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200)
     return result
 
 

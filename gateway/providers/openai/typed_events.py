@@ -8,7 +8,7 @@ import orjson
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Failed, Finished, Started
-from gateway.providers.answer_checks import NOT_JSON, ODD, SHAPE_ERRORS
+from gateway.providers.answer_checks import NOT_JSON, SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.failures import ERROR, stream_failure, text_failure, truncated
 
 DONE_MARK = b"[DONE]"
@@ -60,4 +60,4 @@ class TypedEvents:
                 return Failed(text_failure(data))
             return Failed(UpstreamFailed(NOT_JSON, upstream_status=200))
         except SHAPE_ERRORS:
-            return Failed(UpstreamFailed(ODD, upstream_status=200))
+            return Failed(UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200))

@@ -26,7 +26,7 @@ AAC_FRAME_S = 1024 / 44_100
 OPUS_SILENCE = bytes.fromhex("f8fffe")
 AAC_SILENCE = bytes.fromhex("00c800802380")
 OPUS_RATE = 48_000
-PACKETS_A_PAGE = 50
+PACKETS_PER_PAGE = 50
 
 
 def make(format: str, seconds: float) -> bytes:
@@ -78,8 +78,8 @@ def _opus(seconds: float) -> bytes:
     head = b"OpusHead" + struct.pack("<BBHIhB", 1, 1, 0, OPUS_RATE, 0, 0)
     tags = b"OpusTags" + struct.pack("<I", 7) + b"sandbox" + struct.pack("<I", 0)
     pages = [_ogg_page(0, 0, 2, [head]), _ogg_page(1, 0, 0, [tags])]
-    for number, at in enumerate(range(0, packets, PACKETS_A_PAGE), 2):
-        end = min(at + PACKETS_A_PAGE, packets)
+    for number, at in enumerate(range(0, packets, PACKETS_PER_PAGE), 2):
+        end = min(at + PACKETS_PER_PAGE, packets)
         granule = round(end * OPUS_FRAME_S * OPUS_RATE)
         pages.append(_ogg_page(number, granule, 4 if end == packets else 0, [OPUS_SILENCE] * (end - at)))
     return b"".join(pages)

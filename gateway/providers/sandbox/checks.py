@@ -6,7 +6,14 @@ from typing import Any
 from gateway.providers.sandbox.error_responses import refuse
 
 Check = Callable[[Any, str], None]
-KINDS = {str: "a string", bool: "a boolean", int: "an integer", float: "a decimal", list: "an array", dict: "an object"}
+TYPE_NAMES = {
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a decimal",
+    list: "an array",
+    dict: "an object",
+}
 
 
 def refuse_unknown(body: Mapping[str, Any], known: Mapping[str, Check]) -> None:
@@ -36,7 +43,7 @@ def wrong_type(value: Any, param: str, expected: str) -> Exception:
     if value is None:
         got = "null"
     else:
-        got = KINDS[type(value)]
+        got = TYPE_NAMES[type(value)]
     return refuse(f"Invalid type for '{param}': expected {expected}, but got {got} instead.", param, "invalid_type")
 
 
@@ -54,7 +61,7 @@ def of(*types: type) -> Check:
 
     def check(value: Any, param: str) -> None:
         if type(value) not in types and not (float in types and type(value) is int):
-            raise wrong_type(value, param, " or ".join(KINDS[kind] for kind in types))
+            raise wrong_type(value, param, " or ".join(TYPE_NAMES[kind] for kind in types))
 
     return check
 

@@ -2,7 +2,7 @@
 
 TOKEN_BYTES = 4
 IMAGE_TOKENS = 85
-MEDIA_BYTES_A_TOKEN = 1000
+MEDIA_BYTES_PER_TOKEN = 1000
 
 
 def count(text: str) -> int:
@@ -16,7 +16,7 @@ def count(text: str) -> int:
 
 def count_media(size: int) -> int:
     """Return the tokens of an audio clip or a file: its size / 1,000 bytes, rounded up."""
-    return -(-size // MEDIA_BYTES_A_TOKEN)
+    return -(-size // MEDIA_BYTES_PER_TOKEN)
 
 
 def clip(text: str, tokens: int) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway.providers.sandbox.error_responses import refuse
 
 BRACKET = re.compile(r"\[\[sandbox:([^\[\]]*)\]\]", re.IGNORECASE)
-MOST_BRACKETS = 1000
+MAX_BRACKETS = 1000
 FINISHES = ("stop", "length", "tool_calls", "content_filter")
 MAX_TOKENS = 20_000
 MAX_SECONDS = 3600.0
@@ -152,9 +152,9 @@ READERS: dict[str, tuple[Reader, str]] = {
 
 
 def read_brackets(text: str) -> tuple[Bracket, ...]:
-    """Return the first MOST_BRACKETS directives of a text in order. InvalidRequest for an unknown name or an invalid
+    """Return the first MAX_BRACKETS directives of a text in order. InvalidRequest for an unknown name or an invalid
     value."""
-    return tuple(_bracket(match.group(1)) for match in islice(BRACKET.finditer(text), MOST_BRACKETS))
+    return tuple(_bracket(match.group(1)) for match in islice(BRACKET.finditer(text), MAX_BRACKETS))
 
 
 def strip(text: str) -> str:

@@ -19,9 +19,9 @@ from gateway.providers.sandbox.response import Response
 from gateway.runtime.threads import compute_if
 
 DIMENSIONS = 256
-MOST_DIMENSIONS = 4096
-MOST_INPUTS = 2048
-MOST_NUMBERS = 1 << 20  # of all vectors together
+MAX_DIMENSIONS = 4096
+MAX_INPUTS = 2048
+MAX_NUMBERS = 1 << 20  # of all vectors together
 MANY = 1 << 15  # numbers from which vectors are computed in a thread
 
 Input = str | list[int]
@@ -41,8 +41,8 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     """Return the answer to a checked body."""
     inputs = _read_inputs(body["input"])
     size = body.get("dimensions") or DIMENSIONS
-    if len(inputs) * size > MOST_NUMBERS:
-        raise refuse(f"The sandbox returns at most {MOST_NUMBERS:,} numbers in all vectors.", "dimensions")
+    if len(inputs) * size > MAX_NUMBERS:
+        raise refuse(f"The sandbox returns at most {MAX_NUMBERS:,} numbers in all vectors.", "dimensions")
     return compute_if(len(inputs) * size >= MANY, _write, body, inputs, size, directives)
 
 
@@ -93,8 +93,8 @@ def _input(value: Any, param: str) -> None:
     if value in ("", []):
         raise refuse(f"Invalid '{param}': it cannot be an empty string or array.", param)
     inputs = _read_inputs(value)
-    if len(inputs) > MOST_INPUTS:
-        text = f"Invalid '{param}': array too long. Expected an array with maximum length {MOST_INPUTS}."
+    if len(inputs) > MAX_INPUTS:
+        text = f"Invalid '{param}': array too long. Expected an array with maximum length {MAX_INPUTS}."
         raise refuse(text, param, "array_above_max_length")
     for place, entry in enumerate(inputs):
         if inputs is not value:
@@ -111,7 +111,7 @@ def _input(value: Any, param: str) -> None:
 FIELDS: dict[str, Check] = {
     "model": of(str),
     "input": _input,
-    "dimensions": between(1, MOST_DIMENSIONS, whole=True),
+    "dimensions": between(1, MAX_DIMENSIONS, whole=True),
     "encoding_format": one_of("float", "base64"),
     "user": of(str),
 }

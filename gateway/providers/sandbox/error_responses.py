@@ -7,7 +7,7 @@ import orjson
 from gateway.errors import GatewayError, InvalidRequest
 
 # status -> (type, code, message); other statuses use those of 400 or 500.
-WORDS: dict[int, tuple[str, str | None, str]] = {
+ERRORS_BY_STATUS: dict[int, tuple[str, str | None, str]] = {
     400: ("invalid_request_error", None, "The sandbox refuses this request, as the directive requested."),
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided: the sandbox refuses this key."),
     402: ("insufficient_quota", "insufficient_quota", "The sandbox account has no funds left."),
@@ -43,15 +43,15 @@ def refuse(message: str, param: str = "", code: str = "", status: int = 400) -> 
 def write_refusal(error: GatewayError) -> bytes:
     """Return the response body for a failed check."""
     if error.status < 500:
-        kind = WORDS[401][0]
+        kind = ERRORS_BY_STATUS[401][0]
     else:
-        kind = WORDS[500][0]
+        kind = ERRORS_BY_STATUS[500][0]
     return orjson.dumps(_envelope(error.message, kind, error.param or None, error.code or None))
 
 
 def write_fault(status: int, code: str = "") -> bytes:
     """Return the response body of a simulated failure; `code` replaces the default code of the status."""
-    kind, usual, message = WORDS.get(status) or WORDS[400 if status < 500 else 500]
+    kind, usual, message = ERRORS_BY_STATUS.get(status) or ERRORS_BY_STATUS[400 if status < 500 else 500]
     return orjson.dumps(_envelope(CODES.get(code, message), kind, None, code or usual))
 
 

@@ -15,7 +15,7 @@ from gateway.providers.sandbox.personas import Voice
 from gateway.providers.sandbox.prompt_text import Prompt, Tool
 from gateway.providers.sandbox.prose import fill, write_answer, write_thoughts
 
-MOST_SEARCHED = 100_000  # characters of a prompt that are searched for names of tools
+MAX_SEARCHED = 100_000  # characters of a prompt that are searched for names of tools
 REFUSAL = "The sandbox refuses this, as the directive requested."
 EFFORT_TOKENS = {"none": 0, "minimal": 16, "low": 32, "": 64, "medium": 64, "high": 128, "xhigh": 256, "max": 512}
 
@@ -178,7 +178,7 @@ def _choose_tools(prompt: Prompt, voice: Voice, directives: Directives) -> list[
         return []
     if not (must or voice == "tools" or directives.tool or directives.parallel):
         return []
-    text = prompt.text[:MOST_SEARCHED]
+    text = prompt.text[:MAX_SEARCHED]
     chosen = named or [tool for tool in offered if tool.name in text] or offered[:1]
     if directives.parallel and not named:
         chosen = [offered[place % len(offered)] for place in range(directives.parallel)]

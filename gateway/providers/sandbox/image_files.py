@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 
 Colour = tuple[int, int, int]
-MOST_TEXT = 1000
+MAX_TEXT = 1000
 # JPEG: with a quantizer of 8, the first coefficient of a block is the value itself. In the DC table, the length 0 has
 # the code 0 and the lengths 1 to 8 have codes of five bits. The AC table only has the code for the end of a block.
 QUANTUM = 8
@@ -88,7 +88,7 @@ def _colour(text: str) -> Colour:
 
 
 def _latin(text: str) -> bytes:
-    return text.encode("latin-1", "replace")[:MOST_TEXT]
+    return text.encode("latin-1", "replace")[:MAX_TEXT]
 
 
 def _ycc(colour: Colour) -> tuple[int, int, int]:

@@ -17,12 +17,12 @@ from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.personas import Persona
 from gateway.providers.sandbox.response import Response, write_event
 
-MOST_EDGE = 4096
-USUAL = "1024x1024"
+MAX_EDGE = 4096
+DEFAULT_SIZE = "1024x1024"
 # Images with an aspect ratio have about EDGE² pixels and edges that are multiples of STEP.
 EDGE = 1024
 STEP = 16
-MOST_SHAPE = 16
+MAX_SHAPE = 16
 TOKENS = {"low": 272, "medium": 1056, "high": 4160}
 READ_TOKENS = 300
 PARTIAL_TOKENS = 100
@@ -91,8 +91,8 @@ def _usage_of(body: dict[str, Any], prompt: str, quality: str, number: int) -> d
 def edges_of(size: str) -> tuple[int, int]:
     """Return width and height. InvalidRequest for an invalid size."""
     width, _, height = size.partition("x")
-    if not (width.isdigit() and height.isdigit() and 1 <= int(width) <= MOST_EDGE and 1 <= int(height) <= MOST_EDGE):
-        raise refuse(f"Invalid size '{size[:32]}'. Supported sizes are widthxheight up to {MOST_EDGE}.", "size")
+    if not (width.isdigit() and height.isdigit() and 1 <= int(width) <= MAX_EDGE and 1 <= int(height) <= MAX_EDGE):
+        raise refuse(f"Invalid size '{size[:32]}'. Supported sizes are widthxheight up to {MAX_EDGE}.", "size")
     return int(width), int(height)
 
 
@@ -101,13 +101,13 @@ def _edges_for(body: dict[str, Any]) -> tuple[int, int]:
     shape = shape_of(body.get("aspect_ratio") or "")
     if shape:
         width, height = (max(1, round(edge / STEP)) * STEP for edge in (EDGE * shape**0.5, EDGE / shape**0.5))
-        return min(width, MOST_EDGE), min(height, MOST_EDGE)
-    size = body.get("size") or USUAL
-    return edges_of(USUAL if size == "auto" else size)
+        return min(width, MAX_EDGE), min(height, MAX_EDGE)
+    size = body.get("size") or DEFAULT_SIZE
+    return edges_of(DEFAULT_SIZE if size == "auto" else size)
 
 
 def _ratio(value: Any, param: str) -> None:
-    if not isinstance(value, str) or not (value == "auto" or 1 / MOST_SHAPE <= shape_of(value) <= MOST_SHAPE):
+    if not isinstance(value, str) or not (value == "auto" or 1 / MAX_SHAPE <= shape_of(value) <= MAX_SHAPE):
         raise refuse(f"Invalid '{param}': expected a ratio such as 16:9.", param)
 
 

@@ -15,9 +15,9 @@ Schema = dict[str, Any]
 
 LEAN_DEPTH = 6  # deeper objects only get required properties, so that a recursive schema ends
 LEAN_WORK = 5_000
-MOST_DEPTH = 60
-MOST_CHARACTERS = 100_000  # of one string
-MOST_WORK = 1_000_000  # keywords that are visited and characters that are written, for one value
+MAX_DEPTH = 60
+MAX_CHARACTERS = 100_000  # of one string
+MAX_WORK = 1_000_000  # keywords that are visited and characters that are written, for one value
 COMPOSED = ("$ref", "allOf", "anyOf", "oneOf")
 
 FORMATS = {
@@ -63,7 +63,7 @@ class InstanceGenerator:
     def make(self, schema: Schema | bool, name: str, depth: int, turn: int) -> Any:
         """Return a value; `turn` is the index in an array, so that its items differ where possible."""
         self._spend(1)
-        if depth > MOST_DEPTH:
+        if depth > MAX_DEPTH:
             raise refuse("The sandbox cannot generate a value for this schema: it is infinite.")
         if schema is True:
             schema = {}
@@ -97,7 +97,7 @@ class InstanceGenerator:
 
     def _spend(self, work: int) -> None:
         self.work += work
-        if self.work > MOST_WORK:
+        if self.work > MAX_WORK:
             raise refuse("The sandbox cannot generate a value for this schema: it is too large.")
 
     def _copy(self, value: Any) -> Any:
@@ -111,7 +111,7 @@ class InstanceGenerator:
     def _flatten(self, schema: Schema, depth: int) -> Schema:
         """Return the schema with references resolved, `allOf` merged and an alternative chosen."""
         flat = schema
-        for _ in range(MOST_DEPTH):
+        for _ in range(MAX_DEPTH):
             if not any(key in flat for key in COMPOSED):
                 return flat
             merged = {key: value for key, value in flat.items() if key not in COMPOSED}
@@ -265,12 +265,12 @@ def _string(flat: Schema, name: str, turn: int) -> str:
     if flat.get("format") in FORMATS:
         return FORMATS[flat["format"]]
     least = flat.get("minLength", 0)
-    if least > MOST_CHARACTERS:
-        raise refuse(f"The sandbox does not generate strings longer than {MOST_CHARACTERS} characters.")
+    if least > MAX_CHARACTERS:
+        raise refuse(f"The sandbox does not generate strings longer than {MAX_CHARACTERS} characters.")
     text = f"sample {name}"
     if turn:
         text = f"{text} {turn + 1}"
-    most = flat.get("maxLength", MOST_CHARACTERS)
+    most = flat.get("maxLength", MAX_CHARACTERS)
     if len(text) > most:
         text = str(turn + 1)[:most]
     return text.ljust(least, ".")

@@ -20,11 +20,11 @@ from gateway.providers.sandbox.response import Response
 
 PAGE = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])")
 STREAM = b"stream"
-END = b"endstream"
-SHOWN = re.compile(rb"\(((?:[^()\\]++|\\.)*+)\)\s{0,8}(?:Tj|')")
+STREAM_END = b"endstream"
+SHOW_TEXT = re.compile(rb"\(((?:[^()\\]++|\\.)*+)\)\s{0,8}(?:Tj|')")
 # Limits of a document: pages, and bytes of decompressed streams. They bound the work for a malicious document.
-MOST_PAGES = 1000
-MOST_UNPACKED = 1 << 20
+MAX_PAGES = 1000
+MAX_UNPACKED_BYTES = 1 << 20
 SIZE = {"dpi": 200, "height": 2200, "width": 1700}
 
 
@@ -63,12 +63,12 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 def _pages_of(data: bytes) -> list[str]:
     """Return the text of each page, assuming one content stream per page, as simple PDF writers produce them."""
-    count = sum(1 for _ in islice(PAGE.finditer(data), MOST_PAGES))
+    count = sum(1 for _ in islice(PAGE.finditer(data), MAX_PAGES))
     if not data.startswith(b"%PDF-") or not count:
         return []
-    left = MOST_UNPACKED
+    left = MAX_UNPACKED_BYTES
     texts = list[str]()
-    for stream in islice(_streams(data), MOST_PAGES):
+    for stream in islice(_streams(data), MAX_PAGES):
         plain = _unpack(stream, left)
         left -= len(plain)
         if text := _shown(plain):
@@ -81,9 +81,9 @@ def _pages_of(data: bytes) -> list[str]:
 def _streams(data: bytes) -> Iterator[bytes]:
     """Yield the bytes between each `stream` and the next `endstream`."""
     at = 0
-    while (begin := data.find(STREAM, at)) >= 0 and (end := data.find(END, begin + len(STREAM))) >= 0:
+    while (begin := data.find(STREAM, at)) >= 0 and (end := data.find(STREAM_END, begin + len(STREAM))) >= 0:
         yield data[begin + len(STREAM) : end].removeprefix(b"\r").removeprefix(b"\n")
-        at = end + len(END)
+        at = end + len(STREAM_END)
 
 
 def _unpack(stream: bytes, most: int) -> bytes:
@@ -94,7 +94,7 @@ def _unpack(stream: bytes, most: int) -> bytes:
 
 
 def _shown(stream: bytes) -> str:
-    return " ".join(re.sub(rb"\\(.)", rb"\1", text).decode("latin-1") for text in SHOWN.findall(stream))
+    return " ".join(re.sub(rb"\\(.)", rb"\1", text).decode("latin-1") for text in SHOW_TEXT.findall(stream))
 
 
 FIELDS: dict[str, Check] = {

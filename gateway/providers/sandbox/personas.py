@@ -8,7 +8,7 @@ from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.error_responses import refuse
 
 Voice = Literal["echo", "template", "tools", "reasoning", "json"]
-ANY = (
+COMMON_OPERATIONS = (
     *(
         "chat",
         "embeddings",
@@ -36,7 +36,7 @@ class Persona(Struct, frozen=True):
 
 
 def _failing(**directives: Any) -> Persona:
-    return Persona(operations=ANY, directives=Directives(**directives))
+    return Persona(operations=COMMON_OPERATIONS, directives=Directives(**directives))
 
 
 PERSONAS: dict[str, Persona] = {

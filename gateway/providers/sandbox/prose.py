@@ -6,7 +6,7 @@ from random import Random
 from gateway.providers.sandbox.counting import clip, count
 
 DEFAULT_TOKENS = 64
-MOST_TOKENS = 1000
+MAX_TOKENS = 1000
 
 OPENINGS = ("In short", "As a rule", "In practice", "To begin with", "Put simply", "On balance", "At first sight")
 SUBJECTS = ("the first step", "a careful plan", "the usual answer", "a small change", "the main question", "the team")
@@ -36,7 +36,7 @@ def write_answer(subject: str, seed: str, tokens: int | None, limit: int | None)
     sentences = _sentences(seed)
     if tokens is not None:
         return fill(lead, sentences, tokens)
-    most = min(limit or DEFAULT_TOKENS, MOST_TOKENS)
+    most = min(limit or DEFAULT_TOKENS, MAX_TOKENS)
     text = lead
     for sentence in sentences:
         if count((text + sentence).rstrip()) > most:

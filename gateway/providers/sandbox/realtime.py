@@ -29,16 +29,16 @@ from gateway.runtime.threads import compute, compute_if
 from gateway.transport.handshakes import LOST, NORMAL, HandshakeRefused, SocketClosed
 
 Json = dict[str, Any]
-BYTES_A_SECOND = 48_000  # 24 kHz PCM
-TOKENS_A_SECOND = 10
-CHARACTERS_A_SECOND = 15
+BYTES_PER_SECOND = 48_000  # 24 kHz PCM
+TOKENS_PER_SECOND = 10
+CHARACTERS_PER_SECOND = 15
 PIECE_TOKENS = 8
 SOUND_PIECE = 24_000
-WAITING = 64  # unanswered events of the caller
-MOST_EVENT = 1 << 18  # characters of an event, without its audio
-MOST_SAID = 1 << 20  # characters of a conversation
-MOST_ITEMS = 1_000  # items of a conversation
-MOST_SOUND_S = 8.0
+MAX_WAITING = 64  # unanswered events of the caller
+MAX_EVENT = 1 << 18  # characters of an event, without its audio
+MAX_CONVERSATION_LENGTH = 1 << 20  # characters of a conversation
+MAX_ITEMS = 1_000  # items of a conversation
+MAX_SOUND_S = 8.0
 
 
 def connect(call: Call) -> "SandboxSession":
@@ -72,7 +72,7 @@ class SandboxSession:
         self.reason = ""
         self.closed = False
         self.received_count = 0
-        self._given: Queue[Json | None] = Queue(WAITING)
+        self._given: Queue[Json | None] = Queue(MAX_WAITING)
         self._responding = False
         self._cancelled = False
         self._session: Json = {
@@ -103,13 +103,13 @@ class SandboxSession:
         """Receive an event of the caller."""
         if self.closed:
             raise SocketClosed
-        wire: Json = compute_if(len(text) > MOST_EVENT, orjson.loads, text)
+        wire: Json = compute_if(len(text) > MAX_EVENT, orjson.loads, text)
         if wire.get("type") == "response.cancel" and self._responding:
             self._cancelled = True
             return
         if wire.get("type") == "input_audio_buffer.append":
             wire["audio"] = size_of(wire.get("audio")) * 3 // 4
-        elif len(text) > MOST_EVENT:
+        elif len(text) > MAX_EVENT:
             wire = {"type": "", "event_id": wire.get("event_id")}
         self._given.put(wire)
 
@@ -145,7 +145,7 @@ class SandboxSession:
     def _answer(self, wire: Json) -> Iterator[Json]:
         answer = ANSWERS.get(wire.get("type", ""))
         if answer is None:
-            text = f"The sandbox does not support this event, or it has more than {MOST_EVENT:,} characters."
+            text = f"The sandbox does not support this event, or it has more than {MAX_EVENT:,} characters."
             return iter([_error(wire, text, "invalid_value")])
         return answer(self, wire)
 
@@ -161,7 +161,7 @@ class SandboxSession:
 
     def _append(self, wire: Json) -> Iterator[Json]:
         self._sound += wire["audio"]
-        if self._session["audio"]["input"]["turn_detection"] and self._sound >= BYTES_A_SECOND:
+        if self._session["audio"]["input"]["turn_detection"] and self._sound >= BYTES_PER_SECOND:
             yield from self._commit(wire)
             yield from self._respond({})
 
@@ -176,7 +176,7 @@ class SandboxSession:
         size = self._sound
         self._sound = 0
         item = f"item_{new_hex()}"
-        seconds = size / BYTES_A_SECOND
+        seconds = size / BYTES_PER_SECOND
         heard = f"{seconds:.1f} seconds of sound"
         self._say(item, "user", heard, size)
         yield {"type": "input_audio_buffer.committed", "item_id": item, "previous_item_id": None}
@@ -260,7 +260,7 @@ class SandboxSession:
             sent += piece
             yield {"type": f"{kind}.delta", **about, "content_index": 0, "delta": piece}
         if spoken and not self._cancelled:
-            seconds = min(MOST_SOUND_S, len(sent) / CHARACTERS_A_SECOND)
+            seconds = min(MAX_SOUND_S, len(sent) / CHARACTERS_PER_SECOND)
         else:
             seconds = 0.0
         if seconds:
@@ -289,16 +289,16 @@ class SandboxSession:
         """Add an item and delete the oldest items above the limits."""
         self._said.append(Said(ident, role, text, count(text), sound))
         self._size += len(text)
-        while len(self._said) > MOST_ITEMS or (self._size > MOST_SAID and len(self._said) > 1):
+        while len(self._said) > MAX_ITEMS or (self._size > MAX_CONVERSATION_LENGTH and len(self._said) > 1):
             self._size -= len(self._said.popleft().text)
 
     def _usage(self, sent: str, seconds: float) -> Json:
         text = count(str(self._session["instructions"])) + sum(said.tokens for said in self._said)
-        sound = sum(said.sound for said in self._said) * TOKENS_A_SECOND // BYTES_A_SECOND
+        sound = sum(said.sound for said in self._said) * TOKENS_PER_SECOND // BYTES_PER_SECOND
         cached = min(self._read, text)
         self._read = text
         written = count(sent)
-        heard = round(seconds * TOKENS_A_SECOND)
+        heard = round(seconds * TOKENS_PER_SECOND)
         return {
             "total_tokens": text + sound + written + heard,
             "input_tokens": text + sound,

@@ -16,9 +16,9 @@ from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.message_validation import check_messages
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-MOST = 10_000_000
-MOST_TOOLS = 128
-MOST_STOPS = 4
+MAX_INTEGER = 10_000_000
+MAX_TOOLS = 128
+MAX_STOPS = 4
 CHOICES = ("none", "auto", "required")
 
 
@@ -59,8 +59,8 @@ def _tools(value: Any, param: str) -> None:
     of(list)(value, param)
     if not value:
         raise refuse(f"Invalid '{param}': empty array. Expected an array with minimum length 1.", param, "empty_array")
-    if len(value) > MOST_TOOLS:
-        text = f"Invalid '{param}': array too long. Expected an array with maximum length {MOST_TOOLS}."
+    if len(value) > MAX_TOOLS:
+        text = f"Invalid '{param}': array too long. Expected an array with maximum length {MAX_TOOLS}."
         raise refuse(text, param, "array_above_max_length")
     for place, tool in enumerate(value):
         _tool(tool, f"{param}[{place}]")
@@ -115,8 +115,8 @@ def _response_format(value: Any, param: str) -> None:
 def _stop(value: Any, param: str) -> None:
     of(str, list)(value, param)
     if isinstance(value, list):
-        if len(value) > MOST_STOPS:
-            text = f"Invalid '{param}': array too long. Expected an array with maximum length {MOST_STOPS}."
+        if len(value) > MAX_STOPS:
+            text = f"Invalid '{param}': array too long. Expected an array with maximum length {MAX_STOPS}."
             raise refuse(text, param, "array_above_max_length")
         for place, stop in enumerate(value):
             of(str)(stop, f"{param}[{place}]")
@@ -146,7 +146,7 @@ def _check_of(row: Parameter) -> Check:
     limits = next((mark for mark in kind if isinstance(mark, Meta)), None)
     if limits is None:
         return of(kind[0])
-    return between(limits.ge or 0, limits.le or MOST, whole=kind[0] is int)
+    return between(limits.ge or 0, limits.le or MAX_INTEGER, whole=kind[0] is int)
 
 
 FIELDS: dict[str, Check] = {
@@ -158,8 +158,8 @@ FIELDS: dict[str, Check] = {
     "functions": of(list),
     "logit_bias": of(dict),
     "logprobs": of(bool),
-    "max_completion_tokens": between(1, MOST, whole=True),
-    "max_tokens": between(1, MOST, whole=True),
+    "max_completion_tokens": between(1, MAX_INTEGER, whole=True),
+    "max_tokens": between(1, MAX_INTEGER, whole=True),
     "metadata": _metadata,
     "modalities": of(list),
     "moderation": of(dict),
@@ -168,7 +168,7 @@ FIELDS: dict[str, Check] = {
     "prompt_cache_key": of(str),
     "prompt_cache_options": of(dict),
     "prompt_cache_retention": one_of("in_memory", "in-memory", "24h"),
-    "reasoning_effort": one_of(*efforts.ALL),
+    "reasoning_effort": one_of(*efforts.ALL_EFFORTS),
     "response_format": _response_format,
     "safety_identifier": of(str),
     "seed": of(int),

@@ -41,12 +41,12 @@ from gateway.providers.sandbox.script import Script, stage, stage_body, stage_st
 from gateway.runtime.large_files import whole
 from gateway.runtime.threads import compute, compute_if
 
-KEYS_REMEMBERED = 1_000
+KEY_CACHE_SIZE = 1_000
 # Bytes of a request, or tokens of an answer, from which the answer is generated in a thread.
-APART = 16 << 10
+THREAD_BYTES = 16 << 10
 APART_TOKENS = 2_000
 NAMED_WITHIN = 64 << 10  # bytes of a body that determine the request id
-REFUSED = "The sandbox refused the connection."
+REFUSED_CONNECTION = "The sandbox refused the connection."
 
 
 class SandboxOperation(Struct, frozen=True):
@@ -94,7 +94,7 @@ class Attempts:
         """Count an attempt for each of the keys and return the numbers of these attempts."""
         for key in set(keys):
             self._seen[key] = self._seen.pop(key, 0) + 1
-            if len(self._seen) > KEYS_REMEMBERED:
+            if len(self._seen) > KEY_CACHE_SIZE:
                 self._seen.popitem(last=False)
         return {key: self._seen[key] for key in keys}
 
@@ -114,7 +114,7 @@ class SandboxServer:
         UpstreamTimeout when the headers are late. Other mistakes of the call become responses with an error status.
         """
         timeline = Timeline(self._clock, self._pause, deadline, heartbeat_s)
-        body = compute_if(len(call.body) > APART, whole, call.body)
+        body = compute_if(len(call.body) > THREAD_BYTES, whole, call.body)
         try:
             script = self._script(call, body, timeline)
         except InvalidRequest as error:
@@ -131,17 +131,17 @@ class SandboxServer:
         if script is not None:
             return script
         operation = _operation(call)
-        read = compute if len(raw) > APART else _call
+        read = compute if len(raw) > THREAD_BYTES else _call
         body, persona, brackets = read(_read_call, operation, raw, call.headers.get("content-type", ""))
         directives = self._directives(body, persona, brackets)
         if directives.refuse_connection:
-            raise UpstreamUnreachable(REFUSED)
+            raise UpstreamUnreachable(REFUSED_CONNECTION)
         if directives.timeout is not None:
             timeline.sit_out(directives.timeout or float("inf"))
             raise UpstreamTimeout(TIMED_OUT)
         if directives.status:
             return _late(stage_status(directives), directives)
-        large = len(raw) > APART or (directives.tokens or 0) + (directives.reasoning or 0) > APART_TOKENS
+        large = len(raw) > THREAD_BYTES or (directives.tokens or 0) + (directives.reasoning or 0) > APART_TOKENS
         make = compute if large else _call
         return _late(stage(make(operation.respond, body, persona, directives), directives), directives)
 

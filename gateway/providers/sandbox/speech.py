@@ -16,10 +16,10 @@ from gateway.providers.sandbox.personas import Persona
 from gateway.providers.sandbox.response import Response, write_event
 
 VOICES = ("calm", "bright")
-CHARACTERS_A_SECOND = 15
-MOST_CHARACTERS = 4096  # the limit in the API reference
-TOKENS_A_SECOND = 20
-PIECE = 16_384
+CHARACTERS_PER_SECOND = 15
+MAX_CHARACTERS = 4096  # the limit in the API reference
+TOKENS_PER_SECOND = 20
+PIECE_BYTES = 16_384
 
 
 def check_speech(body: dict[str, Any]) -> None:
@@ -36,14 +36,14 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     """Return the answer to a checked body: the file in pieces, or as events."""
     text = strip(body["input"])
     sound_format = body.get("response_format") or "mp3"
-    seconds = max(0.1, len(text) / CHARACTERS_A_SECOND / (body.get("speed") or 1.0))
+    seconds = max(0.1, len(text) / CHARACTERS_PER_SECOND / (body.get("speed") or 1.0))
     sound = audio_files.make(sound_format, seconds)
-    pieces = [sound[at : at + PIECE] for at in range(0, len(sound), PIECE)]
+    pieces = [sound[at : at + PIECE_BYTES] for at in range(0, len(sound), PIECE_BYTES)]
     if body.get("stream_format") != "sse":
         return Response(frames=tuple(pieces), streamed=True, pieces=len(pieces), media=FORMATS[sound_format])
     frames = [write_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()}) for piece in pieces]
     tokens = count(text)
-    heard = round(seconds * TOKENS_A_SECOND)
+    heard = round(seconds * TOKENS_PER_SECOND)
     usage = {"input_tokens": tokens, "output_tokens": heard, "total_tokens": tokens + heard}
     done: dict[str, Any] = {"type": "speech.audio.done"}
     frames.append(write_event(done if directives.no_usage else done | {"usage": usage}))
@@ -54,9 +54,9 @@ def _input(value: Any, param: str) -> None:
     of(str)(value, param)
     if not value:
         raise refuse(f"Invalid '{param}': empty string.", param, "empty_string")
-    if len(value) > MOST_CHARACTERS:
+    if len(value) > MAX_CHARACTERS:
         raise refuse(
-            f"Invalid '{param}': string too long. Expected a string with maximum length {MOST_CHARACTERS}.",
+            f"Invalid '{param}': string too long. Expected a string with maximum length {MAX_CHARACTERS}.",
             param,
             "string_above_max_length",
         )

@@ -12,10 +12,10 @@ from gateway.providers.sandbox.counting import count, slice_text
 from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.personas import Persona
 from gateway.providers.sandbox.response import Response, write_event
-from gateway.providers.sandbox.speech import CHARACTERS_A_SECOND
+from gateway.providers.sandbox.speech import CHARACTERS_PER_SECOND
 
-WORDS_A_SEGMENT = 8
-TOKENS_A_PIECE = 4
+WORDS_PER_SEGMENT = 8
+TOKENS_PER_PIECE = 4
 
 
 def check_transcriptions(body: dict[str, Any]) -> None:
@@ -31,13 +31,13 @@ def directive_text(body: dict[str, Any]) -> str:
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """Return the answer to a checked body."""
     text = f"A sound of {len(body['file'])} bytes."
-    duration = round(len(text) / CHARACTERS_A_SECOND, 2)
+    duration = round(len(text) / CHARACTERS_PER_SECOND, 2)
     if not directives.no_usage:
         usage = {"usage": {"type": "duration", "seconds": duration}}
     else:
         usage = {}
     if body.get("stream") == "true":
-        pieces = slice_text(text, TOKENS_A_PIECE)
+        pieces = slice_text(text, TOKENS_PER_PIECE)
         frames = [write_event({"type": "transcript.text.delta", "delta": piece}) for piece in pieces]
         frames.append(write_event({"type": "transcript.text.done", "text": text, **usage}))
         return Response(frames=tuple(frames), streamed=True, pieces=len(pieces))
@@ -55,8 +55,8 @@ def _times(text: str, duration: float) -> dict[str, Any]:
         {"word": word, "start": round(n * step, 2), "end": round((n + 1) * step, 2)} for n, word in enumerate(words)
     ]
     segments = []
-    for number, at in enumerate(range(0, len(words), WORDS_A_SEGMENT)):
-        part = timed[at : at + WORDS_A_SEGMENT]
+    for number, at in enumerate(range(0, len(words), WORDS_PER_SEGMENT)):
+        part = timed[at : at + WORDS_PER_SEGMENT]
         said = " ".join(entry["word"] for entry in part)
         segments.append({"id": number, "start": part[0]["start"], "end": part[-1]["end"], "text": f" {said}"})
     return {"words": timed, "segments": segments}

@@ -25,14 +25,14 @@ from gateway.providers.sandbox.script import Script, ScriptStep, stage_body
 from gateway.runtime.byte_ranges import NoSuchRange, read_range
 
 PATH = re.compile(r"/videos/(?P<ident>[^/]+)(?P<content>/content)?$")
-IDENT = re.compile(r"video_(\d{1,15})-(\d{1,8})-(\d{1,3})-(\d{1,5}x\d{1,5})-(ready|refused)")
+VIDEO_ID = re.compile(r"video_(\d{1,15})-(\d{1,8})-(\d{1,3})-(\d{1,5}x\d{1,5})-(ready|refused)")
 FILM = Path(__file__).with_name("sample.mp4")
 MEDIA = "video/mp4"
-PIECE = 16_384
-TAKES_S = 2.0  # without a directive `takes`
+PIECE_BYTES = 16_384
+DEFAULT_DURATION_S = 2.0  # without a directive `takes`
 FILTER = "content_filter"
 LENGTHS = ("4", "8", "12")
-USUAL_SIZE = "1280x720"
+DEFAULT_SIZE = "1280x720"
 
 
 class SandboxVideo(Struct, frozen=True):
@@ -83,9 +83,9 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
         end = "refused"
     else:
         end = "ready"
-    takes_ms = round((TAKES_S if directives.takes is None else directives.takes) * 1000)
+    takes_ms = round((DEFAULT_DURATION_S if directives.takes is None else directives.takes) * 1000)
     now_ms = Clock().now_us() // 1000
-    job = SandboxVideo(now_ms, takes_ms, body.get("seconds") or LENGTHS[0], body.get("size") or USUAL_SIZE, end)
+    job = SandboxVideo(now_ms, takes_ms, body.get("seconds") or LENGTHS[0], body.get("size") or DEFAULT_SIZE, end)
     shown = {**job.show(now_ms), "model": body["model"], "prompt": strip(body["prompt"])}
     return Response(orjson.dumps(shown))
 
@@ -109,7 +109,7 @@ def find(call: Call, path: str) -> Script | None:
 
 
 def _read(ident: str) -> SandboxVideo:
-    match = IDENT.fullmatch(ident)
+    match = VIDEO_ID.fullmatch(ident)
     if match is None:
         raise refuse(f"Video with id '{ident[:80]}' not found.", "id", "not_found", 404)
     began, takes, seconds, size, end = match.groups()
@@ -133,7 +133,7 @@ def _content(job: SandboxVideo, call: Call, now_ms: int) -> Script:
     headers["content-length"] = str(end - start)
     if part is not None:
         headers["content-range"] = f"bytes {start}-{end - 1}/{len(film)}"
-    steps = [ScriptStep(0.0, film[at : min(at + PIECE, end)]) for at in range(start, end, PIECE)]
+    steps = [ScriptStep(0.0, film[at : min(at + PIECE_BYTES, end)]) for at in range(start, end, PIECE_BYTES)]
     return Script(200 if part is None else 206, headers, tuple(steps))
 
 

@@ -37,7 +37,7 @@ STATES: dict[str, VideoState] = {
     "expired": "expired",
 }
 WITHHELD = "The provider's moderation withheld the video."
-UNDER_WAY = 202
+ACCEPTED = 202
 
 
 class XaiVideos(JobReader):
@@ -73,7 +73,7 @@ class XaiVideos(JobReader):
         return self.asks(target, f"/videos/{segment(ident)}")
 
     def read_status(self, reply: UpstreamReply, target: Target, whole: bool = True) -> VideoStatus:
-        if reply.status != UNDER_WAY:
+        if reply.status != ACCEPTED:
             return super().read_status(reply, target)
         try:
             return VideoStatus("in_progress", progress_in(read_apart(reply).get("progress")))

@@ -7,7 +7,15 @@ from typing import Any
 import orjson
 from msgspec import Raw, Struct, UnsetType, field
 
-from gateway.dialects.aisdk import NAME, OWN, ROUTING, ROUTING_MEMBERS, ROUTING_SORTS, SEARCH_FIELDS, SEARCH_TOOLS
+from gateway.dialects.aisdk import (
+    NAME,
+    OWN_NAMESPACE,
+    ROUTING,
+    ROUTING_MEMBERS,
+    ROUTING_SORTS,
+    SEARCH_FIELDS,
+    SEARCH_TOOLS,
+)
 from gateway.dialects.field_names import NAMES
 from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
@@ -27,7 +35,7 @@ NUMBERS = tuple((row.callers[NAME], row.field) for row in PARAMETERS.values() if
 UNSUPPORTED = (("stop", "stopSequences"), ("seed", "seed"), ("top_k", "topK"))
 AS_THE_PROVIDER_DOES = "provider-default"
 FORMAT_NAME = "response"
-LONGEST_NAME = 64
+MAX_NAME_LENGTH = 64
 NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 EXAMPLES = "\n\nExamples of input:\n"
 NULL = b"null"
@@ -96,7 +104,7 @@ def _write_format(format: wire.JsonFormat) -> Json:
     if isinstance(format.schema, UnsetType) or format.schema == NULL:
         return {"type": "json_object"}
     # Callers may use any characters in the name, vendors accept identifiers only.
-    name = NO_NAME.sub("_", format.name or FORMAT_NAME)[:LONGEST_NAME]
+    name = NO_NAME.sub("_", format.name or FORMAT_NAME)[:MAX_NAME_LENGTH]
     inner: Json = {"name": name, "schema": format.schema}
     if format.description:
         inner["description"] = format.description
@@ -201,7 +209,7 @@ def _read_namespace(options: dict[str, Raw], name: str) -> Json:
 def _add_own(options: dict[str, Raw], settings: CallSettings) -> None:
     """Add the fields of the gateway's namespace: any field of chat completions, which overrides the call options. A
     header says whether the response is streamed."""
-    given = _read_namespace(options, OWN)
+    given = _read_namespace(options, OWN_NAMESPACE)
     own = {name: value for name, value in given.items() if name != "stream" and value is not None}
     if "reasoning" in own:
         settings.values.pop("reasoning_effort", None)

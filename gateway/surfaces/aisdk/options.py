@@ -3,12 +3,12 @@
 
 from typing import Any
 
-from gateway.dialects.aisdk import IDENT, MARKING, OWN, SEALED, SIGNATURE, SUMMARY, VENDOR
+from gateway.dialects.aisdk import ID_MEMBER, MARKING, OWN_NAMESPACE, SEALED, SIGNATURE, SUMMARY, VENDOR
 from gateway.neutral.parts import CacheMark, Reasoning
 
-SPELLINGS = ("cacheControl", "cache_control")
-LIVES = ("5m", "1h")
-NONE: dict[str, Any] = {}
+CACHE_CONTROL_NAMES = ("cacheControl", "cache_control")
+CACHE_TTLS = ("5m", "1h")
+NO_OPTIONS: dict[str, Any] = {}
 
 
 def read_mark(options: Any) -> CacheMark | None:
@@ -19,23 +19,23 @@ def read_mark(options: Any) -> CacheMark | None:
         given = options.get(namespace)
         if type(given) is not dict:
             continue
-        for name in SPELLINGS:
+        for name in CACHE_CONTROL_NAMES:
             control = given.get(name)
             if type(control) is dict and control.get("type") == "ephemeral":
                 life = control.get("ttl")
-                return CacheMark(life if life in LIVES else "")
+                return CacheMark(life if life in CACHE_TTLS else "")
     return None
 
 
 def read_own(options: Any) -> dict[str, Any]:
     """Return the gateway's namespace; empty where there is none."""
     if type(options) is dict:
-        own = options.get(OWN)
+        own = options.get(OWN_NAMESPACE)
     else:
         own = None
     if type(own) is dict:
         return own
-    return NONE
+    return NO_OPTIONS
 
 
 def read_signature(options: Any) -> tuple[str, str]:
@@ -54,7 +54,7 @@ def read_reasoning(text: str, options: Any) -> Reasoning:
         word(own, SIGNATURE),
         word(own, SEALED),
         word(own, VENDOR),
-        word(own, IDENT),
+        word(own, ID_MEMBER),
         own.get(SUMMARY) is True,
     )
 
@@ -62,20 +62,25 @@ def read_reasoning(text: str, options: Any) -> Reasoning:
 def write_reasoning(part: Reasoning) -> dict[str, Any]:
     """Return the metadata of a block of reasoning; empty when no vendor needs any of it back."""
     own: dict[str, Any] = {}
-    for name, value in ((SIGNATURE, part.signature), (SEALED, part.sealed), (VENDOR, part.vendor), (IDENT, part.ident)):
+    for name, value in (
+        (SIGNATURE, part.signature),
+        (SEALED, part.sealed),
+        (VENDOR, part.vendor),
+        (ID_MEMBER, part.ident),
+    ):
         if value:
             own[name] = value
     if part.summary:
         own[SUMMARY] = True
     if own:
-        return {OWN: own}
+        return {OWN_NAMESPACE: own}
     return {}
 
 
 def write_signature(signature: str, vendor: str) -> dict[str, Any]:
     """Return the metadata of a signed text or call; empty when it is not signed."""
     if signature:
-        return {OWN: {SIGNATURE: signature, VENDOR: vendor}}
+        return {OWN_NAMESPACE: {SIGNATURE: signature, VENDOR: vendor}}
     return {}
 
 

@@ -3,7 +3,7 @@
 from base64 import b64decode
 
 from gateway.errors import InvalidRequest
-from gateway.neutral.encoded import PIECE, decode_base64, decode_pieces, mended
+from gateway.neutral.encoded import PIECE_LENGTH, decode_base64, decode_pieces, mended
 from gateway.neutral.parts import WEB, Audio, CacheMark, File, Image, Media, Part, Text, sound_format
 from gateway.surfaces.aisdk import schema as wire
 from gateway.surfaces.validation_errors import invalid
@@ -105,7 +105,7 @@ def _is_base64(data: str) -> bool:
 def _decode(data: str, path: str) -> str:
     try:
         # Long data is decoded in pieces, which requires strict base64.
-        return (decode_base64(data) if len(data) > PIECE else b64decode(data, validate=False)).decode()
+        return (decode_base64(data) if len(data) > PIECE_LENGTH else b64decode(data, validate=False)).decode()
     except ValueError:
         raise invalid(path, "it is not base64 of UTF-8 text") from None
 

@@ -87,14 +87,14 @@ ASK = About(
     headers=HEADERS,
     events=StreamPart,
 )
-REFUSALS = (401, 403, 410, 503)
+ERROR_STATUSES = (401, 403, 410, 503)
 CONFIG = About(
     "List the language models that a key may call (AI SDK)",
     TAG,
     answer=model_list.LanguageModelListAnswer,
-    errors=REFUSALS,
+    errors=ERROR_STATUSES,
 )
-CREDITS = About("Show the organization's credits", TAG, answer=balance.CreditsLeftAnswer, errors=REFUSALS)
+CREDITS = About("Show the organization's credits", TAG, answer=balance.CreditsLeftAnswer, errors=ERROR_STATUSES)
 
 
 def _operations() -> Iterator[Operation]:

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 RESULT = "web_search_result"
 PAGED = "application/pdf"
-PLAIN = "text/plain"
+PLAIN_TEXT = "text/plain"
 
 
 def write_call(ident: str, name: str, arguments: str) -> StreamPart:
@@ -38,7 +38,7 @@ def write_source(source: Source, ident: str) -> StreamPart:
     if source.place is not None and source.place.kind == "pages":
         kind = PAGED
     else:
-        kind = PLAIN
+        kind = PLAIN_TEXT
     return {
         "type": "source",
         "sourceType": "document",

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from gateway.clock import to_iso
-from gateway.dialects.aisdk import FINISH_WRITE, OWN, AiUsage, FinishShown, write_usage
+from gateway.dialects.aisdk import FINISH_WRITE, OWN_NAMESPACE, AiUsage, FinishShown, write_usage
 from gateway.neutral.chat import ChatResult
 from gateway.neutral.parts import (
     Image,
@@ -19,7 +19,7 @@ from gateway.neutral.parts import (
     ToolCall,
     VendorPart,
 )
-from gateway.neutral.usage import NOTHING
+from gateway.neutral.usage import NO_USAGE
 from gateway.surfaces.aisdk import searches
 from gateway.surfaces.aisdk.ai_answers import AiContent, AiFile, AiResponse, GeneratedAnswer, StreamPart
 from gateway.surfaces.aisdk.options import write_reasoning, write_signature
@@ -31,7 +31,7 @@ from gateway.surfaces.facts import Facts
 Json = dict[str, Any]
 
 ID_PREFIX = "gen_"
-USUAL_TYPE = "image/png"  # of an image of unknown type
+DEFAULT_IMAGE_TYPE = "image/png"  # of an image of unknown type
 FAILED: FinishShown = {"unified": "error", "raw": "error"}
 
 
@@ -64,12 +64,12 @@ def write_finish(reason: Any, called: bool) -> FinishShown:
 def write_costs(facts: Facts) -> tuple[AiUsage, Json]:
     """Return usage and provider metadata, both with the cost."""
     cost = facts.cost()
-    return write_usage(facts.usage, cost), {OWN: {**facts.metadata(), **cost}}
+    return write_usage(facts.usage, cost), {OWN_NAMESPACE: {**facts.metadata(), **cost}}
 
 
 def write_no_costs() -> AiUsage:
     """Return the usage of a response that never began."""
-    return write_usage(NOTHING, {})
+    return write_usage(NO_USAGE, {})
 
 
 def write_warnings(facts: Facts, question: Question) -> list[Json]:
@@ -87,7 +87,7 @@ def as_link(media: Media) -> str:
 
 
 def write_file(media: Media) -> StreamPart:
-    kind = media.media_type or USUAL_TYPE
+    kind = media.media_type or DEFAULT_IMAGE_TYPE
     data: AiFile
     if media.url:
         data = {"type": "url", "url": media.url}

@@ -27,9 +27,9 @@ from gateway.worker.services import Services
 TAG = "Claude Code"
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
-LARGEST = 4 << 20  # bytes of an export; agents send a few kilobytes
-LONG = 8_192  # bytes that are worked on in a thread
-MEMO = "agent attributes"
+MAX_EXPORT_BYTES = 4 << 20  # bytes of an export; agents send a few kilobytes
+THREAD_BYTES = 8_192  # bytes that are worked on in a thread
+ATTRIBUTES_KEY = "agent attributes"
 
 
 class ManagedSettingsDocument(ModelApiAnswer):
@@ -72,15 +72,15 @@ def take_export(signal: str, services: Services, inbound: Inbound) -> Outbound:
     if media_type not in (JSON, PROTOBUF):
         raise UnsupportedMediaType(f"Send the export as {PROTOBUF} or {JSON}.")
     body = inbound.body
-    if len(body) > LARGEST:
-        raise RequestTooLarge(f"An export may have at most {LARGEST:,} bytes.")
+    if len(body) > MAX_EXPORT_BYTES:
+        raise RequestTooLarge(f"An export may have at most {MAX_EXPORT_BYTES:,} bytes.")
     signals = services.telemetry.agent_signals
     if signals.forwards:
         attributes = _attributes_of(services, caller)
         if media_type == JSON:
             body = caps.read(services.settings.limits, body, add_to_json, body, signal, attributes)
         else:
-            body = compute_if(len(body) > LONG, add_to_protobuf, body, attributes)
+            body = compute_if(len(body) > THREAD_BYTES, add_to_protobuf, body, attributes)
     signals.take(AgentExport(signal, media_type, body, caller.organization_id))
     if media_type == JSON:
         return json_reply({}, inbound.shown_id)
@@ -90,9 +90,9 @@ def take_export(signal: str, services: Services, inbound: Inbound) -> Outbound:
 
 def _attributes_of(services: Services, caller: Caller) -> dict[str, str]:
     """Return the resource attributes of a caller; the names are read once for each version of the accounts."""
-    if MEMO not in caller.memo:
-        caller.memo[MEMO] = services.store.database.read(partial(_read_attributes, caller))
-    attributes: dict[str, str] = caller.memo[MEMO]
+    if ATTRIBUTES_KEY not in caller.memo:
+        caller.memo[ATTRIBUTES_KEY] = services.store.database.read(partial(_read_attributes, caller))
+    attributes: dict[str, str] = caller.memo[ATTRIBUTES_KEY]
     return attributes
 
 

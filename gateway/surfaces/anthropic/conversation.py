@@ -25,7 +25,7 @@ from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueTok
 from gateway.surfaces.anthropic.part_reader import read_blocks, read_mark, read_thinking
 from gateway.surfaces.request_parameters import ParameterReader
 
-SHOWN = {"summarized": "summary", "omitted": "omitted"}
+SUMMARY_MODES = {"summarized": "summary", "omitted": "omitted"}
 MODES: dict[str, Literal["auto", "required", "tool", "none"]] = {
     "auto": "auto",
     "any": "required",
@@ -245,7 +245,7 @@ def _read_format(body: schema.Prompt) -> ResponseFormat | None:
 def _read_reasoning(body: schema.Prompt) -> ReasoningOptions:
     """Return the reasoning settings. Adaptive thinking leaves the choice to the model, so no reasoning is required."""
     thinking = body.thinking
-    shown = SHOWN.get(getattr(thinking, "display", None) or "", "")
+    shown = SUMMARY_MODES.get(getattr(thinking, "display", None) or "", "")
     if isinstance(thinking, schema.EnabledThinking):
         return ReasoningOptions(budget=thinking.budget_tokens, enabled=True, show=shown)
     if isinstance(thinking, schema.AdaptiveThinking):

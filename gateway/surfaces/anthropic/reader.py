@@ -29,7 +29,7 @@ NATIVE_FIELDS = (
     "context_management",
     *relayed_fields(NAME),
 )
-OWN = ("container", "mcp_servers")
+DIALECT_FIELDS = ("container", "mcp_servers")
 NO_CHOICE: dict[str, Any] = {}
 OWN_BLOCKS = (wire.McpToolUseBlock, wire.McpToolResultBlock, wire.McpToolListingBlock)
 # Explanations for values other than the default and the tiers.
@@ -79,7 +79,7 @@ def _extra(body: schema.MessagesBody, betas: tuple[str, ...]) -> dict[str, Any]:
     """Return the caller's beta features, and fields that only servers of this format support."""
     extra: dict[str, Any] = {BETAS: betas} if betas else {}
     if body.container or body.mcp_servers:
-        extra[OWN_FIELDS] = {name: value for name in OWN if (value := getattr(body, name))}
+        extra[OWN_FIELDS] = {name: value for name in DIALECT_FIELDS if (value := getattr(body, name))}
     return extra
 
 

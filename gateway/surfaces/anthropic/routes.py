@@ -157,5 +157,5 @@ OPERATIONS = (
     Operation("POST", "/v1/messages/count_tokens", count, body="json", about=ABOUT_COUNT),
 )
 
-INSTEAD = {"/v1/messages/batches": "batches are not supported: send each request separately."}
-SURFACE = Surface("messages", ERRORS, OPERATIONS, prefixes=("/v1/messages",), instead=INSTEAD)
+UNSUPPORTED_PATHS = {"/v1/messages/batches": "batches are not supported: send each request separately."}
+SURFACE = Surface("messages", ERRORS, OPERATIONS, prefixes=("/v1/messages",), instead=UNSUPPORTED_PATHS)

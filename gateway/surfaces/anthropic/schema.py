@@ -16,7 +16,7 @@ from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.request_parameters import with_parameters
 from gateway.surfaces.validation_errors import explain, invalid, path_of, readable, words_of
 
-LEAST_BUDGET = 1024  # Anthropic API reference, thinking.budget_tokens
+MIN_BUDGET = 1024  # Anthropic API reference, thinking.budget_tokens
 SEARCH = "web_search_"
 OutputEffort = Literal["low", "medium", "high", "xhigh", "max"]
 
@@ -84,7 +84,7 @@ class Thinking(Shape, tag_field="type"):
 
 
 class EnabledThinking(Thinking, tag="enabled"):
-    budget_tokens: Annotated[int, Meta(ge=LEAST_BUDGET)]
+    budget_tokens: Annotated[int, Meta(ge=MIN_BUDGET)]
     display: Display | None = None
 
 

@@ -30,10 +30,10 @@ from gateway.surfaces.anthropic.opaque_tokens import CALL, TEXT, OpaqueToken, wr
 from gateway.surfaces.anthropic.writer import Block, mark, sign, write_part
 
 SHORT = 4096  # shorter arguments are parsed each time that they may be complete
-LONG = 1 << 18  # longer ones are never parsed: the end of the block decides
-MOST_LOOKS = 64
-MANY = 500  # buffered events; more are written in a thread
-MOST_WAITING = 100_000
+MAX_PARSED_LENGTH = 1 << 18  # longer ones are never parsed: the end of the block decides
+MAX_PARSES = 64
+THREAD_EVENTS = 500  # buffered events; more are written in a thread
+MAX_BUFFERED = 100_000
 
 
 class _Writer(Interface):
@@ -154,7 +154,7 @@ class _CallWriter:
         if not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
             return False
         self._looks += self._size > SHORT
-        return self._looks <= MOST_LOOKS and self._size <= LONG
+        return self._looks <= MAX_PARSES and self._size <= MAX_PARSED_LENGTH
 
     def add(self, event: ToolCallDelta, framer: BlockFramer) -> bytes:
         self._id = self._id or event.id
@@ -293,7 +293,7 @@ class BlockOrder:
         else:
             known[1].append(event)
             self._waiting += 1
-        if self._waiting > MOST_WAITING:
+        if self._waiting > MAX_BUFFERED:
             raise UpstreamFailed("The provider interleaved more parts than the gateway buffers.")
         return self._drain()
 
@@ -308,7 +308,7 @@ class BlockOrder:
 
     def close(self) -> bytes:
         """Complete all blocks that are still open or waiting."""
-        return compute_if(self._waiting > MANY, self._close_all)
+        return compute_if(self._waiting > THREAD_EVENTS, self._close_all)
 
     def _close_all(self) -> bytes:
         sent = [self._close()]
@@ -334,7 +334,7 @@ class BlockOrder:
         """Open waiting blocks as long as the previous one is complete."""
         if not self._queue:
             return b""
-        return compute_if(self._waiting > MANY and (self._open is None or self._open.whole), self._drain_all)
+        return compute_if(self._waiting > THREAD_EVENTS and (self._open is None or self._open.whole), self._drain_all)
 
     def _drain_all(self) -> bytes:
         sent: list[bytes] = []

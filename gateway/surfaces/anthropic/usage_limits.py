@@ -17,9 +17,9 @@ from gateway.oauth.scopes import AGENT
 Headers = list[tuple[str, str]]
 PREFIX = "anthropic-ratelimit-unified-"
 THRESHOLDS = (0.95, 0.75)
-MOST_WHILE_ALLOWED = 0.99
-FRESH_S = 10.0  # budgets of a caller are read from the store at most once in this time
-MEMO = "agent limit"
+MAX_WHILE_ALLOWED = 0.99
+CACHE_S = 10.0  # budgets of a caller are read from the store at most once in this time
+LIMIT_KEY = "agent limit"
 GROUPS = {"hour": "daily", "day": "daily", "week": "weekly", "month": "monthly"}
 NANO_PER_CENT = 10_000_000
 
@@ -89,10 +89,10 @@ def describe_limit(budgets: Budgets, caller: Caller, clock: Clock) -> Headers:
     if not is_agent(caller):
         return []
     now = clock.monotonic()
-    read_at, headers = caller.memo.get(MEMO, (None, []))
-    if read_at is None or now - read_at >= FRESH_S:
+    read_at, headers = caller.memo.get(LIMIT_KEY, (None, []))
+    if read_at is None or now - read_at >= CACHE_S:
         headers = _read_headers(budgets, caller)
-        caller.memo[MEMO] = (now, headers)
+        caller.memo[LIMIT_KEY] = (now, headers)
     known: Headers = headers
     return known
 
@@ -124,7 +124,7 @@ def _read_headers(budgets: Budgets, caller: Caller) -> Headers:
         return []
     if not states:
         return []
-    used = min(states[0].used_part, MOST_WHILE_ALLOWED)
+    used = min(states[0].used_part, MAX_WHILE_ALLOWED)
     surpassed = next((threshold for threshold in THRESHOLDS if used > threshold), None)
     status = "allowed"
     if surpassed is not None:

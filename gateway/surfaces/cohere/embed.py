@@ -36,7 +36,7 @@ ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
 EmbeddingType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
 IMAGE_TOKENS = 16_000  # the most of one image: 1,610 for 512 × 512 pixels, and larger ones are reduced to 2,458,624
-MOST_INPUTS = 96  # in one call; requests with images are not split
+MAX_INPUTS = 96  # in one call; requests with images are not split
 ONE_VENDOR = "{} had an effect only if a model of this format's own vendor answered."
 
 
@@ -206,8 +206,8 @@ def _media_of(body: CohereEmbedBody, count: int) -> dict[str, Any]:
     given = {name: value for name in ("texts", "inputs", "images") if (value := getattr(body, name))}
     if len(given) > 1:
         raise invalid("images", f"expected one of {', '.join(given)}")
-    if count > MOST_INPUTS:
-        raise invalid(next(iter(given)), f"expected at most {MOST_INPUTS} inputs with images")
+    if count > MAX_INPUTS:
+        raise invalid(next(iter(given)), f"expected at most {MAX_INPUTS} inputs with images")
     if body.input_type:
         given["input_type"] = body.input_type
     return to_builtins(given)

@@ -21,7 +21,7 @@ from gateway.worker.services import Services
 segno = LazyImport("segno")  # most workers never draw a QR code
 TITLE = "Your account"
 PATH = "/console/account"
-FORM = "account"
+FORM_NAME = "account"
 FACTOR = "Second factor"
 # Mark in a User-Agent → name of the browser. Edge and Opera come before Chrome, because they also send its mark.
 BROWSERS = {
@@ -51,7 +51,7 @@ def show(services: Services, inbound: Inbound) -> Outbound:
 
 def act(services: Services, inbound: Inbound) -> Outbound:
     """Run the action of the button that was pressed."""
-    visitor, form = submitted_by_visitor(services, inbound, PATH, FORM)
+    visitor, form = submitted_by_visitor(services, inbound, PATH, FORM_NAME)
     action = pressed(BUTTONS, form)
     try:
         return action(services, inbound, visitor, form)
@@ -96,7 +96,7 @@ def _begin_second_factor(services: Services, inbound: Inbound, visitor: Visitor,
 def _setup_page(services: Services, inbound: Inbound, visitor: Visitor, **values: Any) -> Outbound:
     """Return the page with the field for the first code. It has the secret once: after a wrong code the app knows it
     already."""
-    csrf = make_csrf(services, visitor, FORM)
+    csrf = make_csrf(services, visitor, FORM_NAME)
     return page(inbound, "second_factor_setup.html", FACTOR, visitor=visitor, csrf=csrf, **{"secret": "", **values})
 
 
@@ -231,7 +231,7 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
         visitor=visitor,
         email=own.email,
         csrf=make_csrf(services, visitor, SIGN_OUT),
-        own_csrf=make_csrf(services, visitor, FORM),
+        own_csrf=make_csrf(services, visitor, FORM_NAME),
         sessions=sessions,
         applications=applications,
         factor=management.second_factors.find(visitor.user_id),

@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from gateway.accounts.projects import list_projects
 from gateway.metering.log.agent_sessions import AgentSession
 from gateway.metering.log.session_lists import find_session, list_sessions
-from gateway.metering.session_ids import PLAIN
+from gateway.metering.session_ids import PLAIN_ID
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
@@ -19,7 +19,7 @@ TITLE = "Sessions"
 PATH = "/console/sessions"
 # Newest sessions that are searched and sorted; older ones are behind a link. All rows of each are summed: 300 sessions
 # of a thousand requests took two seconds on SQLite.
-READ = request_log_reader.MOST
+READ = request_log_reader.MAX_PAGE_SIZE
 COLUMNS = (
     Column("Session", "id"),
     Column("Last used", "last_us"),
@@ -44,7 +44,7 @@ def show_list(call: PageCall) -> Outbound:
     newest = list_sessions(database, scopes, before, READ)
     found = newest.sessions
     name = call.arguments.get("q", "").strip()
-    if PLAIN.fullmatch(name) and all(session.session != name for session in found):
+    if PLAIN_ID.fullmatch(name) and all(session.session != name for session in found):
         named = find_session(database, scopes, name)
         if named is not None:
             found = [*found, named]

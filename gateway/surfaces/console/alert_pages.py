@@ -12,7 +12,7 @@ from gateway.worker.services import Services
 
 TITLE = "Alerts"
 PATH = "/console/alerts"
-FORM = "alerts"
+FORM_NAME = "alerts"
 TEST = ManagementCall("POST /orgs/<organization_id>/alerts/<hook_id>/test")
 FORM_NAMES = {
     WEBHOOK: "Signed JSON",
@@ -31,7 +31,7 @@ def show(services: Services, inbound: Inbound) -> Outbound:
 
 def act(services: Services, inbound: Inbound) -> Outbound:
     """Run the action of the button that was pressed."""
-    visitor, form = submitted_by_visitor(services, inbound, PATH, FORM)
+    visitor, form = submitted_by_visitor(services, inbound, PATH, FORM_NAME)
     action = pressed({"add": _add, "test": _test, "remove": _remove}, form)
     try:
         visitor.manager(form.get("organization", "")[:80])
@@ -94,7 +94,7 @@ def _page(
         error=error,
         visitor=visitor,
         message=message,
-        csrf=make_csrf(services, visitor, FORM),
+        csrf=make_csrf(services, visitor, FORM_NAME),
         organizations=managed,
         forms=[(form, FORM_NAMES[form]) for form in FORMS],
     )

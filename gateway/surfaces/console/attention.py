@@ -16,9 +16,9 @@ from gateway.worker.services import Services
 
 NEAR_PERCENT = 80
 RETIRING_DAYS = 30
-CREDITS_DAYS = 7
+LOW_CREDITS_DAYS = 7
 PROVIDER_KEYS = "/console/providers/keys"
-MOST = 8
+MAX_NOTICES = 8
 
 
 class AttentionItem(NamedTuple):
@@ -62,7 +62,7 @@ def find_credits(visitor: Visitor, average_nusd: int) -> list[AttentionItem]:
             continue
         if left <= 0:
             notices.append(AttentionItem("bad", f"{organization.name} has no credits left.", "/console/settings"))
-        elif left < average_nusd * CREDITS_DAYS:
+        elif left < average_nusd * LOW_CREDITS_DAYS:
             days = left // average_nusd
             unit = "day" if days < 2 else "days"
             text = f"The credits of {organization.name} ({round_cost(left)}) last about {max(1, days)} more {unit}."

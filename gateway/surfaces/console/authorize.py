@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlencode
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.oauth import authorization, redirects
-from gateway.oauth.authorization import LONGEST_STATE, AuthorizationRejected, AuthorizationRequest, Parameters
+from gateway.oauth.authorization import MAX_STATE_LENGTH, AuthorizationRejected, AuthorizationRequest, Parameters
 from gateway.oauth.clients import ADDRESS
 from gateway.oauth.grant_values import Consent
 from gateway.oauth.scopes import ABILITIES
@@ -21,8 +21,8 @@ PATH = "/oauth/authorize"
 TITLE = "Connect an application"
 MINUTE_S = 60
 VIEWS = 120  # a minute, from one network
-LARGEST_QUERY = 6_000
-MOST_FIELDS = 40
+MAX_QUERY_LENGTH = 6_000
+MAX_FIELDS = 40
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
@@ -91,10 +91,10 @@ def decide(services: Services, inbound: Inbound) -> Outbound:
 def _parse(query: str) -> Parameters:
     """Return the parameters of a query. Raises InvalidRequest."""
     try:
-        pairs = parse_qsl(query[: LARGEST_QUERY + 1], keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        pairs = parse_qsl(query[: MAX_QUERY_LENGTH + 1], keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
         pairs = []
-    if len(query) > LARGEST_QUERY or not pairs or any("\0" in value for pair in pairs for value in pair):
+    if len(query) > MAX_QUERY_LENGTH or not pairs or any("\0" in value for pair in pairs for value in pair):
         raise InvalidRequest("This authorization request is invalid. Connect again in the application.")
     parameters: dict[str, list[str]] = {}
     for name, value in pairs:
@@ -182,7 +182,7 @@ class AuthorizationQuery(Body):
     code_challenge = TextField(required=True, about="The SHA-256 of the PKCE verifier, base64url.")
     code_challenge_method = OneOf(("S256",), required=True)
     scope = TextField(about="Scopes, separated by spaces.")
-    state = TextField(most=LONGEST_STATE, about="Returned unchanged.")
+    state = TextField(most=MAX_STATE_LENGTH, about="Returned unchanged.")
     resource = TextField(most=2000, about="The address of the MCP endpoint.")
 
 

@@ -10,7 +10,7 @@ from gateway.surfaces.console.keys.key_pages import list_visible_keys
 from gateway.surfaces.visitor import Visitor
 
 FIELD = "for"
-MOST_KEYS = 100  # newest keys among which one is chosen
+MAX_KEYS = 100  # newest keys among which one is chosen
 
 
 class CallerChoices(NamedTuple):
@@ -33,7 +33,7 @@ def read_choices(visitor: Visitor, chosen: str) -> CallerChoices:
     """Return the choices of a visitor; an unknown choice becomes the first project."""
     projects = list_projects(visitor.services.store.database, list(visitor.memberships))
     active = [project for project in projects if project.status == "active"]
-    keys = [key for key in list_visible_keys(visitor, active)[:MOST_KEYS] if key.state == "active" and key.owner_active]
+    keys = [key for key in list_visible_keys(visitor, active)[:MAX_KEYS] if key.state == "active" and key.owner_active]
     groups = tuple((project, tuple(key for key in keys if key.project_id == project.id)) for project in active)
     known = [ident for project, own in groups for ident in (project.id, *(key.id for key in own))]
     if chosen not in known:

@@ -16,7 +16,7 @@ from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
-LONGEST_CODE = 64
+MAX_CODE_LENGTH = 64
 DEVICE = "/console/device"
 APPROVED = "The device is signed in. You can close this page and return to the device."
 DENIED = "The request was denied. You can close this page."
@@ -72,7 +72,7 @@ def decide_device(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _code_of(fields: dict[str, str]) -> str:
-    return fields.get("user_code", "")[:LONGEST_CODE]
+    return fields.get("user_code", "")[:MAX_CODE_LENGTH]
 
 
 def _ask_again(inbound: Inbound, visitor: Visitor, error: GatewayError) -> Outbound:

@@ -36,7 +36,7 @@ def show_guide(topic: str, services: Services, inbound: Inbound) -> Outbound:
 
 def show_guides(services: Services, inbound: Inbound) -> Outbound:
     """List all guides, or with `q` the sections that contain these words."""
-    query = parse_qs(inbound.query).get("q", [""])[0][: guides.LONGEST_QUERY].strip()
+    query = parse_qs(inbound.query).get("q", [""])[0][: guides.MAX_QUERY_LENGTH].strip()
     return page(
         inbound,
         "guide_list.html",

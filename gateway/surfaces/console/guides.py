@@ -26,10 +26,10 @@ MARKS = re.compile(r"[`*]|\[([^\]]*)\]\([^)]*\)|<[^>]+>")
 CELLS = re.compile(r"[|●·]|-{3,}")  # borders of tables, and marks that stand for yes and no in them
 SPACES = re.compile(r"\s+")
 HEADING = re.compile(r"^(#{1,3}) +(.+?)\s*$", re.MULTILINE)
-FENCE = re.compile(r"^```.*?^```\s*$", re.MULTILINE | re.DOTALL)
-LONGEST_QUERY = 100
-MOST_WORDS = 8
-MOST_HITS = 30
+CODE_BLOCK = re.compile(r"^```.*?^```\s*$", re.MULTILINE | re.DOTALL)
+MAX_QUERY_LENGTH = 100
+MAX_WORDS = 8
+MAX_RESULTS = 30
 # A word in a heading counts as often as this many in the text.
 HEADING_WEIGHT = 10
 EXCERPT = 160
@@ -161,7 +161,7 @@ def _sections() -> tuple[Section, ...]:
 def _split(guide: Guide) -> Iterator[Section]:
     text = _read_text(guide.name)
     # A line of a shell script that begins with # is no heading.
-    hidden = FENCE.sub(_blank, text)
+    hidden = CODE_BLOCK.sub(_blank, text)
     headings = list(HEADING.finditer(hidden))
     for heading, following in zip(headings, [*headings[1:], None], strict=True):
         end = len(text)
@@ -177,12 +177,12 @@ def _blank(match: re.Match[str]) -> str:
 
 def search(query: str) -> list[Hit]:
     """Return the sections that contain every word of the query, the best first."""
-    words = query[:LONGEST_QUERY].lower().split()[:MOST_WORDS]
+    words = query[:MAX_QUERY_LENGTH].lower().split()[:MAX_WORDS]
     if not words:
         return []
     ranked = [(score, section) for section in _sections() if (score := _score(section, words))]
     ranked.sort(key=_order)
-    return [Hit(section, _excerpt(section, words[0])) for _, section in ranked[:MOST_HITS]]
+    return [Hit(section, _excerpt(section, words[0])) for _, section in ranked[:MAX_RESULTS]]
 
 
 def _order(ranked: tuple[int, Section]) -> tuple[int, int]:

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from gateway.accounts.invitations import PREFIX, InvitationInfo
-from gateway.accounts.passwords import SHORTEST
+from gateway.accounts.passwords import MIN_LENGTH
 from gateway.clock import to_datetime
 from gateway.errors import GatewayError, Gone, NotFound
 from gateway.surfaces.console.pages import page, redirect
@@ -18,13 +18,13 @@ from gateway.worker.services import Services
 PATH = "/console/invitation"
 TITLE = "Invitation"
 COOKIE = "llmgateway.invitation"
-LIFE_S = 3600
+LINK_LIFETIME_S = 3600
 TOKEN = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]{8,128}")
-HIDDEN = ("Referrer-Policy", "no-referrer")
+NO_REFERRER = ("Referrer-Policy", "no-referrer")
 
 UNOPENED = "Open the link in the invitation. The page stays available for an hour."
 UNKNOWN = "This link is not valid. Copy the whole link, or ask the sender for a new invitation."
-ENDED = {
+ENDED_INVITATIONS = {
     "accepted": "This invitation has already been accepted. Sign in, or ask the sender for a new one.",
     "revoked": "This invitation was revoked. Look for a newer invitation, or ask the sender for one.",
     "expired": "This invitation has expired; invitations are valid for a week. Ask the sender for a new one.",
@@ -42,7 +42,7 @@ def show(services: Services, inbound: Inbound) -> Outbound:
     if token:
         if not TOKEN.fullmatch(token):
             raise NotFound(UNKNOWN)
-        return redirect(inbound, PATH, [HIDDEN, write_cookie(inbound, token, LIFE_S, COOKIE)])
+        return redirect(inbound, PATH, [NO_REFERRER, write_cookie(inbound, token, LINK_LIFETIME_S, COOKIE)])
     token, info = _open(services, inbound)
     return _page(services, inbound, token, info)
 
@@ -83,12 +83,12 @@ def _open(services: Services, inbound: Inbound) -> tuple[str, InvitationInfo]:
         info = services.management.open_invitation(token, inbound.peer)
     except NotFound:
         raise NotFound(UNKNOWN) from None
-    if info.status in ENDED:
+    if info.status in ENDED_INVITATIONS:
         if info.status == "accepted":
             visitor = find_visitor(services, inbound)
             if visitor is not None and visitor.session.email == info.email:
                 raise Gone(ACCEPTED.format(info.organization_name))
-        raise Gone(ENDED[info.status])
+        raise Gone(ENDED_INVITATIONS[info.status])
     return token, info
 
 
@@ -115,7 +115,7 @@ def _page(
     if visitor is None and info.has_account:
         return page(inbound, "invitation_sign_in.html", TITLE, **shown)
     if visitor is None:
-        return page(inbound, "invitation_sign_up.html", TITLE, **shown, name=name, shortest=str(SHORTEST))
+        return page(inbound, "invitation_sign_up.html", TITLE, **shown, name=name, shortest=str(MIN_LENGTH))
     if visitor.session.email == info.email:
         return page(inbound, "invitation.html", TITLE, **shown)
     shown["csrf"] = make_csrf(services, visitor, SIGN_OUT)

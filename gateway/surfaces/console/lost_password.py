@@ -2,7 +2,7 @@
 
 import re
 
-from gateway.accounts.passwords import SHORTEST
+from gateway.accounts.passwords import MIN_LENGTH
 from gateway.errors import GatewayError, NotFound
 from gateway.surfaces.console.pages import page, redirect
 from gateway.surfaces.console.visits import LOGIN, as_page, submitted
@@ -11,15 +11,15 @@ from gateway.surfaces.visitor import read_cookie, write_cookie
 from gateway.worker.services import Services
 
 TITLE = "Forgot password"
-FORGOT = "/console/forgot"
+FORGOT_PATH = "/console/forgot"
 RESET = "/console/reset"
 COOKIE = "llmgateway.reset"
-LIFE_S = 3600
+LINK_LIFETIME_S = 3600
 TOKEN = re.compile(r"user_[0-9a-f]{32}\.\d{1,12}\.[A-Za-z0-9_=-]{16,128}")
-HIDDEN = ("Referrer-Policy", "no-referrer")
+NO_REFERRER = ("Referrer-Policy", "no-referrer")
 SENT = "If this address belongs to an account, we have sent it a link. The link works once, within an hour."
 UNOPENED = "Open the link in the e-mail. The page stays available for an hour."
-DONE = "Your password was changed, and all sessions were signed out. Sign in with the new password."
+PASSWORD_CHANGED = "Your password was changed, and all sessions were signed out. Sign in with the new password."
 
 
 def show_forgot(services: Services, inbound: Inbound) -> Outbound:
@@ -40,7 +40,7 @@ def show_reset(services: Services, inbound: Inbound) -> Outbound:
     if token:
         if not TOKEN.fullmatch(token):
             raise NotFound(UNOPENED)
-        return redirect(inbound, RESET, [HIDDEN, write_cookie(inbound, token, LIFE_S, COOKIE)])
+        return redirect(inbound, RESET, [NO_REFERRER, write_cookie(inbound, token, LINK_LIFETIME_S, COOKIE)])
     return _form(inbound, services.management.letters.find_reset(_token_of(inbound), inbound.peer).email)
 
 
@@ -55,7 +55,7 @@ def reset(services: Services, inbound: Inbound) -> Outbound:
         if error.kind != "invalid_request":
             raise
         return _form(inbound, letters.find_reset(token, inbound.peer).email, error)
-    response = page(inbound, "message.html", TITLE, text=DONE)
+    response = page(inbound, "message.html", TITLE, text=PASSWORD_CHANGED)
     response.headers.append(write_cookie(inbound, "", 0, COOKIE))
     return response
 
@@ -68,12 +68,12 @@ def _token_of(inbound: Inbound) -> str:
 
 
 def _form(inbound: Inbound, email: str, error: GatewayError | None = None) -> Outbound:
-    return page(inbound, "reset.html", "New password", error=error, email=email, shortest=str(SHORTEST), login=LOGIN)
+    return page(inbound, "reset.html", "New password", error=error, email=email, shortest=str(MIN_LENGTH), login=LOGIN)
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", FORGOT, as_page(show_forgot)),
-    Operation("POST", FORGOT, as_page(send_link), body="form"),
+    Operation("GET", FORGOT_PATH, as_page(show_forgot)),
+    Operation("POST", FORGOT_PATH, as_page(send_link), body="form"),
     Operation("GET", RESET, as_page(show_reset)),
     Operation("POST", RESET, as_page(reset), body="form"),
 )

@@ -15,7 +15,7 @@ from gateway.routing.health_history import read_history
 from gateway.runtime.threads import compute
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.attention import (
-    MOST,
+    MAX_NOTICES,
     find_budgets,
     find_cooldowns,
     find_credits,
@@ -36,7 +36,7 @@ from gateway.worker.services import Services
 
 TITLE = "Overview"
 DAYS = 30
-LONGEST_MONTH = 31
+DAYS_PER_MONTH = 31
 AVERAGED_DAYS = 7  # number of complete days in the average that the forecast extends
 TOP = 5
 KEYS = 200  # number of newest keys to check for exhausted budgets
@@ -56,7 +56,7 @@ def show(services: Services, inbound: Inbound) -> Outbound:
     """Show the figures of everything that the visitor may see; a developer sees the usage of their own keys."""
     visitor = require_visitor(services, inbound, AFTER_SIGN_IN)
     today = to_datetime(services.clock.now_us()).date()
-    window = {"from": (today - timedelta(days=LONGEST_MONTH - 1)).isoformat(), "to": today.isoformat()}
+    window = {"from": (today - timedelta(days=DAYS_PER_MONTH - 1)).isoformat(), "to": today.isoformat()}
     month = {"from": (today - timedelta(days=DAYS - 1)).isoformat(), "to": today.isoformat()}
     with services.background.reports.turn(visitor.user_id):
         by_model = usage_of(visitor, window)["activity"]
@@ -79,7 +79,7 @@ def show(services: Services, inbound: Inbound) -> Outbound:
             *find_cooldowns(visitor, {provider for _, provider in used}),
             *find_budgets(checked, statuses),
             *find_retiring(services, used, today),
-        ][:MOST],
+        ][:MAX_NOTICES],
         has_keys=bool(keys),
         is_new=not figures["totals"]["requestCount"] and _has_new_request(services, visitor),
         latency=_sum_latency(services),

@@ -25,9 +25,9 @@ from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.visitor import Visitor
 
 HTML = ("Content-Type", "text/html; charset=utf-8")
-FORM = "application/x-www-form-urlencoded"
-LARGEST_FORM = 65_536
-MOST_FIELDS = 60
+FORM_TYPE = "application/x-www-form-urlencoded"
+MAX_FORM_BYTES = 65_536
+MAX_FIELDS = 60
 AFTER_SIGN_IN = "/console"
 # Referrer-Policy same-origin: with no-referrer, browsers would send "Origin: null" with our own forms.
 SAFE = [
@@ -109,11 +109,11 @@ def redirect(inbound: Inbound, path: str, headers: list[tuple[str, str]] | None 
 
 def read_form(inbound: Inbound) -> dict[str, str]:
     """Return the fields of a submitted form. Raises InvalidRequest for any other body."""
-    if FORM not in inbound.header("content-type").lower() or len(inbound.body) > LARGEST_FORM:
+    if FORM_TYPE not in inbound.header("content-type").lower() or len(inbound.body) > MAX_FORM_BYTES:
         raise InvalidRequest("The request is not a form of this page. Open the page again.")
     text = inbound.body.decode("utf-8", "replace").replace("\0", "")
     try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS))
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError:
         raise InvalidRequest("The request is not a form of this page. Open the page again.") from None
 

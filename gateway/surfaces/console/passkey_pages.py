@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable
 
 from gateway.accounts.passkey_ceremonies import site_of
-from gateway.accounts.passkeys import CHALLENGE_S, Browser
+from gateway.accounts.passkeys import CHALLENGE_LIFETIME_S, Browser
 from gateway.errors import GatewayError
 from gateway.surfaces.console.visits import SignInFirst, check_csrf, require_visitor, submitted
 from gateway.surfaces.http import Handler, Inbound, Operation, Outbound
@@ -40,7 +40,7 @@ def begin_sign_in(services: Services, inbound: Inbound) -> Outbound:
     secret = secrets.token_urlsafe(24)
     service = services.management.sign_in
     options = service.begin_with_passkey(browser_of(inbound, secret), place_of(inbound), form.get("ticket", ""))
-    return _reply(inbound, options, [write_cookie(inbound, secret, CHALLENGE_S, COOKIE)])
+    return _reply(inbound, options, [write_cookie(inbound, secret, CHALLENGE_LIFETIME_S, COOKIE)])
 
 
 def begin_registration(services: Services, inbound: Inbound) -> Outbound:

@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-MOST_SERIES = 6  # the others are summed up
-OTHER = "Other"
+MAX_SERIES = 6  # the others are summed up
+OTHER_SERIES = "Other"
 OTHER_CLASS = "s7"
 WIDTH, HEIGHT = 1000, 240  # of the drawing, which is stretched to the page
 GAP = 0.25  # share of a bar's place that stays empty
@@ -52,20 +52,20 @@ def build_plot(
     write: Callable[[int], str],
     colours: Mapping[str, str] = NO_COLOURS,
 ) -> Plot:
-    """Return the plot of `series`: a name and a value for each step, a day or a time in UTC. The series OTHER, if there
-    is one, holds the sums of others already. `write` formats a value; `colours` are the CSS classes of series that do
-    not get that of their rank."""
-    named = [item for item in series.items() if item[0] != OTHER]
+    """Return the plot of `series`: a name and a value for each step, a day or a time in UTC. The series OTHER_SERIES,
+    if there is one, holds the sums of others already. `write` formats a value; `colours` are the CSS classes of series
+    that do not get that of their rank."""
+    named = [item for item in series.items() if item[0] != OTHER_SERIES]
     ranked = sorted(named, key=lambda item: (-sum(item[1]), item[0]))
-    shown = {name: list(values) for name, values in ranked[:MOST_SERIES]}
-    others = [values for _, values in ranked[MOST_SERIES:]]
-    if OTHER in series:
-        others.append(series[OTHER])
+    shown = {name: list(values) for name, values in ranked[:MAX_SERIES]}
+    others = [values for _, values in ranked[MAX_SERIES:]]
+    if OTHER_SERIES in series:
+        others.append(series[OTHER_SERIES])
     if others:
-        shown[OTHER] = [sum(column) for column in zip(*others, strict=True)]
+        shown[OTHER_SERIES] = [sum(column) for column in zip(*others, strict=True)]
     classes = {name: f"s{index}" for index, name in enumerate(shown)}
     if others:
-        classes[OTHER] = OTHER_CLASS
+        classes[OTHER_SERIES] = OTHER_CLASS
     classes |= {name: css_class for name, css_class in colours.items() if name in classes}
     totals = [sum(values[index] for values in shown.values()) for index in range(len(steps))]
     top = round_up(max(totals, default=0))

@@ -9,7 +9,7 @@ from gateway.surfaces.console.page_calls import PageAction, PageCall
 
 LIST = ManagementCall("GET /orgs/<organization_id>/iam")
 ADD = ManagementCall("POST /orgs/<organization_id>/iam")
-SWITCH = ManagementCall("PATCH /orgs/<organization_id>/iam/<rule_id>")
+SWITCH_RULE = ManagementCall("PATCH /orgs/<organization_id>/iam/<rule_id>")
 REMOVE = ManagementCall("DELETE /orgs/<organization_id>/iam/<rule_id>")
 
 
@@ -50,7 +50,7 @@ def rule_actions(find_place: Callable[[PageCall], RulePlace]) -> dict[str, PageA
         return "The rule was added."
 
     def switch(call: PageCall) -> str:
-        _run(call, SWITCH, {"status": call.form.get("status", "")})
+        _run(call, SWITCH_RULE, {"status": call.form.get("status", "")})
         return "The rule was changed."
 
     def remove(call: PageCall) -> str:

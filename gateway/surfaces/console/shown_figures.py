@@ -12,7 +12,7 @@ from gateway.money import NANO, format_usd, parse_usd
 CENT = NANO // 100
 SECOND = 1000  # milliseconds
 MINUTE = 60 * SECOND
-LEAST_FINE = NANO // 10_000
+MIN_FINE_NUSD = NANO // 10_000
 # Least count → size of the unit and its letter: 12,345 is 12.3K.
 UNITS = ((10**9, 10**9, "B"), (10**6, 10**6, "M"), (10**4, 10**3, "K"))
 
@@ -39,7 +39,7 @@ def show_fine_cost(cost: int | str) -> Markup:
     text = f"${cost / NANO:,.4f}"
     if not cost:
         text = "$0"
-    if 0 < cost < LEAST_FINE:
+    if 0 < cost < MIN_FINE_NUSD:
         text = "<$0.0001"
     return Markup('<span title="${}">{}</span>').format(format_usd(cost), text)
 

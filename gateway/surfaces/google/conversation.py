@@ -24,7 +24,7 @@ from gateway.surfaces.request_parameters import ParameterReader
 SEARCHES = ("googleSearch", "googleSearchRetrieval")
 FUNCTIONS = "functionDeclarations"
 JSON = "application/json"
-CHOOSING = "text/x.enum"
+ENUM_TYPE = "text/x.enum"
 DYNAMIC = -1  # the model chooses its budget
 PARAMETER_READER = ParameterReader(NAME, apart=("stop",))
 
@@ -181,7 +181,7 @@ def read_format(config: schema.GenerationConfig | None) -> ResponseFormat | None
     """Return the format of the answer: JSON, with a schema or without."""
     if config is None:
         return None
-    if config.responseMimeType == CHOOSING or config.responseMimeType == JSON:
+    if config.responseMimeType == ENUM_TYPE or config.responseMimeType == JSON:
         if isinstance(config.responseJsonSchema, dict):
             return ResponseFormat("json_schema", "response", schema=config.responseJsonSchema)
         if isinstance(config.responseSchema, dict):
@@ -209,7 +209,7 @@ def _read_reasoning(config: schema.GenerationConfig | None) -> ReasoningOptions:
 def effort_of(thinking: schema.ThinkingConfig) -> Any:
     """Return the reasoning effort of a thinking level; "" for none."""
     word = (thinking.thinkingLevel or "").lower()
-    return word if word in efforts.ALL else ""
+    return word if word in efforts.ALL_EFFORTS else ""
 
 
 def read_sampling(body: schema.GenerateBody) -> Sampling:

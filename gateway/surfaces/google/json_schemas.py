@@ -12,12 +12,12 @@ DROPPED = frozenset(("nullable", "propertyOrdering", "example"))
 NULL = "null"
 # In the order of their numbers in the vendor's protocol buffers, which older clients send.
 TYPES = ("type_unspecified", "string", "number", "integer", "boolean", "array", "object", NULL)
-DEEPEST = 200
+MAX_DEPTH = 200
 
 
 def json_schema_of(schema: Any, depth: int = 0) -> Json:
     """Return the JSON Schema of a Schema: lower-case types, `nullable` as a type. An empty one for anything else."""
-    if not isinstance(schema, dict) or depth > DEEPEST:
+    if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return {}
     written: Json = {}
     for given, value in schema.items():

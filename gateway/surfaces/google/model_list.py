@@ -18,7 +18,7 @@ from gateway.surfaces.listing import own_models
 from gateway.worker.services import Services
 
 PREFIX = "models/"
-MOST = 1000  # entries of one page (API reference, models.list)
+MAX_PAGE_SIZE = 1000  # entries of one page (API reference, models.list)
 VERSION = "1"
 METHODS = {
     "chat": ("generateContent", "streamGenerateContent", "countTokens"),
@@ -54,7 +54,7 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     caller = auth.caller_of(services, inbound)
     arguments = inbound.arguments()
     first = _number(arguments, "pageToken", 0)
-    size = min(_number(arguments, "pageSize", MOST), MOST) or MOST
+    size = min(_number(arguments, "pageSize", MAX_PAGE_SIZE), MAX_PAGE_SIZE) or MAX_PAGE_SIZE
     reach = reach_of(services, caller)
     only_reach = lists_available(services, inbound)
     reader = replace(_reader_of(services, caller), reach=reach, only_reach=only_reach)

@@ -1,8 +1,8 @@
 """Carries reasoning and signatures of other vendors in `thoughtSignature`, which clients of the format return.
 
 The member holds bytes: clients decode its base64 and write it again in the other alphabet (RFC 4648, section 5). An
-envelope is therefore the base64 of MARK and a JSON list [vendor, signature, sealed, ident, summary]; the base64 of MARK
-is the same in both alphabets. Signatures of the format's own vendor are passed on as they are.
+envelope is therefore the base64 of ENVELOPE_MARK and a JSON list [vendor, signature, sealed, ident, summary]; the
+base64 of ENVELOPE_MARK is the same in both alphabets. Signatures of the format's own vendor are passed on as they are.
 """
 
 import binascii
@@ -14,8 +14,8 @@ from msgspec import Struct
 from gateway.dialects.google import NAME
 from gateway.neutral.encoded import mended
 
-MARK = b"llmgw1"  # 6 bytes, so that its base64 is the beginning of every envelope
-BEGINNING = b64encode(MARK).decode()
+ENVELOPE_MARK = b"llmgw1"  # 6 bytes, so that its base64 is the beginning of every envelope
+ENVELOPE_PREFIX = b64encode(ENVELOPE_MARK).decode()
 FIELDS = 5
 
 
@@ -36,7 +36,7 @@ def write_signature(signed: Signed) -> str:
     if not (signed.signature or signed.sealed or signed.ident):
         return ""
     values = [signed.vendor, signed.signature, signed.sealed, signed.ident, signed.summary]
-    return b64encode(MARK + orjson.dumps(values)).decode()
+    return b64encode(ENVELOPE_MARK + orjson.dumps(values)).decode()
 
 
 def read_signature(text: str) -> Signed:
@@ -44,7 +44,7 @@ def read_signature(text: str) -> Signed:
     if not is_enveloped(text):
         return Signed(NAME, mended(text)) if text else Signed()
     try:
-        values = orjson.loads(b64decode(mended(text))[len(MARK) :])
+        values = orjson.loads(b64decode(mended(text))[len(ENVELOPE_MARK) :])
     except (binascii.Error, ValueError):
         return Signed()
     if not isinstance(values, list) or len(values) != FIELDS or not all(isinstance(v, str) for v in values[:4]):
@@ -55,4 +55,4 @@ def read_signature(text: str) -> Signed:
 
 def is_enveloped(text: str) -> bool:
     """Return whether a `thoughtSignature` carries data of another vendor than the format's own."""
-    return text.startswith(BEGINNING)
+    return text.startswith(ENVELOPE_PREFIX)

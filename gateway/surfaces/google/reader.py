@@ -31,7 +31,7 @@ OWN_CONFIG = (
     *("audioTimestamp", "routingConfig", "modelSelectionConfig", "audioTranscriptionConfig", "enableAffectiveDialog"),
     *("responseFormat", "translationConfig"),
 )
-OWN = ("safetySettings", "cachedContent", "labels", "continuationToken", "store")
+DIALECT_FIELDS = ("safetySettings", "cachedContent", "labels", "continuationToken", "store")
 TEXT = "TEXT"
 IMAGE = "IMAGE"
 ROLES = (None, "", "user", "model")  # the roles that the vendor's own servers accept
@@ -135,7 +135,7 @@ def _native(wire: Json) -> Json:
 
 def _own_fields(wire: Json) -> Json:
     """Return the members that only servers of this format have a field for, as a body with nothing else."""
-    own = {name: value for name in OWN if (value := wire.get(name)) is not None}
+    own = {name: value for name in DIALECT_FIELDS if (value := wire.get(name)) is not None}
     config = wire.get("generationConfig") or {}
     kept = {name: value for name in OWN_CONFIG if (value := config.get(name)) is not None}
     modalities = config.get("responseModalities")

@@ -18,7 +18,7 @@ from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbou
 from gateway.worker.services import Services
 
 PREFIXES = ("/v1beta", "/v1")
-SHARED = "/v1"  # the prefix at which another surface lists models in its own format
+SHARED_PREFIX = "/v1"  # the prefix at which another surface lists models in its own format
 NOT_FOUND = 404
 EVENTS = "sse"
 
@@ -135,7 +135,7 @@ def _operations() -> Iterator[Operation]:
         yield Operation(
             "POST", f"{method}batchEmbedContents", embeddings.embed_batch, body="json", paid=True, about=EMBED_BATCH
         )
-        chosen = model_list.shows_itself if prefix == SHARED else None
+        chosen = model_list.shows_itself if prefix == SHARED_PREFIX else None
         yield Operation("GET", f"{prefix}/models", model_list.handle_models, about=MODELS, chosen=chosen)
         yield Operation("GET", f"{prefix}/models/<path:model>", model_list.handle_model, about=MODEL, chosen=chosen)
 
@@ -149,11 +149,13 @@ def _short_operations() -> Iterator[Operation]:
 
 
 NO_FILES = "files are not stored: send their content in the request that uses it, as inlineData."
-INSTEAD = {
+UNSUPPORTED_PATHS = {
     "/v1beta/files": NO_FILES,
     "/upload/v1beta/files": NO_FILES,
     "/v1beta/batches": "batches are not supported: send each request separately.",
     "/v1beta/cachedContents": "caches of content cannot be created: providers cache repeated prompts by themselves.",
 }
-SURFACE = Surface("gemini", ERRORS, tuple(_operations()), prefixes=("/v1beta", "/upload/v1beta"), instead=INSTEAD)
+SURFACE = Surface(
+    "gemini", ERRORS, tuple(_operations()), prefixes=("/v1beta", "/upload/v1beta"), instead=UNSUPPORTED_PATHS
+)
 SHORT = Surface("gemini-short", ERRORS, tuple(_short_operations()), described=False)

@@ -19,7 +19,7 @@ from gateway.surfaces.http import Operation
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import PROJECT_MANAGER, SIGNED_IN
 from gateway.surfaces.report_windows import HOUR_US, RANGES, read_window
-from gateway.surfaces.usage_report import LONGEST_DATE, ActivityQuery, places_of, usage_of, write_short, write_split
+from gateway.surfaces.usage_report import MAX_DATE_LENGTH, ActivityQuery, places_of, usage_of, write_short, write_split
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField
 
 TAG = "Activity"
@@ -29,8 +29,8 @@ UNKNOWN = "unknown"  # the source of requests that recorded none
 class LatencyQuery(Body):
     projectId = TextField(1, 80)
     timeRange = OneOf(tuple(RANGES))
-    first = TextField(1, LONGEST_DATE, data_key="from")
-    last = TextField(1, LONGEST_DATE, data_key="to")
+    first = TextField(1, MAX_DATE_LENGTH, data_key="from")
+    last = TextField(1, MAX_DATE_LENGTH, data_key="to")
 
 
 class SourcesQuery(LatencyQuery):

@@ -10,7 +10,7 @@ from gateway.surfaces.answer_structs import Answer, Time, Usd
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import SIGNED_IN, Values, Who
-from gateway.surfaces.request_log_reader import MOST
+from gateway.surfaces.request_log_reader import MAX_PAGE_SIZE
 from gateway.surfaces.validation_schemas import Body, Counted, TextField
 from gateway.surfaces.visitor import Visitor
 
@@ -21,7 +21,7 @@ class SessionsQuery(Body):
     projectId = TextField(1, 80)
     apiKeyId = TextField(1, 80)
     cursor = TextField(1, 80)
-    limit = Counted(1, MOST, load_default=50)
+    limit = Counted(1, MAX_PAGE_SIZE, load_default=50)
 
 
 class SessionPartAnswer(Answer):

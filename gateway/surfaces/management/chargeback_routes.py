@@ -21,22 +21,22 @@ from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, SIGNED_IN
 from gateway.surfaces.report_windows import RANGES, read_window
-from gateway.surfaces.usage_report import LONGEST_DATE, owners_of, visible_keys
+from gateway.surfaces.usage_report import MAX_DATE_LENGTH, owners_of, visible_keys
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Chargeback"
-LONGEST_TAG = 64
-PIECES_A_CHECK = 12
+MAX_TAG_LENGTH = 64
+PIECES_PER_CHECK = 12
 
 
 class SharesQuery(Body):
     projectId = TextField(1, 80)
     groupBy = OneOf(GROUPS, load_default="team")
-    tag = TextField(1, LONGEST_TAG, load_default="", about="The name of the tag, with groupBy=tag.")
+    tag = TextField(1, MAX_TAG_LENGTH, load_default="", about="The name of the tag, with groupBy=tag.")
     timeRange = OneOf(tuple(RANGES))
-    first = TextField(1, LONGEST_DATE, data_key="from")
-    last = TextField(1, LONGEST_DATE, data_key="to")
+    first = TextField(1, MAX_DATE_LENGTH, data_key="from")
+    last = TextField(1, MAX_DATE_LENGTH, data_key="to")
 
 
 class SharesExportQuery(SharesQuery):
@@ -166,7 +166,7 @@ def _checked(visitor: Visitor, pieces: Iterator[list[dict[str, Any]]]) -> Iterat
     for number, piece in enumerate(pieces, 1):
         yield piece
         low_priority_turn()
-        if number % PIECES_A_CHECK == 0:
+        if number % PIECES_PER_CHECK == 0:
             check_again(visitor)
 
 

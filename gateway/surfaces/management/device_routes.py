@@ -5,7 +5,7 @@ from urllib.parse import quote, urlsplit
 from msgspec.json import encode
 
 from gateway.accounts.device_codes import CLIENTS, PAGE, REFUSALS, DeviceRequest
-from gateway.accounts.sessions import LIFE_S
+from gateway.accounts.sessions import LIFETIME_S
 from gateway.accounts.throttle import ThrottleGate
 from gateway.dialects.management_errors import DeviceError
 from gateway.errors import RateLimited
@@ -81,7 +81,7 @@ def collect(services: Services, inbound: Inbound) -> Outbound:
     status, session = services.management.devices.collect(fields["device_code"], fields["client_id"])
     if session is None:
         return _refuse(inbound, *REFUSALS[status])
-    return json_reply(encode(DeviceTokenAnswer(session.token, "Bearer", LIFE_S, "")), inbound.shown_id)
+    return json_reply(encode(DeviceTokenAnswer(session.token, "Bearer", LIFETIME_S, "")), inbound.shown_id)
 
 
 def find(call: ManagedCall[None]) -> DeviceRequestAnswer:

@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields
 
-from gateway.accounts.discounts import EVERY, DiscountInfo
+from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
 from gateway.money import format_fraction, parse_fraction
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import DiscountAnswer
@@ -34,9 +34,9 @@ class Fraction(fields.Field):
 class NewDiscount(StrictBody):
     """Absent members mean all, absent times mean always."""
 
-    organizationId = TextField(1, 40, load_default=EVERY, about="Organization id; default: all organizations.")
-    provider = TextField(1, 80, load_default=EVERY, about="Provider id; default: all providers.")
-    model = TextField(1, 255, load_default=EVERY, about="Model id; default: all models.")
+    organizationId = TextField(1, 40, load_default=ALL_SCOPES, about="Organization id; default: all organizations.")
+    provider = TextField(1, 80, load_default=ALL_SCOPES, about="Provider id; default: all providers.")
+    model = TextField(1, 255, load_default=ALL_SCOPES, about="Model id; default: all models.")
     fraction = Fraction(required=True)
     startsAt = Moment(allow_none=True, load_default=None, about="Start, inclusive.")
     endsAt = Moment(allow_none=True, load_default=None, about="End, exclusive.")

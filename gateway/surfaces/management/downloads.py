@@ -9,7 +9,7 @@ from gateway.surfaces.http import Outbound
 from gateway.surfaces.visitor import Visitor
 from gateway.telemetry.request_observers import ClosingBody
 
-BUSY_S = 10.0
+BUSY_RETRY_AFTER_S = 10.0
 
 
 def download(
@@ -26,7 +26,7 @@ def download(
         raise RateLimited(
             "Your organization has reached its limit of simultaneous exports. Try again when one of them has ended.",
             code="too_many_exports",
-            retry_after=BUSY_S,
+            retry_after=BUSY_RETRY_AFTER_S,
         )
     headers = [
         ("Content-Type", media),

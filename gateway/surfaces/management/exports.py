@@ -35,9 +35,9 @@ TAG = "Exports"
 # Since when usage rows are there, where an export would begin before that.
 ROWS_SINCE = "X-LLMGateway-Rows-Since"
 PAGE = 200
-PIECE = 16  # rows written in one turn of the event loop, less than half a millisecond
+ROWS_PER_TURN = 16  # rows written in one turn of the event loop, less than half a millisecond
 # How long after it came in a request may still make attempts.
-LONGEST_US = 2 * DAY_US
+MAX_REQUEST_US = 2 * DAY_US
 LOG_COLUMNS = LogAnswer.__struct_encode_fields__
 CALL_FIELDS = LoggedAttemptAnswer.__struct_encode_fields__
 COSTS = CALL_FIELDS.index("costs")
@@ -73,7 +73,7 @@ def export_usage(call: ManagedCall[None]) -> Outbound:
     visitor = call.visitor
     fields = call.fields
     span = read_window(fields, visitor.services.clock.now_us()).span
-    filters = _until_now(visitor, LogFilter(from_us=span.start_us - LONGEST_US, to_us=span.end_us))
+    filters = _until_now(visitor, LogFilter(from_us=span.start_us - MAX_REQUEST_US, to_us=span.end_us))
     pages = (
         [
             _show_usage(request, record)
@@ -102,8 +102,8 @@ def _read_pages(visitor: Visitor, fields: Mapping[str, Any], filters: LogFilter)
         before = None
         while True:
             page = search_log(visitor.services.store.database, scopes, filters, before, PAGE)
-            for start in range(0, len(page.requests), PIECE):
-                yield page.requests[start : start + PIECE]
+            for start in range(0, len(page.requests), ROWS_PER_TURN):
+                yield page.requests[start : start + ROWS_PER_TURN]
                 low_priority_turn()
             before = page.following
             if before is None:

@@ -8,8 +8,8 @@ from gateway.accounts import group_rules
 from gateway.accounts.group_rules import (
     FIRST_PRIORITY,
     LAST_PRIORITY,
-    LONGEST_GROUP,
-    MOST_RULE_TEAMS,
+    MAX_GROUP_LENGTH,
+    MAX_RULE_TEAMS,
     NORMAL_PRIORITY,
     GroupRule,
     RuleDraft,
@@ -27,7 +27,7 @@ from gateway.surfaces.validation_schemas import Names, OneOf, StrictBody, TextFi
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Single sign-on"
-AT_ONCE = 200  # members whose grants are computed again before the answer; the others follow in seconds
+INLINE_MEMBERS = 200  # members whose grants are computed again before the answer; the others follow in seconds
 
 
 class RuleLimits(LimitFields, StrictBody):
@@ -45,9 +45,9 @@ class NewGroupRule(StrictBody):
     """`limits` are spending limits of each member of the group. Of several matching rules, the highest role counts, all
     teams, and the limits of the rule with the smallest `priority`."""
 
-    group = TextField(1, LONGEST_GROUP, required=True, about=GROUP)
+    group = TextField(1, MAX_GROUP_LENGTH, required=True, about=GROUP)
     role = OneOf(ROLES, allow_none=True, load_default=None, about=ROLE)
-    teamIds = Names(MOST_RULE_TEAMS, 40, load_default=list, about=TEAM)
+    teamIds = Names(MAX_RULE_TEAMS, 40, load_default=list, about=TEAM)
     limits = fields.Nested(RuleLimits, load_default=dict, metadata=describe_field(LIMITS))
     priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, load_default=NORMAL_PRIORITY, about=PRIORITY)
 
@@ -55,9 +55,9 @@ class NewGroupRule(StrictBody):
 class GroupRuleChange(StrictBody):
     """Absent members stay unchanged; `limits` replaces all limits."""
 
-    group = TextField(1, LONGEST_GROUP, about=GROUP)
+    group = TextField(1, MAX_GROUP_LENGTH, about=GROUP)
     role = OneOf(ROLES, allow_none=True, about=ROLE)
-    teamIds = Names(MOST_RULE_TEAMS, 40, about=TEAM)
+    teamIds = Names(MAX_RULE_TEAMS, 40, about=TEAM)
     limits = fields.Nested(RuleLimits, metadata=describe_field(LIMITS))
     priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, about=PRIORITY)
 
@@ -127,7 +127,7 @@ def delete(call: ManagedCall[GroupRule]) -> None:
     before = call.subject
     _check_owner(call, before.organization_id, before.role)
     group_rules.delete_rule(*call.stores, before.organization_id, before.id, actor=call.actor)
-    call.management.group_grants.refresh(before.organization_id, AT_ONCE)
+    call.management.group_grants.refresh(before.organization_id, INLINE_MEMBERS)
 
 
 def _check_owner(call: ManagedCall[Any], organization_id: str, role: str | None) -> None:
@@ -141,7 +141,7 @@ def _read_limits(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _applied(call: ManagedCall[Any], rule: GroupRule) -> GroupRuleAnswer:
-    call.management.group_grants.refresh(rule.organization_id, AT_ONCE)
+    call.management.group_grants.refresh(rule.organization_id, INLINE_MEMBERS)
     return _show(rule)
 
 

@@ -1,6 +1,6 @@
 """`/orgs/…/key-caps`: how many active API keys an organization and each of its members may have."""
 
-from gateway.accounts.key_caps import LARGEST, OwnCaps
+from gateway.accounts.key_caps import MAX_CAP, OwnCaps
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import KeyCapsAnswer, OwnCapsAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
@@ -8,15 +8,19 @@ from gateway.surfaces.management.who import MANAGER, OPERATOR
 from gateway.surfaces.validation_schemas import StrictBody, WholeNumber
 
 TAG = "API keys"
-WORDS = {"none": 0, "default": None}
-ABOUT = "a number, none, or default (the installation's)."
+CAP_WORDS = {"none": 0, "default": None}
+CAP_DESCRIPTION = "a number, none, or default (the installation's)."
 
 
 class CapChange(StrictBody):
     """Absent members stay unchanged; null restores the installation's value, 0 means no cap."""
 
-    maxKeys = WholeNumber(0, LARGEST, allow_none=True, words=WORDS, about=f"Maximum of active API keys: {ABOUT}")
-    maxKeysPerMember = WholeNumber(0, LARGEST, allow_none=True, words=WORDS, about=f"Maximum per member: {ABOUT}")
+    maxKeys = WholeNumber(
+        0, MAX_CAP, allow_none=True, words=CAP_WORDS, about=f"Maximum of active API keys: {CAP_DESCRIPTION}"
+    )
+    maxKeysPerMember = WholeNumber(
+        0, MAX_CAP, allow_none=True, words=CAP_WORDS, about=f"Maximum per member: {CAP_DESCRIPTION}"
+    )
 
 
 def find(call: ManagedCall[str]) -> KeyCapsAnswer:

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec.structs import asdict
 
 from gateway.accounts import keys, tokens
-from gateway.accounts.keys import LONGEST_DESCRIPTION, Change, Draft, Expiry, KeyInfo
+from gateway.accounts.keys import MAX_DESCRIPTION_LENGTH, Change, Draft, Expiry, KeyInfo
 from gateway.accounts.members import find_member
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.roles import MANAGERS
@@ -37,7 +37,7 @@ STATUS = {"expired": "inactive", "revoked": "inactive"}
 
 
 class NewKey(Creating, LimitFields):
-    description = TextField(1, LONGEST_DESCRIPTION, required=True, about="Name in lists.")
+    description = TextField(1, MAX_DESCRIPTION_LENGTH, required=True, about="Name in lists.")
     projectId = TextField(1, 80, required=True, about="The key's project.")
     kind = OneOf(tuple(tokens.PREFIXES), load_default="user", about="customer: a key that can only call models.")
     expiresAt = Moment(allow_none=True, about="When the key expires.")
@@ -46,7 +46,7 @@ class NewKey(Creating, LimitFields):
 class KeyChange(Body):
     status = OneOf(tuple(STATES))
     expiresAt = Moment(allow_none=True, about="The new expiry.")
-    description = TextField(1, LONGEST_DESCRIPTION, about="The new name in lists.")
+    description = TextField(1, MAX_DESCRIPTION_LENGTH, about="The new name in lists.")
 
 
 class KeyQuery(Body):

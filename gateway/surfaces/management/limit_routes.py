@@ -8,7 +8,7 @@ from marshmallow import Schema, fields, validate
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import UNITS, ZONE_FIELD, Period, make_calendar_period, make_period
-from gateway.limits.thresholds import MOST_THRESHOLDS, WHOLLY
+from gateway.limits.thresholds import MAX_THRESHOLDS, WHOLLY
 from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, Usd, WholeNumber, describe_field
 
 PERIOD = ("periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
@@ -17,7 +17,7 @@ TABLE = (
     "id usage_limit usage period_usage_limit period_usage_duration_value period_usage_duration_unit "
     "current_period_usage current_period_reset_at alert_thresholds"
 )
-MOST_UNITS = max(most for _, most in UNITS.values())
+MAX_UNITS = max(most for _, most in UNITS.values())
 
 
 class LimitFields(Schema):
@@ -25,7 +25,7 @@ class LimitFields(Schema):
 
     usageLimit = Usd(allow_none=True, about="US dollars in total, or none.")
     periodUsageLimit = Usd(allow_none=True, about="US dollars per period, or none.")
-    periodUsageDurationValue = WholeNumber(1, MOST_UNITS, allow_none=True, about="Length of the period, as 12h or 1mo.")
+    periodUsageDurationValue = WholeNumber(1, MAX_UNITS, allow_none=True, about="Length of the period, as 12h or 1mo.")
     periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True, about="Unit of the period's length.")
     periodTimezone = TextField(
         1, 50, allow_none=True, about="Time zone of calendar periods, such as Europe/Berlin; none: the period rolls."
@@ -41,7 +41,7 @@ class LimitChange(LimitFields, StrictBody):
 
     alertThresholds = fields.List(
         WholeNumber(1, WHOLLY),
-        validate=validate.Length(max=MOST_THRESHOLDS),
+        validate=validate.Length(max=MAX_THRESHOLDS),
         metadata=describe_field("Percentages of the limits at which an alert is sent.", {"default": []}),
     )
 

@@ -1,7 +1,7 @@
 """`/rate-limits`: the operator's rate limits."""
 
 from gateway.admin import operator_rates
-from gateway.limits.rate_rules import EACH, KINDS, SCOPES
+from gateway.limits.rate_rules import EACH_SUBJECT, KINDS, SCOPES
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import OperatorRateAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
@@ -9,9 +9,9 @@ from gateway.surfaces.management.who import OPERATOR
 from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, WholeNumber
 
 TAG = "Rate limits"
-MOST = 1_000_000_000
-EVERY = "each"  # the subject of a limit for each subject of its scope
-ABOUT_SUBJECT = "An id, a model, an operation or organization/operation; each: every one in the scope separately."
+MAX_LIMIT = 1_000_000_000
+EACH_WORD = "each"  # the subject of a limit for each subject of its scope
+SUBJECT_DESCRIPTION = "An id, a model, an operation or organization/operation; each: every one in the scope separately."
 
 
 class RateKind(StrictBody):
@@ -22,9 +22,9 @@ class NewRate(StrictBody):
     """requests and tokens are per minute; concurrency is the number of simultaneous requests."""
 
     scope = OneOf(SCOPES, required=True)
-    subject = TextField(1, 255, required=True, about=ABOUT_SUBJECT)
+    subject = TextField(1, 255, required=True, about=SUBJECT_DESCRIPTION)
     kind = OneOf(KINDS, required=True)
-    amount = WholeNumber(0, MOST, required=True)
+    amount = WholeNumber(0, MAX_LIMIT, required=True)
 
 
 def list_rates(call: ManagedCall[str]) -> list[OperatorRateAnswer]:
@@ -55,11 +55,11 @@ def remove_rate(call: ManagedCall[str]) -> None:
 
 
 def _read_subject(text: str) -> str:
-    return EACH if text == EVERY else text
+    return EACH_SUBJECT if text == EACH_WORD else text
 
 
 def _show_subject(subject: str) -> str:
-    return EVERY if subject == EACH else subject
+    return EACH_WORD if subject == EACH_SUBJECT else subject
 
 
 OPERATIONS: tuple[Operation, ...] = (

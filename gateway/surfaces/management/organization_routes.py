@@ -36,8 +36,8 @@ class SkillFile(Body):
 
 
 class NewSkill(Body):
-    content = TextField(1, skills.LONGEST_CONTENT, required=True)
-    files = fields.List(fields.Nested(SkillFile), load_default=list, validate=validate.Length(0, skills.MOST_FILES))
+    content = TextField(1, skills.MAX_CONTENT_LENGTH, required=True)
+    files = fields.List(fields.Nested(SkillFile), load_default=list, validate=validate.Length(0, skills.MAX_FILES))
 
 
 class SkillChange(Body):

@@ -10,7 +10,7 @@ from gateway.accounts.project_modes import HYBRID
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
 from gateway.accounts.throttle import ThrottleGate
-from gateway.admin.key_use import MOST_SHOWN, find_key_use, summarize_use, switch_command
+from gateway.admin.key_use import MAX_SHOWN, find_key_use, summarize_use, switch_command
 from gateway.configuration.names import near
 from gateway.errors import InvalidRequest
 from gateway.surfaces.http import Operation
@@ -41,8 +41,8 @@ from gateway.transport.addresses import check_spelling
 
 KEYS = "Provider keys"
 PROVIDERS = "Custom providers"
-CHECKS_A_MINUTE = 10
-LONGEST_SECRET = 16_384  # a service account's JSON document is some 2,400 characters long
+CHECKS_PER_MINUTE = 10
+MAX_SECRET_LENGTH = 16_384  # a service account's JSON document is some 2,400 characters long
 
 
 class Address(TextField):
@@ -58,7 +58,7 @@ class Address(TextField):
 class NewProviderKey(Creating):
     organizationId = TextField(1, 80, required=True)
     provider = TextField(1, 80, required=True)
-    token = TextField(1, LONGEST_SECRET, required=True)
+    token = TextField(1, MAX_SECRET_LENGTH, required=True)
     name = TextField(0, 255, load_default="", about="Name in lists.")
     baseUrl = Address(0, 2048, load_default="", about="Base URL for this key, if different from the provider's.")
     region = TextField(0, 40, load_default="", about="The provider's region for this key.")
@@ -67,7 +67,7 @@ class NewProviderKey(Creating):
 
 
 class ProviderKeySettings(Body):
-    token = TextField(1, LONGEST_SECRET)
+    token = TextField(1, MAX_SECRET_LENGTH)
     name = TextField(0, 255, about="Name in lists.")
     baseUrl = Address(0, 2048, about="Base URL for this key, if different from the provider's.")
     region = TextField(0, 40, about="The provider's region for this key.")
@@ -77,7 +77,7 @@ class ProviderKeySettings(Body):
 
 
 class Rotation(Body):
-    token = TextField(1, LONGEST_SECRET, required=True)
+    token = TextField(1, MAX_SECRET_LENGTH, required=True)
 
 
 class ProviderKeyQuery(Body):
@@ -155,8 +155,8 @@ def _show_added(call: ManagedCall[str], key: ProviderKeyAnswer) -> NewProviderKe
     return NewProviderKeyAnswer(
         key,
         summarize_use(use),
-        [UsingProjectAnswer.of(project) for project in use.used_by[:MOST_SHOWN]],
-        [_show_unused(project) for project in use.unused_by[:MOST_SHOWN]],
+        [UsingProjectAnswer.of(project) for project in use.used_by[:MAX_SHOWN]],
+        [_show_unused(project) for project in use.unused_by[:MAX_SHOWN]],
     )
 
 
@@ -190,7 +190,7 @@ def remove_key(call: ManagedCall[str]) -> None:
 def check_key(call: ManagedCall[str]) -> KeyCheckAnswer:
     """Send the provider a short test request with this key; the provider may charge its owner for it."""
     management = call.management
-    management.throttle.take(ThrottleGate("provider key checks", call.subject, CHECKS_A_MINUTE, 60))
+    management.throttle.take(ThrottleGate("provider key checks", call.subject, CHECKS_PER_MINUTE, 60))
     result = management.provider_check.check(call.subject, call.params["key_id"], call.fields["model"])
     error = KeyCheckErrorAnswer(result.code, result.message, result.upstream_status)
     return KeyCheckAnswer(result.ok, result.model, result.latency_ms, None if result.ok else error)
@@ -275,8 +275,8 @@ def _is_address(text: str) -> bool:
 
 
 KEY = "/keys/provider/<key_id>"
-ALL = "/orgs/<organization_id>/custom-providers"
-PROVIDER = f"{ALL}/<name>"
+CUSTOM_PROVIDERS_PATH = "/orgs/<organization_id>/custom-providers"
+PROVIDER = f"{CUSTOM_PROVIDERS_PATH}/<name>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/keys/provider", list_keys, "List provider keys", tag=KEYS, who=SIGNED_IN, scope="providers:read",
@@ -305,11 +305,11 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("DELETE", KEY, remove_key, "Remove a provider key", tag=KEYS,
             who=PROVIDER_KEY_MANAGER, scope="providers:write",
             message="Provider key removed.", audit="provider_key.delete", commands=("provider-keys remove <key_id>",)),
-    managed("GET", ALL, list_providers, "List custom providers", tag=PROVIDERS, who=MANAGER, scope="providers:read",
-            inside="customProviders",
+    managed("GET", CUSTOM_PROVIDERS_PATH, list_providers, "List custom providers", tag=PROVIDERS, who=MANAGER,
+            scope="providers:read", inside="customProviders",
             commands=("custom-providers list <organization_id>",)),
-    managed("POST", ALL, add_provider, "Add a custom provider", tag=PROVIDERS, who=MANAGER, scope="providers:write",
-            request=NewCustomProvider, inside="customProvider", success=201,
+    managed("POST", CUSTOM_PROVIDERS_PATH, add_provider, "Add a custom provider", tag=PROVIDERS, who=MANAGER,
+            scope="providers:write", request=NewCustomProvider, inside="customProvider", success=201,
             audit="custom_provider.create",
             commands=("custom-providers add <organization_id> <name> <baseUrl> ... -> providerId",)),
     managed("PATCH", PROVIDER, update_provider, "Change a custom provider", tag=PROVIDERS,

@@ -16,16 +16,16 @@ from gateway.surfaces.management.who import KEY_MANAGER, KEY_USER, PROJECT_MANAG
 from gateway.surfaces.validation_schemas import StrictBody, WholeNumber
 
 TAG = "Rate limits"
-MOST = 1_000_000_000
+MAX_LIMIT = 1_000_000_000
 NAMES = {REQUESTS: "requestsPerMinute", TOKENS: "tokensPerMinute", CONCURRENCY: "concurrentRequests"}
 
 
 class RateChange(StrictBody):
     """Absent members stay unchanged, null removes the limit, 0 blocks."""
 
-    requestsPerMinute = WholeNumber(0, MOST, allow_none=True)
-    tokensPerMinute = WholeNumber(0, MOST, allow_none=True)
-    concurrentRequests = WholeNumber(0, MOST, allow_none=True)
+    requestsPerMinute = WholeNumber(0, MAX_LIMIT, allow_none=True)
+    tokensPerMinute = WholeNumber(0, MAX_LIMIT, allow_none=True)
+    concurrentRequests = WholeNumber(0, MAX_LIMIT, allow_none=True)
 
 
 def find_of_project(call: ManagedCall[ProjectInfo]) -> RateLimitsAnswer:

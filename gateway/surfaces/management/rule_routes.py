@@ -145,7 +145,7 @@ def _switch(call: ManagedCall[Any], organization_id: str) -> AccessRuleAnswer:
 ORG = "/orgs/<organization_id>/iam"
 KEY = "/keys/api/<key_id>/iam"
 CREATED = "access_rule.create"
-SWITCHED = "access_rule.update_status"
+STATUS_CHANGED = "access_rule.update_status"
 REMOVED = "access_rule.delete"
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -157,7 +157,7 @@ OPERATIONS: tuple[Operation, ...] = (
             commands=("rules add <scope> <scopeId> <ruleType> <ruleValue> -> id",)),
     managed("PATCH", f"{ORG}/<rule_id>", update, "Enable or disable an access rule", tag=TAG,
             who=MANAGER, scope="rules:write", request=RuleStatus,
-            inside="rule", audit=SWITCHED,
+            inside="rule", audit=STATUS_CHANGED,
             commands=("rules switch <organization_id> <rule_id> <status>",)),
     managed("DELETE", f"{ORG}/<rule_id>", remove, "Remove an access rule", tag=TAG, who=MANAGER, scope="rules:write",
             message="Access rule removed.", audit=REMOVED, commands=("rules remove <organization_id> <rule_id>",)),
@@ -168,7 +168,7 @@ OPERATIONS: tuple[Operation, ...] = (
             inside="rule", success=201, audit=CREATED),
     managed("PATCH", f"{KEY}/<rule_id>", update_key_rule, "Enable or disable a key's access rule", tag=TAG,
             who=KEY_MANAGER, scope="rules:write",
-            request=RuleStatus, inside="rule", audit=SWITCHED),
+            request=RuleStatus, inside="rule", audit=STATUS_CHANGED),
     managed("DELETE", f"{KEY}/<rule_id>", remove_key_rule, "Remove a key's access rule", tag=TAG,
             who=KEY_MANAGER, scope="rules:write",
             message="Access rule removed.", audit=REMOVED),

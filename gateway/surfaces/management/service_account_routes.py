@@ -25,7 +25,7 @@ from gateway.surfaces.management.who import MANAGER
 from gateway.surfaces.validation_schemas import Body, Moment, OneOf, StatusField, TextField, describe_field
 
 TAG = "Service accounts"
-MOST_NETWORKS = 100
+MAX_NETWORKS = 100
 SCOPES_TEXT = "Its permissions: docs/permissions.md lists the scope of each operation."
 
 
@@ -38,7 +38,7 @@ class ServiceAccountBody(Creating):
     ipCidrs = fields.List(
         TextField(1, 64),
         load_default=(),
-        validate=validate.Length(0, MOST_NETWORKS),
+        validate=validate.Length(0, MAX_NETWORKS),
         metadata=describe_field("Address ranges from which it may be used; default: any."),
     )
 
@@ -117,28 +117,28 @@ def _show_existing(call: ManagedCall[str], account_id: str) -> NewServiceAccount
     return NewServiceAccountAnswer(**asdict(_show_one(call, info)), token=None)
 
 
-ALL = "/orgs/<organization_id>/service-accounts"
-ONE = f"{ALL}/<account_id>"
+ACCOUNTS_PATH = "/orgs/<organization_id>/service-accounts"
+ACCOUNT_PATH = f"{ACCOUNTS_PATH}/<account_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", ALL, list_accounts, "List service accounts", tag=TAG, who=MANAGER, scope="service_accounts:read",
-            inside="serviceAccounts", commands=("service-accounts list",)),
-    managed("POST", ALL, create, "Create a service account", tag=TAG, who=MANAGER, request=ServiceAccountBody,
+    managed("GET", ACCOUNTS_PATH, list_accounts, "List service accounts", tag=TAG, who=MANAGER,
+            scope="service_accounts:read", inside="serviceAccounts", commands=("service-accounts list",)),
+    managed("POST", ACCOUNTS_PATH, create, "Create a service account", tag=TAG, who=MANAGER, request=ServiceAccountBody,
             inside="serviceAccount", success=201,
             audit=("service_account.create", "member.create", "access_rule.create"),
             creates=Creation("service_account", _show_existing),
             commands=("service-accounts create <name> --scope=scopes --expires=expiresAt --ip=ipCidrs "
                       "--client-id=clientId -> id token",)),
-    managed("GET", ONE, find, "Show a service account", tag=TAG, who=MANAGER, scope="service_accounts:read",
+    managed("GET", ACCOUNT_PATH, find, "Show a service account", tag=TAG, who=MANAGER, scope="service_accounts:read",
             inside="serviceAccount", commands=("service-accounts show <account_id>",)),
-    managed("PATCH", ONE, update, "Change a service account", tag=TAG, who=MANAGER, request=ServiceAccountSettings,
-            inside="serviceAccount", audit="service_account.update",
+    managed("PATCH", ACCOUNT_PATH, update, "Change a service account", tag=TAG, who=MANAGER,
+            request=ServiceAccountSettings, inside="serviceAccount", audit="service_account.update",
             commands=("service-accounts set <account_id> --name=name --scope=scopes --expires=expiresAt",
                       "service-accounts switch <account_id> <status>")),
-    managed("POST", f"{ONE}/roll", roll, "Replace a service account's token", tag=TAG, who=MANAGER,
+    managed("POST", f"{ACCOUNT_PATH}/roll", roll, "Replace a service account's token", tag=TAG, who=MANAGER,
             inside="serviceAccount", audit="service_account.roll",
             commands=("service-accounts roll <account_id> -> token",)),
-    managed("DELETE", ONE, delete, "Delete a service account", tag=TAG, who=MANAGER,
+    managed("DELETE", ACCOUNT_PATH, delete, "Delete a service account", tag=TAG, who=MANAGER,
             message="Service account deleted.", audit="service_account.delete",
             commands=("service-accounts delete <account_id>",)),
 )  # fmt: skip

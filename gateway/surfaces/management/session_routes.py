@@ -8,21 +8,21 @@ from gateway.surfaces.management.who import SIGNED_IN
 from gateway.surfaces.validation_schemas import Body, TextField
 
 TAG = "Sign-in"
-LONGEST_PASSWORD = 1024
-LONGEST_CODE = 64
+MAX_PASSWORD_LENGTH = 1024
+MAX_CODE_LENGTH = 64
 
 
 class Password(Body):
-    password = TextField(1, LONGEST_PASSWORD, required=True)
+    password = TextField(1, MAX_PASSWORD_LENGTH, required=True)
 
 
 class Code(Body):
-    code = TextField(1, LONGEST_CODE, required=True)
+    code = TextField(1, MAX_CODE_LENGTH, required=True)
 
 
 class PasswordAndCode(Body):
-    password = TextField(1, LONGEST_PASSWORD, required=True)
-    code = TextField(1, LONGEST_CODE, required=True)
+    password = TextField(1, MAX_PASSWORD_LENGTH, required=True)
+    code = TextField(1, MAX_CODE_LENGTH, required=True)
 
 
 def list_sessions(call: ManagedCall[None]) -> list[OwnSessionAnswer]:

@@ -36,12 +36,12 @@ from gateway.surfaces.visitor import (
 from gateway.worker.services import Services
 
 TAG = "Sign-in"
-LONGEST_PASSWORD = 1024
+MAX_PASSWORD_LENGTH = 1024
 
 
 class SignIn(Body):
     email = TextField(1, required=True)
-    password = TextField(1, LONGEST_PASSWORD, required=True)
+    password = TextField(1, MAX_PASSWORD_LENGTH, required=True)
     code = TextField(1, 64)
 
 
@@ -49,7 +49,7 @@ class SignUp(Body):
     token = TextField(8, 256, required=True)
     email = TextField(0, 320)
     name = TextField(0, load_default="")
-    password = TextField(1, LONGEST_PASSWORD, required=True)
+    password = TextField(1, MAX_PASSWORD_LENGTH, required=True)
 
 
 class Token(Body):
@@ -57,8 +57,8 @@ class Token(Body):
 
 
 class ChangePassword(Body):
-    currentPassword = TextField(1, LONGEST_PASSWORD, required=True)
-    newPassword = TextField(1, LONGEST_PASSWORD, required=True)
+    currentPassword = TextField(1, MAX_PASSWORD_LENGTH, required=True)
+    newPassword = TextField(1, MAX_PASSWORD_LENGTH, required=True)
 
 
 def sign_in(services: Services, inbound: Inbound) -> Outbound:

@@ -10,7 +10,7 @@ from gateway.accounts.keys import find as find_key
 from gateway.accounts.rules import list_rules
 from gateway.accounts.throttle import ThrottleGate
 from gateway.accounts.workload_identities import (
-    LONGEST_KEYS,
+    MAX_KEY_SET_BYTES,
     WorkloadIdentityChange,
     WorkloadIdentityDraft,
     WorkloadIdentityInfo,
@@ -26,8 +26,8 @@ from gateway.surfaces.management.who import MANAGER
 from gateway.surfaces.validation_schemas import Body, StatusField, TextField, describe_field
 
 TAG = "Workload identities"
-LONGEST_TOKEN = 16_000
-CHECKS_A_MINUTE = 30
+MAX_TOKEN_LENGTH = 16_000
+CHECKS_PER_MINUTE = 30
 CLAIMS = "Claims that a token must have, each with a value or a list of values; * stands for any characters."
 ATTRIBUTION = "Metadata of requests: names with the claim of each, such as user and sub."
 JWKS = "The issuer's key set, for an issuer that the gateway cannot reach."
@@ -57,7 +57,7 @@ class WorkloadIdentitySettings(Body):
 
 
 class TokenCheck(Body):
-    token = TextField(1, LONGEST_TOKEN, required=True, about="A token of the identity provider.")
+    token = TextField(1, MAX_TOKEN_LENGTH, required=True, about="A token of the identity provider.")
 
 
 def list_identities(call: ManagedCall[str]) -> list[WorkloadIdentityAnswer]:
@@ -119,7 +119,7 @@ def delete(call: ManagedCall[str]) -> None:
 
 def check(call: ManagedCall[str]) -> TokenCheckAnswer:
     """Check a token without calling a model: the workload identity that accepts it, or the reason of the refusal."""
-    gate = ThrottleGate("workload tokens, checked", call.subject, CHECKS_A_MINUTE, 60)
+    gate = ThrottleGate("workload tokens, checked", call.subject, CHECKS_PER_MINUTE, 60)
     call.management.throttle.take(gate)
     try:
         caller = call.services.accounts.authentication.caller(call.fields["token"].strip())
@@ -139,7 +139,7 @@ def _refuse(reason: str) -> TokenCheckAnswer:
 def _write_keys(jwks: dict[str, Any] | None) -> str | None:
     if jwks is None:
         return None
-    return orjson.dumps(jwks).decode()[: LONGEST_KEYS + 1]
+    return orjson.dumps(jwks).decode()[: MAX_KEY_SET_BYTES + 1]
 
 
 def _show_existing(call: ManagedCall[str], identity_id: str) -> WorkloadIdentityAnswer:
@@ -162,31 +162,31 @@ def _show(call: ManagedCall[str], info: WorkloadIdentityInfo) -> WorkloadIdentit
     )
 
 
-ALL = "/orgs/<organization_id>/workload-identities"
-ONE = f"{ALL}/<workload_identity_id>"
+IDENTITIES_PATH = "/orgs/<organization_id>/workload-identities"
+IDENTITY_PATH = f"{IDENTITIES_PATH}/<workload_identity_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", ALL, list_identities, "List workload identities", tag=TAG, who=MANAGER, scope="keys:read",
-            inside="workloadIdentities", commands=("workload-identities list",)),
-    managed("POST", ALL, create, "Create a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
+    managed("GET", IDENTITIES_PATH, list_identities, "List workload identities", tag=TAG, who=MANAGER,
+            scope="keys:read", inside="workloadIdentities", commands=("workload-identities list",)),
+    managed("POST", IDENTITIES_PATH, create, "Create a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
             request=NewWorkloadIdentity, inside="workloadIdentity", success=201,
             audit=("workload_identity.create", "api_key.create", "member.create"),
             creates=Creation("workload_identity", _show_existing),
             commands=("workload-identities create <name> --project=projectId --issuer=issuer --audience=audience "
                       "--claims=claims --attribution=attribution --jwks-url=jwksUrl --jwks=jwks "
                       "--limit=usageLimit --client-id=clientId -> id apiKeyId",)),
-    managed("GET", ONE, find, "Show a workload identity", tag=TAG, who=MANAGER, scope="keys:read",
+    managed("GET", IDENTITY_PATH, find, "Show a workload identity", tag=TAG, who=MANAGER, scope="keys:read",
             inside="workloadIdentity",
             commands=("workload-identities show <workload_identity_id>",)),
-    managed("PATCH", ONE, update, "Change a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
+    managed("PATCH", IDENTITY_PATH, update, "Change a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
             request=WorkloadIdentitySettings, inside="workloadIdentity",
             audit="workload_identity.update",
             commands=("workload-identities set <workload_identity_id> --name=name --claims=claims "
                       "--attribution=attribution --jwks-url=jwksUrl --jwks=jwks",
                       "workload-identities switch <workload_identity_id> <status>")),
-    managed("DELETE", ONE, delete, "Delete a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
+    managed("DELETE", IDENTITY_PATH, delete, "Delete a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
             message="Workload identity deleted.", audit="workload_identity.delete",
             commands=("workload-identities delete <workload_identity_id>",)),
-    managed("POST", f"{ALL}/check", check, "Check a token of an identity provider", tag=TAG, who=MANAGER,
+    managed("POST", f"{IDENTITIES_PATH}/check", check, "Check a token of an identity provider", tag=TAG, who=MANAGER,
             scope="keys:write", request=TokenCheck),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from gateway.surfaces.mcp import remote_gateway, saved_images, tool_schemas
 from gateway.surfaces.mcp.tool_results import Json, ToolContext, blocks, text_of
 
 OPTIONS = ("temperature", "max_tokens")
-USUAL_TYPE = "image/png"
+DEFAULT_IMAGE_TYPE = "image/png"
 
 
 def chat(ctx: ToolContext, arguments: tool_schemas.ChatArguments) -> Json:
@@ -118,7 +118,7 @@ def _show(result: ImagesResult) -> list[Json]:
     for image in result.images:
         media = image.media
         if media.data:
-            shown.append({"type": "image", "data": media.data, "mimeType": media.media_type or USUAL_TYPE})
+            shown.append({"type": "image", "data": media.data, "mimeType": media.media_type or DEFAULT_IMAGE_TYPE})
         else:
             shown.append(text_of(f"The image is at {media.url}"))
     if not shown:

@@ -20,19 +20,19 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 UNKNOWN_METHOD = -32601
 INVALID_PARAMS = -32602
-REFUSED = -32000
+REFUSED_CODE = -32000
 NOT_LET_IN = -32001
 TIMED_OUT = -32001  # the MCP SDKs use this number for a timeout
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 LARGE = 256 << 10  # bytes; a longer message is decoded in a thread
-MOST_ID = 256  # characters of an id that is returned
+MAX_ID_LENGTH = 256  # characters of an id that is returned
 # Errors with a code other than the default of their class.
 OF_CODES = {
     "invalid_json": PARSE_ERROR,
     "invalid_message": INVALID_REQUEST,
     "request_too_complex": INVALID_REQUEST,
     "unsupported_protocol_version": INVALID_REQUEST,
-    "origin_not_allowed": REFUSED,
+    "origin_not_allowed": REFUSED_CODE,
 }
 OF_KINDS = {"unauthenticated": NOT_LET_IN, "forbidden": NOT_LET_IN, "gone": NOT_LET_IN}
 
@@ -71,8 +71,8 @@ def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
 
     Raises RequestTooLarge; InvalidRequest `invalid_json`, `request_too_complex`, `invalid_message`.
     """
-    if len(raw) > MOST_BYTES:
-        raise RequestTooLarge(f"A message may have at most {MOST_BYTES >> 20} MiB.")
+    if len(raw) > MAX_BYTES:
+        raise RequestTooLarge(f"A message may have at most {MAX_BYTES >> 20} MiB.")
     message = caps.read(limits, raw, _decode, raw)
     if isinstance(message, list):
         raise _broken("Send one message per request; batches are not part of this protocol.")
@@ -87,7 +87,7 @@ def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
     if "id" not in message:
         return None
     if not _is_ident(ident):
-        raise _broken(f"The id of a request must be a number or a string of at most {MOST_ID} characters.")
+        raise _broken(f"The id of a request must be a number or a string of at most {MAX_ID_LENGTH} characters.")
     params = message.get("params", {})
     if not isinstance(params, dict):
         raise _broken("The params of a message must be an object.")
@@ -120,12 +120,12 @@ def refusal_of(ident: str | int | None, error: GatewayError) -> McpFaultAnswer:
 
 
 def _number_of(error: GatewayError) -> int:
-    return OF_CODES.get(error.code) or OF_KINDS.get(error.kind, REFUSED)
+    return OF_CODES.get(error.code) or OF_KINDS.get(error.kind, REFUSED_CODE)
 
 
 def ident_of(raw: bytes) -> str | int | None:
     """Return the id in the body of a rejected request; None where it has no valid id."""
-    if not raw or len(raw) > MOST_BYTES:
+    if not raw or len(raw) > MAX_BYTES:
         return None
     try:
         ident = compute_if(len(raw) > LARGE, msgspec.json.decode, raw, type=_Identified).id
@@ -137,7 +137,7 @@ def ident_of(raw: bytes) -> str | int | None:
 
 
 def _is_ident(ident: Any) -> TypeGuard[str | int]:
-    return (isinstance(ident, str) and len(ident) <= MOST_ID) or (type(ident) is int and abs(ident) < 1 << 63)
+    return (isinstance(ident, str) and len(ident) <= MAX_ID_LENGTH) or (type(ident) is int and abs(ident) < 1 << 63)
 
 
 def about(inbound: Inbound) -> ErrorFormat:

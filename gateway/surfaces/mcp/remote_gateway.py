@@ -16,7 +16,7 @@ from msgspec import Struct
 from gateway.configuration.settings import Server
 from gateway.errors import GatewayError, NotSupported, RateLimited, UpstreamFailed
 from gateway.metering.sources import SOURCE_HEADERS
-from gateway.neutral.file_types import HEAD, type_of
+from gateway.neutral.file_types import HEAD_BYTES, type_of
 from gateway.neutral.images import ImagesInput, ImagesResult
 from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.parts import Image, Media
@@ -27,15 +27,15 @@ from gateway.surfaces.mcp.tool_results import Json, ToolContext
 
 CHAT = "/v1/chat/completions"
 IMAGES = "/v1/images/generations"
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 ANY_HOST = ("", "0.0.0.0", "::", "[::]")
 PORTS = {"https": 443, "http": 80}
-MOST_PARTS = 100_000  # objects and lists in a response
-MOST_REFUSAL = 64 << 10  # bytes of an error response that are read for its message
-LONGEST_WAIT_S = 3600.0
+MAX_PARTS = 100_000  # objects and lists in a response
+MAX_ERROR_BYTES = 64 << 10  # bytes of an error response that are read for its message
+MAX_WAIT_S = 3600.0
 WAIT = re.compile(r"[0-9]{1,9}")
 CODE = re.compile(r"[a-z0-9_.-]{1,64}")
-SHOWN = 4 * HEAD  # characters of base64 that contain the first bytes in any case
+HEAD_CHARACTERS = 4 * HEAD_BYTES  # characters of base64 that contain the first bytes in any case
 T = TypeVar("T")
 # Headers that are forwarded besides the key: they identify the caller and the request.
 FORWARDED = (*SOURCE_HEADERS, "x-request-id")
@@ -152,7 +152,7 @@ def _media_of(sent: SentImage) -> Media:
     if not sent.b64_json:
         return Media(url=sent.url or "")
     try:
-        head = b64decode(sent.b64_json[:SHOWN], validate=True)
+        head = b64decode(sent.b64_json[:HEAD_CHARACTERS], validate=True)
     except (NotBase64, ValueError):
         raise UpstreamFailed("The other gateway returned an image that is not valid base64.") from None
     return Media(type_of(head), data=sent.b64_json)
@@ -172,7 +172,7 @@ def _ask(ctx: ToolContext, address: str, path: str, body: Json, kind: type[T]) -
         headers,
         msgspec.json.encode(body),
         timeout_s=max(0.001, ctx.deadline - ctx.services.clock.monotonic()),
-        max_bytes=MOST_BYTES,
+        max_bytes=MAX_BYTES,
         trusted=True,  # the operator configured it
     )
     if answer.status != 200:
@@ -183,7 +183,7 @@ def _ask(ctx: ToolContext, address: str, path: str, body: Json, kind: type[T]) -
 def _read(raw: bytes, kind: type[T]) -> T:
     """Return the decoded response; a large one is decoded in a thread."""
     try:
-        if not has_more_parts(raw, MOST_PARTS, OPENING):
+        if not has_more_parts(raw, MAX_PARTS, OPENING):
             return compute_if(len(raw) >= caps.LARGE, msgspec.json.decode, raw, type=kind)
     except (msgspec.DecodeError, RecursionError):
         pass
@@ -192,7 +192,7 @@ def _read(raw: bytes, kind: type[T]) -> T:
 
 def _refusal(status: int, raw: bytes, retry_after: str) -> GatewayError:
     sent_error = SentError()
-    if len(raw) <= MOST_REFUSAL:
+    if len(raw) <= MAX_ERROR_BYTES:
         try:
             sent_error = msgspec.json.decode(raw, type=SentRefusal).error
         except (msgspec.DecodeError, RecursionError):
@@ -203,7 +203,7 @@ def _refusal(status: int, raw: bytes, retry_after: str) -> GatewayError:
             wait_s = float(retry_after)
         else:
             wait_s = 1.0
-        return RateLimited(text, retry_after=min(wait_s, LONGEST_WAIT_S))
+        return RateLimited(text, retry_after=min(wait_s, MAX_WAIT_S))
     if CODE.fullmatch(sent_error.code):
         code = sent_error.code
     else:

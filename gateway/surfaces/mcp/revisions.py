@@ -19,7 +19,7 @@ META = "io.modelcontextprotocol/"
 VERSION_KEY = f"{META}protocolVersion"
 CAPABILITIES_KEY = f"{META}clientCapabilities"
 SERVER_KEY = f"{META}serverInfo"
-NAMED = ("tools/call",)  # methods with a header that mirrors params.name
+NAMED_METHODS = ("tools/call",)  # methods with a header that mirrors params.name
 SERVER = {"name": "llmgateway", "version": __version__}
 # How long a client may cache results that stay the same for all callers until the next release.
 CACHEABLE: Json = {"ttlMs": 300_000, "cacheScope": "public"}
@@ -61,7 +61,7 @@ def _check_mirrors(inbound: Inbound, call: MethodCall, header: str, expected: An
     if inbound.header(METHOD_HEADER) != call.method:
         raise Fault(HEADER_MISMATCH, "Mcp-Method and the method of the message differ.", 400)
     name = call.params.get("name")
-    if call.method in NAMED and name is not None and _plain(inbound.header(NAME_HEADER)) != name:
+    if call.method in NAMED_METHODS and name is not None and _plain(inbound.header(NAME_HEADER)) != name:
         raise Fault(HEADER_MISMATCH, "Mcp-Name and params.name differ.", 400)
 
 

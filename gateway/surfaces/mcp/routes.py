@@ -154,10 +154,12 @@ def _information(inbound: Inbound, path: str) -> McpServerAnswer:
 
 
 TAG = "MCP"
-INFORM = About(
+SHOW_SERVER = About(
     "Get information about the MCP server", TAG, access="none", answer=McpServerAnswer, errors=(400, 401, 403, 405)
 )
-TAKE = About("Send a message of the Model Context Protocol", TAG, McpCall, answer=McpMessageAnswer, success=(200, 202))
+SEND_MESSAGE = About(
+    "Send a message of the Model Context Protocol", TAG, McpCall, answer=McpMessageAnswer, success=(200, 202)
+)
 OFFER = About("Get the allowed methods of the MCP server", TAG, access="none", success=(204,), errors=())
 REFUSE = About("End a session (not supported)", TAG, success=(), errors=(400, 401, 403, 405))
 
@@ -169,8 +171,8 @@ def surface(path: str = connection_checks.PATH, name: str = "mcp", more: Iterabl
     """
     endpoint = Endpoint(path, more)
     operations = (
-        Operation("GET", path, endpoint.inform, about=INFORM),
-        Operation("POST", path, endpoint.take, body="json", hot=True, paid=True, about=TAKE),
+        Operation("GET", path, endpoint.inform, about=SHOW_SERVER),
+        Operation("POST", path, endpoint.take, body="json", hot=True, paid=True, about=SEND_MESSAGE),
         Operation("OPTIONS", path, offer, about=OFFER),
         *(Operation(method, path, endpoint.refuse, about=REFUSE) for method in ("DELETE", "PUT", "PATCH")),
     )

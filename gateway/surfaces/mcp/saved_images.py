@@ -10,15 +10,15 @@ from gateway.surfaces.mcp.tool_results import ToolContext
 
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
 KNOWN = frozenset((*ENDINGS.values(), "jpeg"))
-STEM = "alt-image"
-MOST_TRIES = 1000
+FILE_STEM = "alt-image"
+MAX_ATTEMPTS = 1000
 BAD = re.compile(r"[/\\\x00-\x1f\x7f]|^[A-Za-z]:|^\.")
-MOST_BYTES = 200  # characters of a name; file systems allow 255
+MAX_NAME_LENGTH = 200  # characters of a name; file systems allow 255
 
 
 def check_name(name: str) -> str:
     """Return the name unchanged. Raises InvalidRequest unless it is the bare name of a file."""
-    if BAD.search(name) or len(name.encode("utf-8", "replace")) > MOST_BYTES or name != name.strip():
+    if BAD.search(name) or len(name.encode("utf-8", "replace")) > MAX_NAME_LENGTH or name != name.strip():
         raise InvalidRequest(
             "The filename must be a bare name, without folders, drives or a leading dot.", param="filename"
         )
@@ -37,7 +37,7 @@ def save(ctx: ToolContext, name: str, images: list[Media]) -> str:
     if not dot or ending.lower() not in KNOWN:
         stem = name
         ending = ""
-    stem = stem or f"{STEM}-{ctx.services.clock.now_us() // 1000}"
+    stem = stem or f"{FILE_STEM}-{ctx.services.clock.now_us() // 1000}"
     try:
         saved = ctx.services.background.threads.run(_write_all, folder, stem, ending, images)
     except (OSError, ValueError):
@@ -64,7 +64,7 @@ def _write_all(folder: str, stem: str, ending: str, images: list[Media]) -> list
 
 def _write(room: int, stem: str, ending: str, data: bytes) -> str:
     """Write a new file in the open folder; an existing file or link is never followed or overwritten."""
-    for number in range(MOST_TRIES):
+    for number in range(MAX_ATTEMPTS):
         if not number:
             name = f"{stem}.{ending}"
         else:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gateway.accounts.authentication import Caller
 from gateway.errors import Forbidden, GatewayError, NotSupported, RateLimited, Unavailable
-from gateway.store.mailboxes import LONGEST_MESSAGE, Mailbox
+from gateway.store.mailboxes import MAX_MESSAGE_BYTES, Mailbox
 from gateway.surfaces import auth, http_responses
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.mcp import json_rpc
@@ -20,7 +20,7 @@ EVENTS = "text/event-stream"
 JSON = "application/json"
 SESSION = "sessionId"
 HEARTBEAT = b": keep-alive\n\n"
-WAIT_S = 5.0
+OPEN_TIMEOUT_S = 5.0
 
 
 def wants_stream(inbound: Inbound) -> bool:
@@ -36,7 +36,7 @@ def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str)
     most = services.settings.mcp.max_streams
     if mailboxes.count(caller.key_id) >= most:
         raise RateLimited(
-            f"A key may have {most} open streams; close one.", code="too_many_streams", retry_after=WAIT_S
+            f"A key may have {most} open streams; close one.", code="too_many_streams", retry_after=OPEN_TIMEOUT_S
         )
     box = mailboxes.open(caller.key_id)
     frames = _frames(services, inbound, caller, box, f"{inbound.base_url}{path}?{SESSION}={box.name}")
@@ -92,7 +92,7 @@ class StreamSession:
             body = outbound.body
         else:
             body = b""
-        if len(body) > LONGEST_MESSAGE:
+        if len(body) > MAX_MESSAGE_BYTES:
             body = json_rpc.refusal_of(call.ident, _too_long(len(body))).encode()
         if body and not self._services.store.mailboxes.post(self._key_id, self._place, self._name, body):
             raise _full()
@@ -117,8 +117,8 @@ def session_of(services: Services, inbound: Inbound, caller: Caller) -> StreamSe
 
 def _too_long(size: int) -> GatewayError:
     return NotSupported(
-        f"The response has {size:,} bytes, and a stream of this revision carries at most {LONGEST_MESSAGE:,}; send the "
-        "message by POST without a session, as revisions from 2025-03-26 on do.",
+        f"The response has {size:,} bytes, and a stream of this revision carries at most {MAX_MESSAGE_BYTES:,}; send "
+        "the message by POST without a session, as revisions from 2025-03-26 on do.",
         code="answer_too_long",
     )
 
@@ -127,5 +127,5 @@ def _full() -> RateLimited:
     return RateLimited(
         "The streams of this key have too many unread messages; read them and try again.",
         code="stream_full",
-        retry_after=WAIT_S,
+        retry_after=OPEN_TIMEOUT_S,
     )

@@ -12,7 +12,7 @@ from gateway.surfaces.mcp import analytics, generation, model_tools, tool_schema
 from gateway.surfaces.mcp.json_rpc import TIMED_OUT, Fault
 from gateway.surfaces.mcp.tool_results import Json, ToolContext, failed
 
-READING = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 MAKING = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": True}
 
 
@@ -38,7 +38,7 @@ class OfferedTool(Struct, frozen=True):
         }
         if self.output is not None:
             shown["outputSchema"] = describe_answer(self.output)
-        return shown | {"annotations": self.hints or READING}
+        return shown | {"annotations": self.hints or READ_ONLY}
 
 
 class Toolbox:

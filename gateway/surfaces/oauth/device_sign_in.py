@@ -14,7 +14,7 @@ from gateway.admin.agent_sign_in import CLIENT
 from gateway.errors import Conflict, NotFound, RateLimited
 from gateway.oauth import scopes
 from gateway.oauth.grant_values import IssuedTokens
-from gateway.oauth.grants import ACCESS_S, AlreadyUsed
+from gateway.oauth.grants import ACCESS_LIFETIME_S, AlreadyUsed
 from gateway.surfaces.answer_structs import ModelApiAnswer
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.http_responses import json_reply
@@ -31,7 +31,7 @@ MINUTE_S = 60
 # A minute, from one client address.
 CODES = 30
 POLLS = 120
-LONGEST = 256
+MAX_CODE_LENGTH = 256
 NO_CACHE = ("Pragma", "no-cache")
 INVALID = "The refresh token is unknown, used, expired or revoked. Sign in again."
 
@@ -63,7 +63,7 @@ def collect(services: Services, inbound: Inbound, form: TokenForm) -> Outbound:
     if form.client_id not in (UNSET, CLIENT):
         return _refuse(inbound, "invalid_client", "This client cannot use device codes here.", 401)
     code = form.device_code or ""
-    if not 0 < len(code) <= LONGEST:
+    if not 0 < len(code) <= MAX_CODE_LENGTH:
         return _refuse(inbound, "invalid_request", "device_code is missing.")
     try:
         status, issued, email = services.management.agent_sign_in.collect(code)
@@ -84,7 +84,7 @@ def refresh(services: Services, inbound: Inbound, form: TokenForm) -> Outbound |
     """Replace a refresh token; None if it belongs to an application. Status 401 asks the agent to sign in again (its
     own convention; RFC 6749 has 400)."""
     grants = services.accounts.oauth.grants
-    token = grants.find_token((form.refresh_token or "")[:LONGEST])
+    token = grants.find_token((form.refresh_token or "")[:MAX_CODE_LENGTH])
     if token is not None and token.client != CLIENT:
         return None
     if token is None or token.kind != "refresh":
@@ -99,7 +99,7 @@ def refresh(services: Services, inbound: Inbound, form: TokenForm) -> Outbound |
 def revoke(services: Services, inbound: Inbound, form: RevocationForm) -> Outbound | None:
     """Revoke a token of a coding agent; None if it is no such token."""
     grants = services.accounts.oauth.grants
-    token = grants.find_token(form.token[:LONGEST])
+    token = grants.find_token(form.token[:MAX_CODE_LENGTH])
     if token is None or token.client != CLIENT:
         return None
     grants.end_token(token)
@@ -112,7 +112,7 @@ def _give(inbound: Inbound, issued: IssuedTokens, email: str = "") -> Outbound:
         OAuthTokensAnswer(
             access_token=issued.access,
             token_type="Bearer",
-            expires_in=ACCESS_S,
+            expires_in=ACCESS_LIFETIME_S,
             refresh_token=issued.refresh,
             scope=issued.scope,
             email=email or UNSET,

@@ -38,11 +38,11 @@ MINUTE_S = 60
 DAY_S = 86_400
 # From one address: hosted applications have many people behind one.
 REGISTRATIONS = 30
-REGISTRATIONS_A_DAY = 1_000
+REGISTRATIONS_PER_DAY = 1_000
 TOKENS = 300
-LARGEST = 16_384
-MOST_FIELDS = 40
-FORM = "application/x-www-form-urlencoded"
+MAX_FORM_BYTES = 16_384
+MAX_FIELDS = 40
+FORM_TYPE = "application/x-www-form-urlencoded"
 JSON = "application/json"
 OLD_HTTP = ("Pragma", "no-cache")
 
@@ -71,7 +71,7 @@ def register(services: Services, inbound: Inbound) -> Outbound:
     """Register an application. With an API key it can get tokens of that key by the client credentials grant."""
     gates = [
         ThrottleGate("applications registered", inbound.peer, REGISTRATIONS, MINUTE_S),
-        ThrottleGate("applications registered, a day", inbound.peer, REGISTRATIONS_A_DAY, DAY_S),
+        ThrottleGate("applications registered, a day", inbound.peer, REGISTRATIONS_PER_DAY, DAY_S),
     ]
     services.management.throttle.take(*gates)
     given = known_members(ClientRegistration, _read_json(inbound))
@@ -135,11 +135,11 @@ def read_fields(inbound: Inbound) -> dict[str, str]:
     kind = inbound.header("content-type").lower()
     if JSON in kind:
         return {name: value for name, value in _read_json(inbound).items() if isinstance(value, str)}
-    if FORM not in kind:
-        raise InvalidRequest(f"Send the body as {FORM}.")
+    if FORM_TYPE not in kind:
+        raise InvalidRequest(f"Send the body as {FORM_TYPE}.")
     text = _text_of(inbound)
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
         raise InvalidRequest("The body is not a valid form.") from None
     # RFC 8707 lets a resource be named more than once, RFC 6749 nothing else.
@@ -162,8 +162,8 @@ def _read_json(inbound: Inbound) -> dict[str, Any]:
 
 
 def _text_of(inbound: Inbound) -> str:
-    if len(inbound.body) > LARGEST:
-        raise RequestTooLarge(f"The body must have at most {LARGEST} bytes.", status=400)
+    if len(inbound.body) > MAX_FORM_BYTES:
+        raise RequestTooLarge(f"The body must have at most {MAX_FORM_BYTES} bytes.", status=400)
     try:
         text = inbound.body.decode()
     except UnicodeDecodeError:

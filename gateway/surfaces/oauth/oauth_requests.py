@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, structs
 
-from gateway.oauth.clients import CODE, CREDENTIALS, METHODS, MOST_REDIRECTS, REFRESH, TEXTS
+from gateway.oauth.clients import CODE, CREDENTIALS, MAX_REDIRECTS, METHODS, REFRESH, TEXTS
 from gateway.surfaces.answer_structs import Url
 from gateway.surfaces.oauth.oauth_answers import ALL_GRANTS, SCOPE_TEXT
 
@@ -22,7 +22,7 @@ class _Registration(Struct, kw_only=True):
         Meta(
             description="URLs with https, with a scheme of the application, or loopback URLs with any port. "
             f"Required for {CODE}.",
-            extra_json_schema={"minItems": 1, "maxItems": MOST_REDIRECTS},
+            extra_json_schema={"minItems": 1, "maxItems": MAX_REDIRECTS},
         ),
     ] = UNSET
     client_name: Annotated[str | UnsetType, Meta(description="The name that people see.")] = UNSET

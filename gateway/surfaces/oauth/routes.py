@@ -27,7 +27,7 @@ def _document(path: str, handler: Handler, summary: str, answer: type[Answer]) -
 def _form(summary: str, body: type, answer: type[Answer]) -> About:
     """Describe an operation that accepts a form, as the standards require, or the same members as JSON."""
     return About(summary, TAG, body, answer=answer, errors=(400, 401, 429), access="none",
-                 form=body, form_media=endpoints.FORM)  # fmt: skip
+                 form=body, form_media=endpoints.FORM_TYPE)  # fmt: skip
 
 
 REGISTER = About("Register an application", TAG, ClientRegistration, answer=OAuthClientAnswer, success=(201,),

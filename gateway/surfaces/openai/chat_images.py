@@ -32,7 +32,7 @@ FIELDS = {
     "aspect_ratio": "image_config.aspect_ratio",
 }
 # Requirements of a chat request that an image model must fulfil as well, or that are left out with a warning.
-KEPT = (
+IMAGE_REQUIREMENTS = (
     *("tools", "audio", "documents", "json_object", "json_schema"),
     *("web_search", "search_offered", "reasoning", "effort"),
 )
@@ -82,7 +82,7 @@ def read(
     fields = _read_fields(prompt, body, config)
     pictures = tuple(image_uploads.load(services, inbound, url, param) for param, url in urls)
     request = images.request_of(services, context, fields, kind, pictures, {}, seed=config.get("seed"))
-    kept = {name: getattr(chat.requirements, name) for name in KEPT}
+    kept = {name: getattr(chat.requirements, name) for name in IMAGE_REQUIREMENTS}
     request.requirements = replace(request.requirements, **kept)
     request.options = chat.options
     if len(body.messages) > 1:
@@ -115,8 +115,8 @@ def _read_prompt(body: schema.ChatBody) -> tuple[str, list[tuple[str, str]]]:
     prompt = "\n".join(texts).strip()
     if not prompt:
         raise invalid(f"messages.{place}.content", "an image model needs a text, which is its prompt")
-    if len(urls) > images.MOST_PICTURES:
-        raise invalid(f"messages.{place}.content", f"send up to {images.MOST_PICTURES} images")
+    if len(urls) > images.MAX_IMAGES:
+        raise invalid(f"messages.{place}.content", f"send up to {images.MAX_IMAGES} images")
     return prompt, urls
 
 

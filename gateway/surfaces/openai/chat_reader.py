@@ -8,7 +8,7 @@ from msgspec.json import encode
 
 from gateway.dialects import openai as dialect
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Requirements
-from gateway.neutral.parameters import NEEDING, PARAMETERS, relayed_fields
+from gateway.neutral.parameters import CAPABILITY_PARAMETERS, PARAMETERS, relayed_fields
 from gateway.surfaces import chat_options
 from gateway.surfaces.chat_option_reader import PromptSize, effort_of, normalize, options_of, requirements_of
 from gateway.surfaces.openai import chat_schema as schema
@@ -35,7 +35,7 @@ READ_GATEWAY_FIELDS = attrgetter("web_search", "image_config", *GATEWAY_FIELDS)
 # OpenAI-compatible upstream would reject.
 READ_SPECIAL = attrgetter(
     *("tools", "response_format", "reasoning_effort", "reasoning", "web_search", "web_search_options"),
-    *("image_config", "n", *GATEWAY_FIELDS, *(row.field for row in NEEDING)),
+    *("image_config", "n", *GATEWAY_FIELDS, *(row.field for row in CAPABILITY_PARAMETERS)),
 )
 # The temperature and n are written separately.
 RELAYED = tuple(name for name in relayed_fields(dialect.NAME) if name not in ("temperature", "n"))
@@ -43,8 +43,8 @@ NATIVE_FIELDS = ("tools", "tool_choice", "response_format", "user", *RELAYED)
 READ_NATIVE = attrgetter(*NATIVE_FIELDS)
 NO_FIELDS = (None,) * len(NATIVE_FIELDS)
 # Fields that most requests lack, so that one check covers all of them.
-USUAL = ("model", "messages", "stream", "temperature", "max_tokens", "max_completion_tokens")
-RARE = tuple(name for name in schema.ChatBody.__struct_fields__ if name not in USUAL)
+COMMON_FIELDS = ("model", "messages", "stream", "temperature", "max_tokens", "max_completion_tokens")
+RARE = tuple(name for name in schema.ChatBody.__struct_fields__ if name not in COMMON_FIELDS)
 READ_RARE = attrgetter(*RARE)
 NOTHING_RARE = (None,) * len(RARE)
 

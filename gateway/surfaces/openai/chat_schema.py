@@ -176,4 +176,4 @@ def _decode_loose(body: bytes, error: ValidationError) -> ChatBody:
         name_model(wire)
         return decoder.decode(write_again(wire, error))
     except ValidationError as still:
-        raise explain(str(still), {**words_of(ChatBody), **chat_options.WORDS}) from None
+        raise explain(str(still), {**words_of(ChatBody), **chat_options.PARAMETER_WORDS}) from None

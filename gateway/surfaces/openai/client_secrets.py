@@ -14,8 +14,8 @@ from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai.realtime_events import names_of, own_transcriber
 from gateway.worker.services import Services
 
-MOST_TOKENS = 16_384
-CHARACTERS_A_TOKEN = 4
+MAX_TOKENS = 16_384
+CHARACTERS_PER_TOKEN = 4
 
 
 class SecretExpiry(Struct):
@@ -120,8 +120,8 @@ def _lock(services: Services, context: RequestContext, session: SecretSession) -
     except GatewayError as error:
         raise _unknown(error) from None
     instructions = session.instructions or ""
-    if len(instructions) > MOST_TOKENS * CHARACTERS_A_TOKEN:
-        text = f"The instructions have more than an estimated {MOST_TOKENS} tokens."
+    if len(instructions) > MAX_TOKENS * CHARACTERS_PER_TOKEN:
+        text = f"The instructions have more than an estimated {MAX_TOKENS} tokens."
         raise InvalidRequest(text, param="session.instructions", code="instructions_too_large")
     voice = (session.audio.output.voice or "") if session.audio and session.audio.output else ""
     voices = target.mapping.voices

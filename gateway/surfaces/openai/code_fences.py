@@ -9,8 +9,8 @@ from gateway.surfaces.facts import Facts
 FENCE = "```"
 FENCED = re.compile(r"\A\s*```[^\n`]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 OPENING = re.compile(r"\A\s*```[^\n`]*\n")
-MOST_BLANKS = 1000  # whitespace after a fence, which may still be the end of the text
-LONGEST_OPENING = 40  # characters of a fence with the name of a language
+MAX_BLANKS = 1000  # whitespace after a fence, which may still be the end of the text
+MAX_OPENING_LENGTH = 40  # characters of a fence with the name of a language
 
 
 def without_fence(text: str) -> str:
@@ -59,7 +59,7 @@ def _before_fence(text: str) -> int:
     text."""
     text_before = text.rstrip()
     ticks = min(len(text_before) - len(text_before.rstrip("`")), len(FENCE))
-    if ticks == len(FENCE) and len(text) - len(text_before) < MOST_BLANKS:
+    if ticks == len(FENCE) and len(text) - len(text_before) < MAX_BLANKS:
         at = len(text_before) - ticks
     elif ticks and text_before == text:
         at = len(text) - ticks
@@ -97,7 +97,7 @@ class Unfenced:
         opening = OPENING.match(self._held)
         if opening:
             self._fenced, self._held = True, self._held[opening.end() :]
-        elif FENCE.startswith(start[:3]) and "\n" not in start and len(start) < LONGEST_OPENING:
+        elif FENCE.startswith(start[:3]) and "\n" not in start and len(start) < MAX_OPENING_LENGTH:
             return False
         self._begun = True
         return True

@@ -37,9 +37,9 @@ from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
 ID_PREFIX = "cmpl-"
-MOST_ECHOED = 32 << 20  # characters of all prompts in one response
-MOST_PROMPTS = 128  # prompts in one call; each is a separate request
-MOST_STOPS = 4  # OpenAI API reference, completions: up to four sequences
+MAX_ECHOED = 32 << 20  # characters of all prompts in one response
+MAX_PROMPTS = 128  # prompts in one call; each is a separate request
+MAX_STOPS = 4  # OpenAI API reference, completions: up to four sequences
 FILL = (
     "You complete text at the cursor of an editor. The user gives what stands before the cursor between <before> and "
     "</before> and what stands after it between <after> and </after>. Answer with the text to insert at the cursor and "
@@ -128,8 +128,8 @@ def _read(large: bool, raw: bytes) -> tuple[list[ChatRequest], list[str], bool]:
     for request in requests:
         request.large = large
     echoed = [prompt if body.echo else "" for prompt in prompts]
-    if sum(map(len, echoed)) * requests[0].requirements.n > MOST_ECHOED:
-        raise invalid("echo", f"the prompt repeated {requests[0].requirements.n} times exceeds {MOST_ECHOED >> 20} MB")
+    if sum(map(len, echoed)) * requests[0].requirements.n > MAX_ECHOED:
+        raise invalid("echo", f"the prompt repeated {requests[0].requirements.n} times exceeds {MAX_ECHOED >> 20} MB")
     return requests, echoed, bool(body.suffix)
 
 
@@ -155,8 +155,8 @@ def prompts_of(body: CompletionBody) -> tuple[str, ...]:
         prompts = (prompt,)
     else:
         prompts = tuple(prompt)
-    if not prompts or len(prompts) > MOST_PROMPTS or not all(isinstance(text, str) for text in prompts):
-        raise invalid("prompt", f"expected a string or up to {MOST_PROMPTS} strings; token numbers are not supported")
+    if not prompts or len(prompts) > MAX_PROMPTS or not all(isinstance(text, str) for text in prompts):
+        raise invalid("prompt", f"expected a string or up to {MAX_PROMPTS} strings; token numbers are not supported")
     return prompts
 
 
@@ -206,7 +206,7 @@ def _sampling(body: CompletionFields) -> Sampling:
         stop = [body.stop]
     else:
         stop = body.stop or []
-    stops = tuple(islice((text for text in stop if text), MOST_STOPS))
+    stops = tuple(islice((text for text in stop if text), MAX_STOPS))
     return PARAMETER_READER.read(body, max_tokens=body.max_tokens or None, stop=stops)
 
 

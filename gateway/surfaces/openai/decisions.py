@@ -16,7 +16,7 @@ from gateway.surfaces.validation_errors import invalid, read_part, tags_of
 from gateway.worker.services import Services
 
 ID_PREFIX = "sone-"
-MOST_QUESTIONS = 256
+MAX_QUESTIONS = 256
 Instructions = (
     Annotated[str, Meta(min_length=1)]
     | Annotated[dict[str, Any], Meta(min_length=1)]
@@ -57,7 +57,7 @@ Questions = Annotated[
     Meta(
         extra_json_schema={
             "minProperties": 1,
-            "maxProperties": MOST_QUESTIONS,
+            "maxProperties": MAX_QUESTIONS,
             "additionalProperties": describe_answer(Question),
         }
     ),
@@ -96,8 +96,8 @@ def decide(services: Services, inbound: Inbound) -> Outbound:
 
 def read(body: DecisionBody) -> tuple[Json, Units | None]:
     """Return the upstream body. Raises InvalidRequest with the invalid question."""
-    if not 1 <= len(body.questions) <= MOST_QUESTIONS:
-        raise invalid("questions", f"expected an object of 1 to {MOST_QUESTIONS} questions by id")
+    if not 1 <= len(body.questions) <= MAX_QUESTIONS:
+        raise invalid("questions", f"expected an object of 1 to {MAX_QUESTIONS} questions by id")
     for name, question in body.questions.items():
         read_part(f"questions.{name[:64]}", question, Question)
     return {"state": body.state, "questions": body.questions}, None

@@ -36,12 +36,12 @@ ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
 NO_DTYPES = "output_dtype was left out: vectors contain 32-bit floats."
 Name = Annotated[str, Meta(min_length=1)]
-SOME = {"minItems": 1}
-MOST_TOKEN = (1 << 32) - 1  # larger than any vocabulary; upstreams differ in how they read 64-bit and longer numbers
-IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": MOST_TOKEN}, **SOME}
+NON_EMPTY = {"minItems": 1}
+MAX_TOKEN_ID = (1 << 32) - 1  # larger than any vocabulary; upstreams differ in how they read 64-bit and longer numbers
+IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": MAX_TOKEN_ID}, **NON_EMPTY}
 TEXT = {"type": "string", "minLength": 1}
 Text = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
-Texts = Annotated[list[Any], Meta(extra_json_schema={**SOME, "anyOf": [{"items": TEXT}, IDS, {"items": IDS}]})]
+Texts = Annotated[list[Any], Meta(extra_json_schema={**NON_EMPTY, "anyOf": [{"items": TEXT}, IDS, {"items": IDS}]})]
 
 
 class EmbeddingsBody(Struct, kw_only=True, gc=False):
@@ -159,7 +159,7 @@ def inputs_of(given: str | list[Any]) -> tuple[Input, ...]:
 
 
 def _are_ids(given: list[Any]) -> bool:
-    return bool(given) and all(type(value) is int and 0 <= value <= MOST_TOKEN for value in given)
+    return bool(given) and all(type(value) is int and 0 <= value <= MAX_TOKEN_ID for value in given)
 
 
 def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:

@@ -26,8 +26,8 @@ from gateway.worker.services import Services
 
 ID_PREFIX = "img-"
 OLD_QUALITIES = {"standard": "medium", "hd": "high"}
-MOST_PICTURES = 16
-LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 2, field_bytes=128 << 10, file_bytes=image_uploads.MOST_BYTES)
+MAX_IMAGES = 16
+LIMITS = FormLimits(parts=64, files=MAX_IMAGES + 2, field_bytes=128 << 10, file_bytes=image_uploads.MAX_BYTES)
 NUMBERS = ("n", "output_compression", "partial_images")
 DIGITS = re.compile(r"[0-9]{1,9}")
 NULL = b"null"
@@ -68,7 +68,7 @@ class PictureAddress(Struct, kw_only=True, gc=False):
 class DescribedEdits(ImagesFields, kw_only=True, gc=False):
     """Every field that has an effect; all others are accepted and dropped."""
 
-    images: Annotated[list[PictureAddress], Meta(min_length=1, max_length=MOST_PICTURES)]
+    images: Annotated[list[PictureAddress], Meta(min_length=1, max_length=MAX_IMAGES)]
     mask: PictureAddress | None = None
     markup: PictureAddress | None = None
 
@@ -104,8 +104,8 @@ def edit(services: Services, inbound: Inbound) -> Outbound:
         if inbound.payload is not None:
             inbound.payload.send_instead(describe_form(form))
         body, pictures, marks = _read_form(form)
-    if not 1 <= len(pictures) <= MOST_PICTURES:
-        raise invalid("images" if inbound.upload is None else "image", f"send from 1 to {MOST_PICTURES} images")
+    if not 1 <= len(pictures) <= MAX_IMAGES:
+        raise invalid("images" if inbound.upload is None else "image", f"send from 1 to {MAX_IMAGES} images")
     return _answer(
         services, context, request_of(services, context, body, ImageEditsRequest, pictures, marks), body.stream
     )
@@ -125,7 +125,7 @@ def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tupl
 
 def _rows_of(images: Raw) -> list[Raw]:
     try:
-        return (ROWS.decode(images) or [])[: MOST_PICTURES + 1]
+        return (ROWS.decode(images) or [])[: MAX_IMAGES + 1]
     except DecodeError:
         raise invalid("images", "expected a list of objects with an image_url") from None
 
@@ -236,8 +236,8 @@ def _stream(services: Services, context: RequestContext, request: ImagesRequest)
     return http_responses.stream_reply(frames, context.shown_id, headers)
 
 
-FILES = {"type": "array", "items": FILE, "minItems": 1, "maxItems": MOST_PICTURES}
-FORM = describe_fields(ImagesFields, {"image": FILES, "image[]": FILES, "mask": FILE, "markup": FILE}) | {
+FILES = {"type": "array", "items": FILE, "minItems": 1, "maxItems": MAX_IMAGES}
+FORM_FIELDS = describe_fields(ImagesFields, {"image": FILES, "image[]": FILES, "mask": FILE, "markup": FILE}) | {
     "oneOf": [{"required": ["image"]}, {"required": ["image[]"]}]
 }
 OPERATIONS = (
@@ -258,7 +258,7 @@ OPERATIONS = (
         about=About(
             "Edit images",
             request=DescribedEdits,
-            form=FORM,
+            form=FORM_FIELDS,
             answer=ImagesAnswer,
             events=ImageEvent,
         ),

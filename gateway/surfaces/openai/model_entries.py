@@ -15,7 +15,7 @@ from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import ACTIVE, DEACTIVATED, DEPRECATED, Dates, Lifecycle, dates_of, shown_on, state_on
 from gateway.clock import from_datetime
 from gateway.neutral import parameters
-from gateway.neutral.parameters import NEEDING
+from gateway.neutral.parameters import CAPABILITY_PARAMETERS
 from gateway.surfaces.availability import AUTO
 from gateway.surfaces.openai.model_answers import (
     ArchitectureAnswer,
@@ -27,7 +27,7 @@ from gateway.surfaces.openai.model_answers import (
 from gateway.surfaces.openai.model_prices import MAPPING_PRICES, MODEL_PRICES, highest_of, write_pricing
 
 PSEUDO_PROVIDER = "llmgateway"
-MARK = "\u2603name\u2603"  # placeholder for a model's name where entries are alike
+NAME_PLACEHOLDER = "\u2603name\u2603"  # placeholder for a model's name where entries are alike
 PSEUDO_SINCE = "2026-01-01"
 EPOCH = "1970-01-01"
 STAGES: dict[Lifecycle, ModelStage] = {ACTIVE: "active", DEPRECATED: "deprecated", DEACTIVATED: "retired"}
@@ -37,7 +37,7 @@ PSEUDO_MODELS = (
 )
 PSEUDO_NAMES = frozenset(row[0] for row in PSEUDO_MODELS)
 PARAMETERS = ("temperature", "max_tokens", "top_p")
-PENALTIES = tuple(row.field for row in NEEDING if row.capability is parameters.PENALTIES)
+PENALTIES = tuple(row.field for row in CAPABILITY_PARAMETERS if row.capability is parameters.PENALTIES)
 FORMAT = ("response_format",)
 TOOLS = ("tools", "tool_choice")
 CHAT = "chat"
@@ -154,7 +154,7 @@ def serialise_alike(
         mapping = model.mappings[0]
         name = mapping.model
         known = (mapping.provider, id(mapping.prices), mapping.context_length, mapping.max_output)
-        if query.narrows or MARK in name:
+        if query.narrows or NAME_PLACEHOLDER in name:
             yield from (entry.encode() for entry in write_entries(own, (model,), query, at_us, refuse))
             continue
         if refuse is not None and refuse(mapping, own.providers[mapping.provider]) is not None:
@@ -167,11 +167,11 @@ def serialise_alike(
 
 def _form(own: Catalogue, model: Model, query: Query, at_us: int) -> list[bytes]:
     """Return the entry of a model as JSON, split where its name belongs."""
-    mapping = replace(model.mappings[0], model=MARK, external_id=MARK)
-    ident = model.id.removesuffix(model.name) + MARK
-    marked = replace(model, id=ident, name=MARK, mappings=(mapping,))
+    mapping = replace(model.mappings[0], model=NAME_PLACEHOLDER, external_id=NAME_PLACEHOLDER)
+    ident = model.id.removesuffix(model.name) + NAME_PLACEHOLDER
+    marked = replace(model, id=ident, name=NAME_PLACEHOLDER, mappings=(mapping,))
     (entry,) = write_entries(own, (marked,), query, at_us, None)
-    return entry.encode().split(MARK.encode())
+    return entry.encode().split(NAME_PLACEHOLDER.encode())
 
 
 def _offered(catalogue: Catalogue, model: Model, query: Query) -> list[Mapping]:

@@ -22,12 +22,12 @@ from gateway.surfaces.validation_errors import invalid, read_part
 from gateway.worker.services import Services
 
 ID_PREFIX = "ocr-"
-MOST_PAGES = 1000  # pages of one document (Mistral API reference, OCR)
+MAX_PAGES = 1000  # pages of one document (Mistral API reference, OCR)
 RANGE = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
 LARGE = 1 << 18  # characters of base64
 ONE_PAGE = ("image/png", "image/jpeg", "image/webp")  # pages; formats of images other than these may hold several
-LONGEST_PAGES = 8_000  # characters of a list of pages
+MAX_PAGES_LENGTH = 8_000  # characters of a list of pages
 Address = Annotated[
     str, Meta(extra_json_schema={"pattern": r"^(https?://|data:[A-Za-z0-9_.+-]+/[A-Za-z0-9_.+-]+;base64,)"})
 ]
@@ -79,7 +79,7 @@ class OcrBody(Struct, kw_only=True, gc=False):
     routing: Routing = None
 
 
-PASSED_ON = tuple(name for name in OcrBody.__struct_fields__ if name not in ("model", "routing"))
+RELAYED_FIELDS = tuple(name for name in OcrBody.__struct_fields__ if name not in ("model", "routing"))
 
 
 class OcrPage(TypedDict):
@@ -119,10 +119,10 @@ def read(body: OcrBody) -> tuple[Json, Units | None]:
     address = _address_of(document)
     pages = _pages_of(body.pages)
     if pages is not None:
-        most = likely = min(len(pages), MOST_PAGES)
+        most = likely = min(len(pages), MAX_PAGES)
     else:
         most, likely = _count_pages(address, body.document["type"])
-    sent = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
+    sent = {name: value for name in RELAYED_FIELDS if (value := getattr(body, name)) is not None}
     if pages is not None:
         sent["pages"] = pages
     unforeseen = isinstance(document, PageAtUrl) and not address.startswith("data:")
@@ -152,12 +152,12 @@ def _pages_of(given: list[int] | str | None) -> list[int] | None:
     if isinstance(given, list):
         if not given or any(page < 0 for page in given):
             raise invalid("pages", "expected page numbers, the first being 0")
-        return sorted(set(given[: MOST_PAGES + 1]))
-    if len(given) > LONGEST_PAGES:
-        raise invalid("pages", f"expected at most {LONGEST_PAGES:,} characters")
+        return sorted(set(given[: MAX_PAGES + 1]))
+    if len(given) > MAX_PAGES_LENGTH:
+        raise invalid("pages", f"expected at most {MAX_PAGES_LENGTH:,} characters")
     pages: set[int] = set()
     for part in given.split(","):
-        if len(pages) > MOST_PAGES:
+        if len(pages) > MAX_PAGES:
             break
         ends = RANGE.fullmatch(part)
         if ends is None:
@@ -166,16 +166,16 @@ def _pages_of(given: list[int] | str | None) -> list[int] | None:
         last = int(ends[2] or ends[1])
         if last < first:
             raise invalid("pages", "the end of a range must not come before its beginning")
-        pages.update(range(first, min(last, first + MOST_PAGES) + 1))
+        pages.update(range(first, min(last, first + MAX_PAGES) + 1))
     return sorted(pages)
 
 
 def _count_pages(address: str, kind: str) -> tuple[int, int]:
-    """Return how many pages a document has at most, and likely: MOST_PAGES for a document that only the provider reads,
+    """Return how many pages a document has at most, and likely: MAX_PAGES for a document that only the provider reads,
     that is unreadable, or in a format without a page count. An image at a URL likely has one page."""
     head = DATA.match(address)
     if head is None:
-        return MOST_PAGES, 1
+        return MAX_PAGES, 1
     try:
         data = compute_if(len(address) >= LARGE, decode_base64, address[head.end() :])
     except ValueError:
@@ -183,12 +183,12 @@ def _count_pages(address: str, kind: str) -> tuple[int, int]:
     if is_pdf(data):
         facts = READER.read(data)
         if facts is None:
-            return (MOST_PAGES, 1)
-        return (min(facts.most_pages, MOST_PAGES), min(facts.pages, MOST_PAGES))
+            return (MAX_PAGES, 1)
+        return (min(facts.most_pages, MAX_PAGES), min(facts.pages, MAX_PAGES))
     # A file that claims to be a document, or contains one, may be read as that.
     if type_of(data) in ONE_PAGE and head[1].startswith("image/") and not _contains_pdf(data):
         return (1, 1)
-    return (MOST_PAGES, 1)
+    return (MAX_PAGES, 1)
 
 
 def _contains_pdf(data: bytes) -> bool:

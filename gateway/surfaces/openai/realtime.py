@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 PATH = "/v1/realtime"
 CALLS = "calls over WebRTC and SIP are not supported; connect to /v1/realtime over a WebSocket."
 # Other realtime paths of the original API.
-INSTEAD = {
+UNSUPPORTED_PATHS = {
     f"{PATH}/calls": CALLS,
     f"{PATH}/sessions": f"create a client secret with POST {PATH}/client_secrets.",
     f"{PATH}/transcription_sessions": f"create a client secret with POST {PATH}/client_secrets.",
     f"{PATH}/translations": "translation sessions are not supported.",
 }
-TURN = f"GET {PATH} (response)"
+RESPONSE_OPERATION = f"GET {PATH} (response)"
 
 
 def connect(services: Services, inbound: Inbound) -> Outbound:
@@ -175,7 +175,7 @@ def _reporter(
     services: Services, inbound: Inbound
 ) -> Callable[[RequestContext, int, float, GatewayError | None], None]:
     """Return a function that reports each response to log, metrics and traces as a separate request."""
-    end = services.telemetry.requests.of(TURN, True)
+    end = services.telemetry.requests.of(RESPONSE_OPERATION, True)
 
     def report(context: RequestContext, status: int, started: float, error: GatewayError | None) -> None:
         arrival = Inbound(inbound.method, inbound.path, inbound.headers, peer=inbound.peer)

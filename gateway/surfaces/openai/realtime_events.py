@@ -17,7 +17,7 @@ from gateway.errors import GatewayError, InvalidRequest, NotSupported
 from gateway.ids import new_hex
 from gateway.neutral.encoded import decode_base64
 from gateway.neutral.file_types import type_of
-from gateway.neutral.realtime import MOST_IMAGE_TOKENS, TRANSCRIPTION, UNLIMITED, ClientEvent, SessionLock, size_of
+from gateway.neutral.realtime import MAX_IMAGE_TOKENS, TRANSCRIPTION, UNLIMITED, ClientEvent, SessionLock, size_of
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import caps
 
@@ -38,7 +38,7 @@ BEGINS: dict[str, Literal["", "response", "sound"]] = {
     "response.create": "response",
     "response.cancel": "",
 }
-LONGEST_ID = 256
+MAX_ID_LENGTH = 256
 LARGE = 1 << 18  # bytes; a longer event is written in a thread
 FUNCTION = "function"
 # Content that the gateway can measure; anything else counts as the model's whole context.
@@ -49,7 +49,7 @@ IMAGE_HEAD = 32  # characters of base64 that show the type of an image
 OWNERS = ("prompt", "tracing")
 # With these fields a response reads something else than the current conversation.
 OWN_CONTEXT = frozenset(("input", "conversation", "instructions", "tools"))
-TALKERS = (None, "user", "assistant")  # roles of items without instructions; function calls have none
+MESSAGE_ROLES = (None, "user", "assistant")  # roles of items without instructions; function calls have none
 INSTRUCTIONS_LOCKED = "The client secret fixes the instructions of this session."
 OUTPUT_LIMITS = ("max_output_tokens", "max_response_output_tokens")
 
@@ -79,7 +79,7 @@ class OpenAIEvents:
         raw = text.encode()
         wire = caps.read(self._limits, raw, _decode, raw)
         given = wire.get("event_id")
-        if isinstance(given, str) and 0 < len(given) <= LONGEST_ID:
+        if isinstance(given, str) and 0 < len(given) <= MAX_ID_LENGTH:
             ident = given
         else:
             ident = f"event_{new_hex()}"
@@ -194,7 +194,7 @@ class OpenAIEvents:
             role = item.get("role")
         else:
             role = None
-        if self._lock.instructions and role not in TALKERS:
+        if self._lock.instructions and role not in MESSAGE_ROLES:
             raise _refuse(f"{place}.role", "instructions_locked", INSTRUCTIONS_LOCKED)
 
     def _check_transcription(self, session: Json) -> None:
@@ -307,7 +307,7 @@ def _weigh(item: Any, event: ClientEvent) -> None:
             sound = size_of(part.get("audio"))
             image = size_of(part.get("image_url"))
             event.sound_bytes += sound * 3 // 4
-            event.text_bytes += (MOST_IMAGE_TOKENS if image else 0) - sound - image
+            event.text_bytes += (MAX_IMAGE_TOKENS if image else 0) - sound - image
             event.unseen = event.unseen or not _is_measured(part)
 
 

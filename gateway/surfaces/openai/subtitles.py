@@ -7,7 +7,7 @@ SUBTITLES = ("srt", "vtt")
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 SECOND_MS = 1000
-LONGEST_S = 3_599_999.999  # the largest time with three digits of hours
+MAX_TIME_S = 3_599_999.999  # the largest time with three digits of hours
 
 
 def write_subtitles(kind: str, segments: Iterable[dict[str, Any]]) -> str:
@@ -23,7 +23,7 @@ def write_subtitles(kind: str, segments: Iterable[dict[str, Any]]) -> str:
 
 
 def _time(seconds: float, mark: str) -> str:
-    rest = round(min(max(0.0, float(seconds)), LONGEST_S) * SECOND_MS)
+    rest = round(min(max(0.0, float(seconds)), MAX_TIME_S) * SECOND_MS)
     hours, rest = divmod(rest, HOUR_MS)
     minutes, rest = divmod(rest, MINUTE_MS)
     whole, thousandths = divmod(rest, SECOND_MS)

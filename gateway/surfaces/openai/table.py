@@ -36,7 +36,7 @@ ALIASES = {f"/openai/deployments/<path:name>{path}": f"/v1{path}" for path in OF
 NO_FILES = "files are not stored: send their content in the request that uses it."
 NO_BATCHES = "batches are not supported: send each request separately."
 NO_ASSISTANTS = "assistants are not supported: use POST /v1/responses."
-INSTEAD = {
+UNSUPPORTED_PATHS = {
     "/v1/files": NO_FILES,
     "/v1/uploads": NO_FILES,
     "/v1/batches": NO_BATCHES,
@@ -71,6 +71,6 @@ SURFACE = Surface(
         *key.OPERATIONS,
     ),
     absent=videos.ABSENT,
-    instead=INSTEAD | realtime.INSTEAD,
+    instead=UNSUPPORTED_PATHS | realtime.UNSUPPORTED_PATHS,
     aliases=ALIASES,
 )

@@ -39,7 +39,7 @@ FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
 GRANULARITIES = ("word", "segment")
 LIMITS = FormLimits(parts=128, files=1, field_bytes=64 << 10)
 FETCH_BYTES = 25 << 20
-FETCH_S = 30.0
+FETCH_TIMEOUT_S = 30.0
 TRUE = ("true", "1")
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 CHUNKING = re.compile(r"chunking_strategy\[(type|threshold|prefix_padding_ms|silence_duration_ms)\]")
@@ -180,7 +180,7 @@ def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFi
     if not url:
         raise invalid("file", "send the audio in file or url")
     try:
-        fetched = services.routing.transport.fetch(url, FETCH_BYTES, timeout_s=FETCH_S)
+        fetched = services.routing.transport.fetch(url, FETCH_BYTES, timeout_s=FETCH_TIMEOUT_S)
     except GatewayError as error:
         raise _not_loaded(error.code) from None
     if fetched.status != 200:
@@ -337,7 +337,7 @@ def _write_events(facts: Facts, texts: list[str], batch: Batch) -> bytes:
 
 FIELD = {"type": "string"}
 FIELDS = {"type": "array", "items": FIELD}
-FORM = {
+FORM_FIELDS = {
     "type": "object",
     "required": ["model"],
     # Exactly one of them.
@@ -370,7 +370,7 @@ OPERATIONS = tuple(
         paid=True,
         about=About(
             summary,
-            form=FORM,
+            form=FORM_FIELDS,
             answer=Transcription,
             also=("text/plain",),
             events=TranscriptionDelta | TranscriptionEnd | StreamFailure,

@@ -14,7 +14,7 @@ from gateway.engine.payload_collection import Payload
 from gateway.errors import GatewayError
 from gateway.neutral.images import Picture
 from gateway.neutral.request import Options, Requirements
-from gateway.neutral.videos import MOST_SECONDS, VideosInput, VideosRequest, units_of
+from gateway.neutral.videos import MAX_SECONDS, VideosInput, VideosRequest, units_of
 from gateway.surfaces import caps, image_uploads
 from gateway.surfaces.forms import FILE, Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import Inbound
@@ -30,9 +30,9 @@ SIZES = (
     *("1792x1024", "1024x1792", "1920x1080", "1080x1920", "3840x2160", "2160x3840"),
 )
 SANDBOX_MODEL = "sandbox/sandbox-film"
-MOST_IMAGES = 9
-MOST_FILES = 3
-LIMITS = FormLimits(parts=64, files=MOST_IMAGES + 2, field_bytes=128 << 10, file_bytes=image_uploads.MOST_BYTES)
+MAX_IMAGES = 9
+MAX_FILES = 3
+LIMITS = FormLimits(parts=64, files=MAX_IMAGES + 2, field_bytes=128 << 10, file_bytes=image_uploads.MAX_BYTES)
 DIGITS = re.compile(r"[0-9]{1,9}")
 # Form fields that hold a URL: `image`, and `image[image_url]` as clients write an object in a form.
 NESTED = re.compile(r"(\w+)(?:\[\d*\])?\[(image_url|video_url|audio_url)\]")
@@ -68,24 +68,26 @@ class VideoFields(Struct, kw_only=True, gc=False):
 
     prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
     model: Annotated[str, Meta(max_length=255)] = image_uploads.AUTO
-    seconds: Annotated[int, Meta(ge=1, le=MOST_SECONDS)] | Annotated[str, Meta(pattern=r"^[0-9]{1,4}$")] | None = None
+    seconds: Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | Annotated[str, Meta(pattern=r"^[0-9]{1,4}$")] | None = None
     size: Literal[SIZES] | None = None  # type: ignore[valid-type]
     audio: bool | None = None
     n: Annotated[int, Meta(ge=1, le=1)] | None = None
     image: Address | ImageAddress | None = None
     last_frame: Address | ImageAddress | None = None
     input_reference: Address | ImageAddress | None = None
-    reference_images: Annotated[list[Address | ImageAddress], Meta(max_length=MOST_IMAGES)] | None = None
-    reference_videos: Annotated[list[Link | VideoAddress], Meta(max_length=MOST_FILES)] | None = None
-    reference_audios: Annotated[list[Link | AudioAddress], Meta(max_length=MOST_FILES)] | None = None
+    reference_images: Annotated[list[Address | ImageAddress], Meta(max_length=MAX_IMAGES)] | None = None
+    reference_videos: Annotated[list[Link | VideoAddress], Meta(max_length=MAX_FILES)] | None = None
+    reference_audios: Annotated[list[Link | AudioAddress], Meta(max_length=MAX_FILES)] | None = None
     callback_url: Annotated[str, Meta(max_length=2000)] | None = None
     callback_secret: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
     routing: Routing = None
 
 
 DECODER = Decoder(VideoFields)
-FILES = {"type": "array", "items": FILE, "minItems": 1, "maxItems": MOST_IMAGES}
-FORM = describe_fields(VideoFields, {"image": FILE, "last_frame": FILE, REFERENCE: FILE, "reference_images": FILES})
+FILES = {"type": "array", "items": FILE, "minItems": 1, "maxItems": MAX_IMAGES}
+FORM_FIELDS = describe_fields(
+    VideoFields, {"image": FILE, "last_frame": FILE, REFERENCE: FILE, "reference_images": FILES}
+)
 Pictures = dict[str, list[Picture]]
 
 
@@ -181,8 +183,8 @@ def _request(services: Services, caller: Caller, body: VideoFields, pictures: Pi
         _place_reference(services, model, pictures)
     references = tuple(pictures.get("reference_images", ()))
     seconds = int(body.seconds or 0)
-    if body.seconds is not None and not 1 <= seconds <= MOST_SECONDS:
-        raise invalid("seconds", f"expected a number from 1 to {MOST_SECONDS}")
+    if body.seconds is not None and not 1 <= seconds <= MAX_SECONDS:
+        raise invalid("seconds", f"expected a number from 1 to {MAX_SECONDS}")
     content = VideosInput(
         body.prompt,
         seconds,

@@ -24,9 +24,9 @@ OPERATION = "videos"
 ESTIMATED_COST = "x-llmgateway-estimated-cost"
 POLL_AFTER = "openai-poll-after-ms"
 VIDEO = "video"
-MOST_LISTED = 100
+MAX_PAGE_SIZE = 100
 NO_LOG = "There is no video for the log id {}."
-ECHOED = 80
+ECHOED_ID_LENGTH = 80
 VIDEO_SCHEMA = describe_answer(VideoAnswer)
 
 
@@ -44,7 +44,7 @@ class VideoDeletedAnswer(ModelApiAnswer, tag_field="object", tag="video.deleted"
 
 class PageQuery(Body):
     after = TextField(1, 80)
-    limit = Counted(1, MOST_LISTED, load_default=20)
+    limit = Counted(1, MAX_PAGE_SIZE, load_default=20)
     order = OneOf(("asc", "desc"), load_default="desc")
 
 
@@ -126,7 +126,7 @@ def log_content(services: Services, inbound: Inbound) -> Outbound:
         raise Unauthenticated("Use the link in the video's content, or send your API key.")
     job = videos.of_log(log_id)
     if job is None or (owner is not None and not owner.owns(job)):
-        raise NotFound(NO_LOG.format(log_id[:ECHOED]))
+        raise NotFound(NO_LOG.format(log_id[:ECHOED_ID_LENGTH]))
     videos.check_open(job)
     return _send(services, inbound, job)
 
@@ -165,7 +165,7 @@ PART = (
 FILM: dict[str, Any] = {"type": "string", "format": "binary"}
 OPERATIONS = (
     Operation("POST", "/v1/videos", create, body="form", paid=True,
-              about=About("Create a video", TAG, request=video_inputs.VideoFields, form=video_inputs.FORM,
+              about=About("Create a video", TAG, request=video_inputs.VideoFields, form=video_inputs.FORM_FIELDS,
                           answer=VIDEO_SCHEMA)),
     Operation("GET", "/v1/videos", list_jobs,
               about=About("List videos", TAG, query=PageQuery, answer=VideoListAnswer, errors=(400, 401, 410, 503))),

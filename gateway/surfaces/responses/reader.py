@@ -25,7 +25,7 @@ from gateway.surfaces.responses.response_answers import RequestEcho
 from gateway.surfaces.validation_errors import either, invalid
 
 CHOICES = ("auto", "none", "required")
-NAMED = ("function", "custom")
+NAMED_TOOL_TYPES = ("function", "custom")
 FUNCTIONS = (schema.FunctionTool, schema.CustomTool, schema.NamespaceTool)
 # Members of tools that a server of this dialect accepts (function_tool_param.py, custom_tool_param.py of the OpenAI
 # SDK).
@@ -50,7 +50,7 @@ NATIVE_FIELDS = (
     *relayed_fields(dialect.NAME),
 )
 # Fields that a response repeats from its request, null when they were absent.
-ECHOED = (
+ECHOED_FIELDS = (
     "instructions",
     "max_tool_calls",
     "previous_response_id",
@@ -140,12 +140,12 @@ def check_choice(choice: str | Json | None) -> None:
     if isinstance(choice, str):
         raise invalid("tool_choice", f"{choice!r} is not one of {either((*CHOICES, 'an object'))}")
     kind = choice.get("type")
-    if kind in NAMED and not isinstance(choice.get("name"), str):
+    if kind in NAMED_TOOL_TYPES and not isinstance(choice.get("name"), str):
         raise invalid("tool_choice.name", "name the tool that must be called")
     if kind == "allowed_tools":
         if choice.get("mode") not in ("auto", "required") or not isinstance(choice.get("tools"), list):
             raise invalid("tool_choice", "allowed_tools needs mode (auto or required) and tools")
-    elif kind not in NAMED and kind not in shapes.TOOLS and kind not in shapes.FOREIGN_TOOLS:
+    elif kind not in NAMED_TOOL_TYPES and kind not in shapes.TOOLS and kind not in shapes.FOREIGN_TOOLS:
         raise invalid("tool_choice.type", f"{kind!r} is not a type of tool")
 
 
@@ -373,7 +373,7 @@ def _names(tools: list[shapes.Tool]) -> dict[str, tuple[str, str]]:
 def _echo(body: schema.ResponsesBody) -> RequestEcho:
     """Return the fields that a response repeats from its request (response.py of the OpenAI SDK)."""
     reasoning = body.reasoning or schema.ReasoningRequest()
-    echo: Any = {name: getattr(body, name) for name in ECHOED}
+    echo: Any = {name: getattr(body, name) for name in ECHOED_FIELDS}
     if body.text:
         text = to_builtins(body.text)
     else:

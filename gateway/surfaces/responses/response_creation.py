@@ -16,7 +16,7 @@ from gateway.dialects.field_names import restate
 from gateway.engine.executor import Answer, StreamedAnswer
 from gateway.engine.stored_responses import PastTurn, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, NotSupported
-from gateway.neutral.usage import NOTHING
+from gateway.neutral.usage import NO_USAGE
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import attribution, auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
@@ -169,7 +169,7 @@ def _prepare(context: RequestContext, turn: reader.ResponseTurn, keep: writer.Ke
     facts = _PreparedFacts(ident, context.at_us // SECOND_US, turn.request.requested_model)
     opening = writer.write_response(turn, facts, writer.RUNNING, [])
     response = writer.write_response(turn, facts, COMPLETED, [])
-    response["usage"] = dialect.write_usage(NOTHING)
+    response["usage"] = dialect.write_usage(NO_USAGE)
     response["store"] = keep(response)
     states = (("response.created", opening), ("response.in_progress", opening), ("response.completed", response))
     return http_responses.stream_reply(_write(states), context.shown_id)

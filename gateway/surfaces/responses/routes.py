@@ -128,12 +128,12 @@ def _sealed(inbound: Inbound) -> bool:
     return dialect.ENCRYPTED in inbound.query
 
 
-ONE = "/v1/responses/<response_id>"
-SHOWN = Annotated[ResponseObject, RELAYED]
+RESPONSE_PATH = "/v1/responses/<response_id>"
+RESPONSE_ANSWER = Annotated[ResponseObject, RELAYED]
 ABOUT = About(
     "Create a response (OpenAI Responses dialect)",
     request=schema.ResponsesBody,
-    answer=SHOWN,
+    answer=RESPONSE_ANSWER,
     events=Annotated[ResponseEvent, RELAYED],
 )
 ABOUT_SHORT = About("Compact a conversation", request=schema.ResponsesBody, answer=CompactedResponse)
@@ -150,15 +150,15 @@ OPERATIONS = (
     Operation("GET", "/v1/responses", connect, upgrades=True, about=ABOUT_SOCKET),
     Operation("POST", "/v1/responses/compact", shorten, body="json", paid=True, about=ABOUT_SHORT),
     Operation("POST", "/v1/responses/input_tokens", count, body="json", about=ABOUT_COUNT),
-    Operation("GET", ONE, retrieve, about=About("Get a stored response", answer=SHOWN)),
-    Operation("DELETE", ONE, delete, about=About("Delete a stored response", answer=ResponseDeletedAnswer)),
+    Operation("GET", RESPONSE_PATH, retrieve, about=About("Get a stored response", answer=RESPONSE_ANSWER)),
+    Operation("DELETE", RESPONSE_PATH, delete, about=About("Delete a stored response", answer=ResponseDeletedAnswer)),
     Operation(
         "GET",
-        f"{ONE}/input_items",
+        f"{RESPONSE_PATH}/input_items",
         list_input,
         about=About("List input items of a response", answer=store.ResponseItemsAnswer),
     ),
-    Operation("POST", f"{ONE}/cancel", cancel, about=ABOUT_CANCEL),
+    Operation("POST", f"{RESPONSE_PATH}/cancel", cancel, about=ABOUT_CANCEL),
 )
 
 SURFACE = Surface("responses", http_responses.OPENAI, OPERATIONS)

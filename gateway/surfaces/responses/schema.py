@@ -255,7 +255,7 @@ class CountBody(ResponsesBody, kw_only=True):
 
 BODY = Decoder(ResponsesBody)
 COMPACT = Decoder(CompactBody)
-COUNT = Decoder(CountBody)
+COUNT_DECODER = Decoder(CountBody)
 MISSING_INPUT = "The required field 'input' is missing; add it."
 # Fields for features that this gateway does not have; ignoring them silently would change the response.
 ABSENT = {
@@ -279,7 +279,7 @@ def decode(body: bytes) -> ResponsesBody:
 
 def decode_count(body: bytes) -> CountBody:
     """Return the validated body of a token count."""
-    return _decode(COUNT, body)
+    return _decode(COUNT_DECODER, body)
 
 
 def decode_compact(body: bytes) -> CompactBody:

@@ -24,7 +24,7 @@ TERMINAL = frozenset((b"response.completed", b"response.failed", b"response.inco
 EVENT = b"event: "
 DATA = b"\ndata: "
 # Headers of a refused turn that are passed on in its error event.
-PASSED_ON = ("x-", "ratelimit", "retry-after")
+RELAYED_HEADERS = ("x-", "ratelimit", "retry-after")
 NO_STEERING = "Responses cannot be steered; send the input in the next response.create."
 NO_END = "The response ended early; send it again."
 
@@ -70,7 +70,7 @@ def write_error(error: GatewayError, stream: str = "") -> str:
 
 def write_refusal(body: bytes, status: int, headers: list[tuple[str, str]], stream: str) -> str:
     """Return the error event of a turn that was refused or failed before its first event, from its HTTP response."""
-    passed_on = {name.lower(): value for name, value in headers if name.lower().startswith(PASSED_ON)}
+    passed_on = {name.lower(): value for name, value in headers if name.lower().startswith(RELAYED_HEADERS)}
     return _write_error(orjson.loads(body)["error"], status, passed_on, stream)
 
 

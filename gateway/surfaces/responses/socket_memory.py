@@ -10,7 +10,7 @@ from gateway.errors import NotFound, Overloaded
 from gateway.runtime.byte_budget import ByteBudget
 
 NOT_KEPT = "There is no response {!r} on this connection, and none is stored; send the whole conversation in input."
-ECHOED = 80  # characters of an id that an error repeats
+ECHOED_ID_LENGTH = 80  # characters of an id that an error repeats
 
 
 class SocketMemory(Struct):
@@ -71,7 +71,7 @@ class TurnMemory:
         if kept is not None:
             self._stored.check_size(kept.size, param)
         elif keeps_nothing(caller.rules):
-            raise NotFound(NOT_KEPT.format(ident[:ECHOED]), param=param, code=code)
+            raise NotFound(NOT_KEPT.format(ident[:ECHOED_ID_LENGTH]), param=param, code=code)
         else:
             kept = self._stored.find(caller, ident, param, code, whole=whole)
         self._found[ident] = kept

@@ -26,12 +26,12 @@ from gateway.transport.handshakes import FAULT, GOING_AWAY, POLICY, SocketClosed
 
 log = logging.getLogger("gateway")
 
-ANSWER_S = 2.0  # how long a caller may take to answer a close frame
-SETTLE_S = 1.0  # how long turns that are ended may take to settle
+CLOSE_TIMEOUT_S = 2.0  # how long a caller may take to answer a close frame
+SETTLE_TIMEOUT_S = 1.0  # how long turns that are ended may take to settle
 # As of the original API: openai.com, guide "WebSocket mode", read in November 2026.
-MOST_RUNNING = 16
-MOST_STREAMS = 32
-MOST_WAITING = 32
+MAX_RUNNING = 16
+MAX_STREAMS = 32
+MAX_WAITING = 32
 RESTARTING = "The server is restarting; connect again."
 
 
@@ -113,11 +113,11 @@ class SocketSession(WatchedSession):
 
     def _add(self, socket: CallerSocket, frame: ClientFrame, text: bytes) -> None:
         name = frame.stream
-        if name not in self._streams and len(self._streams.keys() | {""}) > MOST_STREAMS and name:
-            text_of_limit = f"A connection has at most {MOST_STREAMS} streams; use one of them, or open another."
+        if name not in self._streams and len(self._streams.keys() | {""}) > MAX_STREAMS and name:
+            text_of_limit = f"A connection has at most {MAX_STREAMS} streams; use one of them, or open another."
             raise InvalidRequest(text_of_limit, param="stream_id", code="websocket_stream_limit_reached")
-        if sum(len(stream.waiting) for stream in self._streams.values()) >= MOST_WAITING:
-            text_of_limit = f"At most {MOST_WAITING} responses may wait on a connection; wait for one to end."
+        if sum(len(stream.waiting) for stream in self._streams.values()) >= MAX_WAITING:
+            text_of_limit = f"At most {MAX_WAITING} responses may wait on a connection; wait for one to end."
             raise RateLimited(text_of_limit, code="websocket_queue_full", retry_after=1.0)
         held = HeldBytes(self._budget, self._memory.owner)
         held.grow(len(text))
@@ -129,7 +129,7 @@ class SocketSession(WatchedSession):
         if self._ended or self._watch.leaving() or self._is_over():
             return
         for stream in self._streams.values():
-            if stream.waiting and stream.running is None and self._busy() < MOST_RUNNING:
+            if stream.waiting and stream.running is None and self._busy() < MAX_RUNNING:
                 stream.running = spawn(self._run_turn, socket, stream)
 
     def _busy(self) -> int:
@@ -192,7 +192,7 @@ class SocketSession(WatchedSession):
             except SocketClosed:
                 pass
         socket.close(code, reason)
-        later(ANSWER_S, socket.abort)  # give the caller a moment to read the last messages and answer
+        later(CLOSE_TIMEOUT_S, socket.abort)  # give the caller a moment to read the last messages and answer
 
     def _end_turns(self) -> None:
         """End all turns as after a disconnect: those that must be paid are read on for their usage."""
@@ -204,4 +204,4 @@ class SocketSession(WatchedSession):
             if stream.running is not None and not dismiss(stream.running, CallerGone()):
                 ending.append(stream.running)
         for greenlet in ending:
-            greenlet.join(SETTLE_S)
+            greenlet.join(SETTLE_TIMEOUT_S)

@@ -21,7 +21,7 @@ from gateway.surfaces.responses.store import conceal, is_mark, is_reasoning, ite
 KEEP_ALIVE = b": keep-alive\n\n"
 LARGE = 1 << 20  # bytes of a stream; the end of a longer one, which repeats all of it, is written in a thread
 # Events without content: `created` is sent with the first event that has content.
-APART = (Heartbeat, Finished, Failed, Started, Notice)
+EVENTS_WITHOUT_CONTENT = (Heartbeat, Finished, Failed, Started, Notice)
 Json = dict[str, Any]
 
 
@@ -58,7 +58,7 @@ class _Stream:
         for event in batch:
             if type(event) is NativeChunk:
                 sent += (self._begin(), self._relay(event.body))
-            elif type(event) not in APART:
+            elif type(event) not in EVENTS_WITHOUT_CONTENT:
                 sent += (self._begin(), self._emit_all(self._assembled().add(event)))
             elif type(event) is Heartbeat:
                 sent.append(KEEP_ALIVE)

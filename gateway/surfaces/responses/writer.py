@@ -37,7 +37,7 @@ from gateway.surfaces.responses.store import item_id, show
 
 FAILED: Final = "failed"
 NO_PENALTIES: Penalties = {"frequency_penalty": 0.0, "presence_penalty": 0.0}
-MANY = 500  # items; a response with more is prepared in a thread
+THREAD_ITEMS = 500  # items; a response with more is prepared in a thread
 Json = dict[str, Any]
 # Stores a complete response, if its request enabled that, before the caller sees its end; returns whether it is stored.
 Keep = Callable[[ResponseObject], bool]
@@ -101,7 +101,7 @@ def conclude(
     response["usage"] = write_usage(facts)
     response["llmgateway"] = facts.metadata()
     response["store"] = keep(response)
-    return compute_if(len(output) >= MANY, show, response, sealed=turn.sealed, reasoned=turn.reasoned)
+    return compute_if(len(output) >= THREAD_ITEMS, show, response, sealed=turn.sealed, reasoned=turn.reasoned)
 
 
 def _end_of(facts: ResponseFacts) -> int:

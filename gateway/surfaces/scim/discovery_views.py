@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gateway.errors import Forbidden, NotFound
 from gateway.surfaces.http import Outbound
 from gateway.surfaces.scim.attributes import RESOURCE_TYPES, SCHEMAS
-from gateway.surfaces.scim.list_queries import MOST_RESULTS
+from gateway.surfaces.scim.list_queries import MAX_RESULTS
 from gateway.surfaces.scim.scim_answers import (
     LIST_URN,
     ScimList,
@@ -13,7 +13,7 @@ from gateway.surfaces.scim.scim_answers import (
     ScimSchemaDocument,
     ScimServiceProviderConfig,
 )
-from gateway.surfaces.scim.scim_call import LARGEST_BODY, ScimCall
+from gateway.surfaces.scim.scim_call import MAX_BODY_BYTES, ScimCall
 
 CONFIG_URN = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"
 DOCUMENTATION = "/docs"
@@ -27,8 +27,8 @@ def show_config(call: ScimCall) -> Outbound:
         "schemas": [CONFIG_URN],
         "documentationUri": root + DOCUMENTATION,
         "patch": {"supported": True},
-        "bulk": {"supported": False, "maxOperations": 0, "maxPayloadSize": LARGEST_BODY},
-        "filter": {"supported": True, "maxResults": MOST_RESULTS},
+        "bulk": {"supported": False, "maxOperations": 0, "maxPayloadSize": MAX_BODY_BYTES},
+        "filter": {"supported": True, "maxResults": MAX_RESULTS},
         "changePassword": {"supported": False},
         "sort": {"supported": False},
         "etag": {"supported": True},

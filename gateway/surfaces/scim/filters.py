@@ -13,9 +13,9 @@ from gateway.clock import from_datetime, to_iso
 from gateway.errors import InvalidRequest
 from gateway.surfaces.scim.attributes import AttributePath, ScimAttribute, ScimResourceType, resolve
 
-LONGEST = 2_000  # characters
-DEEPEST = 10  # levels of parentheses, brackets and "not"
-MOST_COMPARISONS = 50
+MAX_LENGTH = 2_000  # characters
+MAX_DEPTH = 10  # levels of parentheses, brackets and "not"
+MAX_COMPARISONS = 50
 PARTS_OF_TEXTS = ("co", "sw", "ew")
 OPERATORS = frozenset(("eq", "ne", *PARTS_OF_TEXTS, "gt", "ge", "lt", "le"))
 TOKEN = re.compile(r'\s*(?:([()\[\]])|("(?:[^"\\]|\\.)*")|([^\s()\[\]"]+))')
@@ -89,8 +89,8 @@ class _Parser:
     """A recursive descent parser over the tokens of a filter. Length, depth and number of comparisons are bounded."""
 
     def __init__(self, text: str) -> None:
-        if len(text) > LONGEST:
-            raise _refuse(f"A filter has at most {LONGEST:,} characters")
+        if len(text) > MAX_LENGTH:
+            raise _refuse(f"A filter has at most {MAX_LENGTH:,} characters")
         self._tokens = list(_tokenize(text))
         self._position = 0
         self._depth = 0
@@ -148,8 +148,8 @@ class _Parser:
 
     def _read_comparison(self, path: str) -> Comparison:
         self._comparisons += 1
-        if self._comparisons > MOST_COMPARISONS:
-            raise _refuse(f"A filter has at most {MOST_COMPARISONS} comparisons")
+        if self._comparisons > MAX_COMPARISONS:
+            raise _refuse(f"A filter has at most {MAX_COMPARISONS} comparisons")
         operator = self.read_word().lower()
         if operator == "pr":
             return Comparison(path, operator)
@@ -160,8 +160,8 @@ class _Parser:
     def _read_group(self, opening: str, closing: str) -> FilterNode:
         self._expect(opening)
         self._depth += 1
-        if self._depth > DEEPEST:
-            raise _refuse(f"A filter is nested at most {DEEPEST} levels deep")
+        if self._depth > MAX_DEPTH:
+            raise _refuse(f"A filter is nested at most {MAX_DEPTH} levels deep")
         node = self.read_any()
         self._depth -= 1
         self._expect(closing)

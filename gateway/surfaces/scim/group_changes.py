@@ -14,10 +14,10 @@ from gateway.surfaces.scim.patches import (
     PatchOperation,
 )
 
-MOST_MEMBERS = 10_000  # of one request
-MOST_MATCHES = 200_000  # members that the filters of one request are compared with
-LONGEST_ID = 80
-LONGEST_NAME = 255
+MAX_MEMBERS = 10_000  # of one request
+MAX_MATCHES = 200_000  # members that the filters of one request are compared with
+MAX_ID_LENGTH = 80
+MAX_NAME_LENGTH = 255
 DISPLAY_NAME = GROUP.by_name["displayname"]
 EXTERNAL_ID = COMMON["externalid"]
 
@@ -117,8 +117,8 @@ class GroupDraft:
         if value is None:
             given = []
         self._stated += len(given)
-        if self._stated > MOST_MEMBERS:
-            text = f"A request states at most {MOST_MEMBERS:,} members; send the others in further requests."
+        if self._stated > MAX_MEMBERS:
+            text = f"A request states at most {MAX_MEMBERS:,} members; send the others in further requests."
             raise InvalidRequest(text, param="members", code="too_many")
         return [_read_member(member) for member in given]
 
@@ -129,7 +129,7 @@ class GroupDraft:
         members = self._members() if not self._replaced else ()
         candidates = [member for member in dict.fromkeys((*members, *self._added)) if member not in self._removed]
         self._compared += len(candidates)
-        if self._compared > MOST_MATCHES:
+        if self._compared > MAX_MATCHES:
             text = "The filters of this request are compared with too many members; name the members by their ids."
             raise InvalidRequest(text, param="path", code="too_many")
         found = [member for member in candidates if matches_value(chosen, MEMBERS, {"value": member, "type": "User"})]
@@ -146,12 +146,12 @@ class GroupDraft:
     def _set_name(self, value: Any) -> None:
         if not isinstance(value, str) or not value.strip():
             raise values.refuse(DISPLAY_NAME, "it is required")
-        values.check_text(DISPLAY_NAME, value, LONGEST_NAME)
+        values.check_text(DISPLAY_NAME, value, MAX_NAME_LENGTH)
         self.name = value.strip()
 
     def _set_external_id(self, value: Any) -> None:
         text = values.read_value(EXTERNAL_ID, value) or ""
-        values.check_text(EXTERNAL_ID, text, LONGEST_NAME)
+        values.check_text(EXTERNAL_ID, text, MAX_NAME_LENGTH)
         self.external_id = text
 
 
@@ -161,6 +161,6 @@ def _read_member(given: Any) -> str:
         member_id = given.get("value")
         if str(given.get("type") or "User").lower() != "user":
             raise values.refuse(MEMBERS, "groups within groups are not supported")
-    if not isinstance(member_id, str) or not 1 <= len(member_id) <= LONGEST_ID or "\0" in member_id:
+    if not isinstance(member_id, str) or not 1 <= len(member_id) <= MAX_ID_LENGTH or "\0" in member_id:
         raise values.refuse(MEMBERS, "the id of a user is expected as value")
     return member_id

@@ -24,8 +24,8 @@ from gateway.surfaces.scim.resources import etag_of, project, show_group
 from gateway.surfaces.scim.scim_call import ScimCall
 
 ATTEMPTS = 5  # of a change without If-Match that another change overtakes
-MOST_LISTED_MEMBERS = 20_000  # of all groups on a page, which then has fewer groups
-LARGE = 500  # members of a group that is written in a thread
+MAX_LISTED_MEMBERS = 20_000  # of all groups on a page, which then has fewer groups
+THREAD_MEMBERS = 500  # members of a group that is written in a thread
 
 
 def list_groups(call: ScimCall) -> Outbound:
@@ -47,7 +47,7 @@ def select_groups(call: ScimCall, query: list_queries.ScimQuery) -> tuple[int, l
             total, page = list_queries.select(GROUPS_TYPE, query, pieces, show)
         if _shows_members(query.attributes, query.excluded):
             page = _load_members(groups, page)
-    large = sum(len(group.member_ids) for group in page) > LARGE
+    large = sum(len(group.member_ids) for group in page) > THREAD_MEMBERS
     shown = compute_if(large, _show_all, page, call.base_url)
     return total, [project(GROUPS_TYPE, group, query.attributes, query.excluded) for group in shown]
 
@@ -142,7 +142,7 @@ def _edited(
 
 def _reply(call: ScimCall, group: ProvisionedGroup, status: int = 200) -> Outbound:
     given = call.selection()
-    shown = compute_if(len(group.member_ids) > LARGE, show_group, group, call.base_url)
+    shown = compute_if(len(group.member_ids) > THREAD_MEMBERS, show_group, group, call.base_url)
     location = shown["meta"]["location"] if status == 201 else ""
     shown = project(GROUPS_TYPE, shown, given.get("attributes", ""), given.get("excludedAttributes", ""))
     return call.reply(shown, status, etag_of(group), location)
@@ -159,7 +159,7 @@ def _load_members(groups: ProvisionedGroups, page: list[ProvisionedGroup]) -> li
     for group in page:
         group = replace(group, member_ids=groups.members_of(group.id))
         count += len(group.member_ids)
-        if loaded and count > MOST_LISTED_MEMBERS:
+        if loaded and count > MAX_LISTED_MEMBERS:
             break
         loaded.append(group)
     return loaded

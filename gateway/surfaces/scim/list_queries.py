@@ -14,8 +14,8 @@ from gateway.surfaces.scim.scim_answers import LIST_URN, ScimList
 from gateway.surfaces.scim.scim_call import ScimCall
 from gateway.surfaces.scim.scim_requests import ScimListQuery, ScimSearch, read_members
 
-MOST_RESULTS = 200  # resources of one page
-USUAL_RESULTS = 100
+MAX_RESULTS = 200  # resources of one page
+DEFAULT_RESULTS = 100
 Json = dict[str, Any]
 
 
@@ -45,7 +45,7 @@ def read_query(call: ScimCall) -> ScimQuery:
     text = _read_text("filter", given.get("filter")).strip()
     node = parse_filter(text) if text else None
     start = max(1, _read_number("startIndex", given.get("startIndex"), 1))
-    count = min(MOST_RESULTS, max(0, _read_number("count", given.get("count"), USUAL_RESULTS)))
+    count = min(MAX_RESULTS, max(0, _read_number("count", given.get("count"), DEFAULT_RESULTS)))
     selected = _read_text("attributes", given.get("attributes"))
     excluded = _read_text("excludedAttributes", given.get("excludedAttributes"))
     return ScimQuery(node, start, count, selected, excluded)

@@ -11,7 +11,7 @@ from gateway.surfaces.scim.attributes import AttributePath, ScimAttribute, ScimR
 from gateway.surfaces.scim.filters import Comparison, Conjunction, FilterNode, PatchPath, matches_value, parse_path
 from gateway.surfaces.scim.scim_requests import ADD, REMOVE, REPLACE, ScimPatch, ScimPatchOperation, read_members
 
-MOST_OPERATIONS = 1_000
+MAX_OPERATIONS = 1_000
 
 Document = dict[str, Any]
 
@@ -30,8 +30,8 @@ def read_operations(body: Mapping[str, Any]) -> list[PatchOperation]:
     given = read_members(ScimPatch, body).get("Operations")
     if not isinstance(given, list) or not given:
         raise InvalidRequest("A PATCH needs a list of Operations.", param="Operations", code="invalid_json")
-    if len(given) > MOST_OPERATIONS:
-        text = f"A PATCH has at most {MOST_OPERATIONS:,} operations."
+    if len(given) > MAX_OPERATIONS:
+        text = f"A PATCH has at most {MAX_OPERATIONS:,} operations."
         raise InvalidRequest(text, param="Operations", code="too_many")
     return [_read_operation(operation) for operation in given]
 
@@ -226,8 +226,8 @@ def _store(holder: Document, attribute: ScimAttribute, stored: Any) -> None:
     """Store the values of an attribute, or remove it if none is left."""
     if isinstance(stored, list):
         stored = values.keep_one_primary([value for value in stored if value])
-        if len(stored) > values.MOST_VALUES:
-            raise values.refuse(attribute, f"it has at most {values.MOST_VALUES} values")
+        if len(stored) > values.MAX_VALUES:
+            raise values.refuse(attribute, f"it has at most {values.MAX_VALUES} values")
     if stored:
         holder[attribute.name] = stored
     else:

@@ -19,8 +19,8 @@ from gateway.surfaces.scim.attributes import (
     resolve,
 )
 
-LONGEST_NAME = 255
-LONGEST_ATTRIBUTES = 16_384  # characters of the stored attributes of a user
+MAX_NAME_LENGTH = 255
+MAX_ATTRIBUTES_LENGTH = 16_384  # characters of the stored attributes of a user
 # Attributes with a column. All others are stored as JSON.
 COLUMNS = ("userName", "externalId", "active")
 # Attributes that are returned whatever the query excludes (RFC 7644, section 3.9).
@@ -44,19 +44,19 @@ def values_of(document: Mapping[str, Any]) -> UserValues:
     user_name = document.get("userName")
     if not isinstance(user_name, str) or not user_name.strip():
         raise values.refuse(USER.by_name["username"], "it is required")
-    values.check_text(USER.by_name["username"], user_name, LONGEST_NAME)
+    values.check_text(USER.by_name["username"], user_name, MAX_NAME_LENGTH)
     external_id = document.get("externalId", "")
-    values.check_text(COMMON["externalid"], external_id, LONGEST_NAME)
+    values.check_text(COMMON["externalid"], external_id, MAX_NAME_LENGTH)
     attributes = {name: value for name, value in document.items() if name not in COLUMNS}
-    if len(str(attributes)) > LONGEST_ATTRIBUTES:
-        text = f"The attributes of a user have at most {LONGEST_ATTRIBUTES:,} characters."
+    if len(str(attributes)) > MAX_ATTRIBUTES_LENGTH:
+        text = f"The attributes of a user have at most {MAX_ATTRIBUTES_LENGTH:,} characters."
         raise InvalidRequest(text, code="invalid_value")
     return UserValues(
         user_name=user_name.strip(),
         email=_email_of(document),
         active=document.get("active", True),
         external_id=external_id,
-        name=_shown_name(document)[:LONGEST_NAME],
+        name=_shown_name(document)[:MAX_NAME_LENGTH],
         attributes=attributes,
     )
 

@@ -25,9 +25,9 @@ REQUESTS = 1_500  # of one token in a minute: identity providers expect 25 a sec
 MINUTE_S = 60
 CHANGES = 100_000  # of an organization in a day: each leaves an entry in the audit log
 DAY_S = 86_400
-LARGEST_BODY = 2 << 20
-MOST_PARTS = 60_000  # of a body: 10,000 members with three attributes each
-LONG = 8_192  # bytes of a body that is read in a thread
+MAX_BODY_BYTES = 2 << 20
+MAX_PARTS = 60_000  # of a body: 10,000 members with three attributes each
+THREAD_BYTES = 8_192  # bytes of a body that is read in a thread
 CHALLENGE = ("WWW-Authenticate", 'Bearer realm="scim"')
 
 
@@ -70,11 +70,11 @@ class ScimCall(Struct, frozen=True):
         if MEDIA not in kind and "application/json" not in kind:
             raise UnsupportedMediaType(f"Send the body as {MEDIA}.")
         raw = self.inbound.body
-        if len(raw) > LARGEST_BODY:
-            raise RequestTooLarge(f"The body has at most {LARGEST_BODY:,} bytes.")
-        if has_more_parts(raw, MOST_PARTS):
-            raise RequestTooLarge(f"The body has more than {MOST_PARTS:,} parts; split it into several requests.")
-        return compute_if(len(raw) > LONG, _read_object, raw)
+        if len(raw) > MAX_BODY_BYTES:
+            raise RequestTooLarge(f"The body has at most {MAX_BODY_BYTES:,} bytes.")
+        if has_more_parts(raw, MAX_PARTS):
+            raise RequestTooLarge(f"The body has more than {MAX_PARTS:,} parts; split it into several requests.")
+        return compute_if(len(raw) > THREAD_BYTES, _read_object, raw)
 
     def selection(self) -> ScimSelection:
         """Return the parameters that select attributes."""
@@ -82,7 +82,7 @@ class ScimCall(Struct, frozen=True):
 
     def is_long(self) -> bool:
         """Return whether work on the body belongs into a thread."""
-        return len(self.inbound.body) > LONG
+        return len(self.inbound.body) > THREAD_BYTES
 
     def check_precondition(self, etag: str) -> bool:
         """Compare If-Match with the entity tag of the resource; return whether the header is present. Raises

@@ -5,8 +5,8 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.surfaces.scim.attributes import ScimAttribute
 
-LONGEST_TEXT = 1_024  # characters
-MOST_VALUES = 50  # of a multi-valued attribute of a user
+MAX_TEXT_LENGTH = 1_024  # characters
+MAX_VALUES = 50  # of a multi-valued attribute of a user
 
 
 def read_value(attribute: ScimAttribute, value: Any) -> Any:
@@ -18,8 +18,8 @@ def read_value(attribute: ScimAttribute, value: Any) -> Any:
         return None
     if attribute.multi:
         given = value if isinstance(value, list) else [value]
-        if len(given) > MOST_VALUES:
-            raise refuse(attribute, f"it has at most {MOST_VALUES} values")
+        if len(given) > MAX_VALUES:
+            raise refuse(attribute, f"it has at most {MAX_VALUES} values")
         values = [read_single(attribute, value) for value in given]
         return keep_one_primary([value for value in values if value])
     read = read_single(attribute, value)
@@ -53,7 +53,7 @@ def read_boolean(attribute: ScimAttribute, value: Any) -> bool:
     raise refuse(attribute, "true or false is expected")
 
 
-def check_text(attribute: ScimAttribute, text: str, longest: int = LONGEST_TEXT) -> None:
+def check_text(attribute: ScimAttribute, text: str, longest: int = MAX_TEXT_LENGTH) -> None:
     """Raise InvalidRequest for a text that is too long, or that a store cannot keep."""
     if len(text) > longest:
         raise refuse(attribute, f"it has at most {longest:,} characters")

@@ -8,7 +8,7 @@ from gateway.accounts.device_codes import Devices
 from gateway.accounts.members import list_members
 from gateway.accounts.models import DeviceCode, Invitation, Session
 from gateway.accounts.organizations import set_policy
-from gateway.accounts.quotas import MOST_NAMES, MOST_RULES
+from gateway.accounts.quotas import MAX_NAMES, MAX_RULES
 from gateway.accounts.sessions import Sessions
 from gateway.clock import DAY_US
 from gateway.configuration.settings import RetentionSettings
@@ -72,7 +72,7 @@ def test_a_cancelled_round_stops(company, ended, user_id) -> None:
 
 def test_device_codes_that_are_over_go_and_so_many_may_wait(company, ended, monkeypatch) -> None:
     devices = Devices(company.database, company.secrets, Sessions(company.database, company.secrets))
-    monkeypatch.setattr("gateway.accounts.device_codes.MOST_WAITING", 2)
+    monkeypatch.setattr("gateway.accounts.device_codes.MAX_WAITING", 2)
     devices.start("llmgateway-cli"), devices.start("llmgateway-cli")
     with pytest.raises(RateLimited):
         devices.start("llmgateway-cli")
@@ -162,13 +162,13 @@ def test_rules_at_one_place_name_so_much_together_and_no_more(company) -> None:
         return rules.add_rule(company.database, company.control, *rule, actor="me")
 
     with pytest.raises(InvalidRequest) as caught:
-        add(MOST_NAMES + 1)
+        add(MAX_NAMES + 1)
     assert caught.value.code == "too_many"
-    add(MOST_NAMES - 5)
+    add(MAX_NAMES - 5)
     with pytest.raises(InvalidRequest):
-        add(6, MOST_NAMES)
-    add(5, MOST_NAMES)
-    for _ in range(MOST_RULES - 2):
+        add(6, MAX_NAMES)
+    add(5, MAX_NAMES)
+    for _ in range(MAX_RULES - 2):
         rules.add_rule(
             *(company.database, company.control, "organization", company.organization_id, "allow_pricing"),
             {"pricingType": "free"},
@@ -186,7 +186,7 @@ def test_a_policy_names_so_many_and_no_more(company) -> None:
     with pytest.raises(InvalidRequest) as caught:
         set_policy(
             *(company.database, company.control, company.organization_id),
-            {"blockedModels": [f"m{n}" for n in range(MOST_NAMES + 1)]},
+            {"blockedModels": [f"m{n}" for n in range(MAX_NAMES + 1)]},
             actor="me",
         )
     assert (caught.value.code, caught.value.param) == ("too_many", "blockedModels")

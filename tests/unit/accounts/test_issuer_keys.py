@@ -101,7 +101,7 @@ def test_rotated_keys_are_loaded_when_a_token_names_an_unknown_key(
     keys.verify(issuer_keys.decode(sign(key)), SOURCE)
     new = make_key("two")
     web.publish(new)
-    clock.advance(issuer_keys.RETRY_S)
+    clock.advance(issuer_keys.RETRY_INTERVAL_S)
     keys.verify(issuer_keys.decode(sign(new)), SOURCE)
     with pytest.raises(InvalidToken):
         keys.verify(issuer_keys.decode(sign(key)), SOURCE)
@@ -125,7 +125,7 @@ def test_an_unavailable_issuer_is_called_again_only_after_a_while(web: Web, key:
     assert caught.value.code == "issuer_unavailable"
     assert len(web.requests) == 1
     web.publish(key)
-    clock.advance(issuer_keys.RETRY_S)
+    clock.advance(issuer_keys.RETRY_INTERVAL_S)
     keys.verify(issuer_keys.decode(sign(key)), SOURCE)
 
 
@@ -133,9 +133,9 @@ def test_loaded_keys_outlive_an_outage_for_a_day(keys: IssuerKeys, web: Web, key
     token = issuer_keys.decode(sign(key))
     keys.verify(token, SOURCE)
     web.documents.clear()
-    clock.advance(issuer_keys.FRESH_S)
+    clock.advance(issuer_keys.REFRESH_AFTER_S)
     keys.verify(token, SOURCE)
-    clock.advance(issuer_keys.STALE_S)
+    clock.advance(issuer_keys.MAX_AGE_S)
     with pytest.raises(Unavailable):
         keys.verify(token, SOURCE)
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.accounts import audit, teams
 from gateway.accounts.managed_settings import (
-    LARGEST,
+    MAX_BYTES,
     checksum_of,
     find_settings,
     merge,
@@ -56,7 +56,7 @@ def test_the_checksum_is_that_of_json_with_sorted_members_as_agents_write_it(set
         {"number": 1 << 53},
         {"text": "\ud800"},
         {"\udfff": 1},
-        {"text": "x" * LARGEST},
+        {"text": "x" * MAX_BYTES},
         {"list": [0] * 6_000},
     ],
 )

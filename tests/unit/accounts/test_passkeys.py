@@ -9,8 +9,8 @@ from support.passkey_device import ATTESTED, PRESENT, PasskeyDevice, decode, enc
 
 from gateway.accounts import audit
 from gateway.accounts import passkeys as module
-from gateway.accounts.passkey_ceremonies import LONGEST, Site, check_creation, site_of
-from gateway.accounts.passkeys import MOST_PASSKEYS, Browser, Passkeys
+from gateway.accounts.passkey_ceremonies import MAX_LENGTH, Site, check_creation, site_of
+from gateway.accounts.passkeys import MAX_PASSKEYS, Browser, Passkeys
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
 
 SITE = Site("llm.example", "https://llm.example")
@@ -105,7 +105,7 @@ def test_the_passkey_of_another_person_is_no_second_factor(small: Passkeys) -> N
 
 def test_an_expired_challenge_is_refused(small: Passkeys, monkeypatch) -> None:
     device = register(small)
-    monkeypatch.setattr(module, "CHALLENGE_S", 0)
+    monkeypatch.setattr(module, "CHALLENGE_LIFETIME_S", 0)
     with pytest.raises(Unauthenticated):
         small.check(BROWSER, device.sign(small.begin_sign_in(BROWSER)))
 
@@ -173,7 +173,7 @@ def client_data(challenge: object) -> str:
         json.dumps({"id": "x", "response": {"clientDataJSON": client_data(1)}}),
         json.dumps({"id": "\ud800", "response": {"clientDataJSON": client_data("x")}}),
         json.dumps({"id": "x", "response": {"clientDataJSON": client_data("\ud800")}}),
-        json.dumps({"id": "x" * LONGEST, "response": {"clientDataJSON": client_data("x")}}),
+        json.dumps({"id": "x" * MAX_LENGTH, "response": {"clientDataJSON": client_data("x")}}),
         "[" * 5_000,
     ],
 )
@@ -217,11 +217,11 @@ def test_a_malformed_new_passkey_is_refused(public_key: object, attested: dict[s
 
 
 def test_numbers_of_passkeys_and_challenges_are_limited(small: Passkeys, monkeypatch) -> None:
-    for _ in range(MOST_PASSKEYS):
+    for _ in range(MAX_PASSKEYS):
         register(small)
     with pytest.raises(InvalidRequest):
         small.begin_registration(BROWSER, ADA, "ada@example.com")
-    monkeypatch.setattr(module, "MOST_CHALLENGES", 2)
+    monkeypatch.setattr(module, "MAX_CHALLENGES", 2)
     small.begin_sign_in(BROWSER)
     small.begin_sign_in(BROWSER)
     with pytest.raises(RateLimited):

@@ -8,7 +8,7 @@ import gevent
 import pytest
 
 from gateway.accounts import passwords
-from gateway.accounts.passwords import WAITING, WAITING_EACH, Passwords, PasswordsBusy
+from gateway.accounts.passwords import MAX_WAITING, WAITING_EACH, Passwords, PasswordsBusy
 from gateway.errors import InvalidRequest
 
 COST = "$argon2id$v=19$m=65536,t=3,p=4$"
@@ -51,7 +51,7 @@ def test_passwords_of_known_devices_are_checked_before_those_of_strangers(passwo
         password_threads.check("correct horse battery", "", owner, known=known)
         checked.append(owner)
 
-    strangers = [gevent.spawn(sign_in, f"192.0.2.{number}", False) for number in range(WAITING)]
+    strangers = [gevent.spawn(sign_in, f"192.0.2.{number}", False) for number in range(MAX_WAITING)]
     gevent.sleep(0)
     known = [gevent.spawn(sign_in, f"device {number}", True) for number in range(3)]
     gevent.joinall([*strangers, *known], timeout=20, raise_error=True)
@@ -71,10 +71,10 @@ def test_a_flood_of_passwords_is_refused_beyond_a_short_queue_but_not_for_known_
 
     flood = [gevent.spawn(sign_in, number) for number in range(180)]
     gevent.sleep(0)
-    assert password_threads.waiting == WAITING
+    assert password_threads.waiting == MAX_WAITING
     assert not password_threads.check("correct horse battery", "", "device", known=True), "checked, and wrong"
     gevent.joinall(flood, timeout=20, raise_error=True)
-    assert sum(one.value for one in flood) == WAITING + 1
+    assert sum(one.value for one in flood) == MAX_WAITING + 1
 
 
 def test_one_address_does_not_fill_the_queue_of_passwords(password_threads: Passwords) -> None:

@@ -56,7 +56,7 @@ def test_invalid_secrets_are_refused(small_company, token: str) -> None:
 
 
 def test_a_key_makes_so_many_secrets_and_no_more_until_the_first_are_over(small_company, monkeypatch) -> None:
-    monkeypatch.setattr(realtime_secrets, "AT_ONCE", 3)
+    monkeypatch.setattr(realtime_secrets, "MAX_SECRETS", 3)
     secrets = secrets_of(small_company)
     caller, other = (small_company.authentication().caller(small_company.make_key().token) for _ in range(2))
     for _ in range(3):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.accounts.models import Organization, ServiceAccount
-from gateway.accounts.service_account_login import USE_RECORDED_S, ServiceAccountTokens
+from gateway.accounts.service_account_login import USE_ACCURACY_S, ServiceAccountTokens
 from gateway.accounts.service_accounts import NewServiceAccount, ServiceAccountDraft, ServiceAccounts
 from gateway.clock import SECOND_US
 from gateway.errors import Forbidden, Gone, Unauthenticated
@@ -75,6 +75,6 @@ def test_the_time_of_use_is_written_rarely(company: Any, tokens: ServiceAccountT
     clock.advance(1)
     tokens.find(account.token, "")
     assert last_use() == first
-    clock.advance(USE_RECORDED_S)
+    clock.advance(USE_ACCURACY_S)
     tokens.find(account.token, "")
     assert last_use() > first

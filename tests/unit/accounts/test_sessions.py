@@ -79,7 +79,7 @@ def _age(company, session_id: str, seconds: int) -> None:
 
 
 def test_a_user_who_signs_in_again_and_again_keeps_the_newest_sessions(sessions, user_id, company, monkeypatch) -> None:
-    monkeypatch.setattr("gateway.accounts.sessions.MOST_SESSIONS", 3)
+    monkeypatch.setattr("gateway.accounts.sessions.MAX_SESSIONS", 3)
     made = [sessions.open(user_id) for _ in range(5)]
     assert company.database.read(lambda: Session.select().count()) == 3
     assert sessions.find(made[-1].token).id == made[-1].info.id

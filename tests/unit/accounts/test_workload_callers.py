@@ -12,7 +12,7 @@ from support.issuers import Issuer, Web, encode_part, make_key
 
 from gateway.accounts import keys, organizations, projects
 from gateway.accounts.authentication import Authentication, Caller
-from gateway.accounts.issuer_keys import RETRY_S, IssuerKeys
+from gateway.accounts.issuer_keys import RETRY_INTERVAL_S, IssuerKeys
 from gateway.accounts.key_caps import NO_CAPS
 from gateway.accounts.workload_callers import WorkloadCallers
 from gateway.accounts.workload_identities import (
@@ -245,7 +245,7 @@ def test_tokens_under_rotated_keys_are_accepted(setting: Setting) -> None:
     setting.web.publish(setting.issuer)
     token = setting.token()
     setting.refusal(token)
-    setting.company.clock.advance(RETRY_S)
+    setting.company.clock.advance(RETRY_INTERVAL_S)
     assert setting.call(token).identity_id
 
 
@@ -256,7 +256,7 @@ def test_an_unavailable_issuer_is_no_reason_to_refuse_the_token(setting: Setting
     with pytest.raises(Unavailable):
         setting.call(token)
     setting.web.publish(setting.issuer)
-    setting.company.clock.advance(RETRY_S)
+    setting.company.clock.advance(RETRY_INTERVAL_S)
     assert setting.call(token).identity_id
 
 

@@ -95,7 +95,7 @@ def test_no_key_goes_while_rollups_are_still_summed_up(desk) -> None:
 
 def test_provider_keys_that_were_deleted_make_room_and_go(desk, monkeypatch) -> None:
     """Rotating provider keys for years never reaches the limit on their number."""
-    monkeypatch.setattr("gateway.accounts.provider_keys.MOST_PROVIDER_KEYS", 2)
+    monkeypatch.setattr("gateway.accounts.provider_keys.MAX_PROVIDER_KEYS", 2)
     vault = Vault(("an encryption key of the tests",))
     stored = ProviderKeys(desk.database, desk.control, vault, Budgets(desk.database, desk.control).write_bound)
     for number in range(4):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.limits_page import documented_operation, limits_section
 
-from gateway.billing.bounds import MOST_OUTPUT, MOST_SEARCHES, compute_bound
+from gateway.billing.bounds import MAX_OUTPUT_TOKENS, MAX_SEARCHES, compute_bound
 from gateway.catalogue.entries import Mapping, Prices, TokenRates
 from gateway.limits.cost_bound import CostBound, fit
 from gateway.media import frame_counting, token_counting
@@ -37,16 +37,16 @@ NUMBERS = {
     "chat": (
         token_counting.IMAGE_TOKENS,
         token_counting.PAGE_TOKENS,
-        token_counting.SOUND_TOKENS_A_SECOND,
+        token_counting.AUDIO_TOKENS_PER_SECOND,
         token_counting.PACKED,
-        MOST_SEARCHES,
-        MOST_OUTPUT,
+        MAX_SEARCHES,
+        MAX_OUTPUT_TOKENS,
     ),
-    "transcriptions": (frame_counting.LEAST_OF_ANY, frame_counting.LEAST_AAC_BLOCK),
+    "transcriptions": (frame_counting.MIN_BYTES_PER_SECOND, frame_counting.MIN_AAC_BLOCK_BYTES),
     "images": (images.READ_TOKENS,),
     "moderations": (operations.MEDIA_TOKENS,),
-    "ocr": (ocr.MOST_PAGES, ocr.MOST_PAGES - 1),
-    "realtime": (realtime.LEAST_SECOND_BYTES, realtime.HEARD_MS // 1000),
+    "ocr": (ocr.MAX_PAGES, ocr.MAX_PAGES - 1),
+    "realtime": (realtime.MIN_BYTES_PER_SECOND, realtime.MIN_TRANSCRIBED_MS // 1000),
 }
 
 
@@ -101,7 +101,7 @@ def test_content_that_only_the_provider_sees_is_reserved_as_one_context(needs: d
     assert "one context" in rows()["chat"][1]
 
 
-@pytest.mark.parametrize(("context", "longest"), [(0, MOST_OUTPUT), (50_000, 50_000), (10**6, MOST_OUTPUT)])
+@pytest.mark.parametrize(("context", "longest"), [(0, MAX_OUTPUT_TOKENS), (50_000, 50_000), (10**6, MAX_OUTPUT_TOKENS)])
 def test_the_longest_answer_of_a_model_without_a_limit_is_reserved(context: int, longest: int) -> None:
     mapping = replace(MAPPING, context_length=context, max_output=0)
 
@@ -139,8 +139,8 @@ def test_pages_of_an_image_at_an_address_are_all_that_passes_a_limit_for_ocr() -
         return bound_of(OcrRequest("m", Requirements(max_tokens=0, messages=1, units=units), lambda: {}))
 
     page = pages(1, False).bound_nusd - pages(0, False).bound_nusd
-    assert abs(pages(ocr.MOST_PAGES, True).unforeseen_nusd - (ocr.MOST_PAGES - 1) * page) < 100
-    assert pages(ocr.MOST_PAGES, False).unforeseen_nusd == 0
+    assert abs(pages(ocr.MAX_PAGES, True).unforeseen_nusd - (ocr.MAX_PAGES - 1) * page) < 100
+    assert pages(ocr.MAX_PAGES, False).unforeseen_nusd == 0
 
 
 def test_blocks_within_frames_are_all_that_passes_a_limit_for_transcripts() -> None:

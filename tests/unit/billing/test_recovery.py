@@ -8,7 +8,7 @@ from support.billing import DOLLAR, WRITES, attempt_at, target
 
 from gateway import ids
 from gateway.billing import recovery
-from gateway.billing.output_reservation import MOST_UNRECORDED
+from gateway.billing.output_reservation import MAX_UNRECORDED_BYTES
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
 from gateway.errors import Unavailable
@@ -106,7 +106,7 @@ def test_a_killed_worker_bills_the_text_that_was_delivered(start_billing, accoun
     heir.recovery.run()
     (row,) = find(heir.database, request)
     assert row.output == recorded // 4 and row.cost_nusd == 100_000 + row.output * 2000
-    assert attempt.output_length - recorded <= MOST_UNRECORDED
+    assert attempt.output_length - recorded <= MAX_UNRECORDED_BYTES
     assert doctor(heir.database) == []
 
 

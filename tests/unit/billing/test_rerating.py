@@ -9,7 +9,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model, Prices, TokenRates
 from gateway.errors import UpstreamFailed
 from gateway.money import MILLION
-from gateway.neutral.usage import NOTHING, Units, Usage
+from gateway.neutral.usage import NO_USAGE, Units, Usage
 
 AT = 1_750_000_000_000_000  # when the attempts of these tests began: 2025-06-15
 USED = Usage(input=10, output=5, cache_read=3, cache_write=2, cache_write_1h=1, reasoning=4, searches=2)
@@ -127,7 +127,7 @@ IN_UNITS = TokenRates(
 )
 def test_every_unit_is_priced_again_to_what_was_billed(process, account, usage, nusd):
     where = place(prices=(Prices(IN_UNITS),))
-    serve(process, account, where, units=Units(NOTHING, NOTHING), usage=usage)
+    serve(process, account, where, units=Units(NO_USAGE, NO_USAGE), usage=usage)
     report = rerate(process.database, catalogue(where.mapping), AT, AT + 1)
     assert lines(report) == {("mock/m-1", True): (1, nusd, nusd)} and report.left == {}
 

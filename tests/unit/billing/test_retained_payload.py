@@ -12,7 +12,7 @@ from gateway.billing.rerating import rerate
 from gateway.billing.retained_payload import fee_of
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model, Prices, TokenRates
-from gateway.engine.payload_collection import MOST_BYTES
+from gateway.engine.payload_collection import MAX_BODY_BYTES
 from gateway.engine.retention import Retention
 from gateway.errors import BudgetInUse, Cancelled, OutOfCredits, Unavailable, UpstreamFailed
 from gateway.limits.spending import CostBound
@@ -194,14 +194,14 @@ def test_the_bound_of_the_fee_is_reserved_from_the_credits_alone(process, accoun
 def test_a_caller_who_leaves_while_a_large_payload_is_packed_is_settled(process, account, used, retention):
     payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
-    payload.add(random.Random(1).randbytes(MOST_BYTES))
+    payload.add(random.Random(1).randbytes(MAX_BODY_BYTES))
     leaving = gevent.spawn(payload.finish, 200)
     gevent.sleep(0)
     leaving.kill()
     settlement.close()
     assert until(lambda: stored(process, retention) is not None)
     process.rest()
-    assert len(stored(process, retention)[0]) == MOST_BYTES and doctor(process.database) == []
+    assert len(stored(process, retention)[0]) == MAX_BODY_BYTES and doctor(process.database) == []
 
 
 def test_a_payload_too_many_is_left_out_and_not_paid(process, account, used, threads):

@@ -5,7 +5,7 @@ from support.billing import DOLLAR, admission_of, attempt_at, target
 
 from gateway.billing import session_budgets
 from gateway.billing.reconciliation import doctor
-from gateway.billing.session_budgets import KEPT_DAYS, budget_of, forget_old
+from gateway.billing.session_budgets import RETENTION_DAYS, budget_of, forget_old
 from gateway.clock import DAY_US
 from gateway.limits.spending import CostBound
 from gateway.metering.usage_table import find
@@ -74,12 +74,12 @@ def test_old_budgets_are_forgotten_unless_a_request_is_in_progress(process, acco
     settled(process, account, used)
     assert forget_old(process.database) == 0
     sql = "UPDATE budget SET begun_at = begun_at - ? WHERE begun_at IS NOT NULL"
-    process.database.write(lambda: process.database.execute(sql, ((KEPT_DAYS + 1) * DAY_US,)))
+    process.database.write(lambda: process.database.execute(sql, ((RETENTION_DAYS + 1) * DAY_US,)))
     _, running = begin(process, account)
     assert forget_old(process.database) == 0
     running.close()
     process.rest()
-    monkeypatch.setattr(session_budgets, "AT_ONCE", 1)
+    monkeypatch.setattr(session_budgets, "BATCH_SIZE", 1)
     assert forget_old(process.database) == 2
     assert [counted(process, budget) for budget in budgets_of(account)] == [None, None]
     assert doctor(process.database) == []

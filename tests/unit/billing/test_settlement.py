@@ -7,7 +7,7 @@ import pytest
 from support.billing import DOLLAR, WRITES, admission_of, attempt_at, request_of, target
 from support.limits import set_rate_limit
 
-from gateway.billing.output_reservation import LONGEST_TEXT
+from gateway.billing.output_reservation import MAX_TEXT_BYTES
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
 from gateway.errors import Cancelled, OutOfCredits, RateLimited, SpendingLimitReached, Unavailable, UpstreamFailed
@@ -287,7 +287,7 @@ def test_an_answer_that_outgrows_its_budget_ends_typed(process, account):
 
 def test_a_text_that_no_model_gives_ends_and_costs_at_most_its_reservation(process, account):
     settlement = begin(process, account)
-    attempt = attempt_at(target(), first_at=1.0, output_length=LONGEST_TEXT)
+    attempt = attempt_at(target(), first_at=1.0, output_length=MAX_TEXT_BYTES)
     settlement.record_progress(attempt)
     attempt.output_length += 1
     with pytest.raises(UpstreamFailed) as caught:

@@ -5,18 +5,27 @@ from itertools import product
 import pytest
 from support.billing import DOLLAR, attempt_at, target
 
-from gateway.billing.settlement_states import ABANDONED, ADMITTED, CLOSED, HELD, KEPT, READ_ON, SETTLED, TRANSITIONS
+from gateway.billing.settlement_states import (
+    ABANDONED,
+    ADMITTED,
+    AWAITING_PAYLOAD,
+    CLOSED,
+    READ_ON,
+    READING_ON,
+    SETTLED,
+    TRANSITIONS,
+)
 from gateway.errors import Internal, UpstreamFailed
 
-STATES = (ADMITTED, KEPT, READ_ON, SETTLED, HELD, ABANDONED, CLOSED)
+STATES = (ADMITTED, READING_ON, READ_ON, SETTLED, AWAITING_PAYLOAD, ABANDONED, CLOSED)
 ACTIONS = ("begin", "unused", "failed", "settle", "hold", "abandon", "keep", "close")
 # By state, the states that actions lead to, in the order of ACTIONS; "" is a refusal.
 EXPECTED = {
-    ADMITTED: (ADMITTED, ADMITTED, ADMITTED, SETTLED, HELD, ABANDONED, KEPT, CLOSED),
-    KEPT: ("", "", "", "", HELD, ABANDONED, "", READ_ON),
-    READ_ON: ("", "", "", "", HELD, ABANDONED, "", CLOSED),
+    ADMITTED: (ADMITTED, ADMITTED, ADMITTED, SETTLED, AWAITING_PAYLOAD, ABANDONED, READING_ON, CLOSED),
+    READING_ON: ("", "", "", "", AWAITING_PAYLOAD, ABANDONED, "", READ_ON),
+    READ_ON: ("", "", "", "", AWAITING_PAYLOAD, ABANDONED, "", CLOSED),
     SETTLED: ("", "", "", "", "", "", SETTLED, CLOSED),
-    HELD: ("", "", "", "", "", "", HELD, CLOSED),
+    AWAITING_PAYLOAD: ("", "", "", "", "", "", AWAITING_PAYLOAD, CLOSED),
     ABANDONED: ("", "", "", "", "", "", ABANDONED, CLOSED),
     CLOSED: ("", "", "", "", "", "", "", CLOSED),
 }

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support.billing import DOLLAR, attempt_at, target
 
 from gateway import ids
-from gateway.billing.ledger_close import COMPARED, LedgerClose, closed_until_us
+from gateway.billing.ledger_close import COMPARED_KEY, LedgerClose, closed_until_us
 from gateway.billing.reconciliation import MARKED, doctor
 from gateway.clock import DAY_US
 from gateway.configuration.settings import SettingsError
@@ -122,7 +122,7 @@ def test_a_ledger_that_lacks_removed_rows_is_repaired(unposted):
     unposted.purge._closed_until = unposted.database.now_us
     assert unposted.purge.run() == 3
     assert unposted.close() == 0
-    unposted.run("DELETE FROM document WHERE key = ?", COMPARED)
+    unposted.run("DELETE FROM document WHERE key = ?", COMPARED_KEY)
     assert any("ledger usage 0" in problem for problem in doctor(unposted.database))
     assert unposted.close() == 60_000
     assert doctor(unposted.database) == [] and unposted.close() == 0
@@ -308,7 +308,7 @@ def test_a_row_that_came_unnoticed_keeps_its_partition_until_it_is_counted(books
 def test_removing_rests_for_most_of_the_time_and_never_for_long(books, monkeypatch) -> None:
     """Or one commit in a hundred of others would find the writer held."""
     pauses: list[float] = []
-    monkeypatch.setattr(module, "SHARE", 1 / 100)
+    monkeypatch.setattr(module, "MAX_LOAD", 1 / 100)
     monkeypatch.setattr(module, "pause", pauses.append)
     moments = iter([0.0, 0.02, 10.0, 10.5, 20.0])
     monkeypatch.setattr(books.purge._clock, "monotonic", lambda: next(moments))

@@ -1,20 +1,20 @@
 import pytest
 
-from gateway.catalogue.effort_lists import ALL, shown_efforts
+from gateway.catalogue.effort_lists import ALL_LEVELS, shown_efforts
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.loader import load
 
 CATALOGUE = load(sandbox=False)
 # Share of reasoning mappings without any level: hosts that publish none.
-MOST_UNKNOWN = 0.45
+MAX_UNKNOWN = 0.45
 
 
 @pytest.mark.parametrize(
     ("key", "levels"),
     [
-        ("anthropic/claude-sonnet-4-5", ALL),
-        ("google-ai-studio/gemini-2.5-flash", ALL),
-        ("google-ai-studio/gemini-2.5-pro", ALL[1:]),
+        ("anthropic/claude-sonnet-4-5", ALL_LEVELS),
+        ("google-ai-studio/gemini-2.5-flash", ALL_LEVELS),
+        ("google-ai-studio/gemini-2.5-pro", ALL_LEVELS[1:]),
         ("google-ai-studio/gemini-3-pro-preview", ("low", "high")),
         ("alibaba/qwen3-32b", ("none", "high")),
         ("mistral/magistral-small", ("low", "medium", "high")),
@@ -51,14 +51,14 @@ def test_levels_are_those_that_have_different_effects_at_the_provider(quirk, lev
 @pytest.mark.parametrize(
     ("protocol", "model", "levels"),
     [
-        ("google", "gemini-2.5-pro-preview", ALL[1:]),
-        ("google", "gemini-2.5-flash", ALL),
+        ("google", "gemini-2.5-pro-preview", ALL_LEVELS[1:]),
+        ("google", "gemini-2.5-flash", ALL_LEVELS),
         ("google", "gemini-3-pro-preview", ("low", "high")),
         ("google", "gemini-3.9-pro", ("low", "medium", "high")),
         ("google", "gemini-3.9-flash", ("minimal", "low", "medium", "high")),
         ("google", "gemma-4-27b-it", ("minimal", "high")),
-        ("anthropic", "claude-sonnet-4-5", ALL),
-        ("bedrock", "eu.anthropic.claude-sonnet-4-5-v1:0", ALL),
+        ("anthropic", "claude-sonnet-4-5", ALL_LEVELS),
+        ("bedrock", "eu.anthropic.claude-sonnet-4-5-v1:0", ALL_LEVELS),
         ("bedrock", "openai.gpt-oss-120b-1:0", ("low", "medium", "high")),
         ("bedrock", "moonshotai.kimi-k2.5", ("low", "medium", "high")),
         ("bedrock", "deepseek.v3.2", ()),
@@ -82,4 +82,4 @@ def test_stated_levels_win_and_models_that_do_not_reason_have_none():
 def test_most_mappings_that_reason_show_levels():
     rows = [mapping for model in CATALOGUE.models.values() for mapping in model.mappings if mapping.reasoning]
     unknown = [row.key for row in rows if not shown_efforts(row, CATALOGUE.providers[row.provider])]
-    assert len(unknown) / len(rows) < MOST_UNKNOWN
+    assert len(unknown) / len(rows) < MAX_UNKNOWN

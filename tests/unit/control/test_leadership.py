@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.control.leadership import TERM_S, Leadership
+from gateway.control.leadership import TERM_DURATION_S, Leadership
 from gateway.control.version import Control
 
 
@@ -34,7 +34,7 @@ def test_one_leads_and_another_takes_over_once_it_leaves(candidate):
 def test_a_leader_that_cannot_renew_knows_it(candidate, clock):
     leadership = candidate()
     leadership.campaign()
-    clock.advance(TERM_S + 0.1)
+    clock.advance(TERM_DURATION_S + 0.1)
     assert not leadership.leading()
 
 

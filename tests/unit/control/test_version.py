@@ -2,7 +2,7 @@ import gevent
 import pytest
 
 from gateway import errors
-from gateway.control.version import LEASE_S, WORKER_S, Control
+from gateway.control.version import VERSION_LEASE_S, WORKER_TIMEOUT_S, Control
 
 
 class Cut:
@@ -85,7 +85,7 @@ def test_a_silent_worker_is_waited_for_no_longer_than_its_lease(make_control, cu
     _change(other_control)
     start = clock.monotonic()
     other_control.confirm()
-    assert 0.9 * LEASE_S < clock.monotonic() - start < 30 * LEASE_S
+    assert 0.9 * VERSION_LEASE_S < clock.monotonic() - start < 30 * VERSION_LEASE_S
     with pytest.raises(errors.Unavailable):
         silent.check()
 
@@ -126,11 +126,11 @@ def test_an_ended_lease_is_renewed_by_one_shared_read(make_control, cut):
     assert {check.value for check in checks} == {control.version}
 
 
-@pytest.mark.parametrize("stood_still_s", [0.2, LEASE_S, WORKER_S])
+@pytest.mark.parametrize("stood_still_s", [0.2, VERSION_LEASE_S, WORKER_TIMEOUT_S])
 def test_a_request_that_waited_for_a_read_is_served_after_a_long_suspension(make_control, cut, clock, stood_still_s):
     control = make_control(cut)
     before = control.check()
-    clock.advance(LEASE_S)
+    clock.advance(VERSION_LEASE_S)
     reads, read = [], cut.read
 
     def slow_read(work):
@@ -147,7 +147,7 @@ def test_a_request_that_waited_for_a_read_is_served_after_a_long_suspension(make
 
 def test_a_failed_shared_read_fails_for_all_waiting_requests(make_control, cut, clock):
     control = make_control(cut)
-    clock.advance(LEASE_S)
+    clock.advance(VERSION_LEASE_S)
     greenlets, reads = [], []
 
     def failing_read(work):
@@ -168,7 +168,7 @@ def test_a_failed_shared_read_fails_for_all_waiting_requests(make_control, cut, 
 def test_when_the_request_that_reads_for_all_is_ended_the_next_one_reads(make_control, cut, clock):
     control = make_control(cut)
     version = control.check()
-    clock.advance(LEASE_S)
+    clock.advance(VERSION_LEASE_S)
     read = cut.read
 
     def read_for_ever(work):
@@ -188,7 +188,7 @@ def test_a_lease_that_cannot_be_renewed_is_unavailable_and_comes_back(make_contr
     control = make_control(cut)
     cut.no_reads = True
     control.check()
-    clock.advance(LEASE_S + 0.1)
+    clock.advance(VERSION_LEASE_S + 0.1)
     with pytest.raises(errors.Unavailable):
         control.check()
     cut.no_reads = False
@@ -198,7 +198,7 @@ def test_a_lease_that_cannot_be_renewed_is_unavailable_and_comes_back(make_contr
 def test_an_epoch_is_owned_by_its_worker_alone_and_while_its_row_lives(make_control, clock):
     first, second = make_control(), make_control()
     assert first.owns(first.epoch) and not second.owns(first.epoch)
-    clock.advance(WORKER_S + 0.1)
+    clock.advance(WORKER_TIMEOUT_S + 0.1)
     assert not first.owns(first.epoch)
 
 
@@ -292,7 +292,7 @@ def test_a_worker_that_served_alone_reads_changes_as_soon_as_the_store_is_back(c
 def test_a_worker_that_may_not_serve_alone_refuses_as_soon_as_its_lease_is_over(make_control, cut, clock):
     control = make_control(cut)
     cut.no_reads = cut.no_writes = True
-    clock.advance(WORKER_S + 1)
+    clock.advance(WORKER_TIMEOUT_S + 1)
     assert not control.serves_alone()
     with pytest.raises(errors.Unavailable):
         control.check()

@@ -3,7 +3,7 @@ import pytest
 from gateway import errors
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, Internal, InvalidRequest, UpstreamTimeout
-from gateway.neutral.usage import MOST_UNITS, Usage
+from gateway.neutral.usage import MAX_UNITS, Usage
 from gateway.surfaces.openai.reasoning_details import format_of, vendor_of
 
 
@@ -86,7 +86,7 @@ def test_usage_survives_a_round_trip():
 @pytest.mark.parametrize("told", [2**31, 2**40, 2**63, 2**70, 1e30, float("inf")])
 def test_counts_that_cannot_be_are_cut_where_they_enter(told) -> None:
     usage = dialect.read_usage({"prompt_tokens": told, "completion_tokens": told, "total_tokens": told})
-    assert (usage.input, usage.output) == (MOST_UNITS, MOST_UNITS)
+    assert (usage.input, usage.output) == (MAX_UNITS, MAX_UNITS)
     assert dialect.read_usage({"prompt_tokens": -5, "completion_tokens": float("nan")}).input == 0
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from gateway.billing.outcome import Outcome
 from gateway.engine.cache import CachedAnswer
-from gateway.engine.coalesced_call import AHEAD, SharedCall, fill
+from gateway.engine.coalesced_call import MAX_FRAMES_AHEAD, SharedCall, fill
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.events import Failed, Finished, Heartbeat, Started, TextDelta
 from gateway.runtime.byte_budget import ByteBudget
@@ -133,8 +133,8 @@ def test_an_answer_without_end_holds_no_more_than_its_readers_have_yet_to_read(c
     for _ in range(2000):
         next(batches)
     gevent.sleep(0.05)
-    assert shared_call.overgrown and len(shared_call.frames) <= AHEAD + 1
-    assert len(produced) <= 2000 + AHEAD + 2
+    assert shared_call.overgrown and len(shared_call.frames) <= MAX_FRAMES_AHEAD + 1
+    assert len(produced) <= 2000 + MAX_FRAMES_AHEAD + 2
     batches.close()
     shared_call.leave()
     gevent.sleep(0.05)

@@ -11,7 +11,7 @@ from gateway.engine import streaming, unary
 from gateway.engine.answer_serialization import write_batch, write_result
 from gateway.engine.cache import AnswerOrigin, CachedAnswer
 from gateway.engine.coalescing import RequestCoalescing
-from gateway.engine.free_answers import HUNG_UP, SharedRequest
+from gateway.engine.free_answers import CLIENT_DISCONNECT, SharedRequest
 from gateway.errors import OutOfCredits, UpstreamFailed
 from gateway.limits.rate_limits import Slot
 from gateway.metering.models import CACHED
@@ -217,7 +217,7 @@ def test_a_disconnection_from_a_shared_stream_is_recorded_and_does_not_end_it(op
     following, _ = desk.stream()
     next(following)
     following.close()
-    assert [row.finish for row in desk.rows] == [HUNG_UP]
+    assert [row.finish for row in desk.rows] == [CLIENT_DISCONNECT]
     assert type(list(leading)[-1][-1]) is Finished and desk.runs[0].outcome.serving.finish == "stop"
 
 
@@ -227,5 +227,5 @@ def test_a_kept_stream_that_is_left_is_recorded_as_left(open_desk):
     batches, _ = desk.stream()
     assert next(batches) == [TextDelta("a")]
     batches.close()
-    assert [row.finish for row in desk.rows] == [HUNG_UP]
+    assert [row.finish for row in desk.rows] == [CLIENT_DISCONNECT]
     assert len(list(desk.stream()[0])) == 2 and desk.rows[-1].finish == "stop"

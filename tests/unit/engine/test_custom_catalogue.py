@@ -89,7 +89,7 @@ def test_models_beyond_a_few_are_made_in_a_thread_and_by_one_for_all_who_ask(sto
 
 
 def test_memory_is_bounded_by_models_over_all_organizations(store, monkeypatch):
-    monkeypatch.setattr(module, "REMEMBERED", 3)
+    monkeypatch.setattr(module, "CACHE_SIZE", 3)
     key = StoredCredential(ProviderKeyInfo("k", "org", "custom:house", "…"), "secret")
     store.providers = {name: provider("a", "b") for name in ("one", "two")}
     providers = SimpleNamespace(providers_of=lambda ident: store.providers.get(ident, {}))

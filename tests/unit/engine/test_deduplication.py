@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.engine import deduplication
 
-LARGE = "x" * deduplication.APART
+LARGE = "x" * deduplication.MIN_PART_BYTES
 leaves = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20) | st.just(LARGE)
 values = st.recursive(
     leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner), max_leaves=30
@@ -40,6 +40,9 @@ def test_a_longer_list_has_the_pieces_of_the_shorter_one() -> None:
 
 
 def test_pieces_have_a_bound() -> None:
-    segments, parts = deduplication.split([f"{place}{LARGE}" for place in range(deduplication.MOST_PIECES * 2)], digest)
-    assert len(parts) == deduplication.MOST_PIECES
-    assert len(orjson.dumps(deduplication.join(segments, parts))) > deduplication.MOST_PIECES * 2 * deduplication.APART
+    segments, parts = deduplication.split([f"{place}{LARGE}" for place in range(deduplication.MAX_PARTS * 2)], digest)
+    assert len(parts) == deduplication.MAX_PARTS
+    assert (
+        len(orjson.dumps(deduplication.join(segments, parts)))
+        > deduplication.MAX_PARTS * 2 * deduplication.MIN_PART_BYTES
+    )

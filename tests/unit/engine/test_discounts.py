@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.billing import DOLLAR, attempt_at, target
 
-from gateway.accounts.discounts import EVERY, DiscountInfo
+from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
 from gateway.catalogue.catalogue import Catalogue
@@ -24,7 +24,7 @@ def process(start_billing, account):
     return started
 
 
-def set_discount(process, ppm, organization=EVERY, **more):
+def set_discount(process, ppm, organization=ALL_SCOPES, **more):
     """As the operator does, without the organization's row, which these tests have none of."""
     return process.discounts.put(DiscountInfo(organization, "mock", "m-1", ppm, **more), CATALOGUE, actor="operator")
 

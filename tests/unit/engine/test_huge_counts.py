@@ -12,8 +12,8 @@ from gateway.metering.activity import Owners, Span, measure
 from gateway.metering.models import CAPPED
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.queries import at_once
-from gateway.money import MILLION, MOST_CALL_NUSD, MOST_SETTLED_NUSD
-from gateway.neutral.usage import MOST_UNITS, Usage
+from gateway.money import MAX_CALL_NUSD, MAX_SETTLED_NUSD, MILLION
+from gateway.neutral.usage import MAX_UNITS, Usage
 from gateway.providers.protocol import Credential, Target
 
 DEAR = (Prices(TokenRates(prompt=1000 * DOLLAR * MILLION, completion=1000 * DOLLAR * MILLION)),)
@@ -38,13 +38,13 @@ def test_a_row_with_more_tokens_than_there_can_be_is_capped_and_marked(start_bil
     usage = Usage(tokens, tokens, tokens, tokens, output=tokens, reasoning=tokens, output_audio=tokens, pages=tokens)
     attempt = spend(process, account, usage, own_target())
     (row,) = process.rows()
-    assert row.flags & CAPPED and row.cost_nusd == MOST_CALL_NUSD == attempt.charge.total
-    assert max(row.input, row.cache_read, row.output) == MOST_UNITS and row.cache_write == 2 * MOST_UNITS
+    assert row.flags & CAPPED and row.cost_nusd == MAX_CALL_NUSD == attempt.charge.total
+    assert max(row.input, row.cache_read, row.output) == MAX_UNITS and row.cache_write == 2 * MAX_UNITS
     parts = row.input_nusd + row.output_nusd + row.cached_nusd + row.cache_write_nusd
     assert parts + sum(row.details.get("nusd", {}).values()) == row.cost_nusd
     process.rest()
     assert doctor(process.database) == []
-    assert process.budgets.status(account.key).usage_nusd == MOST_CALL_NUSD
+    assert process.budgets.status(account.key).usage_nusd == MAX_CALL_NUSD
 
 
 def test_a_usual_row_is_not_marked(start_billing, account, used) -> None:
@@ -56,14 +56,14 @@ def test_a_usual_row_is_not_marked(start_billing, account, used) -> None:
 def test_activity_adds_up_what_no_column_could_hold(start_billing, account) -> None:
     process = start_billing()
     for _ in range(3):
-        spend(process, account, Usage(MOST_UNITS, MOST_UNITS, MOST_UNITS, output=MOST_UNITS), own_target())
+        spend(process, account, Usage(MAX_UNITS, MAX_UNITS, MAX_UNITS, output=MAX_UNITS), own_target())
     # As a release before the bounds wrote them.
     process.database.write(lambda: process.database.execute("UPDATE usage SET cost_nusd = ?", (2**63 - 1,)))
     hour = 1_750_000_000_000_000 // HOUR_US * HOUR_US
     Rollups(process.database).catch_up()
     span = Span(hour // HOUR_US, hour // HOUR_US + 1, "all")
     rows = at_once(process.database, lambda: measure(process.database, Owners((account.project,)), span, "model"))
-    assert len(rows) == 1 and rows[0].figures.input_tokens == 9 * MOST_UNITS
+    assert len(rows) == 1 and rows[0].figures.input_tokens == 9 * MAX_UNITS
     assert rows[0].figures.cost_nusd == pytest.approx(3 * 2**63)
     assert doctor(process.database)  # it reports the difference and does not crash
 
@@ -72,7 +72,7 @@ def test_a_budget_at_its_end_does_not_keep_others_from_being_counted(start_billi
     from support.billing import BillingIdentity
 
     one, other = start_billing(), BillingIdentity()
-    spend(one, account, Usage(MOST_UNITS), own_target())
+    spend(one, account, Usage(MAX_UNITS), own_target())
     full = budget_id(account.key, TOTAL)
     one.database.write(
         lambda: one.database.execute("UPDATE budget SET settled_nusd = ? WHERE id = ?", (2**63 - 10, full))
@@ -90,7 +90,7 @@ def test_an_unlimited_key_ends_where_counters_would(start_billing, account) -> N
     spend(process, account, Usage(10), own_target())
     process.rest()
     change = "UPDATE budget SET settled_nusd = ? WHERE id = ?"
-    row = (MOST_SETTLED_NUSD, budget_id(account.key, TOTAL))
+    row = (MAX_SETTLED_NUSD, budget_id(account.key, TOTAL))
     process.database.write(lambda: process.database.execute(change, row))
     with pytest.raises(SpendingLimitReached):
         process.admit(account, credits=False)
@@ -101,8 +101,8 @@ def test_a_busy_unlimited_key_comes_back_to_the_store(start_billing, account) ->
     process = start_billing()
     change = "UPDATE budget SET settled_nusd = ? WHERE id = ?"
     for _ in range(120):
-        spend(process, account, Usage(MOST_UNITS), own_target())
-    row = (MOST_SETTLED_NUSD, budget_id(account.key, TOTAL))
+        spend(process, account, Usage(MAX_UNITS), own_target())
+    row = (MAX_SETTLED_NUSD, budget_id(account.key, TOTAL))
     process.database.write(lambda: process.database.execute(change, row))
     process.settlements.tend()
     with pytest.raises(SpendingLimitReached):

@@ -358,7 +358,7 @@ def test_a_slow_caller_of_a_large_stream_is_waited_for(start_billing, caller) ->
     body = shop.send(lambda: StoredReply(200, [], endless)).body
     gevent.sleep(0.2)
     ahead = endless.made
-    assert ahead * 10_000 <= 1_000_000 + spool.AHEAD + 20_000
+    assert ahead * 10_000 <= 1_000_000 + spool.MAX_BYTES_AHEAD + 20_000
     for _ in range(500):
         next(body)
     assert endless.made >= 500

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.billing.outcome import Outcome
 from gateway.clock import Clock
-from gateway.engine.json_healing import QUIET_S, heal_result, heal_stream
+from gateway.engine.json_healing import HEARTBEAT_INTERVAL_S, heal_result, heal_stream
 from gateway.errors import StreamTruncated
 from gateway.neutral.chat import ChatRequest, ChatResult, Choice, Conversation, Options, Requirements, ResponseFormat
 from gateway.neutral.events import (
@@ -153,7 +153,7 @@ def test_a_caller_who_waits_for_held_text_gets_a_comment(clock: Any) -> None:
     clock.freeze()
     batches = heal_stream(run_of(clock, stream=True), Batches([Started()], *[[TextDelta("x")]] * 3, [END]))
     assert next(batches) == [Started()]
-    clock.advance(QUIET_S + 1)
+    clock.advance(HEARTBEAT_INTERVAL_S + 1)
     assert next(batches) == [Heartbeat()]
     assert next(batches) == [TextDelta("xxx"), END]
 

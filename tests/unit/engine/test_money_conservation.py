@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from support.billing import BillingIdentity, attempt_at, target
 
 from gateway import ids
-from gateway.accounts.discounts import EVERY, DiscountInfo
+from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.catalogue import Catalogue
 from gateway.errors import GatewayError, Unavailable
@@ -89,7 +89,7 @@ class Machine(RuleBasedStateMachine):
     def discount(self, ppm: int) -> None:
         process = self.processes[0]
         process.database.bind()  # they have one store, and this example's may be another one
-        discount_info = DiscountInfo(EVERY, "mock", EVERY, ppm)
+        discount_info = DiscountInfo(ALL_SCOPES, "mock", ALL_SCOPES, ppm)
         try:
             if ppm:
                 process.discounts.put(discount_info, CATALOGUE, actor="operator")

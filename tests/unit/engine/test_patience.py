@@ -6,11 +6,11 @@ import random
 import pytest
 from support.engine_runs import target_at
 
-from gateway.engine.planning import LEAST_PATIENCE_S, SLOW, USUAL_TIMES, Planner
+from gateway.engine.planning import ANSWER_TIME_FACTOR, MIN_TIMEOUT_S, SLOW, Planner
 from gateway.metering.counters import Counters
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.request import Requirements
-from gateway.routing.answer_times import LEAST_SEEN
+from gateway.routing.answer_times import MIN_SAMPLES
 from gateway.routing.provider_health import Health
 
 FIRST_BYTE_S = 30.0
@@ -42,20 +42,20 @@ def test_an_answer_of_which_neither_times_nor_a_limit_are_known_is_waited_for(pl
 
 
 def test_a_known_model_reserves_a_few_times_its_usual_answer(planner):
-    learn(planner, 100, *[16.0] * LEAST_SEEN)
-    assert planner.patience_s(NORTH, request_of(100), FIRST_BYTE_S) == USUAL_TIMES * 16.0
+    learn(planner, 100, *[16.0] * MIN_SAMPLES)
+    assert planner.patience_s(NORTH, request_of(100), FIRST_BYTE_S) == ANSWER_TIME_FACTOR * 16.0
     assert planner.patience_s(SOUTH, request_of(100), FIRST_BYTE_S) == FIRST_BYTE_S + 100 / SLOW
 
 
 def test_a_fast_model_is_not_left_for_a_short_hiccup(planner):
-    learn(planner, 100, *[0.4] * LEAST_SEEN)
-    assert planner.patience_s(NORTH, request_of(100), FIRST_BYTE_S) == LEAST_PATIENCE_S
+    learn(planner, 100, *[0.4] * MIN_SAMPLES)
+    assert planner.patience_s(NORTH, request_of(100), FIRST_BYTE_S) == MIN_TIMEOUT_S
 
 
 def test_a_long_answer_is_not_left_by_the_times_of_short_ones(planner):
-    learn(planner, 100, *[0.4] * LEAST_SEEN)
-    learn(planner, 16_000, *[64.0] * LEAST_SEEN)
-    assert planner.patience_s(NORTH, request_of(16_000), FIRST_BYTE_S) == USUAL_TIMES * 64.0
+    learn(planner, 100, *[0.4] * MIN_SAMPLES)
+    learn(planner, 16_000, *[64.0] * MIN_SAMPLES)
+    assert planner.patience_s(NORTH, request_of(16_000), FIRST_BYTE_S) == ANSWER_TIME_FACTOR * 64.0
 
 
 @pytest.mark.parametrize("spread", [0.3, 0.7, 1.2], ids=["even", "usual", "wide"])

@@ -4,7 +4,7 @@ from typing import get_type_hints
 
 import pytest
 
-from gateway.engine.plan_cache import KEEP_S, LARGE_BYTES, PlanCache, key_of, range_of
+from gateway.engine.plan_cache import LARGE_BYTES, LIFETIME_S, PlanCache, key_of, range_of
 from gateway.neutral.chat import Options, Requirements
 from gateway.neutral.request import ProviderPreferences
 from gateway.routing.plan import EXPLORED, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
@@ -50,7 +50,7 @@ def request(options=None, **needs):
 
 
 def test_a_plan_serves_the_next_request_like_it():
-    assert found(plan(), later_s=KEEP_S / 2) == "planned"
+    assert found(plan(), later_s=LIFETIME_S / 2) == "planned"
 
 
 @pytest.mark.parametrize("reason", [WEIGHTED, PREFERRED])
@@ -64,7 +64,7 @@ def test_plans_by_chance_by_session_or_with_a_failing_provider_are_not_cached(re
 
 
 def test_a_plan_ends_after_a_moment():
-    assert found(plan(), later_s=KEEP_S) is None
+    assert found(plan(), later_s=LIFETIME_S) is None
 
 
 def test_a_new_catalogue_ends_every_plan():

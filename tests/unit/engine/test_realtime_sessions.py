@@ -100,8 +100,8 @@ class Running:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(watched_session, "LOOK_S", 0.01)
-    monkeypatch.setattr(sessions, "ANSWER_S", 0.01)
+    monkeypatch.setattr(watched_session, "CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(sessions, "CLOSE_TIMEOUT_S", 0.01)
     running: list[Running] = []
 
     def begin(longest_s: float = HOUR_S, idle_s: float = IDLE_S) -> Running:

@@ -125,7 +125,7 @@ def test_a_chain_outlives_its_earlier_links_and_then_all_of_it_goes(
 def test_expired_responses_are_deleted_with_all_pieces(
     stored: StoredResponses, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_responses, "LIFE_S", -1.0)
+    monkeypatch.setattr(stored_responses, "RETENTION_S", -1.0)
     chain(stored, *(turn(number, PICTURE, str(number)) for number in range(150)))
     with pytest.raises(NotFound):
         stored.find(caller(), "resp_149")

@@ -9,7 +9,7 @@ import pytest
 from gateway import ids
 from gateway.errors import Internal, InvalidRequest
 from gateway.limits.ledger import LedgerBook
-from gateway.money import MOST_AMOUNT_NUSD
+from gateway.money import MAX_AMOUNT_NUSD
 
 DOLLAR = 10**9
 
@@ -142,13 +142,13 @@ def test_credits_that_come_while_an_organization_gets_its_limit_back_are_not_los
 def test_more_credits_than_can_be_counted_are_refused_and_leave_the_balance_whole(books, organization):
     for number in range(12):
         try:
-            books.ledger.grant(organization, MOST_AMOUNT_NUSD, f"{number}:{organization}")
+            books.ledger.grant(organization, MAX_AMOUNT_NUSD, f"{number}:{organization}")
         except InvalidRequest:
             break
     else:
         pytest.fail("twelve billion dollars were granted")
     balance = books.ledger.balance(organization)
-    assert balance.funded_nusd == number * MOST_AMOUNT_NUSD and type(balance.funded_nusd) is int
+    assert balance.funded_nusd == number * MAX_AMOUNT_NUSD and type(balance.funded_nusd) is int
     assert sum(entry.amount_nusd for entry in books.ledger.entries(organization)) == balance.funded_nusd
 
 

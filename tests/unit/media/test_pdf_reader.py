@@ -141,7 +141,7 @@ def test_a_reader_that_takes_too_long_is_ended_and_the_file_counts_as_unread(
     program = tmp_path / "program.py"
     program.write_text("while True: pass")
     monkeypatch.setattr(pdf_reader, "PROGRAM", program)
-    monkeypatch.setattr(pdf_reader, "LONGEST_S", 0.5)
+    monkeypatch.setattr(pdf_reader, "MAX_DURATION_S", 0.5)
     assert PdfReader().read(packed(1)) is None
 
 
@@ -158,7 +158,7 @@ def test_the_same_file_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_file_that_finds_no_place_in_the_queue_counts_as_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pdf_reader, "WAITING", 1)
+    monkeypatch.setattr(pdf_reader, "MAX_WAITING", 1)
     monkeypatch.setattr(pdf_reader, "WAITING_EACH", 1)
     reader, files = PdfReader(), [packed(number) for number in range(1, 9)]
     jobs = [gevent.spawn(reader.read, data) for data in files]

@@ -8,7 +8,7 @@ from support.pdfs import packed
 from gateway.media.token_counting import (
     IMAGE_TOKENS,
     LIKELY_PAGE_TOKENS,
-    MOST_CONTEXT_TOKENS,
+    MAX_CONTEXT_TOKENS,
     PAGE_TOKENS,
     MediaCount,
     count,
@@ -55,8 +55,8 @@ def test_a_pdf_counts_by_its_pages_under_whatever_name(part: File | Image | Audi
 
 
 def test_a_pdf_that_cannot_be_read_counts_as_more_than_any_context() -> None:
-    assert count(File(media(b"%PDF-1.7 garbage"))).most == MOST_CONTEXT_TOKENS
-    assert count(File(media(b"no pdf at all", "application/pdf"))).most == MOST_CONTEXT_TOKENS
+    assert count(File(media(b"%PDF-1.7 garbage"))).most == MAX_CONTEXT_TOKENS
+    assert count(File(media(b"no pdf at all", "application/pdf"))).most == MAX_CONTEXT_TOKENS
 
 
 def test_a_text_counts_by_its_bytes_and_a_packed_file_by_its_possible_content() -> None:

@@ -7,7 +7,7 @@ from support.usage import insert_rows
 
 from gateway import ids
 from gateway.metering.activity import Owners, Span, last_hours, measure
-from gateway.metering.models import BYOK, CACHED, CREDITS, LATE, RETRIED
+from gateway.metering.models import BYOK, CACHED, CREDITS, LATE_CORRECTION, RETRIED
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.queries import at_once
 from gateway.metering.usage_table import UsageRecord, raw_id
@@ -68,7 +68,7 @@ def test_a_request_that_failed_in_its_last_attempt_is_an_error(database, write) 
 
 def test_a_later_correction_adds_cost_and_no_request(database, write) -> None:
     first = row(cost_nusd=10)
-    write(first, first._replace(kind=LATE, cost_nusd=7, input=1, output=0))
+    write(first, first._replace(kind=LATE_CORRECTION, cost_nusd=7, input=1, output=0))
     [found] = day(database)
     assert (found.figures.requests, found.figures.cost_nusd, found.figures.input_tokens) == (1, 17, 4)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.metering.session_ids import LONGEST, SESSIONS
+from gateway.metering.session_ids import MAX_ID_LENGTH, SESSIONS
 
 UUID = "57a121ec-f78c-48c3-a745-e3036a3ecc33"
 
@@ -62,4 +62,4 @@ def test_metadata_names_a_session():
 @pytest.mark.parametrize("session", ["x" * 65, "a b", "a/b", "ä", "a\0b"])
 def test_an_id_that_is_long_or_not_printable_is_stored_as_its_digest(session):
     stored = SESSIONS.of_metadata({"session_id": session})
-    assert len(stored) == 32 < LONGEST and stored == SESSIONS.of_metadata({"session_id": session})
+    assert len(stored) == 32 < MAX_ID_LENGTH and stored == SESSIONS.of_metadata({"session_id": session})

@@ -1,10 +1,10 @@
 import pytest
 
-from gateway.neutral.cache_marks import LONG, add_marks, apply_policy, strip_marks
+from gateway.neutral.cache_marks import MIN_CACHED_CHARACTERS, add_marks, apply_policy, strip_marks
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Native, Requirements
 from gateway.neutral.parts import CacheMark, File, Image, Media, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
-BIG = "x" * LONG
+BIG = "x" * MIN_CACHED_CHARACTERS
 MARK = CacheMark()
 
 
@@ -88,7 +88,9 @@ def test_policy_of_the_client_changes_nothing():
 
 def test_the_cache_policy_marks_the_conversation_and_keeps_the_native_body():
     native = Native("x", {})
-    request = ChatRequest("m", Requirements(prompt_bytes=LONG), lambda: talk(("user", BIG)), native=native, user="u")
+    request = ChatRequest(
+        "m", Requirements(prompt_bytes=MIN_CACHED_CHARACTERS), lambda: talk(("user", BIG)), native=native, user="u"
+    )
     changed = apply_policy(request, "automatic")
     assert (changed.native, changed.options.cache_marks, changed.user) == (native, "automatic", "u")
     assert marked(changed.conversation()) == [(0, 0)] and marked(request.conversation()) == []
@@ -98,7 +100,7 @@ def test_a_request_that_is_known_to_be_short_is_not_decoded():
     def decode():
         raise AssertionError("decoded")
 
-    short = ChatRequest("m", Requirements(prompt_bytes=LONG - 1, messages=2), decode)
+    short = ChatRequest("m", Requirements(prompt_bytes=MIN_CACHED_CHARACTERS - 1, messages=2), decode)
     assert apply_policy(short, "automatic") is short
-    for needs in (Requirements(prompt_bytes=LONG), Requirements(messages=3)):
+    for needs in (Requirements(prompt_bytes=MIN_CACHED_CHARACTERS), Requirements(messages=3)):
         assert apply_policy(ChatRequest("m", needs, decode), "automatic").options.cache_marks == "automatic"

@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from gateway.neutral import cut_pairs
-from gateway.neutral.cut_pairs import LONE, REPLACEMENT, join_halves, without_halves
+from gateway.neutral.cut_pairs import LONE_SURROGATE, REPLACEMENT, join_halves, without_halves
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_a_text_is_repaired_equally_wherever_it_is_cut(monkeypatch: pytest.Monke
     atoms = [rb"\ud83d", rb"\ude00", rb"\ud83d\ude00", b"\\\\", b"\\n", b"x", b"dd00"]
     for _ in range(300):
         text = b'"%b"' % b"".join(chance.choice(atoms) for _ in range(40))
-        monkeypatch.setattr(cut_pairs, "PIECE", chance.randint(1, 20))
-        assert without_halves(text) == LONE.sub(REPLACEMENT, text)
+        monkeypatch.setattr(cut_pairs, "PIECE_BYTES", chance.randint(1, 20))
+        assert without_halves(text) == LONE_SURROGATE.sub(REPLACEMENT, text)
 
 
 def wire(text: str) -> bytes:
@@ -50,6 +50,9 @@ def test_a_half_that_never_finds_the_other_spoils_nothing() -> None:
 
 
 def test_long_texts_are_repaired_in_pieces_and_the_longest_are_unchanged() -> None:
-    assert join_halves(wire("x" * cut_pairs.PIECE + "\ud83d"), b"") == (wire("x" * cut_pairs.PIECE + "\ufffd"), b"")
-    longest = wire("x" * cut_pairs.MOST + "\ud83d")
+    assert join_halves(wire("x" * cut_pairs.PIECE_BYTES + "\ud83d"), b"") == (
+        wire("x" * cut_pairs.PIECE_BYTES + "\ufffd"),
+        b"",
+    )
+    longest = wire("x" * cut_pairs.MAX_LENGTH + "\ud83d")
     assert without_halves(longest) is longest

@@ -33,14 +33,14 @@ def test_a_long_text_full_of_commas_is_counted_in_pieces(text: str, monkeypatch:
     monkeypatch.setattr(json_parts, "TOKENS", Watched(json_parts.TOKENS))
     raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": text * 400_000}], "more": [1, 2, 3]})
     assert not json_parts.has_more(raw, 9) and json_parts.has_more(raw, 8)
-    assert max(longest) < json_parts.PIECE + 16 and len(longest) > 5
+    assert max(longest) < json_parts.PIECE_BYTES + 16 and len(longest) > 5
 
 
 @given(VALUES, st.integers(1, 9))
 def test_where_a_piece_ends_changes_nothing(value: object, size: int) -> None:
     raw = orjson.dumps(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_parts, "PIECE", size)
+        patch.setattr(json_parts, "PIECE_BYTES", size)
         assert not json_parts.has_more(raw, _structure(value))
         assert not _structure(value) or json_parts.has_more(raw, _structure(value) - 1)
 

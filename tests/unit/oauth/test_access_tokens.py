@@ -7,7 +7,7 @@ from gateway.accounts.organizations import set_organization_status
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
 from gateway.errors import Gone, Unauthenticated
-from gateway.oauth.grants import ACCESS_S
+from gateway.oauth.grants import ACCESS_LIFETIME_S
 from gateway.store.installation_identity import Secrets
 
 RESOURCE = "https://llm.example/mcp"
@@ -43,8 +43,8 @@ def test_a_token_is_over_in_its_time_without_a_look_into_the_store(small_office,
     clock.freeze()
     callers, token = small_office.callers(), small_office.connect().access
     caller = callers.caller(token, RESOURCE)
-    assert caller.expires_at_us == small_office.database.now_us() + ACCESS_S * SECOND_US
-    clock.advance(ACCESS_S + 1)
+    assert caller.expires_at_us == small_office.database.now_us() + ACCESS_LIFETIME_S * SECOND_US
+    clock.advance(ACCESS_LIFETIME_S + 1)
     assert refused(callers, token) == "invalid_token"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import GatewayError, InvalidRequest, UpstreamUnreachable
-from gateway.oauth.client_documents import MOST_BYTES, STALE_S, TTL_S, ClientDocuments, may_be_client
+from gateway.oauth.client_documents import MAX_AGE_S, MAX_BYTES, TTL_S, ClientDocuments, may_be_client
 from gateway.store.documents import Documents
 from gateway.transport import Transport
 
@@ -26,7 +26,7 @@ class Web:
     error: GatewayError | None = None
 
     def fetch(self, url, max_bytes, *, timeout_s, headers, redirects):
-        assert max_bytes == MOST_BYTES and redirects == 0 and timeout_s <= 5
+        assert max_bytes == MAX_BYTES and redirects == 0 and timeout_s <= 5
         assert headers["accept"] == "application/json" and headers["user-agent"]
         self.asked += 1
         if self.error is not None:
@@ -121,7 +121,7 @@ def test_an_unreachable_host_keeps_sessions_and_a_removed_document_ends_them(fou
     web.body = kept
     assert found.find(ADDRESS) == client
     web.body = b""
-    clock.advance(STALE_S + 1)
+    clock.advance(MAX_AGE_S + 1)
     assert found.find(ADDRESS) is None
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from gateway.errors import RateLimited
 from gateway.oauth import clients as module
-from gateway.oauth.clients import ROOM_S, Clients, InvalidMetadata, read_metadata
+from gateway.oauth.clients import REPLACEABLE_AFTER_S, Clients, InvalidMetadata, read_metadata
 from gateway.oauth.models import OAuthClient
-from gateway.oauth.redirects import LONGEST, host_of, matches, problem_of
+from gateway.oauth.redirects import MAX_URI_LENGTH, host_of, matches, problem_of
 from gateway.store.installation_identity import Secrets
 
 SECRETS = Secrets((b"newest-hash-key-of-tests", b"older-hash-key-of-tests"), ("newest-encryption-key", "older-one"))
@@ -63,7 +63,7 @@ def test_redirect_addresses_of_real_clients_are_accepted(uri: str) -> None:
             "https://a.example/\\@evil",
             "https://[::1",
             "https://a.example:99999/",
-            "https://a.example/" + "x" * LONGEST,
+            "https://a.example/" + "x" * MAX_URI_LENGTH,
         ),
     ],
 )
@@ -126,11 +126,11 @@ def test_wrong_metadata_is_refused(more) -> None:
 
 
 def test_the_oldest_unused_gives_way_where_there_is_no_room(clients, clock, monkeypatch) -> None:
-    monkeypatch.setattr(module, "MOST_CLIENTS", 2)
+    monkeypatch.setattr(module, "MAX_CLIENTS", 2)
     first, second = (clients.register(WEB)[0] for _ in range(2))
     with pytest.raises(RateLimited):
         clients.register(WEB)
-    clock.advance(ROOM_S + 1)
+    clock.advance(REPLACEABLE_AFTER_S + 1)
     third = clients.register(WEB)[0]
     assert [clients.find(one.id) is not None for one in (first, second, third)] == [False, True, True]
 
@@ -138,13 +138,13 @@ def test_the_oldest_unused_gives_way_where_there_is_no_room(clients, clock, monk
 def test_used_clients_without_grants_are_replaced(small_office, clients, clock, monkeypatch) -> None:
     """Twenty thousand clients, allowed by one person in turn, used to keep all others out for three months."""
     office = small_office
-    monkeypatch.setattr(module, "MOST_CLIENTS", 3)
-    monkeypatch.setattr("gateway.oauth.grants.MOST_GRANTS", 1)
+    monkeypatch.setattr(module, "MAX_CLIENTS", 3)
+    monkeypatch.setattr("gateway.oauth.grants.MAX_GRANTS", 1)
     held, *mine = (clients.register(WEB)[0] for _ in range(3))
     for one in (*mine, held):  # a person's newest grant alone stays
         office.connect(client=one.id)
         clock.advance(1)
-    clock.advance(ROOM_S + 1)
+    clock.advance(REPLACEABLE_AFTER_S + 1)
     fresh = clients.register(WEB)[0]
     assert [clients.find(one.id) is not None for one in (held, *mine, fresh)] == [True, False, True, True]
 

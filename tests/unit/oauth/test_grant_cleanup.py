@@ -2,8 +2,14 @@
 
 from gateway.accounts import keys
 from gateway.oauth.clients import Clients
-from gateway.oauth.grant_cleanup import CODE_KEPT_S, IDLE_S, STEP_ROWS, UNUSED_S, OAuthCleanup
-from gateway.oauth.grants import ACCESS_S, CODE_S, REFRESH_S
+from gateway.oauth.grant_cleanup import (
+    IDLE_LIFETIME_S,
+    STEP_ROWS,
+    UNUSED_LIFETIME_S,
+    USED_CODE_RETENTION_S,
+    OAuthCleanup,
+)
+from gateway.oauth.grants import ACCESS_LIFETIME_S, CODE_LIFETIME_S, REFRESH_LIFETIME_S
 from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken
 from gateway.store.installation_identity import Secrets
 from gateway.worker.recurring_jobs import TABLE
@@ -21,16 +27,16 @@ def test_codes_and_tokens_go_after_their_time_and_a_grant_after_the_last_of_it(s
     office.connect()
     office.grants.allow(office.consent())
     assert cleanup.forget() == 0 and counts(office) == (0, 2, 2, 2)
-    clock.advance(CODE_S + 1)
+    clock.advance(CODE_LIFETIME_S + 1)
     cleanup.forget()
     assert counts(office) == (0, 1, 1, 2)  # the second code was never used
-    clock.advance(ACCESS_S)
+    clock.advance(ACCESS_LIFETIME_S)
     cleanup.forget()
     assert counts(office) == (0, 1, 1, 1)
-    clock.advance(CODE_KEPT_S)
+    clock.advance(USED_CODE_RETENTION_S)
     cleanup.forget()
     assert counts(office) == (0, 1, 0, 1)
-    clock.advance(REFRESH_S)
+    clock.advance(REFRESH_LIFETIME_S)
     cleanup.forget()
     assert counts(office) == (0, 0, 0, 0)
 
@@ -47,10 +53,10 @@ def test_unused_applications_are_removed_and_others_stay(small_office, clock) ->
     clients = Clients(office.database, SECRETS, lambda address, ask: None)
     unused, used = (clients.register({"redirect_uris": ["https://a.example/"]})[0] for _ in range(2))
     office.connect(client=used.id)
-    clock.advance(UNUSED_S + 1)
+    clock.advance(UNUSED_LIFETIME_S + 1)
     cleanup.forget()
     assert clients.find(unused.id) is None and clients.find(used.id) is not None
-    clock.advance(IDLE_S)
+    clock.advance(IDLE_LIFETIME_S)
     cleanup.forget()
     assert clients.find(used.id) is None
 
@@ -58,7 +64,7 @@ def test_unused_applications_are_removed_and_others_stay(small_office, clock) ->
 def test_many_go_in_small_steps(small_office, monkeypatch) -> None:
     now = small_office.database.now_us()
     lines = [
-        {"id": f"client_{n}", "name": "n", "metadata": "{}", "created_at": now - UNUSED_S * 2_000_000}
+        {"id": f"client_{n}", "name": "n", "metadata": "{}", "created_at": now - UNUSED_LIFETIME_S * 2_000_000}
         for n in range(2 * STEP_ROWS + 3)
     ]
     small_office.database.write(

@@ -9,7 +9,7 @@ from gateway.clock import SECOND_US
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
 from gateway.oauth import grants as module
 from gateway.oauth.access_tokens import TokenCallers
-from gateway.oauth.grants import CODE_S, REFRESH_S, AlreadyUsed
+from gateway.oauth.grants import CODE_LIFETIME_S, REFRESH_LIFETIME_S, AlreadyUsed
 from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
 
 RESOURCE = "https://llm.example/mcp"
@@ -84,9 +84,9 @@ def test_a_failure_between_code_and_tokens_leaves_the_code_unused(small_office, 
 def test_codes_and_tokens_are_over_in_their_time(small_office, clock) -> None:
     code = small_office.grants.allow(small_office.consent())
     issued = small_office.connect()
-    clock.advance(CODE_S + 1)
+    clock.advance(CODE_LIFETIME_S + 1)
     assert small_office.grants.find_code(code) is None
-    clock.advance(REFRESH_S)
+    clock.advance(REFRESH_LIFETIME_S)
     assert small_office.grants.find_token(issued.refresh).expired
     with pytest.raises(AlreadyUsed):
         small_office.grants.refresh(small_office.grants.find_token(issued.refresh), "mcp:tools")
@@ -138,8 +138,8 @@ def test_repeated_token_requests_of_a_key_share_one_grant(office) -> None:
 
 
 def test_the_oldest_beyond_the_caps_go(small_office, monkeypatch) -> None:
-    monkeypatch.setattr(module, "MOST_GRANTS", 2)
-    monkeypatch.setattr(module, "MOST_TOKENS", 2)
+    monkeypatch.setattr(module, "MAX_GRANTS", 2)
+    monkeypatch.setattr(module, "MAX_TOKENS", 2)
     first, second = small_office.connect(), small_office.connect()
     small_office.connect()
     assert not is_live(small_office, first.access) and is_live(small_office, second.access)
@@ -162,7 +162,7 @@ def test_a_token_is_read_once_while_nothing_changes(small_office, monkeypatch) -
 
 
 def test_repeated_requests_neither_fill_the_audit_log_nor_clear_caches(small_office, monkeypatch) -> None:
-    monkeypatch.setattr(module, "MOST_CHANGES", 3)
+    monkeypatch.setattr(module, "MAX_CHANGES", 3)
     asked = small_office.consent(client="", redirect_uri="", redirect_host="")
     for number in range(2):
         small_office.grants.issue_for_key(replace(asked, audience=f"https://{number}.example/mcp"))

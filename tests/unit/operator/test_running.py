@@ -72,7 +72,7 @@ def test_a_choice_of_the_caller_counts_before_what_runs(proc: Path, tmp_path: Pa
 @pytest.mark.parametrize("name", ["serve", "serve-info"])
 def test_a_start_takes_nothing_from_the_gateway_that_runs(proc: Path, tmp_path: Path, name: str) -> None:
     start(proc, 7, tmp_path / "elsewhere")
-    command.main([name, "--help"], obj=command.FIND, standalone_mode=False)
+    command.main([name, "--help"], obj=command.FIND_GATEWAY, standalone_mode=False)
     assert "GATEWAY_DATA_DIR" not in os.environ
 
 

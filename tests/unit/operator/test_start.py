@@ -59,7 +59,7 @@ def test_a_folder_that_cannot_be_written_is_named(refused: Callable[..., str], t
 
 
 def test_a_first_start_on_a_full_disk_says_so(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "LEAST_FREE", 1 << 62)
+    monkeypatch.setattr(disk, "MIN_FREE_BYTES", 1 << 62)
     output = refused()
     assert "GATEWAY_DATA_DIR: the disk of" in output and "make room" in output
 

@@ -18,18 +18,18 @@ from gateway.neutral.parts import Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers import offload
 from gateway.providers.alibaba.videos import AlibabaVideos
-from gateway.providers.answer_checks import MOST_PARTS, check_parts
+from gateway.providers.answer_checks import MAX_PARTS, check_parts
 from gateway.providers.atlascloud.videos import AtlasCloudVideos
 from gateway.providers.bytedance.videos import ByteDanceVideos
 from gateway.providers.cohere.embeddings import CohereEmbeddings
-from gateway.providers.failures import MOST_REFUSAL, read_refusal
+from gateway.providers.failures import MAX_ERROR_BYTES, read_refusal
 from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.minimax.videos import MiniMaxVideos
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.openai.videos import OpenAIVideos
-from gateway.providers.sse import LONG, EventReader, LongEvent
-from gateway.providers.vectors import MOST_BYTES
-from gateway.providers.video_codecs import MOST_ANSWER, JobReader
+from gateway.providers.sse import THREAD_BYTES, EventReader, LongEvent
+from gateway.providers.vectors import MAX_VECTOR_BYTES
+from gateway.providers.video_codecs import MAX_ANSWER_BYTES, JobReader
 from gateway.providers.xai.videos import XaiVideos
 from gateway.surfaces.openai import embeddings
 
@@ -39,7 +39,7 @@ class Never:
         raise AssertionError("it was decoded")
 
 
-MANY = b'{"choices":[' + b"[]," * MOST_PARTS + b"[]]}"
+MANY = b'{"choices":[' + b"[]," * MAX_PARTS + b"[]]}"
 
 
 def test_an_answer_of_too_many_parts_is_not_decoded() -> None:
@@ -61,9 +61,9 @@ class Calls:
 def test_an_answer_of_too_many_calls_is_refused() -> None:
     """100,000 of them were written for the caller in 0.4 s of the event loop."""
     body = bytes(json_parts.LARGE_WITHOUT_PARTS)
-    assert offload.read(Calls(offload.MOST_CALLS), MemoryReply(body, headers={}), False).choices  # type: ignore[arg-type]
+    assert offload.read(Calls(offload.MAX_PARTS), MemoryReply(body, headers={}), False).choices  # type: ignore[arg-type]
     with pytest.raises(UpstreamFailed, match="calls"):
-        offload.read(Calls(offload.MOST_CALLS + 1), MemoryReply(body, headers={}), False)  # type: ignore[arg-type]
+        offload.read(Calls(offload.MAX_PARTS + 1), MemoryReply(body, headers={}), False)  # type: ignore[arg-type]
 
 
 class Choices:
@@ -96,17 +96,17 @@ def test_an_event_of_too_many_parts_is_not_decoded() -> None:
     for one in (reader, last):
         assert one.feed(wire[:9]) == []
         with pytest.raises(LongEvent):
-            one.feed(wire[9 : LONG + 1])
+            one.feed(wire[9 : THREAD_BYTES + 1])
     with pytest.raises(UpstreamFailed, match="parts"):
-        reader.feed(wire[LONG + 1 :] + b"\n\n")
-    last.feed(wire[LONG + 1 :])
+        reader.feed(wire[THREAD_BYTES + 1 :] + b"\n\n")
+    last.feed(wire[THREAD_BYTES + 1 :])
     with pytest.raises(UpstreamFailed, match="parts"):
         last.finish()
 
 
 def test_the_read_part_of_a_refusal_is_bounded() -> None:
-    reply = MemoryReply(MANY[: MOST_REFUSAL + 1], AssertionError("it was read on"), headers={})
-    assert len(read_refusal(reply)) == MOST_REFUSAL  # type: ignore[arg-type]
+    reply = MemoryReply(MANY[: MAX_ERROR_BYTES + 1], AssertionError("it was read on"), headers={})
+    assert len(read_refusal(reply)) == MAX_ERROR_BYTES  # type: ignore[arg-type]
 
 
 FILMS = (AlibabaVideos, AtlasCloudVideos, ByteDanceVideos, MiniMaxVideos, OpenAIVideos, XaiVideos)
@@ -115,7 +115,7 @@ FILMS = (AlibabaVideos, AtlasCloudVideos, ByteDanceVideos, MiniMaxVideos, OpenAI
 @pytest.mark.parametrize("codec", [made() for made in FILMS], ids=lambda codec: codec.dialect)
 def test_the_read_part_of_a_video_status_is_bounded(codec: JobReader) -> None:
     """The gateway polls hundreds of videos at once."""
-    reply = MemoryReply(*[b" " * MOST_ANSWER] * 2, AssertionError("it was read on"), headers={})
+    reply = MemoryReply(*[b" " * MAX_ANSWER_BYTES] * 2, AssertionError("it was read on"), headers={})
     with pytest.raises(UpstreamFailed) as refused:
         codec.read_status(reply, None)  # type: ignore[arg-type]
     assert refused.value.code == "response_too_large"
@@ -187,7 +187,7 @@ def test_many_vectors_are_written_one_by_one() -> None:
     assert orjson.loads(codec.write_result(EmbeddingsResult(vectors))) == flat
 
 
-@pytest.mark.parametrize("vector", [[0.125] * (MOST_BYTES // 6 + 1), ["a"], [None], {}, "", []])
+@pytest.mark.parametrize("vector", [[0.125] * (MAX_VECTOR_BYTES // 6 + 1), ["a"], [None], {}, "", []])
 def test_invalid_vectors_are_the_providers_fault(vector: object) -> None:
     with pytest.raises(UpstreamFailed):
         OpenAIEmbeddings().read(MemoryReply(orjson.dumps({"data": [{"embedding": vector}]}), headers={}), False)

@@ -3,12 +3,12 @@ from copy import deepcopy
 import msgspec
 import pytest
 
-from gateway.neutral.cache_marks import LONG
+from gateway.neutral.cache_marks import MIN_CACHED_CHARACTERS
 from gateway.providers.anthropic.marks import apply_policy
 from gateway.surfaces.anthropic import schema
 from gateway.surfaces.anthropic.reader import read
 
-BIG = "x" * LONG
+BIG = "x" * MIN_CACHED_CHARACTERS
 OWN = {"type": "ephemeral"}
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.providers.base64_files import PIECE, Base64Files
+from gateway.providers.base64_files import PIECE_BYTES, Base64Files
 from gateway.runtime.large_files import StoredFile, whole
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 2])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES + 2])
 def test_a_file_stands_in_its_place_as_base64(size: int) -> None:
     data = os.urandom(size)
     files = Base64Files()

@@ -8,7 +8,7 @@ from fakes.bedrock import encode_frame
 from gateway.errors import StreamTruncated, UpstreamFailed
 from gateway.providers.bedrock import eventstream
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
-from gateway.providers.sse import LONG, LongEvent
+from gateway.providers.sse import THREAD_BYTES, LongEvent
 
 FRAMES = [
     encode_frame("messageStart", {"role": "assistant"}),
@@ -96,7 +96,7 @@ def test_a_frame_that_comes_in_crumbs_is_looked_at_once_it_is_whole(monkeypatch)
 
 
 def test_a_long_frame_is_reported_once_and_nothing_of_it_is_lost():
-    long = encode_frame("long", {"text": "x" * (3 * LONG)})
+    long = encode_frame("long", {"text": "x" * (3 * THREAD_BYTES)})
     wire = FRAMES[0] + long + long + FRAMES[1]
     reader, found, told = FrameReader(), [], 0
     for start in range(0, len(wire), 65_536):

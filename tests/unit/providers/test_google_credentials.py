@@ -77,7 +77,7 @@ def test_failures_of_the_metadata_server_show_status_and_code(google, make, fail
 
 
 def test_slow_metadata_server_is_not_waited_for(google, make, monkeypatch):
-    monkeypatch.setattr(identity_calls, "CALL_S", 0.05)
+    monkeypatch.setattr(identity_calls, "CALL_TIMEOUT_S", 0.05)
     google.script(Failure(silence_s=30))
     with pytest.raises(IdentityFailed, match="did not answer"):
         make(GCE_METADATA_HOST=google.host).fetch({})

@@ -13,9 +13,14 @@ from gateway.errors import GatewayError, InvalidRequest, NotSupported, UpstreamF
 from gateway.neutral.realtime import RealtimeInput, request_of
 from gateway.neutral.usage import Usage
 from gateway.providers.google.live import live_session as sessions
-from gateway.providers.google.live.commands import MOST_PENDING, STEPS, LiveCommands
-from gateway.providers.google.live.conversation_items import LEAST_PART
-from gateway.providers.google.live.live_session import AHEAD, MOST_SHORT, MOST_WAITING, LiveSession
+from gateway.providers.google.live.commands import MAX_PENDING_CHARACTERS, STEPS, LiveCommands
+from gateway.providers.google.live.conversation_items import MIN_PART_LENGTH
+from gateway.providers.google.live.live_session import (
+    INBOX_CAPACITY,
+    MAX_QUEUED_CHARACTERS,
+    MAX_SHORT_CONNECTIONS,
+    LiveSession,
+)
 from gateway.providers.google.live.model_output import ModelOutput, read_usage
 from gateway.providers.google.live.session_opener import GoogleRealtime, address_of
 from gateway.providers.google.live.session_setup import CHANGES, LARGE, LiveSettings
@@ -224,7 +229,7 @@ def test_a_turn_whose_counts_are_late_ends_when_the_next_one_speaks() -> None:
 
 def test_large_events_wait_for_each_other_and_not_all_at_once() -> None:
     session = LiveSession(LiveSettings(at(), "sess_1"), LiveConnection(Link(ends=False)), None, None)
-    event = orjson.dumps({"type": "odd", "padding": "x" * MOST_WAITING}).decode()
+    event = orjson.dumps({"type": "odd", "padding": "x" * MAX_QUEUED_CHARACTERS}).decode()
     callers = [gevent.spawn(session.send, event) for _ in range(4)]
     gevent.sleep(0.05)
     assert sum(caller.dead for caller in callers) < 3
@@ -239,7 +244,7 @@ def test_large_events_wait_for_each_other_and_not_all_at_once() -> None:
 
 @pytest.mark.parametrize("code", [1000, 1008], ids=["at its end", "with an error"])
 def test_waiting_senders_are_released_when_the_provider_ends_the_session(monkeypatch, code) -> None:
-    monkeypatch.setattr(sessions, "LOOK_S", 0.01)
+    monkeypatch.setattr(sessions, "CHECK_INTERVAL_S", 0.01)
     link = Link(ends=False)
     session = LiveSession(
         LiveSettings(at(), "sess_1"), LiveConnection(link), None, lambda refused: UpstreamFailed("No.")
@@ -248,7 +253,7 @@ def test_waiting_senders_are_released_when_the_provider_ends_the_session(monkeyp
     link.code = code
     link.abort()
     gevent.sleep(0)  # its end is read first
-    callers = [gevent.spawn(session.send, '{"type": "odd"}') for _ in range(AHEAD + 8)]
+    callers = [gevent.spawn(session.send, '{"type": "odd"}') for _ in range(INBOX_CAPACITY + 8)]
     gevent.sleep(0)
     try:
         assert session.receive() is None and code == 1000
@@ -283,7 +288,7 @@ def test_a_provider_that_always_drops_is_not_connected_to_for_ever() -> None:
     session.receive()
     with pytest.raises(UpstreamFailed), gevent.Timeout(60):
         session.receive()
-    assert len(opened) == 1 + MOST_SHORT and all(link.closed for link in opened)
+    assert len(opened) == 1 + MAX_SHORT_CONNECTIONS and all(link.closed for link in opened)
 
 
 def test_a_connection_is_not_replaced_during_push_to_talk() -> None:
@@ -306,16 +311,16 @@ def test_items_without_content_do_not_wait_for_ever_either() -> None:
     ours, sent = state(), []
     commands = LiveCommands(ours, sent.append, lambda settings: None)
     empty = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": ""}] * 64}
-    for number in range(MOST_PENDING // LEAST_PART // 64 + 1):
+    for number in range(MAX_PENDING_CHARACTERS // MIN_PART_LENGTH // 64 + 1):
         commands.take({"type": "conversation.item.create", "item": {**empty, "id": f"item_{number % 3}"}})
-        assert ours.pending_size <= 3 * 64 * LEAST_PART
-    for _ in range(MOST_PENDING // LEAST_PART // 64 + 1):
+        assert ours.pending_size <= 3 * 64 * MIN_PART_LENGTH
+    for _ in range(MAX_PENDING_CHARACTERS // MIN_PART_LENGTH // 64 + 1):
         commands.take({"type": "conversation.item.create", "item": empty})
-    assert len(sent) == 1 and ours.pending_size <= MOST_PENDING
+    assert len(sent) == 1 and ours.pending_size <= MAX_PENDING_CHARACTERS
     commands.take({"type": "conversation.item.create", "item": {**empty, "id": "mine"}})
     before = ours.pending_size
     commands.take({"type": "conversation.item.delete", "item_id": "mine"})
-    assert ours.pending_size == before - 64 * LEAST_PART
+    assert ours.pending_size == before - 64 * MIN_PART_LENGTH
 
 
 def test_a_change_of_settings_leaves_those_before_as_they_were() -> None:

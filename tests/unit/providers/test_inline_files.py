@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import UpstreamFailed
 from gateway.providers import inline_files
-from gateway.providers.inline_files import LONG, InlineFiles
+from gateway.providers.inline_files import MIN_FILE_BYTES, InlineFiles
 
 FILM = bytes(range(256)) * 300
 DIGITS = base64.b64encode(FILM).decode()
@@ -37,7 +37,7 @@ def test_unused_files_keep_their_beginning() -> None:
     files = InlineFiles(whole=False)
     wire = orjson.loads(files.read(pieces_of(orjson.dumps(ANSWER), 1000)))
     file = files.take(wire["videos"][0]["bytes"])
-    assert file is not None and FILM.startswith(file.read_all()) and 16 <= len(file) <= LONG
+    assert file is not None and FILM.startswith(file.read_all()) and 16 <= len(file) <= MIN_FILE_BYTES
 
 
 @settings(max_examples=25, deadline=None)
@@ -52,7 +52,9 @@ def test_an_answer_without_files_is_unchanged(value: object, size: int) -> None:
     assert InlineFiles().read(pieces_of(body, size)) == body
 
 
-@pytest.mark.parametrize("text", ["!" * (LONG + 2), "A" * (LONG + 2), "A" * LONG + "\\u0041" * 9])
+@pytest.mark.parametrize(
+    "text", ["!" * (MIN_FILE_BYTES + 2), "A" * (MIN_FILE_BYTES + 2), "A" * MIN_FILE_BYTES + "\\u0041" * 9]
+)
 def test_a_long_text_that_is_no_base64_is_an_odd_answer(text: str) -> None:
     with pytest.raises(UpstreamFailed):
         InlineFiles().read([b'{"a": "', text.encode(), b'"}'])
@@ -60,11 +62,11 @@ def test_a_long_text_that_is_no_base64_is_an_odd_answer(text: str) -> None:
 
 def test_texts_and_files_beyond_the_limits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UpstreamFailed) as refused:
-        InlineFiles().read([b"[" + b"1," * LONG] * 3)
+        InlineFiles().read([b"[" + b"1," * MIN_FILE_BYTES] * 3)
     assert refused.value.code == "response_too_large"
-    monkeypatch.setattr(inline_files, "MOST_FILES", LONG)
+    monkeypatch.setattr(inline_files, "MAX_FILE_BYTES", MIN_FILE_BYTES)
     with pytest.raises(UpstreamFailed) as refused:
-        InlineFiles().read([b'["', b"A" * (2 * LONG)])
+        InlineFiles().read([b'["', b"A" * (2 * MIN_FILE_BYTES)])
     assert refused.value.code == "response_too_large"
 
 

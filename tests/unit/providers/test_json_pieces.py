@@ -38,7 +38,7 @@ ROWS: Decoder[list[Any]] = Decoder(list[Row])
 @given(VALUES)
 def test_a_text_in_pieces_has_the_values_of_the_text(value: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_pieces, "PIECE", 8)
+        patch.setattr(json_pieces, "PIECE_BYTES", 8)
         for text in (orjson.dumps(value), orjson.dumps(value, option=orjson.OPT_INDENT_2)):
             assert loads_in_pieces(text) == orjson.loads(text)
 
@@ -54,7 +54,7 @@ def test_no_call_decodes_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> N
     text = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": PARTS}]})
     monkeypatch.setattr(json_pieces, "orjson", SimpleNamespace(loads=loads))
     assert loads_in_pieces(text)["messages"][0]["content"] == PARTS
-    assert max(sizes) <= json_pieces.PIECE * 1.1
+    assert max(sizes) <= json_pieces.PIECE_BYTES * 1.1
 
 
 @pytest.mark.parametrize("wrong", [b"[1,", b'{"a":}', b'["\xff"]', b"[01]", b"[1,]", b"[1 2]", b'{"a":1}}'])
@@ -75,8 +75,8 @@ def read_rows(body: bytes) -> list[tuple[int, Any]]:
 
 @pytest.fixture
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_pieces, "LONG", 0)
-    monkeypatch.setattr(json_pieces, "PIECE", 30)
+    monkeypatch.setattr(json_pieces, "MIN_PIECEWISE_BYTES", 0)
+    monkeypatch.setattr(json_pieces, "PIECE_BYTES", 30)
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,14 @@ from gateway.providers.grammars import (
     GRAMMARS,
     MISTRAL,
     OPENAI_STRICT,
-    PLAIN,
+    PLAIN_GRAMMAR,
     Grammar,
 )
 from gateway.providers.json_schema_subset import RECURSION, UNRESOLVED, rewrite
 from gateway.providers.schema_types import look_up, types_of
 
 SCHEMAS = load_schemas()
-OPEN_GRAMMARS = (GOOGLE_JSON, ANTHROPIC, BEDROCK, MISTRAL, COHERE, PLAIN)
+OPEN_GRAMMARS = (GOOGLE_JSON, ANTHROPIC, BEDROCK, MISTRAL, COHERE, PLAIN_GRAMMAR)
 samples = pytest.mark.parametrize("schema", [schema for _, schema in SCHEMAS], ids=[name for name, _ in SCHEMAS])
 
 
@@ -252,17 +252,17 @@ def test_exclusive_limit_of_an_integer_is_exact():
     [
         ("format", "phone", COHERE),
         ("minItems", 2, ANTHROPIC_OUTPUT),
-        ("required", "b", PLAIN),
-        ("enum", [], PLAIN),
-        ("anyOf", [], PLAIN),
-        ("oneOf", {}, PLAIN),
-        ("allOf", {}, PLAIN),
-        ("prefixItems", {}, PLAIN),
-        ("properties", [], PLAIN),
-        ("patternProperties", [], PLAIN),
-        ("dependentSchemas", [], PLAIN),
-        ("$defs", [], PLAIN),
-        ("definitions", [], PLAIN),
+        ("required", "b", PLAIN_GRAMMAR),
+        ("enum", [], PLAIN_GRAMMAR),
+        ("anyOf", [], PLAIN_GRAMMAR),
+        ("oneOf", {}, PLAIN_GRAMMAR),
+        ("allOf", {}, PLAIN_GRAMMAR),
+        ("prefixItems", {}, PLAIN_GRAMMAR),
+        ("properties", [], PLAIN_GRAMMAR),
+        ("patternProperties", [], PLAIN_GRAMMAR),
+        ("dependentSchemas", [], PLAIN_GRAMMAR),
+        ("$defs", [], PLAIN_GRAMMAR),
+        ("definitions", [], PLAIN_GRAMMAR),
     ],
 )
 def test_a_value_that_no_upstream_accepts_is_left_out_and_reported(word, value, grammar):

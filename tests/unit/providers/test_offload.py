@@ -11,7 +11,7 @@ from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.json_parts import LARGE_WITHOUT_PARTS as LARGE
 from gateway.neutral.parts import ToolCall
 from gateway.providers import offload
-from gateway.providers.offload import MOST_CALLS
+from gateway.providers.offload import MAX_PARTS
 from gateway.surfaces.http_responses import result_reply
 
 
@@ -45,7 +45,7 @@ def test_an_answer_is_read_and_written_in_a_thread_when_it_is_large(size: int, a
 
 
 def test_a_large_answer_of_many_calls_is_passed_on_unchanged_alone() -> None:
-    reader = Reader(MOST_CALLS + 1)
+    reader = Reader(MAX_PARTS + 1)
     with pytest.raises(UpstreamFailed, match="more than 5,000 texts and calls"):
         offload.read(reader, json_reply("x" * LARGE), False)
     assert offload.read(reader, json_reply("x" * LARGE), True).large

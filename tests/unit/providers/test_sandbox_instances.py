@@ -4,7 +4,7 @@ import fastjsonschema
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.providers.sandbox.instances import MOST_CHARACTERS, MOST_WORK, InstanceGenerator, write_instance
+from gateway.providers.sandbox.instances import MAX_CHARACTERS, MAX_WORK, InstanceGenerator, write_instance
 
 TREE = {
     "$ref": "#/$defs/node",
@@ -163,4 +163,4 @@ def test_a_schema_that_takes_too_much_is_refused_after_counted_work(schema):
     generator = InstanceGenerator(schema)
     with pytest.raises(InvalidRequest):
         generator.make(schema, "value", 0, 0)
-    assert generator.work < MOST_WORK + 2 * MOST_CHARACTERS
+    assert generator.work < MAX_WORK + 2 * MAX_CHARACTERS

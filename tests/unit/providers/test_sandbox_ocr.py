@@ -34,7 +34,7 @@ def test_the_decompressed_size_of_a_document_is_bounded(monkeypatch: pytest.Monk
     monkeypatch.setattr(ocr, "_unpack", lambda *given: unpacked.append(len(made := unpack(*given))) or made)
     packed = b"stream\n" + zlib.compress(b"(x) Tj " * 20_000) + b"endstream "
     pages = ocr._pages_of(b"%PDF- " + b"/Type /Page " * 5_000 + packed * 300)
-    assert sum(unpacked) <= ocr.MOST_UNPACKED and len(unpacked) < 10 and len(pages) == ocr.MOST_PAGES
+    assert sum(unpacked) <= ocr.MAX_UNPACKED_BYTES and len(unpacked) < 10 and len(pages) == ocr.MAX_PAGES
 
 
 def test_the_text_of_pages_is_read_compressed_and_plain() -> None:

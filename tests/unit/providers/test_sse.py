@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.providers.sse import LONG, MOST_EVENTS, SOME, EventReader, read_batches
+from gateway.providers.sse import EVENTS_PER_TURN, MAX_EVENTS, THREAD_BYTES, EventReader, read_batches
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
 
@@ -163,7 +163,7 @@ class Sizes:
 
 @pytest.mark.parametrize("end", [b"data: [DONE]\n\n", b""])
 def test_a_long_event_is_read_in_a_thread_and_no_other_is_lost_around_it(end: bytes) -> None:
-    long = LONG * 3
+    long = THREAD_BYTES * 3
     data = b"data: ab\n\ndata: abc\n\n" + b"data: " + b"x" * long + b"\n\ndata: abcd\n\n" * 2 + end
     stream = Sizes()
     read = [size for batch in read_batches(Pieces(data, 65536), stream) for size in batch]
@@ -186,13 +186,13 @@ class Many(Sizes):
 @pytest.mark.parametrize("end", [b"\n\n", b"\n"])
 def test_the_content_of_a_long_event_is_forwarded_in_small_batches(end: bytes) -> None:
     def batches(count: int) -> list[list[int]]:
-        data = b"data: %d " % count + b"x" * LONG * 2 + end
+        data = b"data: %d " % count + b"x" * THREAD_BYTES * 2 + end
         stream = Many()
         stream.finish = lambda pieces: [*stream.take(pieces)[0], -1]
         return list(read_batches(Pieces(data, 65536), stream))
 
     read = batches(1_000)
     assert [number for batch in read for number in batch] == [*range(1_000), -1]
-    assert max(map(len, read)) <= SOME
+    assert max(map(len, read)) <= EVENTS_PER_TURN
     with pytest.raises(UpstreamFailed, match="texts and calls"):
-        batches(MOST_EVENTS + 1)
+        batches(MAX_EVENTS + 1)

@@ -66,4 +66,4 @@ def test_white_space_without_end_is_not_held_and_read_again_with_each_piece(befo
     for _ in range(1000):
         splitter.add(TextDelta(" " * 100))
         longest = max(longest, len(splitter._held))
-    assert longest <= think_tags.MOST_BLANKS + 100
+    assert longest <= think_tags.MAX_BLANKS + 100

@@ -127,7 +127,7 @@ def test_another_request_fetches_when_the_first_one_ends(target, source):
 def test_a_token_is_renewed_in_the_background_before_it_expires(identities, target, source, clock):
     tend(identities)
     assert source.fetched == 1
-    clock.advance(3600 - upstream_identity.AHEAD_S - 5)
+    clock.advance(3600 - upstream_identity.RENEW_BEFORE_S - 5)
     tend(identities)
     assert source.fetched == 1
     clock.advance(6)
@@ -174,7 +174,7 @@ def test_a_failed_renewal_leaves_the_valid_token_in_use(identities, target, sour
     assert state.failure == "The source did not answer." and state.expires_us > clock.now_us()
     assert changes.events == ["workload_identity.failing"]
     source.failure = ""
-    clock.advance(upstream_identity.RETRY_S + 1)
+    clock.advance(upstream_identity.RENEWAL_INTERVAL_S + 1)
     tend(identities)
     assert signed_in(target).credential.secret == "t2"
     assert changes.events == ["workload_identity.failing", "workload_identity.works"]
@@ -194,7 +194,7 @@ def test_a_failure_without_a_token_is_remembered_for_a_moment(target, source, cl
 
 
 def test_an_expired_token_is_not_used(target, source, clock):
-    source.lifetime_s = upstream_identity.MARGIN_S
+    source.lifetime_s = upstream_identity.EXPIRY_MARGIN_S
     with pytest.raises(IdentityFailed, match="has expired"):
         signed_in(target)
 
@@ -207,7 +207,7 @@ def test_a_rejected_token_is_replaced_once(target, source, clock):
     # A second request that used the first token gets the second one without a fetch.
     assert signed_in_again(signed, Reply(401)).credential.secret == "t2"
     assert signed_in_again(renewed, Reply(401)) is None and source.fetched == 2
-    clock.advance(upstream_identity.RETRY_S + 1)
+    clock.advance(upstream_identity.RENEWAL_INTERVAL_S + 1)
     assert signed_in_again(renewed, Reply(401)).credential.secret == "t3"
 
 

@@ -20,7 +20,7 @@ from gateway.errors import (
 )
 from gateway.neutral.images import Picture
 from gateway.neutral.request import Requirements
-from gateway.neutral.videos import REFUSED, VideoFile, VideosInput, VideosRequest
+from gateway.neutral.videos import CONTENT_FILTER, VideoFile, VideosInput, VideosRequest
 from gateway.providers.protocol import Call, Credential, Target
 from gateway.providers.registry import FACTORIES, Resources
 from gateway.providers.video_codecs import FAILED
@@ -172,10 +172,10 @@ def test_options_without_a_field_are_refused_even_if_the_mapping_lists_them(way,
 def test_content_filter_refusals_differ_from_failures_and_neither_shows_the_key(way, services):
     services.ending = "refused"
     refused = Client(way, services).finish()
-    assert (refused.state, refused.error_code, refused.files) == ("failed", REFUSED, ())
+    assert (refused.state, refused.error_code, refused.files) == ("failed", CONTENT_FILTER, ())
     services.ending = "failed"
     failed = Client(way, services).finish()
-    assert failed.state == "failed" and failed.error_code not in ("", REFUSED) and failed.error_message
+    assert failed.state == "failed" and failed.error_code not in ("", CONTENT_FILTER) and failed.error_message
     assert KEY not in refused.error_message + failed.error_message
 
 
@@ -343,7 +343,7 @@ def test_a_prompt_that_a_filter_refuses_at_once_is_the_contents_fault(way, wire)
     client = Client(way)
     for status in (400, 403, 422):
         error = client.wire.failure(json_reply(wire, status), client.target)
-        assert isinstance(error, ContentRefused) and error.code == REFUSED
+        assert isinstance(error, ContentRefused) and error.code == CONTENT_FILTER
     for status in (429, 500, 503):  # whatever the words are, these are the provider's
         assert not isinstance(client.wire.failure(json_reply(wire, status), client.target), ContentRefused)
 

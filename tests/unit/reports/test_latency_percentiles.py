@@ -58,7 +58,7 @@ def test_a_member_sees_their_own_calls(database: Database) -> None:
 
 def test_only_the_newest_calls_are_read(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency_percentiles, "NEWEST", 13)
-    monkeypatch.setattr(latency_percentiles, "FEWEST", 1)
+    monkeypatch.setattr(latency_percentiles, "MIN_ROWS", 1)
     # The newest 13 rows include a failure, a cached answer and a call of another model.
     newest = next(one for one in read_percentiles(database, [ActivityScope((PROJECT,))], SPAN) if one.model == "m")
     assert (newest.calls, newest.duration) == (10, Percentiles(950, 1000))

@@ -91,7 +91,7 @@ def test_a_model_denied_everywhere_is_forbidden(trio):
 
 
 def test_the_error_lists_only_a_few_of_many_reasons(trio, monkeypatch):
-    monkeypatch.setattr(candidate_filter, "NAMED", 2)
+    monkeypatch.setattr(candidate_filter, "MAX_LISTED", 2)
     with pytest.raises(Forbidden) as caught:
         trio(denied={name: f"by rule {name}" for name in "abc"}).plan()
     assert caught.value.message.startswith("Access denied: by rule a; by rule b and 1 more (model ")

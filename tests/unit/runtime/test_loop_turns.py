@@ -8,8 +8,8 @@ import gevent
 import pytest
 
 from gateway.runtime.loop_turns import (
-    MOMENT_S,
-    PIECES_A_MOMENT,
+    BULK_SLICE_S,
+    TURNS_PER_SLICE,
     bulk_turn,
     continuation_turn,
     low_priority,
@@ -28,12 +28,12 @@ def test_large_bodies_move_a_few_pieces_in_each_interval() -> None:
             bulk_turn()
             moved.append(number)
 
-    gevent.sleep(5 * MOMENT_S)
+    gevent.sleep(5 * BULK_SLICE_S)
     start = time.monotonic()
     gevent.joinall([gevent.spawn(move, number) for number in range(8)], raise_error=True)
     # At least this number of intervals passed; a timer that is late once fires earlier the next time.
-    assert time.monotonic() - start >= (32 / PIECES_A_MOMENT) / 2 * MOMENT_S
-    assert moved[PIECES_A_MOMENT : PIECES_A_MOMENT + 8] == list(range(8)), "who waits first goes first"
+    assert time.monotonic() - start >= (32 / TURNS_PER_SLICE) / 2 * BULK_SLICE_S
+    assert moved[TURNS_PER_SLICE : TURNS_PER_SLICE + 8] == list(range(8)), "who waits first goes first"
 
 
 @pytest.mark.parametrize("turn", [bulk_turn, low_priority_turn])
@@ -47,23 +47,23 @@ def test_owners_take_turns(turn: Callable[[], None]) -> None:
 
     owners = [*["flood"] * 12, "other", "other", "third"]
     gevent.joinall([gevent.spawn(work, owner) for owner in owners], raise_error=True)
-    waited = order[PIECES_A_MOMENT:]  # the first ones may have had no one before them
+    waited = order[TURNS_PER_SLICE:]  # the first ones may have had no one before them
     last = len(waited) - 1 - waited[::-1].index("other")
     assert last <= 6 and waited.index("third") <= 3
     assert order.count("flood") == 12
 
 
 def test_a_cancelled_waiter_leaves_its_turn_to_others() -> None:
-    holders = [gevent.spawn(bulk_turn) for _ in range(PIECES_A_MOMENT)]
-    leaving = [gevent.spawn(bulk_turn) for _ in range(3 * PIECES_A_MOMENT)]
+    holders = [gevent.spawn(bulk_turn) for _ in range(TURNS_PER_SLICE)]
+    leaving = [gevent.spawn(bulk_turn) for _ in range(3 * TURNS_PER_SLICE)]
     gevent.sleep(0)
     gevent.killall(leaving)
     staying = [gevent.spawn(bulk_turn) for _ in range(3)]
-    assert len(gevent.joinall([*holders, *staying], timeout=60)) == PIECES_A_MOMENT + 3
+    assert len(gevent.joinall([*holders, *staying], timeout=60)) == TURNS_PER_SLICE + 3
 
 
 def test_one_alone_has_its_turn_at_once() -> None:
-    gevent.sleep(5 * MOMENT_S)
+    gevent.sleep(5 * BULK_SLICE_S)
     seen: list[str] = []
     gevent.spawn(seen.append, "another")
     bulk_turn()

@@ -5,7 +5,7 @@ import pytest
 from gevent import socket
 from gevent.event import Event
 
-from gateway.runtime.send_batch import MOST_BYTES, MOST_SENDS, QueuedSends, current_batch
+from gateway.runtime.send_batch import MAX_BYTES, MAX_SENDS, QueuedSends, current_batch
 
 
 class Connection:
@@ -127,13 +127,13 @@ def test_large_piece_leaves_at_once_behind_the_queued_ones(connections):
     connection = connections[0]
     current_batch().open()
     connection.send(b"first")
-    connection.send(b"x" * (MOST_BYTES + 1))
+    connection.send(b"x" * (MAX_BYTES + 1))
     assert connection.sent == [b"first"]
     assert connection.peer.recv(6) == b"firstx"
 
 
 def test_full_batch_leaves_before_the_turn_ends(connections):
-    others = [Connection() for _ in range(MOST_SENDS)]
+    others = [Connection() for _ in range(MAX_SENDS)]
     current_batch().open()
     for connection in others:
         connection.send(b"answer")

@@ -138,7 +138,7 @@ def test_every_signal_to_end_counts_as_asking_again(master: Master) -> None:
     assert not master._signalled_again()
     for sent in (signal.SIGCHLD, signal.SIGTERM):
         master.SIG_QUEUE.put(sent)
-    assert master._signalled_again() and set(module.ENDS) == {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
+    assert master._signalled_again() and set(module.END_SIGNALS) == {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 
 
 def test_hang_ups_that_came_together_are_one_reload_and_none_beside_an_end(master: Master) -> None:

@@ -27,7 +27,7 @@ def test_several_workers_listen_at_one_port_and_any_of_them_answers() -> None:
 
 
 def test_idle_connections_are_few_and_closed_so_that_scrapes_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_port, "LONGEST_S", 0.2)
+    monkeypatch.setattr(metrics_port, "MAX_REQUEST_S", 0.2)
     port = MetricsPort("127.0.0.1", 0, expose)
     idle = [socket.create_connection(("127.0.0.1", port.port)) for _ in range(20)]
     for one in idle:

@@ -6,7 +6,7 @@ import pytest
 from gateway.errors import GatewayError
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED
-from gateway.server.request_heads import REMEMBERED, HeadCache
+from gateway.server.request_heads import CACHE_SIZE, HeadCache
 
 
 def head(*lines: str, target: str = "/v1/x") -> bytes:
@@ -138,9 +138,9 @@ def test_a_folded_line_after_the_length_is_never_remembered(heads):
 
 def test_memory_of_heads_is_bounded(heads):
     first, _ = heads.read(head("x-n: 0"))
-    for number in range(1, REMEMBERED + 2):
+    for number in range(1, CACHE_SIZE + 2):
         heads.read(head(f"x-n: {number}"))
-    assert len(heads._known) <= REMEMBERED
+    assert len(heads._known) <= CACHE_SIZE
     assert heads.read(head("x-n: 0"))[0] is not first
 
 

@@ -105,24 +105,24 @@ def test_a_worker_without_connections_is_watched_by_rare_heartbeats_until_the_ne
     made = Watchdog(0.1)
     made.start()
     try:
-        wait_for(lambda: watchdog.BEAT_S in beats)
+        wait_for(lambda: watchdog.HEARTBEAT_INTERVAL_S in beats)
         for _ in range(watchdog.QUIET_TICKS):
             made.tick(0)
         beats.clear()
         wait_for(lambda: len(beats) > 1)
-        assert set(beats) == {watchdog.RESTING_BEAT_S}
+        assert set(beats) == {watchdog.RESTING_HEARTBEAT_INTERVAL_S}
         # Held while it rests: heartbeats are rare, and still notice it.
-        gevent.spawn(block_loop, watchdog.RESTING_BEAT_S + 0.3).join()
+        gevent.spawn(block_loop, watchdog.RESTING_HEARTBEAT_INTERVAL_S + 0.3).join()
         wait_for(lambda: made.gauges()["loop_held"][1] >= 1)
         made.rouse()
         beats.clear()
         wait_for(lambda: len(beats) > 1)
-        assert set(beats) == {watchdog.BEAT_S}
+        assert set(beats) == {watchdog.HEARTBEAT_INTERVAL_S}
         for _ in range(watchdog.QUIET_TICKS - 1):
             made.tick(0)
         made.tick(1)
         made.tick(0)
-        assert made._every_s == watchdog.BEAT_S
+        assert made._every_s == watchdog.HEARTBEAT_INTERVAL_S
     finally:
         made.stop()
 

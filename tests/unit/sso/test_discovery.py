@@ -8,7 +8,14 @@ import pytest
 
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.errors import Unavailable, UpstreamUnreachable
-from gateway.sso.discovery import FRESH_S, MOST_BYTES, RETRY_S, STALE_S, ProviderDiscovery, ProviderRequests
+from gateway.sso.discovery import (
+    MAX_AGE_S,
+    MAX_BYTES,
+    REFRESH_AFTER_S,
+    RETRY_INTERVAL_S,
+    ProviderDiscovery,
+    ProviderRequests,
+)
 
 ISSUER = "https://id.example"
 
@@ -30,7 +37,7 @@ class Web:
 
     def request(self, method: str, url: str, headers: Any = (), body: bytes = b"", **more: Any) -> Answer:
         self.asked.append((url, more["trusted"]))
-        assert more["max_bytes"] == MOST_BYTES and more["timeout_s"] == 5
+        assert more["max_bytes"] == MAX_BYTES and more["timeout_s"] == 5
         if self.is_away:
             raise UpstreamUnreachable("No connection.")
         return Answer(self.status, json.dumps(self.document).encode())
@@ -64,7 +71,7 @@ def test_a_document_is_loaded_once_an_hour(discovery: ProviderDiscovery, web: We
     for _ in range(3):
         assert discovery.find(provider()).token == f"{ISSUER}/token"
     assert web.asked == [(f"{ISSUER}/.well-known/openid-configuration", False)]
-    clock.advance(FRESH_S)
+    clock.advance(REFRESH_AFTER_S)
     discovery.find(provider())
     assert len(web.asked) == 2
 
@@ -72,9 +79,9 @@ def test_a_document_is_loaded_once_an_hour(discovery: ProviderDiscovery, web: We
 def test_an_outage_of_the_issuer_is_bridged_for_a_day(discovery: ProviderDiscovery, web: Web, clock: Any) -> None:
     discovery.find(provider())
     web.is_away = True
-    clock.advance(FRESH_S)
+    clock.advance(REFRESH_AFTER_S)
     assert discovery.find(provider()).keys == f"{ISSUER}/keys"
-    clock.advance(STALE_S)
+    clock.advance(MAX_AGE_S)
     with pytest.raises(Unavailable):
         discovery.find(provider())
 
@@ -86,7 +93,7 @@ def test_a_failed_fetch_is_not_repeated_at_once(discovery: ProviderDiscovery, we
             discovery.find(provider())
     assert len(web.asked) == 1
     web.status = 200
-    clock.advance(RETRY_S)
+    clock.advance(RETRY_INTERVAL_S)
     assert discovery.find(provider()).issuer == ISSUER
 
 

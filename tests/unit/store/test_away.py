@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import Unavailable
 from gateway.runtime.state_changes import StateChange, StateLog
-from gateway.store.database import QUIET_S, Database
+from gateway.store.database import RECOVERY_S, Database
 
 
 class Backend:
@@ -71,7 +71,7 @@ def test_a_full_disk_is_reported_once_although_reads_go_on(store, changes: list[
     backend.writes = FULL
     for _ in range(5):
         assert not start_after(database.write) and start_after(database.read)
-        clock.advance(QUIET_S)
+        clock.advance(RECOVERY_S)
     assert [change.event for change in changes] == ["database.away"] and changes[0].remedy.startswith(
         "make room on its disk"
     )
@@ -87,7 +87,7 @@ def test_small_writes_that_still_fit_do_not_end_it(store, changes: list[StateCha
         assert not start_after(database.write)
         backend.writes = None
         assert start_after(database.write)
-        clock.advance(QUIET_S / 2)
+        clock.advance(RECOVERY_S / 2)
     assert [change.event for change in changes] == ["database.away"]
 
 
@@ -96,7 +96,7 @@ def test_a_store_that_could_not_be_read_is_back_with_the_first_answer(store, cha
     backend.reads = BROKEN
     assert not start_after(database.read) and "make room" not in changes[0].remedy
     backend.reads = None
-    clock.advance(QUIET_S)
+    clock.advance(RECOVERY_S)
     assert start_after(database.read)
     assert [change.event for change in changes] == ["database.away", "database.back"]
 
@@ -111,5 +111,5 @@ def test_that_it_is_away_is_reported_once_over_the_tries_of_a_start(changes: lis
     database = Database(backend, 1.0, clock, second)
     assert not start_after(database.read) and [change.event for change in changes] == ["database.away"]
     backend.reads = None
-    clock.advance(QUIET_S)
+    clock.advance(RECOVERY_S)
     assert start_after(database.read) and [change.event for change in changes] == ["database.away", "database.back"]

@@ -4,7 +4,7 @@ from support.fickle_database import Fickle
 
 from gateway import errors
 from gateway.runtime.send_batch import current_batch
-from gateway.store.journal import STIR_S, Journal, Statement, forget_writers
+from gateway.store.journal import UNTIMED_WAIT_S, Journal, Statement, forget_writers
 
 INSERT = Statement("insert", "INSERT INTO entry (id, amount) VALUES (?, ?)")
 SPEND = Statement("spend", "UPDATE total SET amount = amount + ? WHERE id = ?", exact=True)
@@ -62,7 +62,7 @@ def test_appends_during_a_commit_share_the_next_one(store, journal):
 
 
 def test_those_who_are_ready_to_run_join_the_commit(store, journal, monkeypatch):
-    monkeypatch.setattr("gateway.store.journal.LINGER_S", 2.0)  # a busy machine takes longer than five milliseconds
+    monkeypatch.setattr("gateway.store.journal.GATHER_S", 2.0)  # a busy machine takes longer than five milliseconds
 
     def work(number):
         for _ in range(20):
@@ -76,7 +76,7 @@ def test_those_who_are_ready_to_run_join_the_commit(store, journal, monkeypatch)
 
 
 def test_a_lone_entry_after_a_lone_commit_waits_for_no_other_greenlet(store, journal, monkeypatch):
-    monkeypatch.setattr("gateway.store.journal.LINGER_S", 600.0)
+    monkeypatch.setattr("gateway.store.journal.GATHER_S", 600.0)
     journal.append((INSERT, (0, 1))).wait(60)
     ended = []
 
@@ -225,14 +225,14 @@ def test_a_patient_waiter_gives_up_when_its_time_is_over(fickle, shaky):
     fickle.away = True
     ticket = shaky.append((INSERT, (1, 1)))
     with gevent.Timeout(60), pytest.raises(errors.Unavailable, match="in time"):
-        ticket.wait(STIR_S + 0.1)
+        ticket.wait(UNTIMED_WAIT_S + 0.1)
 
 
 @pytest.mark.slow
 def test_a_patient_waiter_returns_when_the_store_comes_back(fickle, shaky):
     fickle.away = True
     ticket = shaky.append((INSERT, (1, 1)))
-    gevent.spawn_later(3 * STIR_S, setattr, fickle, "away", False)
+    gevent.spawn_later(3 * UNTIMED_WAIT_S, setattr, fickle, "away", False)
     with gevent.Timeout(60):
         ticket.wait(8.0)
     assert ticket.posted()
@@ -241,7 +241,7 @@ def test_a_patient_waiter_returns_when_the_store_comes_back(fickle, shaky):
 def test_waiters_of_a_closed_journal_are_released(fickle, clock):
     journal = Journal(fickle, clock)
     fickle.away = True
-    waiter = gevent.spawn(lambda: journal.append((INSERT, (1, 1))).wait(STIR_S + 0.2))
+    waiter = gevent.spawn(lambda: journal.append((INSERT, (1, 1))).wait(UNTIMED_WAIT_S + 0.2))
     gevent.sleep(0.01)
     with pytest.raises(errors.Unavailable):
         journal.close(timeout_s=0.1)

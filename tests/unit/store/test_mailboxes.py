@@ -7,7 +7,7 @@ import pytest
 from gateway.errors import Unavailable
 from gateway.store import mailboxes
 from gateway.store.documents import Documents
-from gateway.store.mailboxes import LONGEST_MESSAGE, MOST_BYTES, MOST_WAITING, OWNER_BYTES, OWNER_WAITING, Mailboxes
+from gateway.store.mailboxes import MAX_BYTES, MAX_MESSAGE_BYTES, MAX_WAITING, OWNER_BYTES, OWNER_WAITING, Mailboxes
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_worker_that_leaves_ends_all_and_takes_no_more(workers):
 def test_one_who_takes_nothing_is_no_listener(workers):
     here, _ = workers
     box = here.open("key_1")
-    for _ in range(MOST_WAITING + 1):
+    for _ in range(MAX_WAITING + 1):
         post(here, "key_1", box.name, b"x")
     assert box.ended
     here.close(box)
@@ -84,13 +84,13 @@ def test_one_who_takes_nothing_is_no_listener(workers):
 
 def test_a_mailbox_holds_so_many_bytes_and_gives_room_as_they_are_taken(workers):
     here, _ = workers
-    box, piece = here.open("key_1"), bytes(LONGEST_MESSAGE)
+    box, piece = here.open("key_1"), bytes(MAX_MESSAGE_BYTES)
     for _ in range(3):
-        assert all(post(here, "key_1", box.name, piece) for _ in range(MOST_BYTES // LONGEST_MESSAGE))
+        assert all(post(here, "key_1", box.name, piece) for _ in range(MAX_BYTES // MAX_MESSAGE_BYTES))
         while box.size:
             assert box.take(0) == piece
     assert not post(here, "key_1", box.name, piece + b"x") and not box.ended
-    for _ in range(MOST_BYTES // LONGEST_MESSAGE):
+    for _ in range(MAX_BYTES // MAX_MESSAGE_BYTES):
         post(here, "key_1", box.name, piece)
     assert not post(here, "key_1", box.name, b"x") and box.ended
     here.close(box)
@@ -98,8 +98,8 @@ def test_a_mailbox_holds_so_many_bytes_and_gives_room_as_they_are_taken(workers)
 
 def test_an_owner_has_so_many_bytes_in_all_mailboxes_of_a_worker_and_disturbs_no_other(workers):
     here, _ = workers
-    boxes = [here.open("key_1") for _ in range(OWNER_BYTES // LONGEST_MESSAGE + 1)]
-    taken = [post(here, "key_1", box.name, bytes(LONGEST_MESSAGE)) for box in boxes]
+    boxes = [here.open("key_1") for _ in range(OWNER_BYTES // MAX_MESSAGE_BYTES + 1)]
+    taken = [post(here, "key_1", box.name, bytes(MAX_MESSAGE_BYTES)) for box in boxes]
     assert taken == [True] * (len(boxes) - 1) + [False]
     assert not any(box.ended for box in boxes)
     other = here.open("key_2")
@@ -109,7 +109,7 @@ def test_an_owner_has_so_many_bytes_in_all_mailboxes_of_a_worker_and_disturbs_no
 
 def test_waiting_messages_in_the_store_are_bounded_for_each_owner(workers, monkeypatch):
     here, there = workers
-    monkeypatch.setattr(mailboxes, "COLLECT_S", 60.0)  # the other worker takes nothing
+    monkeypatch.setattr(mailboxes, "POLL_INTERVAL_S", 60.0)  # the other worker takes nothing
     fetch = there._fetch
     fetched: list[int] = []
 
@@ -122,7 +122,7 @@ def test_waiting_messages_in_the_store_are_bounded_for_each_owner(workers, monke
     until(lambda: fetched)  # its only look for now is over
     assert [post(here, "key_1", mine.name, b"x") for _ in range(OWNER_WAITING + 1)].count(True) == OWNER_WAITING
     assert not here.has_room("key_1", here.find("key_1", mine.name))
-    assert post(here, "key_2", other.name, bytes(LONGEST_MESSAGE))
+    assert post(here, "key_2", other.name, bytes(MAX_MESSAGE_BYTES))
     there._fetch()
     assert post(here, "key_1", mine.name, b"x")
     there._collecting = False

@@ -150,7 +150,7 @@ def test_answers_wait_for_the_database_when_the_file_is_full(store, start, monke
     worker = start()
     store.away = True
     worker.settle(1)
-    monkeypatch.setattr(outage_journal, "MOST_BYTES", worker.outage._end + 10)
+    monkeypatch.setattr(outage_journal, "MAX_BYTES", worker.outage._end + 10)
     waiting = gevent.spawn(worker.settle, 2)
     asked = store.attempts
     with gevent.Timeout(60):
@@ -175,7 +175,7 @@ def test_a_worker_that_ends_leaves_its_records_to_the_next(store, start, clock, 
 
 
 @pytest.mark.parametrize(
-    ("waited_us", "posted"), [(outage_journal.KEPT_US - 60 * 10**6, 2), (outage_journal.KEPT_US, 0)]
+    ("waited_us", "posted"), [(outage_journal.RETENTION_US - 60 * 10**6, 2), (outage_journal.RETENTION_US, 0)]
 )
 def test_records_that_waited_for_too_long_are_set_aside(store, start, clock, tmp_path, waited_us, posted):
     worker = start()

@@ -6,7 +6,7 @@ from support.transaction_pooler import TransactionPooler
 from gateway import errors
 from gateway.store.journal import Journal, Statement
 from gateway.store.statement_batch import StatementBatch
-from gateway.store.statement_pipeline import FEW
+from gateway.store.statement_pipeline import MAX_SINGLE_ROWS
 
 NOTE = Statement(
     "note", "INSERT INTO note (id, amount, text, data) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING", exact=True
@@ -49,7 +49,7 @@ def read(store):
     return [(*row[:3], bytes(row[3])) for row in rows]
 
 
-@pytest.mark.parametrize("count", [1, FEW, FEW + 1, 100])
+@pytest.mark.parametrize("count", [1, MAX_SINGLE_ROWS, MAX_SINGLE_ROWS + 1, 100])
 def test_any_values_arrive_whole_in_any_number(store, count):
     rows = notes(0, count)
     store.write_together([StatementBatch("note", NOTE.sql, rows, exact=True)])
@@ -121,7 +121,7 @@ def test_a_restarted_pooler_is_used_again_at_once(pooler, store, journal):
     assert len(read(store)) == 6
 
 
-@pytest.mark.parametrize("count", [1, FEW + 1])
+@pytest.mark.parametrize("count", [1, MAX_SINGLE_ROWS + 1])
 def test_a_text_with_nul_is_refused_and_never_cut(store, count):
     rows = [(number, 1, "cut\0off", b"") for number in range(count)]
     with pytest.raises(Exception, match="NUL"):

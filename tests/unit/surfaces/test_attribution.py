@@ -13,10 +13,10 @@ def record(user: str | None, metadata: Any, headers: dict[str, str] | None = Non
 
 
 def test_pairs_names_values_and_all_together_are_bounded() -> None:
-    assert len(record("u", {f"n{n}": "v" for n in range(1000)})) == attribution.MOST_PAIRS
+    assert len(record("u", {f"n{n}": "v" for n in range(1000)})) == attribution.MAX_PAIRS
     assert record(None, {"n" * 65: "v", "": "v", "short": "v" * 10_000}) == {"short": "v" * 256}
     large = record(None, {f"n{n}": "v" * 256 for n in range(16)})
-    assert sum(len(name) + len(value) for name, value in large.items()) <= attribution.MOST_CHARACTERS
+    assert sum(len(name) + len(value) for name, value in large.items()) <= attribution.MAX_CHARACTERS
 
 
 def test_headers_with_a_meaning_of_their_own_are_no_metadata() -> None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.neutral.request import MOST_MODELS, ProviderPreferences
+from gateway.neutral.request import MAX_MODELS, ProviderPreferences
 from gateway.surfaces.anthropic import schema as messages
 from gateway.surfaces.model_options import ProviderOptions, read_choice
 from gateway.surfaces.openai import chat_schema, completions
@@ -39,7 +39,7 @@ def test_a_missing_model_without_a_list_is_still_an_error(decode, body):
 @pytest.mark.parametrize("decode,body", BODIES)
 def test_too_many_models_and_unknown_criteria_are_errors(decode, body):
     with pytest.raises(InvalidRequest) as caught:
-        decode(msgspec.json.encode({**body, "model": "a", "models": ["m"] * (MOST_MODELS + 1)}))
+        decode(msgspec.json.encode({**body, "model": "a", "models": ["m"] * (MAX_MODELS + 1)}))
     assert caught.value.param == "models"
     with pytest.raises(InvalidRequest, match="latency, price or throughput") as caught:
         decode(msgspec.json.encode({**body, "model": "a", "provider": {"sort": "beauty"}}))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces import request_decompression
-from gateway.surfaces.request_decompression import MOST_MEMBERS, STEP_OUT, STEPS_INLINE, decode_body
+from gateway.surfaces.request_decompression import MAX_MEMBERS, STEP_OUT, STEPS_INLINE, decode_body
 
 EMPTY = gzip.compress(b"")
 
@@ -38,8 +38,8 @@ def test_sixty_thousand_empty_members_are_refused_after_a_few(coding, monkeypatc
     )
     with pytest.raises(InvalidRequest) as caught:
         decode_body(PACKERS[coding](b"") * 60_000, coding, 1_000_000)
-    assert caught.value.code == "malformed_request" and str(MOST_MEMBERS) in caught.value.message
-    assert len(engines) == MOST_MEMBERS + 1
+    assert caught.value.code == "malformed_request" and str(MAX_MEMBERS) in caught.value.message
+    assert len(engines) == MAX_MEMBERS + 1
 
 
 @pytest.mark.parametrize("coding", PACKERS)

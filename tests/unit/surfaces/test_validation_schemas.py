@@ -10,7 +10,7 @@ from marshmallow import fields
 from gateway.errors import InvalidRequest
 from gateway.surfaces import validation_schemas
 from gateway.surfaces.http import Inbound
-from gateway.surfaces.validation_schemas import LONG, MOST_PARTS, Body, Usd, read_body
+from gateway.surfaces.validation_schemas import MAX_PARTS, THREAD_BYTES, Body, Usd, read_body
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
 
@@ -30,15 +30,15 @@ def ask(body: object) -> dict:
 def test_more_parts_than_a_body_may_have_are_refused_before_any_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation_schemas, "_load", None)
     with pytest.raises(InvalidRequest) as caught:
-        ask({"items": [{}] * (MOST_PARTS // 2 + 1)})
+        ask({"items": [{}] * (MAX_PARTS // 2 + 1)})
     assert caught.value.code == "request_too_complex"
 
 
 def test_a_text_full_of_commas_has_one_part() -> None:
-    assert ask({"items": [{"name": ",{[" * MOST_PARTS}]})["items"][0]["name"].startswith(",{[")
+    assert ask({"items": [{"name": ",{[" * MAX_PARTS}]})["items"][0]["name"].startswith(",{[")
 
 
-@pytest.mark.parametrize("size", [1, LONG])
+@pytest.mark.parametrize("size", [1, THREAD_BYTES])
 def test_a_long_body_is_checked_in_a_thread(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     threads: list[int] = []
     load = validation_schemas._load

@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest, RequestTooLarge, Unauthenticated, Uns
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.request_decompression import decode_body
-from gateway.surfaces.wsgi import FREE_BODY, HELD, read_inbound, start
+from gateway.surfaces.wsgi import FREE_BODY, HELD_KEY, read_inbound, start
 
 BARE = zlib.compressobj(wbits=-15)
 BARE_DEFLATE = BARE.compress(b"hello") + BARE.flush()
@@ -171,7 +171,7 @@ def test_memory_is_reserved_while_a_body_is_decompressed():
             self.sizes.append(size)
 
     packed, held = gzip.compress(bytes(1_000_000)), Held()
-    read_inbound(environ(packed, HTTP_CONTENT_ENCODING="gzip", **{HELD: held}))
+    read_inbound(environ(packed, HTTP_CONTENT_ENCODING="gzip", **{HELD_KEY: held}))
     assert sum(held.sizes) == 1_000_000 and len(held.sizes) > 3
 
 

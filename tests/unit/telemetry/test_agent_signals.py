@@ -40,7 +40,7 @@ class Collector:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch) -> None:
-    monkeypatch.setattr(agent_signals, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(agent_signals, "RETRY_DELAYS_S", (0.0, 0.0))
 
 
 @pytest.fixture

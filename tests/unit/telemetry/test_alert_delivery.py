@@ -12,7 +12,7 @@ from fakes.server import serving
 from fakes.smtp import FakeSmtp
 
 from gateway.accounts import organizations
-from gateway.accounts.alert_hooks import MOST_HOOKS, AlertHooks
+from gateway.accounts.alert_hooks import MAX_HOOKS, AlertHooks
 from gateway.accounts.vault import Vault
 from gateway.configuration.settings import load
 from gateway.control.version import Control
@@ -21,7 +21,15 @@ from gateway.runtime import webhook_signatures
 from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.telemetry.alert_delivery import AT_ONCE, EACH_AT_ONCE, KIND, MOST_HOURLY, OPERATORS_DUE, Alerts, choose
+from gateway.telemetry.alert_delivery import (
+    CONCURRENT_DELIVERIES,
+    EACH_AT_ONCE,
+    KIND,
+    MAX_HOURLY,
+    OPERATORS_DUE,
+    Alerts,
+    choose,
+)
 from gateway.transport import Transport
 from gateway.transport.mail import Mailer
 from gateway.transport.webhook_delivery import ATTEMPTS
@@ -185,7 +193,7 @@ def test_only_chosen_events_are_reported_and_hooks_are_capped(hooks, first, addr
     assert hooks.concerned("credential.refused", "") == [] and len(hooks.concerned("books.differ", "")) == 1
     with pytest.raises(InvalidRequest):
         hooks.add(first, address, ["no.such"], actor="test")
-    for _ in range(MOST_HOOKS - 1):
+    for _ in range(MAX_HOOKS - 1):
         hooks.add(first, address, actor="test")
     with pytest.raises(InvalidRequest):
         hooks.add(first, address, actor="test")
@@ -195,14 +203,14 @@ def test_old_alerts_of_several_organizations_keep_no_other_waiting() -> None:
     due = [(f"{owner}{n}", {"organization": owner, "due": 1}) for owner in "abcdefgh" for n in range(100)]
     due.append(("operator", {"organization": "org_first", "due": 500}))
     chosen = choose(due)
-    assert "operator" in [key for key, _ in chosen] and len(chosen) == AT_ONCE
+    assert "operator" in [key for key, _ in chosen] and len(chosen) == CONCURRENT_DELIVERIES
 
 
 def test_addresses_of_one_organization_keep_no_other_waiting() -> None:
     due = [(f"a{n}", {"organization": "org_a", "due": n + 1}) for n in range(100)]
     due += [(f"b{n}", {"organization": f"org_{n}", "due": 500}) for n in range(30)]
     chosen = [waiting["organization"] for _, waiting in choose(due)]
-    assert len(chosen) == AT_ONCE and chosen.count("org_a") == 1
+    assert len(chosen) == CONCURRENT_DELIVERIES and chosen.count("org_a") == 1
     assert choose([]) == [] and len(choose(due[:3])) == 3 and len(choose(due[:100])) == EACH_AT_ONCE
 
 
@@ -276,7 +284,7 @@ def test_an_alert_is_sent_although_the_leader_looks_while_it_is_being_stored(
 def test_a_backlog_of_an_organization_hides_no_alert_of_the_operators(
     workers, hooks, first, receiver, address, database, clock, monkeypatch
 ) -> None:
-    monkeypatch.setattr("gateway.telemetry.alert_delivery.MOST_DUE", 5)
+    monkeypatch.setattr("gateway.telemetry.alert_delivery.MAX_DUE", 5)
     other = organization(database, clock, "Tenant")
     hooks.add(other, "http://127.0.0.1:1/", ["budget.spent"], actor="test")
     receiver.secret = hooks.add(first, address, ["database.away"], actor="test").secret
@@ -316,12 +324,12 @@ def test_an_organization_causes_so_many_alerts_an_hour_and_the_installation_any_
 ) -> None:
     hooks.add(first, address, actor="test")
     tenant, worker = organization(database, clock, "tenant"), workers()
-    for number in range(MOST_HOURLY + 20):
+    for number in range(MAX_HOURLY + 20):
         worker.note(StateChange("budget.spent", f"key {number}", "spent", facts={"organization": tenant}))
-    for number in range(MOST_HOURLY + 20):
+    for number in range(MAX_HOURLY + 20):
         worker.note(StateChange("provider.resting", f"provider {number}", "is cooling down"))
     worker.spread()
-    assert len(Documents(database).entries(KIND)) == 2 * MOST_HOURLY + 20
+    assert len(Documents(database).entries(KIND)) == 2 * MAX_HOURLY + 20
 
 
 def test_an_alert_is_sent_by_mail_with_names_beside_ids(hooks, first, database, clock) -> None:

@@ -162,7 +162,7 @@ def test_a_run_reads_page_by_page_and_continues_after_it(watch, turns, published
 
 
 def test_the_number_of_sessions_in_memory_is_limited(watch, turns, monkeypatch) -> None:
-    monkeypatch.setattr(cache_watch, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(cache_watch, "MAX_SESSIONS", 2)
     for name in ("a", "b", "c"):
         turns(1, WARM, session=name)
     watch.look()

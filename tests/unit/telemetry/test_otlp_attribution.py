@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.errors import InvalidRequest
-from gateway.telemetry.otlp_attribution import MOST_FIELDS, add_to_json, add_to_protobuf
+from gateway.telemetry.otlp_attribution import MAX_FIELDS, add_to_json, add_to_protobuf
 
 ADDED = {"llmgateway.organization.id": "org_1", "llmgateway.user.email": "ä" * 100 + "@example.com"}
 REQUESTS = {
@@ -100,7 +100,7 @@ def test_fields_of_a_later_release_stay_whatever_their_type_is() -> None:
 
 def test_an_export_with_too_many_fields_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="fields"):
-        add_to_protobuf(b"\x0a\x00" * (MOST_FIELDS + 1), ADDED)
+        add_to_protobuf(b"\x0a\x00" * (MAX_FIELDS + 1), ADDED)
 
 
 @pytest.mark.parametrize("signal", REQUESTS)

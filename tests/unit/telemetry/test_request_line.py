@@ -20,8 +20,8 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.telemetry import request_line
 from gateway.telemetry.finished import FinishedRequest
-from gateway.telemetry.readable_line import LONGEST, PLAIN, REMEMBERED, ReadableLine
-from gateway.telemetry.request_line import LARGE, MOST_LINES, RequestLines
+from gateway.telemetry.readable_line import CACHE_SIZE, MAX_FRAGMENT_LENGTH, PLAIN_VALUE, ReadableLine
+from gateway.telemetry.request_line import LARGE, MAX_LINES, RequestLines
 
 AT_US = 1_768_465_800_042_999  # 2026-01-15T08:30:00.042999Z
 OPERATION = "POST /v1/chat/completions"
@@ -164,10 +164,10 @@ def test_a_probe_has_a_line_only_when_it_fails(path: str) -> None:
 
 def test_callers_cannot_fill_the_memory_with_names_of_models() -> None:
     lines = ReadableLine()
-    for number in range(REMEMBERED + 10):
+    for number in range(CACHE_SIZE + 10):
         lines.line_of(ended(model=f"model-{number}"))
-    lines.line_of(ended(model="m" * LONGEST))
-    assert len(lines.models) == 10 and "m" * LONGEST not in lines.models
+    lines.line_of(ended(model="m" * MAX_FRAGMENT_LENGTH))
+    assert len(lines.models) == 10 and "m" * MAX_FRAGMENT_LENGTH not in lines.models
 
 
 def test_json_is_compact_and_its_letters_are_as_they_were_written() -> None:
@@ -181,9 +181,9 @@ def test_lines_are_written_up_to_a_limit_and_the_rest_later(monkeypatch: pytest.
     monkeypatch.setattr(request_line, "later", lambda seconds, work: due.append(work))
     told: list[str] = []
     put, one = RequestLines("json", told.append), TOLD["served"][0]
-    for _ in range(2 * MOST_LINES + 1):
+    for _ in range(2 * MAX_LINES + 1):
         put(one)
-    assert [text.count("\n") for text in told] == [MOST_LINES, MOST_LINES] and len(due) == 1
+    assert [text.count("\n") for text in told] == [MAX_LINES, MAX_LINES] and len(due) == 1
     due.pop()()
     assert told[2].count("\n") == 1
     put(one)
@@ -216,7 +216,7 @@ def written(form: Any, *finished: FinishedRequest) -> str:
 
 
 def simple(value: object) -> bool:
-    return isinstance(value, int | float) or isinstance(value, str) and bool(PLAIN.fullmatch(value))
+    return isinstance(value, int | float) or isinstance(value, str) and bool(PLAIN_VALUE.fullmatch(value))
 
 
 def dumped(value: object) -> str:

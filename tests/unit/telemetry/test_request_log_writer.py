@@ -16,7 +16,7 @@ from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import STORE, LogEntry
 from gateway.telemetry import request_log_writer
 from gateway.telemetry.finished import FinishedRequest
-from gateway.telemetry.request_log_writer import KEY_BURST, MOST_PENDING, WORKER_BURST, RequestLog
+from gateway.telemetry.request_log_writer import KEY_BURST, MAX_PENDING, WORKER_BURST, RequestLog
 
 OPERATION = "POST /v1/chat/completions"
 BODY = json.dumps({"model": "small\0", "messages": 7}).encode()
@@ -156,7 +156,7 @@ def test_many_keys_together_write_no_more_than_a_worker_may(log, journal) -> Non
         log.failed(ended(OutOfCredits("none"), caller=caller_of(f"key_{number:032x}")))
     assert len(journal.entries) == WORKER_BURST
     log.flush()
-    assert len(journal.entries) == WORKER_BURST + request_log_writer.KINDS
+    assert len(journal.entries) == WORKER_BURST + request_log_writer.MAX_REFUSAL_KINDS
     unlogged = log._counters.totals()["requests_unlogged_total"][()]
     assert sum(entry.requests for entry in journal.entries) + unlogged == 2_000
 
@@ -170,7 +170,7 @@ def test_after_a_while_a_key_may_write_again(log, journal) -> None:
 
 
 def test_the_books_come_first_when_the_store_is_slow_or_away(log, journal) -> None:
-    journal.pending = MOST_PENDING + 1
+    journal.pending = MAX_PENDING + 1
     log.failed(ended(OutOfCredits("none")))
     journal.pending, journal.full = 0, True
     log.failed(ended(OutOfCredits("none")))

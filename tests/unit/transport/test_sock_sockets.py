@@ -15,7 +15,7 @@ from gateway.transport import socket_channel
 from gateway.transport.handshakes import SocketClosed
 from gateway.transport.sock_sockets import OPTIONS, PacedSocket, SockSocket
 from gateway.transport.socket_channel import SocketChannel
-from gateway.transport.websockets import MOST_MESSAGE
+from gateway.transport.websockets import MAX_MESSAGE_BYTES
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 LOW_MB = 3
@@ -133,7 +133,7 @@ def test_a_socket_that_its_peer_has_just_closed_can_be_closed(pair: tuple[SockSo
 
 
 @pytest.mark.parametrize(
-    ("message", "code"), [(BytesMessage(data=b"x"), 1003), (TextMessage(data="x" * (MOST_MESSAGE + 1)), 1009)]
+    ("message", "code"), [(BytesMessage(data=b"x"), 1003), (TextMessage(data="x" * (MAX_MESSAGE_BYTES + 1)), 1009)]
 )
 def test_invalid_messages_close_the_socket_with_the_reason(pair: tuple[SockSocket, Peer], message, code) -> None:
     served, peer = pair
@@ -182,7 +182,7 @@ def test_a_large_message_is_not_sent_when_the_peer_closes_while_a_thread_writes_
 
 
 def test_a_caller_that_reads_nothing_is_lost_after_a_while(pair: tuple[SockSocket, Peer], monkeypatch) -> None:
-    monkeypatch.setattr(socket_channel, "STALL_S", 0.3)
+    monkeypatch.setattr(socket_channel, "STALL_TIMEOUT_S", 0.3)
     served, _ = pair
     with pytest.raises(SocketClosed):
         served.send("x" * (8 << 20))

@@ -7,7 +7,7 @@ from gevent.ssl import PROTOCOL_TLS_SERVER, SSLContext, TLSVersion, create_defau
 from support.certificates import write_certificate
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
-from gateway.transport.tls_sessions import VERIFIED_S
+from gateway.transport.tls_sessions import VERIFICATION_LIFETIME_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -123,7 +123,7 @@ def test_a_new_connection_resumes_the_tls_session_until_certificates_are_checked
         url = f"https://api.test:{single.port}/"
         return transport.open("POST", url, {}, b"{}", deadline=clock.monotonic() + 60).read_all()
 
-    for offset_s in (0, 1, 1, VERIFIED_S, 1):
+    for offset_s in (0, 1, 1, VERIFICATION_LIFETIME_S, 1):
         assert call_at(offset_s) == b"ok"
     assert single.resumed == [False, True, True, False, True]
 

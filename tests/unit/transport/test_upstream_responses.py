@@ -9,7 +9,7 @@ from gateway.errors import Overloaded, StreamTruncated, UpstreamFailed, Upstream
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.content_codings import find_unpacker
-from gateway.transport.upstream_responses import PIECE, STREAM_FREE, STREAM_SHARE, Patience, Pending
+from gateway.transport.upstream_responses import PIECE_BYTES, STREAM_FREE, STREAM_SHARE, Patience, Pending
 
 FIXED = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello world"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nX-T: 1\r\n\r\n"
@@ -299,4 +299,4 @@ def test_a_packed_stream_comes_as_slowly_as_any_other(upstream, make_transport):
     neighbour = gevent.spawn(lambda: [turns.append(gevent.sleep(0)) for _ in range(1000)])
     sizes = [len(chunk) for chunk in chunks]
     neighbour.kill()
-    assert sum(sizes) == 3_600_000 and max(sizes) <= PIECE and len(turns) > len(sizes) // 2
+    assert sum(sizes) == 3_600_000 and max(sizes) <= PIECE_BYTES and len(turns) > len(sizes) // 2

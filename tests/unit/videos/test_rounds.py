@@ -14,7 +14,7 @@ from gateway.videos.rounds import Rounds
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
     """Set when the silent provider answers."""
-    monkeypatch.setattr(rounds, "WAIT_S", 0.01)
+    monkeypatch.setattr(rounds, "ROUND_TIMEOUT_S", 0.01)
     event = Event()
     yield event
     event.set()

@@ -25,7 +25,7 @@ from gateway.engine.cache import AnswerOrigin, CachedAnswer
 from gateway.engine.idempotency import Keyed, StoredReply
 from gateway.errors import ConnectFailed, OutOfCredits, RateLimited
 from gateway.limits.cost_bound import CostBound
-from gateway.limits.lease_keeping import IDLE_S
+from gateway.limits.lease_keeping import RETURN_AFTER_S
 from gateway.metering.usage_table import find
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Credential
@@ -33,7 +33,7 @@ from gateway.runtime import free_memory
 from gateway.runtime.state_changes import StateChange
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database
-from gateway.store.outage_journal import REMEMBERED_US
+from gateway.store.outage_journal import DEDUPLICATION_US
 from gateway.telemetry.alert_delivery import KIND as ALERTS
 from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.model_watch import ModelWatch
@@ -135,7 +135,7 @@ def test_credits_near_their_end_are_reported_within_half_a_minute(worker: Servic
 
 def test_marks_of_workers_that_ended_months_ago_are_removed(worker: Services) -> None:
     database = worker.store.database
-    old_us = database.now_us() - REMEMBERED_US - 1
+    old_us = database.now_us() - DEDUPLICATION_US - 1
     database.change_rows("INSERT INTO journal (writer, seq, at) VALUES (1, 1, ?)", (old_us,))
     pass_time(worker, 600)
     assert database.read(partial(database.fetch, "SELECT COUNT(*) FROM journal WHERE at <= ?", (old_us,))) == [(0,)]
@@ -147,7 +147,7 @@ def test_credits_that_one_worker_left_unused_serve_another_a_second_later(make_w
     first.billing.ledger.grant(account.organization, 100_000, "start")
     admission = admission_of(account.context(), CostBound(100_000, 0, 0, True))
     first.billing.settlements.admit(admission).close()
-    gevent.sleep(IDLE_S)
+    gevent.sleep(RETURN_AFTER_S)
     pass_time(first, 1)
     second.billing.settlements.admit(admission).close()
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway import errors
 from gateway.admin import sso_sign_in
-from gateway.control.leadership import TERM_S, Leadership
+from gateway.control.leadership import TERM_DURATION_S, Leadership
 from gateway.control.version import Control
 from gateway.oauth import client_documents
 from gateway.runtime.fair_threads import native_id
@@ -120,7 +120,7 @@ def test_a_leader_that_cannot_renew_stops_its_jobs(run_table, clock):
     background.start()
     wait(lambda: work.runs > 0)
     background.leadership._stopping.set()
-    clock.advance(TERM_S + 0.1)
+    clock.advance(TERM_DURATION_S + 0.1)
     before = work.runs
     gevent.sleep(0.3)
     assert work.runs == before
@@ -131,7 +131,7 @@ def test_work_of_many_steps_is_reported_when_its_worker_leads_no_more(run_table,
 
     def long(services, wanted):
         told.append(wanted())
-        clock.advance(TERM_S + 0.1)
+        clock.advance(TERM_DURATION_S + 0.1)
         told.append(wanted())
 
     run_table(job(long, every_s=3600)).start()

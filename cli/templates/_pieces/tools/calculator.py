@@ -15,7 +15,7 @@ DEFINITION = {
         },
     },
 }
-LONGEST = 200
+MAX_LENGTH = 200
 OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -29,8 +29,8 @@ OPERATORS = {
 
 
 def run(expression: str) -> str:
-    if len(expression) > LONGEST:
-        raise ValueError(f"the expression is longer than {LONGEST} characters")
+    if len(expression) > MAX_LENGTH:
+        raise ValueError(f"the expression is longer than {MAX_LENGTH} characters")
     return str(_value(ast.parse(expression, mode="eval").body))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from gateway.ids import new_hex
 
 Json = dict[str, Any]
-BYTES_A_MS = 48  # of PCM at 24 kHz
+BYTES_PER_MS = 48  # of PCM at 24 kHz
 
 
 class Speech:
@@ -42,7 +42,7 @@ class Speech:
         self._say(
             {
                 "type": "input_audio_buffer.speech_started",
-                "audio_start_ms": max(0, self._total - self.sound) // BYTES_A_MS,
+                "audio_start_ms": max(0, self._total - self.sound) // BYTES_PER_MS,
                 "item_id": self._ident(),
             }
         )
@@ -50,7 +50,7 @@ class Speech:
     def end(self) -> None:
         """Report the end of speech that the upstream detected, and commit the segment."""
         self.begin()
-        about = {"audio_end_ms": self._total // BYTES_A_MS, "item_id": self._ident()}
+        about = {"audio_end_ms": self._total // BYTES_PER_MS, "item_id": self._ident()}
         self._say({"type": "input_audio_buffer.speech_stopped", **about})
         self.commit()
 

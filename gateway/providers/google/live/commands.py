@@ -8,7 +8,7 @@ from gateway.ids import new_hex
 from gateway.providers.google.live.conversation_items import is_base64, result_of, size_of_turn, turn_of
 from gateway.providers.google.live.session_setup import (
     CONTEXT,
-    OWN,
+    LOCAL_MEMBERS,
     RATE,
     LiveSettings,
     invalid,
@@ -20,11 +20,11 @@ from gateway.providers.google.live.state import LiveState, LiveTurn
 
 Json = dict[str, Any]
 # Content for a response.create in an empty conversation: the model does not answer without any content.
-NOTHING = [{"role": "user", "parts": [{"text": "."}]}]
+EMPTY_TURN = [{"role": "user", "parts": [{"text": "."}]}]
 # The API cannot remove instructions, only replace them.
 NO_INSTRUCTIONS = " "
 ROOT = "root"
-MOST_PENDING = 1 << 20  # characters of pending items from which they are sent before the next response
+MAX_PENDING_CHARACTERS = 1 << 20  # characters of pending items from which they are sent before the next response
 # Values of members of a response.create that equal the default.
 NEUTRAL = {"conversation": ("auto",), "parallel_tool_calls": (True,)}
 
@@ -51,7 +51,7 @@ class LiveCommands:
     def _update(self, wire: Json) -> None:
         state = self._state
         settings = state.settings.changed(members(wire.get("session") or {}, "session"))
-        changes = settings.differs(state.settings) - OWN
+        changes = settings.differs(state.settings) - LOCAL_MEMBERS
         if changes and not state.said:
             self._renew(settings)
         elif changes <= CONTEXT:
@@ -129,7 +129,7 @@ class LiveCommands:
         shown = _without_media({"object": "realtime.item", **item, "id": ident, "status": "completed"})
         for end in ("added", "done"):
             state.emit({"type": f"conversation.item.{end}", "previous_item_id": previous, "item": shown})
-        if state.pending_size > MOST_PENDING:
+        if state.pending_size > MAX_PENDING_CHARACTERS:
             self._say(complete=False)
 
     def _delete(self, wire: Json) -> None:
@@ -244,7 +244,7 @@ class LiveCommands:
         state.pending.clear()
         state.pending_size = 0
         if not turns and not state.said:
-            turns = NOTHING
+            turns = EMPTY_TURN
         state.said = True
         content: Json = {"turnComplete": complete}
         if turns:

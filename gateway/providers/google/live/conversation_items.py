@@ -12,7 +12,7 @@ from gateway.runtime.threads import compute_if
 
 Json = dict[str, Any]
 LARGE = 1 << 18  # characters from which base64 is checked in a thread
-LEAST_PART = 1 << 8
+MIN_PART_LENGTH = 1 << 8
 ROLES = {"user": "user", "assistant": "model"}
 PICTURE = re.compile(r"data:(image/[\w.+-]{1,40});base64,", re.IGNORECASE)
 
@@ -38,7 +38,7 @@ def _is_base64(text: str, start: int) -> bool:
 def size_of_turn(turn: Json) -> int:
     """Return the size of a turn: the characters of its content, and a fixed minimum for each part."""
     return sum(
-        LEAST_PART + len(part.get("text") or part.get("inlineData", {}).get("data", "")) for part in turn["parts"]
+        MIN_PART_LENGTH + len(part.get("text") or part.get("inlineData", {}).get("data", "")) for part in turn["parts"]
     )
 
 

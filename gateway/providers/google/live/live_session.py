@@ -20,14 +20,14 @@ from gateway.providers.google.live.upstream_connection import Inbox, Json, LiveC
 from gateway.runtime.threads import compute_if, pause
 from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NORMAL, HandshakeRefused, SocketClosed
 
-AHEAD = 32  # capacity of the inbox: events and messages
-MOST_WAITING = 1 << 20  # characters of queued events from which `send` waits
-LOOK_S = 5.0
+INBOX_CAPACITY = 32  # capacity of the inbox: events and messages
+MAX_QUEUED_CHARACTERS = 1 << 20  # characters of queued events from which `send` waits
+CHECK_INTERVAL_S = 5.0
 PAUSE_S = 0.02
-MOST_SETUPS = 8  # new connections of a session before the conversation begins
-SHORT_S = 5.0  # lifetime below which a connection counts as short
-MOST_SHORT = 5  # consecutive short connections before the session fails
-ENDED = (NORMAL, GOING_AWAY, LOST)  # close codes that report no error
+MAX_SETUPS = 8  # new connections of a session before the conversation begins
+SHORT_CONNECTION_S = 5.0  # lifetime below which a connection counts as short
+MAX_SHORT_CONNECTIONS = 5  # consecutive short connections before the session fails
+ORDERLY_CLOSE_CODES = (NORMAL, GOING_AWAY, LOST)  # close codes that report no error
 LARGE = 1 << 18
 INSTRUCTIONS = frozenset(("instructions",))
 
@@ -47,7 +47,7 @@ class LiveSession:
         self._connection = connection
         self._connect = connect
         self._judge = judge
-        self._inbox: Inbox = Queue(AHEAD)
+        self._inbox: Inbox = Queue(INBOX_CAPACITY)
         self._state = LiveState(settings)
         self._output = ModelOutput(self._state)
         self._callers = LiveCommands(self._state, self._send, self._begin_anew)
@@ -69,11 +69,11 @@ class LiveSession:
 
     def send(self, text: str) -> None:
         """Queue an event of the caller. SocketClosed once the session has ended."""
-        while self._waiting > MOST_WAITING and not self._closed:
+        while self._waiting > MAX_QUEUED_CHARACTERS and not self._closed:
             pause(PAUSE_S)
         while not self._closed:
             try:
-                self._inbox.put((None, text), timeout=LOOK_S)
+                self._inbox.put((None, text), timeout=CHECK_INTERVAL_S)
                 self._waiting += len(text)
                 return
             except Full:
@@ -178,7 +178,7 @@ class LiveSession:
         InvalidRequest if the provider refuses the settings.
         """
         self._setups += 1
-        if self._setups > MOST_SETUPS:
+        if self._setups > MAX_SETUPS:
             message = "The session was changed too often before the conversation began. Open a new session."
             raise unsupported("session", message)
         try:
@@ -192,11 +192,11 @@ class LiveSession:
         state = self._state
         self._connection.abort()
         if not state.stale:
-            if Clock.monotonic() - self._opened < SHORT_S:
+            if Clock.monotonic() - self._opened < SHORT_CONNECTION_S:
                 self._short = self._short + 1
             else:
                 self._short = 0
-        if self._short > MOST_SHORT:
+        if self._short > MAX_SHORT_CONNECTIONS:
             raise UpstreamFailed("The provider closes every connection of this session shortly after it is opened.")
         try:
             connection = self._connect(state.settings, state.handle)
@@ -225,11 +225,16 @@ class LiveSession:
         state = self._state
         if self._closed:
             return False
-        if (state.fresh or state.leaving) and state.handle and not state.turns and link.code in (*ENDED, FAULT):
+        if (
+            (state.fresh or state.leaving)
+            and state.handle
+            and not state.turns
+            and link.code in (*ORDERLY_CLOSE_CODES, FAULT)
+        ):
             self._resume()
             return True
         self.code = link.code
         self.reason = ""
-        if link.code in ENDED:
+        if link.code in ORDERLY_CLOSE_CODES:
             return False
         raise self._judge(refusal(link.code, link.reason))

@@ -13,16 +13,17 @@ from gateway.providers.google.live.state import LiveState, LiveTurn
 
 Json = dict[str, Any]
 # Seconds for which the session waits for the usage of an ended turn, and for that of a tool call.
-COUNTED_S = 0.5
-CALLED_S = 0.25
+USAGE_TIMEOUT_S = 0.5
+TOOL_CALL_USAGE_TIMEOUT_S = 0.25
 AUDIO = "audio/"
 VIDEO = "VIDEO"
 IMAGE = "IMAGE"
-# Reasons of an end (types.TurnCompleteReason): WRONG are failures; all others except USUAL mean filtered content.
-WRONG = frozenset(("MALFORMED_FUNCTION_CALL", "RESPONSE_REJECTED", "MAX_REGENERATION_REACHED"))
-USUAL = frozenset(("", "TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"))
-MADE = {"candidatesTokenCount": "responseTokenCount", "candidatesTokensDetails": "responseTokensDetails"}
-ENDS = {"completed": "stop", "cancelled": "cancelled", "incomplete": "content_filter", "failed": "error"}
+# Reasons of an end (types.TurnCompleteReason): FAILURE_REASONS are failures; all others except NORMAL_REASONS mean
+# filtered content.
+FAILURE_REASONS = frozenset(("MALFORMED_FUNCTION_CALL", "RESPONSE_REJECTED", "MAX_REGENERATION_REACHED"))
+NORMAL_REASONS = frozenset(("", "TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"))
+RESPONSE_COUNTS = {"candidatesTokenCount": "responseTokenCount", "candidatesTokensDetails": "responseTokensDetails"}
+FINISH_REASONS = {"completed": "stop", "cancelled": "cancelled", "incomplete": "content_filter", "failed": "error"}
 
 
 class ModelOutput:
@@ -89,7 +90,9 @@ class ModelOutput:
                 fault = turn.reason.lower()
             else:
                 fault = ""
-            state.emit_counted("done", wire, id=turn.ident, usage=turn.usage, finish=ENDS[status], fault=fault)
+            state.emit_counted(
+                "done", wire, id=turn.ident, usage=turn.usage, finish=FINISH_REASONS[status], fault=fault
+            )
         elif wire is not None:
             state.emit(wire)
 
@@ -179,7 +182,7 @@ class ModelOutput:
             state.append(turn.response.last)
             self._pass_on([last], text_length=len(arguments))
         state.blocked = True
-        turn.due = Clock.monotonic() + CALLED_S
+        turn.due = Clock.monotonic() + TOOL_CALL_USAGE_TIMEOUT_S
 
     def _cancel_call(self, ident: str) -> None:
         """Cancel a tool call. A caller that has sent its result already gets an error event."""
@@ -220,7 +223,7 @@ class ModelOutput:
             return
         turn.over = True
         turn.reason = reason
-        turn.due = Clock.monotonic() + COUNTED_S
+        turn.due = Clock.monotonic() + USAGE_TIMEOUT_S
         if turn.usage is not None:
             self.end(turn)
 
@@ -274,9 +277,9 @@ def _status(turn: LiveTurn) -> tuple[str, Json | None]:
         return "cancelled", {"type": "cancelled", "reason": "client_cancelled"}
     if turn.interrupted:
         return "cancelled", {"type": "cancelled", "reason": "turn_detected"}
-    if turn.reason in USUAL:
+    if turn.reason in NORMAL_REASONS:
         return "completed", None
-    if turn.reason in WRONG:
+    if turn.reason in FAILURE_REASONS:
         error = {"type": "server_error", "code": turn.reason.lower(), "message": "The model failed to answer."}
         return "failed", {"type": "failed", "error": error}
     return "incomplete", {"type": "incomplete", "reason": "content_filter"}
@@ -291,7 +294,7 @@ def read_usage(wire: Any) -> Usage | None:
     if not isinstance(wire, dict):
         return None
     known = dict(wire)
-    for usual, here in MADE.items():
+    for usual, here in RESPONSE_COUNTS.items():
         known.setdefault(usual, wire.get(here))
     for name in ("promptTokensDetails", "cacheTokensDetails"):
         entries = wire.get(name)

@@ -25,8 +25,8 @@ else:
     sessions = LazyImport("gateway.providers.google.live.live_session")
     all_settings = LazyImport("gateway.providers.google.live.session_setup")
 
-AGAIN_S = 10.0  # timeout of opening a further connection of a session
-STUDIO = "/ws/google.ai.generativelanguage.{version}.GenerativeService.BidiGenerateContent"
+RECONNECT_TIMEOUT_S = 10.0  # timeout of opening a further connection of a session
+GEMINI_API_PATH = "/ws/google.ai.generativelanguage.{version}.GenerativeService.BidiGenerateContent"
 ENTERPRISE = "/ws/google.cloud.aiplatform.{version}.LlmBidiService/BidiGenerateContent"
 
 
@@ -66,7 +66,7 @@ class GoogleRealtime:
         model = address_of(target)[1]
 
         def connect(
-            changed: "all_settings.LiveSettings", handle: str | None, timeout: float = AGAIN_S
+            changed: "all_settings.LiveSettings", handle: str | None, timeout: float = RECONNECT_TIMEOUT_S
         ) -> "connections.LiveConnection":
             return connections.connect(dial_upstream, changed.setup(model, handle), timeout)
 
@@ -90,7 +90,7 @@ def address_of(target: Target) -> tuple[str, str]:
     name = target.mapping.external_id
     if not traits_of(target).enterprise:
         root, _, version = base.rpartition("/")
-        return f"{root}{STUDIO.format(version=version)}", name if "/" in name else f"models/{name}"
+        return f"{root}{GEMINI_API_PATH.format(version=version)}", name if "/" in name else f"models/{name}"
     scheme, _, rest = base.partition("://")
     host, version, *path = rest.split("/")
     model = "/".join([*path, "models", name])

@@ -16,17 +16,17 @@ from gateway.runtime.threads import compute_if
 Json = dict[str, Any]
 RATE = 24_000  # Hz of callers' audio; the API's output has the same rate, and its input may have any declared rate
 PCM = {"type": "audio/pcm", "rate": RATE}
-USUAL_VAD = {"type": "server_vad", "create_response": True, "interrupt_response": True}
+DEFAULT_VAD = {"type": "server_vad", "create_response": True, "interrupt_response": True}
 MIDDLE = 0.5  # default threshold of callers, for which the API's default sensitivity is used
 EAGERNESS = {"low": "END_SENSITIVITY_LOW", "high": "END_SENSITIVITY_HIGH", "medium": "", "auto": ""}
 # Members that only change how the gateway passes events on.
-OWN = frozenset(("output_modalities",))
+LOCAL_MEMBERS = frozenset(("output_modalities",))
 # Members that a context update can change at any time.
 CONTEXT = frozenset(("instructions", "tools", "tool_choice"))
-SPOKEN = ["audio"]
+AUDIO_ONLY = ["audio"]
 WRITTEN = ["text"]
 LARGE = 1 << 18  # bytes from which tools are written in a thread
-AROUND = 16  # levels of nesting that a message may add around the caller's value
+ADDED_LEVELS = 16  # levels of nesting that a message may add around the caller's value
 
 
 def unsupported(param: str, reason: str, code: str = "unsupported_parameter") -> InvalidRequest:
@@ -45,7 +45,7 @@ class LiveSettings:
             "object": "realtime.session",
             "id": ident,
             "model": target.mapping.model,
-            "output_modalities": SPOKEN,
+            "output_modalities": AUDIO_ONLY,
             "instructions": "",
             "tools": [],
             "tool_choice": "auto",
@@ -57,7 +57,7 @@ class LiveSettings:
                     "format": PCM,
                     "transcription": None,
                     "noise_reduction": None,
-                    "turn_detection": dict(USUAL_VAD),
+                    "turn_detection": dict(DEFAULT_VAD),
                 },
                 "output": {"format": PCM, "voice": _usual_voice(target), "speed": 1.0},
             },
@@ -91,7 +91,7 @@ class LiveSettings:
     @property
     def spoken(self) -> bool:
         """Whether the caller gets audio, and not only its transcript."""
-        return self.session["output_modalities"] == SPOKEN
+        return self.session["output_modalities"] == AUDIO_ONLY
 
     def instructions(self, text: str | None = None) -> Json:
         """Return `text`, or the session's instructions, as a system instruction."""
@@ -287,15 +287,15 @@ class LiveSettings:
 def read_modalities(value: Any, place: str) -> list[str]:
     """Return the output modalities: audio (with its transcript) or text (the transcript alone)."""
     if value is None:
-        return SPOKEN
-    if value not in (SPOKEN, WRITTEN):
+        return AUDIO_ONLY
+    if value not in (AUDIO_ONLY, WRITTEN):
         raise invalid(place, 'The output modalities must be ["audio"] or ["text"].')
     return list(value)
 
 
 def size_within(value: Any) -> int:
     """Return the size of a caller's value as JSON, in bytes. InvalidRequest if it is nested too deep to be written."""
-    for _ in range(AROUND):
+    for _ in range(ADDED_LEVELS):
         value = [value]
     try:
         return len(orjson.dumps(value))

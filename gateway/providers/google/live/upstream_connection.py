@@ -14,7 +14,7 @@ from gateway.runtime.threads import compute_if, later, spawn
 from gateway.transport.handshakes import FAULT, LOST, HandshakeRefused, SocketClosed
 
 Json = dict[str, Any]
-LOOK_S = 5.0
+CHECK_INTERVAL_S = 5.0
 LARGE = 1 << 18  # bytes from which a message is read in a thread
 INVALID = 1007
 POLICY = 1008
@@ -22,7 +22,7 @@ BUSY = 1013
 # HTTP statuses for the close codes of the API. Words of the reason take precedence: the API also closes with 1011
 # (internal error) for exhausted quotas and for too many concurrent sessions.
 STATUSES = {INVALID: 400, POLICY: 403, BUSY: 503, LOST: 502}
-WORDS = (("quota", 429), ("resource_exhausted", 429), ("too many", 429), ("not found", 404), ("api key", 401))
+ERROR_STATUSES = (("quota", 429), ("resource_exhausted", 429), ("too many", 429), ("not found", 404), ("api key", 401))
 
 # Items of a session: an event of the caller (text), or a message of a connection; None is the end of the connection.
 Inbox = Queue[tuple["LiveConnection | None", Json | str | GatewayError | None]]
@@ -60,7 +60,7 @@ class LiveConnection:
         """Put an item into `inbox`, and wait for space until the connection is closed."""
         while not self._over:
             try:
-                inbox.put((self, item), timeout=LOOK_S)
+                inbox.put((self, item), timeout=CHECK_INTERVAL_S)
                 return
             except Full:
                 continue
@@ -102,7 +102,7 @@ def connect(dial: Callable[[float], SessionLink], setup: Json, seconds: float) -
 def refusal(code: int, reason: str) -> HandshakeRefused:
     """Return the end of a connection as an HTTP error, which is classified like any other."""
     lowered = reason.lower()
-    status = next((status for word, status in WORDS if word in lowered), STATUSES.get(code, 500))
+    status = next((status for word, status in ERROR_STATUSES if word in lowered), STATUSES.get(code, 500))
     body = {"error": {"code": status, "message": reason or "The provider closed the connection."}}
     return HandshakeRefused(status, {"content-type": "application/json"}, orjson.dumps(body))
 

@@ -9,7 +9,7 @@ from gateway.accounts.project_modes import PROJECT_MODES
 from gateway.money import format_usd
 
 # Words of actions and details → how the console writes them.
-WORDS = {
+TERMS = {
     "api": "API",
     "cidrs": "networks",
     "hook": "webhook",
@@ -87,7 +87,7 @@ def _write_value(value: Any, names: Mapping[str, str]) -> str:
 
 
 def _words(name: str) -> list[str]:
-    return [WORDS.get(word, word) for word in name.split("_") if word]
+    return [TERMS.get(word, word) for word in name.split("_") if word]
 
 
 def _participle(verb: str) -> str:

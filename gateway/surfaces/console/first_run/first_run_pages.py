@@ -15,8 +15,8 @@ from gateway.worker.services import Services
 WELCOME = "/console/welcome"
 START = "/console/start"
 COOKIE = "llmgateway.welcome"
-COOKIE_S = 1800
-HIDDEN = ("Referrer-Policy", "no-referrer")
+COOKIE_LIFETIME_S = 1800
+NO_REFERRER = ("Referrer-Policy", "no-referrer")
 TITLE = "First steps"
 KEY_NAME = "My first key"
 CREATE_KEY = ManagementCall("POST /keys/api")
@@ -30,7 +30,7 @@ def show_welcome(services: Services, inbound: Inbound) -> Outbound:
     if token:
         if not token.replace(".", "").replace("_", "").replace("-", "").isalnum() or not token.isascii():
             raise NotFound(UNOPENED)
-        return redirect(inbound, WELCOME, [HIDDEN, write_cookie(inbound, token, COOKIE_S, COOKIE)])
+        return redirect(inbound, WELCOME, [NO_REFERRER, write_cookie(inbound, token, COOKIE_LIFETIME_S, COOKIE)])
     user = services.management.sign_in_links.find(_token_of(inbound), inbound.peer)
     return page(inbound, "first_run/welcome.html", "Welcome", email=user.email)
 

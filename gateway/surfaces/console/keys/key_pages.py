@@ -26,7 +26,7 @@ NEW = f"{PATH}/new"
 KEY = f"{PATH}/<key_id>"
 # The public command-line client opens this path for sign-in with a key.
 CLIENT_PATH = "/dashboard/api-keys"
-SHOWN = 200
+MAX_KEYS_SHOWN = 200
 COLUMNS = (
     Column("Name", "description"),
     Column("Project", "project"),
@@ -194,7 +194,7 @@ def list_visible_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[Key
             member_id = ""
         else:
             member_id = membership.id
-        visible += keys.list_keys(database, project_ids=project_ids, member_id=member_id, newest=SHOWN)
+        visible += keys.list_keys(database, project_ids=project_ids, member_id=member_id, newest=MAX_KEYS_SHOWN)
     return sorted(visible, key=attrgetter("id"), reverse=True)
 
 

@@ -14,7 +14,7 @@ from gateway.surfaces.http import Operation, Outbound
 
 TITLE = "Custom models"
 PATH = "/console/models/custom"
-LONGEST_PRICE = 20
+MAX_PRICE_LENGTH = 20
 LIST = ManagementCall("GET /orgs/<organization_id>/custom-providers")
 ADD = ManagementCall("POST /orgs/<organization_id>/custom-providers")
 UPDATE = ManagementCall("PATCH /orgs/<organization_id>/custom-providers/<name>")
@@ -118,7 +118,7 @@ def _read_usd(form: Mapping[str, str], field: str) -> str:
     if not text:
         return ""
     try:
-        price = Decimal(text[:LONGEST_PRICE])
+        price = Decimal(text[:MAX_PRICE_LENGTH])
     except InvalidOperation:
         raise InvalidRequest("Give prices in US dollars, such as 2.50.", param=field) from None
     if not price.is_finite() or price < 0:

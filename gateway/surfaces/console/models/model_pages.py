@@ -25,7 +25,7 @@ from gateway.surfaces.openai.model_answers import ProviderMappingAnswer
 LATENCY = ManagementCall("GET /activity/latency")
 TITLE = "Models"
 PATH = "/console/models"
-MOST_COMPARED = 6
+MAX_COMPARED = 6
 COLUMNS = (
     Column("Model", "name"),
     Column("Providers", extra=True),
@@ -100,7 +100,7 @@ def compare(call: PageCall) -> Outbound:
     """Show models beside each other."""
     asked = list(dict.fromkeys(value for name, value in parse_qsl(call.inbound.query) if name == "model"))
     _, rows = _read_rows(call)
-    chosen = _find_rows(rows, asked[:MOST_COMPARED])
+    chosen = _find_rows(rows, asked[:MAX_COMPARED])
     return call.page(
         "models/compare.html",
         "Compare models",
@@ -111,7 +111,7 @@ def compare(call: PageCall) -> Outbound:
         },
         price=show_price,
         names=sorted({row.id for row in rows}),
-        most=MOST_COMPARED,
+        most=MAX_COMPARED,
     )
 
 

@@ -29,7 +29,7 @@ PATH = "/console/playground"
 KEYS = f"{PATH}/key"
 KEY_NAME = "Playground"
 LIFE = timedelta(hours=1)
-LARGEST_SEED = 200_000  # characters of a replayed request
+MAX_SEED_LENGTH = 200_000  # characters of a replayed request
 SOURCES = "img-src 'self' data:; media-src blob:"
 CHAT_PATH = "/chat/completions"
 JSON = ("Content-Type", "application/json")
@@ -109,7 +109,7 @@ def _read_seed(call: PageCall) -> tuple[dict[str, Any], str]:
     info = request.payload
     if info is None:
         return {"model": model}, "The payload of this request was not retained, so only its model is filled in."
-    if info.sent_bytes > LARGEST_SEED or info.flags & SENT_CUT:
+    if info.sent_bytes > MAX_SEED_LENGTH or info.flags & SENT_CUT:
         return {"model": model}, "This request is too large to be replayed here, so only its model is filled in."
     try:
         body = orjson.loads(call.services.engine.retention.read(info).sent)

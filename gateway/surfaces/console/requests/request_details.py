@@ -39,7 +39,7 @@ LABELS = {
 PAID_BY = {API_KEYS: "your own provider key"}
 VIDEOS = "videos"  # the operation with a file as its result
 # Characters of a payload that a page shows; the management API returns the whole stored payload.
-SHOWN = 65_536
+MAX_PAYLOAD_LENGTH = 65_536
 # Fields that the page shows outside of the list of fields.
 SHOWN_ELSEWHERE = (
     "metadata",
@@ -132,8 +132,8 @@ def _find_bodies(visitor: Visitor, request: LoggedRequest) -> list[tuple[str, st
         return []
     payload = visitor.services.engine.retention.read(request.payload)
     return [
-        ("Request", payload.sent.decode("utf-8", "replace")[:SHOWN]),
-        ("Response", payload.answer.decode("utf-8", "replace")[:SHOWN]),
+        ("Request", payload.sent.decode("utf-8", "replace")[:MAX_PAYLOAD_LENGTH]),
+        ("Response", payload.answer.decode("utf-8", "replace")[:MAX_PAYLOAD_LENGTH]),
     ]
 
 

@@ -35,7 +35,7 @@ SUGGESTING = ("model", "provider", "status", "source")
 SUGGESTED = 500  # names of a field at most
 STATUSES = [(str(status.value), status.phrase) for status in HTTPStatus if status == HTTPStatus.OK or status >= 400]
 # Name of a further filter → label and placeholder.
-MORE = {
+FURTHER_FILTERS = {
     "errorCode": ("Error code", "upstream_timeout"),
     "requestId": ("x-request-id", ""),
     "metadata": ("Metadata", "team:search"),
@@ -87,7 +87,7 @@ def show_list(call: PageCall) -> Outbound:
         people=sorted(set(people.values()), key=lambda person: person[1].lower())[:SUGGESTED],
         suggestions=suggestions,
         periods=list(PERIODS.items()),
-        more=[(name, *texts) for name, texts in MORE.items()],
+        more=[(name, *texts) for name, texts in FURTHER_FILTERS.items()],
         export=urlencode(chosen),
         **shown,
     )

@@ -17,7 +17,7 @@ from gateway.surfaces.openai.explain import explain_for
 
 TITLE = "Routing"
 PATH = "/console/routing"
-LONGEST_NUMBER = 12
+MAX_NUMBER_LENGTH = 12
 STRATEGIES = {"auto": "Automatic", "price": "Price", "throughput": "Throughput", "latency": "Latency"}
 STAGES = {
     "catalogue": "Catalogue",
@@ -142,7 +142,7 @@ def _write_body(form: dict[str, str]) -> dict[str, Any]:
     if form["max_tokens"].strip():
         if not form["max_tokens"].strip().isdecimal():
             raise InvalidRequest("Give the max output as a number of tokens.", param="max_tokens")
-        body["max_tokens"] = int(form["max_tokens"].strip()[:LONGEST_NUMBER])
+        body["max_tokens"] = int(form["max_tokens"].strip()[:MAX_NUMBER_LENGTH])
     models = [name for name in form["models"].replace(",", " ").split() if name]
     if models:
         body["models"] = models
@@ -155,7 +155,7 @@ def _read_weights(form: dict[str, str]) -> Weights | None:
     if not any(texts.values()):
         return None
     try:
-        values = Weights(*(float(texts[name][:LONGEST_NUMBER] or 0) for name in WEIGHTS))
+        values = Weights(*(float(texts[name][:MAX_NUMBER_LENGTH] or 0) for name in WEIGHTS))
     except ValueError:
         raise InvalidRequest("Give weights as numbers, such as 60.") from None
     if not all(0 <= value < float("inf") for value in values) or not sum(values):

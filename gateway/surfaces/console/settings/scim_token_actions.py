@@ -11,7 +11,7 @@ from gateway.surfaces.console.page_calls import PageCall
 
 # Days until a new token expires → label.
 LIFETIMES = {"90": "90 days", "365": "one year", "730": "two years"}
-USUAL = "365"
+DEFAULT_LIFETIME_DAYS = "365"
 LIST = ManagementCall("GET /orgs/<organization_id>/scim/tokens")
 CREATE = ManagementCall("POST /orgs/<organization_id>/scim/tokens")
 REVOKE = ManagementCall("DELETE /orgs/<organization_id>/scim/tokens/<token_id>")
@@ -23,13 +23,13 @@ def scim_fields(call: PageCall, organization_id: str) -> dict[str, Any]:
         "scim_tokens": call.run(LIST, organization_id=organization_id),
         "scim_url": f"{call.inbound.base_url.rstrip('/')}/scim/v2",
         "scim_lifetimes": LIFETIMES,
-        "scim_usual": USUAL,
+        "scim_usual": DEFAULT_LIFETIME_DAYS,
     }
 
 
 def create_token(call: PageCall) -> dict[str, Any]:
     """Create a token and return it with its secret."""
-    days = call.form.get("lifetime", USUAL)
+    days = call.form.get("lifetime", DEFAULT_LIFETIME_DAYS)
     if days not in LIFETIMES:
         raise InvalidRequest("Choose one of the lifetimes.", param="lifetime")
     end = datetime.fromtimestamp(call.services.clock.now_us() / 1_000_000, UTC) + timedelta(days=int(days))

@@ -13,7 +13,7 @@ from gateway.surfaces.http import Operation, Outbound
 TITLE = "Set up a client"
 PATH = "/console/setup"
 PLACEHOLDER = "llmgtwy_…"
-LONGEST_MODEL = 255
+MAX_MODEL_LENGTH = 255
 
 
 def show(call: PageCall) -> Outbound:
@@ -25,7 +25,7 @@ def show(call: PageCall) -> Outbound:
         member = call.visitor.member(project.organization_id)
         caller = caller_without_key(call.services.store.database, project, member)
         models = name_models(list_rows(call.services, caller), "chat")
-    model = call.arguments.get("model", "")[:LONGEST_MODEL].strip() or "auto"
+    model = call.arguments.get("model", "")[:MAX_MODEL_LENGTH].strip() or "auto"
     return call.page(
         "setup/setup.html",
         TITLE,

@@ -25,11 +25,11 @@ from gateway.worker.services import Services
 TITLE = "Single sign-on"
 CHOOSE = "/sso"
 BROWSER_COOKIE = "llmgateway.sso"
-BROWSER_S = 600
-REMEMBERED_S = 180 * 86_400
+FLOW_COOKIE_S = 600
+REMEMBERED_CHOICE_S = 180 * 86_400
 BROWSER = re.compile(r"[A-Za-z0-9_-]{32,64}")
 PROVIDER = re.compile(r"[a-z0-9_-]{1,40}")
-LONGEST_RESPONSE = 8_000
+MAX_RESPONSE_LENGTH = 8_000
 LOOKUPS = 60  # a minute, from one place
 MINUTE_S = 60
 CONNECT = "connect identity"
@@ -88,7 +88,7 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
 
 def finish(services: Services, inbound: Inbound) -> Outbound:
     """Receive the provider's response, open the session and return to the page that started the sign-in."""
-    if len(inbound.query) > LONGEST_RESPONSE:
+    if len(inbound.query) > MAX_RESPONSE_LENGTH:
         raise InvalidRequest("The response of the identity provider is too long.")
     visitor = find_visitor(services, inbound)
     provider_id = _provider_of(inbound)
@@ -103,7 +103,7 @@ def finish(services: Services, inbound: Inbound) -> Outbound:
         )
     except SignInNeeded as needed:
         return redirect(inbound, login_path(own_path(needed.target), sso=SIGN_IN_AGAIN), [forget])
-    cookies = [forget, write_cookie(inbound, provider_id, REMEMBERED_S, PROVIDER_COOKIE)]
+    cookies = [forget, write_cookie(inbound, provider_id, REMEMBERED_CHOICE_S, PROVIDER_COOKIE)]
     if result.session is not None:
         cookies.append(write_cookie(inbound, result.session.token))
     return redirect(inbound, own_path(result.target), cookies)
@@ -121,7 +121,7 @@ def _begin(services: Services, inbound: Inbound, target: str, user_id: str = "",
         email=str(more.get("email", "")),
     )
     address = services.sso.service.begin(provider_id, start, inbound.peer)
-    response = redirect(inbound, "", [write_cookie(inbound, browser, BROWSER_S, BROWSER_COOKIE)])
+    response = redirect(inbound, "", [write_cookie(inbound, browser, FLOW_COOKIE_S, BROWSER_COOKIE)])
     headers = [(name, address if name == "Location" else value) for name, value in response.headers]
     return Outbound(response.status, headers)
 

@@ -17,7 +17,7 @@ NO_APP = "No app named"
 NO_TEAM = "No team"
 NO_SESSION = "No session"
 NO_TAG = "Without this tag"
-OTHERS = {OTHER: "All others"}
+OTHER_NAMES = {OTHER: "All others"}
 
 
 class GroupName(NamedTuple):
@@ -77,7 +77,7 @@ def _by_app(scope: GroupingScope) -> Namer:
 def _by_session(scope: GroupingScope) -> Namer:
     def name(values: tuple[Any, ...]) -> GroupName:
         if values[0] in ("", OTHER):
-            return GroupName(values[0], OTHERS.get(values[0], NO_SESSION))
+            return GroupName(values[0], OTHER_NAMES.get(values[0], NO_SESSION))
         return GroupName(values[0], values[0], {"session": values[0]})
 
     return name
@@ -86,7 +86,7 @@ def _by_session(scope: GroupingScope) -> Namer:
 def _by_tag(scope: GroupingScope) -> Namer:
     def name(values: tuple[Any, ...]) -> GroupName:
         if values[0] in ("", OTHER):
-            return GroupName(values[0], OTHERS.get(values[0], NO_TAG))
+            return GroupName(values[0], OTHER_NAMES.get(values[0], NO_TAG))
         return GroupName(values[0], values[0], {"metadata": f"{scope.tag}:{values[0]}"})
 
     return name

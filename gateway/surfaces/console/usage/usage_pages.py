@@ -16,10 +16,10 @@ from gateway.surfaces.console.shown_figures import round_cost, round_count
 from gateway.surfaces.console.usage.grouping import GROUPS, GroupingScope
 from gateway.surfaces.console.usage.tag_names import list_tags
 from gateway.surfaces.console.usage.usage_period import RANGES, UsagePeriod, read_period
-from gateway.surfaces.console.usage.usage_reader import NOTHING, PeriodUsage, UsageQuestion, read_usage
+from gateway.surfaces.console.usage.usage_reader import NO_ACTIVITY, PeriodUsage, UsageQuestion, read_usage
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.report_windows import read_window
-from gateway.surfaces.usage_report import MANY, ActivityQuery, UsageScope, scope_of
+from gateway.surfaces.usage_report import THREAD_PARTS, ActivityQuery, UsageScope, scope_of
 from gateway.surfaces.validation_schemas import read_fields
 from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
@@ -41,10 +41,10 @@ MEASURES = {
     "requests": Measure("Requests", ("requests",)),
     "tokens": Measure("Tokens", ("input_tokens", "output_tokens")),
 }
-LONGEST_TAG = 64
-USUAL_TAG = "team"  # the tag of a page without one, which no latest request has
+MAX_TAG_LENGTH = 64
+DEFAULT_TAG = "team"  # the tag of a page without one, which no latest request has
 SHORT_PERIOD = 31  # days or hours that are listed even without requests
-MOST_BARS = 100  # a plot of more days has a bar for each week
+MAX_BARS = 100  # a plot of more days has a bar for each week
 
 COLUMNS = (
     Column("Requests", "requestCount", numeric=True),
@@ -80,11 +80,11 @@ def show(call: PageCall) -> Outbound:
     tags: list[str] = []
     if group == "tag":
         tags = list_tags(database, scope.owners.project_ids)
-    tag = arguments.get("tag", "").strip().lower()[:LONGEST_TAG] or next(iter(tags), "")
+    tag = arguments.get("tag", "").strip().lower()[:MAX_TAG_LENGTH] or next(iter(tags), "")
     question = _ask(visitor, choices, scope, tag)
     usage = read_usage(database, question)
     figures = compute_if(
-        len(usage.names) + len(usage.names_before) > MANY, _show_figures, question, usage, choices, arguments
+        len(usage.names) + len(usage.names_before) > THREAD_PARTS, _show_figures, question, usage, choices, arguments
     )
     key_name = ""
     if "apiKeyId" in report:
@@ -131,7 +131,7 @@ def _ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, tag: str) -
     grouping = GROUPS[choices.group]
     window = read_window(read_fields(ActivityQuery, choices.report), visitor.services.clock.now_us())
     bars = window
-    if len(window.padding) > MOST_BARS:
+    if len(window.padding) > MAX_BARS:
         bars = window.by_week()
     parts = scope.owners
     if grouping.dimension == "api_key":
@@ -139,7 +139,7 @@ def _ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, tag: str) -
     if choices.group == "session":
         tag = SESSION
     else:
-        tag = tag or USUAL_TAG
+        tag = tag or DEFAULT_TAG
     name = grouping.find_name(GroupingScope(visitor, scope.keys, tag))
     return UsageQuestion(scope.owners, parts, window, bars, grouping, name, MEASURES[choices.measure].figures, tag)
 
@@ -149,7 +149,7 @@ def _show_figures(
 ) -> dict[str, Any]:
     """Return the plot, the totals and the rows of both tables."""
     grouping = question.grouping
-    steps = [(label, usage.steps.get(label, NOTHING)) for label in sorted({*question.window.padding, *usage.steps})]
+    steps = [(label, usage.steps.get(label, NO_ACTIVITY)) for label in sorted({*question.window.padding, *usage.steps})]
     listed = [(label, sums) for label, sums in reversed(steps) if sums.requests or len(steps) <= SHORT_PERIOD]
     rows = _list_rows(usage, {"from": steps[0][0] if steps else "", **choices.period.logs})
     compared = bool(usage.before.requests)

@@ -5,7 +5,7 @@ from datetime import UTC, date, timedelta
 from typing import NamedTuple
 
 from gateway.clock import to_datetime
-from gateway.surfaces.report_windows import DEFAULT_DAYS, EARLIEST, LONGEST_DAYS
+from gateway.surfaces.report_windows import DEFAULT_DAYS, EARLIEST, MAX_DAYS
 
 CUSTOM = "custom"
 # Value of the field → its label; the first is the default.
@@ -54,7 +54,7 @@ def read_period(arguments: Mapping[str, str], now_us: int) -> UsagePeriod:
     last = _read_day(arguments.get("to", ""), today, today)
     first = _read_day(arguments.get("from", ""), today, last - timedelta(days=DEFAULT_DAYS - 1))
     first, last = min(first, last), max(first, last)
-    first = max(first, last - timedelta(days=LONGEST_DAYS - 1))
+    first = max(first, last - timedelta(days=MAX_DAYS - 1))
     days = (last - first).days + 1
     label = "day" if days == 1 else f"{days} days"
     dates = {"from": first.isoformat(), "to": last.isoformat()}

@@ -16,16 +16,16 @@ from gateway.metering.rollups.queries import Row, at_once
 from gateway.metering.rollups.rollup_table import OTHER, SESSION
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
-from gateway.surfaces.console.plots import MOST_SERIES
-from gateway.surfaces.console.plots import OTHER as OTHER_NAMES
+from gateway.surfaces.console.plots import MAX_SERIES
+from gateway.surfaces.console.plots import OTHER_SERIES as OTHER_NAMES
 from gateway.surfaces.console.usage.grouping import Grouping, GroupName, Namer
 from gateway.surfaces.report_windows import ReportRange
 
-SHOWN = 100  # values of a tag, or sessions, with the highest cost; the others are one name
+MAX_VALUES_SHOWN = 100  # values of a tag, or sessions, with the highest cost; the others are one name
 COST = ("cost_nusd",)
 PARTS = ("requests", "input_tokens", "output_tokens", "cost_nusd")
 TOTALS = (*PARTS, "errors", "cached_requests", "byok_nusd", "discount_nusd")
-NOTHING = ActivityFigures()
+NO_ACTIVITY = ActivityFigures()
 
 Steps = dict[str, ActivityFigures]  # by label
 
@@ -96,7 +96,7 @@ def _read(database: Database, question: UsageQuestion) -> PeriodUsage:
     names_before = {}
     if before:
         names_before = _sum_names(question, _read_parts_before(database, question, earlier, names, before))
-    total_before = next(iter(before.values()), NOTHING)
+    total_before = next(iter(before.values()), NO_ACTIVITY)
     return PeriodUsage(steps, names, _list_series(question, totals, bars), total_before, names_before)
 
 
@@ -118,7 +118,7 @@ def _read_named_parts(database: Database, question: UsageQuestion, totals: Steps
     """Return the parts of all bars in a dimension that is not one of owners."""
     if question.grouping.dimension != "tag":
         return _read_parts(database, question, question.bars, PARTS)
-    top = measure_top(database, question.parts, question.window.span, question.tag, COST, SHOWN)
+    top = measure_top(database, question.parts, question.window.span, question.tag, COST, MAX_VALUES_SHOWN)
     return _read_values(database, question, question.bars, [row.value[0] for row in top], totals)
 
 
@@ -147,8 +147,8 @@ def _read_values(
     rows = measure(database, question.parts, period.span, "tag_total", PARTS, TagValues(question.tag))
     of_tag = _add_up((period.label(row.step), row.figures) for row in rows)
     for label, total in totals.items():
-        tagged = of_tag.get(label, NOTHING)
-        parts.append(UsagePart(label, (OTHER,), _subtract(tagged, of_values.get(label, NOTHING))))
+        tagged = of_tag.get(label, NO_ACTIVITY)
+        parts.append(UsagePart(label, (OTHER,), _subtract(tagged, of_values.get(label, NO_ACTIVITY))))
         parts.append(UsagePart(label, ("",), _subtract(total, tagged)))
     return [part for part in parts if any(vars(part.figures).values())]
 
@@ -170,7 +170,7 @@ def _list_largest(question: UsageQuestion, names: dict[NameKey, NamedUsage]) -> 
     for (name, ident), usage in names.items():
         if ident != OTHER and name != OTHER_NAMES:
             sizes[name] = sizes.get(name, 0) + _value(question, usage.figures)
-    return sorted(sizes, key=lambda name: (-sizes[name], name))[:MOST_SERIES]
+    return sorted(sizes, key=lambda name: (-sizes[name], name))[:MAX_SERIES]
 
 
 def _read_bars(database: Database, question: UsageQuestion, shown: Sequence[str]) -> dict[str, Steps]:
@@ -201,9 +201,9 @@ def _add_bars(question: UsageQuestion, parts: Iterable[UsagePart], shown: Sequen
 def _list_series(question: UsageQuestion, totals: Steps, bars: dict[str, Steps]) -> dict[str, list[int]]:
     labels = question.bars.padding
     series = {}
-    rest = [_value(question, totals.get(label, NOTHING)) for label in labels]
+    rest = [_value(question, totals.get(label, NO_ACTIVITY)) for label in labels]
     for name, steps in bars.items():
-        series[name] = [_value(question, steps.get(label, NOTHING)) for label in labels]
+        series[name] = [_value(question, steps.get(label, NO_ACTIVITY)) for label in labels]
         rest = [total - value for total, value in zip(rest, series[name], strict=True)]
     if any(rest):
         series[OTHER_NAMES] = rest

@@ -12,9 +12,9 @@ from gateway.errors import Unavailable
 from gateway.metering.activity import Owners, Span
 from gateway.metering.clickhouse.clickhouse_http import open_client
 from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
-from gateway.metering.clickhouse.sink import LAG_US
+from gateway.metering.clickhouse.sink import COMMIT_LAG_US
 from gateway.metering.figures import FIGURES
-from gateway.metering.models import LATE
+from gateway.metering.models import LATE_CORRECTION
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.queries import RollupQuestion, StepColumns, at_once, fetch_columns, fetch_rows
 from gateway.metering.rollups.rollup_table import Series
@@ -71,13 +71,13 @@ def test_a_lost_progress_delivers_everything_again_and_counts_it_once(site: Site
 
 
 def test_a_later_attempt_takes_the_request_from_the_earlier(site: Site) -> None:
-    first = site.row(site.clock.now_us() - LAG_US - 10, attempt=0, error="timeout")
+    first = site.row(site.clock.now_us() - COMMIT_LAG_US - 10, attempt=0, error="timeout")
     insert_rows(site.database, first)
     site.deliver()
     site.clock.advance(20)
-    posted_us = site.clock.now_us() - LAG_US - 10
+    posted_us = site.clock.now_us() - COMMIT_LAG_US - 10
     again = first._replace(attempt=1, error=None, posted_at=posted_us)
-    correction = again._replace(kind=LATE, cost_nusd=-5, posted_at=posted_us + 1)
+    correction = again._replace(kind=LATE_CORRECTION, cost_nusd=-5, posted_at=posted_us + 1)
     insert_rows(site.database, again, correction)
     site.deliver()
     rows = site.server.query(f"SELECT attempt, kind, requests, errors FROM {site.table} FINAL ORDER BY attempt, kind")
@@ -201,7 +201,7 @@ def name_value(values: tuple[Any, ...]) -> GroupName:
 def test_shares_by_tag_and_session_are_those_of_the_rows(
     site: Site, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr("gateway.reports.shares.MOST_VALUES", most)
+    monkeypatch.setattr("gateway.reports.shares.MAX_VALUES", most)
     site.add(300)
     site.deliver()
     Rollups(site.database).catch_up()

@@ -144,7 +144,7 @@ WISHES = {
 @pytest.mark.parametrize("summed", [True, False], ids=["summed", "unsummed"])
 def test_pages_have_every_matching_row_once(database, monkeypatch, summed) -> None:
     monkeypatch.setattr(module, "DEPTH", 7)
-    monkeypatch.setattr(hours, "MOST_HOURS", 3)
+    monkeypatch.setattr(hours, "MAX_HOURS", 3)
     rows, chance = world(summed), random.Random(summed)
     fill(database, rows)
     if summed:
@@ -224,7 +224,7 @@ def test_a_key_that_was_used_once_is_found_behind_any_number_of_others(database,
 
 
 def test_the_last_hour_of_each_key_comes_from_the_rollups(database, monkeypatch) -> None:
-    monkeypatch.setattr(hours, "MOST_KEYS", 2)
+    monkeypatch.setattr(hours, "MAX_KEYS", 2)
     times = {KEY: START_US, OTHER_KEY: START_US + 3 * HOUR_US}
     rows = [attempt(number, at=at, **owned(key=key)) for number, (key, at) in enumerate(times.items())]
     fill(database, [*rows, attempt(7, at=START_US - DAY_US, **owned(key=OTHER_KEY))])

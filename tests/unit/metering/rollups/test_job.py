@@ -26,11 +26,11 @@ from support.usage import (
 
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from gateway.errors import Unavailable
-from gateway.metering.models import LATE
+from gateway.metering.models import LATE_CORRECTION
 from gateway.metering.rollups import job, late
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
-from gateway.metering.rollups.rollup_table import BLOCK_DAYS, BLOCK_HOURS, MOST_SOURCES, Series
+from gateway.metering.rollups.rollup_table import BLOCK_DAYS, BLOCK_HOURS, MAX_SOURCES, Series
 from gateway.store.database import Database
 
 
@@ -199,7 +199,7 @@ def test_a_later_correction_adds_cost_and_no_request(make_world):
     world = make_world()
     world.post(1)
     first = world.rows[0]
-    world.add(first._replace(kind=LATE, cost_nusd=7, input=1, output=0, posted_at=first.posted_at + 1))
+    world.add(first._replace(kind=LATE_CORRECTION, cost_nusd=7, input=1, output=0, posted_at=first.posted_at + 1))
     world.settle()
     world.check()
 
@@ -312,7 +312,7 @@ def test_two_who_work_on_it_at_once_count_nothing_twice(make_world, open_store, 
 def test_names_of_sources_are_bounded_and_the_rest_counts_everywhere_else(make_world):
     world = make_world()
     hour_us = world.clock.now_us() // HOUR_US * HOUR_US
-    for number in range(MOST_SOURCES + 50):
+    for number in range(MAX_SOURCES + 50):
         world.add(
             random_row(
                 world.dice, hour_us + number * 2000, source=f"made-up-{number}", project=PROJECTS[0], posted_at=1
@@ -322,14 +322,14 @@ def test_names_of_sources_are_bounded_and_the_rest_counts_everywhere_else(make_w
     world.settle()
     found = stored_sums(world.database)
     names = {key[3] for key in found if key[0] == Series.PROJECT_SOURCE}
-    assert names == {"", *(f"made-up-{number}" for number in range(MOST_SOURCES))}
+    assert names == {"", *(f"made-up-{number}" for number in range(MAX_SOURCES))}
     everywhere = {key: value for key, value in sum_up(world.rows).items() if key[0] % 3 != 2}
     assert {key: value for key, value in found.items() if key[0] % 3 != 2} == everywhere
     world.rollups.rebuild(0, 10**9)
     assert stored_sums(world.database) == found
     world.clock.advance(5 * 86_400)
     world.settle()
-    assert world.purge.run() == MOST_SOURCES + 51
+    assert world.purge.run() == MAX_SOURCES + 51
     assert stored_sums(world.database) == found
 
 
@@ -350,7 +350,7 @@ def test_rebuilding_of_many_hours_ends_when_all_are_computed(make_world, monkeyp
     world.settle()
     world.database.write(lambda: world.database.execute("UPDATE rollup SET requests = 1000, cost_nusd = 3"))
     hour = world.clock.now_us() // HOUR_US
-    monkeypatch.setattr(job, "LONGEST_S", -1.0)  # a round of the recurring job ends after a time
+    monkeypatch.setattr(job, "MAX_RECOMPUTE_S", -1.0)  # a round of the recurring job ends after a time
     assert world.rollups.rebuild(hour - 100, hour) >= 3
     assert late.list_dirty(world.database) == []
     world.check()
@@ -454,7 +454,7 @@ def tag_names(database: Database) -> dict[str, set[str]]:
 
 
 def test_values_of_tags_are_bounded_and_the_others_are_one_value(make_world, monkeypatch):
-    for name, most in (("MOST_SESSIONS", 3), ("MOST_VALUES", 2), ("MOST_TAGS", 3)):
+    for name, most in (("MAX_SESSIONS", 3), ("MAX_VALUES", 2), ("MAX_TAGS", 3)):
         monkeypatch.setattr(f"gateway.metering.rollups.name_limits.{name}", most)
     world = make_world()
     hour_us = world.clock.now_us() // HOUR_US * HOUR_US
@@ -506,7 +506,7 @@ def test_after_an_update_the_tags_of_existing_rows_are_summed_before_any_is_remo
     world.database.write(lambda: forget_tags(world.database))
     assert world.purge.run() == 0
     world.post(5)
-    monkeypatch.setattr(job, "LONGEST_S", -1.0)
+    monkeypatch.setattr(job, "MAX_RECOMPUTE_S", -1.0)
     world.clock.advance(5)
     world.rollups.advance()
     assert late.list_dirty(world.database) != [] and world.purge.run() == 0
@@ -538,7 +538,7 @@ def test_a_step_stays_small_after_rounds_with_few_rows(sqlite_url, open_store, c
     clock.freeze()
     database = open_store(sqlite_url)
     monkeypatch.setattr(job, "SUMS", 20)
-    monkeypatch.setattr(job, "LEAST_ROWS", 1)
+    monkeypatch.setattr(job, "MIN_ROWS", 1)
     written = []
     add_sums = job.add_sums
 

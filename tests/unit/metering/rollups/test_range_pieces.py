@@ -12,7 +12,7 @@ from gateway.metering.rollups import late, purge, range_pieces
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.proof import compare_rollups
 from gateway.metering.rollups.purge import UsagePurge
-from gateway.metering.rollups.rollup_table import MOST_SOURCES
+from gateway.metering.rollups.rollup_table import MAX_SOURCES
 from gateway.store.database import Database
 from gateway.store.partitions import time_of
 
@@ -122,7 +122,7 @@ def test_an_hour_that_was_counted_wrongly_is_mended_and_moves_all_the_same(hour)
 
 
 def test_names_beyond_the_bound_stay_left_out_when_the_hour_is_computed_again_between_two_pieces(hour) -> None:
-    for number in range(MOST_SOURCES + 20):
+    for number in range(MAX_SOURCES + 20):
         hour.add(number * 2000, source=f"made-up-{number}")
         hour.add(source=f"made-up-{number}")
     hour.rollups.catch_up()
@@ -165,7 +165,7 @@ def test_a_row_that_comes_between_two_pieces_makes_no_work_but_its_own(hour, mon
     hour.purge.run()
     hour.add()
     hour.rollups.catch_up()
-    monkeypatch.setattr(late, "AGAIN_EVERY_US", 1)  # the rows of the last hour are compared in each round
+    monkeypatch.setattr(late, "REPEAT_EVERY_US", 1)  # the rows of the last hour are compared in each round
     state = hour.rollups.state()
     assert state is not None
     late.look_again(hour.database, state)

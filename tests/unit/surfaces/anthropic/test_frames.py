@@ -325,7 +325,7 @@ def test_many_calls_that_wait_for_another_are_written_in_a_thread(monkeypatch: p
 
 
 def test_parts_that_wait_for_another_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_blocks, "MOST_WAITING", 1_000)
+    monkeypatch.setattr(stream_blocks, "MAX_BUFFERED", 1_000)
     pieces = [ToolCallDelta(number, "{", id=f"c{number}", name="f") for number in (0, 1)]
     read = wire(*pieces, *[ToolCallDelta(1, "1") for _ in range(998)], END)
     assert read[-1]["type"] == "message_stop"

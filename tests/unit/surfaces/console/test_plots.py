@@ -1,4 +1,4 @@
-from gateway.surfaces.console.plots import HEIGHT, OTHER, build_plot, round_up
+from gateway.surfaces.console.plots import HEIGHT, OTHER_SERIES, build_plot, round_up
 from gateway.surfaces.console.shown_figures import round_cost
 
 DAYS = ("2026-11-21", "2026-11-22", "2026-11-23")
@@ -16,7 +16,7 @@ def test_bars_are_stacked_to_their_totals() -> None:
 def test_small_series_are_summed_up() -> None:
     series = {f"model {number}": (number, 0, 0) for number in range(1, 10)}
     plot = build_plot(DAYS, series, str)
-    assert [name for _, name in plot.legend][-1] == OTHER and len(plot.legend) == 7
+    assert [name for _, name in plot.legend][-1] == OTHER_SERIES and len(plot.legend) == 7
     assert plot.bars[0].title.endswith("Other: 6")
 
 

@@ -20,7 +20,7 @@ from gateway.metering.usage_table import UsageRecord
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database, open_database
 from gateway.store.migrations import migrate
-from gateway.surfaces.console.plots import MOST_SERIES, OTHER
+from gateway.surfaces.console.plots import MAX_SERIES, OTHER_SERIES
 from gateway.surfaces.console.usage import usage_reader
 from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
 from gateway.surfaces.console.usage.usage_reader import PeriodUsage, UsageQuestion, read_usage
@@ -125,9 +125,9 @@ def test_names_and_bars_are_the_sums_of_the_rows(database: Database, rows: list[
         assert usage.before.cost_nusd == sum(before.values())
         assert sum(figures.cost_nusd for figures in usage.steps.values()) == sum(costs.values())
         sums = {name: sum(series) for name, series in usage.series.items()}
-        largest = dict(costs.most_common(MOST_SERIES))
+        largest = dict(costs.most_common(MAX_SERIES))
         rest = sum(costs.values()) - sum(largest.values())
-        assert sums == largest | ({OTHER: rest} if rest else {})
+        assert sums == largest | ({OTHER_SERIES: rest} if rest else {})
         bars = [sum(bar) for bar in zip(*usage.series.values(), strict=True)]
         assert len(bars) == (18 if weekly else 118) and sum(bars) == sum(costs.values())
 
@@ -152,12 +152,12 @@ def test_the_totals_are_the_sums_of_the_rows(database: Database, rows: list[Usag
 def test_values_of_a_tag_beyond_the_most_expensive_are_one_name(
     database: Database, rows: list[UsageRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage_reader, "SHOWN", 2)
+    monkeypatch.setattr(usage_reader, "MAX_VALUES_SHOWN", 2)
     for group in ("tag", "session"):
         usage = read(database, group, {"timeRange": "365d"}, weekly=True)
         assert len(usage.names) == 4 and len(usage.series) == 4
         others = usage.names["('(other)',)", "(other)"].figures
-        assert others.cost_nusd == sum(usage.series[OTHER])
+        assert others.cost_nusd == sum(usage.series[OTHER_SERIES])
         assert sum(named.figures.requests for named in usage.names.values()) == len(rows)
 
 

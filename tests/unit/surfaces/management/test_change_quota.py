@@ -72,10 +72,10 @@ def test_sign_ins_that_succeed_have_a_count_too(paced, monkeypatch) -> None:
 
 def test_keys_that_are_not_deleted_and_projects_have_a_most(paced, monkeypatch) -> None:
     owner = paced["acme owner"]
-    monkeypatch.setattr(quotas, "MOST_KEYS", 4)
+    monkeypatch.setattr(quotas, "MAX_KEYS", 4)
     assert paced.refused("POST", "/keys/api", owner, {"description": "CI", "projectId": owner.project_id}) == (
         "400 too_many"
     )
-    monkeypatch.setattr("gateway.accounts.projects.MOST_PROJECTS", 1)
+    monkeypatch.setattr("gateway.accounts.projects.MAX_PROJECTS", 1)
     body = {"name": "Another", "organizationId": owner.organization_id}
     assert paced.call("POST", "/projects", owner, body)[1].get("code") == "too_many"

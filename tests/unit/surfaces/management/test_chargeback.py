@@ -122,7 +122,7 @@ def test_shares_equal_the_rows(case: Case, query: str) -> None:
 @pytest.mark.parametrize("query", ["groupBy=tag&tag=team", "groupBy=session"])
 def test_values_beyond_the_limit_are_one_row(case: Case, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = summed(case.within(), lambda row: VALUES[query](case, row))
-    monkeypatch.setattr(shares, "MOST_VALUES", 2)
+    monkeypatch.setattr(shares, "MAX_VALUES", 2)
     bounded = read(case, "acme owner", query)
     rest = bounded.pop(shares.OTHER)
     assert bounded.pop("") == everything.pop("")
@@ -141,7 +141,7 @@ def test_a_developer_sees_shares_of_their_own_keys(case: Case, query: str) -> No
 
 
 def test_values_beyond_the_bound_are_one_row(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "MOST_VALUES", 2)
+    monkeypatch.setattr(shares, "MAX_VALUES", 2)
     found = read(case, "acme owner", "groupBy=session")
     assert len(found) == 4 and {"(other)", ""} <= set(found)
     assert sum(cost for _, _, cost in found.values()) == sum(row.cost_nusd for row in case.within())

@@ -144,7 +144,7 @@ def test_a_message_waits_encrypted_is_tried_again_and_nothing_of_it_is_logged(
 
 
 def test_messages_that_wait_keep_no_other_from_being_sent(gateway, server, browser, monkeypatch) -> None:
-    monkeypatch.setattr(mail_queue, "MOST_READ", 4)
+    monkeypatch.setattr(mail_queue, "BATCH_SIZE", 4)
     server.refusals = ["451 later"] * 4
     for number in range(4):
         gateway.services.telemetry.mail.put(Mail(f"slow{number}@example.com", "Invitation", "Open this link."))

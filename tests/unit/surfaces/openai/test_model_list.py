@@ -15,7 +15,7 @@ from gateway.errors import NotFound, Unauthenticated
 from gateway.surfaces import availability
 from gateway.surfaces.http import Inbound
 from gateway.surfaces.openai import model_entries
-from gateway.surfaces.openai.model_entries import MARK, Query, serialise_alike, write_entries
+from gateway.surfaces.openai.model_entries import NAME_PLACEHOLDER, Query, serialise_alike, write_entries
 from gateway.surfaces.openai.model_list import handle_model, handle_models
 
 DAY_US = 86_400_000_000
@@ -569,7 +569,7 @@ def test_the_official_client_reads_every_entry(services):
 )
 @pytest.mark.parametrize("refuse", [None, lambda mapping, provider: "no" if mapping.model == "small" else None])
 def test_models_that_are_alike_are_written_as_each_by_itself(query, refuse):
-    own = own_catalogue("big", "small", 'odd "name" \u00e9/\u2603', MARK)
+    own = own_catalogue("big", "small", 'odd "name" \u00e9/\u2603', NAME_PLACEHOLDER)
     models = list(own.models.values())
     written = write_entries(own, models, query, NOW_US, refuse)
     alike = list(serialise_alike(own, models, query, NOW_US, refuse))

@@ -22,14 +22,14 @@ def units(data: bytes | str, kind: str = "application/pdf", field: str = "docume
 @pytest.mark.slow
 def test_pages_of_a_packed_pdf_are_counted() -> None:
     """With a decoy comment, packed pages counted as one page: a key with a limit of $0.05 spent $40."""
-    assert units(packed(1000, decoy=b"% /Type /Page \n")).most.pages == ocr.MOST_PAGES
+    assert units(packed(1000, decoy=b"% /Type /Page \n")).most.pages == ocr.MAX_PAGES
     assert units(packed(200, declared=1), "image/png", "image_url").most.pages >= 200
     assert units(packed(200), "text/plain").most.pages == 200
 
 
 @pytest.mark.parametrize("data", [b"%PDF-1.7 garbage", b"PK\3\4 a document", b"II*\0 an image of many pages"])
 def test_a_document_that_tells_no_number_of_pages_is_reserved_as_the_longest(data: bytes) -> None:
-    assert units(data) == Units(Usage(pages=ocr.MOST_PAGES), Usage(pages=1))
+    assert units(data) == Units(Usage(pages=ocr.MAX_PAGES), Usage(pages=1))
 
 
 def test_an_image_is_one_page_and_one_at_an_address_may_be_more() -> None:
@@ -37,8 +37,8 @@ def test_an_image_is_one_page_and_one_at_an_address_may_be_more() -> None:
     for head, kind in ((b"\xff\xd8\xff\xe0", "image/jpeg"), (b"RIFF\0\0\0\0WEBP", "image/webp")):
         assert units(head, kind, "image_url") == Units(Usage(pages=1), Usage(pages=1)), kind
     at_an_address = units("https://example.com/a.png", field="image_url")
-    assert at_an_address == Units(Usage(pages=ocr.MOST_PAGES), Usage(pages=1), Usage(pages=1))
-    assert units("https://example.com/a.pdf") == Units(Usage(pages=ocr.MOST_PAGES), Usage(pages=1))
+    assert at_an_address == Units(Usage(pages=ocr.MAX_PAGES), Usage(pages=1), Usage(pages=1))
+    assert units("https://example.com/a.pdf") == Units(Usage(pages=ocr.MAX_PAGES), Usage(pages=1))
 
 
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:
@@ -54,7 +54,7 @@ def test_a_list_of_pages_has_a_length() -> None:
     assert ocr._pages_of("0-2, 7") == [0, 1, 2, 7]
     with pytest.raises(InvalidRequest):
         ocr._pages_of("1," * 5_000)
-    assert len(ocr._pages_of("0-99999," * 900) or ()) <= 2 * ocr.MOST_PAGES
+    assert len(ocr._pages_of("0-99999," * 900) or ()) <= 2 * ocr.MAX_PAGES
 
 
 @pytest.mark.parametrize("field", ["image_limit", "image_min_size"])
@@ -69,5 +69,5 @@ def test_an_image_that_may_be_read_as_a_document_counts_as_one() -> None:
     """One page was reserved for a document that begins with the signature of a picture."""
     picture = png(1, 1, "")
     assert units(picture, "image/png").most.pages == 1
-    assert units(picture + bytes(2000) + packed(1000), "image/png").most.pages == ocr.MOST_PAGES
-    assert units(picture).most.pages == ocr.MOST_PAGES
+    assert units(picture + bytes(2000) + packed(1000), "image/png").most.pages == ocr.MAX_PAGES
+    assert units(picture).most.pages == ocr.MAX_PAGES

@@ -82,8 +82,8 @@ class Running:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(watched_session, "LOOK_S", 0.01)
-    monkeypatch.setattr(socket_session, "ANSWER_S", 0.01)
+    monkeypatch.setattr(watched_session, "CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(socket_session, "CLOSE_TIMEOUT_S", 0.01)
     running: list[Running] = []
 
     def begin(longest_s: float = HOUR_S) -> Running:
