@@ -141,7 +141,7 @@ def write_account_call(port: int, prompt: str, stream: bool, model: str) -> byte
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """`base` is the lane that it is compared with, `aim` the most that it should cost of that, `most_us` the most
+    """`base` is the lane that it is compared with, `aim` the most that it should cost of that, `max_us` the most
     CPU µs that it should cost at all (0: no aim)."""
 
     name: str
@@ -150,7 +150,7 @@ class Lane:
     aim: float = AIM
     stream: bool = False
     write: Write = write_request
-    most_us: int = 0
+    max_us: int = 0
 
 
 GPT, CLAUDE, GEMINI = "openai/gpt-4o-mini", "anthropic/claude-haiku-4-5", "google-ai-studio/gemini-2.5-flash-lite"
@@ -166,8 +166,8 @@ LANES = (
     Lane("embeddings", "openai/text-embedding-3-small", "relay to OpenAI", 1.20, write=write_embeddings_request),
     Lane("AI SDK config", CLAUDE, write=write_config_request),
     Lane("MCP chat", GPT, "relay to OpenAI", write=write_chat_call),
-    Lane("MCP tools/list", "", write=write_tool_list, most_us=1000),
-    Lane("MCP get-account", "", write=write_account_call, most_us=1000),
+    Lane("MCP tools/list", "", write=write_tool_list, max_us=1000),
+    Lane("MCP get-account", "", write=write_account_call, max_us=1000),
 )
 
 
@@ -235,8 +235,8 @@ def write_table(figures: dict[str, list[float]]) -> str:
         base = figures[lane.base or lane.name]
         ratio = median([value / floor for value, floor in zip(values, base, strict=True)])
         verdict = "" if ratio <= lane.aim else f"  beyond the aim of {lane.aim:.2f}"
-        if lane.most_us and median(values) > lane.most_us:
-            verdict += f"  beyond the aim of {lane.most_us} µs"
+        if lane.max_us and median(values) > lane.max_us:
+            verdict += f"  beyond the aim of {lane.max_us} µs"
         lines.append(f"{lane.name:<16}{median(values):8.0f}  {ratio:6.2f}{verdict}")
     return "\n".join(lines)
 

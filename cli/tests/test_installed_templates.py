@@ -24,7 +24,7 @@ EXPECTED = {
 def init(client: Client, account: Account, template: str) -> Path:
     folder = client.home / "project"
     with working_in(client, client.home).terminal("init", str(folder), "-t", template, **HOME) as terminal:
-        terminal.patience_s = 600
+        terminal.timeout_s = 600
         terminal.end()
     set_key(folder, account.key)
     return folder

@@ -89,14 +89,14 @@ class KnownNames:
 
     def _explain(self, kind: str, name: str) -> str:
         if kind == PROVIDERS:
-            return f"There is no provider {name}{_near(name, self._providers())}."
+            return f"There is no provider {name}{_suggest_similar(name, self._providers())}."
         prefix, slash, rest = name.rpartition("/")
         entry = self.catalogue.find(rest)
         if entry is not None and entry.id != rest:
             return f"There is no model with the id {name}; its id is {prefix}{slash}{entry.id}."
         if entry is not None:
             providers = [mapping.provider for mapping in entry.mappings]
-            return f"{entry.id} is not served by {prefix}{_near(prefix, providers)}."
+            return f"{entry.id} is not served by {prefix}{_suggest_similar(prefix, providers)}."
         near = self.catalogue.suggest(name)
         return f"There is no model {name}{_perhaps(near[0] if near else '')}."
 
@@ -109,7 +109,7 @@ def _tells_its_models(provider: Provider) -> bool:
     return not provider.key_required and not provider.address
 
 
-def _near(name: str, known: Iterable[str]) -> str:
+def _suggest_similar(name: str, known: Iterable[str]) -> str:
     matches = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return _perhaps(matches[0] if matches else "")
 

@@ -69,11 +69,11 @@ class MailQueue:
         try:
             self._mailer.send(mail)
         except MailFailed as error:
-            self._again(key, mail, waiting["attempts"] + 1, error)
+            self._schedule_retry(key, mail, waiting["attempts"] + 1, error)
             return
         self._documents.delete(KIND, key)
 
-    def _again(self, key: str, mail: Mail, attempts: int, error: MailFailed) -> None:
+    def _schedule_retry(self, key: str, mail: Mail, attempts: int, error: MailFailed) -> None:
         if error.final:
             wait_us = None
         else:

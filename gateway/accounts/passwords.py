@@ -41,7 +41,7 @@ class Passwords:
 
     def __init__(self) -> None:
         self._threads = FairThreads(
-            CONCURRENT_HASHES, each=CONCURRENT_HASHES, most_waiting=MAX_WAITING, most_each=WAITING_EACH, nice=NICE
+            CONCURRENT_HASHES, each=CONCURRENT_HASHES, max_waiting=MAX_WAITING, max_each=WAITING_EACH, nice=NICE
         )
 
     @property

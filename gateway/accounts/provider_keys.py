@@ -92,9 +92,9 @@ class ProviderKeyChange:
 WriteBound = Callable[[str, int | None], None]
 
 
-def refuse_bound(key_id: str, most_nusd: int | None) -> None:
+def refuse_bound(key_id: str, max_nusd: int | None) -> None:
     """Raise Internal for a spending bound. Without budgets, nothing would enforce it."""
-    if most_nusd is not None:
+    if max_nusd is not None:
         raise Internal(f"There is no budget for {key_id}, so its spending cannot be bounded here.")
 
 

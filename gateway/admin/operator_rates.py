@@ -8,7 +8,7 @@ from gateway.accounts.organizations import find_organization
 from gateway.accounts.projects import find_project
 from gateway.admin.account_rates import ACTION
 from gateway.catalogue.catalogue import Catalogue
-from gateway.configuration.names import near
+from gateway.configuration.names import suggest_similar
 from gateway.control.version import Control
 from gateway.errors import NotFound
 from gateway.limits.rate_rules import EACH_SUBJECT, RateLimits
@@ -33,7 +33,7 @@ def check_subject(database: Database, catalogue: Catalogue, place: tuple[str, st
     elif scope == "operation":
         _check_operation(database, subject)
     elif catalogue.find(subject) is None:
-        return f"The catalogue has no model {subject}{near(subject, catalogue.models)}"
+        return f"The catalogue has no model {subject}{suggest_similar(subject, catalogue.models)}"
     return None
 
 
@@ -42,7 +42,7 @@ def _check_operation(database: Database, subject: str) -> None:
     if organization_id:
         find_organization(database, organization_id)
     if operation not in operations.names():
-        raise NotFound(f"There is no operation {operation}{near(operation, operations.names())}")
+        raise NotFound(f"There is no operation {operation}{suggest_similar(operation, operations.names())}")
 
 
 def change(

@@ -118,10 +118,10 @@ class Settlements:
             return
         self.intents.close()
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Run one round: end intents with durable rows, fold spending into budgets, return idle leases."""
         self.reap()
-        self.spending.tend()
+        self.spending.maintain()
 
     def reap(self) -> None:
         """End the intents with durable rows."""

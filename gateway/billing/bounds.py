@@ -9,7 +9,7 @@ from msgspec import structs
 from gateway.billing.unit_estimates import units_at
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import HighestRates, highest_rates
-from gateway.catalogue.video_shapes import most_cost
+from gateway.catalogue.video_shapes import max_cost
 from gateway.clock import HOUR_US
 from gateway.errors import NotSupported
 from gateway.limits.cost_bound import CostBound
@@ -43,7 +43,7 @@ class Bounds:
     """Computes cost bounds of requests that may be served by any of `mappings`. A cached plan keeps one for many
     requests."""
 
-    __slots__ = ("_largest_output", "_longest", "_mappings", "_price_cache", "_unlimited_output")
+    __slots__ = ("_max_output", "_longest", "_mappings", "_price_cache", "_unlimited_output")
 
     def __init__(self, mappings: tuple[Mapping, ...]) -> None:
         self._mappings = mappings
@@ -53,9 +53,9 @@ class Bounds:
         # The longest answer of the mappings without an output limit, 0 if all have one.
         self._unlimited_output = min(MAX_OUTPUT_TOKENS, max(unlimited, default=0))
         if limits and not unlimited:
-            self._largest_output = self._longest
+            self._max_output = self._longest
         else:
-            self._largest_output = sys.maxsize
+            self._max_output = sys.maxsize
         self._price_cache: dict[Terms, tuple[list[tuple[int, int]], int, bool]] = {}
 
     def compute(self, request: Request, default_output: int, at_us: int) -> CostBound:
@@ -93,10 +93,10 @@ class Bounds:
             if self._unlimited_output > output and request.operation == CHAT:
                 # No limit is sent for it: providers refuse too high a limit, and a low one would cut answers.
                 longer = (self._unlimited_output - output) * requirements.n
-        elif limit < self._largest_output:
+        elif limit < self._max_output:
             output = limit
         else:
-            output = self._largest_output
+            output = self._max_output
         output = output * requirements.n
         return CostBound(fixed, rate, output, limit is not None, requirements.n, tokens, unforeseen, longer)
 
@@ -105,7 +105,7 @@ class Bounds:
         most = 0
         for mapping in self._mappings:
             with suppress(NotSupported):
-                most = max(most, most_cost(request.content(), mapping, at_us))
+                most = max(most, max_cost(request.content(), mapping, at_us))
         return CostBound(most, 0, 0, True)
 
     def _price_prompt(self, terms: Terms, tokens: int, requirements: Requirements) -> tuple[int, int]:

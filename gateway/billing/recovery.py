@@ -9,7 +9,7 @@ from gateway.billing.session_budgets import forget_old
 from gateway.billing.usage_rows import IntentDetails, interrupted, read_intent
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.control.version import Control
-from gateway.limits.lease_sweep import charge, forget_returned, give_up, list_lost
+from gateway.limits.lease_sweep import charge, forget_returned, list_lost, return_leases
 from gateway.limits.models import group_of
 from gateway.metering.rollups.rollup_table import read_state
 from gateway.metering.usage_table import RECORD, UsageRecord, known, write_teams
@@ -41,14 +41,14 @@ class Recovery:
         directory: Path,
         control: Control,
         clock: Clock,
-        longest_request_s: float,
+        max_request_s: float,
         states: StateLog | None = None,
     ) -> None:
         self._database = database
         self._directory = directory
         self._control = control
         self._clock = clock
-        self._longest_us = round(longest_request_s * SECOND_US)
+        self._longest_us = round(max_request_s * SECOND_US)
         self._states = states or StateLog()
 
     def run(self) -> int:
@@ -64,7 +64,7 @@ class Recovery:
                     continue  # its owner is just ending; the next run recovers both
             count += self._replay(orphan)
             for epoch in sorted(orphan.epochs - {self._control.epoch}):
-                give_up(self._database, epoch, keep_rows=False)
+                return_leases(self._database, epoch, keep_rows=False)
             orphan.discard()
         return count
 
@@ -136,7 +136,7 @@ class Recovery:
             if not should_continue():
                 return
             if epoch != self._control.epoch:
-                give_up(self._database, epoch, keep_rows=True, after_us=self._longest_us)
+                return_leases(self._database, epoch, keep_rows=True, after_us=self._longest_us)
                 message = f"budget leases of worker {epoch} on a lost node were returned"
                 facts: dict[str, object] = {"worker": epoch}
                 self._states.publish(StateChange("leases.swept", "leases", message, remedy=LOST, facts=facts))

@@ -17,7 +17,7 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
     if usage.characters and any(prices.base.character for prices in mapping.prices):
         return structs.replace(usage, input=0, output=0, output_audio=0)
     if usage.audio_ms and any(prices.base.input_audio_hour for prices in mapping.prices):
-        least_ms = mapping.extra.get(MIN_AUDIO_KEY, 0) * SECOND_MS
+        min_ms = mapping.extra.get(MIN_AUDIO_KEY, 0) * SECOND_MS
         if any(prices.base.prompt for prices in mapping.prices):
             read = usage.input
         else:
@@ -26,7 +26,7 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
             output = usage.output
         else:
             output = 0
-        return structs.replace(usage, input=read, input_audio=0, output=output, audio_ms=max(usage.audio_ms, least_ms))
+        return structs.replace(usage, input=read, input_audio=0, output=output, audio_ms=max(usage.audio_ms, min_ms))
     if usage.images > mapping.max_n > 0:  # several calls are made, and each bills the prompt
         calls = -(-usage.images // mapping.max_n)
         usage = structs.replace(usage, input=usage.input * calls, input_image=usage.input_image * calls)

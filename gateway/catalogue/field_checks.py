@@ -24,7 +24,7 @@ from gateway.catalogue.entries import (
 )
 from gateway.catalogue.price_rates import EPOCH
 from gateway.catalogue.protocols import PROTOCOLS
-from gateway.configuration.names import near
+from gateway.configuration.names import suggest_similar
 from gateway.money import price_per_million
 from gateway.neutral import operations
 from gateway.neutral.units import TOOL_UNITS
@@ -52,7 +52,7 @@ def read_fields(
     for name, value in raw.items():
         convert = converters.get(name)
         if convert is None:
-            problems.append(f"{where(name)}: unknown field {name}{near(name, (*converters, *also))}")
+            problems.append(f"{where(name)}: unknown field {name}{suggest_similar(name, (*converters, *also))}")
             continue
         try:
             ready[name] = convert(value)
@@ -90,7 +90,7 @@ def _read_rates(raw: dict[str, Any]) -> dict[str, Any]:
     ready: dict[str, Any] = {}
     for name, value in raw.items():
         if name not in RATE_NAMES:
-            raise ValueError(f"unknown price {name}{near(name, RATE_NAMES)}")
+            raise ValueError(f"unknown price {name}{suggest_similar(name, RATE_NAMES)}")
         if name in TABLE_RATES:
             ready[name] = {key: price_per_million(_text(price)) for key, price in _table(value).items()}
         else:
@@ -226,7 +226,7 @@ def _operations(value: Any) -> tuple[str, ...]:
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         if unknown:
-            meant = near(unknown[0], known)
+            meant = suggest_similar(unknown[0], known)
         else:
             meant = ""
         raise ValueError(f"unknown operation {', '.join(unknown) or 'none'}; known: {', '.join(known)}{meant}")
@@ -263,7 +263,7 @@ def _price(value: Any) -> int:
 def _protocol(value: Any) -> str:
     text = _text(value)
     if text and text not in PROTOCOLS:
-        raise ValueError(f"unknown protocol {text!r}; known: {', '.join(PROTOCOLS)}{near(text, PROTOCOLS)}")
+        raise ValueError(f"unknown protocol {text!r}; known: {', '.join(PROTOCOLS)}{suggest_similar(text, PROTOCOLS)}")
     return text
 
 
@@ -278,7 +278,7 @@ def _stability(value: Any) -> str:
     text = _text(value)
     known = get_args(Stability)
     if text not in known:
-        raise ValueError(f"unknown stability {text!r}; known: {', '.join(known)}{near(text, known)}")
+        raise ValueError(f"unknown stability {text!r}; known: {', '.join(known)}{suggest_similar(text, known)}")
     return text
 
 

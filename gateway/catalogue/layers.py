@@ -17,7 +17,7 @@ from gateway.catalogue.field_checks import MODEL_ID, PROVIDER_ID, read_fields
 from gateway.configuration.file import API_KEY, BASE_URL, VALUES
 from gateway.configuration.file import NAME as CONFIGURATION
 from gateway.configuration.lines import TomlLines, TomlPlace
-from gateway.configuration.names import near
+from gateway.configuration.names import suggest_similar
 
 Key = tuple[str, str, str]  # provider, model, region
 Fields = dict[str, Any]
@@ -281,5 +281,5 @@ def _texts_of(value: Any, where: str, problems: list[str]) -> dict[str, str]:
 
 def _refuse_rest(tree: dict[str, Any], place: TomlPlace, problems: list[str], known: tuple[str, ...]) -> None:
     problems.extend(
-        f"{dataclasses.replace(place, table=name)}: unknown table {name}{near(name, known)}" for name in tree
+        f"{dataclasses.replace(place, table=name)}: unknown table {name}{suggest_similar(name, known)}" for name in tree
     )

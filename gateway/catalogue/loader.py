@@ -18,7 +18,7 @@ from gateway.catalogue.lifecycle import dates_of
 from gateway.catalogue.protocols import IDENTITIES, PROTOCOLS, ProtocolEntry
 from gateway.configuration.file import NAME, missing_file
 from gateway.configuration.lines import TomlPlace
-from gateway.configuration.names import near, unknown_variables
+from gateway.configuration.names import suggest_similar, unknown_variables
 from gateway.configuration.settings import CONFIG, Settings, SettingsError
 
 FOLDER = CONFIG / "catalogue"
@@ -137,7 +137,7 @@ def _unknown_providers(layers: list[Layer], merged: Layer) -> list[str]:
     """Return problems for providers that the operator's file mentions but no layer defines."""
     return [
         f"{dataclasses.replace(layers[-1].places[Provider, ident], entry='')}: "
-        f"there is no provider {ident}{near(ident, merged.providers)}"
+        f"there is no provider {ident}{suggest_similar(ident, merged.providers)}"
         for ident in layers[-1].named
         if ident not in merged.providers and ident not in layers[-1].providers
     ]
@@ -246,9 +246,9 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
         where = _place(merged, Mapping, key, name)
         provider = providers.get(provider_id)
         if provider_id not in merged.providers:
-            problems.append(f"{where}: no such provider {provider_id}{near(provider_id, merged.providers)}")
+            problems.append(f"{where}: no such provider {provider_id}{suggest_similar(provider_id, merged.providers)}")
         if model_id not in merged.models:
-            problem = f"no such model {model_id}{near(model_id, merged.models)}"
+            problem = f"no such model {model_id}{suggest_similar(model_id, merged.models)}"
             problems.append(f"{where}: {problem}; a new one needs an entry in [[models]]")
         elif _complete(Mapping, fields, where, [] if (Mapping, key) in merged.faulty else problems) and provider:
             served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
@@ -393,5 +393,7 @@ def _resolve_aliases(merged: Layer, models: dict[str, Model], problems: list[str
             aliases[alias] = ident
         elif ident not in merged.models:
             place = merged.places.get((str, alias)) or TomlPlace("aliases.toml")
-            problems.append(f"{place.at(alias)}: {alias} means an unknown model {ident}{near(ident, models)}")
+            problems.append(
+                f"{place.at(alias)}: {alias} means an unknown model {ident}{suggest_similar(ident, models)}"
+            )
     return {alias: ident for alias, ident in aliases.items() if alias not in models}

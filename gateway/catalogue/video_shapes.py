@@ -59,7 +59,7 @@ def fit(request: VideosInput, mapping: Mapping) -> VideoShape:
     return VideoShape(_seconds(request, mapping), width, height, _audio(request, mapping))
 
 
-def most_usage(request: VideosInput, mapping: Mapping) -> Usage:
+def max_usage(request: VideosInput, mapping: Mapping) -> Usage:
     """Return the maximum usage of the video at `mapping`: length and images, and tokens if they are billed.
 
     It is stored with the job for `finished_usage`. Raise NotSupported as `fit`.
@@ -78,12 +78,12 @@ def most_usage(request: VideosInput, mapping: Mapping) -> Usage:
     )
 
 
-def most_cost(request: VideosInput, mapping: Mapping, at_us: int) -> int:
+def max_cost(request: VideosInput, mapping: Mapping, at_us: int) -> int:
     """Return the maximum cost of the video at `mapping` when requested at `at_us`, in nano-dollars at list price.
 
     `cost_of` never gives more for the usage of the finished job. Raise NotSupported as `fit`.
     """
-    used = most_usage(request, mapping)
+    used = max_usage(request, mapping)
     rates = highest_rates(mapping, at_us, units=used)
     into = used.input_total * rates.input
     out = used.output_total * rates.output

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from gateway.configuration.address_checks import url_problem
 from gateway.configuration.file import IDENTITY_PROVIDERS
-from gateway.configuration.names import near
+from gateway.configuration.names import suggest_similar
 from gateway.configuration.secrets import SettingsError, read_secret
 from gateway.configuration.value_parsing import Between
 
@@ -126,7 +126,9 @@ def _problems_of(ident: str, values: Any) -> list[str]:
         return ["an id has lower-case letters, digits and dashes, at most 40"]
     if not isinstance(values, dict):
         return ["expected a table"]
-    problems = [f"there is no setting {name}{near(name, SETTINGS)}" for name in values if name not in SETTINGS]
+    problems = [
+        f"there is no setting {name}{suggest_similar(name, SETTINGS)}" for name in values if name not in SETTINGS
+    ]
     problems += [f"{name} is missing" for name in REQUIRED if not values.get(name)]
     problems += [
         text for name, kind in SETTINGS.items() if name in values and (text := _type_problem(name, kind, values[name]))

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.configuration.lines import TomlLines, TomlPlace
-from gateway.configuration.names import near
+from gateway.configuration.names import suggest_similar
 
 NAME = "gateway.toml"
 # Keys in the environment mapping for the file's entries on providers; an operator cannot set them as variables.
@@ -122,12 +122,12 @@ class _Reader:
         ready = {}
         for name, value in tree.items():
             if name not in known:
-                self._note(f"there is no section [{name}]{near(name, known)}", name)
+                self._note(f"there is no section [{name}]{suggest_similar(name, known)}", name)
             elif name in sections:
                 ready[name] = self._section(name, value, sections[name])
         for name, value in self._table(tree, SECRETS).items():
             if name not in secrets:
-                self._note(f"[{SECRETS}] there is no secret {name}{near(name, secrets)}", SECRETS, name)
+                self._note(f"[{SECRETS}] there is no secret {name}{suggest_similar(name, secrets)}", SECRETS, name)
             else:
                 self._keep(secrets[name], value, SECRETS, name)
         providers = self._table(tree, "providers")
@@ -167,7 +167,7 @@ class _Reader:
             return {}
         for key in values:
             if key not in keys:
-                self._note(f"[{name}] there is no setting {key}{near(key, keys)}", name, key)
+                self._note(f"[{name}] there is no setting {key}{suggest_similar(key, keys)}", name, key)
         return {key: self._resolve(value, name, key) for key, value in values.items() if key in keys}
 
     def _provider(self, ident: str, value: Any) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class _Reader:
             name = value.removeprefix(ENV)
             self._variables.add(name)
             if not self._environment.get(name):
-                problem = f"[{table}] {key}: the variable {name} is not set{near(name, self._environment)}"
+                problem = f"[{table}] {key}: the variable {name} is not set{suggest_similar(name, self._environment)}"
                 self._note(problem, table, key)
             return self._environment.get(name, "")
         path = self._place(value.removeprefix(FILE))

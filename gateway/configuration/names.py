@@ -11,7 +11,7 @@ MIN_SIMILARITY = 0.7
 MIN_PREFIX = 3
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def suggest_similar(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean …?" with the known names most similar to `name`, or beginning with it; "" if there are
     none.
     """
@@ -36,7 +36,7 @@ def unknown_variables(environment: Mapping[str, str], prefix: str, known: Collec
     """
     full = {*known, *(f"{name}_FILE" for name in known)}
     return [
-        f"{name}: there is no such setting{near(name, full if name.endswith('_FILE') else known)}"
+        f"{name}: there is no such setting{suggest_similar(name, full if name.endswith('_FILE') else known)}"
         for name in sorted(environment)
         if name.startswith(prefix) and name not in full and not KUBERNETES_VARIABLES.fullmatch(name)
     ]

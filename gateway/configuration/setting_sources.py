@@ -13,7 +13,7 @@ from typing import Any
 from gateway.configuration import file as config_file
 from gateway.configuration.file import ConfigFile
 from gateway.configuration.lines import TomlPlace
-from gateway.configuration.names import near, unknown_variables
+from gateway.configuration.names import suggest_similar, unknown_variables
 from gateway.configuration.secrets import SettingsError, read_secret
 from gateway.configuration.value_parsing import convert
 
@@ -78,10 +78,10 @@ class SettingsReader:
         `others` are variables with the gateway's prefix that are not settings.
         """
         self._usual = self._load(self._config / DEFAULTS)
-        self._lay(self._usual, DEFAULT)
-        self._lay_special()
+        self._merge(self._usual, DEFAULT)
+        self._merge_special()
         file = self._read_operators()
-        self._lay(self._placed(file), config_file.NAME)
+        self._merge(self._placed(file), config_file.NAME)
         names = long_names(self._sections)
         self._take_variables({name: (*key, 1.0) for name, key in names.items()} | dict(self._plain_names))
         known = {*others, *names, *self._plain_names, *file.variables}
@@ -108,18 +108,18 @@ class SettingsReader:
             self.problems.append(f"{path.name}: {error}")
             return {}
 
-    def _lay(self, over: Mapping[str, Any], origin: str) -> None:
+    def _merge(self, over: Mapping[str, Any], origin: str) -> None:
         for section, values in over.items():
             self._tree.setdefault(section, {}).update(values)
             self.origins.update({(section, key): origin for key in values})
 
-    def _lay_special(self) -> None:
+    def _merge_special(self) -> None:
         name = self.environment_name
         known = sorted(path.stem for path in self._config.glob("*.toml") if path.name not in NO_ENVIRONMENTS)
         if name in known:
-            self._lay(self._load(self._config / f"{name}.toml"), f"{name}.toml")
+            self._merge(self._load(self._config / f"{name}.toml"), f"{name}.toml")
         elif known:
-            problem = f"{ENVIRONMENT_NAME}: there is no {name!r}, only {', '.join(known)}{near(name, known)}"
+            problem = f"{ENVIRONMENT_NAME}: there is no {name!r}, only {', '.join(known)}{suggest_similar(name, known)}"
             self.problems.append(problem)
 
     def _read_operators(self) -> ConfigFile:
@@ -163,7 +163,9 @@ class SettingsReader:
 
     def _fill(self, name: str, kind: type, values: dict[str, Any], file: ConfigFile) -> Any:
         fields = {field.name: field for field in dataclasses.fields(kind)}
-        self.problems += [f"[{name}] unknown key {key}{near(key, fields)}" for key in values if key not in fields]
+        self.problems += [
+            f"[{name}] unknown key {key}{suggest_similar(key, fields)}" for key in values if key not in fields
+        ]
         ready = {}
         for key, field in fields.items():
             if key not in values:

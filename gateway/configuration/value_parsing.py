@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from gateway.configuration.address_checks import url_problem
-from gateway.configuration.names import near
+from gateway.configuration.names import suggest_similar
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 TRUE = {"1", "true", "yes", "on"}
@@ -106,7 +106,7 @@ def _convert_number(value: Any, kind: type[int] | type[float]) -> float:
 def _convert_choice(value: Any, choices: tuple[str, ...]) -> str:
     chosen = str(value).strip().lower()
     if chosen not in choices:
-        raise ValueError(f"expected one of {', '.join(choices)}, got {value!r}{near(chosen, choices)}")
+        raise ValueError(f"expected one of {', '.join(choices)}, got {value!r}{suggest_similar(chosen, choices)}")
     return chosen
 
 

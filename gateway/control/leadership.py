@@ -39,7 +39,7 @@ class Leadership:
     def start(self) -> None:
         """Start to stand for leadership."""
         self._stopping.clear()
-        self._task = spawn(self._stand)
+        self._task = spawn(self._run_campaigns)
 
     def stop(self) -> None:
         """Release the leadership; safe to repeat."""
@@ -68,7 +68,7 @@ class Leadership:
         if held:
             self._until = start + TERM_DURATION_S
 
-    def _stand(self) -> None:
+    def _run_campaigns(self) -> None:
         while True:
             try:
                 self.campaign()

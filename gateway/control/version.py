@@ -129,7 +129,7 @@ class Control:
         """
         return self.epoch == epoch and self._clock.monotonic() < self._row_until
 
-    def regain(self, epoch: int) -> bool:
+    def renew_suspended(self, epoch: int) -> bool:
         """Renew a row that expired while this process was suspended, for a request before the next heartbeat.
 
         Return whether this worker still owns what it reserved under `epoch`. It is False if the store is unavailable,

@@ -73,7 +73,7 @@ class Walk(Struct, eq=False):
             return None
         return self.groups[place][0]
 
-    def give_up(self) -> None:
+    def move_to_end(self) -> None:
         """Move the current target behind all others, because it may only be slow."""
         self.gave_up = True
         self.groups = (*self.groups, self.groups[self.place][self.key :][:1])

@@ -83,7 +83,7 @@ class ResponseCache:
     def __init__(self, store: CacheStore, secret: bytes, settings: Cache) -> None:
         self._store = store
         self._secret = secret
-        self._most_bytes = settings.max_entry_bytes
+        self._max_bytes = settings.max_entry_bytes
 
     def key_of(self, context: RequestContext, request: Request, plan: Plan) -> str:
         """Return the cache key of a request, or "" when its answer may neither be read from the cache nor stored.
@@ -135,7 +135,7 @@ class ResponseCache:
 
     def put(self, key: str, entry: CachedAnswer, ttl_s: float) -> None:
         """Store an entry, unless it is too large or the store is down."""
-        if entry.size > self._most_bytes:
+        if entry.size > self._max_bytes:
             return
         try:
             self._store.put(key, write_entry(entry), ttl_s)

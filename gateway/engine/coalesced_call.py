@@ -36,10 +36,10 @@ class SharedCall:
         clock: Clock,
         request_id: str,
         mappings: frozenset[str],
-        most_bytes: int = MAX_BYTES,
+        max_bytes: int = MAX_BYTES,
         budget: ByteBudget | None = None,
     ) -> None:
-        """`mappings` are the keys of all mappings that may answer. Of an answer above `most_bytes`, or without room in
+        """`mappings` are the keys of all mappings that may answer. Of an answer above `max_bytes`, or without room in
         the `budget`, only unread frames are kept, so it can be neither stored nor joined any more (`overgrown`)."""
         self._clock = clock
         self.request_id = request_id
@@ -56,7 +56,7 @@ class SharedCall:
         self.landed = self.uncacheable = self.locked = False
         self.overgrown = False
         self.readers = 0
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._kept = KeptBytes(budget)
         self._size = 0
         self._dropped = 0  # frames of an oversized answer that every reader has read
@@ -93,7 +93,7 @@ class SharedCall:
         self.frames.append((gap_ms, frame))
         size = len(frame) if isinstance(frame, bytes) else UNKNOWN_FRAME_SIZE
         self._size += size
-        self.overgrown = self.overgrown or self._size > self._most_bytes or not self._kept.fits(size)
+        self.overgrown = self.overgrown or self._size > self._max_bytes or not self._kept.fits(size)
         self._notify()
         if self.overgrown:
             self._drop_read_frames()

@@ -61,7 +61,7 @@ class CustomModels:
         _check_mode(caller, name)
         return self._resolve(info, model)
 
-    def again(self, organization_id: str, provider_id: str, model: str) -> CustomModel | None:
+    def find_for_job(self, organization_id: str, provider_id: str, model: str) -> CustomModel | None:
         """Return the model that a job began at, None when the organization no longer has it."""
         if provider_id == CUSTOM:
             key = next((key.info for key in self._provider_keys.keys_for(organization_id, CUSTOM)), None)

@@ -112,7 +112,7 @@ class Idempotency:
         threads: Threads,
         longest_s: float = MAX_REQUEST_S,
         budget: ByteBudget | None = None,
-        most_bytes: int = MAX_BYTES,
+        max_bytes: int = MAX_BYTES,
         total_bytes: int = TOTAL_BYTES,
     ) -> None:
         self._documents = documents
@@ -123,9 +123,9 @@ class Idempotency:
         self._secret = secret
         self._vault = vault
         self._threads = threads
-        self._longest_s = longest_s
+        self._max_duration_s = longest_s
         self._budget = budget
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._total_bytes = total_bytes
         self._database = database
         self._room = total_bytes // WORKER_PARTS
@@ -158,7 +158,7 @@ class Idempotency:
     def after_disconnect(self) -> float:
         """Let the connection of a caller that disconnected wait for the end of its request, so that the limits on
         connections count the request (runtime/disconnects.py)."""
-        return self._longest_s
+        return self._max_duration_s
 
     def trim(self) -> None:
         """Measure the stored answers of the installation. Until the next call this worker adds at most a quarter of the
@@ -247,12 +247,12 @@ class Idempotency:
         try:
             reply = make()
         except BaseException:
-            self._lose(claim, CRASHED_REASON)
+            self._mark_lost(claim, CRASHED_REASON)
             raise
         if isinstance(reply.body, bytes):
             self._end(claim, reply, reply.body)
             return reply
-        spool = Spool(min(self._most_bytes, MAX_STREAM_BYTES), self._budget)
+        spool = Spool(min(self._max_bytes, MAX_STREAM_BYTES), self._budget)
         spawn(self._record, claim, reply, reply.body, spool)
         return reply._replace(body=spool.read())
 
@@ -266,7 +266,7 @@ class Idempotency:
                     break
             self._end(claim, reply, spool.contents, NO_ROOM if spool.cramped else TOO_LARGE)
         except Exception as error:
-            self._lose(claim, CRASHED_REASON)
+            self._mark_lost(claim, CRASHED_REASON)
             failure = error
         finally:
             self._running.discard(claim.place)
@@ -280,7 +280,7 @@ class Idempotency:
         calls, billed = self._settlements.call_counts.end(claim.request_id)
         if not billed and (reply.status in NOTHING_DONE or (reply.status >= FIRST_ERROR and not calls)):
             self._post(claim, self._rows.delete(KIND, claim.place))
-        elif body is None or len(body) > self._most_bytes:
+        elif body is None or len(body) > self._max_bytes:
             self._store(claim, _write(claim, "lost", reason=lost))
         elif not claim.keeps:
             self._store(claim, _write(claim, "lost", reason=NOT_KEPT))
@@ -294,7 +294,7 @@ class Idempotency:
             self._rooms[claim.owner] = room - len(value)
             self._store(claim, value)
 
-    def _lose(self, claim: _Claim, reason: str) -> None:
+    def _mark_lost(self, claim: _Claim, reason: str) -> None:
         self._settlements.call_counts.end(claim.request_id)
         self._store(claim, _write(claim, "lost", reason=reason))
 

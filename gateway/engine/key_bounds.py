@@ -38,7 +38,7 @@ class KeyBounds:
         self._budgets = budgets
         self._default_output = default_output
 
-    def sift(self, plan: Plan, request: Request, at_us: int) -> Plan:
+    def keep_usable(self, plan: Plan, request: Request, at_us: int) -> Plan:
         """Return the plan without the keys that have too low a limit left for the request.
 
         Raises the error of the last key when no key is left. Reads nothing when no key has a limit.
@@ -56,7 +56,7 @@ class KeyBounds:
                 most = states[credential.ident].limits.total_nusd
                 spent = states[credential.ident].usage_nusd
                 if most is not None and fit(cost_bound, most - spent) is None:
-                    short = Shortage(PROVIDER_KEY, TOTAL, most, most - spent, cost_bound.least_nusd)
+                    short = Shortage(PROVIDER_KEY, TOTAL, most, most - spent, cost_bound.min_nusd)
                     passed.append(Passed(scored.key, credential, short.error()))
         if passed and not _left(plan, passed):
             raise passed[-1].error

@@ -31,7 +31,7 @@ from gateway.routing.answer_times import AnswerTimes
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.decision import Plan
 from gateway.routing.model_fallbacks import list_models, other_models, plan_list
-from gateway.routing.plan import Router, chance_of, remembers
+from gateway.routing.plan import Router, exploration_chance, remembers_provider
 from gateway.routing.provider_health import Health
 from gateway.routing.record import RoutingDecision, write_record
 from gateway.routing.resolve import SANDBOX
@@ -70,8 +70,8 @@ class RoutePlan:
         self.platform_paid = all(target.credential.source != OWN_SOURCE for group in self.groups for target in group)
         self.mappings = tuple([scored.entry.candidate.mapping for scored in self.plan.order])
         self.bounds = Bounds(self.mappings)
-        self.remembered = remembers(self.plan)
-        self.chance = chance_of(self.plan)
+        self.remembered = remembers_provider(self.plan)
+        self.chance = exploration_chance(self.plan)
         self.model = self.plan.first.candidate.model.id
         self.others = other_models(self.plan)
         self.fittings = {}
@@ -204,7 +204,7 @@ class Planner:
         size = requirements.longest_input or requirements.prompt_bytes  # what `read_demand` compares with limits
         route_plan = self._recent.find(key, catalogue, size, context.started)
         if route_plan is not None and not (self._cooldowns.providers and self._may_cool_down(route_plan.plan)):
-            if route_plan.chance and self._router.explores(route_plan.chance):
+            if route_plan.chance and self._router.should_explore(route_plan.chance):
                 return self._plan(context, request, explore=1.0)
             return route_plan
         route_plan = self._plan(context, request)
@@ -221,7 +221,7 @@ class Planner:
         those of the strategy. SpendingLimitReached when the remaining provider keys have used up their limit."""
         request = with_defaults(context.caller, with_choice(context, request))
         plan = self._decide(context, request, explore=0.0)
-        plan = self._bounds.sift(plan, request, context.at_us)
+        plan = self._bounds.keep_usable(plan, request, context.at_us)
         if weights is None:
             return write_record(plan)
         return {**write_record(reweigh(plan, weights)), "weights": weights._asdict()}
@@ -231,9 +231,9 @@ class Planner:
         if self._cooldowns.providers:
             self._health.begin(target.mapping, target.credential)
 
-    def is_shut(self, target: Target) -> bool:
+    def is_unreachable(self, target: Target) -> bool:
         """Return whether the target is unreachable and another request tried it a moment ago."""
-        return bool(self._cooldowns.providers) and self._health.is_shut(target.mapping, target.credential)
+        return bool(self._cooldowns.providers) and self._health.is_unreachable(target.mapping, target.credential)
 
     def succeeded(self, attempt: Attempt, streamed: bool, operation: str) -> None:
         """Report a successful attempt to the provider's health and the operator's counters."""
@@ -263,16 +263,16 @@ class Planner:
         statistics = target.memo.get((self, request.operation)) or self._open_statistics(target, request.operation)
         statistics.times.observe(request.requirements, took_s)
 
-    def patience_s(self, target: Target, request: Request, first_byte_s: float) -> float:
+    def timeout_s(self, target: Target, request: Request, first_byte_s: float) -> float:
         """Return how long to wait for a plain answer while another provider could serve, in seconds.
 
         The measured times of the model decide; without any, `first_byte_s` plus the time for the longest answer;
         without an output limit there is no bound (infinity).
         """
         statistics = target.memo.get((self, request.operation)) or self._open_statistics(target, request.operation)
-        usual_s = statistics.times.usual_s(request.requirements)
-        if usual_s is not None:
-            return max(MIN_TIMEOUT_S, ANSWER_TIME_FACTOR * usual_s)
+        typical_s = statistics.times.typical_s(request.requirements)
+        if typical_s is not None:
+            return max(MIN_TIMEOUT_S, ANSWER_TIME_FACTOR * typical_s)
         most = request.requirements.max_tokens or target.mapping.max_output
         if most:
             return first_byte_s + most / SLOW
@@ -343,9 +343,9 @@ class Planner:
         cooldowns = self._cooldowns
         if not cooldowns.providers:
             return False
-        cooldowns.tidy()
+        cooldowns.remove_expired()
         groups = (plan.ranked, plan.excluded)
-        return any(cooldowns.concern(entry.candidate.provider.id) for group in groups for entry in group)
+        return any(cooldowns.may_be_cooling(entry.candidate.provider.id) for group in groups for entry in group)
 
     def _decide(self, context: RequestContext, request: Request, explore: float | None = None) -> Plan:
         caller = context.caller

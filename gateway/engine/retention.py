@@ -51,14 +51,14 @@ class Retention:
         vault: Vault,
         threads: Threads,
         wait_s: float,
-        most_waiting: int = MAX_WAITING_BYTES,
+        max_waiting: int = MAX_WAITING_BYTES,
     ) -> None:
         self._database = database
         self._journal = journal
         self._vault = vault
         self._threads = threads
         self.wait_s = wait_s
-        self._most_waiting = most_waiting
+        self._max_waiting = max_waiting
         self._waiting: deque[tuple[Ticket, int]] = deque()
         self._waiting_bytes = 0
 
@@ -74,7 +74,7 @@ class Retention:
             row = self._threads.run(payload.write, self._vault)
         else:
             row = payload.write(self._vault)
-        if self._count_waiting() + row.size > self._most_waiting:
+        if self._count_waiting() + row.size > self._max_waiting:
             log.warning("a payload was not stored: too many payloads are queued for the database")
             return None
         return payload_table.write_row(row)

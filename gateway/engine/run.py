@@ -107,7 +107,7 @@ class Run(Struct, eq=False):
         now = self.clock.monotonic()
         return now + (self.deadline - now) * ATTEMPT_TIME_SHARE
 
-    def gives_up(self, attempt: Attempt) -> bool:
+    def should_abandon(self, attempt: Attempt) -> bool:
         """Return whether to abandon a silent call for another target that is not in cooldown, at most once per request.
 
         The silent target may only be slow, so it is tried again when the others fail.
@@ -122,13 +122,13 @@ class Run(Struct, eq=False):
         else:
             longest_s = timeouts.first_byte_s
         if not self.request.requirements.stream:
-            longest_s = self.planner.patience_s(target, self.request, longest_s)
+            longest_s = self.planner.timeout_s(target, self.request, longest_s)
         if self.clock.monotonic() - attempt.started < longest_s:
             return False
         following = walk.following()
         if following is None or self.route_plan.cooldowns(following):
             return False
-        walk.give_up()
+        walk.move_to_end()
         self.left = attempt
         self.planner.left(target, self.request.operation)
         return True
@@ -194,7 +194,7 @@ class Run(Struct, eq=False):
             self._keep_decision()
             raise error
         following = self.walk.after(error)
-        while following is not None and self.planner.is_shut(following):
+        while following is not None and self.planner.is_unreachable(following):
             following = self.walk.skip()
         if following is None or self.deadline <= self.clock.monotonic():
             self._keep_decision()

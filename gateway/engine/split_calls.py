@@ -32,7 +32,7 @@ def send(
     target: Target,
     deadline: float,
     listener: CallListener | None,
-    gives_up: Callable[[], bool] | None = None,
+    should_abandon: Callable[[], bool] | None = None,
     choices: int = 0,
 ) -> Any:
     """Send like Upstreams.send, in as many calls as the mapping needs, concurrently unless there is a listener.
@@ -42,12 +42,12 @@ def send(
     parts = _parts_of(request, target, choices)
     join = OPERATIONS[request.operation].join
     if join is None or len(parts) < 2:
-        return upstreams.send(request, target, deadline, listener, gives_up)
+        return upstreams.send(request, target, deadline, listener, should_abandon)
     done: list[Any] = []
     running: deque[Job[Any]] = deque()
     try:
         for part in parts:
-            running.append(Job(_send, upstreams, part, target, deadline, listener, gives_up))
+            running.append(Job(_send, upstreams, part, target, deadline, listener, should_abandon))
             if len(running) >= (CONCURRENT_CALLS if listener is None else 1):
                 done.append(running.popleft().result())
         while running:
@@ -73,10 +73,10 @@ def _send(
     target: Target,
     deadline: float,
     listener: CallListener | None,
-    gives_up: Callable[[], bool] | None,
+    should_abandon: Callable[[], bool] | None,
 ) -> Any:
     """Make one of the calls. Its usage is completed here, because the sum does not show which call reported none."""
-    result = upstreams.send(part, target, deadline, listener, gives_up)
+    result = upstreams.send(part, target, deadline, listener, should_abandon)
     requirements = part.requirements
     mapping = target.mapping
     length = result.text_length()

@@ -12,11 +12,11 @@ READER_TIMEOUT_S = 600.0  # a caller that reads nothing for this long counts as 
 
 
 class Spool:
-    """Keeps all bytes of a stream up to `most_bytes`, and while the `budget` has room; a longer stream is only passed
+    """Keeps all bytes of a stream up to `max_bytes`, and while the `budget` has room; a longer stream is only passed
     on, at the caller's speed. `cramped`: there was no room."""
 
-    def __init__(self, most_bytes: int, budget: ByteBudget | None = None) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int, budget: ByteBudget | None = None) -> None:
+        self._max_bytes = max_bytes
         self._kept = KeptBytes(budget)
         self.cramped = False
         self._pieces: deque[bytes] = deque()
@@ -41,7 +41,7 @@ class Spool:
         if self._contents is not None:
             self._contents.append(piece)
             self.cramped = not self._kept.fits(len(piece))
-            if self.cramped or self._size > self._most_bytes:
+            if self.cramped or self._size > self._max_bytes:
                 self._contents = None
         if not self._left:
             self._pieces.append(piece)

@@ -68,15 +68,15 @@ class StoredResponses:
         self._vault = vault
         self._secret = secret
         self._threads = threads
-        self._most_bytes = settings.max_organization_mb * MB
-        self._most_conversation = settings.max_conversation_mb * MB
+        self._max_bytes = settings.max_organization_mb * MB
+        self._max_conversation = settings.max_conversation_mb * MB
 
     def check_quota(self, caller: Caller) -> None:
         """InvalidRequest when the caller's organization has used up its storage."""
-        if not self._most_bytes or self._turns.total(caller.organization_id) < self._most_bytes:
+        if not self._max_bytes or self._turns.total(caller.organization_id) < self._max_bytes:
             return
         raise InvalidRequest(
-            f"This organization's stored responses fill its {self._most_bytes // MB} MB (responses.max_organization_mb "
+            f"This organization's stored responses fill its {self._max_bytes // MB} MB (responses.max_organization_mb "
             "of the gateway). Send store: false, or delete stored responses (DELETE /v1/responses/{id}).",
             param="store",
             code="response_storage_full",
@@ -95,7 +95,7 @@ class StoredResponses:
                 continue
             except NoRoom:
                 raise InvalidRequest(
-                    f"The response does not fit into the remaining part of {self._most_bytes // MB} MB.",
+                    f"The response does not fit into the remaining part of {self._max_bytes // MB} MB.",
                     code="response_storage_full",
                 ) from None
             else:
@@ -156,12 +156,12 @@ class StoredResponses:
 
     def check_size(self, size: int, param: str) -> None:
         """InvalidRequest when a request would continue more stored bytes than allowed."""
-        if size > self._most_conversation > 0:
+        if size > self._max_conversation > 0:
             raise self._too_long(param)
 
     def _too_long(self, param: str) -> InvalidRequest:
         return InvalidRequest(
-            f"The stored conversation is over {MAX_TURNS:,} turns or {self._most_conversation // MB} MB "
+            f"The stored conversation is over {MAX_TURNS:,} turns or {self._max_conversation // MB} MB "
             "(responses.max_conversation_mb of the gateway); start a new one, or compact it.",
             param=param,
             code="conversation_too_long",
@@ -172,7 +172,7 @@ class StoredResponses:
         missing = parts.keys() - self._turns.known(organization, tuple(parts))
         body, values = self._threads.run(self._pack, segments, {name: parts[name] for name in missing})
         turn = StoredTurn(stored.response["id"], organization, scope, previous, tuple(parts), body, raw_bytes)
-        self._turns.add(turn, values, RETENTION_S, self._most_bytes)
+        self._turns.add(turn, values, RETENTION_S, self._max_bytes)
 
     def _split(
         self, organization: str, stored: StoredResponse, alone: bool

@@ -151,7 +151,7 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             continue
         if not content and run.clock.monotonic() > until:
             raise UpstreamTimeout(LATE_ANSWER)
-        if not held and type(batch[-1]) is Heartbeat and run.gives_up(attempt):
+        if not held and type(batch[-1]) is Heartbeat and run.should_abandon(attempt):
             raise UpstreamTimeout(MUTE)
         if Heartbeat in map(type, batch):
             held += [event for event in batch if type(event) is not Heartbeat]

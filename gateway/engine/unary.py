@@ -56,7 +56,7 @@ def _send(run: Run, attempt: Attempt) -> Any:
     target = attempt.target
     until = run.patience()
     # The last provider gets all the time that is left.
-    gives_up = partial(run.gives_up, attempt) if until < run.deadline else None
+    should_abandon = partial(run.should_abandon, attempt) if until < run.deadline else None
     greenlet = current()
     greenlet.paid_work = run
     try:
@@ -66,7 +66,7 @@ def _send(run: Run, attempt: Attempt) -> Any:
         send: Any = run.upstreams.send
         if limited and OPERATIONS[run.request.operation].split:
             send = partial(split_calls.send, run.upstreams, choices=choices)
-        return send(run.request_for(target), target, until, run.listener(target), gives_up)
+        return send(run.request_for(target), target, until, run.listener(target), should_abandon)
     except Exception:
         raise
     except BaseException:

@@ -95,13 +95,13 @@ class Budgets:
             (*window_limit, alert_at, window.budget),
         )
 
-    def write_bound(self, provider_key_id: str, most_nusd: int | None) -> None:
+    def write_bound(self, provider_key_id: str, max_nusd: int | None) -> None:
         """Limit the total spending through an organization's provider key; None: no limit. Runs in an open transaction;
         the caller announces the change. Earlier spending counts."""
         hold = bound_of(provider_key_id)
-        if most_nusd is not None:
-            insert_budget(self._database, hold, most_nusd)
-        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (most_nusd, hold.budget))
+        if max_nusd is not None:
+            insert_budget(self._database, hold, max_nusd)
+        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (max_nusd, hold.budget))
 
     def status(self, scope_id: str) -> Status:
         """Limits and counters of a key, member, team or provider key, current to the last durable settlement."""

@@ -56,7 +56,7 @@ class CostBound(Struct, frozen=True, gc=False):
         return self.priced(self.max_output + self.unforeseen_output)
 
     @property
-    def least_nusd(self) -> int:
+    def min_nusd(self) -> int:
         """The least that must be available for the request to be admitted."""
         if self.explicit:
             tokens = self.max_output

@@ -25,15 +25,15 @@ LOOKED_AT_NUSD = 1_000_000 * NANO
 
 class OutageLimits(NamedTuple):
     """How a worker serves without the store: leases are kept for `keep_s` after their last use, and from then on each
-    budget may be charged `most_nusd` by this worker, less if the lease has less."""
+    budget may be charged `max_nusd` by this worker, less if the lease has less."""
 
     keep_s: float
-    most_nusd: int
+    max_nusd: int
 
 
 class LeaseKeeper:
     """`budget_sets` are the leases that each payer's requests reserve from, `current` the lease of each budget for new
-    requests, `held` every lease by id. `tend` must run about every 0.5 s."""
+    requests, `held` every lease by id. `maintain` must run about every 0.5 s."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LeaseKeeper:
         self.current: dict[str, BudgetLease] = {}
         self.held: dict[int, BudgetLease] = {}
         self._closing: list[LeaseChange] = []
-        self._spent: dict[BudgetSet, float] = {}  # when (monotonic) something was spent since the last `tend`
+        self._spent: dict[BudgetSet, float] = {}  # when (monotonic) something was spent since the last `maintain`
         self._tending = threading.Lock()
         self._outage = outage
         self._withheld: list[tuple[BudgetLease, int]] = []
@@ -62,7 +62,7 @@ class LeaseKeeper:
         """Return the reservations of requests in progress, summed over all budgets."""
         return sum(held.reserved for held in self.held.values())
 
-    def tend(self, idle_s: float | None = None, keep_s: float | None = None) -> None:
+    def maintain(self, idle_s: float | None = None, keep_s: float | None = None) -> None:
         """Fold spending into the budgets and return idle leases. Unavailable: it is retried next time.
 
         Nothing is folded while the store is down or lacks spending that was kept elsewhere.
@@ -97,7 +97,7 @@ class LeaseKeeper:
             raise Unavailable("The database is down.")
         for held in list(self.held.values()):
             self.retire(held)
-        self.tend(idle_s=-1.0, keep_s=-1.0)
+        self.maintain(idle_s=-1.0, keep_s=-1.0)
 
     def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None:
         """Record that `cost` of `reserved` was spent (its rows are appended); the remainder is free again."""
@@ -142,7 +142,7 @@ class LeaseKeeper:
         return held
 
     def retire(self, held: BudgetLease) -> None:
-        """Stop using a lease for new requests; the next `tend` returns the rest of it."""
+        """Stop using a lease for new requests; the next `maintain` returns the rest of it."""
         held.retired = True
         for payer in held.payers:
             self.budget_sets.pop(payer, None)
@@ -150,7 +150,7 @@ class LeaseKeeper:
         if self.current.get(held.hold.budget) is held:
             del self.current[held.hold.budget]
 
-    def distrust(self, holds: list[LeaseRequest]) -> None:
+    def return_uncertain(self, holds: list[LeaseRequest]) -> None:
         """Handle a take of unknown outcome: return whole leases, including what the take may have granted."""
         for hold in holds:
             held = self.held.get(hold.lease)
@@ -177,7 +177,7 @@ class LeaseKeeper:
             if coasting:
                 budget_set.limited = budget_set.slices
         for held in self.held.values() if coasting else ():
-            withheld = max(0, held.free - self._outage.most_nusd)
+            withheld = max(0, held.free - self._outage.max_nusd)
             held.total -= withheld
             self._withheld.append((held, withheld))
 

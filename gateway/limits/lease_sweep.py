@@ -25,7 +25,7 @@ def charge(database: Database, costs: Sequence[tuple[int, str, int]]) -> None:
             database.execute("UPDATE budget SET settled_nusd = settled_nusd + ? WHERE id = ?", (nusd, budget))
 
 
-def give_up(database: Database, epoch: int, keep_rows: bool, after_us: int | None = None) -> int:
+def return_leases(database: Database, epoch: int, keep_rows: bool, after_us: int | None = None) -> int:
     """Return everything that a dead worker leased; return the number of leases.
 
     The worker's row is deleted first, in the same transaction, so that a worker that was only suspended continues under

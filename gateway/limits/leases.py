@@ -313,7 +313,7 @@ def shortage_of(
     left = row.left_nusd + hold.free_nusd
     unspent = row.highest_nusd - row.settled_nusd - int(spent)
     place = (hold.scope, hold.kind, row.highest_nusd)
-    return Shortage(*place, left, cost_bound.least_nusd, row.period, _end(row), bool(others), hold.name, unspent)
+    return Shortage(*place, left, cost_bound.min_nusd, row.period, _end(row), bool(others), hold.name, unspent)
 
 
 def is_window(budget: str) -> bool:

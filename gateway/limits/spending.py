@@ -28,7 +28,7 @@ WAIT_ROUNDS = 4
 
 class Spending:
     """The budgets of this worker. `announce(epoch)` records outside this process that leases are about to be taken
-    under `epoch`, so that they are recovered if the process dies. `tend` must run about every 0.5 s."""
+    under `epoch`, so that they are recovered if the process dies. `maintain` must run about every 0.5 s."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Spending:
         # returns whether leases of an epoch still belong to this worker.
         self.check: Callable[[], int] = control.check
         self.owns: Callable[[int], bool] = control.owns
-        self.regain: Callable[[int], bool] = control.regain
+        self.renew_suspended: Callable[[int], bool] = control.renew_suspended
         self.note: Callable[[BudgetSet, int, int, bool], None] = keeper.note
-        self.tend = keeper.tend
+        self.maintain = keeper.maintain
         self.close = keeper.close
         self.reserved_nusd = keeper.reserved_nusd
 
@@ -174,9 +174,9 @@ class Spending:
         """Return the last shortage under the same limits if it applies to this request too."""
         at, known, short = self._short.get(payer, (float("-inf"), version, None))
         fresh = known == version and self._clock.monotonic() - at <= SHORTAGE_CACHE_S
-        if short is None or not fresh or cost_bound.least_nusd < short.need_nusd:
+        if short is None or not fresh or cost_bound.min_nusd < short.need_nusd:
             return None
-        return short._replace(need_nusd=cost_bound.least_nusd)
+        return short._replace(need_nusd=cost_bound.min_nusd)
 
     def _take(
         self, payer: Payer, cost_bound: CostBound, version: int, needed_nusd: int
@@ -189,7 +189,7 @@ class Spending:
         try:
             outcome = take(self._database, epoch, holds, cost_bound)
         except BaseException:
-            self._keeper.distrust(holds)
+            self._keeper.return_uncertain(holds)
             raise
         finally:
             self._unpin(pinned)

@@ -35,12 +35,12 @@ spawn_process, wait_for_process = get_original("os", ("posix_spawn", "waitpid"))
 
 
 class PdfFacts(NamedTuple):
-    """Size of a PDF. `pages` are those of the page tree; no reader finds more than `most_pages`, with at most
+    """Size of a PDF. `pages` are those of the page tree; no reader finds more than `max_pages`, with at most
     `text_bytes` of text.
     """
 
     pages: int
-    most_pages: int
+    max_pages: int
     text_bytes: int
 
 
@@ -90,10 +90,10 @@ def _read(data: bytes) -> PdfFacts | None:
             given.seek(0)
             _run(given.fileno(), written.fileno())
             written.seek(0)
-            pages, most_pages, text_bytes = map(int, written.read(128).split())
+            pages, max_pages, text_bytes = map(int, written.read(128).split())
     except (OSError, ValueError):
         return None
-    return PdfFacts(pages, most_pages, text_bytes)
+    return PdfFacts(pages, max_pages, text_bytes)
 
 
 def _unnamed() -> IO[bytes]:

@@ -31,10 +31,10 @@ READERS: dict[str, Callable[[Bytes, int], CountedSound]] = {
 
 class SoundDuration(NamedTuple):
     """Milliseconds of a sound: the likely ones, the most, and the most by its frames. A decoder may find more than
-    `foreseen_ms` within the frames, but not more than `most_ms`."""
+    `foreseen_ms` within the frames, but not more than `max_ms`."""
 
     likely_ms: int
-    most_ms: int
+    max_ms: int
     foreseen_ms: int
 
 

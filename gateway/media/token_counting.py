@@ -12,7 +12,7 @@ from msgspec import structs
 from gateway.media.pdf_reader import HEAD, READER, PdfFacts, is_pdf
 from gateway.media.sounds import SoundDuration, length_of
 from gateway.neutral.chat import ChatRequest
-from gateway.neutral.encoded import decode_base64, mended
+from gateway.neutral.encoded import decode_base64, normalize_base64
 from gateway.neutral.file_types import type_of
 from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, Video
 from gateway.runtime.large_files import StoredFile
@@ -113,8 +113,8 @@ def pdf_tokens(facts: PdfFacts | None) -> MediaCount:
     """Return the tokens of a PDF. An unreadable one counts more than any context at most, and usually as one page."""
     if facts is None:
         return MediaCount(MAX_CONTEXT_TOKENS, LIKELY_PAGE_TOKENS)
-    likely = facts.pages * LIKELY_PAGE_TOKENS + facts.text_bytes // BYTES_PER_TOKEN * facts.pages // facts.most_pages
-    return MediaCount(facts.most_pages * PAGE_TOKENS + facts.text_bytes, likely)
+    likely = facts.pages * LIKELY_PAGE_TOKENS + facts.text_bytes // BYTES_PER_TOKEN * facts.pages // facts.max_pages
+    return MediaCount(facts.max_pages * PAGE_TOKENS + facts.text_bytes, likely)
 
 
 def _media_of(parts: tuple[Part, ...]) -> Iterator[Image | Audio | Video | File]:
@@ -159,7 +159,7 @@ def _count_sound(media: Media) -> MediaCount:
     length = compute_if(len(media.data) >= LARGE, _length_of, media.data)
     most = length.foreseen_ms * AUDIO_TOKENS_PER_SECOND
     likely = length.likely_ms * TYPICAL_AUDIO_TOKENS_PER_SECOND
-    return MediaCount(-(-most // SECOND_MS), -(-likely // SECOND_MS), int(length.foreseen_ms < length.most_ms))
+    return MediaCount(-(-most // SECOND_MS), -(-likely // SECOND_MS), int(length.foreseen_ms < length.max_ms))
 
 
 def _length_of(text: str) -> SoundDuration:
@@ -194,7 +194,7 @@ def _decode(text: str) -> bytes | None:
     except ValueError:
         pass
     try:
-        return decode_base64(mended(text))
+        return decode_base64(normalize_base64(text))
     except ValueError:
         return None
 

@@ -40,7 +40,7 @@ class _Track:
     is_encoded: bool = False
     longest: float = 0.0  # seconds of a packet; 0 for other media than sound
 
-    def look(self) -> None:
+    def read_duration(self) -> None:
         """Set the duration of a packet. Raises Unclear for an unknown codec, and for a track that has two."""
         if len(self.codecs) != 1 or len(self.privates) > 1:
             raise Unclear
@@ -145,7 +145,7 @@ def _read_track(contents: bytes, tracks: dict[int, _Track]) -> None:
             track.is_encoded = True
     if place < len(contents) or number in tracks:
         raise Unclear
-    track.look()
+    track.read_duration()
     tracks[number] = track
 
 

@@ -16,16 +16,16 @@ DELETE_PAYLOAD = "DELETE FROM request_log WHERE request = ?"
 
 
 class PayloadQuota:
-    """Keeps each organization within `most_bytes` (0: unlimited), measured as stored in the database."""
+    """Keeps each organization within `max_bytes` (0: unlimited), measured as stored in the database."""
 
-    def __init__(self, database: Database, most_bytes: int) -> None:
+    def __init__(self, database: Database, max_bytes: int) -> None:
         self._database = database
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     def keep(self, should_continue: ShouldContinue = always) -> int:
         """Delete the oldest payloads of organizations above their quota, in small steps; return how many. Usage rows
         and fees stay. Safe to repeat. Unavailable: the next round continues."""
-        if not self._most_bytes:
+        if not self._max_bytes:
             return 0
         projects: dict[bytes, list[bytes]] = {}
         stored_bytes: dict[bytes, int] = {}
@@ -35,7 +35,7 @@ class PayloadQuota:
             stored_bytes[owner] = stored_bytes.get(owner, 0) + int(size)
         deleted = 0
         for owner, size in stored_bytes.items():
-            deleted += self._shrink(projects[owner], size - self._most_bytes, should_continue)
+            deleted += self._shrink(projects[owner], size - self._max_bytes, should_continue)
         return deleted
 
     def _shrink(self, projects: list[bytes], excess: int, should_continue: ShouldContinue) -> int:

@@ -20,7 +20,7 @@ def decode_pieces(text: str, start: int = 0) -> Iterator[bytes]:
         yield b64decode(text[at : at + PIECE_LENGTH], validate=True)
 
 
-def mended(text: str) -> str:
+def normalize_base64(text: str) -> str:
     """Normalize base64 as lenient readers accept it: URL-safe alphabet, line breaks, missing padding."""
     standard = text.translate(TO_STANDARD)
     return standard + "=" * (-len(standard) % 4)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gateway.neutral.chat import ResponseFormat
 from gateway.neutral.conformity import conforms
-from gateway.neutral.json_repair import Unmendable, mend
+from gateway.neutral.json_repair import Unrepairable, repair
 from gateway.runtime.threads import compute
 
 MARKDOWN = "markdown_extraction"
@@ -101,7 +101,7 @@ def _read(text: str, places: Iterator[int], fenced: bool) -> Iterator[_Candidate
             return
         try:
             candidate = _read_at(text, start, fenced)
-        except Unmendable as failure:
+        except Unrepairable as failure:
             work += failure.at - start
         else:
             end = candidate.end
@@ -109,20 +109,20 @@ def _read(text: str, places: Iterator[int], fenced: bool) -> Iterator[_Candidate
 
 
 def _read_at(text: str, start: int, fenced: bool) -> _Candidate:
-    mended = mend(text, start)
+    repaired = repair(text, start)
     # Text that needed no repair keeps its original form, including whitespace.
-    if mended.fixed or mended.cut:
-        exact = mended.text
+    if repaired.fixed or repaired.cut:
+        exact = repaired.text
     else:
-        exact = text[start : mended.end]
-    around = text[:start] + text[mended.end :]
+        exact = text[start : repaired.end]
+    around = text[:start] + text[repaired.end :]
     mixed = not fenced and bool(around.strip(WHITESPACE))
-    named = ((MARKDOWN, fenced), (MIXED_CONTENT, mixed), (SYNTAX, mended.fixed), (TRUNCATION, mended.cut))
+    named = ((MARKDOWN, fenced), (MIXED_CONTENT, mixed), (SYNTAX, repaired.fixed), (TRUNCATION, repaired.cut))
     used = tuple(name for name, was in named if was) or (SYNTAX,)  # no repair: the text has a byte order mark
     try:
-        return _Candidate(exact, _parse(exact), mended.end, used)
+        return _Candidate(exact, _parse(exact), repaired.end, used)
     except (ValueError, RecursionError):
-        raise Unmendable(mended.end) from None
+        raise Unrepairable(repaired.end) from None
 
 
 def _is_wanted(candidate: _Candidate, format: ResponseFormat) -> bool:

@@ -34,7 +34,7 @@ LITERALS = {
 }  # fmt: skip
 
 
-class Unmendable(Exception):
+class Unrepairable(Exception):
     """The text is not JSON with small mistakes. `at` is the position where parsing failed."""
 
     def __init__(self, at: int = 0) -> None:
@@ -46,7 +46,7 @@ class _Cut(Exception):
     """The text ended where a value, or the rest of a value that cannot be guessed, was expected."""
 
 
-class Mended(Struct, frozen=True):
+class Repaired(Struct, frozen=True):
     """The repaired JSON, made from the source up to `end`.
 
     `fixed`: the syntax was wrong. `cut`: the end was missing.
@@ -58,16 +58,16 @@ class Mended(Struct, frozen=True):
     cut: bool
 
 
-def mend(text: str, start: int) -> Mended:
+def repair(text: str, start: int) -> Repaired:
     """Repair the object or array that begins at `start`. Raise Unmendable if there is none or it cannot be repaired."""
     reader = _Reader(text, start)
     if text[start : start + 1] not in ("{", "["):
-        raise Unmendable(start)
+        raise Unrepairable(start)
     try:
         reader.container(0)
-    except (Unmendable, RecursionError):
-        raise Unmendable(reader.at) from None
-    return Mended("".join(reader.out), reader.at, reader.fixed, reader.cut)
+    except (Unrepairable, RecursionError):
+        raise Unrepairable(reader.at) from None
+    return Repaired("".join(reader.out), reader.at, reader.fixed, reader.cut)
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
@@ -89,7 +89,7 @@ class _Reader:
     def container(self, depth: int) -> None:
         """Read an object or array; close it if the text is truncated."""
         if depth > MAX_DEPTH:
-            raise Unmendable
+            raise Unrepairable
         opening = self._take()
         if opening == "{":
             item, closing = (self._member, "}")
@@ -138,7 +138,7 @@ class _Reader:
     def _bare_key(self) -> None:
         match = KEY.match(self.text, self.at)
         if match is None:
-            raise Unmendable
+            raise Unrepairable
         self.at = match.end()
         if self.at == len(self.text):
             raise _Cut
@@ -165,7 +165,7 @@ class _Reader:
             if match is None:
                 raise _Cut
         elif match is None or not BORDER.match(self.text, match.end()):
-            raise Unmendable
+            raise Unrepairable
         else:
             self.at = match.end()
         self.out.append(match.group())
@@ -173,14 +173,14 @@ class _Reader:
     def _word(self) -> None:
         match = WORD.match(self.text, self.at)
         if match is None:
-            raise Unmendable
+            raise Unrepairable
         word = match.group()
         meaning = LITERALS.get(word)
         if meaning is None and match.end() == len(self.text):
             self.cut = True
             meaning = next((LITERALS[known] for known in LITERALS if known.startswith(word)), None)
         if meaning is None or not BORDER.match(self.text, match.end()):
-            raise Unmendable
+            raise Unrepairable
         self.at = match.end()
         self.fixed = self.fixed or (not self.cut and meaning != word)
         self.out.append(meaning)
@@ -269,4 +269,4 @@ class _Reader:
 
     def _expect(self, character: str) -> None:
         if self._take() != character:
-            raise Unmendable
+            raise Unrepairable

@@ -111,7 +111,7 @@ def judged_tokens(request: Request) -> int:
     return text_tokens(request) + MEDIA_TOKENS * request.requirements.media
 
 
-def heard_tokens(request: Request) -> int:
+def realtime_tokens(request: Request) -> int:
     """Return the token bound of a realtime session: `prompt_bytes` holds its token count, which is tracked during the
     session.
     """
@@ -158,7 +158,7 @@ OPERATIONS: dict[str, ModelOperation] = {
         ModelOperation("decisions", DecisionRequest, text_tokens, path="/v1/systemone"),
         ModelOperation("videos", VideosRequest, text_tokens, cacheable=False, path="/v1/videos"),
         ModelOperation("translations", TranslationRequest, text_tokens, **SOUND, path="/v1/audio/translations"),
-        ModelOperation("realtime", RealtimeRequest, heard_tokens, **SOUND, path="/v1/realtime"),
+        ModelOperation("realtime", RealtimeRequest, realtime_tokens, **SOUND, path="/v1/realtime"),
     )
 }
 

@@ -66,9 +66,9 @@ class Media(Struct, frozen=True, gc=False):
     data: str = ""
     file_id: str = ""
 
-    def inline(self, usual_type: str) -> str:
-        """Return `data` as a data URL (RFC 2397), with `usual_type` if the media type is unknown."""
-        return f"data:{self.media_type or usual_type};base64,{self.data}"
+    def inline(self, default_type: str) -> str:
+        """Return `data` as a data URL (RFC 2397), with `default_type` if the media type is unknown."""
+        return f"data:{self.media_type or default_type};base64,{self.data}"
 
 
 class Image(Struct, frozen=True):

@@ -18,13 +18,13 @@ def read_arguments(call: ToolCall) -> dict[str, Any]:
     try:
         value = orjson.loads(call.arguments)
     except orjson.JSONDecodeError:
-        value = _read_mended(call.arguments)
+        value = _read_repaired(call.arguments)
     if isinstance(value, dict):
         return value
     return {"input": value}
 
 
-def _read_mended(text: str) -> Any:
+def _read_repaired(text: str) -> Any:
     """Parse JSON after removing lone halves of surrogate pairs; return other text unchanged."""
     try:
         return orjson.loads(without_halves(text.encode(errors="replace")))

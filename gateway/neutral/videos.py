@@ -126,7 +126,7 @@ def units_of(content: VideosInput) -> Units:
 
 
 def finished_usage(reserved: Usage, status: VideoStatus) -> Usage:
-    """Return the usage of a completed task, of which `reserved` was reserved (`most_usage`).
+    """Return the usage of a completed task, of which `reserved` was reserved (`max_usage`).
 
     The provider's counts apply up to the reserved amounts; without counts, or with zero, the reserved amounts apply.
     """

@@ -18,7 +18,7 @@ from gateway.catalogue.proposals import ProposedEntry, propose, write_entries
 from gateway.configuration.settings import Settings
 from gateway.errors import InvalidRequest, NotFound
 from gateway.operator.installation_commands import opened
-from gateway.operator.output import AS_JSON, print_table, say
+from gateway.operator.output import AS_JSON, print_note, print_table
 from gateway.providers.model_lists import fetch_models
 from gateway.providers.protocol import Target
 from gateway.worker.services import Services
@@ -57,7 +57,7 @@ def sync(ctx: click.Context, provider: str, folder: Path | None, applies: bool) 
     entries = propose(comparison, day)
     if folder is not None:
         for path in _write(folder, provider, entries):
-            say(f"Written: {path}")
+            print_note(f"Written: {path}")
     if applies:
         _apply(settings, provider, [entry for entry in entries if entry.ready])
 
@@ -115,7 +115,7 @@ def _apply(settings: Settings, provider: str, entries: Sequence[ProposedEntry]) 
     changes = {kind: _additions(folder / kind / f"{provider}.toml", of, entries) for kind, of in ENTRY_KINDS.items()}
     changes = {kind: text for kind, text in changes.items() if text}
     if not changes:
-        say("There is nothing to apply.")
+        print_note("There is nothing to apply.")
         return
     with tempfile.TemporaryDirectory() as place:
         trial = Path(place) / "catalogue"
@@ -126,7 +126,7 @@ def _apply(settings: Settings, provider: str, entries: Sequence[ProposedEntry]) 
     if problems:
         raise InvalidRequest("The entries were not applied:\n" + "\n".join(problems))
     _append(folder, provider, changes)
-    say(f"Applied to {folder}. {ADVICE}")
+    print_note(f"Applied to {folder}. {ADVICE}")
 
 
 def _additions(path: Path, kind: str, entries: Sequence[ProposedEntry]) -> str:
@@ -140,7 +140,7 @@ def _additions(path: Path, kind: str, entries: Sequence[ProposedEntry]) -> str:
         present = {(row.get("model") or row.get("id", ""), row.get("region", "")) for row in rows}
     for entry in entries:
         if entry.kind == kind and entry.key in present:
-            say(f"Not applied: {entry.key[0]} has an entry in {path}.")
+            print_note(f"Not applied: {entry.key[0]} has an entry in {path}.")
     return write_entries([entry for entry in entries if entry.key not in present], kind)
 
 

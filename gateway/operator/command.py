@@ -92,7 +92,7 @@ class LazyGroup(click.Group):
             names = importlib.import_module("gateway.configuration.names")
             suggestion = "."
             if args[0] not in COMMANDS:
-                suggestion = names.near(args[0], COMMANDS) or "."
+                suggestion = names.suggest_similar(args[0], COMMANDS) or "."
             raise click.UsageError(error.message.rstrip(".") + suggestion, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -9,7 +9,7 @@ from gateway.billing.rerating import Report
 from gateway.errors import InvalidRequest
 from gateway.money import format_usd
 from gateway.operator.installation_commands import opened
-from gateway.operator.output import AS_JSON, is_json, print_json, print_table, read_time, say
+from gateway.operator.output import AS_JSON, is_json, print_json, print_note, print_table, read_time
 from gateway.operator.same_gateway import FORCE, check_same
 from gateway.store.installation_identity import key_beside_data
 
@@ -85,9 +85,9 @@ def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool, f
     reference = f"{from_us}:{to_us}:{prices}:{catalogue.version[:16]}"
     posted = rerating.post(installation.ledger, report, reference)
     for organization, nusd in posted.items():
-        say(f"Posted {format_usd(nusd)} USD to {organization}.")
+        print_note(f"Posted {format_usd(nusd)} USD to {organization}.")
     if not posted:
-        say("There was nothing to post.")
+        print_note("There was nothing to post.")
 
 
 def _print(report: Report) -> None:
@@ -104,4 +104,4 @@ def _print(report: Report) -> None:
     header = ("ORGANIZATION", "SERVED BY", "PAID BY", "ROWS", "BILLED", "PRICED AGAIN", "DIFFERENCE")
     print_table(header, rows, "There is no usage to price again.")
     for reason, count in sorted(report.left.items()):
-        say(f"{count} rows were not priced again: {reason}.")
+        print_note(f"{count} rows were not priced again: {reason}.")

@@ -45,7 +45,7 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def say(line: str) -> None:
+def print_note(line: str) -> None:
     """Print a line in addition to the result; with --json on standard error."""
     click.echo(printable(line), err=is_json())
 

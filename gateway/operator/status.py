@@ -103,7 +103,7 @@ def _database(installation: Installation) -> dict[str, Any]:
     state = migrations.SchemaState("", (), ())
     error = None
     try:
-        state = migrations.look(installation.existing_database)
+        state = migrations.read_state(installation.existing_database)
     except Unavailable as unavailable:
         error = unavailable.message
     return {

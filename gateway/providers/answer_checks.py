@@ -37,7 +37,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     try:
         wire = orjson.loads(body)
     except orjson.JSONDecodeError:
-        wire = _read_mended(body)
+        wire = _read_repaired(body)
     if body.count(b"{") + body.count(b"[") > SHALLOW:
         check_depth(wire)
     if not isinstance(wire, dict):
@@ -70,7 +70,7 @@ def number_in(value: Any) -> int:
     return value
 
 
-def _read_mended(body: bytes) -> Any:
+def _read_repaired(body: bytes) -> Any:
     try:
         return orjson.loads(without_halves(body))
     except orjson.JSONDecodeError:

@@ -112,7 +112,7 @@ class Credentials:
             trusted=not own,
         )
 
-    def again(self, mapping: Mapping, organization_id: str, source: str, ident: str) -> Credential | None:
+    def find_for_job(self, mapping: Mapping, organization_id: str, source: str, ident: str) -> Credential | None:
         """Return the credential that started a job. If it was deleted, return another credential of the same owner for
         the same mapping, which most likely belongs to the same account. None when there is none."""
         if source == OWN_SOURCE:

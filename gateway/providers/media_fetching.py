@@ -93,7 +93,7 @@ class _Allowance:
         self.held.grow(COPIES * size)
 
 
-def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest:
+def fetch_media(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest:
     """Return the request with the content of all its URLs, fetched concurrently and within `seconds`.
 
     NotSupported for content that cannot be loaded, is too large, or is not an image, audio or PDF. Another target may
@@ -104,8 +104,8 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
         if len(media_types) > MAX_ADDRESSES:
             raise _unreadable(f"more than {MAX_ADDRESSES} images and files are given by URL")
         allowance = _Allowance(fetcher.keep())
-        patience_s = min(seconds, TIMEOUT_S)
-        jobs = [Job(_load, fetcher, media, kinds, patience_s, allowance) for media, kinds in media_types.items()]
+        timeout_s = min(seconds, TIMEOUT_S)
+        jobs = [Job(_load, fetcher, media, kinds, timeout_s, allowance) for media, kinds in media_types.items()]
         try:
             loaded = {media: job.result(seconds) for media, job in zip(media_types, jobs, strict=True)}
         except BaseException as error:

@@ -25,14 +25,14 @@ class Identity(Interface):
     """A workload identity of the gateway's host, which obtains short-lived tokens instead of a stored key.
 
     `secret` is the current token, "" for none. `sign_in` returns a target with the current token and may wait for one.
-    `again` returns the target with another token if the provider rejected that of `target`, else None. `complete` adds
-    placeholders for settings that a token brings. `sign_in` raises IdentityFailed.
+    `renew_rejected` returns the target with another token if the provider rejected that of `target`, else None.
+    `complete` adds placeholders for settings that a token brings. `sign_in` raises IdentityFailed.
     """
 
     @property
     def secret(self) -> str: ...
     def sign_in(self, target: "Target") -> "Target": ...
-    def again(self, target: "Target", reply: "UpstreamReply") -> "Target | None": ...
+    def renew_rejected(self, target: "Target", reply: "UpstreamReply") -> "Target | None": ...
     def complete(self, settings: dict[str, str]) -> dict[str, str]: ...
     def describe(self) -> tuple[str, int, str]:
         """Return the source of the token, its expiry (µs, 0: no valid token) and the last failure ("": none)."""

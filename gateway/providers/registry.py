@@ -45,7 +45,7 @@ from gateway.providers.openai.realtime import OpenAIRealtime
 from gateway.providers.openai.rerank import OpenAIRerank
 from gateway.providers.openai.responses import OpenAIResponses
 from gateway.providers.openai.speech import OpenAISpeech
-from gateway.providers.openai.structured import OpenAIStructured, fit_moderations, mend_moderations
+from gateway.providers.openai.structured import OpenAIStructured, fit_moderations, repair_moderations
 from gateway.providers.openai.transcriptions import OpenAITranscriptions
 from gateway.providers.openai.videos import OpenAIVideos
 from gateway.providers.openers import Local, LocalServer, Network
@@ -82,7 +82,7 @@ def _openai(name: str, uses_tokens: bool, resources: Resources) -> WireFormat:
         images=OpenAIImages(token),
         image_edits=OpenAIImages(token),
         rerank=OpenAIRerank(token),
-        moderations=OpenAIStructured("/moderations", "results", token, fit_moderations, mend_moderations),
+        moderations=OpenAIStructured("/moderations", "results", token, fit_moderations, repair_moderations),
         ocr=OpenAIStructured("/ocr", "pages", token),
         decisions=OpenAIStructured("/systemone", "answers", token),
         transcriptions=OpenAITranscriptions("/audio/transcriptions", token),

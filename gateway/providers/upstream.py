@@ -14,7 +14,7 @@ from gateway.neutral.request import Request
 from gateway.providers import offload
 from gateway.providers.call_paths import Again, Answering, CallPath
 from gateway.providers.identities.upstream_identity import signed_in, signed_in_again
-from gateway.providers.media_fetching import Fetcher, bring, release
+from gateway.providers.media_fetching import Fetcher, fetch_media, release
 from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink, UpstreamSession
 from gateway.providers.optional_tools import without_offers, write_bare
 from gateway.providers.protocol import Call, Target, UpstreamReply, WireFormat
@@ -54,30 +54,30 @@ class Upstreams:
         target: Target,
         deadline: float,
         listener: CallListener | None = None,
-        gives_up: Callable[[], bool] | None = None,
+        should_abandon: Callable[[], bool] | None = None,
     ) -> Any:
         """Send the request and return the result of its operation. Raises the errors of WireFormat.failure and the
-        transport, and NotSupported. While no response has begun, `gives_up` is called every few seconds;
+        transport, and NotSupported. While no response has begun, `should_abandon` is called every few seconds;
         UpstreamTimeout when it returns true."""
         if target.credential.identity is not None:
             target = signed_in(target)
         try:
             served, call, relayed, pending = self._send(request, target, deadline, listener)
-            if gives_up is None:
+            if should_abandon is None:
                 reply = pending.wait()
             else:
-                reply = self._wait(pending, gives_up)
+                reply = self._wait(pending, should_abandon)
             if reply.status in NOT_THERE and (first := self._first_of(served, request, target)) is not None:
                 reply.close()
                 served, call, relayed, pending = self._send(request, target, deadline, listener, first)
-                if gives_up is None:
+                if should_abandon is None:
                     reply = pending.wait()
                 else:
-                    reply = self._wait(pending, gives_up)
+                    reply = self._wait(pending, should_abandon)
                 self._note_absence(first, reply)
             try:
                 if not 200 <= reply.status < 300:
-                    return self._send_renewed(served, reply, request, target, deadline, listener, gives_up)
+                    return self._send_renewed(served, reply, request, target, deadline, listener, should_abandon)
                 result = offload.read(call.reader or served.codec, reply, relayed)
                 if served.check is not None:
                     served.check(request, result)
@@ -100,7 +100,7 @@ class Upstreams:
         target: Target,
         deadline: float,
         listener: CallListener | None,
-        gives_up: Callable[[], bool] | None,
+        should_abandon: Callable[[], bool] | None,
     ) -> Any:
         """Send the request once more with a new token if the provider rejected that of the target, otherwise raise the
         error of its reply."""
@@ -108,7 +108,7 @@ class Upstreams:
         if renewed is None:
             raise _failure(served, reply, target)
         reply.close()
-        return self.send(request, renewed, deadline, listener, gives_up)
+        return self.send(request, renewed, deadline, listener, should_abandon)
 
     def stream(
         self, request: Request, target: Target, deadline: float, listener: CallListener | None = None
@@ -195,7 +195,7 @@ class Upstreams:
             else:
                 served, call = self._write(served, request, target)
         except NotSupported as error:
-            served, call = self._write_anew(served, request, target, error, relayed, deadline)
+            served, call = self._rewrite(served, request, target, error, relayed, deadline)
             relayed = False
         if request.warnings:
             call.warnings = (*request.warnings, *call.warnings)
@@ -225,7 +225,7 @@ class Upstreams:
             except NotSupported:
                 return first, write_bare(first.codec, request, target, error)
 
-    def _write_anew(
+    def _rewrite(
         self,
         served: CallPath,
         request: Request,
@@ -237,7 +237,7 @@ class Upstreams:
         """Rebuild the call after `error`: with the content of its URLs, or instead of relaying. Raises `error` where
         this fails too."""
         if isinstance(error, ContentNeeded) and self._fetcher is not None and isinstance(request, ChatRequest):
-            return self._write(served, bring(self._fetcher, request, deadline - Clock.monotonic()), target)
+            return self._write(served, fetch_media(self._fetcher, request, deadline - Clock.monotonic()), target)
         if not relayed:
             raise error
         first = self._first(request, target)
@@ -246,7 +246,7 @@ class Upstreams:
         try:
             return self._write(served, request, target)
         except ContentNeeded as needed:
-            return self._write_anew(served, request, target, needed, False, deadline)
+            return self._rewrite(served, request, target, needed, False, deadline)
         except NotSupported:
             raise error from None
 
@@ -320,10 +320,10 @@ class Upstreams:
             release(again.request)
             raise
 
-    def _wait(self, pending: PendingCall, gives_up: Callable[[], bool]) -> UpstreamReply:
+    def _wait(self, pending: PendingCall, should_abandon: Callable[[], bool]) -> UpstreamReply:
         reply = pending.wait(self._heartbeat_s)
         while reply is None:
-            if gives_up():
+            if should_abandon():
                 pending.close()
                 raise UpstreamTimeout(MUTE)
             reply = pending.wait(self._heartbeat_s)

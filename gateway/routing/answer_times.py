@@ -39,7 +39,7 @@ class AnswerTimes:
         if sum(counts) >= MAX_SAMPLES:
             counts[:] = [count // 2 for count in counts]
 
-    def usual_s(self, requirements: Requirements) -> float | None:
+    def typical_s(self, requirements: Requirements) -> float | None:
         """Return the time in seconds within which 99 % of responses of that kind arrived; None if too few are known."""
         counts = self._counts.get(_kind_of(requirements), ())
         seen = sum(counts)

@@ -142,7 +142,7 @@ def _examine(
     candidate_filter.excluded = [
         excluded for excluded in candidate_filter.excluded if excluded.candidate.model.id != candidate.model.id
     ]
-    return candidate_filter.sift(
+    return candidate_filter.keep_usable(
         sibling for sibling in tables.of_model(candidate.model) if not _unwanted(sibling, options)
     )
 

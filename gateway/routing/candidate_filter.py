@@ -103,7 +103,7 @@ class CandidateFilter:
         self.excluded: list[Excluded] = []
         self.cooling: dict[str, CoolingDown] = {}
 
-    def sift(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
+    def keep_usable(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
         """Return the candidates that pass; `lacking` of an entry names the preferences that it does not fulfil."""
         if self._is_plain():
             return self._pass_plain(candidates)
@@ -130,7 +130,7 @@ class CandidateFilter:
         make = tuple.__new__
         size = prompt + most
         windows = self._health.windows
-        concern = self._health.cooldowns.providers
+        may_be_cooling = self._health.cooldowns.providers
         blended = self._blended
         entries = []
         for candidate in candidates:
@@ -141,7 +141,7 @@ class CandidateFilter:
                 or size > ability.context
                 or not candidate.flat
                 or operation not in candidate.operations
-                or candidate.provider.id in concern
+                or candidate.provider.id in may_be_cooling
                 or not (credentials := usable(candidate.mapping))
             ):
                 entry = self.examine(candidate)
@@ -184,7 +184,7 @@ class CandidateFilter:
         if not credentials:
             self._exclude(candidate, CREDENTIAL, "no credential")
             return None
-        if self._health.cooldowns.concern(candidate.provider.id):
+        if self._health.cooldowns.may_be_cooling(candidate.provider.id):
             credentials = self._in_turn(candidate, credentials)
             if not credentials:
                 return None
@@ -217,9 +217,9 @@ class CandidateFilter:
             self.cooling[candidate.key] = CoolingDown(first.until, cooling, not ready, reason, first.unanswered)
             return (*ready, *cooling)
         if not ready:
-            cause = min(shut, key=attrgetter("shut_until"))
+            cause = min(shut, key=attrgetter("blocked_until"))
             reason = f"cooling down for {cause.until - self._now:.0f} s: {cause.text}"
-            self._exclude(candidate, COOLDOWN, reason, until=cause.shut_until)
+            self._exclude(candidate, COOLDOWN, reason, until=cause.blocked_until)
         return tuple(ready)
 
     def _split(
@@ -238,7 +238,7 @@ class CandidateFilter:
             own = health.credential_cooldown(candidate.key, candidate.provider.id, credential, now, self._organization)
             # Keys with another base URL are independent of the state of the platform's address.
             pauses = [pause for pause in (own, None if credential.elsewhere else whole) if pause is not None]
-            closed = [pause for pause in pauses if pause.shut_until]
+            closed = [pause for pause in pauses if pause.blocked_until]
             shut += closed
             if not pauses:
                 ready.append(credential)

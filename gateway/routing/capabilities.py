@@ -91,7 +91,7 @@ class Demand(NamedTuple):
     bits: int
     max_tokens: int
     tokens: int  # estimated prompt tokens
-    least_tokens: int  # minimum number of prompt tokens
+    min_tokens: int  # minimum number of prompt tokens
     plain: bool
     n: int
     effort: str
@@ -159,7 +159,7 @@ def read_demand(requirements: Requirements, options: Options, default_output: in
         bits=bits,
         max_tokens=requirements.max_tokens or default_output,
         tokens=size // CHARACTERS_PER_TOKEN,
-        least_tokens=size // MAX_BYTES_PER_TOKEN,
+        min_tokens=size // MAX_BYTES_PER_TOKEN,
         plain=not (
             effort
             or tier
@@ -255,7 +255,7 @@ def _with_field(reason: str) -> str:
 def _sizes(ability: Ability, demand: Demand) -> Iterable[str]:
     if demand.max_tokens > ability.max_output:
         yield OUTPUT
-    if demand.least_tokens >= ability.context:
+    if demand.min_tokens >= ability.context:
         yield CONTEXT
     elif demand.tokens >= ability.context:
         yield FULL

@@ -98,7 +98,7 @@ class Cooldowns:
     def __bool__(self) -> bool:
         return bool(self._cooldowns)
 
-    def concern(self, provider: str) -> bool:
+    def may_be_cooling(self, provider: str) -> bool:
         """Return whether anything of a provider may be cooling down: a cheap first check."""
         return provider in self.providers
 
@@ -149,9 +149,9 @@ class Cooldowns:
             return cooldown.until
         if now < cooldown.probe_until:
             return cooldown.probe_until
-        return self.shut_until(key, now)
+        return self.blocked_until(key, now)
 
-    def shut_until(self, key: str, now: float) -> float:
+    def blocked_until(self, key: str, now: float) -> float:
         """Return when the next request may try `key` at all; 0.0 if it may now."""
         cooldown = self._cooldowns.get(key)
         if cooldown is None or not POLICIES[cooldown.kind].shut:
@@ -183,7 +183,7 @@ class Cooldowns:
             cooldown.again = now + RETRY_INTERVAL_S
             self._changed.add(key)
 
-    def tidy(self) -> None:
+    def remove_expired(self) -> None:
         """Remove cooldowns that ended long ago, so that their providers are planned on the fast path again; cheap to
         call.
         """

@@ -110,13 +110,13 @@ class Router:
         if kind in CHOOSING_MODES:
             return self._plan_choice(request, table)
         candidate_filter = self._make_filter(request, 0)
-        entries = candidate_filter.sift(table.candidates)
+        entries = candidate_filter.keep_usable(table.candidates)
         if kind == "canonical":
             return self._finish(request, table, candidate_filter, entries)
         return self._plan_pinned(request, table, candidate_filter, entries)
 
-    def explores(self, chance: float) -> bool:
-        """Return whether a request with this probability (`chance_of`) is routed elsewhere to explore."""
+    def should_explore(self, chance: float) -> bool:
+        """Return whether a request with this probability (`exploration_chance`) is routed elsewhere to explore."""
         return self._random() < chance
 
     def served(self, plan: Plan, chosen: Scored) -> None:
@@ -128,7 +128,7 @@ class Router:
         request = plan.request
         if request.session:
             self._sticky.pin(request.scope, request.session, request.requested_model, chosen.key)
-        elif remembers(plan):
+        elif remembers_provider(plan):
             self._sticky.prefer(request.scope, request.requested_model, chosen.key)
 
     def _make_filter(self, request: RouteRequest, default_output: int) -> CandidateFilter:
@@ -175,7 +175,7 @@ class Router:
         unanswered = _is_unanswered(candidate_filter, entries)
         if not request.no_fallback and (failing or doubtful or unanswered):
             own = {candidate.key for candidate in table.candidates}
-            ranked = rank([*entries, *candidate_filter.sift(table.others)], weights)
+            ranked = rank([*entries, *candidate_filter.keep_usable(table.others)], weights)
             # At an unreachable provider one request per second tries first; then the others serve it nevertheless.
 
             def position(scored: Scored) -> tuple[bool, bool]:
@@ -299,16 +299,16 @@ class Router:
         )
 
 
-def remembers(plan: Plan) -> bool:
+def remembers_provider(plan: Plan) -> bool:
     """Return whether the provider that serves a plan is remembered, see `Router.served`."""
     if plan.request.session:
         return True
     if plan.parts:
-        return any(map(remembers, plan.parts))
+        return any(map(remembers_provider, plan.parts))
     return plan.reason != EXPLORED and plan.resolution.kind == "canonical" and not _has_strategy(plan.request.options)
 
 
-def chance_of(plan: Plan) -> float:
+def exploration_chance(plan: Plan) -> float:
     """Return the probability of a random choice for the next request like that of `plan` (`Router._select`)."""
     request = plan.request
     fixed = request.no_fallback or request.session or _has_strategy(request.options)

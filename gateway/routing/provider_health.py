@@ -65,14 +65,14 @@ class HealthView(Struct, frozen=True):
 class Pause(Struct, frozen=True):
     """The reason why a mapping or a credential is tried last until `until` (monotonic seconds).
 
-    `unanswered`: the provider accepts no connections; `shut_until` is when the next request may try it at all, 0.0 if
-    it may now.
+    `unanswered`: the provider accepts no connections; `blocked_until` is when the next request may try it at all, 0.0
+    if it may now.
     """
 
     until: float
     text: str
     unanswered: bool = False
-    shut_until: float = 0.0
+    blocked_until: float = 0.0
 
 
 class Health:
@@ -173,10 +173,10 @@ class Health:
             for key in _keys_of(mapping, credential):
                 self.cooldowns.begin(key)
 
-    def is_shut(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
+    def is_unreachable(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
         """Return whether the provider accepts no connections, and another request tried it a moment ago."""
         now = self._clock.monotonic()
-        return any(self.cooldowns.shut_until(key, now) for key in _keys_of(mapping, credential))
+        return any(self.cooldowns.blocked_until(key, now) for key in _keys_of(mapping, credential))
 
     def view(self, key: str, place: str = "") -> HealthView:
         """Return what is known of a mapping or credential key; `place` adds the cooldowns of its location."""
@@ -354,7 +354,7 @@ class Health:
         if not until:
             return None
         policy = POLICIES[cooldowns.kind(why)]
-        return Pause(until, policy.text, policy.shut, max(cooldowns.shut_until(key, now) for key in keys))
+        return Pause(until, policy.text, policy.shut, max(cooldowns.blocked_until(key, now) for key in keys))
 
 
 def _is_own(credential: KnownCredential | None) -> bool:

@@ -22,16 +22,16 @@ class QueueFull(Exception):
 class FairSlots:
     """A number of slots for work, of which each owner occupies at most `each` at a time.
 
-    Waiting owners take turns, one piece of work at a time; urgent work precedes all other. At most `most_waiting`
-    pieces may wait in each of the two queues, and `most_each` of one owner (0: unlimited). The queues belong to one
+    Waiting owners take turns, one piece of work at a time; urgent work precedes all other. At most `max_waiting`
+    pieces may wait in each of the two queues, and `max_each` of one owner (0: unlimited). The queues belong to one
     event loop.
     """
 
-    def __init__(self, size: int, each: int, most_waiting: int = 0, most_each: int = 0) -> None:
+    def __init__(self, size: int, each: int, max_waiting: int = 0, max_each: int = 0) -> None:
         self._free = size
         self._each = each
-        self._most_waiting = most_waiting
-        self._most_each = most_each
+        self._max_waiting = max_waiting
+        self._max_each = max_each
         self._running: dict[str, int] = {}
         # The order of each dictionary is the order of the owners' turns.
         self._urgent: dict[str, deque[Event]] = {}
@@ -52,7 +52,7 @@ class FairSlots:
         else:
             queue = self._ordinary
         mine = queue.get(owner, ())
-        if 0 < self._most_waiting <= _count(queue) or 0 < self._most_each <= len(mine):
+        if 0 < self._max_waiting <= _count(queue) or 0 < self._max_each <= len(mine):
             raise QueueFull
         turn = Event()
         queue.setdefault(owner, deque()).append(turn)
@@ -114,10 +114,10 @@ class FairThreads:
     """
 
     def __init__(
-        self, size: int, each: int, most_waiting: int = 0, most_each: int = 0, nice: int = 0, hub: Any = None
+        self, size: int, each: int, max_waiting: int = 0, max_each: int = 0, nice: int = 0, hub: Any = None
     ) -> None:
         self._pool = ThreadPool(size, hub=hub)
-        self._slots = FairSlots(size, each, most_waiting, most_each)
+        self._slots = FairSlots(size, each, max_waiting, max_each)
         self._nice = nice
 
     @property

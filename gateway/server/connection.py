@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.runtime.loop_turns import bulk_turn
 from gateway.runtime.send_batch import QueuedSends
 from gateway.runtime.threads import compute_if
-from gateway.server.http1 import MAX_DIGITS, late, malformed
+from gateway.server.http1 import MAX_DIGITS, malformed, timeout_error
 from gateway.server.send_progress import SendProgress
 from gateway.server.worker_state import ClientGone, WorkerState
 from gateway.surfaces.wsgi import FREE_BODY
@@ -339,7 +339,7 @@ class CallerConnection:
         data = self._receive_some(most)
         if not data:
             if self.expired:
-                raise late()
+                raise timeout_error()
             raise ConnectionResetError("the caller disconnected in the middle of its request")
         self.received += len(data)
         return data
@@ -390,7 +390,7 @@ class CallerConnection:
 
     def _end_head(self) -> None:
         if self.expired and self.surplus:
-            raise late()
+            raise timeout_error()
 
 
 def _refuse(data: bytes) -> int:

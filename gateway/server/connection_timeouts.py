@@ -20,7 +20,7 @@ ANSWER_RATE = 1024
 class TimeoutSweeper:
     """Ends connections of callers that disconnected, stopped reading, are idle or send too slowly.
 
-    A request has `head_s` to arrive. Its body must keep up `least_rate` bytes a second on average, at most `body_s`.
+    A request has `head_s` to arrive. Its body must keep up `min_rate` bytes a second on average, at most `body_s`.
     A response is cut off when the caller reads nothing for `stall_s`, or, after waits of that total, less than
     `answer_rate` bytes a second.
     """
@@ -32,7 +32,7 @@ class TimeoutSweeper:
         head_s: float = HEAD_TIMEOUT_S,
         stall_s: float = STALL_TIMEOUT_S,
         body_s: float = BODY_TIMEOUT_S,
-        least_rate: float = MIN_BYTES_PER_SECOND,
+        min_rate: float = MIN_BYTES_PER_SECOND,
         answer_rate: float = ANSWER_RATE,
     ) -> None:
         self._state = state
@@ -40,7 +40,7 @@ class TimeoutSweeper:
         self._answer_bytes = max(1, answer_rate * TICK_S)
         self._head_ticks = ticks(head_s)
         self._body_ticks = ticks(max(head_s, body_s))
-        self._tick_bytes = max(1, least_rate * TICK_S)
+        self._tick_bytes = max(1, min_rate * TICK_S)
         # Indexed by CallerConnection.phase: IDLE, READING, ANSWERING, LEFT.
         self._checks: tuple[Callable[..., None], ...] = (
             self._check_idle,
@@ -57,7 +57,7 @@ class TimeoutSweeper:
             if not connection.killed:
                 self._checks[connection.phase](connection)
 
-    def shed(self, connections: Collection[CallerConnection], room: int) -> None:
+    def close_idle(self, connections: Collection[CallerConnection], room: int) -> None:
         """Close connections beyond `room` that have no request in progress: first the longest idle, then those that
         have been sending a request the longest."""
         waiting = [connection for connection in connections if connection.phase < ANSWERING]

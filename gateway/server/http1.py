@@ -141,7 +141,7 @@ def read_head(data: bytes, environ: dict[str, Any]) -> Framing:
     return _read_framing(version == "1.1", environ)
 
 
-def late() -> InvalidRequest:
+def timeout_error() -> InvalidRequest:
     """Return the error of a request that stopped arriving."""
     return InvalidRequest("The request did not arrive in time.", code="request_timeout", status=408)
 

@@ -12,16 +12,16 @@ class BodyReservation(HeldBytes):
     """The bytes that one request reserves. `ask` returns its owner from its head; it is called, and may refuse, when
     the request holds more than `free` bytes."""
 
-    __slots__ = ("_ask", "_most_free")
+    __slots__ = ("_ask", "_max_free")
 
     def __init__(self, bodies: ByteBudget, ask: Callable[[], str], free: int) -> None:
         super().__init__(bodies)
         self._ask = ask
-        self._most_free = free
+        self._max_free = free
 
     def grow(self, size: int) -> None:
         """Reserve `size` more bytes. Overloaded (see `ByteBudget.grow`), and the errors of `ask`."""
-        if not self._owner and self._size + size > self._most_free:
+        if not self._owner and self._size + size > self._max_free:
             owner = self._ask()
             held = self._size
             self._free()

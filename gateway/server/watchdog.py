@@ -90,7 +90,7 @@ class Watchdog:
             rest(True)
             self._restart_timer(until_tick(resting_s=RESTING_HEARTBEAT_INTERVAL_S), RESTING_HEARTBEAT_INTERVAL_S)
 
-    def rouse(self) -> None:
+    def speed_up(self) -> None:
         """Make heartbeats frequent at once, and other ticks after the next. Called for each new connection."""
         self._quiet = 0
         if self._every_s != HEARTBEAT_INTERVAL_S:

@@ -57,7 +57,7 @@ class GatewayWorker(BootingWorker):
         self._clock = Clock()
         self._connections: set[CallerConnection] = set()
         self._leaving_since: float | None = None
-        self._hurry = False
+        self._second_signal = False
         self._left = gevent.event.Event()
 
     # Signals and the main loop.
@@ -71,7 +71,7 @@ class GatewayWorker(BootingWorker):
         second one."""
         since = self._leaving_since
         if since is not None and self._clock.monotonic() - since > SECOND_SIGNAL_AFTER_S:
-            self._hurry = True
+            self._second_signal = True
         self._leave()
 
     def notify(self) -> None:
@@ -106,7 +106,7 @@ class GatewayWorker(BootingWorker):
         return len(self._pool) > 0 or getattr(self.wsgi, "busy", bool)()
 
     def _is_hurried(self) -> bool:
-        return self._hurry
+        return self._second_signal
 
     def _leave(self) -> None:
         if self._leaving_since is None:
@@ -123,7 +123,7 @@ class GatewayWorker(BootingWorker):
             self.cfg.keepalive or head_s,
             head_s,
             body_s=limits.body_timeout_s,
-            least_rate=limits.body_least_rate,
+            min_rate=limits.body_least_rate,
             stall_s=limits.answer_stall_s,
             answer_rate=limits.answer_least_rate,
         )
@@ -174,7 +174,7 @@ class GatewayWorker(BootingWorker):
     def _beat(self) -> None:
         self._sweeper.sweep(self._connections)
         if len(self._connections) > self._room:
-            self._sweeper.shed(self._connections, self._room)
+            self._sweeper.close_idle(self._connections, self._room)
         if self._state.tick % TICKS_PER_NOTIFY == 0:
             self.notify()
 
@@ -195,7 +195,7 @@ class GatewayWorker(BootingWorker):
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection until it ends; errors do not leave this method."""
-        self._watchdog.rouse()
+        self._watchdog.speed_up()
         address = addr[0] if isinstance(addr, tuple) else ""
         entered = self._addresses.enter(address)
         try:

@@ -234,14 +234,14 @@ class OpenIdClient:
             raise SignInRefused(str(error)) from None
         return dict(token.claims)
 
-    def _check_claims(self, claims: Any, most_age_s: int = 0) -> None:
+    def _check_claims(self, claims: Any, max_age_s: int = 0) -> None:
         now = self._clock.now_us() // SECOND_US
         try:
             claims.validate(now, CLOCK_LEEWAY_S)
         except (JoseError, ValueError, TypeError) as error:
             claim = getattr(error, "claim", "")
             raise SignInRefused(f"The token of the identity provider is not valid: {claim or error}.") from None
-        if most_age_s and claims["iat"] < now - most_age_s - CLOCK_LEEWAY_S:
+        if max_age_s and claims["iat"] < now - max_age_s - CLOCK_LEEWAY_S:
             raise SignInRefused("The token of the identity provider is too old.")
 
     def _required(self, provider: IdentityProvider) -> dict[str, Any]:

@@ -68,10 +68,10 @@ class Turns:
         """Return the digests of stored pieces."""
         return {digest for digest, _ in self._select("stored_piece", "uses", organization, digests)}
 
-    def add(self, turn: StoredTurn, pieces: Mapping[bytes, bytes], life_s: float, most_bytes: int) -> None:
+    def add(self, turn: StoredTurn, pieces: Mapping[bytes, bytes], life_s: float, max_bytes: int) -> None:
         """Store a turn; `pieces` are the values that are not stored yet. PreviousGone, PiecesGone or NoRoom, when
         nothing is stored."""
-        self._database.write(partial(self._add, turn, pieces, life_s, most_bytes))
+        self._database.write(partial(self._add, turn, pieces, life_s, max_bytes))
 
     def find(self, ident: str) -> Link | None:
         """Return the turn unless it has expired."""
@@ -142,12 +142,12 @@ class Turns:
             matches += [(bytes(digest), bytes(value) if column == "value" else b"") for digest, value in rows]
         return matches
 
-    def _add(self, turn: StoredTurn, pieces: Mapping[bytes, bytes], life_s: float, most_bytes: int) -> None:
+    def _add(self, turn: StoredTurn, pieces: Mapping[bytes, bytes], life_s: float, max_bytes: int) -> None:
         turns, chain_bytes = self._follow(turn.previous)
         size = len(turn.body) + ROW_BYTES
         # Sorted, so that two transactions with the same pieces cannot deadlock.
         added = sum(self._hold(turn.organization, digest, pieces) for digest in sorted(turn.digests))
-        if self._count(turn.organization, size + added) > most_bytes > 0:
+        if self._count(turn.organization, size + added) > max_bytes > 0:
             raise NoRoom
         self._database.execute(
             "INSERT INTO stored_response "

@@ -63,9 +63,9 @@ class Backend(Protocol):
     @property
     def peewee(self) -> Pool: ...
 
-    def read(self, work: Callable[[], T], patience_s: float | None) -> T: ...
+    def read(self, work: Callable[[], T], timeout_s: float | None) -> T: ...
     def report(self, work: Callable[[], T]) -> T: ...
-    def write(self, work: Callable[[], T], patience_s: float | None) -> T: ...
+    def write(self, work: Callable[[], T], timeout_s: float | None) -> T: ...
     def can_write_together(self, batches: Sequence[StatementBatch]) -> bool: ...
     def write_together(self, batches: Sequence[StatementBatch]) -> None: ...
     def now_us(self) -> int: ...
@@ -81,9 +81,9 @@ class Database:
     SQL pass through unchanged; every error that means that the store cannot serve now becomes Unavailable.
     """
 
-    def __init__(self, backend: Backend, patience_s: float, clock: Clock, states: StateLog | None = None) -> None:
+    def __init__(self, backend: Backend, timeout_s: float, clock: Clock, states: StateLog | None = None) -> None:
         self._backend = backend
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._clock = clock
         self._states = states or StateLog()
         # A full disk refuses writes but not reads, so only a successful write shows that the store is back.
@@ -113,7 +113,7 @@ class Database:
         """Return the result of `work`, run with a pooled connection or with that of an outer read or write."""
         if self.replica is not None and self.replica.is_reading():
             return work()
-        result = self._guard(self._backend.read, work, self._patience_s)
+        result = self._guard(self._backend.read, work, self._timeout_s)
         if self.peewee.is_closed():
             # SQLite reads without waiting: a report of ten reads would hold the event loop for some milliseconds.
             continuation_turn()
@@ -145,8 +145,8 @@ class Database:
         """
         if self.peewee.in_transaction():
             return work()
-        patience_s = None if patient else self._patience_s
-        return self._guard(self._repeat, self._backend.write, work, patience_s, writes=True)
+        timeout_s = None if patient else self._timeout_s
+        return self._guard(self._repeat, self._backend.write, work, timeout_s, writes=True)
 
     def can_write_together(self, batches: Sequence[StatementBatch]) -> bool:
         """Return whether `write_together` can run these batches: on PostgreSQL, usually."""

@@ -158,11 +158,11 @@ class Journal:
         self._give_up_at = 0.0
         self._fallback: Fallback | None = None
         self._late_since_us = 0  # the time from which rows wait because of failed commits; 0: none wait
-        self.pending = self.posted = self.failed = self.largest_batch = self.commits = 0
+        self.pending = self.posted = self.failed = self.max_batch = self.commits = 0
         self.commit_s = 0.0
         self._lone = False  # the last batch was that of one request
         self._task = spawn(self._run)
-        self._watch = spawn(self._stir_late_ones)
+        self._watch = spawn(self._wake_late_waiters)
 
     def fall_back(self, fallback: Fallback) -> None:
         """Keep groups in `fallback` while the store is down; answers then wait for the file alone."""
@@ -246,7 +246,7 @@ class Journal:
             self._late_since_us = 0
             self._idle.set()
 
-    def _stir_late_ones(self) -> None:
+    def _wake_late_waiters(self) -> None:
         closed = False
         while not closed:
             closed = self._closed.wait(until_tick(UNTIMED_WAIT_S))
@@ -273,7 +273,7 @@ class Journal:
             log.error("a record was refused by the database: %s", type(error).__name__, exc_info=error)
             return True
         self.posted += len(entries)
-        self.largest_batch = max(self.largest_batch, len(entries))
+        self.max_batch = max(self.max_batch, len(entries))
         return True
 
     def _persist(self, seq: int, entries: list[Ticket]) -> bool:

@@ -54,7 +54,7 @@ class SchemaState(Struct, frozen=True):
     ahead: tuple[str, ...]
 
 
-def look(database: Database, directory: Path = DIRECTORY) -> SchemaState:
+def read_state(database: Database, directory: Path = DIRECTORY) -> SchemaState:
     """Return the progress of the database. Unavailable."""
     applied = sorted(name for name, (_, state) in _read_state(database).items() if state == APPLIED)
     known = [step.name for step in _list_steps(directory)]

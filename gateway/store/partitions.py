@@ -114,7 +114,7 @@ class Partitions:
     def drop(self, partition: Partition) -> None:
         """Drop the oldest partition with its rows, inside the transaction that moves its totals. Rows that arrive late
         for its range go to a separate partition."""
-        self._hurry()
+        self._limit_lock_wait()
         self.lock(partition)
         past = f"{self.table}_past"
         high = partition.high
@@ -153,20 +153,20 @@ class Partitions:
             bound = bytes.fromhex(known[1])
         else:
             bound = far
-            self._database.write(partial(self._promise, name, bound, known=row is not None), patient=True)
+            self._database.write(partial(self._record_bound, name, bound, known=row is not None), patient=True)
         validate = f"ALTER TABLE {self.table} VALIDATE CONSTRAINT {name}"
         self._database.write(partial(self._run, validate), patient=True)
         return bound
 
-    def _promise(self, name: str, bound: bytes, known: bool) -> None:
-        self._hurry()
+    def _record_bound(self, name: str, bound: bytes, known: bool) -> None:
+        self._limit_lock_wait()
         if known:
             self._run(f"ALTER TABLE {self.table} DROP CONSTRAINT {name}")
         self._run(f"ALTER TABLE {self.table} ADD CONSTRAINT {name} CHECK (request < {_literal(bound)}) NOT VALID")
 
     def _exchange(self, bound: bytes) -> None:
         """Exchange the table. A validated constraint spares reading its rows again; a small table is read."""
-        self._hurry()
+        self._limit_lock_wait()
         table = self.table
         first = f"{self.table}_first"
         self._run(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
@@ -196,7 +196,7 @@ class Partitions:
         Its end depends on the database's clock alone: by the ids of a node whose clock is years ahead, it would be
         years long and never be dropped. Such rows belong to the last range, however often a new one begins.
         """
-        self._hurry()
+        self._limit_lock_wait()
         table = self.table
         rest = f"{self.table}_rest"
         self._run(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
@@ -231,7 +231,7 @@ class Partitions:
         """Return the end of the range that contains a moment."""
         return id_at((at_us // self._width_us + 1) * self._width_us)
 
-    def _hurry(self) -> None:
+    def _limit_lock_wait(self) -> None:
         self._run(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
 
     def _run(self, sql: str) -> None:

@@ -31,9 +31,9 @@ NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 class _Connection(psycopg.Connection):
-    """A connection with bounded waits: after `patience_s` without a response it is closed and counts as lost."""
+    """A connection with bounded waits: after `timeout_s` without a response it is closed and counts as lost."""
 
-    patience_s: float | None = None
+    timeout_s: float | None = None
     timed_out = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -43,7 +43,7 @@ class _Connection(psycopg.Connection):
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         # The driver's own wait polls gevent ten times a second, which makes a query take half as long again.
         try:
-            return follow(gen, self.pgconn.socket, self.patience_s if timeout is None else timeout)
+            return follow(gen, self.pgconn.socket, self.timeout_s if timeout is None else timeout)
         except TimeoutError:
             self.timed_out = True
             self.close()
@@ -84,7 +84,7 @@ class Postgresql:
     kind = "postgresql"
 
     def __init__(self, config: settings.DatabaseSettings) -> None:
-        self._patience_s = config.pool_wait_s
+        self._timeout_s = config.pool_wait_s
         url = "postgresql://" + config.url.partition("://")[2]
         known = conninfo_to_dict(url)
         limits: dict[str, Any] = KEEPALIVE | {
@@ -102,16 +102,16 @@ class Postgresql:
         self.peewee.arrange_pool(config.pool_size, config.pool_wait_s)
         self._pipeline = StatementPipeline()
 
-    def read(self, work: Callable[[], T], patience_s: float | None) -> T:
+    def read(self, work: Callable[[], T], timeout_s: float | None) -> T:
         if not self.peewee.is_closed():
             return work()
-        return self._lend(work, patience_s, always)
+        return self._lend(work, timeout_s, always)
 
     def report(self, work: Callable[[], T]) -> T:
         """Read with the longer timeout of reports."""
         return self.read(work, REPORT_TIMEOUT_S)
 
-    def write(self, work: Callable[[], T], patience_s: float | None) -> T:
+    def write(self, work: Callable[[], T], timeout_s: float | None) -> T:
         begun: list[bool] = []
 
         def transact() -> T:
@@ -121,7 +121,7 @@ class Postgresql:
 
         if not self.peewee.is_closed():
             return transact()
-        return self._lend(transact, patience_s, lambda: not begun)
+        return self._lend(transact, timeout_s, lambda: not begun)
 
     def can_write_together(self, batches: Sequence[StatementBatch]) -> bool:
         return self._pipeline.can_run(batches)
@@ -133,7 +133,7 @@ class Postgresql:
             self.peewee.give(connection)
             self.peewee.drain()
             connection = self.peewee.take()
-        connection.patience_s = self._patience_s
+        connection.timeout_s = self._timeout_s
         try:
             with DRIVER_ERRORS:
                 self._pipeline.run(connection, batches)
@@ -141,7 +141,7 @@ class Postgresql:
             self.peewee.give(connection)
 
     def now_us(self) -> int:
-        return self.read(self._select_now, self._patience_s)
+        return self.read(self._select_now, self._timeout_s)
 
     def moment_sql(self) -> str:
         return NOW
@@ -152,19 +152,19 @@ class Postgresql:
     def _select_now(self) -> int:
         return self.peewee.execute_sql(f"SELECT {NOW}").fetchone()[0]
 
-    def _lend(self, work: Callable[[], T], patience_s: float | None, may_repeat: Callable[[], bool]) -> T:
+    def _lend(self, work: Callable[[], T], timeout_s: float | None, may_repeat: Callable[[], bool]) -> T:
         """Run `work` on a pooled connection, and again on a new one when the pooled connection was closed."""
         connection = self.peewee.take()
         try:
-            return self._use(connection, work, patience_s)
+            return self._use(connection, work, timeout_s)
         except peewee.PeeweeException:
             if connection.timed_out or not connection.closed or not may_repeat():
                 raise
         self.peewee.drain()
-        return self._use(self.peewee.take(), work, patience_s)
+        return self._use(self.peewee.take(), work, timeout_s)
 
-    def _use(self, connection: _Connection, work: Callable[[], T], patience_s: float | None) -> T:
-        connection.patience_s = patience_s
+    def _use(self, connection: _Connection, work: Callable[[], T], timeout_s: float | None) -> T:
+        connection.timeout_s = timeout_s
         self.peewee.adopt(connection)
         try:
             return work()

@@ -36,7 +36,7 @@ class ReplicaBackend(Protocol):
 
     @property
     def peewee(self) -> peewee.Database: ...
-    def read(self, work: Callable[[], T], patience_s: float | None) -> T: ...
+    def read(self, work: Callable[[], T], timeout_s: float | None) -> T: ...
     def report(self, work: Callable[[], T]) -> T: ...
     def moment_sql(self) -> str: ...
     def close(self) -> None: ...
@@ -44,16 +44,16 @@ class ReplicaBackend(Protocol):
 
 class ReadReplica:
     """A replica of the database. `lag_s` is the highest acceptable lag, `term_us` the time for which the leader's row
-    is renewed, `patience_s` how long a measurement of the lag may take."""
+    is renewed, `timeout_s` how long a measurement of the lag may take."""
 
     def __init__(
-        self, backend: ReplicaBackend, lag_s: float, term_us: int, patience_s: float, clock: Clock, states: StateLog
+        self, backend: ReplicaBackend, lag_s: float, term_us: int, timeout_s: float, clock: Clock, states: StateLog
     ) -> None:
         self._backend = backend
         self.peewee = backend.peewee
         self._lag_s = lag_s
         self._term_us = term_us
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._clock = clock
         self._states = states
         self._asked_at = float("-inf")  # the end of the time for which the last decision counts
@@ -102,7 +102,7 @@ class ReadReplica:
 
     def measure_lag_s(self) -> float:
         """Return the age of the newest heartbeat that the replica has. Unavailable, or an error of the driver."""
-        expires_us, now_us = self._backend.read(self._read_heartbeat, self._patience_s)
+        expires_us, now_us = self._backend.read(self._read_heartbeat, self._timeout_s)
         return max(0, now_us - (expires_us - self._term_us)) / SECOND_US
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ class Sqlite:
         self._owner = 0
         self._closed = False
 
-    def read(self, work: Callable[[], T], patience_s: float | None) -> T:
+    def read(self, work: Callable[[], T], timeout_s: float | None) -> T:
         if not self.peewee.is_closed():
             return work()
         connection = self.peewee.take()
@@ -68,7 +68,7 @@ class Sqlite:
         inside = partial(self._inside, connection, work)
         return _result(self._threads.finish(partial(_attempt, inside), partial(self.peewee.give, connection)))
 
-    def write(self, work: Callable[[], T], patience_s: float | None) -> T:
+    def write(self, work: Callable[[], T], timeout_s: float | None) -> T:
         return self._in_turn(partial(self._commit, work))
 
     def can_write_together(self, batches: Sequence[StatementBatch]) -> bool:

@@ -32,7 +32,7 @@ class Sound(NamedTuple):
     length: SoundDuration
 
 
-def look_at(file: StoredFile, param: str) -> Sound:
+def detect_format(file: StoredFile, param: str) -> Sound:
     """Detect the format of a file. Raises InvalidRequest `empty_file`, or `unsupported_media` for other content than
     audio."""
     if not len(file):

@@ -139,8 +139,8 @@ def _answer_refusal(
     end = services.telemetry.requests.of(name_of(operation), operation.paid)
     end(inbound, error.status, services.clock.monotonic(), error)
     errors = operation.errors or http_responses.OPENAI
-    if errors.mend is not None:
-        error = errors.mend(error, inbound)
+    if errors.convert_error is not None:
+        error = errors.convert_error(error, inbound)
     return http_responses.error_reply(error, errors, shown_id)
 
 

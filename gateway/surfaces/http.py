@@ -110,16 +110,16 @@ Handler = Callable[["Services", Inbound], Outbound]
 class ErrorFormat(Struct, frozen=True):
     """The error format of a surface: `body` writes an (error, request id), `schema` is its JSON schema, and `id_header`
     is the header beside x-request-id in which clients of the format read the request's id ("": none). `frame` writes an
-    error within a stream; None: an event named error with that body. `mend` converts an error raised before the handler
-    ran, with its headers; `about` returns the format for one request, where errors repeat a part of it. `media` is the
-    media type of the body."""
+    error within a stream; None: an event named error with that body. `convert_error` converts an error raised before
+    the handler ran, with its headers; `about` returns the format for one request, where errors repeat a part of it.
+    `media` is the media type of the body."""
 
     name: str
     body: Callable[[GatewayError, str], Mapping[str, Any]]
     schema: dict[str, Any]
     id_header: str = ""
     frame: Callable[[GatewayError, str], bytes] | None = None
-    mend: Callable[[GatewayError, Inbound], GatewayError] | None = None
+    convert_error: Callable[[GatewayError, Inbound], GatewayError] | None = None
     about: Callable[[Inbound], "ErrorFormat"] | None = None
     media: str = "application/json"
 

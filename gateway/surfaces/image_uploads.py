@@ -32,7 +32,7 @@ def model_of(services: Services, caller: Caller, requested: str, default: str = 
     return chosen
 
 
-def look_at(file: StoredFile, param: str) -> Picture:
+def detect_format(file: StoredFile, param: str) -> Picture:
     """Detect the format of a file. Raises InvalidRequest `empty_file`, or `unsupported_media` for other formats than
     PNG, JPEG and WebP."""
     if not len(file):
@@ -52,7 +52,7 @@ def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
             compute_if(len(url) > LARGE, _store, url, file)
         except ValueError:
             raise InvalidRequest("The data URL is not valid base64.", param=param, code="invalid_parameters") from None
-        return look_at(file, param)
+        return detect_format(file, param)
     try:
         fetched = services.routing.transport.fetch(url, MAX_BYTES, timeout_s=FETCH_TIMEOUT_S)
         if fetched.status == 200:
@@ -64,7 +64,7 @@ def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
     if why:
         raise InvalidRequest(f"The image could not be downloaded ({why}).", param=param, code="media_not_loaded")
     file.write(fetched.body)
-    return look_at(file, param)
+    return detect_format(file, param)
 
 
 def _store(url: str, file: StoredFile) -> None:

@@ -28,9 +28,9 @@ def decode_json(decoder: Decoder[T], raw: bytes) -> T:
         return decoder.decode(raw)
     except ValidationError as error:
         try:
-            mended: T = decode_again(decoder, raw, error)
+            repaired: T = decode_again(decoder, raw, error)
         except ValidationError as still:
             raise explain(str(still), words_of(cast(Hashable, decoder.type))) from None
-        return mended
+        return repaired
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
         return decode_json(decoder, readable(raw, error))

@@ -59,7 +59,7 @@ def read_again(body: bytes, error: ValidationError) -> Json:
         raise error from None
     if type(wire) is not dict:
         raise error
-    mend_numbers(wire)
+    correct_numbers(wire)
     return wire
 
 
@@ -80,11 +80,11 @@ def write_again(wire: Json, error: ValidationError) -> bytes:
         raise error from None
 
 
-def mend_numbers(wire: Json) -> None:
+def correct_numbers(wire: Json) -> None:
     """Convert whole numbers that are written with a fraction of zero ("max_tokens": 100.0), except in lists and in
     CONTENT."""
     for name, value in wire.items():
         if type(value) is float and value.is_integer() and abs(value) < 2**63:
             wire[name] = int(value)
         elif type(value) is dict and name not in CONTENT:
-            mend_numbers(value)
+            correct_numbers(value)

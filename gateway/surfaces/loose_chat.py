@@ -20,14 +20,14 @@ IMAGES = ("input_image", "image")
 UNNAMED = "response"  # the name of a JSON Schema without one
 
 
-def mend(wire: Json) -> None:
+def correct_spelling(wire: Json) -> None:
     """Correct every known misspelling; everything else stays unchanged."""
     for name in CASELESS_PARAMETERS:
         if isinstance(wire.get(name), str):
             wire[name] = wire[name].lower()
     if isinstance(wire.get("service_tier"), str):
         wire["service_tier"] = TIERS.get(wire["service_tier"], wire["service_tier"])
-    _mend_functions(wire)
+    _correct_functions(wire)
     _mend_format(wire.get("response_format"))
     if isinstance(wire.get("tools"), list):
         wire["tools"] = [_tool(tool) for tool in wire["tools"]]
@@ -37,7 +37,7 @@ def mend(wire: Json) -> None:
         wire["messages"] = list(_messages(wire["messages"]))
 
 
-def _mend_functions(wire: Json) -> None:
+def _correct_functions(wire: Json) -> None:
     """Replace `functions` and `function_call` by `tools` and `tool_choice`."""
     functions = wire.pop("functions", None)
     call = wire.pop("function_call", None)
@@ -89,10 +89,10 @@ def _messages(messages: list[Any]) -> Iterator[Any]:
             yield message
             continue
         message["role"] = role = message["role"].lower()
-        _mend_parts(message)
+        _correct_parts(message)
         ident = f"call_{place}"
         if role == "assistant":
-            _mend_calls(message, ident)
+            _correct_calls(message, ident)
             open_calls |= {name: ident for name in _legacy_call(message, ident)}
         elif role == "function":
             name = message.get("name")
@@ -120,7 +120,7 @@ def _legacy_call(message: Json, ident: str) -> tuple[str, ...]:
     return ()
 
 
-def _mend_calls(message: Json, ident: str) -> None:
+def _correct_calls(message: Json, ident: str) -> None:
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
         return
@@ -151,7 +151,7 @@ def _function(function: Json) -> Json:
     return function
 
 
-def _mend_parts(message: Json) -> None:
+def _correct_parts(message: Json) -> None:
     content = message.get("content")
     if isinstance(content, dict):
         content = message["content"] = [content]

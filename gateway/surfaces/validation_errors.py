@@ -26,10 +26,10 @@ def readable(body: bytes, error: Exception) -> bytes:
     """Return the body without lone surrogates, which clients produce when they cut a text inside a character; one in a
     conversation would make every request of it fail. Raises InvalidRequest if the body, rejected with `error`, has
     none."""
-    mended = without_halves(body)
-    if isinstance(error, RecursionError) or mended == body:
+    repaired = without_halves(body)
+    if isinstance(error, RecursionError) or repaired == body:
         raise unreadable(error) from None
-    return mended
+    return repaired
 
 
 def invalid(param: str, reason: str) -> InvalidRequest:

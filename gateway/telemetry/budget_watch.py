@@ -24,7 +24,7 @@ Samples = dict[tuple[str, ...], float]
 
 
 class BudgetWatch:
-    """Finds such budgets. `look` runs only in the leading worker and stores its result for the other workers."""
+    """Finds such budgets. `scan` runs only in the leading worker and stores its result for the other workers."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class BudgetWatch:
         self._thresholds = thresholds
         self._known: dict[str, SpentBudget] = {}
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Find budgets that are nearly spent, and fire state changes for each threshold that they newly reached.
         Unavailable when the store is down."""
         spent = find_spent(self._database, self._low_nusd, self._thresholds)
@@ -51,7 +51,7 @@ class BudgetWatch:
             if known is None or known.reached <= budget.reached:
                 self._states.fire(change_of(subject, budget))
         for subject in self._known.keys() - budgets.keys():
-            self._states.resolve(_mended(subject, self._known[subject]))
+            self._states.resolve(_recovered(subject, self._known[subject]))
         self._known = budgets
         self._documents.put(KIND, KEY, orjson.dumps([tuple(budget) for budget in budgets.values()]), TTL_S)
 
@@ -114,7 +114,7 @@ def change_of(subject: str, budget: SpentBudget) -> StateChange:
     return StateChange(event, subject, message, remedy=RAISE, facts=facts, stage=stage)
 
 
-def _mended(subject: str, budget: SpentBudget) -> StateChange:
+def _recovered(subject: str, budget: SpentBudget) -> StateChange:
     facts: dict[str, object] = {"scope": budget.scope, "id": budget.scope_id, "organization": budget.organization}
     if budget.kind == CREDITS:
         event = "credits.back"

@@ -51,7 +51,7 @@ class CachingSession(Struct):
 
 
 class CacheWatch:
-    """Follows the turns of all sessions. `look` runs only in the leading worker. A session is reported when its hits
+    """Follows the turns of all sessions. `scan` runs only in the leading worker. A session is reported when its hits
     fall below `percent` of its input, after at least half of it came from the cache; 0: never."""
 
     def __init__(self, database: Database, states: StateLog, clock: Clock, percent: int) -> None:
@@ -62,7 +62,7 @@ class CacheWatch:
         self._position: TurnPosition | None = None
         self._sessions: OrderedDict[tuple[str, str], CachingSession] = OrderedDict()
 
-    def look(self, should_continue: ShouldContinue = always) -> None:
+    def scan(self, should_continue: ShouldContinue = always) -> None:
         """Read the turns since the last run, and fire or resolve a state change for sessions that changed. Unavailable
         when the store is down."""
         if not self._percent:

@@ -34,6 +34,6 @@ class WatchedExporter:
         return result
 
 
-def hush() -> None:
+def silence_export_errors() -> None:
     """Suppress the SDK's own log lines about failed batches."""
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)

@@ -11,14 +11,14 @@ REMEDY = "move its callers to another model: GET /v1/models tells what replaces 
 
 
 class ModelWatch:
-    """Watches the end of models. `look` runs only in the leading worker, which knows what all workers served."""
+    """Watches the end of models. `scan` runs only in the leading worker, which knows what all workers served."""
 
     def __init__(self, states: StateLog, clock: Clock, days: int) -> None:
         self._states = states
         self._clock = clock
         self._days = days
 
-    def look(self, health: Health, catalogue: Catalogue) -> None:
+    def scan(self, health: Health, catalogue: Catalogue) -> None:
         """Fire a state change once for each mapping in use that ends soon."""
         today = self._clock.now().date()
         used = {key for key in health.windows if "#" not in key}

@@ -23,7 +23,7 @@ from gateway.runtime.fork_hooks import without_fork_hooks
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import StateLog
-from gateway.telemetry.collector import WatchedExporter, hush
+from gateway.telemetry.collector import WatchedExporter, silence_export_errors
 from gateway.telemetry.finished import UNMATCHED, FinishedRequest
 
 sdk_trace = LazyImport("opentelemetry.sdk.trace")
@@ -299,5 +299,5 @@ def _otlp(endpoint: str, states: StateLog) -> tuple[Any, Any]:
     """Return exporters for traces and metrics; OpenTelemetry's own variables set their headers and time limits."""
     traces = otlp_trace.OTLPSpanExporter(f"{endpoint}/v1/traces")
     metrics = otlp_metrics.OTLPMetricExporter(f"{endpoint}/v1/metrics")
-    hush()
+    silence_export_errors()
     return WatchedExporter(traces, states), WatchedExporter(metrics, states)

@@ -87,7 +87,7 @@ class UpstreamConnection:
         self._parser: Any = httptools.HttpResponseParser(self)
 
     @property
-    def untouched(self) -> bool:
+    def has_no_bytes(self) -> bool:
         """Whether no byte of a response has arrived."""
         return not self.status and not self._noise
 
@@ -190,7 +190,7 @@ class UpstreamConnection:
         except OSError:
             pass  # the next receive reports what is wrong with the connection
 
-    def glance(self) -> None:
+    def parse_arrived(self) -> None:
         """Parse data that has already arrived, without waiting."""
         try:
             self._take_in(self._receive(RECEIVE_BYTES))
@@ -240,10 +240,10 @@ class UpstreamConnection:
         if self._alarm is not None:
             self._alarm.close()
         self._alarm = self._loop.timer(max(at - self._now(), 0.0))
-        self._alarm.start(self._ring, update=True)
+        self._alarm.start(self._on_alarm, update=True)
         self._rings_at = at
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         """Handle the alarm, which may have been set for an earlier wait. Called in the hub."""
         self._rings_at = NO_DEADLINE
         if self._waiting is None:

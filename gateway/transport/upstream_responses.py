@@ -106,7 +106,7 @@ class Pending(Struct, eq=False):
             raise UpstreamTimeout(f"{host} did not begin to answer in time.")
 
     def _recover(self, connection: UpstreamConnection) -> UpstreamConnection:
-        if not connection.since or self._resend is None or not connection.untouched:
+        if not connection.since or self._resend is None or not connection.has_no_bytes:
             raise UpstreamUnreachable(f"{connection.host} closed the connection before it answered.")
         self.close()
         self._connection = self._resend()
@@ -234,7 +234,7 @@ class Reply(Struct, eq=False):
         self._open = False
         connection = self._connection
         if not connection.done:
-            connection.glance()
+            connection.parse_arrived()
         connection.pool.take_back(connection)
 
     def _refuse_size(self, limit: int) -> None:

@@ -14,7 +14,7 @@ from gateway.billing.job_reservation import AcceptedCall, PendingJob
 from gateway.billing.outcome import Outcome
 from gateway.catalogue.price_rates import prices_at
 from gateway.catalogue.prices import cost_of, reduced
-from gateway.catalogue.video_shapes import VideoShape, fit, most_usage
+from gateway.catalogue.video_shapes import VideoShape, fit, max_usage
 from gateway.clock import SECOND_US, Clock
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
@@ -212,7 +212,7 @@ def _accept(task: Task, accepted: VideoTask, call: AcceptedCall, outcome: Outcom
         source=credential.source,
         bounded=credential.bounded,
         discount_ppm=call.discount_ppm,
-        reserved=most_usage(video, mapping),
+        reserved=max_usage(video, mapping),
         prices=prices_at(mapping.prices, attempt.at_us),
         record=call.record,
     )

@@ -65,9 +65,9 @@ class Endings:
         """End a job that the provider reports as failed."""
         code = status.error_code or f"video_{status.state}"
         message = status.error_message or f"The provider reports that the video is {status.state}."
-        return self.give_up(job, task, status.state, code, message)
+        return self.end_without_video(job, task, status.state, code, message)
 
-    def give_up(self, job: VideoJob, task: Task, state: str, code: str, message: str) -> VideoJob | None:
+    def end_without_video(self, job: VideoJob, task: Task, state: str, code: str, message: str) -> VideoJob | None:
         """End a job without a video, and release its reservations."""
         if task.record is not None:
             record = job_rows.failed(task.record, code, self._clock.now_us())
@@ -75,7 +75,7 @@ class Endings:
             record = None
         return self._end(job, task, MOVES[job.state, state], JobOutcome(code=code, message=message), record, "")
 
-    def lose(self, job: VideoJob, task: Task) -> VideoJob | None:
+    def end_lost(self, job: VideoJob, task: Task) -> VideoJob | None:
         """End a job after its worker died while it called providers: no provider is known to have accepted it."""
         return self._end(job, task, MOVES[job.state, "lost"], LOST, None, "")
 

@@ -81,7 +81,7 @@ class Poller:
         task = self._sealed.task(job.task)
         now = self._clock.now_us()
         if job.state == CREATING:
-            self._endings.lose(job, task)
+            self._endings.end_lost(job, task)
             return
         claimed = self._move(job, due_at=now + CLAIM_US)
         if claimed is None:
@@ -120,7 +120,7 @@ class Poller:
         failures = job.failures + 1
         if failures >= MAX_FAILURES and not _is_outage(error):
             message = f"The status of the video could not be read: {error.message}"
-            self._endings.give_up(job, task, FAILED, "poll_error", message)
+            self._endings.end_without_video(job, task, FAILED, "poll_error", message)
             return
         wait_s = min(FIRST_INTERVAL_S * 2 ** min(failures - 1, MAX_FAILURES), MAX_INTERVAL_S)
         self._move(job, due_at=self._clock.now_us() + round(wait_s * SECOND_US), failures=failures)
@@ -130,7 +130,7 @@ class Poller:
             self._calls.cancel(task.ident, self._targets.find(job.organization, task))
         except GatewayError as error:
             log.info("the video %s timed out and could not be canceled: %s", job.id, error.message)
-        self._endings.give_up(job, task, FAILED, "timeout", "The video was not ready in time.")
+        self._endings.end_without_video(job, task, FAILED, "timeout", "The video was not ready in time.")
 
     def _move(self, job: VideoJob, **values: object) -> VideoJob | None:
         return self._jobs.database.write(partial(self._jobs.change, job, **values))

@@ -115,7 +115,7 @@ class Targets:
             place = self._find_listed(task)
         if place is not None:
             mapping, provider = place
-            credential = self._credentials.again(mapping, organization_id, task.source, task.credential)
+            credential = self._credentials.find_for_job(mapping, organization_id, task.source, task.credential)
             if credential is not None:
                 return self._credentials.target(mapping, provider, credential)
         raise NotFound(NOWHERE)
@@ -133,7 +133,7 @@ class Targets:
         return (mapping, provider)
 
     def _find_custom(self, organization_id: str, task: Task) -> Any:
-        custom = self._custom_models.again(organization_id, task.provider, task.model)
+        custom = self._custom_models.find_for_job(organization_id, task.provider, task.model)
         if custom is None:
             return None
         return (custom.mapping, custom.provider)

@@ -118,7 +118,7 @@ class Videos:
         for _ in range(MAX_RETRIES):
             # The leading worker may move the job at the same time; a canceled job is not charged.
             message = "The video was canceled by its caller."
-            job = self.endings.give_up(job, task, CANCELED, "canceled", message) or self.find(caller, ident)
+            job = self.endings.end_without_video(job, task, CANCELED, "canceled", message) or self.find(caller, ident)
             if job.has_ended:
                 return
         raise Unavailable(NOT_WRITTEN)

@@ -19,7 +19,7 @@ from gateway.catalogue.loader import CatalogueError
 from gateway.configuration import settings
 from gateway.configuration.file import BASE_URL, variable
 from gateway.configuration.lines import TomlPlace
-from gateway.configuration.names import near
+from gateway.configuration.names import suggest_similar
 from gateway.configuration.setting_sources import describe_origin
 from gateway.configuration.settings import Settings, SettingsError
 from gateway.worker import extensions
@@ -215,7 +215,7 @@ def _conflicting_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
         return []  # the operator may have removed some of the default models from the catalogue
     origin = describe_origin(chosen.origins, chosen.file, "catalogue", "auto_models")
     return [
-        f"[catalogue] auto_models: there is no model {name}{near(name, catalogue.models)}{origin}"
+        f"[catalogue] auto_models: there is no model {name}{suggest_similar(name, catalogue.models)}{origin}"
         for name in chosen.catalogue.auto_models
         if catalogue.find(name) is None
     ]

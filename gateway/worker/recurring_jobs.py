@@ -328,12 +328,12 @@ def _examine_books(services: Services, should_continue: ShouldContinue) -> None:
 def _tend_identities(services: Services, should_continue: ShouldContinue) -> None:
     """Renew tokens. The platform's credentials are read first: the first requests then find a token."""
     services.routing.credentials.platform()
-    services.routing.identities.tend()
+    services.routing.identities.maintain()
 
 
 def _watch_models(services: Services, should_continue: ShouldContinue) -> None:
     """Alert about models in use that end soon."""
-    services.telemetry.model_watch.look(services.routing.health, services.routing.catalogue.current())
+    services.telemetry.model_watch.scan(services.routing.health, services.routing.catalogue.current())
 
 
 def _report_presence(services: Services, should_continue: ShouldContinue) -> None:
@@ -352,7 +352,7 @@ DOCUMENTS = {CLIENT_DOCUMENTS: 5_000, SSO_FLOWS: 20_000}
 TABLE = (
     # State that each worker holds or publishes for itself.
     RecurringJob("gossip", 0.5, Scope.WORKER, _call("routing.gossip.beat")),
-    RecurringJob("budget_leases", 0.5, Scope.WORKER, _call("billing.settlements.tend")),
+    RecurringJob("budget_leases", 0.5, Scope.WORKER, _call("billing.settlements.maintain")),
     RecurringJob("rate_limits", 0.5, Scope.WORKER, _call("billing.settlements.rates.exchange")),
     RecurringJob("metrics", 10.0, Scope.WORKER, _call("background.counters.write")),
     RecurringJob("local_models", 30.0, Scope.WORKER, _call("routing.discovery.refresh"), first_s=0),
@@ -392,7 +392,7 @@ TABLE = (
     RecurringJob("mail", 2.0, Scope.INSTALLATION, _steps("telemetry.mail.deliver")),
     RecurringJob("alerts", 2.0, Scope.INSTALLATION, _steps("telemetry.alerts.deliver")),
     RecurringJob("models_ending", 3600.0, Scope.INSTALLATION, _watch_models),
-    RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, _call("telemetry.budget_watch.look")),
-    RecurringJob("session_caches", 60.0, Scope.INSTALLATION, _steps("telemetry.cache_watch.look")),
+    RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, _call("telemetry.budget_watch.scan")),
+    RecurringJob("session_caches", 60.0, Scope.INSTALLATION, _steps("telemetry.cache_watch.scan")),
     RecurringJob("books", 600.0, Scope.INSTALLATION, _examine_books),
 )

@@ -299,7 +299,7 @@ class Services:
             ),
             "journal_pending": ("Records that wait for a commit.", journal.pending),
             "journal_commits": ("Commits of records since the start.", journal.commits),
-            "journal_largest_batch": ("Largest number of records in one commit.", journal.largest_batch),
+            "journal_largest_batch": ("Largest number of records in one commit.", journal.max_batch),
             "database_coasting": (
                 "1 while this worker serves without the database.",
                 1.0 if self.store.control.serves_alone() else 0.0,
@@ -386,6 +386,6 @@ class Services:
         """
         reasons = []
         control = self.store.control
-        if not control.alive() and not control.regain(control.epoch) and not control.alive():
+        if not control.alive() and not control.renew_suspended(control.epoch) and not control.alive():
             reasons.append("the database refuses writes")
         return reasons + full_disks(self.settings.database)

@@ -152,7 +152,7 @@ def test_contents_of_addresses_count_against_the_memory_of_their_organization(
     gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
     bodies = gateway.services.background.bodies
     room = media_fetching.COPIES * len(PNG)
-    bodies.grow(gateway.organization_id, bodies._most_each - bodies.held - room)
+    bodies.grow(gateway.organization_id, bodies._max_each - bodies.held - room)
     assert look(gateway, f"{album.url}/a.jpg", stream=stream)
     with pytest.raises(APIStatusError, match="too many large bodies") as caught:
         look(gateway, f"{album.url}/a.jpg", f"{album.url}/a.jpg?2", stream=stream)
@@ -160,7 +160,7 @@ def test_contents_of_addresses_count_against_the_memory_of_their_organization(
     upstream.script(500, 500, 500)
     with pytest.raises(APIStatusError):
         look(gateway, f"{album.url}/a.jpg", stream=stream)
-    assert bodies._most_each - bodies.held == room, "whatever its end, a request releases what it loaded"
+    assert bodies._max_each - bodies.held == room, "whatever its end, a request releases what it loaded"
 
 
 def test_an_address_inside_the_network_is_never_loaded(

@@ -33,7 +33,7 @@ def gateway(share: Share, mint: FakeUpstream) -> Iterator[LocalGateway]:
     yield running
     running.services.store.journal.flush(60)
     running.services.billing.settlements.reap()
-    running.services.billing.spending.tend(idle_s=-1.0, keep_s=-1.0)
+    running.services.billing.spending.maintain(idle_s=-1.0, keep_s=-1.0)
     assert doctor(running.services.store.database) == []
 
 

@@ -64,11 +64,11 @@ def any_case(chance: random.Random) -> Case:
 
 
 class Operation(NamedTuple):
-    """`run` sends a case and returns the number of pieces that were received; `least_nusd` is the least cost of so many
+    """`run` sends a case and returns the number of pieces that were received; `min_nusd` is the least cost of so many
     pieces, `complete` and `partial` what the provider reports, `exact_nusd` the cost of the former."""
 
     run: Callable[[GatewayProcess, Case, str], int]
-    least_nusd: Callable[[int], int]
+    min_nusd: Callable[[int], int]
     complete: dict[str, Any]
     partial: dict[str, Any]
     exact_nusd: int
@@ -230,7 +230,7 @@ def check_rows(gateway: GatewayProcess, operation: Operation, seed: int) -> None
         case, (basis, flags, cost_nusd) = cases[name], rows[name]
         context = (case, pieces, rows[name])
         assert not flags & OVERRUN, context
-        assert cost_nusd >= (operation.least_nusd(pieces) if basis == ESTIMATED else operation.exact_nusd), context
+        assert cost_nusd >= (operation.min_nusd(pieces) if basis == ESTIMATED else operation.exact_nusd), context
         if case.report == "complete" and not case.cut and case.leaves_after is None:
             assert basis != ESTIMATED and cost_nusd == operation.exact_nusd, context
     assert "The books agree." in gateway.manage("doctor")

@@ -52,7 +52,7 @@ def test_counts_beyond_every_column_lose_no_row_and_leave_other_books_intact(gat
                 answer = requests.post(f"{gateway.url}/chat/completions", json=request, headers=headers, timeout=20)
                 assert answer.status_code == 200, answer.text
     gateway.services.store.journal.flush(60)
-    gateway.services.billing.settlements.tend()
+    gateway.services.billing.settlements.maintain()
     database = gateway.services.store.database
     assert database.read(lambda: database.execute("SELECT count(*) FROM usage").fetchone()[0]) == 8
     assert doctor(database) == []

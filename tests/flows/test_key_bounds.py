@@ -43,9 +43,9 @@ def set_mode(gateway: LocalGateway, mode: str) -> None:
     change_project(gateway, ProjectChange(mode=mode))
 
 
-def add_key(gateway: LocalGateway, most_nusd: int | None, label: str = "") -> ProviderKeyInfo:
+def add_key(gateway: LocalGateway, max_nusd: int | None, label: str = "") -> ProviderKeyInfo:
     organization = gateway.services.accounts.authentication.caller(gateway.key).organization_id
-    draft = ProviderKeyDraft("mint", f"own-{label}", label, max_spend_nusd=most_nusd)
+    draft = ProviderKeyDraft("mint", f"own-{label}", label, max_spend_nusd=max_nusd)
     return gateway.services.management.provider_keys.add(organization, draft, actor="operator")
 
 

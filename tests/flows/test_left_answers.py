@@ -325,11 +325,11 @@ def test_operations_beside_chat_cost_the_same_whenever_their_callers_leave(start
         for number in range(2)
     }
 
-    patience_s = {name: chance.choice((0.05, 0.3, 0.6, None)) for name in cases}
+    timeout_s = {name: chance.choice((0.05, 0.3, 0.6, None)) for name in cases}
 
     def call_and_leave(number: int) -> None:
         name = list(cases)[number]
-        after_s = patience_s[name]
+        after_s = timeout_s[name]
         headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": name.replace(" ", "-")}
         body = sent_to(cases[name], f"wait:{chance.uniform(0.1, 0.8):.2f}")
         with suppress(httpx.ReadTimeout), httpx.Client(timeout=30) as caller:
@@ -341,7 +341,7 @@ def test_operations_beside_chat_cost_the_same_whenever_their_callers_leave(start
     rows = query(gateway, "SELECT label, cost_nusd, basis FROM usage")
     assert {row for row in rows if row[1] != CALL_NUSD} == set()
     # A caller with a short timeout may disconnect before its call is sent.
-    assert {row[0] for row in rows} >= {name.replace(" ", "-") for name in cases if patience_s[name] is None}
+    assert {row[0] for row in rows} >= {name.replace(" ", "-") for name in cases if timeout_s[name] is None}
     assert "The books agree." in gateway.manage("doctor")
 
 

@@ -80,7 +80,7 @@ def own_gateway(settings: Callable[..., Settings], tmp_path: Path, mint: FakeUps
 def rest(gateway: LocalGateway) -> None:
     gateway.services.store.journal.flush(60)
     gateway.services.billing.settlements.reap()
-    gateway.services.billing.spending.tend(idle_s=-1.0, keep_s=-1.0)
+    gateway.services.billing.spending.maintain(idle_s=-1.0, keep_s=-1.0)
 
 
 def caller(gateway: LocalGateway) -> Any:

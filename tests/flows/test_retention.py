@@ -78,7 +78,7 @@ def rest(gateway: LocalGateway) -> None:
     services = gateway.services
     services.store.journal.flush(60)
     services.billing.settlements.reap()
-    services.billing.spending.tend(idle_s=-1.0, keep_s=-1.0)
+    services.billing.spending.maintain(idle_s=-1.0, keep_s=-1.0)
 
 
 def select(gateway: LocalGateway, sql: str, *values: bytes) -> list[tuple]:

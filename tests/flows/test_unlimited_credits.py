@@ -34,7 +34,7 @@ def test_an_unlimited_organization_is_served_counted_and_said_to_be_so(gateway: 
     services = gateway.services
     caller = services.accounts.authentication.caller(gateway.key)
     send_chat(gateway)
-    services.billing.settlements.tend()
+    services.billing.settlements.maintain()
     state = services.billing.ledger.balance(caller.organization_id)
     assert state.unlimited and state.spent_nusd > 0 and doctor(services.store.database) == []
     credits = httpx.get(f"{gateway.url}/credits", headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60).json()
@@ -59,7 +59,7 @@ def test_the_change_is_in_force_when_it_returns_both_ways(gateway: LocalGateway)
     assert refused.value.code == "insufficient_credits"
     services.management.set_unlimited(organization, True, actor="operator")
     send_chat(gateway)
-    services.billing.settlements.tend()
+    services.billing.settlements.maintain()
     assert doctor(services.store.database) == []
 
 

@@ -71,7 +71,7 @@ def test_a_new_model_is_called_billed_provisionally_and_priced_again(
     assert answer.headers["x-llmgateway-price-version"] == PROVISIONAL
     assert answer.json()["metadata"]["routing"][0]["provisionalPriceOf"].startswith("openai/gpt-")
     services = unlimited.services
-    services.billing.settlements.tend()
+    services.billing.settlements.maintain()
     row = usage_of(unlimited)[-1]
     assert (row.served, row.price_version) == (NEW, PROVISIONAL) and row.cost_nusd > 0
     database = services.store.database
@@ -178,7 +178,7 @@ def test_a_fine_tuned_model_has_the_price_of_fine_tuned_models(
     answer = chat(unlimited_once, f"openai/{name}")
     assert answer.status_code == 200 and upstream.calls[0].body["model"] == name
     services = unlimited_once.services
-    services.billing.settlements.tend()
+    services.billing.settlements.maintain()
     row = usage_of(unlimited_once)[-1]
     assert row.cost_nusd == row.input * 300 + row.output * 1200 and row.price_version != PROVISIONAL
     report = rerate(services.store.database, services.routing.catalogue.current(), 0, services.clock.now_us() + 1)

@@ -121,8 +121,8 @@ def set_mode(gateway: LocalGateway, mode: str) -> None:
     update_project(services.store.database, services.store.control, gateway.project_id, change, actor="operator")
 
 
-def add_key(gateway: LocalGateway, provider: str, most_nusd: int) -> str:
-    draft = ProviderKeyDraft(provider, f"own-{provider}", provider, max_spend_nusd=most_nusd)
+def add_key(gateway: LocalGateway, provider: str, max_nusd: int) -> str:
+    draft = ProviderKeyDraft(provider, f"own-{provider}", provider, max_spend_nusd=max_nusd)
     return gateway.services.management.provider_keys.add(gateway.organization_id, draft, actor="operator").id
 
 
@@ -145,10 +145,10 @@ def test_without_the_store_no_provider_is_called(gateway, studios, monkeypatch):
 
     def admit_and_lose(*arguments):
         admitted = admit(*arguments)
-        monkeypatch.setattr(gateway.services.billing.spending, "check", lose)
+        monkeypatch.setattr(gateway.services.billing.spending, "check", end_lost)
         return admitted
 
-    def lose():
+    def end_lost():
         raise Unavailable("The database is down.")
 
     monkeypatch.setattr(Settlements, "admit", admit_and_lose)

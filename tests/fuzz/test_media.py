@@ -53,10 +53,10 @@ def test_a_sound_of_any_bytes_has_a_length_or_is_not_a_sound(data: bytes) -> Non
         read = frame_counting.Bytes.at
         patch.setattr(frame_counting.Bytes, "at", lambda self, *given: looks.append(1) or read(self, *given))
         try:
-            found = audio_uploads.look_at(StoredFile.of(data), "file")
+            found = audio_uploads.detect_format(StoredFile.of(data), "file")
         except InvalidRequest:
             return
-    assert 0 < found.length.likely_ms <= found.length.foreseen_ms <= found.length.most_ms and len(
+    assert 0 < found.length.likely_ms <= found.length.foreseen_ms <= found.length.max_ms and len(
         looks
     ) <= 50 + 300 * len(data)
 
@@ -64,7 +64,7 @@ def test_a_sound_of_any_bytes_has_a_length_or_is_not_a_sound(data: bytes) -> Non
 @given(FROM_SCRATCH | damaged() | st.binary(max_size=100))
 def test_a_picture_of_any_bytes_is_one_or_refused(data: bytes) -> None:
     try:
-        assert image_uploads.look_at(StoredFile.of(data), "image").media_type.startswith("image/")
+        assert image_uploads.detect_format(StoredFile.of(data), "image").media_type.startswith("image/")
     except InvalidRequest:
         return
 

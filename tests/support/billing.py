@@ -121,7 +121,7 @@ class BillingProcess:
     def rest(self) -> None:
         self.journal.flush(60)
         self.settlements.reap()
-        self.spending.tend(idle_s=-1.0, keep_s=-1.0)
+        self.spending.maintain(idle_s=-1.0, keep_s=-1.0)
 
     def die(self) -> None:
         """Simulate kill -9: the process writes and releases nothing, and the kernel drops its locks."""

@@ -110,9 +110,9 @@ class Chromium(Connection):
         """Return the value of a script in the page, which runs with a user gesture."""
         return self.ask("Runtime.evaluate", expression=expression, returnByValue=True).get("result", {}).get("value")
 
-    def wait_for(self, expression: str, patience_s: float = PATIENCE_S) -> None:
+    def wait_for(self, expression: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the expression is true in the page."""
-        with gevent.Timeout(patience_s, AssertionError(f"{expression} never came true at {self.run('location.href')}")):
+        with gevent.Timeout(timeout_s, AssertionError(f"{expression} never came true at {self.run('location.href')}")):
             pause_s = MIN_PAUSE_S
             while not self.run(expression):
                 gevent.sleep(pause_s)

@@ -88,17 +88,17 @@ class Books:
 class Planned(Books):
     """Replacement of the planner that records its calls in the list of the books.
 
-    `patience_s` and `is_shut` return values and are not recorded.
+    `timeout_s` and `is_unreachable` return values and are not recorded.
     """
 
     def __init__(self, books: Books) -> None:
         super().__init__()
         self.calls, self._books = books.calls, books
 
-    def patience_s(self, target: Target, request: Request, first_byte_s: float) -> float:
+    def timeout_s(self, target: Target, request: Request, first_byte_s: float) -> float:
         return first_byte_s
 
-    def is_shut(self, target: Target) -> bool:
+    def is_unreachable(self, target: Target) -> bool:
         return target.provider.id in self._books.shut
 
     def failed(self, attempt: Attempt, *more: Any) -> None:
@@ -125,7 +125,7 @@ class Providers:
         self.script, self.answering = script, []
 
     def send(
-        self, request: Request, target: Target, until: float, tap: Any, gives_up: Callable[[], bool] | None = None
+        self, request: Request, target: Target, until: float, tap: Any, should_abandon: Callable[[], bool] | None = None
     ) -> Any:
         said = self.script[target.provider.id]
         if isinstance(said, Exception):

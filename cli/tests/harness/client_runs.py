@@ -115,7 +115,7 @@ def working_in(client: Client, folder: Path) -> Client:
 class Terminal:
     """A command on a pseudo-terminal. Output contains colours and progress; `text` is without them."""
 
-    patience_s = PATIENCE_S
+    timeout_s = PATIENCE_S
 
     def __init__(self, client: Client, arguments: list[str], columns: int, environment: dict[str, str]) -> None:
         self.columns = columns
@@ -143,7 +143,7 @@ class Terminal:
 
     def expect(self, text: str) -> str:
         """Wait until the output contains a text, and return the output."""
-        until = time.monotonic() + self.patience_s
+        until = time.monotonic() + self.timeout_s
         while text not in self.text:
             assert self._read(until), f"{text!r} is not in {self.text!r}"
         return self.text
@@ -161,7 +161,7 @@ class Terminal:
     def wait_for_silence(self) -> None:
         """Wait until the program reads: it turns echo off for a secret after it has printed the prompt."""
         while select.select([self._master], [], [], 0.05)[0]:
-            if not self._read(time.monotonic() + self.patience_s):
+            if not self._read(time.monotonic() + self.timeout_s):
                 return
 
     def interrupt(self) -> None:
@@ -170,10 +170,10 @@ class Terminal:
 
     def end(self, code: int = 0) -> str:
         """Wait until the command ends with this exit code, and return its text."""
-        until = time.monotonic() + self.patience_s
+        until = time.monotonic() + self.timeout_s
         while self._read(until):
             pass
-        ended = self._process.wait(self.patience_s)
+        ended = self._process.wait(self.timeout_s)
         os.close(self._master)
         self._master = os.open(os.devnull, os.O_RDWR)
         assert ended == code, (ended, self.text)

@@ -165,7 +165,7 @@ class SessionAccounting:
         if error is None:
             parts.planner.succeeded(attempt, bool(attempt.first_at), turn.context.operation)
         elif isinstance(error, UpstreamFailed):
-            self._blame(turn, error)
+            self._count_failure(turn, error)
 
     def abandon(self, turn: Turn, usage: Usage, error: GatewayError | None) -> None:
         """Record a turn that began and then lost its caller or failed with an `error`.
@@ -185,7 +185,7 @@ class SessionAccounting:
         if error is None:
             parts.planner.abandoned(attempt, turn.context.operation)
         else:
-            self._blame(turn, error)
+            self._count_failure(turn, error)
         self._report_turn(turn, attempt.error)
 
     def void(self, turn: Turn) -> None:
@@ -256,7 +256,7 @@ class SessionAccounting:
         self.spent_nusd += turn.attempt.charge.total
         turn.settlement.close()
 
-    def _blame(self, turn: Turn, error: GatewayError) -> None:
+    def _count_failure(self, turn: Turn, error: GatewayError) -> None:
         context = turn.context
         self._parts.planner.failed(turn.attempt, error, context.caller.organization_id, context.operation)
 

@@ -92,7 +92,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             raise _no_transcription(error.message) from None
         for group in route_plan.groups:
             for target in group:
-                if self._may_hear(target, beside):
+                if self._may_transcribe(target, beside):
                     return SessionPlace(target, route_plan.plan, model)
         raise _no_transcription(f"{model} does not transcribe within realtime sessions of this model's provider.")
 
@@ -121,7 +121,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             give(slots)
             raise
         place = SessionPlace(target, route_plan.plan, request.requested_model)
-        turns = SessionTurns(self._turn_parts, context, place, report, self._hears_beside)
+        turns = SessionTurns(self._turn_parts, context, place, report, self._has_transcriber)
         return OpenedSession(upstream, turns, place, slots)
 
     def session(self, opened: OpenedSession, events: CallerEvents, caller: Callable[[], Caller]) -> RealtimeSession:
@@ -174,7 +174,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
 
     def _plan_transcripts(self, context: RequestContext, model: str) -> RoutePlan:
         route_plan = self._planner.plan(context, _transcription_request(model))
-        groups = tuple(group for group in route_plan.groups if self._may_hear(group[0], None))
+        groups = tuple(group for group in route_plan.groups if self._may_transcribe(group[0], None))
         if not groups:
             raise _no_transcription(f"No provider of {model} has realtime sessions.")
         return RoutePlan(route_plan.plan, groups)
@@ -235,10 +235,10 @@ class RealtimeEngine(Executor[RealtimeRequest]):
                 raise RateLimited(f"{owner} {size} {TOO_MANY_SESSIONS}", code="too_many_sessions", retry_after=5.0)
         return held
 
-    def _hears_beside(self, context: RequestContext, model: str, place: SessionPlace) -> SessionPlace:
+    def _has_transcriber(self, context: RequestContext, model: str, place: SessionPlace) -> SessionPlace:
         return self.find_transcriber(context, model, place.target)
 
-    def _may_hear(self, target: Target, beside: Target | None) -> bool:
+    def _may_transcribe(self, target: Target, beside: Target | None) -> bool:
         if beside is not None:
             return target.provider.id == beside.provider.id and target.credential == beside.credential
         return target.provider.id in self._providers_with_sessions()

@@ -122,7 +122,7 @@ class RealtimeSession(WatchedSession):
             self._from_caller(caller)
             caller.linger()
         except SocketClosed:
-            self._lose(PROVIDER_ENDED)
+            self._end_lost(PROVIDER_ENDED)
             caller.linger()
         finally:
             self._watch.running.discard(self)
@@ -239,7 +239,7 @@ class RealtimeSession(WatchedSession):
         if self._gone or self._ended:
             return
         if code in (NO_CODE, LOST) or self._turns.busy:
-            self._lose(PROVIDER_ENDED, FAULT if code in (NO_CODE, LOST) else code)
+            self._end_lost(PROVIDER_ENDED, FAULT if code in (NO_CODE, LOST) else code)
             return
         self._ended = True
         if self._caller is not None:
@@ -257,7 +257,7 @@ class RealtimeSession(WatchedSession):
 
     def _end_silent(self, link: WatchedLink) -> None:
         if link is self._upstream:
-            self._lose("The provider does not respond any more.")
+            self._end_lost("The provider does not respond any more.")
         else:
             self._end(None, close_code=GOING_AWAY, reason="Nothing was received.")
 
@@ -287,7 +287,7 @@ class RealtimeSession(WatchedSession):
 
     # The end.
 
-    def _lose(self, message: str, close_code: int = FAULT) -> None:
+    def _end_lost(self, message: str, close_code: int = FAULT) -> None:
         """End the session because the provider disconnected."""
         if not self._ended:
             self._error = StreamTruncated(message)

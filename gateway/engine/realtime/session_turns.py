@@ -14,8 +14,8 @@ from gateway.neutral.realtime import (
     RealtimeInput,
     RealtimeRequest,
     ServerEvent,
-    heard_units,
     request_of,
+    transcription_units,
 )
 from gateway.neutral.request import Requirements
 from gateway.neutral.transcriptions import TranscriptionRequest
@@ -280,7 +280,7 @@ class SessionTurns:
 
 
 def _transcription_request(place: SessionPlace, sound_bytes: int) -> TranscriptionRequest:
-    requirements = Requirements(stream=True, max_tokens=0, messages=1, units=heard_units(sound_bytes))
+    requirements = Requirements(stream=True, max_tokens=0, messages=1, units=transcription_units(sound_bytes))
     return TranscriptionRequest(place.requested_model, requirements, no_content)
 
 

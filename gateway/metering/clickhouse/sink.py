@@ -101,15 +101,15 @@ class UsageSink:
             return None
         return read_progress(self._documents, self.client.address, self.table)
 
-    def kept_from_us(self, least_us: int) -> int:
-        """Return the time from which rows must be kept for their delivery: `least_us` if they wait for longer, and the
+    def kept_from_us(self, min_us: int) -> int:
+        """Return the time from which rows must be kept for their delivery: `min_us` if they wait for longer, and the
         end of time without ClickHouse."""
         if self.client is None:
             return FOREVER_US
         state = self.state()
         if state is None:
-            return least_us
-        return max(least_us, state.cursor_us - DAY_US)
+            return min_us
+        return max(min_us, state.cursor_us - DAY_US)
 
     def compare(self, from_us: int, until_us: int, step_us: int) -> list[TimeDifference]:
         """Return the steps of [from, until), by the times of attempts, in which ClickHouse has other rows or costs."""

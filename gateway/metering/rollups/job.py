@@ -71,12 +71,12 @@ class Rollups:
         state = self._state()
         now_us = self._database.now_us()
         if state.watermark > now_us and not state.filling:
-            state = late.step_back(self._database, state, now_us - lag_us)
+            state = late.move_watermark_back(self._database, state, now_us - lag_us)
         state = self._count_new(state, now_us - lag_us, should_continue, pause_s)
         state = self._fill(state, now_us - lag_us, should_continue, pause_s)
         if state.filling or not should_continue():
             return
-        state = late.look_again(self._database, state, thorough)
+        state = late.find_late_rows(self._database, state, thorough)
         if state.tagged != state.version:
             state = late.mark_tagged(self._database, state)
         state = self._compute_dirty(state, should_continue, pause_s, thorough)

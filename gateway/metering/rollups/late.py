@@ -33,7 +33,7 @@ Ranges = dict[int, tuple[str, str]]  # of request ids (hex), by hour
 log = logging.getLogger(__name__)
 
 
-def look_again(database: Database, state: State, thorough: bool = False) -> State:
+def find_late_rows(database: Database, state: State, thorough: bool = False) -> State:
     """Detect late rows and mark their hours; return the state afterwards.
 
     Counts the last batches again and reads the journals' marks of late commits. At intervals, or if `thorough`, rows of
@@ -55,7 +55,7 @@ def look_again(database: Database, state: State, thorough: bool = False) -> Stat
     return state
 
 
-def step_back(database: Database, state: State, until_us: int) -> State:
+def move_watermark_back(database: Database, state: State, until_us: int) -> State:
     """Move the watermark back to `until_us` after a clock that was ahead was corrected; otherwise no new row would be
     counted until that time.
 

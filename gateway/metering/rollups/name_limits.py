@@ -50,7 +50,7 @@ def read_known(database: Database, first: FirstRequests, only: str = "") -> Know
                 known.tags.setdefault((project, hour), set()).add(str(tag))
     for place, requests in first.items():
         # As long as all names of the place are admitted, it does not matter which of them are known.
-        if place[2] is not SOURCE and known.counts.get(place, 0) + len(requests) > most_names(place[2]):
+        if place[2] is not SOURCE and known.counts.get(place, 0) + len(requests) > max_names(place[2]):
             known.names[place] = _read_names(database, place, list(requests), only)
     return known
 
@@ -83,7 +83,7 @@ def find_first(groups: Iterable[Group]) -> FirstRequests:
 
 def admit_names(first: FirstRequests, known: KnownTagNames) -> Names:
     """Return the names that are counted separately, for each place: known names first, then the earliest new ones, as
-    many as `most_names` allows. Of the tags of a project and hour, MAX_TAGS have names. Groups without a source always
+    many as `max_names` allows. Of the tags of a project and hour, MAX_TAGS have names. Groups without a source always
     count."""
     tags = {place: set(names) for place, names in known.tags.items()}
     admitted: Names = {}
@@ -95,7 +95,7 @@ def admit_names(first: FirstRequests, known: KnownTagNames) -> Names:
                 continue
             of_hour.add(tag)
         names = {name for name in requests if name in known.names.get(place, ())}
-        room = most_names(tag) - known.counts.get(place, 0)
+        room = max_names(tag) - known.counts.get(place, 0)
         if tag is SOURCE:
             names.add("")
         for name in sorted(requests, key=lambda name: (requests[name], name)):
@@ -111,7 +111,7 @@ def _first_request(item: tuple[Place, dict[str, str]]) -> tuple[str, str]:
     return min(requests.values()), place[2] or ""
 
 
-def most_names(tag: str | None) -> int:
+def max_names(tag: str | None) -> int:
     """Return how many names a place has at most."""
     if tag is SOURCE:
         return MAX_SOURCES

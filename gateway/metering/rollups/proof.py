@@ -82,7 +82,7 @@ def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]
     yield _removed_sql(hexed("owner"), hexed("api_key")), (), ("rollup", "spent by removed rows")
 
 
-def _unlike(both: str, subject: str, keys: str) -> str:
+def _comparison(both: str, subject: str, keys: str) -> str:
     """Return a comparison; `both` has a left and a right column (l_, r_) for each of VALUES."""
     return FIRST_DIFFERENCE.format(
         figure=_case(lambda name: f"'{name}'"),
@@ -104,7 +104,7 @@ def _left() -> str:
     return ", ".join(f"COALESCE({name}, 0) AS l_{name}, 0 AS r_{name}" for name in VALUES)
 
 
-def _right() -> str:
+def _right_columns() -> str:
     return ", ".join(f"0 AS l_{name}, COALESCE({name}, 0) AS r_{name}" for name in VALUES)
 
 
@@ -125,13 +125,13 @@ def _rows_sql(database: Database, summed: SummedRows) -> str:
     )
     of_pieces = ", ".join((summed.owner, "hour", *summed.names))
     condition = f"part = held{summed.of_rows.format('')} AND hour >= ?"
-    removed = f"SELECT {of_pieces}, {_right()} FROM {REMOVED_PIECES} WHERE {condition}"
+    removed = f"SELECT {of_pieces}, {_right_columns()} FROM {REMOVED_PIECES} WHERE {condition}"
     both = f"SELECT {keys}, {ordered} FROM ({rows}) x UNION ALL {held} UNION ALL {removed}"
     subject = f"{HEX[database.kind].format('owner')} || ' hour ' || hour"
     if summed.names:
         named = " || '/' || ".join(summed.names)
         subject = f"{subject} || ' ' || {named}"
-    return _unlike(both, subject, keys)
+    return _comparison(both, subject, keys)
 
 
 def sums_list(database: Database) -> list[str]:
@@ -150,10 +150,10 @@ def _series_sql(left: Series, right: Series) -> str:
     """Compare two series that must have equal sums by hour."""
     both = (
         f"SELECT hour, part, {_left()} FROM rollup WHERE series = {left} "
-        f"UNION ALL SELECT hour, part, {_right()} FROM rollup WHERE series = {right}"
+        f"UNION ALL SELECT hour, part, {_right_columns()} FROM rollup WHERE series = {right}"
     )
     within = f"SELECT * FROM ({both}) h WHERE hour >= ?"
-    return _unlike(within, "'hour ' || hour || ' part ' || part", "hour, part")
+    return _comparison(within, "'hour ' || hour || ' part ' || part", "hour, part")
 
 
 def _sources_sql(owner: str) -> str:
@@ -188,9 +188,9 @@ def _coarse_sql(hours: int, coarse: int, fine: int, ready: str) -> str:
         f"SELECT series & {DAILY - 1} AS series, hour / {hours} AS step, {{sides}} FROM rollup "
         f"WHERE series >= {{from_}} AND series < {{from_}} + {DAILY} AND hour >= ? AND hour < ?"
     )
-    left, right = (within.format(sides=s, from_=f) for s, f in ((_left(), coarse), (_right(), fine)))
+    left, right = (within.format(sides=s, from_=f) for s, f in ((_left(), coarse), (_right_columns(), fine)))
     both = f"SELECT * FROM ({left} UNION ALL {right}) h WHERE step {ready}"
-    return _unlike(both, "step || ' series ' || series", "step, series")
+    return _comparison(both, "step || ' series ' || series", "step, series")
 
 
 def _removed_sql(owner: str, key: str) -> str:

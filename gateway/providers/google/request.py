@@ -153,7 +153,7 @@ def _write_no_thinking(target: Target, traits: Traits, warnings: list[str]) -> B
 
 def _level(effort: str, target: Target, traits: Traits) -> str:
     """Return the highest supported level that is not above the effort, or the lowest level."""
-    levels = [level for level in LEVELS if level in target.mapping.reasoning_efforts] or list(traits.usual_levels)
+    levels = [level for level in LEVELS if level in target.mapping.reasoning_efforts] or list(traits.default_levels)
     rank = efforts.ALL_EFFORTS.index(effort)
     not_above = [level for level in levels if efforts.ALL_EFFORTS.index(level) <= rank]
     if not_above:

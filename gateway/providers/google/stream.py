@@ -65,7 +65,7 @@ class _Choice(Struct):
     groundings: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def goes_on(self) -> bool:
+    def continues_block(self) -> bool:
         """Whether another text would belong to the open block."""
         return self.kind is Text and not self.signed
 
@@ -156,7 +156,7 @@ class GoogleStreamReader(WireStream):
             batch.append(NativeChunk(dialect.NAME, chunk, content, size))
             return
         batch += read
-        self._in_text = 0 in self._choices and self._choices[0].goes_on
+        self._in_text = 0 in self._choices and self._choices[0].continues_block
 
     def _read_candidate(self, candidate: dict[str, Any], batch: Batch) -> None:
         number = candidate.get("index") or 0

@@ -46,7 +46,7 @@ class Traits(Struct, frozen=True):
         return self.generation >= 3 or self.open
 
     @property
-    def usual_levels(self) -> tuple[str, ...]:
+    def default_levels(self) -> tuple[str, ...]:
         """The thinking levels of a model without levels in its catalogue entry (guide, thinking levels by model)."""
         if self.open:
             return ("minimal", "high")

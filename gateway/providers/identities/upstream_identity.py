@@ -130,7 +130,7 @@ class UpstreamIdentity:
             token = self._wait()
         return self._with(target, token)
 
-    def again(self, target: Target, reply: UpstreamReply) -> Target | None:
+    def renew_rejected(self, target: Target, reply: UpstreamReply) -> Target | None:
         """Return the target with a newer token after the provider rejected that of `target`; None where the provider
         did not reject the token, or there is no other one."""
         if not self._source.is_rejected(reply):
@@ -148,7 +148,7 @@ class UpstreamIdentity:
             return None
         return self._with(target, token)
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Renew the token in the background if it is time; returns at once."""
         now = self._clock.monotonic()
         if now >= self._renew_at and now >= self._retry_at and not self._renewing:
@@ -254,10 +254,10 @@ class UpstreamIdentities:
             self._identities[key] = identity
         return identity
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Renew the tokens for which it is time, in the background. Called every few seconds."""
         for identity in list(self._identities.values()):
-            identity.tend()
+            identity.maintain()
 
 
 def signed_in(target: Target) -> Target:
@@ -273,7 +273,7 @@ def signed_in_again(target: Target, reply: UpstreamReply) -> Target | None:
     identity = target.credential.identity
     if identity is None:
         return None
-    return identity.again(target, reply)
+    return identity.renew_rejected(target, reply)
 
 
 def secret_of(credential: Credential) -> str:

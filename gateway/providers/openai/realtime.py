@@ -136,7 +136,7 @@ def _read(text: str | bytes) -> ServerEvent:
     try:
         event = DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        event = _mended(text)
+        event = _without_lone_surrogates(text)
     if event.type in SOUNDS:
         return ServerEvent(id=_text(event.response_id), sound_bytes=len(event.delta) * 3 // 4)
     if event.type in TEXTS:
@@ -147,7 +147,7 @@ def _read(text: str | bytes) -> ServerEvent:
     return read(event)
 
 
-def _mended(text: str | bytes) -> RealtimeEvent:
+def _without_lone_surrogates(text: str | bytes) -> RealtimeEvent:
     """Read an event with half a surrogate pair in its texts, as after a cut in the middle of a character."""
     try:
         return DECODER.decode(json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace"))

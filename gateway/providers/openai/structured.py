@@ -25,7 +25,7 @@ TEXT_ONLY = "text_only"  # a key of a mapping's `extra`: its moderations do not 
 
 class OpenAIStructured(WrittenCodec):
     """POST {address}{path}. `answers` is the name of the required list or object of an answer. `fit` adapts a body
-    (NotSupported), `mend` an answer."""
+    (NotSupported), `repair` an answer."""
 
     dialect = dialect.NAME
 
@@ -35,13 +35,13 @@ class OpenAIStructured(WrittenCodec):
         answers: str,
         tokens: Tokens | None = None,
         fit: Callable[[Json, Target], Json] | None = None,
-        mend: Callable[[Json], None] | None = None,
+        repair: Callable[[Json], None] | None = None,
     ) -> None:
         self._path = path
         self._answers = answers
         self._tokens = tokens
         self._fit = fit
-        self._mend = mend
+        self._repair = repair
 
     def write(self, request: StructuredRequest, target: Target) -> Call:
         """Return the call with the provider's name of the model in the body."""
@@ -58,8 +58,8 @@ class OpenAIStructured(WrittenCodec):
         try:
             if not wire[self._answers]:
                 raise ValueError("empty")
-            if self._mend is not None:
-                self._mend(wire)
+            if self._repair is not None:
+                self._repair(wire)
             model = wire.pop("model", "")
             ident = wire.pop("id", "")
             usage = read_usage(wire.pop("usage", None), wire.get("usage_info"), wire.get("pages"))
@@ -83,7 +83,7 @@ def fit_moderations(body: Json, target: Target) -> Json:
     return {**body, "input": [part["text"] if isinstance(part, dict) else part for part in inputs]}
 
 
-def mend_moderations(wire: Json) -> None:
+def repair_moderations(wire: Json) -> None:
     """Derive a missing `flagged` of each result from its categories."""
     for result in wire["results"]:
         result.setdefault("flagged", any(result["categories"].values()))

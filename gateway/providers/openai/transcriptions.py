@@ -68,9 +68,9 @@ class OpenAITranscriptions(WrittenCodec):
             headers["accept"] = EVENT_STREAM
         else:
             headers["accept"] = "application/json"
-        least_ms = target.mapping.extra.get(MIN_AUDIO_KEY, 0) * SECOND_MS
-        if least_ms:
-            reader = _LengthReader(self, least_ms)
+        min_ms = target.mapping.extra.get(MIN_AUDIO_KEY, 0) * SECOND_MS
+        if min_ms:
+            reader = _LengthReader(self, min_ms)
         else:
             reader = None
         return Call("POST", url, headers, body, streams, tuple(warnings), reader=reader)
@@ -87,11 +87,11 @@ class OpenAITranscriptions(WrittenCodec):
 
 
 class _LengthReader:
-    """A reader that raises a reported duration to the minimum that the service bills, `least_ms`."""
+    """A reader that raises a reported duration to the minimum that the service bills, `min_ms`."""
 
-    def __init__(self, codec: OpenAITranscriptions, least_ms: int) -> None:
+    def __init__(self, codec: OpenAITranscriptions, min_ms: int) -> None:
         self._codec = codec
-        self._least_ms = least_ms
+        self._min_ms = min_ms
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
         result = self._codec.read(reply, relayed)
@@ -111,7 +111,7 @@ class _LengthReader:
     def _measure(self, used: Usage | None) -> Usage | None:
         if used is None or not used.audio_ms:
             return used
-        return structs.replace(used, audio_ms=max(used.audio_ms, self._least_ms))
+        return structs.replace(used, audio_ms=max(used.audio_ms, self._min_ms))
 
 
 def _all_at_once(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:

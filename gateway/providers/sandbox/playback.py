@@ -34,7 +34,7 @@ class Timeline:
             if now < until and now < self._deadline:
                 yield b""
 
-    def sit_out(self, seconds: float) -> None:
+    def pause_for(self, seconds: float) -> None:
         """Wait without heartbeats. UpstreamTimeout at the deadline."""
         for _ in self.wait(seconds):
             pass

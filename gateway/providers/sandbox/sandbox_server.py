@@ -119,7 +119,7 @@ class SandboxServer:
             script = self._script(call, body, timeline)
         except InvalidRequest as error:
             script = stage_body(error.status, {"content-type": JSON}, write_refusal(error))
-        timeline.sit_out(script.start_s)
+        timeline.pause_for(script.start_s)
         return SandboxReply(script, timeline, f"req_{hashlib.sha256(body[:NAMED_WITHIN]).hexdigest()[:32]}")
 
     def connect(self, call: Call) -> SandboxSession:
@@ -137,7 +137,7 @@ class SandboxServer:
         if directives.refuse_connection:
             raise UpstreamUnreachable(REFUSED_CONNECTION)
         if directives.timeout is not None:
-            timeline.sit_out(directives.timeout or float("inf"))
+            timeline.pause_for(directives.timeout or float("inf"))
             raise UpstreamTimeout(TIMED_OUT)
         if directives.status:
             return _late(stage_status(directives), directives)

@@ -3,7 +3,7 @@
 from base64 import b64decode
 
 from gateway.errors import InvalidRequest
-from gateway.neutral.encoded import PIECE_LENGTH, decode_base64, decode_pieces, mended
+from gateway.neutral.encoded import PIECE_LENGTH, decode_base64, decode_pieces, normalize_base64
 from gateway.neutral.parts import WEB, Audio, CacheMark, File, Image, Media, Part, Text, sound_format
 from gateway.surfaces.aisdk import schema as wire
 from gateway.surfaces.validation_errors import invalid
@@ -59,7 +59,7 @@ def read_media(data: str, kind: str, path: str, name: str = "", mark: CacheMark 
         raise invalid(path, "it is empty")
     if family == TEXT:
         return _with_name(_decode(data, path), name, mark)
-    data = _mend_base64(data, path)
+    data = _correct_base64(data, path)
     if kind == family or kind.endswith("/*"):
         kind = _sniff(family, data)
     return _part(family, Media(kind, data=data), name, mark)
@@ -82,12 +82,12 @@ def _sniff(family: str, data: str) -> str:
     return f"{IMAGE}/" + next((kind for start, kind in STARTS if data.startswith(start)), "png")
 
 
-def _mend_base64(data: str, path: str) -> str:
+def _correct_base64(data: str, path: str) -> str:
     """Return `data` as standard base64: the URL-safe alphabet, line breaks and missing padding are corrected. Raises
     InvalidRequest for invalid data, because the caller's own path is known here."""
     if _is_base64(data):
         return data
-    standard = mended(data)
+    standard = normalize_base64(data)
     if not _is_base64(standard):
         raise invalid(path, "it is not valid base64")
     return standard

@@ -26,7 +26,7 @@ from gateway.surfaces.aisdk.ai_answers import StreamPart
 from gateway.surfaces.aisdk.options import write_reasoning, write_signature
 from gateway.surfaces.aisdk.reader import Question
 from gateway.surfaces.aisdk.search_order import SearchOrder
-from gateway.surfaces.aisdk.versions import step_down, takes_addresses
+from gateway.surfaces.aisdk.versions import downgrade_part, takes_addresses
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http_responses import write_frames
 
@@ -106,7 +106,7 @@ class _Stream:
         return start + frame + self._frame(writer.with_metadata(finish, metadata))
 
     def _frame(self, part: StreamPart | FailurePart) -> bytes:
-        return b"data: %b\n\n" % orjson.dumps(step_down(part, self._question.version))
+        return b"data: %b\n\n" % orjson.dumps(downgrade_part(part, self._question.version))
 
     def _start(self, served: bool = True) -> bytes:
         """Return warnings and the serving model, which are certain when the first content arrives."""
@@ -123,7 +123,7 @@ class _Stream:
         """Return the parts of one event."""
         match event:
             case TextDelta() | RefusalDelta():
-                return self._say(event)
+                return self._add_text(event)
             case ReasoningDelta():
                 return self._think(event)
             case ToolCallDelta():
@@ -133,14 +133,14 @@ class _Stream:
             case SourceFound():
                 return self._searches.cite(event.source, batch)
             case PartFound(part=Image(media=media)) if media.url and not takes_addresses(self._question.version):
-                return self._say(TextDelta(writer.as_link(media), event.block))
+                return self._add_text(TextDelta(writer.as_link(media), event.block))
             case PartFound(part=Image(media=media)):
                 return [*self._close(), writer.write_file(media)]
             case PartFound(part=part):
                 return self._searches.found(getattr(part, "body", {}))
         return []
 
-    def _say(self, event: TextDelta | RefusalDelta) -> list[StreamPart]:
+    def _add_text(self, event: TextDelta | RefusalDelta) -> list[StreamPart]:
         parts = self._open(TextDelta, event.block, "text")
         if type(event) is TextDelta and event.signature:
             self._signatures.append(event.signature)

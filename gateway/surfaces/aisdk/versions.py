@@ -20,18 +20,18 @@ def takes_addresses(version: int) -> bool:
     return version == NEWEST
 
 
-def step_down(part: Any, version: int) -> Any:
+def downgrade_part(part: Any, version: int) -> Any:
     """Return a stream part or content part in the format of `version`."""
     if version == NEWEST:
         return part
     return _take(part, part["type"], version)
 
 
-def step_body_down(body: Any, version: int) -> Any:
+def downgrade_body(body: Any, version: int) -> Any:
     """Return the body of a complete response in the format of `version`."""
     if version == NEWEST:
         return body
-    body["content"] = [step_down(part, version) for part in body["content"]]
+    body["content"] = [downgrade_part(part, version) for part in body["content"]]
     return _take(body, BODY, version)
 
 

@@ -24,7 +24,7 @@ from gateway.surfaces.aisdk import searches
 from gateway.surfaces.aisdk.ai_answers import AiContent, AiFile, AiResponse, GeneratedAnswer, StreamPart
 from gateway.surfaces.aisdk.options import write_reasoning, write_signature
 from gateway.surfaces.aisdk.reader import Question
-from gateway.surfaces.aisdk.versions import step_body_down, takes_addresses
+from gateway.surfaces.aisdk.versions import downgrade_body, takes_addresses
 from gateway.surfaces.aisdk.warnings import other
 from gateway.surfaces.facts import Facts
 
@@ -49,7 +49,7 @@ def reply(result: ChatResult, facts: Facts, question: Question) -> bytes:
         "providerMetadata": metadata,
         "response": write_response(facts),
     }
-    return orjson.dumps(step_body_down(body, question.version))
+    return orjson.dumps(downgrade_body(body, question.version))
 
 
 def write_finish(reason: Any, called: bool) -> FinishShown:

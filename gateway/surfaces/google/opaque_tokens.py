@@ -12,7 +12,7 @@ import orjson
 from msgspec import Struct
 
 from gateway.dialects.google import NAME
-from gateway.neutral.encoded import mended
+from gateway.neutral.encoded import normalize_base64
 
 ENVELOPE_MARK = b"llmgw1"  # 6 bytes, so that its base64 is the beginning of every envelope
 ENVELOPE_PREFIX = b64encode(ENVELOPE_MARK).decode()
@@ -42,9 +42,9 @@ def write_signature(signed: Signed) -> str:
 def read_signature(text: str) -> Signed:
     """Return what a `thoughtSignature` carries; an envelope that was modified carries nothing."""
     if not is_enveloped(text):
-        return Signed(NAME, mended(text)) if text else Signed()
+        return Signed(NAME, normalize_base64(text)) if text else Signed()
     try:
-        values = orjson.loads(b64decode(mended(text))[len(ENVELOPE_MARK) :])
+        values = orjson.loads(b64decode(normalize_base64(text))[len(ENVELOPE_MARK) :])
     except (binascii.Error, ValueError):
         return Signed()
     if not isinstance(values, list) or len(values) != FIELDS or not all(isinstance(v, str) for v in values[:4]):

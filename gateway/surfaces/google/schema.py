@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.google.json_schemas import word_of
 from gateway.surfaces.google.key_spelling import with_camel_names
-from gateway.surfaces.loose import mend_numbers
+from gateway.surfaces.loose import correct_numbers
 from gateway.surfaces.request_parameters import with_parameters
 from gateway.surfaces.validation_errors import explain, invalid, unreadable, words_of
 
@@ -220,14 +220,14 @@ def decode_names(raw: bytes) -> Json:
     try:
         wire = orjson.loads(raw)
     except (orjson.JSONDecodeError, RecursionError) as error:
-        wire = _decode_mended(raw, error)
+        wire = _decode_corrected(raw, error)
     if not isinstance(wire, dict):
         raise InvalidRequest("The body must be a JSON object.")
     renamed: Json = with_camel_names(wire, raw)
     return renamed
 
 
-def _decode_mended(raw: bytes, error: Exception) -> Any:
+def _decode_corrected(raw: bytes, error: Exception) -> Any:
     """Decode a body after removing lone surrogates, of which clients make some when they cut a text."""
     try:
         return orjson.loads(without_halves(raw))
@@ -244,7 +244,7 @@ def convert(wire: Json, kind: Any) -> Any:
         pass
     config = wire.get("generationConfig")
     if isinstance(config, dict):
-        mend_numbers(config)
+        correct_numbers(config)
     try:
         return msgspec.convert(wire, kind, strict=False)
     except ValidationError as error:

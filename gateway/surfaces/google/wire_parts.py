@@ -6,7 +6,7 @@ import orjson
 from msgspec import to_builtins
 
 from gateway.dialects.google import NAME
-from gateway.neutral.encoded import decode_base64, decode_pieces, mended
+from gateway.neutral.encoded import decode_base64, decode_pieces, normalize_base64
 from gateway.neutral.parts import (
     WEB,
     Audio,
@@ -101,7 +101,7 @@ def read_media(blob: schema.Blob | None, file: schema.FileAddress | None, path: 
 
 def _checked(data: str, path: str) -> str:
     """Return base64 in the standard alphabet. Raises InvalidRequest for anything else."""
-    standard = mended(data)
+    standard = normalize_base64(data)
     try:
         for _ in decode_pieces(standard):
             continue
@@ -112,7 +112,7 @@ def _checked(data: str, path: str) -> str:
 
 def _decoded(data: str, path: str) -> str:
     try:
-        return decode_base64(mended(data)).decode("utf-8", "replace")
+        return decode_base64(normalize_base64(data)).decode("utf-8", "replace")
     except ValueError:
         raise invalid(f"{path}.inlineData.data", "expected base64") from None
 

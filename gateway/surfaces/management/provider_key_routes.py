@@ -11,7 +11,7 @@ from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
 from gateway.accounts.throttle import ThrottleGate
 from gateway.admin.key_use import MAX_SHOWN, find_key_use, summarize_use, switch_command
-from gateway.configuration.names import near
+from gateway.configuration.names import suggest_similar
 from gateway.errors import InvalidRequest
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import (
@@ -256,7 +256,8 @@ def _check_provider(visitor: Visitor, organization_id: str, provider: str) -> No
     own = {info.provider_id for info in services.management.custom_providers.list_providers(organization_id)}
     if provider not in own | {CUSTOM} and services.routing.catalogue.current().provider(provider) is None:
         known = own | {CUSTOM} | services.routing.catalogue.current().providers.keys()
-        raise InvalidRequest(f"There is no provider {provider}{near(provider, known) or '.'}", param="provider")
+        suggestion = suggest_similar(provider, known) or "."
+        raise InvalidRequest(f"There is no provider {provider}{suggestion}", param="provider")
 
 
 def _check_place(visitor: Visitor, url: str | None) -> None:

@@ -75,10 +75,10 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
             raise Forbidden(f"This requires an access token with the scope {scopes.TOOLS}.", code="insufficient_scope")
         return caller
     except (Unauthenticated, Forbidden, Gone) as error:
-        raise mend(error, inbound) from None
+        raise convert_error(error, inbound) from None
 
 
-def mend(error: GatewayError, inbound: Inbound) -> GatewayError:
+def convert_error(error: GatewayError, inbound: Inbound) -> GatewayError:
     """Convert the error of a credential to the form that the protocol requires."""
     if isinstance(error, Gone):
         return Forbidden(error.message, code=error.code)

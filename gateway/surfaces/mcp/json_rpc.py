@@ -11,7 +11,7 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces import caps
 from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.http import ErrorFormat, Inbound
-from gateway.surfaces.mcp.connection_checks import VARY, mend
+from gateway.surfaces.mcp.connection_checks import VARY, convert_error
 from gateway.surfaces.mcp.mcp_answers import McpErrorAnswer, McpFaultAnswer, McpMessageAnswer
 from gateway.surfaces.validation_errors import readable
 
@@ -154,9 +154,9 @@ def error_body(error: GatewayError, request_id: str) -> Json:
     return body
 
 
-def mend_unread(error: GatewayError, inbound: Inbound) -> GatewayError:
+def convert_unread_error(error: GatewayError, inbound: Inbound) -> GatewayError:
     """Return the error of an unread request, with the headers of every response."""
-    error = mend(error, inbound)
+    error = convert_error(error, inbound)
     error.headers = (*error.headers, VARY)
     return error
 
@@ -165,6 +165,6 @@ ERRORS = ErrorFormat(
     "mcp",
     error_body,
     describe_answer(McpFaultAnswer),
-    mend=mend_unread,
+    convert_error=convert_unread_error,
     about=about,
 )

@@ -8,7 +8,7 @@ from msgspec.json import Decoder
 from gateway.surfaces import chat_options
 from gateway.surfaces.chat_options import CacheControl, ChatOptions, Name, Shape, check_together
 from gateway.surfaces.loose import read_again, write_again
-from gateway.surfaces.loose_chat import mend
+from gateway.surfaces.loose_chat import correct_spelling
 from gateway.surfaces.model_options import name_model
 from gateway.surfaces.validation_errors import explain, readable, words_of
 
@@ -172,7 +172,7 @@ def _decode_loose(body: bytes, error: ValidationError) -> ChatBody:
     try:
         wire = read_again(body, error)
         decoder = OLDER_DECODER if wire.get("functions") else DECODER
-        mend(wire)
+        correct_spelling(wire)
         name_model(wire)
         return decoder.decode(write_again(wire, error))
     except ValidationError as still:

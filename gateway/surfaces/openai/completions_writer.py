@@ -141,7 +141,7 @@ class _Stream:
         sent: list[bytes] = []
         for event in batch:
             if type(event) is TextDelta:
-                sent.append(self._say(event.choice, event.text))
+                sent.append(self._add_text(event.choice, event.text))
             elif type(event) is Heartbeat:
                 sent.append(KEEP_ALIVE)
             elif type(event) is Finished:
@@ -152,7 +152,7 @@ class _Stream:
                 self._warnings.append(event.message)
         return b"".join(sent)
 
-    def _say(self, choice: int, text: str) -> bytes:
+    def _add_text(self, choice: int, text: str) -> bytes:
         if not text:
             return b""
         text = self._begin(choice) + text

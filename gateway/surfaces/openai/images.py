@@ -158,7 +158,7 @@ def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
     pictures: list[Picture] = []
     marks: Marks = {}
     for file in form.files:
-        picture = image_uploads.look_at(file.data, file.name[:64])
+        picture = image_uploads.detect_format(file.data, file.name[:64])
         if file.name in MARKS:
             marks[file.name] = picture
         else:

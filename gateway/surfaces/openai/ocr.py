@@ -184,7 +184,7 @@ def _count_pages(address: str, kind: str) -> tuple[int, int]:
         facts = READER.read(data)
         if facts is None:
             return (MAX_PAGES, 1)
-        return (min(facts.most_pages, MAX_PAGES), min(facts.pages, MAX_PAGES))
+        return (min(facts.max_pages, MAX_PAGES), min(facts.pages, MAX_PAGES))
     # A file that claims to be a document, or contains one, may be read as that.
     if type_of(data) in ONE_PAGE and head[1].startswith("image/") and not _contains_pdf(data):
         return (1, 1)

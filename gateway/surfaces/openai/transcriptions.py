@@ -142,7 +142,7 @@ def read(
     if chosen not in FORMATS:
         raise invalid("response_format", f"'{chosen[:SHOWN]}' is not one of {either(FORMATS)}")
     file, param = _file_of(services, inbound, form)
-    sound = audio_uploads.look_at(file, param)
+    sound = audio_uploads.detect_format(file, param)
     content = TranscriptionInput(
         file,
         sound.media_type,

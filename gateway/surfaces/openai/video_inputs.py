@@ -162,7 +162,7 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
         name = file.name.removesuffix("[]")
         if name not in ("image", "last_frame", REFERENCE, "reference_images"):
             raise invalid(name[:64], "this field does not accept a file")
-        pictures.setdefault(name, []).append(image_uploads.look_at(file.data, name))
+        pictures.setdefault(name, []).append(image_uploads.detect_format(file.data, name))
     return body, pictures
 
 

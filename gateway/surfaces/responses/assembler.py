@@ -113,12 +113,12 @@ class Assembler:
         if event.signature:
             self._marks.text += event.signature
             self._marks.vendor = event.vendor or self._marks.vendor
-        return self._say(event.text, event.block, "output_text") if event.text else []
+        return self._append_text(event.text, event.block, "output_text") if event.text else []
 
     def _add_refusal(self, event: RefusalDelta) -> list[ResponseEvent]:
-        return self._say(event.text, event.block, "refusal") if event.text else []
+        return self._append_text(event.text, event.block, "refusal") if event.text else []
 
-    def _say(self, text: str, block: int, kind: str) -> list[ResponseEvent]:
+    def _append_text(self, text: str, block: int, kind: str) -> list[ResponseEvent]:
         message = self._message
         events: list[ResponseEvent] = []
         if message is None or message.block != block:

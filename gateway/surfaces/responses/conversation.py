@@ -101,13 +101,13 @@ class _Messages:
             case schema.Message(role="assistant"):
                 self._made += read_content(item.content, f"{path}.content")
             case schema.Message():
-                self._say(item.role, read_content(item.content, f"{path}.content"))
+                self._add_text(item.role, read_content(item.content, f"{path}.content"))
             case schema.FunctionCall() | schema.CustomCall():
                 self._made.append(self._call(item))
             case schema.FunctionOutput() | schema.CustomOutput():
                 self._waiting.discard(item.call_id)
                 self._flush()
-                self._say("tool", (self._result(item, path),))
+                self._add_text("tool", (self._result(item, path),))
             case schema.Reasoning():
                 self._add_reasoning(open_reasoning(item, path))
             case schema.Compaction():
@@ -115,7 +115,7 @@ class _Messages:
             case _:
                 self._add_foreign(item)
 
-    def _say(self, role: Role, parts: tuple[Part, ...]) -> None:
+    def _add_text(self, role: Role, parts: tuple[Part, ...]) -> None:
         if not self._waiting:
             self._flush()
         self._messages.append(Message(role, parts))
@@ -156,7 +156,7 @@ class _Messages:
     def _add_compaction(self, item: schema.Compaction, path: str) -> None:
         summary = open_summary(item, path)
         if summary is not None:
-            self._say("developer", (Text(SUMMED_UP + summary),))
+            self._add_text("developer", (Text(SUMMED_UP + summary),))
         else:
             body = {"type": "compaction", "encrypted_content": item.encrypted_content}
             self._made.append(VendorPart(dialect.NAME, "compaction", body))

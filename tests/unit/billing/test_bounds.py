@@ -129,7 +129,7 @@ def test_no_use_of_any_unit_costs_more_than_the_bound_of_its_operation(
     bound = Bounds((mapping,)).compute(ChatRequest("m", needs, lambda: None), 4096, AT_US)
     used = units_at(mapping, structs.replace(most, input=text))
     assert cost_of(used, mapping, AT_US).total <= bound.bound_nusd
-    assert bound.bound_nusd == bound.least_nusd
+    assert bound.bound_nusd == bound.min_nusd
 
 
 @pytest.mark.parametrize("named", ["hosted", "vendor_only"])

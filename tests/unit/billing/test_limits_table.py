@@ -111,7 +111,7 @@ def test_the_longest_answer_of_a_model_without_a_limit_is_reserved(context: int,
     found = bound()
     price = 15 * 10**9 // MILLION
     assert found.bound_nusd - found.fixed_nusd == longest * price
-    assert found.max_output == 4096 and found.least_nusd < found.bound_nusd
+    assert found.max_output == 4096 and found.min_nusd < found.bound_nusd
     assert bound(n=3).bound_nusd - bound(n=3).fixed_nusd == 3 * longest * price
     assert bound(max_tokens=10).unforeseen_output == 0
     assert "its longest answer" in rows()["chat"][1]
@@ -144,9 +144,9 @@ def test_pages_of_an_image_at_an_address_are_all_that_passes_a_limit_for_ocr() -
 
 
 def test_blocks_within_frames_are_all_that_passes_a_limit_for_transcripts() -> None:
-    def sound(most_ms: int, foreseen_ms: int) -> CostBound:
+    def sound(max_ms: int, foreseen_ms: int) -> CostBound:
         content = TranscriptionInput(StoredFile.of(b""), "audio/aac", "a")
-        units = units_of(content, foreseen_ms, most_ms, foreseen_ms)
+        units = units_of(content, foreseen_ms, max_ms, foreseen_ms)
         return bound_of(TranscriptionRequest("m", Requirements(max_tokens=0, messages=1, units=units), lambda: content))
 
     visible, hidden = sound(60_000, 60_000), sound(600_000, 60_000)

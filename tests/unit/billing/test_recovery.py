@@ -15,7 +15,7 @@ from gateway.errors import Unavailable
 from gateway.limits import leases
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.lease_folding import fold
-from gateway.limits.lease_sweep import charge, give_up
+from gateway.limits.lease_sweep import charge, return_leases
 from gateway.metering.usage_table import find
 from gateway.money import MILLION
 from gateway.neutral.usage import Units, Usage
@@ -170,10 +170,10 @@ def test_a_settlement_from_a_lost_owner_counts_against_the_budget(start_billing,
     settlement = late.admit(account)
     settlement.begin(0, target())
     epoch = late.control.epoch
-    give_up(heir.database, epoch, keep_rows=True)
+    return_leases(heir.database, epoch, keep_rows=True)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     assert heir.ledger.balance(account.organization).spent_nusd == 20_000
-    give_up(heir.database, epoch, keep_rows=True)
+    return_leases(heir.database, epoch, keep_rows=True)
     assert query(heir, "SELECT settled_nusd, leased_nusd FROM budget WHERE kind = 'credits'") == (20_000, 0)
     assert doctor(heir.database) == []
 
@@ -183,7 +183,7 @@ def test_an_owner_that_was_given_up_goes_on_under_another_epoch(start_billing, a
     asleep.ledger.grant(account.organization, DOLLAR, "start")
     first = asleep.admit(account)
     before = asleep.control.epoch
-    give_up(heir.database, before, keep_rows=True)
+    return_leases(heir.database, before, keep_rows=True)
     asleep.control._beat()
     assert asleep.control.epoch != before
     settlement = asleep.admit(account)
@@ -210,7 +210,7 @@ def test_a_worker_swept_during_a_take_keeps_none_of_its_leases(start_billing, ac
     monkeypatch.setattr(leases, "load", slowly)
     admitted = gevent.spawn(taking.admit, account)
     started.wait(60)
-    give_up(heir.database, taking.control.epoch, keep_rows=True)
+    return_leases(heir.database, taking.control.epoch, keep_rows=True)
     admitted.join(60)
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
 
@@ -219,7 +219,7 @@ def test_a_recently_seen_worker_is_not_swept_with_a_lost_node(start_billing, acc
     living, heir = start_billing(), start_billing()
     living.ledger.grant(account.organization, DOLLAR, "start")
     settlement = living.admit(account)
-    assert give_up(heir.database, living.control.epoch, keep_rows=True, after_us=60_000_000) == 0
+    assert return_leases(heir.database, living.control.epoch, keep_rows=True, after_us=60_000_000) == 0
     settlement.begin(0, target())
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget")[0] > 0
 

@@ -205,7 +205,7 @@ def test_a_caller_who_leaves_while_a_large_payload_is_packed_is_settled(process,
 
 
 def test_a_payload_too_many_is_left_out_and_not_paid(process, account, used, threads):
-    retention = Retention(process.database, process.journal, VAULT, threads, 5.0, most_waiting=10)
+    retention = Retention(process.database, process.journal, VAULT, threads, 5.0, max_waiting=10)
     payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     payload.finish(200)
@@ -226,7 +226,7 @@ def test_an_answer_that_cannot_be_settled_in_time_is_reported(process, account, 
 
 def test_payloads_count_as_waiting_until_they_are_written(process, account, used, threads):
     size = len(pack(VAULT, b"asked")) + len(pack(VAULT, b""))
-    retention = Retention(process.database, process.journal, VAULT, threads, 5.0, most_waiting=2 * size)
+    retention = Retention(process.database, process.journal, VAULT, threads, 5.0, max_waiting=2 * size)
     ids, leaving = [], []
     for _ in range(3):
         payload, settlement = payload_of(process, account, retention)

@@ -58,13 +58,13 @@ ENDS = ("finished", "left", "drained", "cut")
 class Case(NamedTuple):
     """A request with the price list of its target.
 
-    `least_nusd` returns what is certainly consumed once an answer has begun, from the attempt; `deliver` gives the
+    `min_nusd` returns what is certainly consumed once an answer has begun, from the attempt; `deliver` gives the
     attempt a share (0 to 1) of the answer.
     """
 
     request: Request
     rates: TokenRates
-    least_nusd: Callable[[Attempt], int]
+    min_nusd: Callable[[Attempt], int]
     deliver: Callable[[Attempt, float], object]
     complete: Usage
     partial: Usage
@@ -115,11 +115,11 @@ def chats(draw: st.DrawFn) -> Case:
     def deliver(attempt: Attempt, share: float) -> None:
         attempt.output_length = round(output_tokens_ * 4 * share)
 
-    def least_nusd(attempt: Attempt) -> int:
+    def min_nusd(attempt: Attempt) -> int:
         return read * INPUT_NUSD + -(-attempt.output_length // 4) * OUTPUT_NUSD
 
     full = Usage(input=read + 7, output=output_tokens_)
-    return Case(request, TOKENS, least_nusd, deliver, full, structs.replace(full, output=0))
+    return Case(request, TOKENS, min_nusd, deliver, full, structs.replace(full, output=0))
 
 
 @st.composite
@@ -137,7 +137,7 @@ def speeches(draw: st.DrawFn) -> Case:
         for at in range(0, end, 700):
             observe(attempt, [MediaPiece(sound[at : min(end, at + 700)])], [])
 
-    def least_nusd(attempt: Attempt) -> int:
+    def min_nusd(attempt: Attempt) -> int:
         if rates is CHARACTERS:
             return len(content.text) * INPUT_NUSD
         heard_ms = attempt.sound.milliseconds if attempt.sound else 0
@@ -145,7 +145,7 @@ def speeches(draw: st.DrawFn) -> Case:
 
     full = Usage(input=-(-len(content.text) // 4), output_audio=math.ceil(seconds * 20), characters=len(content.text))
     partial = Usage(input=full.input)
-    return Case(speech.SpeechRequest("m", needs, lambda: content), rates, least_nusd, deliver, full, partial)
+    return Case(speech.SpeechRequest("m", needs, lambda: content), rates, min_nusd, deliver, full, partial)
 
 
 @st.composite
@@ -161,7 +161,7 @@ def transcripts(draw: st.DrawFn) -> Case:
     def deliver(attempt: Attempt, share: float) -> None:
         observe(attempt, [TextDelta(text[: round(len(text) * share)])], [])
 
-    def least_nusd(attempt: Attempt) -> int:
+    def min_nusd(attempt: Attempt) -> int:
         if rates is HOURS:
             return math.floor(seconds * 10**6)
         return math.floor(seconds * 10) * INPUT_NUSD
@@ -170,7 +170,7 @@ def transcripts(draw: st.DrawFn) -> Case:
     full = Usage(input_audio=math.ceil(seconds * 10), output=output_count, audio_ms=round(seconds * 1000))
     partial = Usage(audio_ms=full.audio_ms) if rates is HOURS else structs.replace(full, output=0)
     request = transcriptions.TranscriptionRequest("m", needs, lambda: content)
-    return Case(request, rates, least_nusd, deliver, full, partial)
+    return Case(request, rates, min_nusd, deliver, full, partial)
 
 
 @st.composite
@@ -188,11 +188,11 @@ def turns(draw: st.DrawFn) -> Case:
     def deliver(attempt: Attempt, share: float) -> None:
         attempt.usage = conversation.estimate(round(text * share), round(sound * share))
 
-    def least_nusd(attempt: Attempt) -> int:
+    def min_nusd(attempt: Attempt) -> int:
         return read * INPUT_NUSD
 
     full = Usage(input=read, output=output_count)
-    return Case(request, TOKENS, least_nusd, deliver, full, conversation.estimate(0, 0))
+    return Case(request, TOKENS, min_nusd, deliver, full, conversation.estimate(0, 0))
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_a_row_is_within_its_bounds(
     reported_nusd = cost_of(reported, where.mapping, AT_US).total if reported else 0
     assert cost_nusd <= max(reserved, reported_nusd) and not (attempt.overrun and cost_nusd <= reserved)
     if streamed or end != "cut":  # a call that fails before any content is free
-        assert cost_nusd >= min(case.least_nusd(attempt), reserved), attempt.usage
+        assert cost_nusd >= min(case.min_nusd(attempt), reserved), attempt.usage
 
 
 @given(

@@ -7,7 +7,7 @@ import pytest
 from gateway.catalogue import loader
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.lifecycle import state_on
-from gateway.catalogue.video_shapes import fit, most_cost
+from gateway.catalogue.video_shapes import fit, max_cost
 from gateway.neutral.speech import FORMATS
 from gateway.neutral.videos import VideosInput
 
@@ -98,6 +98,6 @@ def test_every_video_mapping_supports_public_sizes_and_has_a_price_for_each() ->
         assert set(mapping.video_sizes) <= VIDEO_SIZES and mapping.video_durations, mapping.key
         usual = fit(VideosInput("a cat"), mapping)
         for size in mapping.video_sizes:
-            costs = [most_cost(VideosInput("a cat", n, size), mapping, DAY_US) for n in sorted(mapping.video_durations)]
+            costs = [max_cost(VideosInput("a cat", n, size), mapping, DAY_US) for n in sorted(mapping.video_durations)]
             assert costs[0] > 0 and costs == sorted(costs), (mapping.key, size)
         assert usual.size in mapping.video_sizes and usual.seconds in mapping.video_durations, mapping.key

@@ -5,7 +5,7 @@ import pytest
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.field_checks import read_prices
 from gateway.catalogue.prices import cost_of
-from gateway.catalogue.video_shapes import fit, most_cost, most_usage
+from gateway.catalogue.video_shapes import fit, max_cost, max_usage
 from gateway.errors import NotSupported
 from gateway.neutral.images import Picture
 from gateway.neutral.usage import Usage
@@ -83,17 +83,17 @@ def test_sound_images_and_prompts_alone_are_refused_where_the_mapping_lacks_them
 def test_the_price_of_a_second_is_that_of_the_first_key_that_is_listed(table, nusd):
     mapping = mapping_of({"per_second": table}, **VEO)
     wanted = VideosInput("a cat")
-    reserved = most_usage(wanted, mapping)
+    reserved = max_usage(wanted, mapping)
     cost = cost_of(finished_usage(reserved, VideoStatus("completed")), mapping, NOON)
     assert cost.video_output == cost.total == nusd
-    assert 0 <= most_cost(wanted, mapping, NOON) - nusd <= 32
+    assert 0 <= max_cost(wanted, mapping, NOON) - nusd <= 32
 
 
 @pytest.mark.parametrize("status", [VideoStatus("completed", video_ms=0), VideoStatus("completed", tokens=0)])
 def test_a_video_whose_provider_counted_zero_costs_what_was_ordered(status):
     mapping = mapping_of({"per_second": {"default": "0.1"}}, **VEO)
     wanted = VideosInput("a cat")
-    cost = cost_of(finished_usage(most_usage(wanted, mapping), status), mapping, NOON)
+    cost = cost_of(finished_usage(max_usage(wanted, mapping), status), mapping, NOON)
     assert cost.total == 400_000_000
 
 
@@ -125,20 +125,20 @@ def test_a_resolution_is_named_by_its_shorter_edge(size, name):
 def test_images_that_are_read_are_billed_each():
     mapping = mapping_of({"per_second": {"default": "0.05"}, "image": "0.002"}, **VEO, extra={"last_frame": True})
     wanted = VideosInput("a cat", first_frame=PICTURE, last_frame=PICTURE)
-    cost = cost_of(finished_usage(most_usage(wanted, mapping), VideoStatus("completed")), mapping, NOON)
+    cost = cost_of(finished_usage(max_usage(wanted, mapping), VideoStatus("completed")), mapping, NOON)
     assert (cost.video_output, cost.image_input, cost.total) == (200_000_000, 4_000_000, 204_000_000)
-    assert cost.total <= most_cost(wanted, mapping, NOON) <= cost.total + 32
+    assert cost.total <= max_cost(wanted, mapping, NOON) <= cost.total + 32
 
 
 def test_a_provider_that_counts_tokens_is_paid_by_them_and_never_more_than_was_reserved():
     prices = {"per_video_token": {"default_audio": "0.0000024", "default_video": "0.0000012"}}
     mapping, wanted = mapping_of(prices, **VEO), VideosInput("a cat")
-    reserved = most_usage(wanted, mapping)
+    reserved = max_usage(wanted, mapping)
     told = finished_usage(reserved, VideoStatus("completed", tokens=86_400))
     cost = cost_of(told, mapping, NOON)
     assert cost.video_output == cost.total == 207_360_000
     assert told.basis == "provider"
-    most = most_cost(wanted, mapping, NOON)
+    most = max_cost(wanted, mapping, NOON)
     assert cost.total < most < cost.total * 12 // 10
     much = cost_of(finished_usage(reserved, VideoStatus("completed", tokens=10**9)), mapping, NOON)
     assert much.total <= most
@@ -149,7 +149,7 @@ def test_a_provider_that_counts_tokens_is_paid_by_them_and_never_more_than_was_r
 
 def test_a_shorter_video_costs_less_and_a_longer_one_no_more():
     mapping = mapping_of({"per_second": {"default": "0.1"}})
-    reserved = most_usage(VideosInput("a cat", 6), mapping)
+    reserved = max_usage(VideosInput("a cat", 6), mapping)
     assert reserved == Usage(video_ms=6000, price_key="720p_audio")
     made = {ms: finished_usage(reserved, VideoStatus("completed", video_ms=ms)).video_ms for ms in (0, 5100, 6042)}
     assert made == {0: 6000, 5100: 5100, 6042: 6000}

@@ -127,7 +127,7 @@ def test_an_answer_without_end_holds_no_more_than_its_readers_have_yet_to_read(c
             yield [TextDelta("x" * 1000)]
             gevent.sleep(0)
 
-    shared_call = SharedCall(clock, "r1", frozenset(), most_bytes=100_000)
+    shared_call = SharedCall(clock, "r1", frozenset(), max_bytes=100_000)
     launch(shared_call, endless())
     batches = shared_call.batches(1.0)
     for _ in range(2000):
@@ -160,7 +160,7 @@ def test_answers_in_progress_share_a_budget_and_those_without_room_are_only_pass
 
 
 def test_an_overgrown_answer_is_whole_for_its_readers_and_not_kept(clock):
-    shared_call = SharedCall(clock, "r1", frozenset(), most_bytes=10)
+    shared_call = SharedCall(clock, "r1", frozenset(), max_bytes=10)
     launch(shared_call, text_batches(*("abc" for _ in range(1000))))
     readers = [gevent.spawn(text_of, batches) for batches in (shared_call.batches(1.0), shared_call.batches(1.0))]
     gevent.joinall(readers, timeout=60)

@@ -104,7 +104,7 @@ def test_a_busy_unlimited_key_comes_back_to_the_store(start_billing, account) ->
         spend(process, account, Usage(MAX_UNITS), own_target())
     row = (MAX_SETTLED_NUSD, budget_id(account.key, TOTAL))
     process.database.write(lambda: process.database.execute(change, row))
-    process.settlements.tend()
+    process.settlements.maintain()
     with pytest.raises(SpendingLimitReached):
         process.admit(account, credits=False)
 

@@ -301,7 +301,7 @@ def test_an_answer_that_may_not_be_kept_is_not_given_again_nor_made_again(start_
         caller = dataclasses.replace(
             caller, rules=(Level("organization", "org_1", policy=CompliancePolicy(zero_data_retention=True)),)
         )
-    shop = Shop(start_billing(), caller, most_bytes=1000 if kept == "nothing" else 4)
+    shop = Shop(start_billing(), caller, max_bytes=1000 if kept == "nothing" else 4)
     assert shop.send(lambda: GOOD).body == GOOD.body
     with pytest.raises(Interrupted) as raised:
         shop.send(never)
@@ -339,7 +339,7 @@ class Endless:
 def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(
     start_billing, caller, read: int
 ) -> None:
-    shop, endless = Shop(start_billing(), caller, most_bytes=1_000_000), Endless()
+    shop, endless = Shop(start_billing(), caller, max_bytes=1_000_000), Endless()
     body = shop.send(lambda: StoredReply(200, [], endless)).body
     for _ in range(read):
         next(body)
@@ -354,7 +354,7 @@ def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(
 
 
 def test_a_slow_caller_of_a_large_stream_is_waited_for(start_billing, caller) -> None:
-    shop, endless = Shop(start_billing(), caller, most_bytes=1_000_000), Endless()
+    shop, endless = Shop(start_billing(), caller, max_bytes=1_000_000), Endless()
     body = shop.send(lambda: StoredReply(200, [], endless)).body
     gevent.sleep(0.2)
     ahead = endless.made

@@ -103,12 +103,12 @@ class Machine(RuleBasedStateMachine):
         self.processes[number % 2].fail_once(after)
 
     @rule(number=WHICH)
-    def tend(self, number: int) -> None:
+    def maintain(self, number: int) -> None:
         process = self.processes[number % 2]
         process.journal.flush(60)
         try:
             process.settlements.reap()
-            process.spending.tend(idle_s=-1.0, keep_s=-1.0)
+            process.spending.maintain(idle_s=-1.0, keep_s=-1.0)
         except Unavailable:
             pass
 

@@ -92,6 +92,6 @@ def test_an_own_address_that_fails_goes_on_to_the_platforms_key_at_the_usual_one
 
 def test_abandoned_targets_are_tried_again_after_the_others():
     walk = Walk(groups("a1,a2", "b"), 3)
-    walk.give_up()
+    walk.move_to_end()
     late = UpstreamTimeout("late")
     assert names(*[walk.after(late) for _ in range(3)]) == ["b", "a1", None]

@@ -37,12 +37,12 @@ def test_an_attempt_may_take_half_of_the_time_while_another_provider_is_left_and
 
 def test_a_silent_stream_is_left_once_for_a_provider_that_waits_and_is_not_cooling_down(run, clock):
     attempt = run.begin(run.walk.first())
-    assert not run.gives_up(attempt)
+    assert not run.should_abandon(attempt)
     clock.advance(TIMEOUTS.first_byte_s)
     run.settlement.shut = {"south"}
-    assert not run.gives_up(attempt)
+    assert not run.should_abandon(attempt)
     run.settlement.shut = set()
-    assert run.gives_up(attempt) and not run.gives_up(attempt)
+    assert run.should_abandon(attempt) and not run.should_abandon(attempt)
     assert [group[0].provider.id for group in run.walk.groups] == ["north", "south", "north"]
 
 
@@ -51,16 +51,16 @@ def test_a_model_that_reasons_may_be_silent_for_longer(clock):
     run = make_run(clock, Providers(), target_at("north", reasoning=True), SOUTH)
     attempt = run.begin(run.walk.first())
     clock.advance(TIMEOUTS.first_byte_reasoning_s - 1)
-    assert not run.gives_up(attempt)
+    assert not run.should_abandon(attempt)
     clock.advance(1.5)  # an exact sum would depend on the rounding of the clock
-    assert run.gives_up(attempt)
+    assert run.should_abandon(attempt)
 
 
 def test_a_plain_answer_that_takes_as_long_elsewhere_counts_where_it_was_not_waited_for(run, clock):
     """Otherwise a model with ever longer answers would be abandoned at each of them, and paid twice."""
     attempt = run.begin(run.walk.first())
     clock.advance(TIMEOUTS.first_byte_s)
-    assert run.gives_up(attempt)
+    assert run.should_abandon(attempt)
     following = run.failed(attempt, UpstreamTimeout("mute"))
     again = run.begin(following)
     clock.advance(TIMEOUTS.first_byte_s - 1)
@@ -207,7 +207,7 @@ def test_no_other_target_is_tried_for_a_caller_who_left(clock):
 
 
 def test_a_worker_reads_on_a_limited_number_of_answers(clock):
-    few = ReadingOn(most=3, most_of_one=2)
+    few = ReadingOn(most=3, max_of_one=2)
     assert [few.enter("one") for _ in range(3)] == [True, True, False]
     assert [few.enter("two") for _ in range(2)] == [True, False]
     run = make_run(clock, Providers(), NORTH, drain_s=60.0, reading_on=few)

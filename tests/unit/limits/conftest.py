@@ -37,7 +37,7 @@ class Worker:
     def be_idle(self) -> None:
         """All that is idle goes back."""
         self.journal.flush(60)
-        self.spending.tend(idle_s=-1.0, keep_s=-1.0)
+        self.spending.maintain(idle_s=-1.0, keep_s=-1.0)
 
     def serve_alone(self, alone: bool = True) -> None:
         """Simulate that the store is unreachable, or reachable again."""

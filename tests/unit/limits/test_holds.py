@@ -9,7 +9,7 @@ from gateway.errors import NotFound, OutOfCredits, SpendingLimitReached
 from gateway.limits.budgets import Limits
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds
-from gateway.limits.lease_sweep import give_up, list_lost
+from gateway.limits.lease_sweep import list_lost, return_leases
 from gateway.limits.leases import load
 from gateway.limits.periods import read_period
 
@@ -60,7 +60,7 @@ def test_a_hold_outlives_the_worker_that_placed_it(make_worker, holds, books, pa
     Holds(dead.database).place(job, payer, VIDEO)
     epoch = dead.control.epoch
     dead.stop()
-    give_up(books.worker.database, epoch, keep_rows=False)
+    return_leases(books.worker.database, epoch, keep_rows=False)
     assert list_lost(books.worker.database, 0) == []
     assert every(books, payer) == [(0, 30 * CENT)] * 3
     assert holds.settle(job, 25 * CENT, True, lambda: None) and every(books, payer) == [(25 * CENT, 0)] * 3

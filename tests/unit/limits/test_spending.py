@@ -8,7 +8,7 @@ from gateway.limits.budgets import Limits
 from gateway.limits.cost_bound import fit
 from gateway.limits.lease_folding import LeaseChange, fold
 from gateway.limits.lease_keeping import OutageLimits
-from gateway.limits.lease_sweep import give_up
+from gateway.limits.lease_sweep import return_leases
 from gateway.limits.periods import read_period
 from gateway.limits.spending import CostBound
 from gateway.money import MILLION
@@ -285,7 +285,7 @@ def test_a_worker_that_the_others_gave_up_admits_nothing_from_its_old_leases(mak
     worker = make_worker()
     reservation = worker.spending.reserve(payer, CALL)
     stand_still(worker, clock)
-    give_up(books.worker.database, worker.control.epoch, keep_rows=True)
+    return_leases(books.worker.database, worker.control.epoch, keep_rows=True)
     with pytest.raises(Unavailable):
         reservation.check()
     assert attempt(worker, payer)
@@ -333,7 +333,7 @@ def test_unused_amounts_of_one_worker_serve_another_within_a_second(make_worker,
 
     def tend_meanwhile(seconds):
         clock.advance(seconds)
-        first.spending.tend()
+        first.spending.maintain()
 
     monkeypatch.setattr("gateway.limits.spending.pause", tend_meanwhile)
     assert attempt(second, payer)
@@ -449,7 +449,7 @@ def test_a_lowered_limit_still_admits_what_it_has_left(make_worker, books, payer
     def tend_meanwhile(seconds):
         clock.advance(seconds)
         worker.journal.flush(60)
-        worker.spending.tend()
+        worker.spending.maintain()
 
     monkeypatch.setattr("gateway.limits.spending.pause", tend_meanwhile)
     assert attempt(worker, payer)
@@ -561,7 +561,7 @@ def test_a_lease_stays_until_what_was_spent_of_it_is_written(make_worker, books,
             patch.setattr(worker.database, name, away)  # of the journal alone
         worker.journal.append(*reservation.rows(CENT))
         reservation.settle(CENT)
-        worker.spending.tend(idle_s=-1.0, keep_s=-1.0)
+        worker.spending.maintain(idle_s=-1.0, keep_s=-1.0)
     worker.be_idle()
     assert counters(books, f"{payer.key_id}:total") == counters(books, f"{payer.organization_id}:credits") == (CENT, 0)
 
@@ -669,7 +669,7 @@ LONGER = CostBound(0, 1000 * MILLION, 10_000, False, unforeseen_output=90_000)
 
 
 def test_output_beyond_a_foreseen_length_is_reserved_unless_it_is_capped():
-    assert LONGER.bound_nusd == 10 * CENT and LONGER.least_nusd < CENT
+    assert LONGER.bound_nusd == 10 * CENT and LONGER.min_nusd < CENT
     assert fit(LONGER, None) == (10 * CENT, None)
     assert fit(LONGER, 2 * CENT) == (10 * CENT, None)
     assert fit(LONGER, CENT) == (CENT // 2, 5000)
@@ -736,7 +736,7 @@ def test_leases_are_kept_and_nothing_is_folded_without_the_store(make_worker, bo
     worker.pay(worker.spending.reserve(payer, CALL), CENT)
     version = worker.control.check()
     worker.serve_alone()
-    worker.spending.tend(idle_s=-1.0, keep_s=-1.0)
+    worker.spending.maintain(idle_s=-1.0, keep_s=-1.0)
     assert worker.spending.find(payer, CALL, version) is not None
     with pytest.raises(Unavailable):
         worker.spending.close()

@@ -103,12 +103,12 @@ FILES = {
 def test_a_file_lasts_at_least_as_long_as_a_decoder_plays_it(name: str) -> None:
     """Files of these kinds were reserved as a hundredth to a ten-thousandth of what was played."""
     data, seconds = FILES[name]
-    assert length_of(StoredFile.of(data)).most_ms >= seconds * 1000 * 0.99
+    assert length_of(StoredFile.of(data)).max_ms >= seconds * 1000 * 0.99
 
 
 def test_further_blocks_of_aac_are_not_foreseen() -> None:
     found = length_of(StoredFile.of(made.make("aac", 30.0)))
-    assert found.likely_ms == found.foreseen_ms < found.most_ms
+    assert found.likely_ms == found.foreseen_ms < found.max_ms
     assert found.foreseen_ms == pytest.approx(30_000, abs=100)
 
 

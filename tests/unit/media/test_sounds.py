@@ -21,7 +21,7 @@ MAX_PROCESSOR_S = 20
 def ms(data: bytes) -> tuple[int, int]:
     """Return the likely duration and the longest by frames."""
     found = length_of(StoredFile.of(data))
-    assert found.foreseen_ms <= found.most_ms
+    assert found.foreseen_ms <= found.max_ms
     return found.likely_ms, found.foreseen_ms
 
 

@@ -10,7 +10,7 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.chat import ChatRequest, Conversation
 from gateway.neutral.parts import Audio, File, Image, Media, Message
 from gateway.neutral.request import Requirements
-from gateway.providers.media_fetching import bring
+from gateway.providers.media_fetching import fetch_media
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 8
 WAV = b"RIFF0000WAVEfmt "
@@ -38,7 +38,7 @@ def loaded(web: Web, kind: type[Audio | File | Image]) -> Media:
     """Return the media of a message with a single part that has a URL."""
     message = Message("user", (kind(Media(url="https://album.example/1")),))
     request = ChatRequest("m", Requirements(), lambda: Conversation((message,)))
-    return bring(web, request, 5.0).conversation().messages[0].parts[0].media
+    return fetch_media(web, request, 5.0).conversation().messages[0].parts[0].media
 
 
 def test_images_sound_and_documents_are_loaded_where_they_may_stand() -> None:

@@ -77,9 +77,9 @@ def target(identities) -> Target:
     return Target(PROVIDER, Mapping("vertex-anthropic", "m", "m"), Credential("", identity=identity), UNFILLED)
 
 
-def tend(identities: UpstreamIdentities) -> None:
+def maintain(identities: UpstreamIdentities) -> None:
     """Renew what is due, and wait for the renewal."""
-    identities.tend()
+    identities.maintain()
     while identities.find("google", {})._renewing:
         gevent.sleep(0)
 
@@ -125,30 +125,30 @@ def test_another_request_fetches_when_the_first_one_ends(target, source):
 
 
 def test_a_token_is_renewed_in_the_background_before_it_expires(identities, target, source, clock):
-    tend(identities)
+    maintain(identities)
     assert source.fetched == 1
     clock.advance(3600 - upstream_identity.RENEW_BEFORE_S - 5)
-    tend(identities)
+    maintain(identities)
     assert source.fetched == 1
     clock.advance(6)
-    tend(identities)
+    maintain(identities)
     assert source.fetched == 2 and signed_in(target).credential.secret == "t2"
 
 
 def test_a_short_token_is_renewed_in_its_last_third(identities, target, source, clock):
     source.lifetime_s = 300
-    tend(identities)
+    maintain(identities)
     clock.advance(199)
-    tend(identities)
+    maintain(identities)
     assert source.fetched == 1
     clock.advance(2)
-    tend(identities)
+    maintain(identities)
     assert source.fetched == 2
 
 
 def test_a_metadata_server_that_repeats_its_token_is_not_called_at_every_tick(identities, target, source, clock):
     source.lifetime_s = 500
-    tend(identities)
+    maintain(identities)
     source.repeats = True
     clock.advance(400)
     calls = []
@@ -156,26 +156,26 @@ def test_a_metadata_server_that_repeats_its_token_is_not_called_at_every_tick(id
     source.fetch = lambda settings: calls.append(1) or fetch(settings)
     source.lifetime_s = 100
     for _ in range(29):
-        tend(identities)
+        maintain(identities)
         clock.advance(1)
     assert len(calls) == 1
     clock.advance(40)
-    tend(identities)
+    maintain(identities)
     assert len(calls) == 2
 
 
 def test_a_failed_renewal_leaves_the_valid_token_in_use(identities, target, source, changes, clock):
-    tend(identities)
+    maintain(identities)
     source.failure = "The source did not answer."
     clock.advance(3100)
-    tend(identities)
+    maintain(identities)
     state = identities.find("google", {}).state()
     assert signed_in(target).credential.secret == "t1"
     assert state.failure == "The source did not answer." and state.expires_us > clock.now_us()
     assert changes.events == ["workload_identity.failing"]
     source.failure = ""
     clock.advance(upstream_identity.RENEWAL_INTERVAL_S + 1)
-    tend(identities)
+    maintain(identities)
     assert signed_in(target).credential.secret == "t2"
     assert changes.events == ["workload_identity.failing", "workload_identity.works"]
 

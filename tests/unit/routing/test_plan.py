@@ -21,7 +21,7 @@ from gateway.neutral.chat import Options, Requirements
 from gateway.neutral.request import Mistake
 from gateway.routing import candidate_filter
 from gateway.routing.candidate_filter import NoCredential
-from gateway.routing.plan import chance_of
+from gateway.routing.plan import exploration_chance
 from gateway.routing.record import write_record
 from gateway.routing.resolve import CustomModel
 
@@ -478,13 +478,13 @@ def test_requests_with_explicit_routing_are_not_explored(trio, more):
 def test_each_request_of_a_kept_plan_has_its_own_chance_of_exploration(trio):
     world = trio(exploration=0.01, rolls=[0.5, 0.005, 0.01, 0.9])
     plan = world.plan()
-    assert [world.router.explores(chance_of(plan)) for _ in range(2)] == [True, False]
+    assert [world.router.should_explore(exploration_chance(plan)) for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize("more", [{"no_fallback": True}, {"session": "s"}, {"options": Options(routing="price")}])
 def test_cached_plans_with_explicit_routing_are_never_explored(trio, more):
     world = trio(exploration=1.0, rolls=[0.0, 0.0])
-    assert not chance_of(world.plan(**more))
+    assert not exploration_chance(world.plan(**more))
 
 
 def test_a_chance_of_one_is_a_random_choice_whatever_the_setting(trio):

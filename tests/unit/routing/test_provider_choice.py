@@ -3,7 +3,7 @@ import pytest
 from gateway.errors import InvalidRequest, UpstreamFailed
 from gateway.neutral.chat import Options
 from gateway.neutral.request import ProviderPreferences
-from gateway.routing.plan import remembers
+from gateway.routing.plan import remembers_provider
 
 FAILED = UpstreamFailed("it failed")
 
@@ -72,7 +72,7 @@ def test_preferences_choose_among_the_models_of_auto(make_world, mapping):
 
 
 def test_a_choice_of_the_caller_is_not_remembered_for_its_project(trio):
-    assert not remembers(trio().plan(options=prefer(only=("b",))))
+    assert not remembers_provider(trio().plan(options=prefer(only=("b",))))
 
 
 def test_members_without_effect_are_warnings(trio):

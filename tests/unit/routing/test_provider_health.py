@@ -375,10 +375,10 @@ def test_workers_share_when_the_next_request_may_try(health, clock, mapping, key
     health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
     other_health.merge(health.export())
     clock.advance(3.1)
-    assert not other_health.is_shut(mapping("p"), key())
+    assert not other_health.is_unreachable(mapping("p"), key())
     health.begin(mapping("p"), key())
     other_health.merge(health.export())
-    assert other_health.is_shut(mapping("p"), key())
+    assert other_health.is_unreachable(mapping("p"), key())
 
 
 def test_memory_of_refusals_is_bounded(health, mapping, key):
@@ -390,7 +390,7 @@ def test_memory_of_refusals_is_bounded(health, mapping, key):
 
 def test_a_rejection_without_cooldown_keeps_the_fast_path_of_planning(health, mapping, key):
     health.sample(mapping("p"), key(), error=UNKNOWN, organization="one")
-    assert health.refusals and not health.cooldowns.concern("p")
+    assert health.refusals and not health.cooldowns.may_be_cooling("p")
     health.sample(mapping("p"), key())
     assert not health.refusals
 
@@ -399,5 +399,5 @@ def test_old_cooldowns_are_forgotten(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=UpstreamRateLimited("slow", retry_after=20))
     for seconds, known in ((500, True), (200, False)):
         clock.advance(seconds)
-        health.cooldowns.tidy()
-        assert health.cooldowns.concern("p") is known
+        health.cooldowns.remove_expired()
+        assert health.cooldowns.may_be_cooling("p") is known

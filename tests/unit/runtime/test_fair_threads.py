@@ -97,7 +97,7 @@ def test_an_exception_of_the_work_is_raised_for_its_caller_and_frees_the_thread(
 
 
 def test_work_beyond_a_full_queue_is_refused(gate: Gate) -> None:
-    pool = FairThreads(1, each=1, most_waiting=3, most_each=2)
+    pool = FairThreads(1, each=1, max_waiting=3, max_each=2)
     flood = [gevent.spawn(pool.run, owner, gate.wait) for owner in ("a", "a", "a", "b")]
     gevent.sleep(0)
     for owner in ("a", "c"):

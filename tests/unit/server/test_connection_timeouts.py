@@ -42,7 +42,7 @@ class Standing:
 
 def sweep(connection, times):
     sweeper = TimeoutSweeper(
-        WorkerState(StoppedClock()), keepalive_s=1, head_s=2, stall_s=3, body_s=5, least_rate=400, answer_rate=400
+        WorkerState(StoppedClock()), keepalive_s=1, head_s=2, stall_s=3, body_s=5, min_rate=400, answer_rate=400
     )
     for _ in range(times):
         sweeper.sweep([connection])
@@ -149,9 +149,9 @@ def test_the_longest_idle_connection_makes_room_and_active_ones_stay():
     for number, one in enumerate(standing):
         one.since = -number
     sweeper = TimeoutSweeper(WorkerState(StoppedClock()), keepalive_s=1)
-    sweeper.shed(standing, room=3)
+    sweeper.close_idle(standing, room=3)
     assert [one.expired for one in standing] == [False, True, False, False]
-    sweeper.shed(standing, room=1)
+    sweeper.close_idle(standing, room=1)
     assert [one.expired for one in standing] == [True, True, True, False]
-    sweeper.shed(standing, room=0)
+    sweeper.close_idle(standing, room=0)
     assert not standing[3].expired

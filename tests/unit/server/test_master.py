@@ -160,7 +160,7 @@ class EarlyWorker(GatewayWorker):
 
     def __init__(self, *given: Any) -> None:
         self.cfg = SimpleNamespace(worker_int=lambda worker: None)
-        self._clock, self._leaving_since, self._hurry = Clock(), None, False
+        self._clock, self._leaving_since, self._second_signal = Clock(), None, False
         self.alive, self.tmp, self._left = True, Worker(0, 0).tmp, Event()
 
     def init_process(self) -> None:

@@ -114,7 +114,7 @@ def test_a_worker_without_connections_is_watched_by_rare_heartbeats_until_the_ne
         # Held while it rests: heartbeats are rare, and still notice it.
         gevent.spawn(block_loop, watchdog.RESTING_HEARTBEAT_INTERVAL_S + 0.3).join()
         wait_for(lambda: made.gauges()["loop_held"][1] >= 1)
-        made.rouse()
+        made.speed_up()
         beats.clear()
         wait_for(lambda: len(beats) > 1)
         assert set(beats) == {watchdog.HEARTBEAT_INTERVAL_S}

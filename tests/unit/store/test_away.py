@@ -22,10 +22,10 @@ class Backend:
         self.reads: Exception | None = None
         self.writes: Exception | None = None
 
-    def read(self, work: Callable[[], Any], patience_s: float | None) -> Any:
+    def read(self, work: Callable[[], Any], timeout_s: float | None) -> Any:
         return self._answer(self.reads)
 
-    def write(self, work: Callable[[], Any], patience_s: float | None) -> Any:
+    def write(self, work: Callable[[], Any], timeout_s: float | None) -> Any:
         return self._answer(self.writes)
 
     @staticmethod

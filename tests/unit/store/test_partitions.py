@@ -178,7 +178,7 @@ def test_ranges_made_and_dropped_by_several_processes_at_once_lose_no_row(store,
     made = [Partitions(store, "decision", ("request",), 7 * DAY_US) for store in stores]
     kept, faults = [], []
 
-    def tend(number: int) -> None:
+    def maintain(number: int) -> None:
         each, partitions = stores[number], made[number]
         try:
             partitions.keep_ready()
@@ -191,7 +191,7 @@ def test_ranges_made_and_dropped_by_several_processes_at_once_lose_no_row(store,
 
     def work(number: int) -> None:
         while days[0] < 200:
-            tend(number)
+            maintain(number)
             row = now(stores[number], (0, 0, -3, 12)[number])
             try:
                 put(stores[number], row)

@@ -2,7 +2,7 @@
 
 import orjson
 
-from gateway.surfaces.loose import mend_numbers, read_choice
+from gateway.surfaces.loose import correct_numbers, read_choice
 
 
 def test_whole_numbers_are_corrected_outside_of_schemas_and_content() -> None:
@@ -17,7 +17,7 @@ def test_whole_numbers_are_corrected_outside_of_schemas_and_content() -> None:
     }
     expected = orjson.dumps({**kept, "max_tokens": 100, "reasoning": {"max_tokens": 50}})
     wire = {**kept, "max_tokens": 100.0, "reasoning": {"max_tokens": 50.0}}
-    mend_numbers(wire)
+    correct_numbers(wire)
     assert orjson.dumps(wire) == expected
 
 

@@ -51,30 +51,30 @@ def spend(database: Database, ident: str, spent: int) -> None:
 
 def test_a_limit_is_reported_when_nearly_when_wholly_spent_and_when_it_has_room_again(database, watch, told) -> None:
     budget(database, "key", "total", 10 * DOLLAR, 7 * DOLLAR)
-    watch.look()
+    watch.scan()
     assert told == []
     for spent in (8, 9, 10, 10, 1):
         spend(database, "key_1:total", spent * DOLLAR)
-        watch.look()
+        watch.scan()
     assert [one.event for one in told] == ["budget.nearly_spent", "budget.spent", "budget.back"]
     assert told[0].facts["left_usd"] == "2" and "limits set" in told[0].remedy
 
 
 def test_credits_are_reported_by_what_is_left_and_not_by_what_was_ever_granted(database, watch, told) -> None:
     budget(database, "organization", "credits", 1000 * DOLLAR, 990 * DOLLAR)
-    watch.look()
+    watch.scan()
     assert told == []
     spend(database, "organization_1:credits", 996 * DOLLAR)
-    watch.look()
+    watch.scan()
     spend(database, "organization_1:credits", 1000 * DOLLAR)
-    watch.look()
+    watch.scan()
     assert [one.event for one in told] == ["credits.low", "credits.spent"]
 
 
 def test_limits_without_an_end_and_unlimited_organizations_are_never_near_it(database, watch, told) -> None:
     budget(database, "key", "total", None, 10**17)
     budget(database, "organization", "credits", None, 10**17)
-    watch.look()
+    watch.scan()
     assert told == []
 
 
@@ -89,7 +89,7 @@ def test_a_window_that_is_over_counts_for_nothing(database, clock) -> None:
 def test_every_worker_shows_the_findings_of_one(database, watch) -> None:
     budget(database, "key", "total", DOLLAR, DOLLAR)
     budget(database, "organization", "credits", 3 * DOLLAR, DOLLAR)
-    watch.look()
+    watch.scan()
     shown = BudgetWatch(database, Documents(database), StateLog(), LOW_NUSD).shown()
     assert counts_of(shown) == {("key", "spent"): 1.0, ("organization", "nearly"): 1.0}
     assert balances_of(shown) == {("organization_1",): 2.0}
@@ -102,7 +102,7 @@ def test_each_threshold_of_a_budget_is_reported_once_and_on_the_way_up_only(data
     budget(database, "key", "total", 10 * DOLLAR, 4 * DOLLAR)
     for spent in (4, 5, 6, 8, 8, 6, 10):
         spend(database, "key_1:total", spent * DOLLAR)
-        watch.look()
+        watch.scan()
     reached = [(one.event, one.facts["threshold_percent"]) for one in told]
     assert reached == [("budget.nearly_spent", 50), ("budget.nearly_spent", 80), ("budget.spent", 100)]
     assert len({event_of(one, 0)["id"] for one in told}) == 3, "an alert is not taken for a repetition of another"
@@ -113,5 +113,5 @@ def test_a_budgets_own_thresholds_take_the_place_of_the_usual_ones(database, wat
     budget(database, "team", "total", 10 * DOLLAR, 8 * DOLLAR)
     database.write(lambda: database.execute("UPDATE budget SET alert_at = '25,95' WHERE scope = 'key'"))
     database.write(lambda: database.execute("UPDATE budget SET alert_at = '95' WHERE scope = 'team'"))
-    watch.look()
+    watch.scan()
     assert [(one.facts["scope"], one.facts["threshold_percent"]) for one in told] == [("key", 25)]

@@ -66,18 +66,18 @@ def turns(database: Database, clock: Any) -> Iterator[Callable[..., None]]:
 
 def test_a_collapse_is_reported_once_and_its_end_too(watch, turns, published) -> None:
     turns(10, WARM)
-    watch.look()
+    watch.scan()
     assert published == []
     turns(6, COLD)
-    watch.look()
+    watch.scan()
     turns(3, COLD)
-    watch.look()
+    watch.scan()
     (lost,) = published
     assert (lost.event, lost.subject) == ("session.cache_lost", f"session proj_{OWNERS['project'].hex()} s")
     assert lost.facts["organization"] == f"org_{OWNERS['organization'].hex()}"
     assert (lost.facts["hits_before_percent"], lost.facts["hits_percent"]) == (95, 10)
     turns(8, WARM)
-    watch.look()
+    watch.scan()
     assert [change.event for change in published] == ["session.cache_lost", "session.cache_back"]
 
 
@@ -92,9 +92,9 @@ def test_a_collapse_is_reported_once_and_its_end_too(watch, turns, published) ->
 )
 def test_the_cause_is_the_change(watch, turns, published, more, cause) -> None:
     turns(10, WARM)
-    watch.look()
+    watch.scan()
     turns(6, COLD, **more)
-    watch.look()
+    watch.scan()
     (lost,) = published
     assert lost.facts["cause"] == cause and cause in lost.message and lost.remedy
 
@@ -103,13 +103,13 @@ def test_turns_that_alternate_between_providers_name_the_provider(watch, turns, 
     turns(10, WARM)
     for number in range(6):
         turns(1, COLD, provider=("anthropic", "aws-bedrock")[number % 2])
-    watch.look()
+    watch.scan()
     assert [change.facts["cause"] for change in published] == [cache_watch.PROVIDER]
 
 
 def test_a_session_that_never_had_hits_is_not_reported(watch, turns, published) -> None:
     turns(20, COLD)
-    watch.look()
+    watch.scan()
     assert published == []
 
 
@@ -117,7 +117,7 @@ def test_first_turns_of_parallel_sub_agents_are_no_collapse(watch, turns, publis
     turns(10, WARM)
     turns(10, COLD, every_us=SECOND_US)
     turns(12, WARM, every_us=SECOND_US)
-    watch.look()
+    watch.scan()
     assert published == []
 
 
@@ -127,37 +127,37 @@ def test_first_turns_of_parallel_sub_agents_are_no_collapse(watch, turns, publis
 def test_rows_that_say_nothing_about_the_cache_are_ignored(watch, turns, published, more) -> None:
     turns(10, WARM)
     turns(8, COLD, **more)
-    watch.look()
+    watch.scan()
     assert published == []
 
 
 def test_small_prompts_are_ignored(watch, turns, published) -> None:
     turns(10, WARM)
     turns(8, {"input": 900, "cache_read": 0})
-    watch.look()
+    watch.scan()
     assert published == []
 
 
 def test_sessions_of_different_names_are_judged_apart(watch, turns, published) -> None:
     turns(10, WARM)
     turns(10, COLD, session="other")
-    watch.look()
+    watch.scan()
     assert published == []
 
 
 def test_zero_reports_nothing_and_reads_nothing(database, states, clock, turns, published) -> None:
     turns(10, WARM)
     turns(6, COLD)
-    CacheWatch(database, states, clock, 0).look()
+    CacheWatch(database, states, clock, 0).scan()
     assert published == []
 
 
 def test_a_run_reads_page_by_page_and_continues_after_it(watch, turns, published, monkeypatch) -> None:
     monkeypatch.setattr(cache_watch, "PAGE", 3)
     turns(10, WARM)
-    watch.look(lambda: False)
+    watch.scan(lambda: False)
     turns(6, COLD)
-    watch.look()
+    watch.scan()
     assert [change.event for change in published] == ["session.cache_lost"]
 
 
@@ -165,5 +165,5 @@ def test_the_number_of_sessions_in_memory_is_limited(watch, turns, monkeypatch) 
     monkeypatch.setattr(cache_watch, "MAX_SESSIONS", 2)
     for name in ("a", "b", "c"):
         turns(1, WARM, session=name)
-    watch.look()
+    watch.scan()
     assert [session for _, session in watch._sessions] == ["b", "c"]

@@ -22,6 +22,6 @@ def test_models_in_use_that_end_soon_are_reported_once(clock) -> None:
     states.subscribe(changes.append)
     watch = ModelWatch(states, clock, 30)
     for _ in range(2):
-        watch.look(health, catalogue)
+        watch.scan(health, catalogue)
     (change,) = changes
     assert change.event == "model.retiring" and change.facts["days"] == 10 and change.facts["model"] == "openai/used"

@@ -74,7 +74,7 @@ class Speech:
         if early:
             self._transcribe(early)
 
-    def hear(self, text: str, finished: bool, detects: bool) -> None:
+    def add_transcript(self, text: str, finished: bool, detects: bool) -> None:
         """Add a piece of a transcript, which belongs to the last item until more speech is detected.
 
         `detects`: the upstream detects speech, so a transcript means that speech began.

@@ -77,11 +77,11 @@ class LiveCommands:
         if not data:
             return
         if state.pending and not state.turns:
-            self._say(complete=False)
+            self._send_pending(complete=False)
         if not state.settings.detects and not speech.activity:
             speech.activity = True
-            self._hear({"activityStart": {}})
-        self._hear({"audio": {"mimeType": f"audio/pcm;rate={RATE}", "data": data}})
+            self._send_audio({"activityStart": {}})
+        self._send_audio({"audio": {"mimeType": f"audio/pcm;rate={RATE}", "data": data}})
         speech.add(len(data) * 3 // 4)
 
     def _commit(self, wire: Json) -> None:
@@ -90,7 +90,7 @@ class LiveCommands:
             raise InvalidRequest("The input audio buffer is empty.", code="input_audio_buffer_commit_empty")
         if state.settings.detects:
             state.expected = state.speech.begun
-            self._hear({"audioStreamEnd": True})
+            self._send_audio({"audioStreamEnd": True})
         state.speech.commit()
 
     def _clear(self, wire: Json) -> None:
@@ -130,7 +130,7 @@ class LiveCommands:
         for end in ("added", "done"):
             state.emit({"type": f"conversation.item.{end}", "previous_item_id": previous, "item": shown})
         if state.pending_size > MAX_PENDING_CHARACTERS:
-            self._say(complete=False)
+            self._send_pending(complete=False)
 
     def _delete(self, wire: Json) -> None:
         if not self._drop(str(wire.get("item_id", ""))):
@@ -191,11 +191,11 @@ class LiveCommands:
             if speech.sound:
                 speech.commit()
             if state.pending:
-                self._say(complete=False)
+                self._send_pending(complete=False)
             speech.activity = False
-            self._hear({"activityEnd": {}})
+            self._send_audio({"activityEnd": {}})
         elif state.pending or not (answered or state.expected):
-            self._say(complete=True)
+            self._send_pending(complete=True)
         state.expected = False
 
     def _check_options(self, options: Json) -> bool | None:
@@ -237,7 +237,7 @@ class LiveCommands:
         turn.quiet = True
         turn.cancelled = True
 
-    def _say(self, complete: bool) -> None:
+    def _send_pending(self, complete: bool) -> None:
         """Send the pending items to the upstream; `complete` requests an answer."""
         state = self._state
         turns = list(state.pending.values())
@@ -251,7 +251,7 @@ class LiveCommands:
             content["turns"] = turns
         self._send({"clientContent": content})
 
-    def _hear(self, sound: Json) -> None:
+    def _send_audio(self, sound: Json) -> None:
         self._state.said = True
         self._send({"realtimeInput": sound})
 

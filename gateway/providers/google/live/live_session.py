@@ -50,7 +50,7 @@ class LiveSession:
         self._inbox: Inbox = Queue(INBOX_CAPACITY)
         self._state = LiveState(settings)
         self._output = ModelOutput(self._state)
-        self._callers = LiveCommands(self._state, self._send, self._begin_anew)
+        self._callers = LiveCommands(self._state, self._send, self._restart)
         self._before = 0  # messages received on earlier connections
         self._closed = False
         self._setups = 0
@@ -85,7 +85,7 @@ class LiveSession:
         out = self._state.out
         try:
             while not out:
-                if not self._go_ahead():
+                if not self._handle_next():
                     self._closed = True  # ends a `send` that waits for space
                     return None
         except BaseException:
@@ -93,7 +93,7 @@ class LiveSession:
             raise
         return out.popleft()
 
-    def _go_ahead(self) -> bool:
+    def _handle_next(self) -> bool:
         """Handle the next event or message, and return whether the session continues."""
         if self._closed:
             return False
@@ -172,7 +172,7 @@ class LiveSession:
         if (state.stale or state.leaving) and state.fresh and not speaking and not self._closed:
             self._resume()
 
-    def _begin_anew(self, settings: LiveSettings) -> None:
+    def _restart(self, settings: LiveSettings) -> None:
         """Open a new connection with changed settings, before the conversation begins.
 
         InvalidRequest if the provider refuses the settings.

@@ -116,7 +116,7 @@ class ModelOutput:
                 state.speech.begin()
         transcription = _object(content, "inputTranscription")
         if transcription:
-            state.speech.hear(
+            state.speech.add_transcript(
                 _text(transcription.get("text")), transcription.get("finished") is True, state.settings.detects
             )
         for part in _list(_object(content, "modelTurn"), "parts"):

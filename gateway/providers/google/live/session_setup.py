@@ -59,7 +59,7 @@ class LiveSettings:
                     "noise_reduction": None,
                     "turn_detection": dict(DEFAULT_VAD),
                 },
-                "output": {"format": PCM, "voice": _usual_voice(target), "speed": 1.0},
+                "output": {"format": PCM, "voice": _default_voice(target), "speed": 1.0},
             },
         }
 
@@ -271,7 +271,7 @@ class LiveSettings:
     def _read_voice(self, value: Any) -> str:
         offered = self._target.mapping.voices
         if value is None:
-            return _usual_voice(self._target)
+            return _default_voice(self._target)
         known = next((voice for voice in offered if str(value).lower() == voice.lower()), "")
         if offered and not known:
             text = f"{self._target.mapping.key} has no voice {str(value)[:64]!r}; it has {', '.join(offered)}."
@@ -307,7 +307,7 @@ def invalid(param: str, reason: str) -> InvalidRequest:
     return InvalidRequest(reason, param=param, code="invalid_event")
 
 
-def _usual_voice(target: Target) -> str:
+def _default_voice(target: Target) -> str:
     if target.mapping.voices:
         return target.mapping.voices[0]
     return ""

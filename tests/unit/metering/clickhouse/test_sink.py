@@ -122,8 +122,8 @@ def test_the_check_names_hours_that_differ(site: Site) -> None:
 
 
 def test_rows_wait_for_their_delivery_before_they_are_removed(site: Site) -> None:
-    least_us = site.clock.now_us() - 30 * DAY_US
-    assert site.sink.kept_from_us(least_us) == least_us
+    min_us = site.clock.now_us() - 30 * DAY_US
+    assert site.sink.kept_from_us(min_us) == min_us
     site.add(5)
     site.deliver()
     delivered = site.sink.state()
@@ -131,8 +131,8 @@ def test_rows_wait_for_their_delivery_before_they_are_removed(site: Site) -> Non
     site.clock.advance(10 * 86_400)
     assert site.sink.kept_from_us(site.clock.now_us() - 30 * DAY_US) == delivered.cursor_us - DAY_US
     site.clock.advance(90 * 86_400)
-    least_us = site.clock.now_us() - 30 * DAY_US
-    assert site.sink.kept_from_us(least_us) == least_us
+    min_us = site.clock.now_us() - 30 * DAY_US
+    assert site.sink.kept_from_us(min_us) == min_us
 
 
 BUCKETS = [

@@ -168,7 +168,7 @@ def test_a_row_that_comes_between_two_pieces_makes_no_work_but_its_own(hour, mon
     monkeypatch.setattr(late, "REPEAT_EVERY_US", 1)  # the rows of the last hour are compared in each round
     state = hour.rollups.state()
     assert state is not None
-    late.look_again(hour.database, state)
+    late.find_late_rows(hour.database, state)
     assert late.list_dirty(hour.database) == []
 
 

@@ -28,7 +28,7 @@ from gateway.neutral.parts import Media
 from gateway.neutral.usage import Usage
 from gateway.surfaces.aisdk import searches
 from gateway.surfaces.aisdk.routes import ERRORS
-from gateway.surfaces.aisdk.versions import step_body_down, step_down
+from gateway.surfaces.aisdk.versions import downgrade_body, downgrade_part
 from gateway.surfaces.aisdk.writer import FAILED, write_file
 from gateway.surfaces.answer_recording import CapturedStream
 
@@ -49,7 +49,7 @@ BODY: dict[str, Any] = {
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_a_body_matches_the_clients_version(version: int) -> None:
-    body = step_body_down(json.loads(json.dumps(BODY)), version)
+    body = downgrade_body(json.loads(json.dumps(BODY)), version)
     ai_parts.check_body(body, version)
     if version == 2:
         assert body["usage"] == {
@@ -72,7 +72,7 @@ def test_a_body_matches_the_clients_version(version: int) -> None:
     ids=lambda part: part["type"],
 )
 def test_a_part_matches_the_clients_version(part: dict[str, Any], version: int) -> None:
-    ai_parts.check_part(step_down(json.loads(json.dumps(part)), version), version)
+    ai_parts.check_part(downgrade_part(json.loads(json.dumps(part)), version), version)
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[]", '{"query": 3}', '{"queries": ["news"]}', '{"query": "news"}'])
