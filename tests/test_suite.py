@@ -63,7 +63,7 @@ TRIED_THROUGH = {
     "accounts/identity_providers.py": ("flows/test_sso.py",),
     "accounts/sso_": ("flows/test_sso.py",),
     "admin/sso_": ("flows/test_sso.py",),
-    "accounts/mail_queue.py": ("unit/surfaces/management/test_letters.py",),
+    "accounts/mail_queue.py": ("unit/surfaces/management/test_account_mails.py",),
     "accounts/second_factor.py": ("unit/surfaces/management/test_session_routes.py",),
     "admin/limit_setters.py": ("unit/surfaces/management/test_organization_routes.py",),
     "admin/": ("unit/surfaces/management",),

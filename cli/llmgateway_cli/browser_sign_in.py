@@ -28,7 +28,7 @@ ERROR_MESSAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PageOptions:
     """How to open the page. `sso` is the address for the single sign-on page, "" without one, None to leave that page
     out."""
 
@@ -48,7 +48,7 @@ class Grant:
     expires_in_s: float
 
 
-def sign_in(context: ClientContext, way: Way) -> Session:
+def sign_in(context: ClientContext, way: PageOptions) -> Session:
     """Return the session that the user approves in the browser. Nothing is stored."""
     grant = _begin(context)
     context.output.hide(grant.device_code)

@@ -37,7 +37,7 @@ from gateway.store.installation_identity import Secrets
 
 T = TypeVar("T")
 # read(token, control version) → the caller of a signed token, or a refusal that may be cached.
-SignedTokenReader = Callable[[str, int], "Caller | Refused"]
+SignedTokenReader = Callable[[str, int], "Caller | CachedRefusal"]
 
 CACHE_SIZE = 50_000  # callers a worker remembers, about 1 KB each
 REFUSAL_CACHE_SIZE = 10_000
@@ -114,7 +114,7 @@ class Caller:
         return bool(self.grant_id)
 
 
-class Refused(Struct, frozen=True):
+class CachedRefusal(Struct, frozen=True):
     """A cached refusal, from which each request gets a new exception."""
 
     kind: type[GatewayError]
@@ -136,7 +136,7 @@ class Authentication:
         self._control = control
         self._hash_keys = secrets.hash_keys
         self._clock = clock
-        self._memory: VersionedCache[bytes, Caller | Refused] = VersionedCache(
+        self._memory: VersionedCache[bytes, Caller | CachedRefusal] = VersionedCache(
             control, CACHE_SIZE, _is_minor, REFUSAL_CACHE_SIZE
         )
         self._lookups = threading.BoundedSemaphore(LOOKUPS)
@@ -162,19 +162,19 @@ class Authentication:
     def caller_of_key(self, key_id: str) -> Caller:
         """The caller of the key with this id, for who is known by something that is bound to it. As `caller`."""
 
-        def read(version: int) -> Caller | Refused:
+        def read(version: int) -> Caller | CachedRefusal:
             return _judge(self.look_up(lambda: list(_query(ApiKey.id == key_id))), version)
 
         # No digest of a token is as long as that.
         return self._judge_now(self._memory.get(b"the key " + key_id.encode(), read))
 
-    def _judge_now(self, caller: Caller | Refused) -> Caller:
-        if isinstance(caller, Refused):
+    def _judge_now(self, caller: Caller | CachedRefusal) -> Caller:
+        if isinstance(caller, CachedRefusal):
             raise caller.error()
         if caller.expires_at_us is not None and self._clock.now_us() >= caller.expires_at_us:
             if caller.identity_id:
-                raise Refused(Unauthenticated, TOKEN_EXPIRED, "invalid_token", _whose(caller)).error()
-            raise Refused(Unauthenticated, EXPIRED, None, _whose(caller)).error()
+                raise CachedRefusal(Unauthenticated, TOKEN_EXPIRED, "invalid_token", _whose(caller)).error()
+            raise CachedRefusal(Unauthenticated, EXPIRED, None, _whose(caller)).error()
         return caller
 
     def holds(self, caller: Caller) -> bool:
@@ -182,12 +182,12 @@ class Authentication:
         until = caller.expires_at_us
         return self._control.check() == caller.version and (until is None or self._clock.now_us() < until)
 
-    def _read(self, token: str, version: int) -> Caller | Refused:
+    def _read(self, token: str, version: int) -> Caller | CachedRefusal:
         if not token:
-            return Refused(Unauthenticated, MISSING)
+            return CachedRefusal(Unauthenticated, MISSING)
         if self._read_signed is not None and is_signed_token(token):
             return self._read_signed(token, version)
-        unknown = Refused(Unauthenticated, _explain_unknown(token))
+        unknown = CachedRefusal(Unauthenticated, _explain_unknown(token))
         if not tokens.well_formed(token):
             return unknown
         hashes = tokens.candidates(token, self._hash_keys)
@@ -207,9 +207,9 @@ class Authentication:
             self._lookups.release()
 
 
-def _is_minor(value: Caller | Refused) -> bool:
+def _is_minor(value: Caller | CachedRefusal) -> bool:
     """Return whether a flood of such values must not evict the callers of API keys: refusals, and signed tokens."""
-    return isinstance(value, Refused) or bool(value.identity_id)
+    return isinstance(value, CachedRefusal) or bool(value.identity_id)
 
 
 def _explain_unknown(token: str) -> str:
@@ -294,10 +294,10 @@ DIRECT = (
 )
 
 
-def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | Refused:
+def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | CachedRefusal:
     """Return the caller or refusal for the rows of one token (see `_query`). Expiry is checked at the moment of use."""
     if not rows:
-        return Refused(Unauthenticated, UNKNOWN)
+        return CachedRefusal(Unauthenticated, UNKNOWN)
     row = rows[0]
     refused = _refusal_of(row)
     if refused is not None:
@@ -323,18 +323,18 @@ def _lowest(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _refusal_of(row: Mapping[str, Any]) -> Refused | None:
+def _refusal_of(row: Mapping[str, Any]) -> CachedRefusal | None:
     """Why the key of a row may not be used, None where it may."""
     if row["key_status"] != "active":
-        return Refused(Unauthenticated, KEY_REFUSALS[row["key_status"]])
+        return CachedRefusal(Unauthenticated, KEY_REFUSALS[row["key_status"]])
     if row["member_status"] != "active" or row["user_status"] != "active":
-        return Refused(Unauthenticated, "The member who owns the API key was deactivated.")
+        return CachedRefusal(Unauthenticated, "The member who owns the API key was deactivated.")
     if row["member_suspended"]:
-        return Refused(Unauthenticated, SUSPENDED)
+        return CachedRefusal(Unauthenticated, SUSPENDED)
     if row["organization_status"] != "active":
-        return Refused(Gone, "The organization of this API key is blocked.", "organization_blocked")
+        return CachedRefusal(Gone, "The organization of this API key is blocked.", "organization_blocked")
     if row["project_status"] != "active":
-        return Refused(Gone, "The project of this API key is archived.", "project_archived")
+        return CachedRefusal(Gone, "The project of this API key is archived.", "project_archived")
     return None
 
 

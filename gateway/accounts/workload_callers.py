@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from gateway.accounts import claim_rules, issuer_keys
-from gateway.accounts.authentication import TOKEN_EXPIRED, Authentication, Caller, Refused
+from gateway.accounts.authentication import TOKEN_EXPIRED, Authentication, CachedRefusal, Caller
 from gateway.accounts.automation_models import WorkloadIdentity
 from gateway.accounts.issuer_keys import InvalidToken, IssuerKeys, UncheckedToken
 from gateway.accounts.versioned_cache import VersionedCache
@@ -49,7 +49,7 @@ class WorkloadCallers:
             control, CACHE_SIZE, lambda identities: not identities, REFUSAL_CACHE_SIZE
         )
 
-    def read(self, token: str, version: int) -> Caller | Refused:
+    def read(self, token: str, version: int) -> Caller | CachedRefusal:
         """Return the caller of a token, or a refusal that does not depend on time.
 
         Raises Unauthenticated for a refusal that may end, Unavailable if the issuer's keys cannot be loaded, and the
@@ -60,7 +60,7 @@ class WorkloadCallers:
         except InvalidToken as error:
             return _refuse(str(error))
         identities = self._find_identities(unchecked.claims)
-        if isinstance(identities, Refused):
+        if isinstance(identities, CachedRefusal):
             return identities
         expires_at_us = _expiry_of(unchecked.claims)
         if expires_at_us is None:
@@ -95,7 +95,7 @@ class WorkloadCallers:
             raise Unauthenticated(str(refusal), code="invalid_token")
         return None
 
-    def _find_identities(self, claims: Mapping[str, Any]) -> Identities | Refused:
+    def _find_identities(self, claims: Mapping[str, Any]) -> Identities | CachedRefusal:
         """Return the active rules for issuer and audience, the most specific first; all of one organization."""
         issuer = claims.get("iss")
         if not isinstance(issuer, str) or len(issuer) > MAX_ISSUER_LENGTH or "\0" in issuer:
@@ -119,8 +119,8 @@ class WorkloadCallers:
                 raise Unauthenticated(NOT_YET_VALID, code="invalid_token")
 
 
-def _refuse(text: str) -> Refused:
-    return Refused(Unauthenticated, text, "invalid_token")
+def _refuse(text: str) -> CachedRefusal:
+    return CachedRefusal(Unauthenticated, text, "invalid_token")
 
 
 def _of_issuer(issuer: str) -> Identities:

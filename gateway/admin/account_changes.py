@@ -24,9 +24,9 @@ from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.vault import Vault
 from gateway.accounts.workload_identities import WorkloadIdentities, WorkloadIdentityDraft, WorkloadIdentityInfo
 from gateway.admin import agent_sign_in
+from gateway.admin.account_mails import AccountMails
 from gateway.admin.funding import Funding, LimitEdit, Posting
 from gateway.admin.group_grants import GroupGrants
-from gateway.admin.letters import Letters
 from gateway.admin.provider_check import ProviderCheck
 from gateway.admin.sign_in import ATTEMPT_WINDOW_S, KNOWN, SignInService
 from gateway.admin.sign_in_links import SignInLinks
@@ -114,7 +114,7 @@ class Management:
             documents,
         )
         self.sign_in_links = SignInLinks(database, self.sessions, self.second_factors, throttle, secrets.hash_keys[0])
-        self.letters = Letters(database, control, passwords, throttle, mail, secrets.hash_keys[0], public_url)
+        self.letters = AccountMails(database, control, passwords, throttle, mail, secrets.hash_keys[0], public_url)
 
     def _state_groups(self, organization_id: str, member_id: str, groups: list[str], actor: str, now: int) -> None:
         """Store the provisioned groups of a member and apply the group rules, within a transaction."""

@@ -21,7 +21,7 @@ from gateway.configuration.address_checks import url_problem
 from gateway.configuration.file import IDENTITY_PROVIDERS
 from gateway.configuration.names import suggest_similar
 from gateway.configuration.secrets import SettingsError, read_secret
-from gateway.configuration.value_parsing import Between
+from gateway.configuration.value_parsing import NumberRange
 
 VARIABLE = "GATEWAY_IDENTITY_PROVIDERS"
 ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -36,10 +36,10 @@ MAX_TEXT_LENGTH = 512
 class SingleSignOn:
     """The settings of single sign-on, for the providers of the installation and of organizations."""
 
-    recheck_s: Annotated[float, Between(60, 86_400)]
-    unchecked_s: Annotated[float, Between(60, 7 * 86_400)]
-    session_s: Annotated[float, Between(300, 30 * 86_400)]
-    timeout_s: Annotated[float, Between(1, 60)]
+    recheck_s: Annotated[float, NumberRange(60, 86_400)]
+    unchecked_s: Annotated[float, NumberRange(60, 7 * 86_400)]
+    session_s: Annotated[float, NumberRange(300, 30 * 86_400)]
+    timeout_s: Annotated[float, NumberRange(1, 60)]
 
 
 @dataclass(frozen=True, slots=True)

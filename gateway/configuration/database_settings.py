@@ -3,20 +3,20 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gateway.configuration.value_parsing import Between
+from gateway.configuration.value_parsing import NumberRange
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
     url: str
     data_dir: str
-    pool_size: Annotated[int, Between(1)]
+    pool_size: Annotated[int, NumberRange(1)]
     pool_wait_s: float
     when_away: Literal["refuse", "serve"] = "refuse"
-    away_s: Annotated[float, Between(1, 86_400)] = 60.0
-    away_usd: Annotated[float, Between(0, 1_000_000)] = 1.0
+    away_s: Annotated[float, NumberRange(1, 86_400)] = 60.0
+    away_usd: Annotated[float, NumberRange(0, 1_000_000)] = 1.0
     replica_url: str = ""
-    replica_lag_s: Annotated[float, Between(5, 86_400)] = 30.0
+    replica_lag_s: Annotated[float, NumberRange(5, 86_400)] = 30.0
 
     @property
     def coast_s(self) -> float:

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from gateway.configuration.value_parsing import Between, NetworkText, Scheme
+from gateway.configuration.value_parsing import NetworkText, NumberRange, Scheme
 
 LINE = re.compile(r"(\w+) = (.*?)(?:\s+# (.*))?")
 COMMENT = re.compile(r"\s+# (.*)")
@@ -94,7 +94,7 @@ def _describe(kind: Any) -> str:
 
 
 def _describe_check(check: Any) -> str:
-    if isinstance(check, Between):
+    if isinstance(check, NumberRange):
         return f"from {check.least:g}" + ("" if check.most == float("inf") else f" to {check.most:g}")
     if isinstance(check, Scheme):
         return "begins with " + " or ".join(f"`{name}://`" for name in check.names)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gateway.configuration.value_parsing import Between
+from gateway.configuration.value_parsing import NumberRange
 
 MAIL_PASSWORD = "GATEWAY_MAIL_PASSWORD"  # the secret of `username`
 
@@ -13,7 +13,7 @@ class MailSettings:
     """Settings of the SMTP server. `host` "": no e-mail is sent."""
 
     host: str
-    port: Annotated[int, Between(1, 65535)]
+    port: Annotated[int, NumberRange(1, 65535)]
     security: Literal["starttls", "tls", "none"]
     username: str
     sender: str

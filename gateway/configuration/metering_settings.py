@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gateway.configuration.value_parsing import Between
+from gateway.configuration.value_parsing import NumberRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,6 @@ class Metering:
 class Analytics:
     clickhouse_url: str
     table: str
-    batch_rows: Annotated[int, Between(100, 100_000)]
-    backlog_days: Annotated[int, Between(0, 400)]
+    batch_rows: Annotated[int, NumberRange(100, 100_000)]
+    backlog_days: Annotated[int, NumberRange(0, 400)]
     reports: Literal["database", "clickhouse"]

@@ -22,7 +22,7 @@ from gateway.configuration.metering_settings import Metering as Metering
 from gateway.configuration.secrets import SettingsError as SettingsError
 from gateway.configuration.secrets import read_secret as read_secret
 from gateway.configuration.setting_sources import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
-from gateway.configuration.value_parsing import Between, HeaderName, NetworkText, Scheme
+from gateway.configuration.value_parsing import HeaderName, NetworkText, NumberRange, Scheme
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # The folder with config/ and migrations/: inside an installed package, beside the package in a checkout.
@@ -38,8 +38,8 @@ ProjectMode = Literal["credits", "api-keys", "hybrid"]
 @dataclass(frozen=True, slots=True)
 class Server:
     host: str
-    port: Annotated[int, Between(0, 65535)]
-    workers: Annotated[int, Between(1, 1024)]
+    port: Annotated[int, NumberRange(0, 65535)]
+    workers: Annotated[int, NumberRange(1, 1024)]
     public_url: Annotated[str, Scheme(("https", "http"))]
     max_body_mb: int
     max_form_mb: int
@@ -62,7 +62,7 @@ class Server:
     address_connections: int
     shared_addresses: tuple[Annotated[str, NetworkText()], ...]
     trusted_proxies: tuple[Annotated[str, NetworkText()], ...]
-    proxy_hops: Annotated[int, Between(1)]
+    proxy_hops: Annotated[int, NumberRange(1)]
     allowed_hosts: tuple[str, ...]
     hsts_s: int
     loop_lag_ms: int
@@ -82,7 +82,7 @@ class Timeouts:
     request_s: float
     connect_s: float
     silence_s: float
-    heartbeat_s: Annotated[float, Between(0.01, 10)]
+    heartbeat_s: Annotated[float, NumberRange(0.01, 10)]
     first_byte_s: float = 30.0
     first_byte_reasoning_s: float = 180.0
 
@@ -111,10 +111,10 @@ class CatalogueSettings:
 
 @dataclass(frozen=True, slots=True)
 class RoutingSettings:
-    max_attempts: Annotated[int, Between(1)]
-    exploration_rate: Annotated[float, Between(0, 1)]
+    max_attempts: Annotated[int, NumberRange(1)]
+    exploration_rate: Annotated[float, NumberRange(0, 1)]
     sticky_ttl_s: float
-    low_uptime_percent: Annotated[float, Between(0, 100)]
+    low_uptime_percent: Annotated[float, NumberRange(0, 100)]
     decision_days: int
 
 
@@ -162,9 +162,9 @@ class LimitSettings:
 class OrganizationDefaults:
     project_mode: ProjectMode = "credits"
     caching: bool = False
-    cache_ttl_s: Annotated[int, Between(10, 31_536_000)] = 60
+    cache_ttl_s: Annotated[int, NumberRange(10, 31_536_000)] = 60
     retention: Literal["none", "retain"] = "none"
-    retention_days: Annotated[int, Between(1, 3650)] = 30
+    retention_days: Annotated[int, NumberRange(1, 3650)] = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +182,17 @@ class MediaSettings:
 
 @dataclass(frozen=True, slots=True)
 class VideoSettings:
-    job_timeout_s: Annotated[float, Between(1, 7 * 86_400)]
-    poll_s: Annotated[float, Between(0.01, 3600)]
-    keep_days: Annotated[int, Between(1, 3650)]
+    job_timeout_s: Annotated[float, NumberRange(1, 7 * 86_400)]
+    poll_s: Annotated[float, NumberRange(0.01, 3600)]
+    keep_days: Annotated[int, NumberRange(1, 3650)]
     model: str
 
 
 @dataclass(frozen=True, slots=True)
 class McpSettings:
     gateway_url: Annotated[str, Scheme(("https", "http"))]
-    tool_timeout_s: Annotated[float, Between(1, 3600)]
-    max_streams: Annotated[int, Between(1, 10_000)]
+    tool_timeout_s: Annotated[float, NumberRange(1, 3600)]
+    max_streams: Annotated[int, NumberRange(1, 10_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,8 @@ class RealtimeSettings:
     session_s: float
     idle_s: float
     session_usd: float
-    organization_sessions: Annotated[int, Between(0, 10_000)]
-    key_sessions: Annotated[int, Between(0, 10_000)]
+    organization_sessions: Annotated[int, NumberRange(0, 10_000)]
+    key_sessions: Annotated[int, NumberRange(0, 10_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +222,15 @@ class Metrics:
 class AlertSettings:
     credits_low_usd: float
     model_end_days: int
-    thresholds: tuple[Annotated[int, Between(1, 100)], ...]
-    cache_hits_percent: Annotated[int, Between(0, 50)]
+    thresholds: tuple[Annotated[int, NumberRange(1, 100)], ...]
+    cache_hits_percent: Annotated[int, NumberRange(0, 50)]
 
 
 @dataclass(frozen=True, slots=True)
 class Otel:
     endpoint: Annotated[str, Scheme(("https", "http"))]
     service_name: str
-    sample: Annotated[float, Between(0, 1)]
+    sample: Annotated[float, NumberRange(0, 1)]
     metrics_every_s: float
     agent_signals: bool
 

@@ -15,7 +15,7 @@ FALSE = {"0", "false", "no", "off", ""}
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class NumberRange:
     """A check of the minimum and maximum of a number."""
 
     least: float

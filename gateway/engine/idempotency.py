@@ -73,7 +73,7 @@ class StoredReply(NamedTuple):
     replayed: bool = False
 
 
-class Keyed(NamedTuple):
+class KeyedRequest(NamedTuple):
     """A request with a key. `route` is method and path, `content` everything that distinguishes it from other
     requests."""
 
@@ -135,7 +135,7 @@ class Idempotency:
         self._running: set[str] = set()
         self._rows = DocumentRows(database, clock)
 
-    def answer(self, keyed: Keyed, make: Callable[[], StoredReply], check: Check | None = None) -> StoredReply:
+    def answer(self, keyed: KeyedRequest, make: Callable[[], StoredReply], check: Check | None = None) -> StoredReply:
         """Return the response of `make`, or the stored response to the first request with this key.
 
         `check` raises when a response made for another request may no longer be returned to this caller.
@@ -171,7 +171,9 @@ class Idempotency:
         self._room_each = self._room // 2
         self._rooms = {owner: max(0, free - int(size)) // WORKER_PARTS // 2 for owner, size in sizes.items() if owner}
 
-    def _attempt(self, keyed: Keyed, make: Callable[[], StoredReply], check: Check | None) -> StoredReply | Exception:
+    def _attempt(
+        self, keyed: KeyedRequest, make: Callable[[], StoredReply], check: Check | None
+    ) -> StoredReply | Exception:
         """Return the response, or the error as a value, since gevent prints errors that end a greenlet. This runs in
         its own greenlet, so a claim is complete even when the caller's greenlet is killed."""
         try:
@@ -182,7 +184,7 @@ class Idempotency:
         except Exception as error:
             return error
 
-    def _claim(self, keyed: Keyed, check: Check | None) -> _Claim | StoredReply:
+    def _claim(self, keyed: KeyedRequest, check: Check | None) -> _Claim | StoredReply:
         claim = _Claim(
             self._digest(keyed.caller.key_id.encode(), keyed.route.encode(), _check(keyed.key).encode()),
             compute_if(keyed.size >= LARGE, self._digest, *keyed.content),

@@ -16,7 +16,7 @@ from gateway.routing.provider_health import KnownCredential
 from gateway.routing.score import Scored
 
 
-class Passed(NamedTuple):
+class SkippedKey(NamedTuple):
     """A provider key that is skipped at a mapping (by the mapping's key), and the reason."""
 
     mapping: str
@@ -57,13 +57,13 @@ class KeyBounds:
                 spent = states[credential.ident].usage_nusd
                 if most is not None and fit(cost_bound, most - spent) is None:
                     short = Shortage(PROVIDER_KEY, TOTAL, most, most - spent, cost_bound.min_nusd)
-                    passed.append(Passed(scored.key, credential, short.error()))
+                    passed.append(SkippedKey(scored.key, credential, short.error()))
         if passed and not _left(plan, passed):
             raise passed[-1].error
         return leave_out(plan, passed)
 
 
-def leave_out(plan: Plan, passed: Iterable[Passed]) -> Plan:
+def leave_out(plan: Plan, passed: Iterable[SkippedKey]) -> Plan:
     """Move the skipped keys to the plan's exclusions. A candidate without another key is removed from the order, unless
     that would leave the order empty."""
     passed = list(passed)
@@ -73,6 +73,6 @@ def leave_out(plan: Plan, passed: Iterable[Passed]) -> Plan:
     return plan._replace(order=left or plan.order, excluded=[*plan.excluded, *excluded])
 
 
-def _left(plan: Plan, passed: list[Passed]) -> tuple[Scored, ...]:
+def _left(plan: Plan, passed: list[SkippedKey]) -> tuple[Scored, ...]:
     skipped = {(key.mapping, key.credential.ident) for key in passed}
     return tuple(s for s in plan.order if any((s.key, key.ident) not in skipped for key in s.credentials))

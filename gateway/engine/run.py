@@ -11,7 +11,7 @@ from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
 from gateway.engine.attempts import Walk, final_error
-from gateway.engine.key_bounds import Passed, leave_out
+from gateway.engine.key_bounds import SkippedKey, leave_out
 from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
@@ -66,7 +66,7 @@ class Run(Struct, eq=False):
     settings: RunSettings
     decisions: Decisions
     reading_on: ReadingOn
-    passed: tuple[Passed, ...] = ()
+    passed: tuple[SkippedKey, ...] = ()
     left: Attempt | None = None
     caller_gone: bool = False
     shared: bool = False
@@ -304,7 +304,7 @@ class Run(Struct, eq=False):
 
         When none is left, raises the error of the attempts, or the limit when there were no attempts.
         """
-        self.passed += (Passed(target.mapping.key, target.credential, error),)
+        self.passed += (SkippedKey(target.mapping.key, target.credential, error),)
         following = self.walk.skip()
         if following is not None:
             return following

@@ -33,7 +33,7 @@ from gateway.providers.call_paths import Answering
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
-from gateway.runtime.merged_iterators import Merged
+from gateway.runtime.merged_iterators import MergedIterators
 
 
 class _Part:
@@ -78,7 +78,7 @@ class SplitAnswering:
         self._parts = [_Part(part, number * choices, target) for number, part in enumerate(split(request, choices))]
         self._open = partial(_open, upstreams, target, deadline, listener)
         self._at_once = CONCURRENT_CALLS if listener is None else 1
-        self._merged: Merged[Batch] | None = None
+        self._merged: MergedIterators[Batch] | None = None
         self.batches: Iterator[Batch] = self._read()
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class SplitAnswering:
         self.batches = iter(())
 
     def _read(self) -> Iterator[Batch]:
-        self._merged = Merged([partial(part.read, self._open) for part in self._parts], self._at_once)
+        self._merged = MergedIterators([partial(part.read, self._open) for part in self._parts], self._at_once)
         started = False
         try:
             for number, batch in self._merged:

@@ -21,7 +21,15 @@ from gateway.errors import InvalidRequest, NotFound, Unavailable
 from gateway.metering.payload_table import pack, unpack
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Threads
-from gateway.store.conversation_turns import DIGEST_BYTES, Link, NoRoom, PiecesGone, PreviousGone, StoredTurn, Turns
+from gateway.store.conversation_turns import (
+    DIGEST_BYTES,
+    Link,
+    PiecesGone,
+    PreviousGone,
+    StorageFull,
+    StoredTurn,
+    Turns,
+)
 from gateway.store.documents import Documents
 
 KIND = "stored_response"  # kind of documents with whole responses in zlib, as earlier releases stored them
@@ -93,7 +101,7 @@ class StoredResponses:
                 previous = ""  # it was deleted while this turn was answered: store the whole conversation here
             except PiecesGone:
                 continue
-            except NoRoom:
+            except StorageFull:
                 raise InvalidRequest(
                     f"The response does not fit into the remaining part of {self._max_bytes // MB} MB.",
                     code="response_storage_full",

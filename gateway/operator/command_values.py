@@ -10,7 +10,7 @@ from gateway.clock import to_iso
 from gateway.errors import InvalidRequest
 from gateway.limits.periods import LETTERS, PATTERN
 from gateway.operator.output import read_expiry, read_json
-from gateway.surfaces.validation_schemas import WORDS_KEY, Moment, OneOf, TextField
+from gateway.surfaces.validation_schemas import WORDS_KEY, IsoTime, OneOf, TextField
 
 STANDARD_INPUT = "-"
 # Texts for null, where a member may be null.
@@ -44,7 +44,7 @@ def read_value(member: fields.Field, value: Any, now_us: int) -> Any:
         return words[value]
     if member.allow_none and value in NULLS:
         return None
-    if isinstance(member, Moment):
+    if isinstance(member, IsoTime):
         moment_us = read_expiry(value, now_us)
         return None if moment_us is None else to_iso(moment_us)
     if isinstance(member, TextField):

@@ -32,7 +32,7 @@ class Answering:
         self.batches = iter(())
 
 
-class Again(NamedTuple):
+class RepeatedCall(NamedTuple):
     """The arguments that repeat a call."""
 
     request: Request

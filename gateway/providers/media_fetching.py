@@ -40,7 +40,7 @@ class FetchedAnswer(Interface):
     def body(self) -> bytes: ...
 
 
-class Kept(Interface):
+class KeptBytesCounter(Interface):
     """Counts the bytes that a request keeps, as long as it refers to this object. Raises Overloaded beyond a budget."""
 
     def grow(self, size: int) -> None: ...
@@ -51,7 +51,7 @@ class Fetcher(Interface):
     """Sends GET to a caller's URL, with the SSRF guard and a size limit. Raises GatewayError. `keep` returns the count
     of the bytes that the request keeps."""
 
-    def keep(self) -> Kept: ...
+    def keep(self) -> KeptBytesCounter: ...
 
     def fetch(self, url: str, max_bytes: int, *, timeout_s: float, headers: dict[str, str]) -> FetchedAnswer: ...
 
@@ -80,7 +80,7 @@ def addressed(request: ChatRequest) -> dict[Media, tuple[str, ...]]:
 class _Allowance:
     """The bytes that the URLs of one request may still load, a few URLs at a time."""
 
-    def __init__(self, held: Kept) -> None:
+    def __init__(self, held: KeptBytesCounter) -> None:
         self.held = held
         self.slots = Slots(CONCURRENT_FETCHES)
         self._left = MAX_TOTAL_BYTES

@@ -17,7 +17,7 @@ from gateway.runtime.threads import compute
 MAX_PARTS = 5_000  # texts and tool calls in an answer
 
 
-class Whole(Struct):
+class BufferedReply(Struct):
     """A reply with a buffered body."""
 
     reply: UpstreamReply
@@ -60,14 +60,14 @@ def read(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
     body = reply.read_all()
     if is_large(body):
         check_parts(body)
-        return compute(_read_large, codec, Whole(reply, body), relayed)
-    result = codec.read(Whole(reply, body), relayed)
+        return compute(_read_large, codec, BufferedReply(reply, body), relayed)
+    result = codec.read(BufferedReply(reply, body), relayed)
     if not relayed:
         _check_texts(result)
     return result
 
 
-def _read_large(codec: AnswerReader, whole: Whole, relayed: bool) -> Any:
+def _read_large(codec: AnswerReader, whole: BufferedReply, relayed: bool) -> Any:
     result = codec.read(whole, relayed)
     result.large = True
     # Each choice is written separately, and no caller can request more than this.

@@ -12,7 +12,7 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.written import WrittenCodec
+from gateway.providers.translated_codecs import WrittenCodec
 
 Json = dict[str, Any]
 PATH = "/rerank"

@@ -12,7 +12,7 @@ from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
 from gateway.providers import offload
-from gateway.providers.call_paths import Again, Answering, CallPath
+from gateway.providers.call_paths import Answering, CallPath, RepeatedCall
 from gateway.providers.identities.upstream_identity import signed_in, signed_in_again
 from gateway.providers.media_fetching import Fetcher, fetch_media, release
 from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink, UpstreamSession
@@ -122,7 +122,7 @@ class Upstreams:
             release(request)
             raise
         answering = Answering(pending)
-        again = Again(request, target, deadline, listener)
+        again = RepeatedCall(request, target, deadline, listener)
         answering.batches = self._read(answering, pending, served, call, relayed, again)
         return answering
 
@@ -288,7 +288,13 @@ class Upstreams:
             first.absent_until = Clock.monotonic() + ABSENCE_LOG_INTERVAL_S
 
     def _read(
-        self, answering: Answering, pending: PendingCall, served: CallPath, call: Call, relayed: bool, again: Again
+        self,
+        answering: Answering,
+        pending: PendingCall,
+        served: CallPath,
+        call: Call,
+        relayed: bool,
+        again: RepeatedCall,
     ) -> Iterator[Batch]:
         try:
             reply = yield from self._await(pending)

@@ -17,7 +17,7 @@ from gateway.providers.failures import classify, explain, read_refusal, retry_af
 from gateway.providers.image_codecs import data_url
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.written import WrittenCodec
+from gateway.providers.translated_codecs import WrittenCodec
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.threads import compute_if
 

@@ -15,7 +15,7 @@ RESET_AFTER_S = 600.0
 CAPACITY = 2_000
 
 
-class Seen(Struct):
+class RefusalCount(Struct):
     count: int
     at: float
 
@@ -29,7 +29,7 @@ class Refusals:
     def __init__(self, clock: Clock, watched: Counter[str]) -> None:
         self._clock = clock
         self._watched = watched
-        self._seen: dict[str, dict[str, Seen]] = {}
+        self._seen: dict[str, dict[str, RefusalCount]] = {}
         self._changed: set[str] = set()
 
     def __bool__(self) -> bool:
@@ -37,7 +37,7 @@ class Refusals:
 
     def note(self, key: str, organization: str) -> None:
         """Count one more rejected request of `organization` at `key`."""
-        seen = self._find(key).setdefault(organization, Seen(0, 0.0))
+        seen = self._find(key).setdefault(organization, RefusalCount(0, 0.0))
         now = self._clock.monotonic()
         if now < seen.at + RESET_AFTER_S:
             seen.count = seen.count + 1
@@ -83,14 +83,14 @@ class Refusals:
         if not count:
             self._drop(key)
             return
-        seen = self._find(key).setdefault(organization, Seen(0, 0.0))
+        seen = self._find(key).setdefault(organization, RefusalCount(0, 0.0))
         seen.count, seen.at = max(seen.count, int(count)), self._clock.monotonic()
 
-    def _fresh(self, key: str) -> dict[str, Seen]:
+    def _fresh(self, key: str) -> dict[str, RefusalCount]:
         since = self._clock.monotonic() - RESET_AFTER_S
         return {name: seen for name, seen in self._seen.get(key, {}).items() if seen.at > since}
 
-    def _find(self, key: str) -> dict[str, Seen]:
+    def _find(self, key: str) -> dict[str, RefusalCount]:
         seen = self._seen.get(key)
         if seen is None:
             while len(self._seen) >= CAPACITY:
@@ -102,7 +102,7 @@ class Refusals:
             del seen[next(iter(seen))]
         return seen
 
-    def _drop(self, key: str) -> dict[str, Seen]:
+    def _drop(self, key: str) -> dict[str, RefusalCount]:
         removed = self._seen.pop(key, None)
         if removed is None:
             return {}

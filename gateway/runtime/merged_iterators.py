@@ -10,7 +10,7 @@ from gateway.runtime.threads import Job
 T = TypeVar("T")
 
 
-class Merged(Generic[T]):
+class MergedIterators(Generic[T]):
     """Yields the items of several iterators as they arrive, each with the number of its iterator.
 
     At most `at_once` are read at a time, in their order, each a few items ahead of its reader. An exception of one

@@ -185,14 +185,14 @@ def work_owner() -> str:
     return getattr(gevent.getcurrent(), "work_owner", "")
 
 
-class Shared(Protocol):
+class SharedResource(Protocol):
     """Something that several greenlets hold, such as the bytes of a request (byte_budget.HeldBytes)."""
 
     def share(self) -> None: ...
     def release(self) -> None: ...
 
 
-def hold(held: Shared | None) -> None:
+def hold(held: SharedResource | None) -> None:
     """Let the greenlets that this one starts hold `held` too, each until it ends: they work with the same request, and
     some of them outlive this one. None: no longer."""
     gevent.getcurrent().held = held
@@ -204,7 +204,7 @@ def _start(work: Callable[..., object], args: tuple[object, ...]) -> gevent.Gree
     greenlet = gevent.Greenlet(work, *args)
     if owner := getattr(current, "work_owner", ""):
         greenlet.work_owner = owner
-    held: Shared | None = getattr(current, "held", None)
+    held: SharedResource | None = getattr(current, "held", None)
     if held is not None:
         held.share()
         greenlet.held = held

@@ -50,7 +50,7 @@ class PiecesGone(Exception):
     """Pieces that existed have been removed meanwhile and must be sent again."""
 
 
-class NoRoom(Exception):
+class StorageFull(Exception):
     """The organization has used up its storage."""
 
 
@@ -148,7 +148,7 @@ class Turns:
         # Sorted, so that two transactions with the same pieces cannot deadlock.
         added = sum(self._hold(turn.organization, digest, pieces) for digest in sorted(turn.digests))
         if self._count(turn.organization, size + added) > max_bytes > 0:
-            raise NoRoom
+            raise StorageFull
         self._database.execute(
             "INSERT INTO stored_response "
             "(id, organization, scope, previous, turns, chain_bytes, size, children, pieces, body, expires_at) "

@@ -147,14 +147,14 @@ def _answer_refusal(
 def respond(outbound: Outbound) -> Response:
     """Return the Flask response of an Outbound; an iterator body is sent item by item."""
     if outbound.takeover is not None:
-        return TakenOver(outbound)
+        return ConnectionTakenOver(outbound)
     response = Response(outbound.body, status=outbound.status, direct_passthrough=not isinstance(outbound.body, bytes))
     response.headers.clear()
     response.headers.extend(outbound.headers)
     return response
 
 
-class TakenOver(Response):
+class ConnectionTakenOver(Response):
     """The response of an operation that serves the connection itself."""
 
     def __init__(self, outbound: Outbound) -> None:

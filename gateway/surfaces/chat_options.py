@@ -11,8 +11,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.parameters import CHAT, ChoiceCount, Count, Effort, Level, ServiceTier, Temperature, words_in
-from gateway.surfaces.loose import correct_numbers
-from gateway.surfaces.loose_chat import correct_spelling
+from gateway.surfaces.lenient_chat import correct_spelling
+from gateway.surfaces.lenient_parsing import correct_numbers
 from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.preference_checks import ImageOptions, Routing, Switch
 from gateway.surfaces.request_parameters import with_parameters

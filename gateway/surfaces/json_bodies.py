@@ -8,7 +8,7 @@ from msgspec.json import Decoder
 
 from gateway.configuration.settings import LimitSettings
 from gateway.surfaces import caps
-from gateway.surfaces.loose import decode_again
+from gateway.surfaces.lenient_parsing import decode_again
 from gateway.surfaces.validation_errors import explain, readable, words_of
 
 T = TypeVar("T")

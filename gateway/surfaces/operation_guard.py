@@ -5,7 +5,7 @@ from functools import partial
 
 from gateway.accounts.authentication import Caller
 from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER
-from gateway.engine.idempotency import Keyed, StoredReply
+from gateway.engine.idempotency import KeyedRequest, StoredReply
 from gateway.errors import Cancelled, GatewayError, Gone
 from gateway.runtime.threads import compute
 from gateway.surfaces import answer_recording, auth, http_responses, policy
@@ -165,7 +165,7 @@ def _respond_once(
     try:
         caller = auth.caller_of(services, inbound)
         route = f"{inbound.method} {inbound.path}"
-        keyed = Keyed(caller, inbound.header(KEY_HEADER), route, _request_content(inbound), inbound.request_id)
+        keyed = KeyedRequest(caller, inbound.header(KEY_HEADER), route, _request_content(inbound), inbound.request_id)
         reply = services.engine.idempotency.answer(keyed, make, partial(_check_replay, services, caller, inbound))
     except GatewayError as error:
         inbound.close_files()

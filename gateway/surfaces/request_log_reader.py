@@ -20,7 +20,7 @@ from gateway.metering.log.search import LogFilter, LogPage, LogScope, search_cur
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
 from gateway.surfaces.report_windows import RANGES, length_of
-from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, QueryFlag, TextField
+from gateway.surfaces.validation_schemas import Body, IsoTime, OneOf, QueryFlag, QueryInteger, TextField
 from gateway.surfaces.visitor import Visitor
 
 MAX_PAGE_SIZE = 100
@@ -36,7 +36,7 @@ class LogsQuery(Body):
     userId = TextField(1, 80)
     model = TextField(1, 255)
     provider = TextField(1, 80)
-    status = Counted(100, 599)
+    status = QueryInteger(100, 599)
     errorCode = TextField(1, 64)
     source = TextField(1, 255)
     requestId = TextField(1, LABEL_LENGTH)
@@ -44,13 +44,13 @@ class LogsQuery(Body):
     session = TextField(1, 64)
     retained = QueryFlag(load_default="false")
     timeRange = OneOf(tuple(RANGES))
-    first = Moment(data_key="from")
-    last = Moment(data_key="to")
+    first = IsoTime(data_key="from")
+    last = IsoTime(data_key="to")
 
 
 class LogsPageQuery(LogsQuery):
     cursor = TextField(1, 80)
-    limit = Counted(1, MAX_PAGE_SIZE, load_default=50)
+    limit = QueryInteger(1, MAX_PAGE_SIZE, load_default=50)
 
 
 def filter_of(fields: Mapping[str, Any], inbound: Inbound, now_us: int) -> LogFilter:

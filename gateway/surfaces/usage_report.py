@@ -32,7 +32,7 @@ from gateway.surfaces.activity_answers import (
     SplitFigures,
 )
 from gateway.surfaces.report_windows import MAX_DAYS, RANGES, ReportRange, read_window
-from gateway.surfaces.validation_schemas import Body, Counted, OneOf, TextField, read_fields
+from gateway.surfaces.validation_schemas import Body, OneOf, QueryInteger, TextField, read_fields
 from gateway.surfaces.visitor import Visitor
 
 DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "api_key"}
@@ -57,7 +57,7 @@ class ActivityQuery(Body):
     apiKeyId = TextField(1, 80)
     groupBy = OneOf(tuple(DIMENSIONS), load_default="model")
     timeRange = OneOf(tuple(RANGES))
-    days = Counted(1, MAX_DAYS)
+    days = QueryInteger(1, MAX_DAYS)
     first = TextField(1, MAX_DATE_LENGTH, data_key="from")
     last = TextField(1, MAX_DATE_LENGTH, data_key="to")
     timezone = TextField(1, 64, load_default="UTC")

@@ -100,14 +100,14 @@ class WholeNumber(fields.Integer):
         super().__init__(strict=True, validate=validate.Range(least, most), metadata=metadata, **more)
 
 
-class Switch(fields.Boolean):
+class StrictBoolean(fields.Boolean):
     """True or false; texts and numbers that look like them are rejected."""
 
     def __init__(self, about: str = "", **more: Any) -> None:
         super().__init__(truthy={True}, falsy={False}, metadata=describe_field(about), **more)
 
 
-class Counted(fields.Integer):
+class QueryInteger(fields.Integer):
     """A whole number within bounds in a query, where everything is a string."""
 
     def __init__(self, least: int, most: int, about: str = "", **more: Any) -> None:
@@ -154,7 +154,7 @@ class Usd(fields.Field):
         return money.parse_usd(text)
 
 
-class Moment(fields.String):
+class IsoTime(fields.String):
     """An ISO 8601 time, converted to microseconds since the epoch; without a zone it is UTC."""
 
     def __init__(self, about: str = "", **more: Any) -> None:
@@ -169,7 +169,7 @@ class Moment(fields.String):
             raise ValidationError("Use an ISO 8601 time such as 2027-01-31T08:00:00Z.") from None
 
 
-class Names(fields.List):
+class NameList(fields.List):
     """A list of names."""
 
     def __init__(self, most: int = 1000, longest: int = 255, about: str = "", **more: Any) -> None:

@@ -39,7 +39,7 @@ MAX_NAME_LENGTH = 1_000
 Ids = tuple[bytes, bytes, bytes, bytes]  # raw ids of organization, project, key and member
 
 
-class _Asking(Struct):
+class _RequestedModel(Struct):
     model: str = ""
 
 
@@ -207,7 +207,7 @@ def _requested_model(finished: FinishedRequest) -> str:
     if len(finished.body) > MAX_BODY_BYTES:
         return ""
     try:
-        return json.decode(finished.body, type=_Asking).model
+        return json.decode(finished.body, type=_RequestedModel).model
     except (DecodeError, RecursionError):
         return ""
 

@@ -48,7 +48,7 @@ def resolve(host: str, port: int) -> list[str]:
     return _resolve(host, port, socket.getaddrinfo)
 
 
-class StrangersNames:
+class CallerNameLookups:
     """Looks up names that callers chose, in separate threads. A name server that never answers delays only names of its
     zone, and many of them only the names of one organization."""
 

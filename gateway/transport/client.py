@@ -16,7 +16,7 @@ from gateway.errors import ConnectFailed, ConnectTimeout, UpstreamFailed, Upstre
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.loop_turns import bulk_turn
-from gateway.transport.addresses import Resolver, StrangersNames, check_public, resolve
+from gateway.transport.addresses import CallerNameLookups, Resolver, check_public, resolve
 from gateway.transport.answer_room import AnswerRoom, KeptBytes
 from gateway.transport.connection_pool import ConnectionPool
 from gateway.transport.connections import MIN_TIMEOUT_S, UpstreamConnection
@@ -33,7 +33,7 @@ from gateway.transport.request_bytes import (
 )
 from gateway.transport.socket_channel import SocketChannel
 from gateway.transport.tls_sessions import TlsSession
-from gateway.transport.upstream_responses import BODY_LIMIT, Answer, Patience, Pending, Reply, too_late
+from gateway.transport.upstream_responses import BODY_LIMIT, Answer, Pending, Reply, TimeLimits, too_late
 
 if TYPE_CHECKING:
     from gateway.transport import websockets
@@ -81,16 +81,16 @@ class Transport:
         self._now = now = (clock or Clock()).monotonic
         self._given_tls = tls
         self._resolve = resolver or resolve
-        self._resolve_strangers = resolver or StrangersNames().resolve
+        self._resolve_strangers = resolver or CallerNameLookups().resolve
         self._per_origin = per_origin
         self._pools: dict[Origin, ConnectionPool] = {}
         self._places: dict[tuple[str, bool, bool], UpstreamAddress] = {}
         self._trim_at = 0.0
         silence_s = timeouts.silence_s
         heartbeat_s = timeouts.wake_s
-        self._streamed = Patience(now, timeouts.stream_s, silence_s, silence_s, heartbeat_s, room)
+        self._streamed = TimeLimits(now, timeouts.stream_s, silence_s, silence_s, heartbeat_s, room)
         # A plain response is silent while the model computes, so only its deadline bounds it.
-        self._plain = Patience(now, timeouts.plain_s, timeouts.plain_s, silence_s, heartbeat_s, room)
+        self._plain = TimeLimits(now, timeouts.plain_s, timeouts.plain_s, silence_s, heartbeat_s, room)
 
     def open(
         self,

@@ -33,7 +33,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Patience(Struct, frozen=True):
+class TimeLimits(Struct, frozen=True):
     """Time limits in seconds: in total, until the head, between two bytes, and until a heartbeat. `now` returns
     monotonic seconds. Large responses are read within `room`."""
 
@@ -53,7 +53,7 @@ class Pending(Struct, eq=False):
     """
 
     _connection: UpstreamConnection | None
-    _patience: Patience
+    _patience: TimeLimits
     _until: float
     _end: float
     _resend: Callable[[], UpstreamConnection] | None
@@ -119,7 +119,7 @@ class Reply(Struct, eq=False):
 
     status: int
     _connection: UpstreamConnection
-    _patience: Patience
+    _patience: TimeLimits
     _end: float
     _received: bytes  # starts with the head
     _headers: dict[str, str] | None = None

@@ -13,14 +13,14 @@ MAX_RETRY_S = 3600.0
 TIMEOUT_S = 10.0
 
 
-class Delivered(NamedTuple):
+class DeliveryResult(NamedTuple):
     """The result of a delivery. `status` is the response's, 0 without one; `problem` is "" when it was accepted."""
 
     status: int
     problem: str
 
 
-def deliver(transport: Transport, url: str, secret: str, event_id: str, body: bytes, now_us: int) -> Delivered:
+def deliver(transport: Transport, url: str, secret: str, event_id: str, body: bytes, now_us: int) -> DeliveryResult:
     """Deliver once, signed unless `secret` is "". Any 2xx accepts it; redirects do not. The address must be public
     unless the operator allows private ones."""
     headers = {"content-type": "application/json", "user-agent": "llmgateway"}
@@ -29,10 +29,10 @@ def deliver(transport: Transport, url: str, secret: str, event_id: str, body: by
     try:
         status = transport.notify(url, headers, body, timeout_s=TIMEOUT_S)
     except GatewayError as error:
-        return Delivered(error.upstream_status, error.message)
+        return DeliveryResult(error.upstream_status, error.message)
     if 200 <= status < 300:
-        return Delivered(status, "")
-    return Delivered(status, f"it answered {status}")
+        return DeliveryResult(status, "")
+    return DeliveryResult(status, f"it answered {status}")
 
 
 def next_wait_us(attempts: int) -> int | None:

@@ -14,7 +14,7 @@ DELIVERED = "delivered"
 FAILED = "failed"
 
 
-class Attempted(Struct, frozen=True):
+class DeliveryAttempt(Struct, frozen=True):
     """A delivery attempt: its time, the HTTP status of the response (0: none), and why it failed."""
 
     at: int
@@ -33,8 +33,8 @@ class Callback(NamedTuple):
     attempts: str
 
     @property
-    def tried(self) -> list[Attempted]:
-        return json.decode(self.attempts, type=list[Attempted])
+    def tried(self) -> list[DeliveryAttempt]:
+        return json.decode(self.attempts, type=list[DeliveryAttempt])
 
 
 COLUMNS = ", ".join(Callback._fields)

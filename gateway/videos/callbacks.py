@@ -13,12 +13,12 @@ from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.transport import Transport
 from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
-from gateway.videos.callback_table import DELIVERED, FAILED, RETRYING, Attempted, Callback, Callbacks
+from gateway.videos.callback_table import DELIVERED, FAILED, RETRYING, Callback, Callbacks, DeliveryAttempt
 from gateway.videos.job_states import COMPLETED
 from gateway.videos.job_table import VideoJob, VideoJobs
 from gateway.videos.rounds import Rounds
 from gateway.videos.shown import Presenter
-from gateway.videos.tasks import Sealed, Task
+from gateway.videos.tasks import SealedColumns, Task
 
 # Concurrent deliveries per project (a URL may never answer) and in total.
 OF_ONE = 4
@@ -36,7 +36,7 @@ class Deliveries:
         self,
         callbacks: Callbacks,
         jobs: VideoJobs,
-        sealed: Sealed,
+        sealed: SealedColumns,
         presenter: Presenter,
         vault: Vault,
         transport: Transport,
@@ -80,7 +80,7 @@ class Deliveries:
         status, problem = deliver(
             self._transport, task.callback_url, self._secret_of(job, task), callback.id, body, now
         )
-        tried = [*callback.tried, Attempted(now, status, problem[:500])]
+        tried = [*callback.tried, DeliveryAttempt(now, status, problem[:500])]
         if problem:
             wait_us = next_wait_us(len(tried))
         else:
@@ -93,7 +93,7 @@ class Deliveries:
             self._change(callback, FAILED, None, tried)
             log.warning("the callback %s was abandoned after %d attempts: %s", callback.id, len(tried), problem)
 
-    def _change(self, callback: Callback, state: str, due_at: int | None, tried: list[Attempted]) -> None:
+    def _change(self, callback: Callback, state: str, due_at: int | None, tried: list[DeliveryAttempt]) -> None:
         attempts = json.encode(tried).decode()
         self._database.write(lambda: self._callbacks.change(callback, state=state, due_at=due_at, attempts=attempts))
 

@@ -13,7 +13,7 @@ from gateway.providers.protocol import UpstreamReply
 from gateway.runtime.byte_ranges import NoSuchRange, read_range
 from gateway.runtime.large_files import PIECE_BYTES
 from gateway.videos.job_table import VideoJob
-from gateway.videos.tasks import KeptFile, Sealed, Targets, Task
+from gateway.videos.tasks import KeptFile, SealedColumns, Targets, Task
 from gateway.videos.whole_videos import WholeVideo, WholeVideos
 
 MAX_TRANSFER_S = 1800.0  # timeout of a transfer
@@ -36,7 +36,7 @@ class VideoContent(Struct, frozen=True):
 class VideoContents:
     """Opens the content of jobs. Every call goes to the provider, which decides how long it keeps a video."""
 
-    def __init__(self, sealed: Sealed, targets: Targets, calls: JobCalls) -> None:
+    def __init__(self, sealed: SealedColumns, targets: Targets, calls: JobCalls) -> None:
         self._sealed = sealed
         self._targets = targets
         self._calls = calls

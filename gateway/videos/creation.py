@@ -28,7 +28,7 @@ from gateway.runtime.threads import Job
 from gateway.videos.ending import Endings
 from gateway.videos.job_states import COMPLETED, CREATING, MOVES, RUNNING
 from gateway.videos.job_table import PREFIX, VideoJob, VideoJobs, delete_rows, insert_rows
-from gateway.videos.tasks import Sealed, Task
+from gateway.videos.tasks import SealedColumns, Task
 
 # A job without an accepting provider counts as lost this long after the deadline of its request.
 GRACE_US = 60 * SECOND_US
@@ -42,7 +42,7 @@ class CallbackOptions(NamedTuple):
     secret: str = ""
 
 
-class Created(NamedTuple):
+class AcceptedVideo(NamedTuple):
     """An accepted job, the attempts until then, and its estimated cost."""
 
     job: VideoJob
@@ -75,7 +75,7 @@ class VideoCreation:
         jobs: VideoJobs,
         holds: Holds,
         endings: Endings,
-        sealed: Sealed,
+        sealed: SealedColumns,
         calls: JobCalls,
         clock: Clock,
         every_s: float,
@@ -93,7 +93,7 @@ class VideoCreation:
 
     def create(
         self, context: RequestContext, request: VideosRequest, callback: CallbackOptions, base_url: str
-    ) -> Created:
+    ) -> AcceptedVideo:
         """Create a job and return it once a provider has accepted it. Raises the errors of every paid operation;
         nothing is held then, and the job is removed."""
         outcome = Job(_caught, partial(self._create, context, request, callback, base_url)).result()
@@ -103,7 +103,7 @@ class VideoCreation:
 
     def _create(
         self, context: RequestContext, request: VideosRequest, callback: CallbackOptions, base_url: str
-    ) -> Created:
+    ) -> AcceptedVideo:
         video: VideosInput = request.content()
         task = Task(base_url=base_url, callback_url=callback.url, callback_secret=callback.secret)
         job = self._draft(context, request, video, task)
@@ -117,7 +117,7 @@ class VideoCreation:
         mapping = answer.outcome.serving.target.mapping
         estimate = reduced(cost_of(task.reserved, mapping, context.at_us).total, task.discount_ppm)
         started = self._start(job, task, fit(video, mapping), accepted, answer.outcome)
-        return Created(started, answer.outcome, estimate)
+        return AcceptedVideo(started, answer.outcome, estimate)
 
     def _draft(self, context: RequestContext, request: VideosRequest, video: VideosInput, task: Task) -> VideoJob:
         caller = context.caller
@@ -218,7 +218,7 @@ def _accept(task: Task, accepted: VideoTask, call: AcceptedCall, outcome: Outcom
     )
 
 
-def _caught(work: Callable[[], Created]) -> Created | Exception:
+def _caught(work: Callable[[], AcceptedVideo]) -> AcceptedVideo | Exception:
     """Return an error as a value, because an exception that leaves its greenlet is printed."""
     try:
         return work()

@@ -20,7 +20,7 @@ from gateway.videos.callback_table import Callbacks
 from gateway.videos.job_states import COMPLETED, MOVES
 from gateway.videos.job_table import VideoJob, VideoJobs
 from gateway.videos.outcomes import JobOutcome, priced
-from gateway.videos.tasks import Sealed, Task, kept
+from gateway.videos.tasks import SealedColumns, Task, kept
 
 LOST = JobOutcome(
     code="creation_interrupted",
@@ -28,7 +28,7 @@ LOST = JobOutcome(
 )
 
 
-class MovedOn(Exception):
+class ConcurrentMove(Exception):
     """Another worker moved the job meanwhile."""
 
 
@@ -36,7 +36,7 @@ class Endings:
     """Ends jobs. Every method returns the new job, None when another worker ended or moved it first; Unavailable."""
 
     def __init__(
-        self, jobs: VideoJobs, holds: Holds, callbacks: Callbacks, sealed: Sealed, planner: Planner, clock: Clock
+        self, jobs: VideoJobs, holds: Holds, callbacks: Callbacks, sealed: SealedColumns, planner: Planner, clock: Clock
     ) -> None:
         self._jobs = jobs
         self._holds = holds
@@ -96,7 +96,7 @@ class Endings:
         charged = record is None or record.mode == CREDITS
         try:
             settled = self._holds.settle(job.id, outcome.cost_nusd, charged, write)
-        except MovedOn:
+        except ConcurrentMove:
             return None
         if settled:
             return ended[-1]
@@ -113,7 +113,7 @@ class Endings:
         """Write the end; runs inside the transaction that ends the hold."""
         moved = self._jobs.change(job, **values)
         if moved is None:
-            raise MovedOn
+            raise ConcurrentMove
         if record is None:
             cost_nusd = 0
         else:

@@ -24,7 +24,7 @@ from gateway.videos.ending import Endings
 from gateway.videos.job_states import COMPLETED, CREATING, FAILED, MOVES
 from gateway.videos.job_table import VideoJob, VideoJobs
 from gateway.videos.rounds import Rounds
-from gateway.videos.tasks import Sealed, Targets, Task
+from gateway.videos.tasks import SealedColumns, Targets, Task
 
 # Concurrent polls per organization (its custom provider may never answer) and in total.
 OF_ONE = 16
@@ -49,7 +49,7 @@ class Poller:
         self,
         jobs: VideoJobs,
         endings: Endings,
-        sealed: Sealed,
+        sealed: SealedColumns,
         targets: Targets,
         calls: JobCalls,
         clock: Clock,

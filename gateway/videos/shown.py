@@ -11,7 +11,7 @@ from gateway.videos.job_states import COMPLETED, CREATING, QUEUED, RUNNING
 from gateway.videos.job_table import VideoJob
 from gateway.videos.links import Links
 from gateway.videos.outcomes import DECODER
-from gateway.videos.tasks import Sealed
+from gateway.videos.tasks import SealedColumns
 
 LINK = "/v1/videos/logs/{}/content?token={}"
 State = Annotated[str, Meta(extra_json_schema={"enum": [*RUNNING, *sorted(FINAL_STATES)]})]
@@ -62,7 +62,7 @@ class VideoAnswer(Struct, kw_only=True):
 class Presenter:
     """Returns jobs as answers. `base_url` is the gateway's URL as the caller sees it."""
 
-    def __init__(self, sealed: Sealed, links: Links) -> None:
+    def __init__(self, sealed: SealedColumns, links: Links) -> None:
         self._sealed = sealed
         self._links = links
 

@@ -63,7 +63,7 @@ TASK = json.Decoder(Task)
 FILES = json.Decoder(tuple[KeptFile, ...])
 
 
-class Sealed:
+class SealedColumns:
     """Reads and writes the sealed columns of a job. Unavailable when the installation's key does not match."""
 
     def __init__(self, vault: Vault) -> None:

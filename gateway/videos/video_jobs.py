@@ -22,14 +22,14 @@ from gateway.transport import Transport
 from gateway.videos.callback_table import Callbacks
 from gateway.videos.callbacks import Deliveries
 from gateway.videos.content_proxy import VideoContent, VideoContents
-from gateway.videos.creation import CallbackOptions, Created, VideoCreation
+from gateway.videos.creation import AcceptedVideo, CallbackOptions, VideoCreation
 from gateway.videos.ending import Endings
 from gateway.videos.job_states import CANCELED, COMPLETED
 from gateway.videos.job_table import PREFIX, JobOwner, VideoJob, VideoJobs, is_shown
 from gateway.videos.links import Links
 from gateway.videos.polling import Poller
 from gateway.videos.shown import Presenter
-from gateway.videos.tasks import Sealed, Targets
+from gateway.videos.tasks import SealedColumns, Targets
 
 UNKNOWN = "There is no video {} in this project."
 NOT_CANCELABLE = "The provider has started this video and cannot cancel it. Delete it once it has ended."
@@ -64,7 +64,7 @@ class Videos:
         )  # one node sets due times and another compares them, so both use the store's time
         self._clock = clock
         self._settings = settings
-        sealed = Sealed(vault)
+        sealed = SealedColumns(vault)
         self.sealed = sealed
         self.targets = targets
         self.calls = calls
@@ -83,7 +83,7 @@ class Videos:
 
     def create(
         self, context: RequestContext, request: VideosRequest, callback: CallbackOptions, base_url: str
-    ) -> Created:
+    ) -> AcceptedVideo:
         """Create a job as VideoCreation.create. A callback without a secret is signed with the project's secret, which
         is created if necessary."""
         if callback.url and not callback.secret:

@@ -80,7 +80,7 @@ def login(
     elif email is not None:
         session = _sign_in_by_password(context, email)
     else:
-        session = browser_sign_in.sign_in(context, browser_sign_in.Way(no_browser, timeout_s, sso))
+        session = browser_sign_in.sign_in(context, browser_sign_in.PageOptions(no_browser, timeout_s, sso))
     store_session(context.settings, session, urls)
     context.output.success(f"Signed in as {session.email} at {session.api_url}.")
     if org:

@@ -25,7 +25,7 @@ from gateway.providers.image_codecs import (
 from gateway.providers.media_fetching import Fetcher
 from gateway.providers.openai.address import endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.written import WrittenCodec
+from gateway.providers.translated_codecs import WrittenCodec
 
 NAME = "dashscope"
 PATH = "/services/aigc/multimodal-generation/generation"

@@ -15,8 +15,8 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.openai.address import endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.translated_codecs import WrittenCodec
 from gateway.providers.vectors import read_apart, read_vectors
-from gateway.providers.written import WrittenCodec
 
 PATH = "/embed"
 MEDIA = frozenset(("images", "inputs"))  # fields of the caller's body that replace the texts

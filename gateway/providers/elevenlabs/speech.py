@@ -16,7 +16,7 @@ from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_codecs import format_of, read_binary, voice_of
-from gateway.providers.written import PiecesCodec
+from gateway.providers.translated_codecs import PiecesCodec
 
 NAME = "elevenlabs"
 PATH = "/text-to-speech/{voice}/stream"

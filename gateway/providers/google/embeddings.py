@@ -16,8 +16,8 @@ from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
 from gateway.providers.input_types import prefix_of, write_input_type
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.translated_codecs import WrittenCodec
 from gateway.providers.vectors import read_apart, read_vectors, require_floats
-from gateway.providers.written import WrittenCodec
 from gateway.runtime.threads import compute_if
 
 BATCH = "batchEmbedContents"

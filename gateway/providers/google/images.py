@@ -20,7 +20,7 @@ from gateway.providers.google.image_config import DEFAULT_SIZE, IMAGE_SIZES, PRE
 from gateway.providers.google.traits import Traits, traits_of
 from gateway.providers.image_codecs import SHOWN, ImageChoices, WholeImages, fit_preferences, refuse_marks
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.written import WrittenCodec
+from gateway.providers.translated_codecs import WrittenCodec
 
 PREDICT = "predict"
 PREDICTS = "imagen"  # prefix of the models that are called by :predict

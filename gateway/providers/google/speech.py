@@ -20,7 +20,7 @@ from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, 
 from gateway.providers.google.generate import GENERATE_CONTENT, Authorize, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_codecs import as_wav, format_of, voice_of
-from gateway.providers.written import PiecesCodec, PiecesReader
+from gateway.providers.translated_codecs import PiecesCodec, PiecesReader
 from gateway.runtime.threads import compute
 
 RATE = re.compile(r"rate=(\d{4,6})")

@@ -44,7 +44,7 @@ from gateway.providers.openai.address import Tokens, address_of, endpoint_of
 from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.sse import read_batches
-from gateway.providers.written import WrittenCodec
+from gateway.providers.translated_codecs import WrittenCodec
 
 MAKE = "/images/generations"
 EDIT = "/images/edits"

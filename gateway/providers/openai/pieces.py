@@ -88,14 +88,14 @@ class AlikePieces(NamedTuple):
     texts: list[str]
 
 
-class Keeping(NamedTuple, Generic[Kept]):
+class KeptValues(NamedTuple, Generic[Kept]):
     """The value to keep of the choices of one piece, and those of several pieces of one shape."""
 
     of_one: Callable[[Choices], Kept]
     of_alike: Callable[[AlikePieces], list[Kept]]
 
 
-def read_run(events: Events, start: int, keeping: Keeping[Kept]) -> PieceRun[Kept]:
+def read_run(events: Events, start: int, keeping: KeptValues[Kept]) -> PieceRun[Kept]:
     """Read the pieces from `start` up to the first other event."""
     decode = DECODER.decode
     keep = keeping.of_one
@@ -180,5 +180,5 @@ def take_texts(pieces: AlikePieces) -> list[str]:
     return pieces.texts
 
 
-RELAYED = Keeping(write_choices, cut_choices)
-REBUILT = Keeping(piece_text, take_texts)
+RELAYED = KeptValues(write_choices, cut_choices)
+REBUILT = KeptValues(piece_text, take_texts)

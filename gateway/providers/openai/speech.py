@@ -21,7 +21,7 @@ from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_codecs import format_of, read_binary, voice_of
 from gateway.providers.sse import read_batches
-from gateway.providers.written import PiecesCodec
+from gateway.providers.translated_codecs import PiecesCodec
 
 PATH = "/audio/speech"
 ASKS_EVENTS = "speech_events"

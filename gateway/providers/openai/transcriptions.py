@@ -29,7 +29,7 @@ from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import AnswerReader, Call, Target, UpstreamReply
 from gateway.providers.sse import read_batches
-from gateway.providers.written import WrittenCodec
+from gateway.providers.translated_codecs import WrittenCodec
 
 STREAMS = "transcript_stream"
 EVENT_STREAM = "text/event-stream"

@@ -54,7 +54,7 @@ def connect(call: Call) -> "SandboxSession":
     return SandboxSession("realtime", model)
 
 
-class Said(NamedTuple):
+class ConversationItem(NamedTuple):
     """An item of the conversation: id, role, text, tokens of the text, and bytes of audio."""
 
     ident: str
@@ -92,7 +92,7 @@ class SandboxSession:
                 "output": {"format": {"type": "audio/pcm", "rate": 24000}, "voice": "calm"},
             },
         }
-        self._said: deque[Said] = deque()
+        self._said: deque[ConversationItem] = deque()
         self._size = 0  # characters of the conversation
         self._sound = 0
         self._read = 0  # text tokens that a previous response has read
@@ -226,7 +226,7 @@ class SandboxSession:
         about = {name: wire.get(name) for name in ("item_id", "content_index", "audio_end_ms")}
         yield {"type": "conversation.item.truncated", **about}
 
-    def _find(self, wire: Json) -> Said | None:
+    def _find(self, wire: Json) -> ConversationItem | None:
         return next((said for said in self._said if said.ident == wire.get("item_id")), None)
 
     def _respond(self, wire: Json) -> Iterator[Json]:
@@ -287,7 +287,7 @@ class SandboxSession:
 
     def _say(self, ident: str, role: str, text: str, sound: int) -> None:
         """Add an item and delete the oldest items above the limits."""
-        self._said.append(Said(ident, role, text, count(text), sound))
+        self._said.append(ConversationItem(ident, role, text, count(text), sound))
         self._size += len(text)
         while len(self._said) > MAX_ITEMS or (self._size > MAX_CONVERSATION_LENGTH and len(self._said) > 1):
             self._size -= len(self._said.popleft().text)

@@ -11,7 +11,7 @@ from gateway.dialects.anthropic import UNTHREADED
 from gateway.errors import InvalidRequest, NotSupported
 from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
-from gateway.surfaces.loose import decode_again
+from gateway.surfaces.lenient_parsing import decode_again
 from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.request_parameters import with_parameters
 from gateway.surfaces.validation_errors import explain, invalid, path_of, readable, words_of

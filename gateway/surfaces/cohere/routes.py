@@ -2,24 +2,24 @@
 
 from gateway.dialects import cohere as dialect
 from gateway.surfaces.answer_structs import describe_answer
-from gateway.surfaces.cohere import chat, cohere_chat_stream, embed, first_chat, first_chat_writer
+from gateway.surfaces.cohere import chat, chat_v1, chat_v1_writer, cohere_chat_stream, embed
+from gateway.surfaces.cohere.chat_v1_answers import V1ChatAnswer
+from gateway.surfaces.cohere.chat_v1_schema import V1ChatBody
 from gateway.surfaces.cohere.cohere_chat_answers import CohereChatAnswer, CohereEvent
 from gateway.surfaces.cohere.cohere_chat_schema import CohereChatBody
-from gateway.surfaces.cohere.first_chat_answers import FirstChatAnswer
-from gateway.surfaces.cohere.first_chat_schema import FirstChatBody
 from gateway.surfaces.http import About, ErrorFormat, Operation, Surface
 
 ERROR_SCHEMA = describe_answer(dialect.CohereError)
 ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=cohere_chat_stream.write_failure)
-FIRST_ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=first_chat_writer.write_failure)
+FIRST_ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=chat_v1_writer.write_failure)
 TAG = "Cohere"
 CHAT = About("Chat (Cohere dialect)", TAG, request=CohereChatBody, answer=CohereChatAnswer, events=CohereEvent)
 CHAT_FIRST = About(
     "Chat (first version of the Cohere dialect)",
     TAG,
-    request=FirstChatBody,
-    answer=FirstChatAnswer,
-    also=(first_chat.LINES,),
+    request=V1ChatBody,
+    answer=V1ChatAnswer,
+    also=(chat_v1.LINES,),
 )
 EMBED = About("Create embeddings (Cohere dialect)", TAG, request=embed.CohereEmbedBody, answer=embed.EmbeddedByType)
 EMBED_FIRST = About(
@@ -36,7 +36,7 @@ SURFACE = Surface(
         Operation(
             "POST",
             "/v1/chat",
-            first_chat.chat_first,
+            chat_v1.chat_first,
             errors=FIRST_ERRORS,
             body="json",
             hot=True,

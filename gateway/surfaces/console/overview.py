@@ -45,7 +45,7 @@ LOGS = "/console/logs"
 FAILED_COLOUR = {"Failed": "s4"}
 
 
-class Ranked(NamedTuple):
+class RankedName(NamedTuple):
     """A name of a ranking, with the path of its page or of the requests behind it."""
 
     name: str
@@ -99,10 +99,10 @@ def _sum_latency(services: Services) -> ProviderFigures:
     return sum_figures(counts for minutes in history.values() for counts in minutes)
 
 
-def _find_owners(visitor: Visitor) -> dict[str, Ranked]:
+def _find_owners(visitor: Visitor) -> dict[str, RankedName]:
     """Return the person of each key of the organizations that the visitor manages, by the id of the key."""
     people = {
-        member.id: Ranked(member.name or member.email, f"{LOGS}?{urlencode({'userId': member.user_id})}")
+        member.id: RankedName(member.name or member.email, f"{LOGS}?{urlencode({'userId': member.user_id})}")
         for organization_id, own in visitor.memberships.items()
         if own.role in MANAGERS
         for member in list_members(visitor.services.store.database, organization_id, service_accounts=True)
@@ -115,7 +115,7 @@ def summarize(
     by_key: list[dict[str, Any]],
     by_app: dict[str, list[dict[str, Any]]],
     today: date,
-    owners: Mapping[str, Ranked],
+    owners: Mapping[str, RankedName],
 ) -> dict[str, Any]:
     """Return the figures of the page from the days of three reports. The first one may cover a day more than DAYS, so
     that it contains the whole month."""
@@ -167,22 +167,22 @@ def _split_requests(steps: list[dict[str, Any]]) -> dict[str, list[int]]:
     }
 
 
-def _link_model(part: dict[str, Any]) -> Ranked:
-    return Ranked(part["id"], f"{LOGS}?{urlencode({'model': part['id']})}")
+def _link_model(part: dict[str, Any]) -> RankedName:
+    return RankedName(part["id"], f"{LOGS}?{urlencode({'model': part['id']})}")
 
 
-def _link_key(part: dict[str, Any]) -> Ranked:
-    return Ranked(part["description"] or part["id"], f"{LOGS}?{urlencode({'apiKeyId': part['id']})}")
+def _link_key(part: dict[str, Any]) -> RankedName:
+    return RankedName(part["description"] or part["id"], f"{LOGS}?{urlencode({'apiKeyId': part['id']})}")
 
 
-def _link_app(part: dict[str, Any]) -> Ranked:
-    return Ranked(part["id"] or NO_APP, f"{LOGS}?{urlencode({'source': part['id'] or 'unknown'})}")
+def _link_app(part: dict[str, Any]) -> RankedName:
+    return RankedName(part["id"] or NO_APP, f"{LOGS}?{urlencode({'source': part['id'] or 'unknown'})}")
 
 
-def _rank(parts: Iterable[tuple[Ranked, dict[str, Any]]]) -> list[dict[str, Any]]:
+def _rank(parts: Iterable[tuple[RankedName, dict[str, Any]]]) -> list[dict[str, Any]]:
     """Return the most expensive names with their costs and requests."""
-    costs: dict[Ranked, int] = defaultdict(int)
-    requests: dict[Ranked, int] = defaultdict(int)
+    costs: dict[RankedName, int] = defaultdict(int)
+    requests: dict[RankedName, int] = defaultdict(int)
     for ranked, part in parts:
         costs[ranked] += round(part["cost"] * NANO)
         requests[ranked] += part["requestCount"]

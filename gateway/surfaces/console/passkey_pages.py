@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gateway.accounts.passkey_ceremonies import site_of
 from gateway.accounts.passkeys import CHALLENGE_LIFETIME_S, Browser
 from gateway.errors import GatewayError
-from gateway.surfaces.console.visits import SignInFirst, check_csrf, require_visitor, submitted
+from gateway.surfaces.console.visits import SignInRequired, check_csrf, require_visitor, submitted
 from gateway.surfaces.http import Handler, Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.visitor import place_of, read_cookie, write_cookie
@@ -66,7 +66,7 @@ def _as_json(view: Callable[[Services, Inbound], Outbound]) -> Handler:
     def handle(services: Services, inbound: Inbound) -> Outbound:
         try:
             return view(services, inbound)
-        except SignInFirst:
+        except SignInRequired:
             return json_reply({"message": "Sign in again.", "code": "session_invalid"}, inbound.shown_id, 401)
         except GatewayError as error:
             return json_reply({"message": error.message, "code": error.code}, inbound.shown_id, error.status)

@@ -31,7 +31,7 @@ FormFields = dict[str, str]
 T = TypeVar("T")
 
 
-class SignInFirst(Exception):
+class SignInRequired(Exception):
     """The page requires sign-in; `target` is the path to return to afterwards."""
 
     def __init__(self, target: str) -> None:
@@ -45,7 +45,7 @@ def as_page(view: Handler) -> Handler:
     def handle(services: Services, inbound: Inbound) -> Outbound:
         try:
             return view(services, inbound)
-        except SignInFirst as missing:
+        except SignInRequired as missing:
             response = redirect(inbound, login_path(missing.target))
             if inbound.header("hx-request"):  # a part of a page cannot be replaced by the sign-in form
                 response = Outbound(200, [*SAFE, ("HX-Redirect", dict(response.headers)["Location"])])
@@ -87,7 +87,7 @@ def require_visitor(services: Services, inbound: Inbound, target: str) -> Visito
     """Return the visitor. Raises SignInFirst without a session."""
     visitor = find_visitor(services, inbound)
     if visitor is None:
-        raise SignInFirst(target)
+        raise SignInRequired(target)
     return visitor
 
 

@@ -19,7 +19,7 @@ ENVELOPE_PREFIX = b64encode(ENVELOPE_MARK).decode()
 FIELDS = 5
 
 
-class Signed(Struct, frozen=True):
+class SignedData(Struct, frozen=True):
     """The opaque data of one part, and the vendor that reads it."""
 
     vendor: str = ""
@@ -29,7 +29,7 @@ class Signed(Struct, frozen=True):
     summary: bool = False
 
 
-def write_signature(signed: Signed) -> str:
+def write_signature(signed: SignedData) -> str:
     """Return the `thoughtSignature` of a part; "" when no vendor needs anything back."""
     if signed.vendor == NAME:
         return signed.signature
@@ -39,18 +39,18 @@ def write_signature(signed: Signed) -> str:
     return b64encode(ENVELOPE_MARK + orjson.dumps(values)).decode()
 
 
-def read_signature(text: str) -> Signed:
+def read_signature(text: str) -> SignedData:
     """Return what a `thoughtSignature` carries; an envelope that was modified carries nothing."""
     if not is_enveloped(text):
-        return Signed(NAME, normalize_base64(text)) if text else Signed()
+        return SignedData(NAME, normalize_base64(text)) if text else SignedData()
     try:
         values = orjson.loads(b64decode(normalize_base64(text))[len(ENVELOPE_MARK) :])
     except (binascii.Error, ValueError):
-        return Signed()
+        return SignedData()
     if not isinstance(values, list) or len(values) != FIELDS or not all(isinstance(v, str) for v in values[:4]):
-        return Signed()
+        return SignedData()
     vendor, signature, sealed, ident, summary = values
-    return Signed(vendor, signature, sealed, ident, summary is True)
+    return SignedData(vendor, signature, sealed, ident, summary is True)
 
 
 def is_enveloped(text: str) -> bool:

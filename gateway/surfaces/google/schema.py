@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.google.json_schemas import word_of
 from gateway.surfaces.google.key_spelling import with_camel_names
-from gateway.surfaces.loose import correct_numbers
+from gateway.surfaces.lenient_parsing import correct_numbers
 from gateway.surfaces.request_parameters import with_parameters
 from gateway.surfaces.validation_errors import explain, invalid, unreadable, words_of
 

@@ -40,7 +40,7 @@ from gateway.surfaces.google.gemini_answers import (
     GeminiPart,
     GeminiResponse,
 )
-from gateway.surfaces.google.opaque_tokens import Signed
+from gateway.surfaces.google.opaque_tokens import SignedData
 from gateway.surfaces.google.writer import (
     EMPTY,
     NO_USAGE,
@@ -134,9 +134,9 @@ class _Stream:
         match event:
             case TextDelta():
                 self._texts.setdefault(event.choice, []).append(event.text)
-                return self._item(event.choice, write_text(event.text, Signed(event.vendor, event.signature)))
+                return self._item(event.choice, write_text(event.text, SignedData(event.vendor, event.signature)))
             case RefusalDelta():
-                return self._item(event.choice, write_text(event.text, Signed()))
+                return self._item(event.choice, write_text(event.text, SignedData()))
             case ReasoningDelta():
                 return self._think(event)
             case ToolCallDelta():

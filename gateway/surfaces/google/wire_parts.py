@@ -23,7 +23,7 @@ from gateway.neutral.parts import (
     sound_format,
 )
 from gateway.surfaces.google import schema
-from gateway.surfaces.google.opaque_tokens import Signed, read_signature
+from gateway.surfaces.google.opaque_tokens import SignedData, read_signature
 from gateway.surfaces.validation_errors import invalid
 
 # Values that clients send in place of a signature that they do not have (guide, thought signatures).
@@ -33,11 +33,11 @@ TEXT_TYPES = ("text/", "application/json", "application/xml")
 OWN_HOSTS = ("generativelanguage.googleapis.com", "www.youtube.com", "youtube.com", "youtu.be")
 
 
-def signed_of(part: schema.WirePart) -> Signed:
+def signed_of(part: schema.WirePart) -> SignedData:
     """Return the opaque data of a part."""
     signature = part.thoughtSignature or ""
     if signature in NO_SIGNATURES:
-        return Signed()
+        return SignedData()
     return read_signature(signature)
 
 

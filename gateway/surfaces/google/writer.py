@@ -21,7 +21,7 @@ from gateway.surfaces.google.gemini_answers import (
     GroundingSegment,
     GroundingSupport,
 )
-from gateway.surfaces.google.opaque_tokens import Signed, write_signature
+from gateway.surfaces.google.opaque_tokens import SignedData, write_signature
 
 NO_USAGE: Any = {}
 EMPTY: GeminiPart = {"text": ""}  # clients forget a turn with a content that has no part
@@ -72,9 +72,9 @@ def write_part(part: Part, silent: bool) -> list[GeminiPart]:
     """Return the parts that show a part: none for one that only another vendor's client understands."""
     match part:
         case Text():
-            return write_text(part.text, Signed(part.vendor, part.signature))
+            return write_text(part.text, SignedData(part.vendor, part.signature))
         case Refusal():
-            return write_text(part.text, Signed())
+            return write_text(part.text, SignedData())
         case Reasoning():
             return [] if silent else write_thought(part)
         case ToolCall():
@@ -88,7 +88,7 @@ def write_part(part: Part, silent: bool) -> list[GeminiPart]:
             return []
 
 
-def write_text(text: str, signed: Signed) -> list[GeminiPart]:
+def write_text(text: str, signed: SignedData) -> list[GeminiPart]:
     signature = write_signature(signed)
     if signature:
         return [{"text": text, "thoughtSignature": signature}]
@@ -100,7 +100,7 @@ def write_text(text: str, signed: Signed) -> list[GeminiPart]:
 def write_thought(part: Reasoning) -> list[GeminiPart]:
     """Return a thought with everything that its vendor needs back."""
     written: GeminiPart = {"text": part.text, "thought": True}
-    signature = write_signature(Signed(part.vendor, part.signature, part.sealed, part.ident, part.summary))
+    signature = write_signature(SignedData(part.vendor, part.signature, part.sealed, part.ident, part.summary))
     if signature:
         written["thoughtSignature"] = signature
     elif not part.text:
@@ -115,7 +115,7 @@ def write_call(part: ToolCall) -> list[GeminiPart]:
     call: GeminiCall = {"name": part.name, "args": read_arguments(part)}
     if part.id:
         call["id"] = part.id
-    signature = write_signature(Signed(part.vendor, part.signature))
+    signature = write_signature(SignedData(part.vendor, part.signature))
     if signature:
         return [{"functionCall": call, "thoughtSignature": signature}]
     return [{"functionCall": call}]

@@ -16,8 +16,8 @@ from gateway.surfaces.activity_answers import (
     describe_report,
 )
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import PROJECT_MANAGER, SIGNED_IN
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import PROJECT_MANAGER, SIGNED_IN
 from gateway.surfaces.report_windows import HOUR_US, RANGES, read_window
 from gateway.surfaces.usage_report import MAX_DATE_LENGTH, ActivityQuery, places_of, usage_of, write_short, write_split
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField

@@ -8,10 +8,10 @@ from gateway.metering.log.session_lists import find_session, list_sessions
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.answer_structs import Answer, Time, Usd
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import SIGNED_IN, AccessGroup, Values
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import SIGNED_IN, Values, Who
 from gateway.surfaces.request_log_reader import MAX_PAGE_SIZE
-from gateway.surfaces.validation_schemas import Body, Counted, TextField
+from gateway.surfaces.validation_schemas import Body, QueryInteger, TextField
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Sessions of agents"
@@ -21,7 +21,7 @@ class SessionsQuery(Body):
     projectId = TextField(1, 80)
     apiKeyId = TextField(1, 80)
     cursor = TextField(1, 80)
-    limit = Counted(1, MAX_PAGE_SIZE, load_default=50)
+    limit = QueryInteger(1, MAX_PAGE_SIZE, load_default=50)
 
 
 class SessionPartAnswer(Answer):
@@ -72,7 +72,7 @@ def _find_session(visitor: Visitor, values: Values) -> AgentSession:
     return session
 
 
-READER = Who("For owners and admins, and for the creator of a key that the session used.", _find_session)
+READER = AccessGroup("For owners and admins, and for the creator of a key that the session used.", _find_session)
 
 
 def list_all(call: ManagedCall[None]) -> SessionPageAnswer:

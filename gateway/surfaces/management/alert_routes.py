@@ -5,9 +5,9 @@ from marshmallow import fields, validate
 from gateway.accounts.alert_hooks import EVENTS, FORMS, WEBHOOK
 from gateway.accounts.throttle import ThrottleGate
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER
 from gateway.surfaces.management.answers import AlertAddressAnswer, AlertTestAnswer, NewAlertAddressAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER
 from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, describe_field
 
 TAG = "Alerts"

@@ -5,9 +5,9 @@ from typing import Any
 from gateway.accounts.keys import KeyInfo
 from gateway.oauth.grant_values import GrantInfo
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import KEY_USER, SIGNED_IN, AccessGroup, Values
 from gateway.surfaces.management.answers import ApplicationAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import KEY_USER, SIGNED_IN, Values, Who
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Applications"
@@ -19,7 +19,7 @@ def _find_grant(visitor: Visitor, values: Values) -> GrantInfo:
     return grant
 
 
-GRANT_USER = Who("For everyone who may change the key.", _find_grant)
+GRANT_USER = AccessGroup("For everyone who may change the key.", _find_grant)
 
 
 def list_own(call: ManagedCall[None]) -> list[ApplicationAnswer]:

@@ -17,9 +17,9 @@ from gateway.runtime.loop_turns import low_priority_turn
 from gateway.surfaces import tabular
 from gateway.surfaces.answer_structs import Answer, Usd
 from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.management.access_groups import MANAGER, SIGNED_IN
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, SIGNED_IN
 from gateway.surfaces.report_windows import RANGES, read_window
 from gateway.surfaces.usage_report import MAX_DATE_LENGTH, owners_of, visible_keys
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField

@@ -13,6 +13,7 @@ from gateway.admin.account_changes import Posting
 from gateway.limits.ledger import FUNDING, GRANT
 from gateway.runtime.threads import pause
 from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.management.access_groups import MANAGER, OPERATOR, OWNER
 from gateway.surfaces.management.answers import (
     AuditCheckAnswer,
     AuditEntryAnswer,
@@ -23,8 +24,7 @@ from gateway.surfaces.management.answers import (
 )
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, OPERATOR, OWNER
-from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, TextField, Usd
+from gateway.surfaces.validation_schemas import Body, IsoTime, OneOf, QueryInteger, TextField, Usd
 
 CREDITS = "Credits"
 AUDIT = "Audit log"
@@ -39,8 +39,8 @@ NDJSON = "application/x-ndjson"
 
 
 class HistoryQuery(Body):
-    limit = Counted(1, 1000, load_default=PAGE, about="Maximum number of entries; default: 100.")
-    before = Moment(about="Only entries before this time.")
+    limit = QueryInteger(1, 1000, load_default=PAGE, about="Maximum number of entries; default: 100.")
+    before = IsoTime(about="Only entries before this time.")
 
 
 class NewPosting(Body):
@@ -55,8 +55,8 @@ class Unlimited(Body):
 
 
 class AuditQuery(Body):
-    limit = Counted(1, 1000, load_default=PAGE, about="Maximum number of entries; default: 100.")
-    before = Counted(1, 2**62, about="Only entries before this one.")
+    limit = QueryInteger(1, 1000, load_default=PAGE, about="Maximum number of entries; default: 100.")
+    before = QueryInteger(1, 2**62, about="Only entries before this one.")
 
 
 def show_credits(call: ManagedCall[str]) -> BalanceAnswer:

@@ -7,10 +7,10 @@ from marshmallow import ValidationError, fields
 from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
 from gateway.money import format_fraction, parse_fraction
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER, OPERATOR
 from gateway.surfaces.management.answers import DiscountAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, OPERATOR
-from gateway.surfaces.validation_schemas import Moment, StrictBody, TextField
+from gateway.surfaces.validation_schemas import IsoTime, StrictBody, TextField
 
 TAG = "Discounts"
 EXPECTED = 'Give a decimal fraction between 0 and 1, of at most six places, such as "0.2".'
@@ -38,8 +38,8 @@ class NewDiscount(StrictBody):
     provider = TextField(1, 80, load_default=ALL_SCOPES, about="Provider id; default: all providers.")
     model = TextField(1, 255, load_default=ALL_SCOPES, about="Model id; default: all models.")
     fraction = Fraction(required=True)
-    startsAt = Moment(allow_none=True, load_default=None, about="Start, inclusive.")
-    endsAt = Moment(allow_none=True, load_default=None, about="End, exclusive.")
+    startsAt = IsoTime(allow_none=True, load_default=None, about="Start, inclusive.")
+    endsAt = IsoTime(allow_none=True, load_default=None, about="End, exclusive.")
 
 
 def list_own(call: ManagedCall[str]) -> list[DiscountAnswer]:

@@ -22,9 +22,9 @@ from gateway.runtime.loop_turns import low_priority_turn
 from gateway.surfaces import request_log_reader, tabular
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.log_answers import COMPONENTS, LogAnswer, LoggedAttemptAnswer, show_attempt, show_request
+from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import SIGNED_IN
 from gateway.surfaces.report_windows import read_window
 from gateway.surfaces.request_log_reader import LogsQuery
 from gateway.surfaces.usage_report import ActivityQuery

@@ -20,10 +20,10 @@ from gateway.admin.group_grants import store_limits
 from gateway.errors import Forbidden
 from gateway.surfaces.answer_structs import Answer, Time, Usd
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER, AccessGroup, Values
 from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, Values, Who
-from gateway.surfaces.validation_schemas import Names, OneOf, StrictBody, TextField, WholeNumber, describe_field
+from gateway.surfaces.validation_schemas import NameList, OneOf, StrictBody, TextField, WholeNumber, describe_field
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Single sign-on"
@@ -47,7 +47,7 @@ class NewGroupRule(StrictBody):
 
     group = TextField(1, MAX_GROUP_LENGTH, required=True, about=GROUP)
     role = OneOf(ROLES, allow_none=True, load_default=None, about=ROLE)
-    teamIds = Names(MAX_RULE_TEAMS, 40, load_default=list, about=TEAM)
+    teamIds = NameList(MAX_RULE_TEAMS, 40, load_default=list, about=TEAM)
     limits = fields.Nested(RuleLimits, load_default=dict, metadata=describe_field(LIMITS))
     priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, load_default=NORMAL_PRIORITY, about=PRIORITY)
 
@@ -57,7 +57,7 @@ class GroupRuleChange(StrictBody):
 
     group = TextField(1, MAX_GROUP_LENGTH, about=GROUP)
     role = OneOf(ROLES, allow_none=True, about=ROLE)
-    teamIds = Names(MAX_RULE_TEAMS, 40, about=TEAM)
+    teamIds = NameList(MAX_RULE_TEAMS, 40, about=TEAM)
     limits = fields.Nested(RuleLimits, metadata=describe_field(LIMITS))
     priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, about=PRIORITY)
 
@@ -82,7 +82,7 @@ def _find_rule(visitor: Visitor, values: Values) -> GroupRule:
     return group_rules.find_rule(visitor.services.store.database, organization_id, values["group_rule_id"])
 
 
-RULE_MANAGER = Who("For owners and admins; only an owner changes a rule that makes owners.", _find_rule)
+RULE_MANAGER = AccessGroup("For owners and admins; only an owner changes a rule that makes owners.", _find_rule)
 
 
 def list_rules(call: ManagedCall[str]) -> list[GroupRuleAnswer]:

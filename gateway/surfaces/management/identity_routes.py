@@ -4,8 +4,8 @@ from gateway.accounts import identities
 from gateway.accounts.identities import LinkedIdentity
 from gateway.surfaces.answer_structs import Answer, Time
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import SIGNED_IN
 
 
 class IdentityAnswer(Answer):

@@ -2,9 +2,9 @@
 
 from gateway.accounts.key_caps import MAX_CAP, OwnCaps
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER, OPERATOR
 from gateway.surfaces.management.answers import KeyCapsAnswer, OwnCapsAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, OPERATOR
 from gateway.surfaces.validation_schemas import StrictBody, WholeNumber
 
 TAG = "API keys"

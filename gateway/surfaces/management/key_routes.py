@@ -15,6 +15,7 @@ from gateway.accounts.rules import list_rules
 from gateway.limits.budgets import Status
 from gateway.metering.log.hours import find_last_hours
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import KEY_USER, PROJECT_MEMBER, SIGNED_IN
 from gateway.surfaces.management.answers import (
     ApiKeyAnswer,
     ApiKeysAnswer,
@@ -26,8 +27,7 @@ from gateway.surfaces.management.answers import (
 from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, LimitFields, limit_commands, read_limits
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.rule_routes import show_rule
-from gateway.surfaces.management.who import KEY_USER, PROJECT_MEMBER, SIGNED_IN
-from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField
+from gateway.surfaces.validation_schemas import Body, IsoTime, OneOf, TextField
 from gateway.surfaces.visitor import Visitor
 
 TAG = "API keys"
@@ -40,12 +40,12 @@ class NewKey(Creating, LimitFields):
     description = TextField(1, MAX_DESCRIPTION_LENGTH, required=True, about="Name in lists.")
     projectId = TextField(1, 80, required=True, about="The key's project.")
     kind = OneOf(tuple(tokens.PREFIXES), load_default="user", about="customer: a key that can only call models.")
-    expiresAt = Moment(allow_none=True, about="When the key expires.")
+    expiresAt = IsoTime(allow_none=True, about="When the key expires.")
 
 
 class KeyChange(Body):
     status = OneOf(tuple(STATES))
-    expiresAt = Moment(allow_none=True, about="The new expiry.")
+    expiresAt = IsoTime(allow_none=True, about="The new expiry.")
     description = TextField(1, MAX_DESCRIPTION_LENGTH, about="The new name in lists.")
 
 

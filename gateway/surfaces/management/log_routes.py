@@ -16,8 +16,8 @@ from gateway.surfaces.log_answers import (
     show_attempt,
     show_request,
 )
+from gateway.surfaces.management.access_groups import SIGNED_IN, AccessGroup, Values
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import SIGNED_IN, Values, Who
 from gateway.surfaces.request_log_reader import LogsPageQuery
 from gateway.surfaces.visitor import Visitor
 
@@ -28,7 +28,7 @@ def _find_request(visitor: Visitor, values: Values) -> LoggedRequest:
     return request_log_reader.find_one(visitor, values["log_id"])
 
 
-READER = Who("For owners and admins, and for the creator of the request's key.", _find_request)
+READER = AccessGroup("For owners and admins, and for the creator of the request's key.", _find_request)
 
 
 def list_all(call: ManagedCall[None]) -> LogPageAnswer:

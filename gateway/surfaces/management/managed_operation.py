@@ -17,9 +17,9 @@ from gateway.store.database import Database
 from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
+from gateway.surfaces.management.access_groups import AccessGroup
 from gateway.surfaces.management.answers import DoneAnswer
 from gateway.surfaces.management.management_scopes import ManagementScope
-from gateway.surfaces.management.who import Who
 from gateway.surfaces.validation_schemas import Body, TextField, read_body, read_query
 from gateway.surfaces.visitor import ADDING_METHODS, Visitor, answer_visitor
 from gateway.worker.services import Services
@@ -98,7 +98,7 @@ class Action(Generic[T]):
     JSON that has the content as its member `inside`, None where the content is the whole answer."""
 
     view: Callable[[ManagedCall[T]], Any]
-    who: Who[T]
+    who: AccessGroup[T]
     request: type | None
     query: type | None
     inside: str
@@ -188,7 +188,7 @@ def managed(
     summary: str,
     *,
     tag: str,
-    who: Who[T],
+    who: AccessGroup[T],
     scope: ManagementScope = "",
     request: type | None = None,
     query: type | None = None,
@@ -247,7 +247,7 @@ def _describe_content(content: Any, wrapper: type[msgspec.Struct] | None) -> Any
     return content
 
 
-def _describe(text: str, who: Who[Any], scope: str, audit: tuple[str, ...]) -> str:
+def _describe(text: str, who: AccessGroup[Any], scope: str, audit: tuple[str, ...]) -> str:
     parts = [text.strip(), who.text]
     if scope:
         parts.append(f"Scope of service accounts: {scope}.")

@@ -9,8 +9,8 @@ from gateway.accounts.managed_settings import StoredSettings
 from gateway.accounts.teams import TeamInfo
 from gateway.surfaces.answer_structs import Answer, JsonObject, Time
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER, TEAM_MANAGER
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, TEAM_MANAGER
 from gateway.surfaces.validation_schemas import StrictBody, describe_field
 
 TAG = "Managed settings"

@@ -12,10 +12,10 @@ from gateway.accounts.roles import ROLES
 from gateway.errors import Forbidden, NotFound
 from gateway.limits.budgets import Status
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER, MEMBER_MANAGER
 from gateway.surfaces.management.answers import InvitationAnswer, MemberAnswer, NewInvitationAnswer, limits_of
 from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, MEMBER_MANAGER
 from gateway.surfaces.validation_schemas import Body, OneOf, StatusField, TextField
 
 TAG = "Members"

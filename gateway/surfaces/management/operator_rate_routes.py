@@ -3,9 +3,9 @@
 from gateway.admin import operator_rates
 from gateway.limits.rate_rules import EACH_SUBJECT, KINDS, SCOPES
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import OPERATOR
 from gateway.surfaces.management.answers import OperatorRateAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import OPERATOR
 from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, WholeNumber
 
 TAG = "Rate limits"

@@ -9,9 +9,9 @@ from gateway.accounts.roles import MANAGERS
 from gateway.accounts.skills import SkillInfo
 from gateway.limits.ledger import Balance
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER, MEMBER, SIGNED_IN
 from gateway.surfaces.management.answers import PLAN, OrganizationAnswer, SkillAnswer, WholeSkillAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, MEMBER, SIGNED_IN
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField
 
 TAG = "Organizations"

@@ -7,9 +7,9 @@ from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInf
 from gateway.neutral.request import STRATEGIES
 from gateway.runtime import webhook_signatures
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER, MEMBER, PROJECT_MANAGER, PROJECT_MEMBER
 from gateway.surfaces.management.answers import ProjectAnswer
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, MEMBER, PROJECT_MANAGER, PROJECT_MEMBER
 from gateway.surfaces.validation_schemas import Body, OneOf, QueryFlag, TextField, WholeNumber, describe_field
 
 TAG = "Projects"

@@ -14,6 +14,7 @@ from gateway.admin.key_use import MAX_SHOWN, find_key_use, summarize_use, switch
 from gateway.configuration.names import suggest_similar
 from gateway.errors import InvalidRequest
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER, PROVIDER_KEY_MANAGER, SIGNED_IN
 from gateway.surfaces.management.answers import (
     CustomProviderAnswer,
     KeyCheckAnswer,
@@ -24,11 +25,10 @@ from gateway.surfaces.management.answers import (
     UsingProjectAnswer,
 )
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, PROVIDER_KEY_MANAGER, SIGNED_IN
 from gateway.surfaces.validation_schemas import (
     ON_OFF,
     Body,
-    Names,
+    NameList,
     StatusField,
     StrictBody,
     TextField,
@@ -62,7 +62,7 @@ class NewProviderKey(Creating):
     name = TextField(0, 255, load_default="", about="Name in lists.")
     baseUrl = Address(0, 2048, load_default="", about="Base URL for this key, if different from the provider's.")
     region = TextField(0, 40, load_default="", about="The provider's region for this key.")
-    allowedModels = Names(load_default=list, about="Models that the key is used for; default: all.")
+    allowedModels = NameList(load_default=list, about="Models that the key is used for; default: all.")
     maxSpend = Usd(allow_none=True, load_default=None, about="Spending limit in USD, above which the key is skipped.")
 
 
@@ -71,7 +71,7 @@ class ProviderKeySettings(Body):
     name = TextField(0, 255, about="Name in lists.")
     baseUrl = Address(0, 2048, about="Base URL for this key, if different from the provider's.")
     region = TextField(0, 40, about="The provider's region for this key.")
-    allowedModels = Names(about="Models that the key is used for.")
+    allowedModels = NameList(about="Models that the key is used for.")
     maxSpend = Usd(allow_none=True, about="Spending limit in USD, or none.")
     status = StatusField(words=ON_OFF)
 

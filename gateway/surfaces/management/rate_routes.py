@@ -10,9 +10,9 @@ from gateway.limits.rate_limits import WINDOW_S
 from gateway.limits.rate_rules import CONCURRENCY, REQUESTS, TOKENS
 from gateway.metering import recent_usage
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import KEY_MANAGER, KEY_USER, PROJECT_MANAGER
 from gateway.surfaces.management.answers import RateAnswer, RateLimitsAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import KEY_MANAGER, KEY_USER, PROJECT_MANAGER
 from gateway.surfaces.validation_schemas import StrictBody, WholeNumber
 
 TAG = "Rate limits"

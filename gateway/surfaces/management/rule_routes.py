@@ -10,9 +10,9 @@ from gateway.accounts.models import Scope
 from gateway.accounts.rule_values import READERS, SCOPES, RuleInfo
 from gateway.errors import NotFound
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import KEY_MANAGER, KEY_USER, MANAGER
 from gateway.surfaces.management.answers import AccessRuleAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import KEY_MANAGER, KEY_USER, MANAGER
 from gateway.surfaces.validation_schemas import ON_OFF, Body, OneOf, StatusField, TextField
 
 TAG = "Access rules"

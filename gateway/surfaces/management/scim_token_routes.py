@@ -2,16 +2,16 @@
 
 from gateway.surfaces.answer_structs import Answer, Time
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER
-from gateway.surfaces.validation_schemas import Body, Moment, TextField
+from gateway.surfaces.validation_schemas import Body, IsoTime, TextField
 
 TAG = "SCIM tokens"
 
 
 class NewScimTokenBody(Body):
     name = TextField(1, 255, required=True, about="The name of the token, such as that of the identity provider.")
-    expiresAt = Moment(load_default=None, about="When the token expires; default: in a year.")
+    expiresAt = IsoTime(load_default=None, about="When the token expires; default: in a year.")
 
 
 class ScimTokenAnswer(Answer):

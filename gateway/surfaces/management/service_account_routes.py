@@ -17,12 +17,12 @@ from gateway.accounts.service_accounts import (
     ServiceAccountInfo,
 )
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER
 from gateway.surfaces.management.automation_answers import NewServiceAccountAnswer, ServiceAccountAnswer
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.management_scopes import SCOPES
 from gateway.surfaces.management.rule_routes import show_rule
-from gateway.surfaces.management.who import MANAGER
-from gateway.surfaces.validation_schemas import Body, Moment, OneOf, StatusField, TextField, describe_field
+from gateway.surfaces.validation_schemas import Body, IsoTime, OneOf, StatusField, TextField, describe_field
 
 TAG = "Service accounts"
 MAX_NETWORKS = 100
@@ -34,7 +34,7 @@ class ServiceAccountBody(Creating):
     scopes = fields.List(
         OneOf(SCOPES), required=True, validate=validate.Length(1, len(SCOPES)), metadata=describe_field(SCOPES_TEXT)
     )
-    expiresAt = Moment(allow_none=True, about="When its token expires; default: never.")
+    expiresAt = IsoTime(allow_none=True, about="When its token expires; default: never.")
     ipCidrs = fields.List(
         TextField(1, 64),
         load_default=(),
@@ -47,7 +47,7 @@ class ServiceAccountSettings(Body):
     name = TextField(1, 255, about="New name.")
     scopes = fields.List(OneOf(SCOPES), validate=validate.Length(1, len(SCOPES)), metadata=describe_field(SCOPES_TEXT))
     status = StatusField(about="An inactive one is refused; keys that it created keep working.")
-    expiresAt = Moment(allow_none=True, about="When its token expires; null: never.")
+    expiresAt = IsoTime(allow_none=True, about="When its token expires; null: never.")
 
 
 def list_accounts(call: ManagedCall[str]) -> list[ServiceAccountAnswer]:

@@ -7,8 +7,8 @@ from gateway.accounts.keys import KeyInfo
 from gateway.accounts.projects import ProjectInfo
 from gateway.surfaces.answer_structs import Answer, Usd
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import KEY_MANAGER, KEY_USER, PROJECT_MANAGER, PROJECT_MEMBER
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import KEY_MANAGER, KEY_USER, PROJECT_MANAGER, PROJECT_MEMBER
 from gateway.surfaces.validation_schemas import StrictBody
 from gateway.surfaces.validation_schemas import Usd as Amount
 

@@ -1,10 +1,10 @@
 """`/auth`: the visitor's own sessions and second factor."""
 
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.answers import DoneAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.sign_in_answers import NewSecondFactorAnswer, OwnSessionAnswer, SecondFactorAnswer
-from gateway.surfaces.management.who import SIGNED_IN
 from gateway.surfaces.validation_schemas import Body, TextField
 
 TAG = "Sign-in"

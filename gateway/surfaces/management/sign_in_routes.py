@@ -8,6 +8,7 @@ from gateway.admin.sign_in import PendingSignIn
 from gateway.errors import InvalidRequest, Unauthenticated
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
+from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.answers import MemberAnswer, UserAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed, public
 from gateway.surfaces.management.member_routes import show_invitation, show_member
@@ -22,7 +23,6 @@ from gateway.surfaces.management.sign_in_answers import (
     SignedInAnswer,
     SignedOutAnswer,
 )
-from gateway.surfaces.management.who import SIGNED_IN
 from gateway.surfaces.validation_schemas import Body, TextField, read_body
 from gateway.surfaces.visitor import (
     agent_of,

@@ -14,9 +14,9 @@ from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import Forbidden, Unavailable
 from gateway.surfaces.answer_structs import Answer, Time, to_camel
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER, OWNER, AccessGroup, Values
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, OWNER, Values, Who
-from gateway.surfaces.validation_schemas import Names, OneOf, StatusField, StrictBody, Switch, TextField
+from gateway.surfaces.validation_schemas import NameList, OneOf, StatusField, StrictBody, StrictBoolean, TextField
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Single sign-on"
@@ -49,12 +49,12 @@ class NewProvider(StrictBody):
     issuer = TextField(1, 512, required=True, about=ISSUER)
     clientId = TextField(1, 255, required=True, about=CLIENT)
     clientSecret = TextField(0, 1024, load_default="", about=SECRET)
-    scopes = Names(20, 80, about=SCOPES)
+    scopes = NameList(20, 80, about=SCOPES)
     groupsClaim = TextField(0, 255, load_default="", about=GROUPS)
     role = OneOf(ROLES, load_default="developer", about=ROLE)
-    trustEmail = Switch(load_default=False, about=TRUST)
-    linkByEmail = Switch(load_default=False, about=LINK)
-    createPeople = Switch(load_default=False, about=CREATE)
+    trustEmail = StrictBoolean(load_default=False, about=TRUST)
+    linkByEmail = StrictBoolean(load_default=False, about=LINK)
+    createPeople = StrictBoolean(load_default=False, about=CREATE)
 
 
 class ProviderChange(StrictBody):
@@ -64,12 +64,12 @@ class ProviderChange(StrictBody):
     issuer = TextField(1, 512, about=ISSUER)
     clientId = TextField(1, 255, about=CLIENT)
     clientSecret = TextField(0, 1024, about=SECRET)
-    scopes = Names(20, 80, about=SCOPES)
+    scopes = NameList(20, 80, about=SCOPES)
     groupsClaim = TextField(0, 255, about=GROUPS)
     role = OneOf(ROLES, about=ROLE)
-    trustEmail = Switch(about=TRUST)
-    linkByEmail = Switch(about=LINK)
-    createPeople = Switch(about=CREATE)
+    trustEmail = StrictBoolean(about=TRUST)
+    linkByEmail = StrictBoolean(about=LINK)
+    createPeople = StrictBoolean(about=CREATE)
     status = StatusField()
 
 
@@ -80,7 +80,7 @@ class NewDomain(StrictBody):
 class Requirement(StrictBody):
     """`breakGlassMemberId`: the owner who may still sign in by password."""
 
-    required = Switch(required=True)
+    required = StrictBoolean(required=True)
     breakGlassMemberId = TextField(0, 40, load_default="")
 
 
@@ -144,7 +144,7 @@ def _check_owners(call: ManagedCall[Any], organization_id: str) -> None:
         raise Forbidden("A group rule makes owners: only an owner may add or change identity providers.")
 
 
-PROVIDER_MANAGER = Who("For owners and admins.", _find_provider)
+PROVIDER_MANAGER = AccessGroup("For owners and admins.", _find_provider)
 
 
 def list_providers(call: ManagedCall[str]) -> list[ProviderAnswer]:

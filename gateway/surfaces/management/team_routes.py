@@ -8,10 +8,10 @@ from gateway.accounts.members import MemberInfo
 from gateway.accounts.teams import TeamInfo
 from gateway.limits.budgets import Status
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER, MEMBER_MANAGER, TEAM_MANAGER
 from gateway.surfaces.management.answers import TeamAnswer, limits_of
 from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER, MEMBER_MANAGER, TEAM_MANAGER
 from gateway.surfaces.validation_schemas import Body, TextField
 
 TAG = "Teams"

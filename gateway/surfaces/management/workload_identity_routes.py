@@ -18,11 +18,11 @@ from gateway.accounts.workload_identities import (
 from gateway.errors import GatewayError, NotFound
 from gateway.metering.log.hours import find_last_hours
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MANAGER
 from gateway.surfaces.management.automation_answers import TokenCheckAnswer, WorkloadIdentityAnswer
 from gateway.surfaces.management.key_routes import show_key
 from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
-from gateway.surfaces.management.who import MANAGER
 from gateway.surfaces.validation_schemas import Body, StatusField, TextField, describe_field
 
 TAG = "Workload identities"

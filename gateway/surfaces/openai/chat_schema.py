@@ -7,8 +7,8 @@ from msgspec.json import Decoder
 
 from gateway.surfaces import chat_options
 from gateway.surfaces.chat_options import CacheControl, ChatOptions, Name, Shape, check_together
-from gateway.surfaces.loose import read_again, write_again
-from gateway.surfaces.loose_chat import correct_spelling
+from gateway.surfaces.lenient_chat import correct_spelling
+from gateway.surfaces.lenient_parsing import read_again, write_again
 from gateway.surfaces.model_options import name_model
 from gateway.surfaces.validation_errors import explain, readable, words_of
 

@@ -12,7 +12,7 @@ from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, HeaderParameter, Inbound, Operation, Outbound
 from gateway.surfaces.openai import video_inputs
-from gateway.surfaces.validation_schemas import Body, Counted, OneOf, TextField, read_query
+from gateway.surfaces.validation_schemas import Body, OneOf, QueryInteger, TextField, read_query
 from gateway.videos.content_proxy import RANGED, VideoContent
 from gateway.videos.job_table import JobOwner, VideoJob
 from gateway.videos.shown import VideoAnswer
@@ -44,7 +44,7 @@ class VideoDeletedAnswer(ModelApiAnswer, tag_field="object", tag="video.deleted"
 
 class PageQuery(Body):
     after = TextField(1, 80)
-    limit = Counted(1, MAX_PAGE_SIZE, load_default=20)
+    limit = QueryInteger(1, MAX_PAGE_SIZE, load_default=20)
     order = OneOf(("asc", "desc"), load_default="desc")
 
 

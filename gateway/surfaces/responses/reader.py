@@ -12,7 +12,7 @@ from gateway.neutral.parameters import capabilities_of, relayed_fields
 from gateway.surfaces.chat_option_reader import gateway_options
 from gateway.surfaces.preference_checks import read_preferences
 from gateway.surfaces.responses import items as shapes
-from gateway.surfaces.responses import loose_responses, schema
+from gateway.surfaces.responses import lenient_responses, schema
 from gateway.surfaces.responses.conversation import (
     PARAMETER_READER,
     SEARCH_CALL,
@@ -94,9 +94,9 @@ def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> Re
         return _read(body, history, own)
     except InvalidRequest:
         if body.tools:
-            body.tools = loose_responses.tools(body.tools)
-        body.tool_choice = loose_responses.choice(body.tool_choice)
-        return _read(body, history, loose_responses.items(own))
+            body.tools = lenient_responses.tools(body.tools)
+        body.tool_choice = lenient_responses.choice(body.tool_choice)
+        return _read(body, history, lenient_responses.items(own))
 
 
 def _read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> ResponseTurn:

@@ -44,7 +44,7 @@ class ResponseSource(Protocol):
     def check_size(self, size: int, param: str) -> None: ...
 
 
-class Gathered(NamedTuple):
+class GatheredTurns(NamedTuple):
     """The earlier conversation, a turn's own items, and the stored bytes of both."""
 
     history: list[Json]
@@ -54,7 +54,7 @@ class Gathered(NamedTuple):
 
 def gather(
     body: schema.CompactBody, stored: ResponseSource, caller: Caller, check: Check = lambda conversation: None
-) -> Gathered:
+) -> GatheredTurns:
     """Return the earlier conversation, and this turn's own items with references resolved. Raises NotFound for an item
     that is not stored; `check` raises for a stored one that this caller may not use."""
     history: list[Json] = []
@@ -66,12 +66,12 @@ def gather(
         history = compute_if(is_long(conversation), items_of_turns, conversation.turns)
         size = conversation.size
     if isinstance(body.input, str):
-        return Gathered(history, [shapes.user_text(body.input)], size)
+        return GatheredTurns(history, [shapes.user_text(body.input)], size)
     own = body.input or []
     if not any(shapes.kind_of(item) == shapes.REFERENCE for item in own):
-        return Gathered(history, own, size)
+        return GatheredTurns(history, own, size)
     resolver = _Resolver(stored, caller, history, check, size)
-    return Gathered(history, resolver.resolve(own), resolver.size)
+    return GatheredTurns(history, resolver.resolve(own), resolver.size)
 
 
 class _Resolver:

@@ -13,7 +13,7 @@ from gateway.accounts.authentication import Caller
 from gateway.accounts.compliance import CompliancePolicy
 from gateway.accounts.vault import Vault
 from gateway.engine import spool
-from gateway.engine.idempotency import Idempotency, Keyed, StoredReply
+from gateway.engine.idempotency import Idempotency, KeyedRequest, StoredReply
 from gateway.errors import (
     IdempotencyInFlight,
     IdempotencyKeyReused,
@@ -52,7 +52,7 @@ class Shop:
     def send(
         self, make: Callable[[], StoredReply], key: str = "k", body: bytes = b"{}", request: str = "ab" * 16
     ) -> StoredReply:
-        return self.once.answer(Keyed(self.caller, key, "POST /v1/x", (body,), request), make)
+        return self.once.answer(KeyedRequest(self.caller, key, "POST /v1/x", (body,), request), make)
 
 
 @pytest.fixture

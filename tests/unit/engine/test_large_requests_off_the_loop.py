@@ -95,7 +95,7 @@ def test_a_large_completion_is_read_in_a_thread_and_stays_large(monkeypatch: pyt
 
 def test_a_large_request_under_a_key_is_known_as_such() -> None:
     keyed = [
-        idempotency.Keyed(CALLER, "k", "POST /v1/x", (b"a" * size, b""), "0" * 32).size >= idempotency.LARGE
+        idempotency.KeyedRequest(CALLER, "k", "POST /v1/x", (b"a" * size, b""), "0" * 32).size >= idempotency.LARGE
         for size in (10, idempotency.LARGE)
     ]
     assert keyed == [False, True]

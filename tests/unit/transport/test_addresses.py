@@ -6,7 +6,7 @@ from gateway.errors import InvalidRequest, UpstreamUnreachable
 from gateway.runtime.threads import report_uncaught, work_for
 from gateway.transport import addresses
 from gateway.transport.addresses import (
-    StrangersNames,
+    CallerNameLookups,
     check_public,
     check_spelling,
     is_public,
@@ -95,7 +95,7 @@ def test_name_of_a_caller_that_is_not_found_is_no_failure_of_the_gateway(host, m
     monkeypatch.setattr(gevent.get_hub(), "print_exception", gevent.get_hub().print_exception)  # put back at the end
     report_uncaught(lambda where, info: reported.append(info[0]))
     with pytest.raises(UpstreamUnreachable) as refusal:
-        StrangersNames().resolve(host, 443)
+        CallerNameLookups().resolve(host, 443)
     assert "cannot be resolved" in str(refusal.value) and reported == []
 
 
@@ -110,7 +110,7 @@ def test_a_name_service_that_never_answers_delays_only_the_names_of_its_zone(mon
         return [(0, 0, 0, "", ("8.8.8.8", 443))]
 
     monkeypatch.setattr(addresses, "system_look_up", look_up)
-    names = StrangersNames()
+    names = CallerNameLookups()
     waiting = [gevent.spawn(names.resolve, f"n{number}.silent.example", 443) for number in range(100)]
     gevent.sleep(0)
     try:
@@ -140,7 +140,7 @@ def test_many_name_services_of_one_organization_leave_threads_to_others(monkeypa
         names.resolve(f"silent{number}.example", 443)
 
     monkeypatch.setattr(addresses, "system_look_up", look_up)
-    names = StrangersNames()
+    names = CallerNameLookups()
     waiting = [gevent.spawn(resolve_silent, number) for number in range(100)]
     gevent.sleep(0)
     try:
@@ -162,7 +162,7 @@ def test_calls_for_one_name_share_its_lookup(monkeypatch):
             return [(0, 0, 0, "", ("8.8.8.8", 443))]
 
     monkeypatch.setattr(addresses, "system_look_up", look_up)
-    names = StrangersNames()
+    names = CallerNameLookups()
     waiting = [gevent.spawn(names.resolve, "api.busy.example", 443) for _ in range(50)]
     gevent.sleep(0)
     lock.release()

@@ -9,7 +9,7 @@ from gateway.errors import Overloaded, StreamTruncated, UpstreamFailed, Upstream
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.content_codings import find_unpacker
-from gateway.transport.upstream_responses import PIECE_BYTES, STREAM_FREE, STREAM_SHARE, Patience, Pending
+from gateway.transport.upstream_responses import PIECE_BYTES, STREAM_FREE, STREAM_SHARE, Pending, TimeLimits
 
 FIXED = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello world"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nX-T: 1\r\n\r\n"
@@ -287,7 +287,7 @@ class WokenEarly:
 
 def test_a_wait_without_end_outlasts_a_timer_that_fires_early():
     connection, later = WokenEarly(), time.monotonic() + 60
-    patience = Patience(time.monotonic, 60.0, 60.0, 60.0, 1.0)
+    patience = TimeLimits(time.monotonic, 60.0, 60.0, 60.0, 1.0)
     assert Pending(connection, patience, later, later, None).wait().status == 200
 
 

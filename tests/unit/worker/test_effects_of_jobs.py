@@ -22,7 +22,7 @@ from gateway.catalogue.entries import Mapping
 from gateway.clock import HOUR_US
 from gateway.configuration.settings import Settings
 from gateway.engine.cache import AnswerOrigin, CachedAnswer
-from gateway.engine.idempotency import Keyed, StoredReply
+from gateway.engine.idempotency import KeyedRequest, StoredReply
 from gateway.errors import ConnectFailed, OutOfCredits, RateLimited
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.lease_keeping import RETURN_AFTER_S
@@ -208,7 +208,7 @@ def test_room_for_answers_with_an_idempotency_key_is_found_again_ten_minutes_lat
         return StoredReply(200, [], b"{}")
 
     def answer() -> StoredReply:
-        return answers.answer(Keyed(caller, "k", "POST /v1/x", (b"{}",), ids.new_hex()), make)
+        return answers.answer(KeyedRequest(caller, "k", "POST /v1/x", (b"{}",), ids.new_hex()), make)
 
     pass_time(worker, 600)
     answer()

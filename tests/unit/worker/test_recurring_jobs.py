@@ -282,7 +282,7 @@ def test_nothing_else_in_the_package_recurs_by_a_clock():
 # Modules that start greenlets that do not belong to one request; all others start work that ends.
 ENDING = {
     "admin/sign_in.py",
-    "admin/letters.py",
+    "admin/account_mails.py",
     "application/starting.py",
     "engine/streaming.py",
     "engine/reading_on.py",

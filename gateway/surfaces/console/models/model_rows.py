@@ -146,7 +146,7 @@ def list_rows(services: Services, caller: Caller | None) -> list[ModelRow]:
     """Return the organization's own models, then those of the catalogue, with what `caller` can use of them. Without a
     caller nothing is usable."""
     catalogue = services.routing.catalogue.current()
-    judge = _Judge(services, caller, catalogue)
+    judge = _UsabilityCheck(services, caller, catalogue)
     at_us = services.clock.now_us()
     holder = services.routing.catalogue
     # Building the entries of hundreds of models takes a tenth of a second, so they are built once a day, in a thread.
@@ -157,7 +157,7 @@ def list_rows(services: Services, caller: Caller | None) -> list[ModelRow]:
         return rows
     own = services.routing.custom_catalogue.of(caller).current()
     own_entries = _write(own, own_models(catalogue, own), at_us)
-    return [*_judge_rows(own, own_entries, _Judge(services, caller, own)), *rows]
+    return [*_judge_rows(own, own_entries, _UsabilityCheck(services, caller, own)), *rows]
 
 
 def _write(catalogue: Catalogue, models: Iterable[Model], at_us: int) -> list[tuple[Model, ModelAnswer]]:
@@ -166,14 +166,16 @@ def _write(catalogue: Catalogue, models: Iterable[Model], at_us: int) -> list[tu
     return [(known[entry.id], entry) for entry in written]
 
 
-def _judge_rows(catalogue: Catalogue, written: Iterable[tuple[Model, ModelAnswer]], judge: "_Judge") -> list[ModelRow]:
+def _judge_rows(
+    catalogue: Catalogue, written: Iterable[tuple[Model, ModelAnswer]], judge: "_UsabilityCheck"
+) -> list[ModelRow]:
     return [
         ModelRow(model, entry, [judge.use(mapping) for mapping in model.mappings], catalogue.providers)
         for model, entry in written
     ]
 
 
-class _Judge:
+class _UsabilityCheck:
     """Decides for each mapping whether the caller can use it now."""
 
     def __init__(self, services: Services, caller: Caller | None, catalogue: Catalogue) -> None:

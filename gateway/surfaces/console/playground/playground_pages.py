@@ -20,7 +20,7 @@ from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.models.model_rows import ModelRow, list_rows
 from gateway.surfaces.console.page_calls import CSRF_SUBJECT, PageCall, page_operations
 from gateway.surfaces.console.pages import SAFE
-from gateway.surfaces.console.visits import SignInFirst, submitted_by_visitor
+from gateway.surfaces.console.visits import SignInRequired, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
@@ -81,7 +81,7 @@ def make_key(services: Services, inbound: Inbound) -> Outbound:
         expiry = (to_datetime(services.clock.now_us()) + LIFE).isoformat()
         fields = {"projectId": project_id, "description": KEY_NAME, "kind": "customer", "expiresAt": expiry}
         made = call.run(CREATE, fields)
-    except SignInFirst:
+    except SignInRequired:
         return _answer(401, {"message": "Your session has ended. Sign in again."})
     except GatewayError as error:
         return _answer(error.status, {"message": error.message})

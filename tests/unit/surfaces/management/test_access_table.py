@@ -18,8 +18,8 @@ from gateway.limits.budgets import Limits
 from gateway.oauth.grant_values import Consent
 from gateway.oauth.scopes import audience_at
 from gateway.surfaces import surface_table
+from gateway.surfaces.management import access_groups
 from gateway.surfaces.management import table as management
-from gateway.surfaces.management import who
 from gateway.surfaces.management.managed_operation import ManagedOperation
 
 pytestmark = pytest.mark.slow
@@ -154,18 +154,18 @@ def test_management_routes_refuse_keys_and_missing_credentials(lines: dict[str, 
 MEMBERS = {"developer", "admin", "owner", "operator"}
 MANAGERS = {"admin", "owner", "operator"}
 LET_IN = {
-    who.SIGNED_IN: {"stranger", *MEMBERS},
-    who.MEMBER: MEMBERS,
-    who.PROJECT_MEMBER: MEMBERS,
-    who.KEY_USER: MEMBERS,
-    who.MANAGER: MANAGERS,
-    who.PROJECT_MANAGER: MANAGERS,
-    who.KEY_MANAGER: MANAGERS,
-    who.MEMBER_MANAGER: MANAGERS,
-    who.TEAM_MANAGER: MANAGERS,
-    who.PROVIDER_KEY_MANAGER: MANAGERS,
-    who.OWNER: {"owner", "operator"},
-    who.OPERATOR: {"operator"},
+    access_groups.SIGNED_IN: {"stranger", *MEMBERS},
+    access_groups.MEMBER: MEMBERS,
+    access_groups.PROJECT_MEMBER: MEMBERS,
+    access_groups.KEY_USER: MEMBERS,
+    access_groups.MANAGER: MANAGERS,
+    access_groups.PROJECT_MANAGER: MANAGERS,
+    access_groups.KEY_MANAGER: MANAGERS,
+    access_groups.MEMBER_MANAGER: MANAGERS,
+    access_groups.TEAM_MANAGER: MANAGERS,
+    access_groups.PROVIDER_KEY_MANAGER: MANAGERS,
+    access_groups.OWNER: {"owner", "operator"},
+    access_groups.OPERATOR: {"operator"},
 }
 # A session belongs to one person; a report without its project is refused before the person is checked.
 OTHERWISE = {"DELETE /auth/sessions/<session_id>", "DELETE /auth/identities/<identity_id>", "GET /activity/sources"}

@@ -10,9 +10,9 @@ from support.management_bodies import BODIES, VARIABLE, fill_path, furnish, titl
 
 from gateway.accounts.models import User
 from gateway.accounts.rule_values import SCOPES
+from gateway.surfaces.management.access_groups import MEMBER, PROJECT_MEMBER
 from gateway.surfaces.management.managed_operation import ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS
-from gateway.surfaces.management.who import MEMBER, PROJECT_MEMBER
 
 MANAGED = [row for row in OPERATIONS if isinstance(row, ManagedOperation)]
 # Variables that are no ids: each organization has a custom provider with the same name.

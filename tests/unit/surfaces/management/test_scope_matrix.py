@@ -11,8 +11,8 @@ from werkzeug.test import Client
 
 from gateway.accounts.service_accounts import ServiceAccountDraft
 from gateway.surfaces import surface_table
+from gateway.surfaces.management import access_groups
 from gateway.surfaces.management import table as management
-from gateway.surfaces.management import who
 from gateway.surfaces.management.managed_operation import ManagedOperation
 from gateway.surfaces.management.management_scopes import SCOPES
 
@@ -69,7 +69,7 @@ def test_read_scopes_allow_no_changes() -> None:
 
 def test_operations_of_owners_and_operators_have_no_scope() -> None:
     for row in ROWS:
-        if row.action is not None and row.action.who in (who.OWNER, who.OPERATOR):
+        if row.action is not None and row.action.who in (access_groups.OWNER, access_groups.OPERATOR):
             assert row.scope == "", row.path
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from gateway.surfaces.loose import OWN_TOOLS, read_choice, tool_type_of
+from gateway.surfaces.lenient_parsing import OWN_TOOLS, read_choice, tool_type_of
 
 Json = dict[str, Any]
 

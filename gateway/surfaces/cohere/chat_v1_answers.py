@@ -11,19 +11,19 @@ from gateway.surfaces.cohere.embed import CohereVersion
 from gateway.surfaces.facts import AnswerCost, RoutingMetadata
 
 
-class FirstToolCall(TypedDict):
+class V1ToolCall(TypedDict):
     name: str
     parameters: JsonObject
 
 
-class FirstCitation(TypedDict):
+class V1Citation(TypedDict):
     start: int
     end: int
     text: str
     document_ids: list[str]
 
 
-class FirstMeta(TypedDict):
+class V1Meta(TypedDict):
     api_version: CohereVersion
     billed_units: NotRequired[Annotated[CohereCounts, RELAYED]]
     tokens: NotRequired[Annotated[CohereCounts, RELAYED]]
@@ -31,7 +31,7 @@ class FirstMeta(TypedDict):
     warnings: NotRequired[list[str]]
 
 
-class FirstChatAnswer(TypedDict):
+class V1ChatAnswer(TypedDict):
     """A complete answer. `chat_history` is that of the request with the new messages."""
 
     response_id: str
@@ -39,31 +39,31 @@ class FirstChatAnswer(TypedDict):
     text: str
     finish_reason: str
     chat_history: list[JsonObject]
-    meta: FirstMeta
+    meta: V1Meta
     model: str
     usage: AnswerCost
     metadata: RoutingMetadata
-    citations: NotRequired[list[FirstCitation]]
+    citations: NotRequired[list[V1Citation]]
     documents: NotRequired[list[JsonObject]]
-    tool_calls: NotRequired[list[FirstToolCall]]
+    tool_calls: NotRequired[list[V1ToolCall]]
 
 
-class FirstCallDelta(TypedDict, total=False):
+class V1CallDelta(TypedDict, total=False):
     index: int
     name: str
     parameters: str
 
 
-class FirstChatEvent(TypedDict, total=False):
+class V1ChatEvent(TypedDict, total=False):
     """An event, one JSON object in a line. Its type decides which members it has."""
 
     event_type: str
     is_finished: bool
     generation_id: str
     text: str
-    citations: list[FirstCitation]
-    tool_calls: list[FirstToolCall]
-    tool_call_delta: FirstCallDelta
+    citations: list[V1Citation]
+    tool_calls: list[V1ToolCall]
+    tool_call_delta: V1CallDelta
     finish_reason: str
-    response: FirstChatAnswer
+    response: V1ChatAnswer
     error: str

@@ -9,16 +9,16 @@ from gateway.dialects.cohere import FAILED, TIMED_OUT
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatResult
 from gateway.neutral.events import Batch
+from gateway.surfaces.cohere.chat_v1_answers import (
+    V1ChatAnswer,
+    V1ChatEvent,
+    V1Citation,
+    V1Meta,
+    V1ToolCall,
+)
 from gateway.surfaces.cohere.cohere_chat_answers import CohereEvent
 from gateway.surfaces.cohere.cohere_chat_stream import ChatEvents, failure_of
 from gateway.surfaces.cohere.cohere_chat_writer import answer_of
-from gateway.surfaces.cohere.first_chat_answers import (
-    FirstChatAnswer,
-    FirstChatEvent,
-    FirstCitation,
-    FirstMeta,
-    FirstToolCall,
-)
 from gateway.surfaces.facts import AnswerCost, Facts
 from gateway.surfaces.http_responses import write_frames
 
@@ -35,16 +35,16 @@ def reply(result: ChatResult, facts: Facts, history: History) -> bytes:
 
 def frames(batches: Iterable[Batch], facts: Facts, history: History) -> Iterator[bytes]:
     """Write one event a line. The last one has the whole answer."""
-    events = ChatEvents(facts, _FirstEvents(history).write, END)
+    events = ChatEvents(facts, _V1Events(history).write, END)
     return write_frames(batches, events.write, events.fail)
 
 
 def write_failure(error: GatewayError, request_id: str) -> bytes:
     """Return the last event of a failed stream."""
-    return _FirstEvents([]).write(failure_of(error, request_id))
+    return _V1Events([]).write(failure_of(error, request_id))
 
 
-class _FirstEvents:
+class _V1Events:
     """The answer of a stream so far, since the last event repeats it."""
 
     def __init__(self, history: History) -> None:
@@ -63,22 +63,22 @@ class _FirstEvents:
         delta: Any = event.get("delta") or {}
         return b"".join(map(_line, write(self, event, delta.get("message") or {})))
 
-    def _start(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+    def _start(self, event: CohereEvent, message: Json) -> Iterator[V1ChatEvent]:
         self._id = event["id"]
         yield {"event_type": "stream-start", "generation_id": self._id}
 
-    def _text(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+    def _text(self, event: CohereEvent, message: Json) -> Iterator[V1ChatEvent]:
         text = message["content"].get("text")
         if text:
             self._texts.append(text)
             yield {"event_type": "text-generation", "text": text}
 
-    def _think(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+    def _think(self, event: CohereEvent, message: Json) -> Iterator[V1ChatEvent]:
         text = message["tool_plan"]
         self._plan.append(text)
         yield {"event_type": "tool-calls-chunk", "text": text}
 
-    def _call(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+    def _call(self, event: CohereEvent, message: Json) -> Iterator[V1ChatEvent]:
         """Add the start of a call, or a piece of its arguments."""
         index = event["index"]
         piece = message["tool_calls"]["function"]
@@ -92,12 +92,12 @@ class _FirstEvents:
         if arguments:
             yield {"event_type": "tool-calls-chunk", "tool_call_delta": {"index": index, "parameters": arguments}}
 
-    def _cite(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+    def _cite(self, event: CohereEvent, message: Json) -> Iterator[V1ChatEvent]:
         citation = message["citations"]
         self._citations.append(citation)
         yield {"event_type": "citation-generation", "citations": [_write_citation(citation)]}
 
-    def _finish(self, event: CohereEvent, message: Json) -> Iterator[FirstChatEvent]:
+    def _finish(self, event: CohereEvent, message: Json) -> Iterator[V1ChatEvent]:
         message = {
             "content": [{"type": "text", "text": "".join(self._texts)}],
             "tool_plan": "".join(self._plan),
@@ -110,30 +110,30 @@ class _FirstEvents:
             calls = answer["tool_calls"]
             text = answer["text"]
             yield {"event_type": "tool-calls-generation", "text": text, "tool_calls": calls}
-        end: FirstChatEvent = {"event_type": "stream-end", "finish_reason": answer["finish_reason"], "response": answer}
+        end: V1ChatEvent = {"event_type": "stream-end", "finish_reason": answer["finish_reason"], "response": answer}
         if "error" in delta:
             end["error"] = delta["error"]
         yield end
 
 
-def _line(event: FirstChatEvent) -> bytes:
+def _line(event: V1ChatEvent) -> bytes:
     event["is_finished"] = event["event_type"] == "stream-end"
     return orjson.dumps(event) + END
 
 
-WRITERS: dict[str, Callable[[_FirstEvents, CohereEvent, Json], Iterator[FirstChatEvent]]] = {
-    "message-start": _FirstEvents._start,
-    "content-start": _FirstEvents._text,
-    "content-delta": _FirstEvents._text,
-    "tool-plan-delta": _FirstEvents._think,
-    "tool-call-start": _FirstEvents._call,
-    "tool-call-delta": _FirstEvents._call,
-    "citation-start": _FirstEvents._cite,
-    "message-end": _FirstEvents._finish,
+WRITERS: dict[str, Callable[[_V1Events, CohereEvent, Json], Iterator[V1ChatEvent]]] = {
+    "message-start": _V1Events._start,
+    "content-start": _V1Events._text,
+    "content-delta": _V1Events._text,
+    "tool-plan-delta": _V1Events._think,
+    "tool-call-start": _V1Events._call,
+    "tool-call-delta": _V1Events._call,
+    "citation-start": _V1Events._cite,
+    "message-end": _V1Events._finish,
 }
 
 
-def _write_answer(second: Json, history: History) -> FirstChatAnswer:
+def _write_answer(second: Json, history: History) -> V1ChatAnswer:
     """Return an answer of version 2 in version 1, where the plan of calls is its text."""
     message = second["message"]
     calls = [_write_call(call["function"]) for call in message.get("tool_calls") or ()]
@@ -164,8 +164,8 @@ def _write_answer(second: Json, history: History) -> FirstChatAnswer:
     return answer
 
 
-def _write_meta(second: Json) -> FirstMeta:
-    meta: FirstMeta = {"api_version": {"version": "1"}}
+def _write_meta(second: Json) -> V1Meta:
+    meta: V1Meta = {"api_version": {"version": "1"}}
     usage = second.get("usage") or {}
     if "billed_units" in usage:
         meta["billed_units"] = usage["billed_units"]
@@ -179,7 +179,7 @@ def _write_meta(second: Json) -> FirstMeta:
     return meta
 
 
-def _write_call(function: Json) -> FirstToolCall:
+def _write_call(function: Json) -> V1ToolCall:
     """Return a call. Arguments that are no JSON object, which models may write, are left out."""
     try:
         parameters = orjson.loads(function["arguments"] or "{}")
@@ -188,7 +188,7 @@ def _write_call(function: Json) -> FirstToolCall:
     return {"name": function["name"], "parameters": parameters if isinstance(parameters, dict) else {}}
 
 
-def _write_citation(citation: Json) -> FirstCitation:
+def _write_citation(citation: Json) -> V1Citation:
     idents = [_ident_of(source) for source in citation.get("sources") or ()]
     start = citation.get("start") or 0
     return {"start": start, "end": citation.get("end") or 0, "text": citation.get("text") or "", "document_ids": idents}

@@ -39,59 +39,59 @@ NO_QUERIES = "search queries are not generated apart from an answer; ask for the
 NO_RAW = "prompts without the template of a chat are not supported"
 
 
-class FirstObject(Struct, gc=False):
+class V1Object(Struct, gc=False):
     """An object that the answer repeats in full."""
 
 
-class FirstCall(FirstObject):
+class V1Call(V1Object):
     name: Name
     parameters: Json = {}
 
 
-class FirstResult(FirstObject):
-    call: FirstCall
+class V1Result(V1Object):
+    call: V1Call
     outputs: list[Json] = []
 
 
-class FirstUserMessage(FirstObject, tag_field="role", tag="USER"):
+class V1UserMessage(V1Object, tag_field="role", tag="USER"):
     message: str = ""
 
 
-class FirstSystemMessage(FirstObject, tag_field="role", tag="SYSTEM"):
+class V1SystemMessage(V1Object, tag_field="role", tag="SYSTEM"):
     message: str = ""
 
 
-class FirstChatbotMessage(FirstObject, tag_field="role", tag="CHATBOT"):
+class V1ChatbotMessage(V1Object, tag_field="role", tag="CHATBOT"):
     message: str = ""
-    tool_calls: list[FirstCall] | None = None
+    tool_calls: list[V1Call] | None = None
 
 
-class FirstToolMessage(FirstObject, tag_field="role", tag="TOOL"):
-    tool_results: list[FirstResult] | None = None
+class V1ToolMessage(V1Object, tag_field="role", tag="TOOL"):
+    tool_results: list[V1Result] | None = None
 
 
-FirstMessage = FirstUserMessage | FirstSystemMessage | FirstChatbotMessage | FirstToolMessage
+FirstMessage = V1UserMessage | V1SystemMessage | V1ChatbotMessage | V1ToolMessage
 
 
-class FirstParameter(CohereObject):
+class V1Parameter(CohereObject):
     type: str
     description: str | None = None
     required: bool | None = None
 
 
-class FirstTool(CohereObject):
+class V1Tool(CohereObject):
     name: Name
     description: str | None = None
-    parameter_definitions: dict[str, FirstParameter] | None = None
+    parameter_definitions: dict[str, V1Parameter] | None = None
 
 
-class FirstFormat(CohereObject):
+class V1Format(CohereObject):
     type: Literal["text", "json_object"]
     schema: Json | None = None
 
 
 @with_parameters(NAME)
-class FirstChatBody(CohereObject, kw_only=True):
+class V1ChatBody(CohereObject, kw_only=True):
     """Every member that has an effect, and those that are refused."""
 
     message: str
@@ -100,9 +100,9 @@ class FirstChatBody(CohereObject, kw_only=True):
     preamble: str | None = None
     chat_history: list[FirstMessage] | None = None
     documents: list[Json] | None = None
-    tools: list[FirstTool] | None = None
-    tool_results: list[FirstResult] | None = None
-    response_format: FirstFormat | None = None
+    tools: list[V1Tool] | None = None
+    tool_results: list[V1Result] | None = None
+    response_format: V1Format | None = None
     citation_quality: str | None = None
     safety_mode: str | None = None
     seed: int | None = None
@@ -113,7 +113,7 @@ class FirstChatBody(CohereObject, kw_only=True):
     raw_prompting: bool | None = None
 
 
-DECODER = Decoder(FirstChatBody)
+DECODER = Decoder(V1ChatBody)
 REFUSED = (
     ("conversation_id", NO_STORE),
     ("connectors", NO_CONNECTORS),
@@ -123,12 +123,12 @@ REFUSED = (
 # Members of the same name and meaning in both versions.
 SHARED = tuple(
     name
-    for name in FirstChatBody.__struct_fields__
+    for name in V1ChatBody.__struct_fields__
     if name in CohereChatBody.__struct_fields__ and name not in ("documents", "tools", "response_format", "safety_mode")
 )
 
 
-def to_second(body: FirstChatBody) -> CohereChatBody:
+def to_second(body: V1ChatBody) -> CohereChatBody:
     """Return the body of the same chat in version 2. InvalidRequest for members that have no counterpart."""
     for name, reason in REFUSED:
         if getattr(body, name):
@@ -153,13 +153,13 @@ class _Messages:
         self._waiting: list[second.CohereCall] = []  # calls without a result
         self._calls = 0
 
-    def of(self, body: FirstChatBody) -> list[CohereMessage]:
+    def of(self, body: V1ChatBody) -> list[CohereMessage]:
         if body.preamble:
             self._messages.append(second.CohereSystemMessage(body.preamble))
         for earlier in body.chat_history or ():
             self._add(earlier)
         if body.message:
-            self._add(FirstUserMessage(body.message))
+            self._add(V1UserMessage(body.message))
         self._add_results(body.tool_results or ())
         if not self._messages:
             raise invalid("message", "expected a text that is not empty")
@@ -167,13 +167,13 @@ class _Messages:
 
     def _add(self, message: FirstMessage) -> None:
         match message:
-            case FirstUserMessage():
+            case V1UserMessage():
                 self._messages.append(second.CohereUserMessage(message.message))
-            case FirstSystemMessage():
+            case V1SystemMessage():
                 self._messages.append(second.CohereSystemMessage(message.message))
-            case FirstToolMessage():
+            case V1ToolMessage():
                 self._add_results(message.tool_results or ())
-            case FirstChatbotMessage():
+            case V1ChatbotMessage():
                 calls = list(map(self._call, message.tool_calls or ()))
                 self._waiting = list(calls)
                 text = message.message
@@ -182,7 +182,7 @@ class _Messages:
                 else:
                     self._messages.append(second.CohereAssistantMessage(text))
 
-    def _add_results(self, results: Sequence[FirstResult]) -> None:
+    def _add_results(self, results: Sequence[V1Result]) -> None:
         """Add results behind their calls. A call that is not in the history is added as well."""
         calls = list(map(self._call, (result.call for result in results)))
         known = [self._take(call) for call in calls]
@@ -200,7 +200,7 @@ class _Messages:
                 return waiting
         return None
 
-    def _call(self, call: FirstCall) -> second.CohereCall:
+    def _call(self, call: V1Call) -> second.CohereCall:
         self._calls += 1
         function = second.CohereCalledFunction(name=call.name, arguments=orjson.dumps(call.parameters).decode())
         return second.CohereCall(id=f"call_{self._calls}", type="function", function=function)
@@ -213,7 +213,7 @@ def _read_document(document: Json) -> second.CohereDocument:
     return second.CohereDocument(data, ident if isinstance(ident, str) else None)
 
 
-def _read_tool(tool: FirstTool) -> second.CohereTool:
+def _read_tool(tool: V1Tool) -> second.CohereTool:
     given = tool.parameter_definitions or {}
     properties = {name: _schema_of(parameter) for name, parameter in given.items()}
     schema: Json = {"type": "object", "properties": properties}
@@ -223,7 +223,7 @@ def _read_tool(tool: FirstTool) -> second.CohereTool:
     return second.CohereTool("function", second.CohereFunction(tool.name, tool.description, schema))
 
 
-def _schema_of(parameter: FirstParameter) -> Json:
+def _schema_of(parameter: V1Parameter) -> Json:
     schema = _type_of(parameter.type)
     if parameter.description:
         schema["description"] = parameter.description
@@ -241,7 +241,7 @@ def _type_of(text: str) -> Json:
     return {"type": kind}
 
 
-def _read_format(shape: FirstFormat | None) -> second.CohereFormat | None:
+def _read_format(shape: V1Format | None) -> second.CohereFormat | None:
     if shape is None:
         return None
     return second.CohereFormat(shape.type, json_schema=shape.schema)

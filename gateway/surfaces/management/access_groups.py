@@ -19,7 +19,7 @@ Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Who(Generic[T]):
+class AccessGroup(Generic[T]):
     """A group of people, and the check whether a visitor is one of them. `find` returns what the operation works on and
     raises NotFound or Forbidden."""
 
@@ -79,17 +79,17 @@ def _find_team(visitor: Visitor, values: Values) -> TeamInfo:
     return teams.find_team(visitor.services.store.database, organization_id, values["team_id"])
 
 
-SIGNED_IN = Who("For every signed-in person.", _find_none)
-OPERATOR = Who("For the operators: the owners of the installation's first organization.", _find_for_operator)
+SIGNED_IN = AccessGroup("For every signed-in person.", _find_none)
+OPERATOR = AccessGroup("For the operators: the owners of the installation's first organization.", _find_for_operator)
 # These return the id of the organization.
-MEMBER = Who("For members of the organization.", _find_organization())
-MANAGER = Who("For owners and admins.", _find_organization(*MANAGERS))
-OWNER = Who("For owners.", _find_organization("owner"))
-PROVIDER_KEY_MANAGER = Who("For owners and admins.", _find_provider_key)
+MEMBER = AccessGroup("For members of the organization.", _find_organization())
+MANAGER = AccessGroup("For owners and admins.", _find_organization(*MANAGERS))
+OWNER = AccessGroup("For owners.", _find_organization("owner"))
+PROVIDER_KEY_MANAGER = AccessGroup("For owners and admins.", _find_provider_key)
 
-PROJECT_MEMBER = Who("For members of the project's organization.", _find_project())
-PROJECT_MANAGER = Who("For owners and admins.", _find_project(*MANAGERS))
-KEY_USER = Who("For owners and admins, and for the key's creator.", _find_key)
-KEY_MANAGER = Who("For owners and admins.", _find_managed_key)
-MEMBER_MANAGER = Who("For owners and admins; only an owner changes an owner.", _find_other_member)
-TEAM_MANAGER = Who("For owners and admins.", _find_team)
+PROJECT_MEMBER = AccessGroup("For members of the project's organization.", _find_project())
+PROJECT_MANAGER = AccessGroup("For owners and admins.", _find_project(*MANAGERS))
+KEY_USER = AccessGroup("For owners and admins, and for the key's creator.", _find_key)
+KEY_MANAGER = AccessGroup("For owners and admins.", _find_managed_key)
+MEMBER_MANAGER = AccessGroup("For owners and admins; only an owner changes an owner.", _find_other_member)
+TEAM_MANAGER = AccessGroup("For owners and admins.", _find_team)

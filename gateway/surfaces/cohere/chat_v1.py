@@ -11,8 +11,8 @@ from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.surfaces import auth, caps, http_responses
-from gateway.surfaces.cohere import cohere_chat_reader, first_chat_writer
-from gateway.surfaces.cohere.first_chat_schema import DECODER, FirstChatBody, to_second
+from gateway.surfaces.cohere import chat_v1_writer, cohere_chat_reader
+from gateway.surfaces.cohere.chat_v1_schema import DECODER, V1ChatBody, to_second
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.json_bodies import decode_json
@@ -37,12 +37,12 @@ def chat_first(services: Services, inbound: Inbound) -> Outbound:
     headers = headers_of(facts, services.clock, streamed=False)
     history = _history_of(body)
     return http_responses.result_reply(
-        answer.result, first_chat_writer.reply, facts, history, request_id=context.shown_id, headers=headers
+        answer.result, chat_v1_writer.reply, facts, history, request_id=context.shown_id, headers=headers
     )
 
 
-def _read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[FirstChatBody, ChatRequest]:
-    first: FirstChatBody = decode_json(DECODER, raw)
+def _read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[V1ChatBody, ChatRequest]:
+    first: V1ChatBody = decode_json(DECODER, raw)
     body = to_second(first)
     caps.check(limits, raw, body.messages, body.tools, body.response_format)
     request = cohere_chat_reader.read(body)
@@ -50,17 +50,17 @@ def _read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[FirstChatBody
     return first, request
 
 
-def _stream(services: Services, context: RequestContext, body: FirstChatBody, request: ChatRequest) -> Outbound:
+def _stream(services: Services, context: RequestContext, body: V1ChatBody, request: ChatRequest) -> Outbound:
     answering = services.engine.chat.stream(context, request)
     facts = Facts(context, answering.outcome, context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
-    written = first_chat_writer.frames(answering, facts, _history_of(body))
+    written = chat_v1_writer.frames(answering, facts, _history_of(body))
     outbound = http_responses.stream_reply(written, context.shown_id, headers)
     outbound.headers[0] = ("Content-Type", LINES)
     return outbound
 
 
-def _history_of(body: FirstChatBody) -> list[dict[str, Any]]:
+def _history_of(body: V1ChatBody) -> list[dict[str, Any]]:
     """Return the messages of a request, which the answer repeats."""
     history = to_builtins(body.chat_history or [])
     if body.message:

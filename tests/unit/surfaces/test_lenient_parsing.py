@@ -2,7 +2,7 @@
 
 import orjson
 
-from gateway.surfaces.loose import correct_numbers, read_choice
+from gateway.surfaces.lenient_parsing import correct_numbers, read_choice
 
 
 def test_whole_numbers_are_corrected_outside_of_schemas_and_content() -> None:

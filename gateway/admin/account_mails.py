@@ -57,7 +57,7 @@ class ResetLink(NamedTuple):
     email: str
 
 
-class Letters:
+class AccountMails:
     """Sends e-mail about accounts. Without a `public_url` there are no links, so nothing is sent."""
 
     def __init__(
