@@ -1,6 +1,8 @@
 """Services that answer wrong: each fault has its own message, and no credential goes anywhere else."""
 
+import re
 import ssl
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,9 @@ from gevent.pywsgi import WSGIServer
 from harness.client_runs import Client
 from harness.fake_service import CUT, HANG, Answer, FakeService
 from support.certificates import write_certificate
+
+from llmgateway_cli.output import Output
+from llmgateway_cli.settings import Settings
 
 PAGE = "<!DOCTYPE html><html><head><title>Corporate Proxy</title></head></html>"
 HTML = {"Content-Type": "text/html"}
@@ -106,6 +111,14 @@ def test_an_address_without_a_service_is_named(address: str, part: str, client: 
     client.configure(sessionApiUrl=address)
     message = client.refused("keys", "list", LLMGATEWAY_API_URL=address)
     assert part in message and "word" not in message
+
+
+@pytest.mark.parametrize("level", ["info", "success", "warning"])
+def test_the_level_of_a_notice_has_a_colour_at_a_terminal(level: str, monkeypatch, capsys) -> None:
+    output = Output({}, Settings({}))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    getattr(output, level)("Done.")
+    assert re.fullmatch(rf"(\x1b\[\d+m)+{level}: \x1b\[0mDone\.\n", capsys.readouterr().err)
 
 
 def say_nothing(environ: dict, start: Start) -> list[bytes]:
