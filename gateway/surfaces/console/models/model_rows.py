@@ -39,6 +39,9 @@ CAPABILITIES = {
     "videos": "Video generation",
     "rerank": "Reranking",
     "moderations": "Moderation",
+    "ocr": "OCR",
+    "realtime": "Realtime",
+    "decisions": "Decisions",
 }
 # Stages at which a mapping is refused; the reason of the mapping that came furthest describes a model.
 ENDED, UNPRICED, OFF, RULED, KEYLESS, USABLE = range(6)

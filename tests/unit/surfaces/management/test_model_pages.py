@@ -31,6 +31,29 @@ def test_models_say_whether_the_person_can_use_them_and_why_not(tenants: Tenants
     assert "You can use this model now" in allowed
 
 
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        ("sandbox-echo", ["Chat", "Vision", "Audio input", "Documents", "Tools", "Reasoning", "JSON schema"]),
+        ("gpt-4o", ["Web search"]),
+        ("sandbox-embed", ["Embeddings"]),
+        ("sandbox-image", ["Image generation"]),
+        ("sandbox-speak", ["Text to speech"]),
+        ("sandbox-transcribe", ["Transcription"]),
+        ("sandbox-film", ["Video generation"]),
+        ("sandbox-rerank", ["Reranking"]),
+        ("sandbox-moderate", ["Moderation"]),
+        ("sandbox-read", ["OCR"]),
+        ("sandbox-realtime", ["Realtime"]),
+        ("sandbox-decide", ["Decisions"]),
+    ],
+)
+def test_the_page_of_a_model_has_what_it_can_do(shared_tenants: Tenants, model: str, shown: list[str]) -> None:
+    page = open_page(shared_tenants, shared_tenants["acme owner"], f"/console/models/{model}")
+    capabilities = page.partition("<dt>Capabilities</dt>")[2].partition("</dd>")[0]
+    assert set(shown) <= set(re.findall(r'<span class="badge">([^<]+)<', capabilities))
+
+
 def test_models_are_searched_filtered_and_sorted(shared_tenants: Tenants) -> None:
     owner = shared_tenants["acme owner"]
     page = open_page(shared_tenants, owner, "/console/models?capability=embeddings&sort=-input")
