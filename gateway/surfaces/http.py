@@ -208,8 +208,9 @@ class Surface:
     and the format of errors that reach no operation (an unknown path, a wrong method) below its `prefixes` are derived
     from it. `described`: programs call it, so it is in the API description. `absent` are paths of the original API that
     are not served but look like an operation with a variable; all methods return 404. `instead`: for paths of the
-    original API that are not served, and all below them, what to use instead. `aliases`: other paths at which the
-    clients of a vendor expect an operation, or all operations below them, with the path that serves them."""
+    original API that are not served, and all below them, what to use instead; a path such as ":predict" is a method of
+    any resource. `aliases`: other paths at which the clients of a vendor expect an operation, or all operations below
+    them, with the path that serves them."""
 
     def __init__(
         self,

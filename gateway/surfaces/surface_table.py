@@ -44,7 +44,13 @@ def described() -> list[Operation]:
 
 def is_absent(path: str) -> bool:
     """Return whether `path` is not served although it looks like an operation's path."""
-    return any(path in surface.absent for surface in SURFACES)
+    return any(path in surface.absent or _method_of(path) in surface.instead for surface in SURFACES)
+
+
+def _method_of(path: str) -> str:
+    """Return ":predict" of "/v1beta/models/imagen-4:predict"; "" without a colon."""
+    _, colon, name = path.rpartition(":")
+    return colon + name if colon else ""
 
 
 def instead_of(path: str) -> str:
@@ -54,7 +60,7 @@ def instead_of(path: str) -> str:
         for known, hint in surface.instead.items():
             below = f"{known}/"
             if (
-                path == known
+                known in (path, _method_of(path))
                 or path.startswith(below)
                 and not any(each.path.startswith(below) for each in operations())
             ):

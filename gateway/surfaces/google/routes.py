@@ -149,10 +149,15 @@ def _short_operations() -> Iterator[Operation]:
 
 
 NO_FILES = "files are not stored: send their content in the request that uses it, as inlineData."
+NO_BATCHES = "batches are not supported: send each request separately."
 UNSUPPORTED_PATHS = {
+    ":predict": "images are made by POST /v1/images/generations, or by :generateContent of a Gemini model.",
+    ":predictLongRunning": "videos are made by POST /v1/videos.",
+    ":batchGenerateContent": NO_BATCHES,
+    ":asyncBatchEmbedContent": "use :batchEmbedContents.",
     "/v1beta/files": NO_FILES,
     "/upload/v1beta/files": NO_FILES,
-    "/v1beta/batches": "batches are not supported: send each request separately.",
+    "/v1beta/batches": NO_BATCHES,
     "/v1beta/cachedContents": "caches of content cannot be created: providers cache repeated prompts by themselves.",
 }
 SURFACE = Surface(
