@@ -154,7 +154,7 @@ def test_a_repeated_chat_is_answered_from_the_cache(gateway: LocalGateway, servi
     update_project(*stores, gateway.project_id, ProjectChange(cache_enabled=True, cache_ttl_s=60), actor="test")
     service.script(*[CohereAnswer("It is 42.", plan="Hm.")] * 2)
     first = post(gateway, COHERE, seed=1).json()
-    second = post(gateway, COHERE, seed=1)
+    second = post(gateway, COHERE.title(), seed=1)
     assert second.headers["x-llmgateway-cache"] == "HIT" and second.json()["message"] == first["message"]
     for cached in (False, True):
         events = stream(gateway, COHERE, seed=1)

@@ -27,7 +27,7 @@ from gateway.surfaces.request_parameters import ParameterReader
 
 MODES: dict[str, Any] = {"REQUIRED": "required", "NONE": "none"}
 PARAMETER_READER = ParameterReader(NAME, apart=("stop", "top_k"))
-NATIVE_FIELDS = tuple(name for name in schema.CohereChatBody.__struct_fields__ if name not in ("model", "stream"))
+NATIVE_FIELDS = tuple(name for name in schema.CohereChatBody.__struct_fields__ if name != "model")
 
 
 def read(body: schema.CohereChatBody) -> ChatRequest:

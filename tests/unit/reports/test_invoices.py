@@ -8,7 +8,7 @@ import pytest
 from support.management import Tenants
 from support.usage import insert_rows, usage_row
 
-from gateway.clock import DAY_US, from_datetime, to_datetime, to_iso
+from gateway.clock import DAY_US, SECOND_US, from_datetime, to_datetime, to_iso
 from gateway.errors import InvalidRequest
 from gateway.metering.models import BYOK
 from gateway.reports.invoices import compare_invoice, read_invoice
@@ -126,17 +126,39 @@ def compare(tenants: Tenants, text: bytes) -> list[tuple]:
     return [tuple(one) for one in compare_invoice(tenants.services.store.database, catalogue, read_invoice(text))]
 
 
-USAGE = [openai_usage, openai_csv, anthropic_usage, anthropic_analytics_usage, anthropic_csv]
+USAGE = [
+    *((export, "gpt-4o") for export in (openai_usage, openai_csv)),
+    *((export, "claude-sonnet-4-5") for export in (anthropic_usage, anthropic_analytics_usage, anthropic_csv)),
+]
 DOLLARS = [openai_costs, openai_costs_csv, anthropic_costs_csv, anthropic_old_costs_csv]
 CENTS = [anthropic_costs, anthropic_analytics_costs, anthropic_costs_by_bucket]
 COSTS = [(export, "10", "10.5") for export in DOLLARS] + [(export, "1000", "1050") for export in CENTS]
 
 
-@pytest.mark.parametrize("export", USAGE)
-def test_tokens_that_differ_are_listed_by_day_and_model(recorded: Tenants, export) -> None:
+@pytest.mark.parametrize(("export", "model"), USAGE)
+def test_tokens_that_differ_are_listed_by_day_and_model(recorded: Tenants, export, model: str) -> None:
     assert compare(recorded, export(100)) == []
-    [(day, _, figure, invoiced, own)] = compare(recorded, export(130))
-    assert (day, figure, invoiced, own) == (DATE, "input", 130, 100)
+    assert compare(recorded, export(130)) == [(DATE, model, "input", 130, 100)]
+
+
+def test_input_of_openai_includes_what_was_written_into_its_cache(recorded: Tenants) -> None:
+    later_us = (DAY + 3) * DAY_US
+    row = usage_row(
+        later_us,
+        provider="openai",
+        served="gpt-4o",
+        operation="chat",
+        input=100,
+        cache_read=20,
+        cache_write=7,
+        output=5,
+    )
+    insert_rows(recorded.services.store.database, row)
+    [bucket] = json.loads(openai_usage(100))["data"]
+    bucket["start_time"] = later_us // SECOND_US
+    [result] = bucket["results"]
+    result |= {"input_tokens": 127, "input_cache_write_tokens": 7}
+    assert compare(recorded, json.dumps({"data": [bucket]}).encode()) == []
 
 
 @pytest.mark.parametrize(("export", "equal", "more"), COSTS)
