@@ -18,7 +18,7 @@ KIND = "mail"
 TTL_S = 86_400.0
 CONCURRENT_DELIVERIES = 8
 BATCH_SIZE = 500
-ROUND_TIMEOUT_S = 60.0  # for one round of deliveries
+ROUND_TIMEOUT_S = 60.0
 
 log = logging.getLogger(__name__)
 

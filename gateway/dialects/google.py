@@ -84,7 +84,7 @@ RPC_STATUSES = {
 RPC_TYPES = "type.googleapis.com/google.rpc."
 DOMAIN = "llmgateway"  # of ErrorInfo: who defines its `reason`
 
-PRICED_MODALITIES = ("AUDIO", "IMAGE")  # modalities with separate prices
+PRICED_MODALITIES = ("AUDIO", "IMAGE")
 NO_TOKENS: dict[str, int] = {}
 
 

@@ -20,7 +20,7 @@ from gateway.store.redis import Redis
 
 log = logging.getLogger(__name__)
 
-ROUND_INTERVAL_S = 0.5  # time between two rounds
+ROUND_INTERVAL_S = 0.5
 RETENTION_S = 60.0
 # Deltas are read again for this long, since a delta may become visible after a later one.
 OVERLAP_S = 2.0

@@ -41,7 +41,7 @@ WORKER_PARTS = 4  # parts of the remaining room of which a worker may fill one b
 LARGE = 1 << 17  # bytes; the fingerprint of a larger request is computed in a thread
 MAX_ATTEMPTS = 3
 ORIGINAL_WAIT_S = 5.0
-MAX_REQUEST_S = 1500.0  # of a request
+MAX_REQUEST_S = 1500.0
 LABEL = b"idempotency\0"
 FIRST_ERROR = 400
 # Every provider refused because of load, so nothing was billed and a retry may run.

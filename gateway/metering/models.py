@@ -5,7 +5,7 @@ import peewee
 from gateway.store.database import Base, NanoField, TimeField
 
 SETTLEMENT = 0  # kind: the attempt itself
-LATE_CORRECTION = 1  # kind: a later correction of the attempt
+LATE_CORRECTION = 1
 CREDITS = 0  # mode: the organization's credits paid
 BYOK = 1  # mode: the organization's own provider key paid
 BASES = ("provider", "drained", "estimated", "interrupted")  # basis: the source of the counts

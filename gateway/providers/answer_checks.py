@@ -23,7 +23,7 @@ SHALLOW_BYTES = 400
 SHALLOW = 200
 ADDED_LEVELS = 16
 SHAPE_ERRORS = (AttributeError, LookupError, TypeError, ValueError)  # raised by reading an unexpected shape
-EMPTY_ANSWER_REASONS = frozenset(("content_filter", "refusal", "pause"))  # finish reasons that explain an empty answer
+EMPTY_ANSWER_REASONS = frozenset(("content_filter", "refusal", "pause"))
 
 
 def check_parts(body: bytes) -> None:

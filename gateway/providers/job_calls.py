@@ -13,7 +13,7 @@ from gateway.providers.upstream import Upstreams
 from gateway.transport import Transport
 from gateway.transport.client import REDIRECT_STATUSES, REDIRECTS
 
-CALL_TIMEOUT_S = 60.0  # timeout of a call
+CALL_TIMEOUT_S = 60.0
 # The statuses of a download: complete, a range, or an invalid range.
 SERVED = 200
 PARTIAL = 206

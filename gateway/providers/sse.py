@@ -24,7 +24,7 @@ NAMED_EVENT = re.compile(
 SEAM_BYTES = 1  # bytes of a blank line that may be at the end of the previous piece
 THREAD_BYTES = 1 << 17  # bytes of an event that is parsed in a thread
 MAX_EVENTS = 5_000  # neutral events of one long event
-EVENTS_PER_TURN = 250  # events that are passed on in one turn
+EVENTS_PER_TURN = 250
 MAX_LINES = 65_536  # of an event
 LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 is one line
 

@@ -28,7 +28,7 @@ IDLE_CHECK_INTERVAL_S = 1.0
 WINDOW_S = 30.0
 LOG_INTERVAL_S = 1.0
 MAX_PATH_LENGTH = 200  # characters of a path that are shown
-MAX_FRAMES = 400  # frames that are inspected
+MAX_FRAMES = 400
 STATM = Path("/proc/self/statm")
 PACKAGE = "gateway"
 # The original functions: gevent's would wait for the loop that is being watched.

@@ -26,7 +26,7 @@ from gateway.sso.provider_identity import ProviderIdentity, read_groups, read_id
 CLOCK_LEEWAY_S = 60
 MAX_SUBJECT_LENGTH = 255
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
-MAX_LOGOUT_AGE_S = 300  # of a logout token
+MAX_LOGOUT_AGE_S = 300
 FORM_HEADERS = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
 # Errors of a token endpoint with which a provider refuses the person, not the gateway.
 REFUSAL_CODES = frozenset(

@@ -14,7 +14,7 @@ from gateway.store.database import Database
 
 DIGEST_BYTES = 16
 ROW_BYTES = 256  # approximate size of a row besides its payload
-DIGESTS_PER_STATEMENT = 500  # digests in one statement
+DIGESTS_PER_STATEMENT = 500
 # Turns that a transaction of the sweep removes, and transactions of a round.
 SWEEP_ROWS = 100
 SWEEP_BATCHES = 100

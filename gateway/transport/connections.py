@@ -26,7 +26,7 @@ POLLIN = READ = 1
 NO_DEADLINE = math.inf
 MIN_TIMEOUT_S = 0.001
 QUICKACK = getattr(sockets, "TCP_QUICKACK", 0)  # Linux
-TIMED_OUT = object()  # returned by a wait that timed out
+TIMED_OUT = object()
 # A readable socket without data: a false alarm, or a TLS record without content.
 WOULD_BLOCK = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
 

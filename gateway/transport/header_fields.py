@@ -2,7 +2,7 @@
 
 from itertools import repeat
 
-HEAD_END = b"\r\n\r\n"  # the end of a head
+HEAD_END = b"\r\n\r\n"
 WHITESPACE = " \t"
 
 

@@ -16,7 +16,7 @@ from gateway.videos.job_table import VideoJob
 from gateway.videos.tasks import KeptFile, SealedColumns, Targets, Task
 from gateway.videos.whole_videos import WholeVideo, WholeVideos
 
-MAX_TRANSFER_S = 1800.0  # timeout of a transfer
+MAX_TRANSFER_S = 1800.0
 WHOLE_VIDEO_TIMEOUT_S = 300.0  # timeout for loading a video that the provider sends in one response
 RANGED = ("range", "if-range")
 ONE_PART = re.compile(r"bytes=\s*(\d+-\d*|-\d+)\s*", re.IGNORECASE)

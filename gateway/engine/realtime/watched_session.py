@@ -11,7 +11,7 @@ from gateway.errors import GatewayError, Unavailable
 from gateway.runtime.threads import pause
 from gateway.transport.handshakes import SocketClosed
 
-CHECK_INTERVAL_S = 0.5  # interval of the checks
+CHECK_INTERVAL_S = 0.5
 PING_INTERVAL_S = 20.0
 SILENCE_TIMEOUT_S = 70.0  # without a frame, despite pings, the other side of a link counts as disconnected
 

@@ -19,7 +19,7 @@ from gateway.metering.rollups.row_sums import Group
 from gateway.store.database import Database
 
 FirstRequests = dict[Place, dict[str, str]]  # place → name → the first request id (hex) with it
-NAMES_PER_STATEMENT = 500  # names in one statement
+NAMES_PER_STATEMENT = 500
 
 OF_HOUR = "FROM rollup WHERE series = ? AND owner = ? AND hour = ?"
 

@@ -16,7 +16,7 @@ from gateway.store.database import Database
 
 T = TypeVar("T")
 
-HOURS = 24  # hours of a day
+HOURS = 24
 
 
 class Series(IntEnum):

@@ -32,7 +32,7 @@ PATH = "/services/aigc/multimodal-generation/generation"
 COMPATIBLE = "/compatible-mode/v1"
 NATIVE_PATH = "/api/v1"
 RATIO_SIZES = "ratio_sizes"
-MAX_INPUT_IMAGES = 3  # input images of one call
+MAX_INPUT_IMAGES = 3
 
 
 class AlibabaImages(WrittenCodec, WholeImages):

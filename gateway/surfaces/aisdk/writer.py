@@ -31,7 +31,7 @@ from gateway.surfaces.facts import Facts
 Json = dict[str, Any]
 
 ID_PREFIX = "gen_"
-DEFAULT_IMAGE_TYPE = "image/png"  # of an image of unknown type
+DEFAULT_IMAGE_TYPE = "image/png"
 FAILED: FinishShown = {"unified": "error", "raw": "error"}
 
 

@@ -28,7 +28,7 @@ TAG = "Claude Code"
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 MAX_EXPORT_BYTES = 4 << 20  # bytes of an export; agents send a few kilobytes
-THREAD_BYTES = 8_192  # bytes that are worked on in a thread
+THREAD_BYTES = 8_192
 ATTRIBUTES_KEY = "agent attributes"
 
 

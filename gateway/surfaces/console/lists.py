@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-PAGE = 50  # rows of a page
+PAGE_ROWS = 50
 
 
 class Column(NamedTuple):
@@ -37,7 +37,7 @@ class ShownList(Struct, frozen=True):
 
     @property
     def first(self) -> int:
-        return (self.page - 1) * PAGE + 1
+        return (self.page - 1) * PAGE_ROWS + 1
 
     @property
     def last(self) -> int:
@@ -89,9 +89,9 @@ def arrange(
     known = [row for row in found if row[key] is not None]
     known.sort(key=lambda row: _order(row[key]), reverse=sort.startswith("-"))
     found = [*known, *(row for row in found if row[key] is None)]
-    pages = max(1, -(-len(found) // PAGE))
+    pages = max(1, -(-len(found) // PAGE_ROWS))
     number = min(pages, max(1, _read_number(arguments.get(page_name, ""))))
-    shown = found[(number - 1) * PAGE : number * PAGE]
+    shown = found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
     return ShownList(shown, columns, len(found), number, sort, arguments, page_name)
 
 

@@ -25,7 +25,7 @@ from gateway.surfaces.scim.scim_call import ScimCall
 
 ATTEMPTS = 5  # of a change without If-Match that another change overtakes
 MAX_LISTED_MEMBERS = 20_000  # of all groups on a page, which then has fewer groups
-THREAD_MEMBERS = 500  # members of a group that is written in a thread
+THREAD_MEMBERS = 500
 
 
 def list_groups(call: ScimCall) -> Outbound:

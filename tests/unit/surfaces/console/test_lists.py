@@ -1,6 +1,6 @@
 """Lists of a page: words of a search, orders and pages of rows."""
 
-from gateway.surfaces.console.lists import PAGE, Column, arrange
+from gateway.surfaces.console.lists import PAGE_ROWS, Column, arrange
 
 COLUMNS = (Column("Name", "name"), Column("Spent", "spent", numeric=True))
 ROWS = [{"name": "Beta one", "spent": 3}, {"name": "alpha one", "spent": None}, {"name": "Gamma", "spent": 9}]
@@ -22,8 +22,8 @@ def test_rows_without_a_value_come_last_and_unknown_columns_are_ignored() -> Non
 
 
 def test_a_page_beyond_the_end_is_the_last_page() -> None:
-    rows = [{"name": f"{number:03}", "spent": 0} for number in range(PAGE + 1)]
+    rows = [{"name": f"{number:03}", "spent": 0} for number in range(PAGE_ROWS + 1)]
     shown = arrange(rows, COLUMNS, {"page": "99", "q": "0"}, searched=("name",), sort="name")
-    assert (shown.page, shown.first, shown.last, shown.total) == (2, PAGE + 1, PAGE + 1, PAGE + 1)
+    assert (shown.page, shown.first, shown.last, shown.total) == (2, PAGE_ROWS + 1, PAGE_ROWS + 1, PAGE_ROWS + 1)
     assert shown.link(page=1, q="") == "?page=1"
     assert shown.sort_link("name") == "?q=0&sort=-name"

@@ -120,6 +120,6 @@ def test_custom_models_are_searched_and_paged(tenants: Tenants, monkeypatch: pyt
     assert "small" in page and ">medium<" not in page and ">plain<" not in page
     assert ">plain<" in open_page(tenants, owner, f"{CUSTOM}?q=plain")
     assert "Nothing matches" in open_page(tenants, owner, f"{CUSTOM}?q=nothing-of-this-name")
-    monkeypatch.setattr(lists, "PAGE", 2)
+    monkeypatch.setattr(lists, "PAGE_ROWS", 2)
     assert "1–2 of 3" in open_page(tenants, owner, CUSTOM)
     assert ">small<" in open_page(tenants, owner, f"{CUSTOM}?page-{owner.organization_id}-house=2")

@@ -109,7 +109,7 @@ def test_provider_keys_are_searched_sorted_and_paged(tenants: Tenants, monkeypat
     page = open_page(tenants, owner, f"{KEYS}?q=openai+sales")
     assert "Sales" in page and "Research" not in page and 'id="list"' in page
     assert "Nothing matches" in open_page(tenants, owner, f"{KEYS}?q=nothing-of-this-name")
-    monkeypatch.setattr(lists, "PAGE", 2)
+    monkeypatch.setattr(lists, "PAGE_ROWS", 2)
     first = open_page(tenants, owner, f"{KEYS}?sort=maskedToken")
     assert "1–2 of 3" in first and f"page-{owner.organization_id}=2" in first and "Support" not in first
     assert "Support" in open_page(tenants, owner, f"{KEYS}?sort=maskedToken&page-{owner.organization_id}=2")
