@@ -1,8 +1,9 @@
-"""Clients that compare complete answers with the types of the OpenAI SDK for Python: PydanticAI, which refuses other
-values, and the SDK itself, which warns when it serializes them."""
+"""Clients that compare answers with types: PydanticAI, which refuses other values than those of the OpenAI SDK for
+Python, the SDK itself, which warns when it serializes them, and the SDK of Mistral."""
 
 import warnings
 
+import mistralai.client
 import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
@@ -55,3 +56,15 @@ def test_other_clients_get_the_routing_in_metadata(sdk: OpenAI) -> None:
         headers = {"X-Stainless-Lang": language}
         answer = sdk.chat.completions.create(model="sandbox/sandbox-echo", messages=HELLO, extra_headers=headers)
         assert answer.metadata["routing"] and not hasattr(answer, "llmgateway")
+
+
+def test_the_sdk_of_mistral_reads_models_and_streamed_calls(share: Share) -> None:
+    gateway: Tenant = share.gateway({})
+    client = mistralai.client.Mistral(api_key=gateway.key, server_url=gateway.address)
+    assert {type(card).__name__ for card in client.models.list().data} == {"BaseModelCard"}
+    assert client.models.retrieve(model_id="sandbox-echo").capabilities.completion_chat
+    look = {"name": "look", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    tools = [{"type": "function", "function": look}]
+    events = client.chat.stream(model="sandbox/sandbox-tools", messages=HELLO, tools=tools)
+    calls = [call for event in events for call in event.data.choices[0].delta.tool_calls or ()]
+    assert [(call.function.name, "city" in call.function.arguments) for call in calls] == [("look", True)]

@@ -10,7 +10,8 @@ from gateway.surfaces.facts import Facts, headers_before_record, headers_of, ove
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat_images, chat_reader, chat_schema, chat_writer, legacy_functions
 from gateway.surfaces.openai.chat_answers import ID_PREFIX, ChatCompletion, ChatCompletionChunk
-from gateway.surfaces.openai.client_members import find_adapt
+from gateway.surfaces.openai.client_members import find_adapt, join_calls
+from gateway.surfaces.openai.whole_calls import WholeCalls
 from gateway.worker.services import Services
 
 
@@ -74,7 +75,10 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
     stream = services.engine.chat.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
-    return http_responses.stream_reply(chat_writer.frames(stream, facts), context.shown_id, headers)
+    frames = chat_writer.frames(stream, facts)
+    if facts.adapt is join_calls:
+        frames = WholeCalls(frames)
+    return http_responses.stream_reply(frames, context.shown_id, headers)
 
 
 ABOUT = About(

@@ -9,9 +9,13 @@ from typing import Any
 
 from gateway.billing.context import Adapt
 
-# "AsyncGroq/Python 1.7.0", "Perplexity/JS 0.46.1", "ai-sdk/groq/3.0.71 …", "ai-sdk-groq/4.0.84 …". The AI SDK names the
-# provider for streams only.
-find_agent = re.compile(r"(?P<groq>Groq/|ai-sdk[-/]groq/)|(?P<perplexity>Perplexity/|ai-sdk[-/]perplexity/)").search
+# "AsyncGroq/Python 1.7.0", "Perplexity/JS 0.46.1", "mistral-client-python/3.7.0", "ai-sdk/groq/3.0.71 …",
+# "ai-sdk-groq/4.0.84 …". The AI SDK names the provider for streams only.
+find_agent = re.compile(
+    r"(?P<groq>Groq/|ai-sdk[-/]groq/)"
+    r"|(?P<perplexity>Perplexity/|ai-sdk[-/]perplexity/)"
+    r"|(?P<whole>mistral-client-|ai-sdk[-/]xai/)"
+).search
 # The SDKs of OpenAI, and of frameworks that use them under another user agent.
 LANGUAGE = "x-stainless-lang"
 PYTHON = "python"
@@ -53,4 +57,9 @@ def _write_costs(body: dict[str, Any]) -> None:
     }
 
 
-ADAPTS: dict[str, Adapt] = {"groq": _write_nested_usage, "perplexity": _write_costs}
+def join_calls(body: dict[str, Any]) -> None:
+    """Leave an answer unchanged. Mistral's SDKs and the AI SDK's provider of xAI read only whole calls in a stream
+    (whole_calls.py), since the APIs of both vendors send no others."""
+
+
+ADAPTS: dict[str, Adapt] = {"groq": _write_nested_usage, "perplexity": _write_costs, "whole": join_calls}

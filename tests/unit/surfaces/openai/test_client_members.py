@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from gateway.surfaces.openai.client_members import find_adapt
+from gateway.surfaces.openai.client_members import find_adapt, join_calls
 
 DETAILS = {"upstream_inference_cost": 0.4, "upstream_inference_prompt_cost": 0.3, "output_cost": 0.1}
 METADATA = {"request_id": "r1", "requested_provider": None, "routing": []}
@@ -13,6 +13,7 @@ GROQ = (
     "ai-sdk/groq/3.0.71 ai-sdk/x/4",
     "ai-sdk-groq/4.0.84",
 )
+WHOLE = ("mistral-client-python/3.7.0", "mistral-client-typescript/2.7.0", "ai-sdk/xai/3.0.138", "ai-sdk-xai/4.0.84")
 PERPLEXITY = (
     "Perplexity/Python 0.46.1",
     "AsyncPerplexity/Python 0.46.1",
@@ -59,3 +60,9 @@ def test_the_sdk_of_openai_for_python_finds_only_texts_in_the_metadata_of_an_ans
 )
 def test_other_clients_get_the_answer_as_it_is(headers: dict[str, str]) -> None:
     assert find_adapt({name.replace("_", "-"): value for name, value in headers.items()}) is None
+
+
+@pytest.mark.parametrize("agent", WHOLE)
+def test_clients_that_read_whole_calls_are_known(agent: str) -> None:
+    assert find_adapt({"user-agent": agent}) is join_calls
+    assert adapted(tail(), user_agent=agent) == tail()
