@@ -17,6 +17,7 @@ INDEX = re.compile(r"\[(\d+)\]")
 ENUM = re.compile(r"^Invalid (?:enum )?value ")
 NUMBERS = re.compile(r"\.\d+")
 TYPES = re.compile(r"`([^`]+)`")
+DECODER_ERRORS = {"Input data was truncated": "it is empty or incomplete"}
 JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 Choices = Mapping[str, tuple[str, ...]]
@@ -55,7 +56,7 @@ def unreadable(error: Exception) -> InvalidRequest:
     if isinstance(error, RecursionError):
         reason = "nested too deeply"
     else:
-        reason = str(error)
+        reason = DECODER_ERRORS.get(str(error), str(error))
     return InvalidRequest(f"The body is not valid JSON: {reason}.", code="invalid_json")
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import Meta, Raw, Struct, ValidationError
 
 from gateway.surfaces.openai.images import EditsBody
-from gateway.surfaces.validation_errors import explain, words_of
+from gateway.surfaces.validation_errors import explain, unreadable, words_of
 
 
 class Leaf(Struct, tag_field="kind", tag="leaf"):
@@ -49,3 +49,10 @@ def test_types_are_named_as_in_json() -> None:
             msgspec.convert({field: []}, Every)
         error = explain(str(caught.value), {})
         assert error.param == field and f"expected {word}" in error.message.lower(), error.message
+
+
+@pytest.mark.parametrize("body", [b"", b'{"model": "a"'])
+def test_a_body_that_is_empty_or_cut_off_is_described_as_such(body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError) as caught:
+        msgspec.json.decode(body, type=Tree)
+    assert unreadable(caught.value).message == "The body is not valid JSON: it is empty or incomplete."
