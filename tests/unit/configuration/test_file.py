@@ -219,6 +219,12 @@ def test_only_files_of_environments_are_environments(name: str) -> None:
         settings.load({"GATEWAY_ENV": name})
 
 
+def test_production_listens_on_every_address_and_logs_json() -> None:
+    production, development = (settings.load({"GATEWAY_ENV": name}) for name in ("production", "development"))
+    assert (production.server.host, production.log.format) == ("0.0.0.0", "json")
+    assert (development.server.host, development.log.format) == ("127.0.0.1", "text")
+
+
 def test_a_file_of_a_key_that_is_not_there_is_a_mistake(load: Load, tmp_path: Path) -> None:
     message = mistakes(load, "", GROQ_API_KEY_FILE=str(tmp_path / "keys" / "too"))
     assert "GROQ_API_KEY_FILE" in message and "did you mean two?" in message

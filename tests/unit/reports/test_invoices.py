@@ -167,6 +167,12 @@ def test_costs_that_differ_are_listed_by_day(recorded: Tenants, export, equal: s
     assert compare(recorded, export(more)) == [(DATE, "", "cost", 10_500_000_000, 10**10)]
 
 
+@pytest.mark.parametrize("export", [anthropic_analytics_costs, anthropic_costs_by_bucket])
+def test_costs_of_an_export_by_model_are_compared_by_model(recorded: Tenants, export) -> None:
+    by_model = export("1050").replace(b'"model": null', b'"model": "claude-sonnet-4-5-20250929"')
+    assert compare(recorded, by_model) == [(DATE, "claude-sonnet-4-5", "cost", 10_500_000_000, 10**10)]
+
+
 def test_an_export_of_embeddings_is_compared_with_them_alone(recorded: Tenants) -> None:
     def export(tokens: int) -> bytes:
         result = {"input_tokens": tokens, "num_model_requests": 1, "model": "text-embedding-3-small"}

@@ -502,6 +502,13 @@ def test_price_strategy_ignores_speed(make_world, mapping, key):
     assert providers(world.plan(options=Options(routing="throughput")))[0] == "b"
 
 
+@pytest.mark.parametrize("unit", ["ocr_page", "character", "input_audio_hour", "request"])
+def test_price_strategy_compares_other_units_where_text_has_no_price(make_world, mapping, unit):
+    dear, cheap = (Prices(TokenRates(**{unit: nusd})) for nusd in (3 * 10**6, 10**6))
+    world = make_world(mapping("a", prices=(dear,)), mapping("b", prices=(cheap,)))
+    assert providers(world.plan(options=Options(routing="price"))) == ["b", "a"]
+
+
 def test_large_prompts_follow_the_price_of_input_and_cached_input(make_world, mapping):
     cached = Prices(TokenRates(prompt=5 * 10**8, completion=3 * 10**9, input_cache_read=5 * 10**7))
     world = make_world(mapping("a", price=10**9), mapping("b", prices=(cached,)))
