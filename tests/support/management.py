@@ -10,6 +10,7 @@ from support.gateways import LocalGateway
 from gateway.accounts import keys, members
 from gateway.limits.budgets import Limits
 from gateway.surfaces.management.table import OPERATIONS
+from gateway.surfaces.oauth import routes as oauth
 from gateway.surfaces.openapi import VARIABLE
 
 PASSWORD = "correct horse battery"
@@ -17,13 +18,13 @@ ROLES = ("owner", "admin", "developer", "colleague")
 
 # The operations by the pattern of their paths; a path with fewer variables comes first.
 ROUTES = sorted(
-    ((re.compile(VARIABLE.sub("[^/]+", operation.path)), operation) for operation in OPERATIONS),
+    ((re.compile(VARIABLE.sub("[^/]+", operation.path)), operation) for operation in (*OPERATIONS, *oauth.OPERATIONS)),
     key=lambda route: route[1].path.count("<"),
 )
 
 
 def check_status(method: str, path: str, status: int) -> None:
-    """Check that the API description of a management operation has the status of its answer."""
+    """Check that the API description of an operation has the status of its answer."""
     for route, operation in ROUTES:
         if operation.method == method and operation.about is not None and route.fullmatch(path):
             assert status in (*operation.about.success, *operation.about.errors), f"{method} {operation.path}: {status}"

@@ -55,3 +55,11 @@ def test_an_owner_ends_the_access_of_an_application_on_the_page_of_its_key(tenan
     place = f"/console/keys/{developer.key.info.id}"
     ended = press_button(tenants, owner, place, "end-application", application=allow(tenants, developer))
     assert "has no access any more" in ended.text
+
+
+def test_registrations_of_applications_are_refused_as_described(tenants: Tenants) -> None:
+    metadata = {"client_name": "An editor", "grant_types": ["client_credentials"]}
+    assert tenants.call("POST", "/oauth/register", body=[])[0] == 400
+    assert tenants.call("POST", "/oauth/register", "llmgtwy_" + "0" * 40, metadata)[0] == 401
+    statuses = [tenants.call("POST", "/oauth/register", body=[])[0] for _ in range(31)]
+    assert statuses[-1] == 429
