@@ -1,6 +1,6 @@
 """The model list in the forms of vendors whose clients read it at the same path; their user agents name them.
 
-Wire facts: the types of the packages `mistralai` 3.7 ("List models") and `cohere` 7.3 ("List models").
+Wire facts: the types of the models in the packages `mistralai` 3.7, `cohere` 7.3 and `anthropic` 2.14.
 """
 
 import re
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import orjson
 
 Json = dict[str, Any]
-# "mistral-client-python/3.7.0", "mistral-client-typescript/2.7.0", "cohere/7.3.1", "cohere-ai/8.1.0"
-find_agent = re.compile(r"(?P<mistral>mistral-client-)|(?P<cohere>^cohere(?:-ai)?/)").search
+# "mistral-client-python/3.7.0", "mistral-client-typescript/2.7.0", "cohere/7.3.1", "cohere-ai/8.1.0",
+# "AsyncAnthropic/Python 2.14.0"
+find_agent = re.compile(r"(?P<mistral>mistral-client-)|(?P<cohere>^cohere(?:-ai)?/)|(?P<anthropic>Anthropic/)").search
 # Endpoints of Cohere's API by the output of the models that serve them.
 ENDPOINTS = {"text": "chat", "embedding": "embed", "rerank": "rerank"}
 DEFAULT = "auto"
@@ -82,7 +83,22 @@ def _write_model(entry: Json) -> Json:
     }
 
 
+def _write_infos(entries: list[Json], arguments: Mapping[str, str]) -> Json:
+    return {"data": list(map(_write_info, entries)), "has_more": False}
+
+
+def _write_info(entry: Json) -> Json:
+    """Return the entry with dates that are null instead of empty, and the sizes by this vendor's names."""
+    return entry | {
+        "deprecated_at": entry["deprecated_at"] or None,
+        "retires_at": entry["deactivated_at"] or None,
+        "max_input_tokens": entry["context_length"] or None,
+        "max_tokens": entry["max_output"] or None,
+    }
+
+
 FORMS = {
     "mistral": ListForm("mistral", _write_cards, _write_card),
     "cohere": ListForm("cohere", _write_models, _write_model),
+    "anthropic": ListForm("anthropic", _write_infos, _write_info),
 }

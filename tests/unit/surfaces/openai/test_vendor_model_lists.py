@@ -1,5 +1,6 @@
 from typing import Any
 
+import anthropic
 import orjson
 import pytest
 
@@ -17,10 +18,13 @@ def entry(ident: str, outputs: list[str], inputs: tuple[str, ...] = ("text",), *
         "supported_parameters": ["tools"] if outputs == ["text"] else [],
         "providers": [{"reasoning": False}],
         "context_length": 1000,
+        "max_output": 0,
         "deprecated_at": "",
+        "deactivated_at": "",
     } | more
 
 
+HEAD = {"display_name": "A", "created_at": "2026-01-01T00:00:00Z", "lifecycle": "active"}
 ENTRIES = [
     entry("auto", ["text"], ("text", "image"), providers=[{"reasoning": False}, {"reasoning": True}]),
     entry("talk", ["text"], deprecated_at="2026-12-01T00:00:00.000Z"),
@@ -58,6 +62,14 @@ def test_coheres_clients_find_models_by_endpoint(agent: str) -> None:
     assert [model["is_deprecated"] for model in models] == [False, True, False, False, False]
     assert [model["name"] for model in listed(agent, endpoint="embed")["models"]] == ["leaf"]
     assert [model["name"] for model in listed(agent, endpoint="chat", default_only="true")["models"]] == ["auto"]
+
+
+@pytest.mark.parametrize("agent", ["Anthropic/JS 0.110.0", "AsyncAnthropic/Python 2.14.0"])
+def test_anthropics_clients_find_no_empty_dates(agent: str) -> None:
+    body = listed(agent)
+    infos = [anthropic.types.ModelInfo.model_validate(HEAD | info) for info in body["data"]]
+    assert [info.deprecated_at is None for info in infos] == [True, False, True, True, True]
+    assert (infos[0].max_input_tokens, infos[0].max_tokens, body["has_more"]) == (1000, None, False)
 
 
 @pytest.mark.parametrize("agent", ["", "OpenAI/Python 3.57.0", "langchain-cohere"])
