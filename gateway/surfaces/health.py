@@ -40,8 +40,8 @@ class HealthReport(TypedDict):
     health: HealthSummary
 
 
+# Also of a skipped check.
 FINE: HealthCheck = {"connected": True, "error": ""}
-UNCHECKED: HealthCheck = {"connected": False, "error": "not checked"}
 NOT_CONFIGURED: HealthCheck = {"connected": False, "error": "not configured"}
 REDIS_AWAY: HealthCheck = {"connected": False, "error": "Redis connection failed"}
 DATABASE_AWAY: HealthCheck = {"connected": False, "error": "Database connection failed"}
@@ -53,25 +53,25 @@ def report(services: Services, inbound: Inbound) -> Outbound:
     if not inbound.query and prefers_html(inbound.header("accept")):
         return Outbound(303, [("Location", inbound.base_url + PAGES), NO_STORE, VARY, (ID_HEADER, inbound.shown_id)])
     skipped = {item.strip().lower() for item in inbound.arguments().get("skip", "").split(",")}
-    redis = unchecked_redis(services.settings.redis.url)
-    database = UNCHECKED
-    if redis is UNCHECKED and "redis" not in skipped:
-        redis = FINE if services.redis_connected() else REDIS_AWAY
-    if "database" not in skipped:
-        database = FINE if services.database_connected() else DATABASE_AWAY
+    redis = database = FINE
+    if "redis" not in skipped:
+        redis = unchecked_redis(services.settings.redis.url)
+        if redis is FINE and not services.redis_connected():
+            redis = REDIS_AWAY
+    if "database" not in skipped and not services.database_connected():
+        database = DATABASE_AWAY
     return write_report(services.settings.server.version or __version__, redis, database, inbound.shown_id)
 
 
 def unchecked_redis(url: str) -> HealthCheck:
     """Return what the configured URL alone says about Redis."""
     if url:
-        return UNCHECKED
+        return FINE
     return NOT_CONFIGURED
 
 
 def write_report(version: str, redis: HealthCheck, database: HealthCheck, shown_id: str = "") -> Outbound:
-    """Return the report of the two checks. A store that is not configured or was not checked does not count as
-    missing."""
+    """Return the report of the two checks. A Redis that is not configured does not count as missing."""
     checks = {"Redis": redis, "Database": database}
     down = [name for name, check in checks.items() if check in (REDIS_AWAY, DATABASE_AWAY)]
     body: HealthReport = {
