@@ -99,6 +99,7 @@ def test_a_workload_identity_is_created_changed_and_checked(tenants: Tenants) ->
     changed = tenants.ok("GET", f"{path}/{identity['id']}", owner)["workloadIdentity"]
     assert changed["name"] == "Renamed" and changed["claims"] == {"sub": ["repo:acme/app"]}
     press(tenants, owner, "switch", place, status="inactive")
+    assert tenants.ok("GET", path, owner)["workloadIdentities"][0]["status"] == "inactive"
     press(tenants, owner, "delete", place)
     assert tenants.ok("GET", path, owner)["workloadIdentities"] == []
 
