@@ -307,3 +307,11 @@ def test_a_long_text_file_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) 
     data = b64encode(text.encode()).decode()
     assert parts_of(user(file(data, "text/plain"))) == [(Text(text),)]
     assert sum(sizes) == len(data) and max(sizes) <= PIECE_LENGTH
+
+
+@pytest.mark.parametrize("of_path", [2, 3, 4])
+def test_the_specification_version_is_that_of_the_header_or_else_of_the_path(of_path: int) -> None:
+    for stated in ("2", "v3", "4"):
+        inbound = Inbound("POST", "/", {reader.VERSION_HEADER: stated})
+        assert reader.version_of(inbound, of_path) == int(stated[-1])
+    assert reader.version_of(Inbound("POST", "/", {}), of_path) == of_path
