@@ -118,11 +118,6 @@ def _by_key(query: SpendQuery) -> Spent:
     return [(ident, names[ident], figures) for ident, _, figures in spent]
 
 
-def _by_model(query: SpendQuery) -> Spent:
-    rows = query.ask(Owners(project_ids=tuple(query.projects)), "model")
-    return _summed(rows, _name_model)
-
-
 def _by_share(query: SpendQuery, by: str, tag: str) -> Spent:
     if (by == "tag") != bool(tag):
         raise InvalidRequest("--by tag needs --tag NAME, and no other group has it.")
@@ -155,10 +150,6 @@ def _name_key(row: Row) -> str:
     return f"key_{row.value[0].hex()}"
 
 
-def _name_model(row: Row) -> str:
-    return f"{row.value[1]}/{row.value[0]}"
-
-
 def _name_day(row: Row) -> str:
     return to_iso(row.step * DAY_US)[:10]
 
@@ -166,7 +157,6 @@ def _name_day(row: Row) -> str:
 READERS: dict[str, Callable[[SpendQuery], Spent]] = {
     "project": _by_project,
     "key": _by_key,
-    "model": _by_model,
     "day": _by_day,
 }
 
