@@ -10,8 +10,8 @@ from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Model
 from gateway.runtime.threads import compute
 from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.http_responses import JSON
 
-JSON = ("Content-Type", "application/json")
 HEADERS = (
     ("Cache-Control", "private, no-cache"),
     ("Vary", "Authorization, x-api-key, x-goog-api-key, x-goog-api-client, User-Agent, Origin, Accept-Encoding"),

@@ -22,6 +22,7 @@ from gateway.surfaces.console.page_calls import CSRF_SUBJECT, PageCall, page_ope
 from gateway.surfaces.console.pages import SAFE
 from gateway.surfaces.console.visits import SignInRequired, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.http_responses import JSON
 from gateway.worker.services import Services
 
 TITLE = "Playground"
@@ -32,7 +33,6 @@ LIFE = timedelta(hours=1)
 MAX_SEED_LENGTH = 200_000  # characters of a replayed request
 SOURCES = "img-src 'self' data:; media-src blob:"
 CHAT_PATH = "/chat/completions"
-JSON = ("Content-Type", "application/json")
 # Mode of the page → the operation of its models.
 MODES = {"chat": "chat", "image": "images", "speech": "speech"}
 LIST = ManagementCall("GET /keys/api")

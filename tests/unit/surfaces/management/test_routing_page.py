@@ -36,6 +36,11 @@ def test_a_request_is_explained_as_the_api_explains_it(tenants: Tenants, owner: 
     assert "would go to" in explain(tenants, owner, tools="yes").text
 
 
+def test_the_form_asks_for_a_stream_until_it_is_unchecked(tenants: Tenants, owner: Person) -> None:
+    checked = 'name="stream" value="yes" checked'
+    assert checked in open_page(tenants, owner, PATH) and checked not in explain(tenants, owner).text
+
+
 def test_other_weights_change_the_order_only_on_the_page(tenants: Tenants, owner: Person) -> None:
     health = tenants.services.routing.health
     mappings = {
