@@ -7,6 +7,9 @@ import pytest
 from support.console import open_page, press_button
 from support.management import Person, Tenants
 
+from gateway.routing import candidate_filter
+from gateway.surfaces.console.routing import routing_pages
+
 PATH = "/console/routing"
 MODEL = "gpt-4o-mini"
 
@@ -77,3 +80,7 @@ def test_a_person_explains_with_keys_that_they_may_see_only(tenants: Tenants, ow
     developer = explain(tenants, tenants["acme developer"], **{"for": owner.key.info.id}).text
     assert "API key rule" not in developer and "Key of owner" not in developer
     assert "Key of owner@acme" not in open_page(tenants, tenants["rival owner"], f"{PATH}?for={owner.key.info.id}")
+
+
+def test_each_check_at_which_a_provider_is_excluded_has_a_name() -> None:
+    assert set(candidate_filter.STAGES) <= set(routing_pages.STAGES)
