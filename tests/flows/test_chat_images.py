@@ -107,7 +107,7 @@ def test_only_the_last_user_message_is_the_prompt_and_a_warning_says_so(sdk, ups
     ]
     answer = ask(sdk, OPENAI, talk)
     assert upstream.calls[-1].body["prompt"] == "Now a hare,\nasleep"
-    assert answer.llmgateway["warnings"] == [
+    assert answer.metadata["warnings"] == [
         f"messages: only the last user message was read, because {OPENAI} makes images from one prompt."
     ]
 
@@ -130,7 +130,7 @@ def test_what_an_image_model_lacks_is_left_out_with_a_warning(sdk):
     config = {"aspect_ratio": "7:1", "image_size": "8K", "seed": 7}
     answer = ask(sdk, XAI, image_config=config, reasoning_effort="high", web_search_options={})
     assert images_of(answer) == [[SHOWN]]
-    left_out = {text.split()[0] for text in answer.llmgateway["warnings"]}
+    left_out = {text.split()[0] for text in answer.metadata["warnings"]}
     assert left_out == {"aspect_ratio", "size", "seed", "reasoning_effort"}
 
 

@@ -22,7 +22,7 @@ def test_a_whole_answer_is_healed_and_its_metadata_says_how(client: OpenAI, upst
     upstream.script(Answer(BROKEN))
     answer = client.chat.completions.create(**ASK)
     assert json.loads(answer.choices[0].message.content) == {"city": "Oslo"}
-    assert answer.llmgateway["healing"] == STRATEGIES
+    assert answer.metadata["healing"] == STRATEGIES
 
 
 def test_a_stream_brings_healed_text_in_one_piece(client: OpenAI, upstream: FakeOpenAI) -> None:
@@ -56,5 +56,5 @@ def test_repairs_that_violate_the_callers_schema_are_not_made(client: OpenAI, up
     upstream.script(Answer("{'town': 'Oslo'}"), Answer("{'city': 'Oslo'}"))
     left = client.chat.completions.create(**{**ASK, "response_format": response_format})
     healed = client.chat.completions.create(**{**ASK, "response_format": response_format})
-    assert (left.choices[0].message.content, "healing" in left.llmgateway) == ("{'town': 'Oslo'}", False)
+    assert (left.choices[0].message.content, "healing" in left.metadata) == ("{'town': 'Oslo'}", False)
     assert healed.choices[0].message.content == '{"city":"Oslo"}'

@@ -89,7 +89,7 @@ def test_openai_callers_who_drop_the_thinking_go_on(openai: OpenAI, vendor: Fake
     talk = [*HELLO, {"role": "assistant", "tool_calls": [call]}]
     talk.append({"role": "tool", "tool_call_id": call["id"], "content": "Rain."})
     again = openai.chat.completions.create(messages=talk, **request)
-    assert again.choices[0].message.content == "Hello." and "thinking" in again.llmgateway["warnings"][0]
+    assert again.choices[0].message.content == "Hello." and "thinking" in again.metadata["warnings"][0]
     assert vendor.calls[1].body["thinking"] == {"type": "disabled"}
 
 

@@ -67,7 +67,7 @@ def keys_of(fake: FakeOpenAI) -> list[str]:
 
 
 def trail(answer: Any) -> list[tuple[str, int, bool]]:
-    return [(one["provider"], one["status_code"], one["succeeded"]) for one in answer.llmgateway["routing"]]
+    return [(one["provider"], one["status_code"], one["succeeded"]) for one in answer.metadata["routing"]]
 
 
 def set_project(gateway: LocalGateway, **change: Any) -> str:
@@ -175,7 +175,7 @@ def test_a_failing_own_key_goes_on_to_the_platforms_in_the_same_request(chat, tw
         upstream.script(Answer(status=status))
         answer = chat()
         assert trail(answer) == [("north", status, False), ("north", 200, True)]
-        assert [one["credentialSource"] for one in answer.llmgateway["routing"]] == ["byok", "platform"]
+        assert [one["credentialSource"] for one in answer.metadata["routing"]] == ["byok", "platform"]
 
 
 def test_own_keys_come_before_the_platforms_keys_of_cheaper_providers(chat, twins, south):
@@ -430,7 +430,7 @@ def test_a_custom_provider_gets_any_model_with_the_organizations_key_unbilled(in
     answer = chat(model="house/llama-local", session="s")
     assert south.calls[0].body["model"] == "llama-local" and keys_of(south) == ["house-key"]
     assert answer.usage.cost == 0 and answer.metadata["used_provider"] == "custom:house"
-    assert answer.llmgateway["routing"][0]["credentialSource"] == "byok"
+    assert answer.metadata["routing"][0]["credentialSource"] == "byok"
 
 
 def test_the_served_model_of_a_custom_provider_can_be_requested_again(installation, chat, south):

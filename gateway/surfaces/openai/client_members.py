@@ -15,10 +15,13 @@ find_agent = re.compile(
     r"(?P<groq>Groq/|ai-sdk[-/]groq/)"
     r"|(?P<perplexity>Perplexity/|ai-sdk[-/]perplexity/)"
     r"|(?P<whole>mistral-client-|ai-sdk[-/]xai/)"
+    r"|(?P<texts>^pydantic-ai/)"
 ).search
-# The SDKs of OpenAI, and of frameworks that use them under another user agent.
+# OpenAI's SDK for Python in `parse`, and frameworks that read its raw response (LangChain, LiteLLM), serialize a
+# complete answer by its types. A plain call does not, and its callers read the routing in `metadata`.
 LANGUAGE = "x-stainless-lang"
 PYTHON = "python"
+SERIALIZED = ("x-stainless-helper-method", "chat.completions.parse"), ("x-stainless-raw-response", "true")
 
 
 def find_adapt(headers: Mapping[str, str]) -> Adapt | None:
@@ -26,7 +29,7 @@ def find_adapt(headers: Mapping[str, str]) -> Adapt | None:
     match = find_agent(headers.get("user-agent", ""))
     if match is not None:
         return ADAPTS[match.lastgroup or ""]
-    if headers.get(LANGUAGE) == PYTHON:
+    if headers.get(LANGUAGE) == PYTHON and any(headers.get(name) == text for name, text in SERIALIZED):
         return _write_texts
     return None
 
@@ -62,4 +65,9 @@ def join_calls(body: dict[str, Any]) -> None:
     (whole_calls.py), since the APIs of both vendors send no others."""
 
 
-ADAPTS: dict[str, Adapt] = {"groq": _write_nested_usage, "perplexity": _write_costs, "whole": join_calls}
+ADAPTS: dict[str, Adapt] = {
+    "groq": _write_nested_usage,
+    "perplexity": _write_costs,
+    "whole": join_calls,
+    "texts": _write_texts,
+}

@@ -372,7 +372,7 @@ def test_a_large_result_is_released_by_the_thread_that_writes_it() -> None:
 
 def test_a_client_that_validates_answers_finds_only_texts_in_metadata():
     facts = Facts()
-    facts.adapt = find_adapt({"x-stainless-lang": "python"})
+    facts.adapt = find_adapt({"user-agent": "pydantic-ai/2.3"})
     body = orjson.loads(chat_writer.reply(ChatResult((Choice((Text("Hello."),), "stop"),)), facts))
     assert ChatCompletion.model_validate(body).metadata == {"request_id": "r1"}
     assert body["llmgateway"] == {"request_id": "r1", "routing": []}

@@ -20,6 +20,17 @@ PERPLEXITY = (
     "Perplexity/JS 0.46.1",
     "ai-sdk/perplexity/4.0.49",
 )
+SERIALIZED = (
+    {"user_agent": "pydantic-ai/2.3", "x_stainless_lang": "python"},
+    {"x_stainless_lang": "python", "x_stainless_helper_method": "chat.completions.parse"},
+    {"x_stainless_lang": "python", "x_stainless_raw_response": "true"},
+)
+OTHERS: tuple[dict[str, str], ...] = (
+    {},
+    {"user_agent": "OpenAI/Python 3.57.0", "x_stainless_lang": "python"},
+    {"user_agent": "OpenAI/JS 7.57.0", "x_stainless_lang": "js", "x_stainless_helper_method": "chat.completions.parse"},
+    {"user_agent": "ai/7.0.173 ai-sdk/x/5"},
+)
 
 
 def tail() -> dict[str, Any]:
@@ -48,16 +59,14 @@ def test_clients_of_perplexity_find_the_parts_of_the_cost_in_one_object(agent: s
         assert cost == {"input_tokens_cost": 0.3, "output_tokens_cost": 0.1, "request_cost": 0.1, "total_cost": 0.5}
 
 
-def test_the_sdk_of_openai_for_python_finds_only_texts_in_the_metadata_of_an_answer() -> None:
-    body = adapted(tail() | {"object": "chat.completion"}, user_agent="pydantic-ai/2.3", x_stainless_lang="python")
+@pytest.mark.parametrize("headers", SERIALIZED)
+def test_clients_that_serialize_answers_find_only_texts_in_the_metadata(headers: dict[str, str]) -> None:
+    body = adapted(tail() | {"object": "chat.completion"}, **headers)
     assert (body["metadata"], body["llmgateway"]) == ({"request_id": "r1"}, METADATA)
-    assert adapted(tail(), x_stainless_lang="python") == tail()
+    assert adapted(tail(), **headers) == tail()
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [{}, {"user_agent": "OpenAI/JS 7.57.0", "x_stainless_lang": "js"}, {"user_agent": "ai/7.0.173 ai-sdk/x/5"}],
-)
+@pytest.mark.parametrize("headers", OTHERS)
 def test_other_clients_get_the_answer_as_it_is(headers: dict[str, str]) -> None:
     assert find_adapt({name.replace("_", "-"): value for name, value in headers.items()}) is None
 
