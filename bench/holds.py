@@ -1,4 +1,4 @@
-"""What holds the event loop while large answers pass through it: `python -m bench.holds`.
+"""Measures how long large answers hold the event loop: `python -m bench.holds`.
 
 An upstream gives answers of tens of megabytes and streams of long and of many events, each to callers of several
 dialects. The worker records the CPU time between two switches of its event loop. It ends with status 1 if one took

@@ -298,9 +298,9 @@ def measure_purge(database: Database, url: str, clock: Clock, rows: int) -> Iter
     keep_days = DAYS - round(DAYS * min(0.9, PURGED / rows))
     purge, live = UsagePurge(database, clock, keep_days, "%never%", database.now_us), LiveWriter(url)
     start, cpu = time.perf_counter(), time.process_time()
-    gone, least = purge.run(), LIVE_S / 2
+    gone, minimum = purge.run(), LIVE_S / 2
     taken, spent = time.perf_counter() - start, time.process_time() - cpu
-    pause(max(0.0, least - taken))
+    pause(max(0.0, minimum - taken))
     during_ms = live.p99()
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024
     yield Figure("purge", f"{gone:,} rows in {taken:.1f} s, {gone / taken:,.0f} a second, {spent:.1f} s of CPU")

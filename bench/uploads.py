@@ -160,7 +160,7 @@ def measure(number: int, port: int, part: float = 1.0) -> Figures:
         during = probe_for(gateway, lambda: memory.watch(storm, Path(name)))
         seconds, cpu = time.monotonic() - began, cpu_seconds(gateway.process.pid) - cpu
     waits = [(before.at(q), during.at(q)) for q in (0.5, 0.99)]
-    return Figures(seconds, memory.most - memory.first, cpu, *waits)
+    return Figures(seconds, memory.maximum - memory.first, cpu, *waits)
 
 
 def probe_for(gateway: Target, work: Callable[[], object]) -> Probe:
@@ -183,13 +183,13 @@ class Memory:
 
     def __init__(self, gateway: Target) -> None:
         self._pid = gateway.process.pid
-        self.first = self.most = pss_mb(self._pid)
+        self.first = self.maximum = pss_mb(self._pid)
 
     def watch(self, command: list[str], folder: Path) -> None:
         environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ.get("PATH", "")}
         with running("sender", command, RIG_CORE, folder, environment) as sender:
             while sender.popen.poll() is None:
-                self.most = max(self.most, pss_mb(self._pid))
+                self.maximum = max(self.maximum, pss_mb(self._pid))
                 time.sleep(0.1)
             if sender.popen.returncode:
                 raise BenchError(f"uploads failed:\n{sender.tail()}")

@@ -17,8 +17,8 @@ def plot_lines(points: Sequence[Point], width: int | None) -> Iterator[str]:
         return
     columns = width or DEFAULT_WIDTH
     # The label of the highest bar is at most as long as that of the sum.
-    most = max(columns - len(show_usd(sum(amount for _, amount in points))) - len("   |"), MIN_BARS)
-    bars = merged([amount for _, amount in points], most)
+    maximum = max(columns - len(show_usd(sum(amount for _, amount in points))) - len("   |"), MIN_BARS)
+    bars = merged([amount for _, amount in points], maximum)
     highest = max(bars)
     label = len(show_usd(highest))
     room = max(columns - label - len("   |"), MIN_BARS)
@@ -32,9 +32,9 @@ def plot_lines(points: Sequence[Point], width: int | None) -> Iterator[str]:
     yield f"  {'':>{label}}  {first}{' ' * space}{last}"[:columns]
 
 
-def merged(amounts: Sequence[float], most: int) -> list[float]:
-    """Return at most `most` bars; neighbours are summed if there are more amounts."""
-    size = -(-len(amounts) // most)
+def merged(amounts: Sequence[float], maximum: int) -> list[float]:
+    """Return at most `maximum` bars; neighbours are summed if there are more amounts."""
+    size = -(-len(amounts) // maximum)
     return [sum(amounts[start : start + size]) for start in range(0, len(amounts), size)]
 
 

@@ -103,12 +103,12 @@ def verify(database: Database) -> tuple[int, list[str]]:
     return seq - begin, problems
 
 
-def shorten(oldest_us: int, most: int) -> int:
-    """Forget at most `most` of the first entries that are older than `oldest_us`, within an open transaction; how many.
-    Never the newest one."""
+def shorten(oldest_us: int, maximum: int) -> int:
+    """Forget at most `maximum` of the first entries that are older than `oldest_us`, within an open transaction; how
+    many. Never the newest one."""
     newest = AuditHead.get_by_id(HEAD).seq
     going: list[Audit] = []
-    for row in Audit.select(Audit.seq, Audit.at, Audit.hash).order_by(Audit.seq).limit(most):
+    for row in Audit.select(Audit.seq, Audit.at, Audit.hash).order_by(Audit.seq).limit(maximum):
         if row.at >= oldest_us or row.seq >= newest:
             break
         going.append(row)

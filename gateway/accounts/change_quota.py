@@ -15,28 +15,30 @@ ADVICE = (
 
 
 class ChangePace:
-    """Changes of members over the management API, by day from the first one on; `most` in an organization, 0 = no cap.
-    What only deletes is not counted, for what it deletes was."""
+    """Changes of members over the management API, by day from the first one on; `maximum` in an organization, 0 = no
+    cap. A change that only deletes is not counted, because the creation was."""
 
-    def __init__(self, throttle: Throttle, most: int) -> None:
+    def __init__(self, throttle: Throttle, maximum: int) -> None:
         self._throttle = throttle
-        self._most = most
+        self._maximum = maximum
 
     def take(self, member: MemberInfo) -> None:
         """Count one change. RateLimited (code too_many_changes, with the seconds to wait)."""
-        if not self._most:
+        if not self._maximum:
             return
         if member.role == "developer":
             part, whole = DEVELOPERS_PART
         else:
             part, whole = (1, 1)
         self._throttle.take(
-            self._gate("a member", member.user_id, self._most // MEMBER_PART, "You have"),
-            self._gate("an organization", member.organization_id, self._most * part // whole, "Your organization has"),
+            self._gate("a member", member.user_id, self._maximum // MEMBER_PART, "You have"),
+            self._gate(
+                "an organization", member.organization_id, self._maximum * part // whole, "Your organization has"
+            ),
         )
 
     @staticmethod
-    def _gate(owner: str, subject: str, most: int, subject_text: str) -> ThrottleGate:
-        most = max(1, most)
-        refusal = f"{subject_text} made {most:,} changes within a day, {ADVICE}"
-        return ThrottleGate(f"changes of {owner}", subject, most, DAY_S, refusal, CODE)
+    def _gate(owner: str, subject: str, maximum: int, subject_text: str) -> ThrottleGate:
+        maximum = max(1, maximum)
+        refusal = f"{subject_text} made {maximum:,} changes within a day, {ADVICE}"
+        return ThrottleGate(f"changes of {owner}", subject, maximum, DAY_S, refusal, CODE)

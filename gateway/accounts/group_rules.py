@@ -1,6 +1,6 @@
 """Group rules: roles, teams and limits by the groups that an identity provider or provisioning states.
 
-A group without a rule gives nothing, also when its name is that of a role. Of several rules that match a person, the
+A group without a rule gives nothing, also when its name is that of a role. Where several rules match a person, the
 highest role counts, the teams of all, and the spending limits of the matching rule with the smallest `priority`.
 """
 

@@ -41,11 +41,11 @@ class CapUsage(Struct, frozen=True):
     """How many active keys there are, and may be (0 = no cap)."""
 
     count: int
-    most: int
+    maximum: int
 
     @property
     def left(self) -> int:
-        return max(0, self.most - self.count)
+        return max(0, self.maximum - self.count)
 
 
 NO_CAPS = KeyCaps()
@@ -84,11 +84,11 @@ def check_quota(organization_id: str, member_id: str, defaults: KeyCaps, now: in
     Within the transaction of the change: those of `changes.commit` run one after the other, so the count holds.
     """
     caps = _load(organization_id).over(defaults)
-    for owner, most, of_member in (("organization", caps.total, ""), ("member", caps.member, member_id)):
-        if most and (count := _count(organization_id, of_member, now)) >= most:
+    for owner, maximum, of_member in (("organization", caps.total, ""), ("member", caps.member, member_id)):
+        if maximum and (count := _count(organization_id, of_member, now)) >= maximum:
             raise InvalidRequest(
-                f"The {owner} has {count} active API keys and may have {most}: deactivate or delete one first, or ask "
-                "the operator of this installation to raise the cap.",
+                f"The {owner} has {count} active API keys and may have {maximum}: deactivate or delete one first, or "
+                "ask the operator of this installation to raise the cap.",
                 code=CODE,
             )
 
@@ -103,7 +103,7 @@ def find_cap_usage(database: Database, organization_id: str, member_id: str, def
         usages = [CapUsage(_count(organization_id, "", now), caps.total)]
         if member_id:
             usages.append(CapUsage(_count(organization_id, member_id, now), caps.member))
-        capped = [usage for usage in usages if usage.most]
+        capped = [usage for usage in usages if usage.maximum]
         if capped:
             return min(capped, key=lambda usage: usage.left)
         return usages[0]

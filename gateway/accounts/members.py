@@ -97,11 +97,13 @@ def set_password(
     commit(database, control, work)
 
 
-def check_quota(user_id: str, most: int) -> None:
-    """InvalidRequest when a user owns `most` organizations (0 = no cap). Within a transaction."""
+def check_quota(user_id: str, maximum: int) -> None:
+    """InvalidRequest when a user owns `maximum` organizations (0 = no cap). Within a transaction."""
     owned = Member.select().where(Member.user == user_id, Member.role == "owner", Member.status == "active")
-    if most and owned.count() >= most:
-        raise InvalidRequest(f"You own {most} organizations, which is the limit here.", code="organization_cap_reached")
+    if maximum and owned.count() >= maximum:
+        raise InvalidRequest(
+            f"You own {maximum} organizations, which is the limit here.", code="organization_cap_reached"
+        )
 
 
 def end_sign_ins(user_id: str, current_session: str = "") -> int:

@@ -80,13 +80,13 @@ def create_project(
     name: str,
     *,
     mode: str = "",
-    most: int = 0,
+    maximum: int = 0,
     defaults: OrganizationDefaults = UNSET,
     actor: str,
     claim: ClientIdClaim | None = None,
 ) -> ProjectInfo:
     """Make a project. NotFound (organization); InvalidRequest (name, mode; code project_cap_reached when there are
-    `most` active ones, 0 = no cap)."""
+    `maximum` active ones, 0 = no cap)."""
     values = first_values(name, defaults, mode)
     project_id = ids.new("proj")
 
@@ -94,8 +94,8 @@ def create_project(
         projects = Project.select().where(Project.organization == organization_id)
         check_quota(projects, MAX_PROJECTS, "projects, archived ones among them", SPLIT_ADVICE)
         active_projects = projects.where(Project.status == "active")
-        if most and active_projects.count() >= most:
-            text = f"The organization has {most} active projects, which is the limit here."
+        if maximum and active_projects.count() >= maximum:
+            text = f"The organization has {maximum} active projects, which is the limit here."
             raise InvalidRequest(text, code="project_cap_reached")
         client_ids.insert(claim, project_id, now)
         return insert_project(project_id, organization_id, values, actor=actor, now=now)

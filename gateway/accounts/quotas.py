@@ -25,10 +25,10 @@ MAX_NAMES = 2000  # names or networks of one rule, and of all rules at one place
 SPLIT_ADVICE = "use another organization"
 
 
-def check_quota(rows: "peewee.ModelSelect[Any]", most: int, noun: str, advice: str = "delete some") -> None:
+def check_quota(rows: "peewee.ModelSelect[Any]", maximum: int, noun: str, advice: str = "delete some") -> None:
     """InvalidRequest when there are as many `rows` as there may be; within an open transaction."""
-    if rows.count() >= most:
-        raise InvalidRequest(f"An organization has at most {most:,} {noun}; {advice}.", code="too_many")
+    if rows.count() >= maximum:
+        raise InvalidRequest(f"An organization has at most {maximum:,} {noun}; {advice}.", code="too_many")
 
 
 def check_names(names: Collection[Any], param: str, more: int = 0) -> None:

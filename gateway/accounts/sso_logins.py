@@ -92,13 +92,13 @@ class SsoLogins:
         self._database.write(work)
         return login_id
 
-    def claim(self, most: int) -> list[DueLogin]:
-        """Return at most `most` sign-ins that are due, the longest waiting first; no other worker gets them soon."""
+    def claim(self, maximum: int) -> list[DueLogin]:
+        """Return at most `maximum` sign-ins that are due, the longest waiting first; no other worker gets them soon."""
 
         def work() -> list[SsoLogin]:
             now = self._database.now_us()
             due = (SsoLogin.check_at > NO_CHECK) & (SsoLogin.check_at <= now)
-            rows = list(SsoLogin.select().where(due).order_by(SsoLogin.check_at).limit(most))
+            rows = list(SsoLogin.select().where(due).order_by(SsoLogin.check_at).limit(maximum))
             chosen = [row.id for row in rows]
             SsoLogin.update(check_at=now + LEASE_S * SECOND_US).where(SsoLogin.id.in_(chosen)).execute()
             return rows

@@ -18,12 +18,12 @@ RETURNING count, ends_at"""
 
 
 class ThrottleGate(Struct, frozen=True):
-    """At most `most` attempts of `subject` at `action` in a window of `span_s` seconds from the first one. An IPv6
+    """At most `maximum` attempts of `subject` at `action` in a window of `span_s` seconds from the first one. An IPv6
     address counts by its network. `refusal` is the error message for further attempts, "" for the default message."""
 
     action: str
     subject: str
-    most: int
+    maximum: int
     span_s: int
     refusal: str = ""
     code: str = "too_many_attempts"
@@ -44,11 +44,11 @@ class Throttle:
         now = self._database.now_us()
         for gate in gates:
             count, ends_at = self._database.read(partial(self._read, gate))
-            if count >= gate.most and ends_at > now:
+            if count >= gate.maximum and ends_at > now:
                 raise _full(gate, ends_at - now)
         counts = self._database.write(partial(self._count, gates, now))
         for counted, (count, ends_at) in zip(gates, counts, strict=True):
-            if count > counted.most:
+            if count > counted.maximum:
                 raise _full(counted, ends_at - now)
 
     def forgive(self, *gates: ThrottleGate) -> None:

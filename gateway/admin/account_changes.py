@@ -246,14 +246,14 @@ class Management:
         self, organization_id: str, name: str, mode: str, *, actor: str, claim: ClientIdClaim | None = None
     ) -> projects.ProjectInfo:
         """Create a project. Raises InvalidRequest (name, mode, code project_cap_reached) or NotFound."""
-        most = self._limits.max_projects
+        maximum = self._limits.max_projects
         return projects.create_project(
             self._database,
             self._control,
             organization_id,
             name,
             mode=mode,
-            most=most,
+            maximum=maximum,
             defaults=self._defaults,
             actor=actor,
             claim=claim,
@@ -359,6 +359,8 @@ class Management:
         pairs = [("usageLimit", limits.total_nusd, own.total_nusd)]
         if limits.period == own.period:
             pairs.append(("periodUsageLimit", limits.period_nusd, own.period_nusd))
-        for name, limit, most in pairs:
-            if limit is not None and most is not None and limit > most:
-                raise InvalidRequest(f"{name} is above the member's own limit of {money.format_usd(most)}.", param=name)
+        for name, limit, maximum in pairs:
+            if limit is not None and maximum is not None and limit > maximum:
+                raise InvalidRequest(
+                    f"{name} is above the member's own limit of {money.format_usd(maximum)}.", param=name
+                )

@@ -81,12 +81,12 @@ class GroupGrants:
             group_rules.replace_groups(organization_id, member_id, source, names)
         self._write(plan, actor, now)
 
-    def refresh(self, organization_id: str = "", most: int = BATCH_SIZE) -> int:
-        """Apply changed rules to at most `most` members of one or ("") all organizations; how many there were."""
+    def refresh(self, organization_id: str = "", maximum: int = BATCH_SIZE) -> int:
+        """Apply changed rules to at most `maximum` members of one or ("") all organizations; how many there were."""
 
         def stale() -> list[tuple[str, str]]:
             rows = Member.select(Member.id, Member.organization).join(GroupGrant, on=GroupGrant.member == Member.id)
-            rows = rows.where(GroupGrant.stale == True).order_by(Member.id).limit(most)  # noqa: E712
+            rows = rows.where(GroupGrant.stale == True).order_by(Member.id).limit(maximum)  # noqa: E712
             if organization_id:
                 rows = rows.where(Member.organization == organization_id)
             return [(row.id, row.organization_id) for row in rows]

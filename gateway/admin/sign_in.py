@@ -162,8 +162,8 @@ class SignInService:
             return [ThrottleGate("sign in, known device", f"{address} {nonce}", KNOWN, ATTEMPT_WINDOW_S)], True
         subjects = (f"{address} {place.peer}", address, place.peer)
         gates = [
-            ThrottleGate(f"sign in, {what}", subject, most, ATTEMPT_WINDOW_S)
-            for (what, most), subject in zip(GATES, subjects, strict=True)
+            ThrottleGate(f"sign in, {what}", subject, maximum, ATTEMPT_WINDOW_S)
+            for (what, maximum), subject in zip(GATES, subjects, strict=True)
         ]
         # Read for unknown addresses too: a faster response would reveal that the address is unknown.
         signed_in = self._documents.get(KNOWN_KIND, self._place_key(address, place.peer)) is not None

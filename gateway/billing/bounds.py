@@ -23,8 +23,8 @@ from gateway.neutral.usage import NO_USAGE, Units, Usage
 from gateway.neutral.videos import VideosRequest
 
 # Uses of tools in one answer when the caller sets no limit.
-MAX_SEARCHES = sum(unit.most for unit in UNITS if unit.count == "searches")
-MAX_TOOL_USES = {unit.count: unit.most for unit in TOOL_UNITS}
+MAX_SEARCHES = sum(unit.maximum for unit in UNITS if unit.count == "searches")
+MAX_TOOL_USES = {unit.count: unit.maximum for unit in TOOL_UNITS}
 # Output tokens of one answer of a model without a known limit: no provider of text gives more.
 MAX_OUTPUT_TOKENS = 131_072
 CACHED_PRICES = 8192
@@ -102,11 +102,11 @@ class Bounds:
 
     def _compute_video(self, request: VideosRequest, at_us: int) -> CostBound:
         """Return the exact bound of a video. A mapping that does not support it adds nothing: its codec reports it."""
-        most = 0
+        maximum = 0
         for mapping in self._mappings:
             with suppress(NotSupported):
-                most = max(most, max_cost(request.content(), mapping, at_us))
-        return CostBound(most, 0, 0, True)
+                maximum = max(maximum, max_cost(request.content(), mapping, at_us))
+        return CostBound(maximum, 0, 0, True)
 
     def _price_prompt(self, terms: Terms, tokens: int, requirements: Requirements) -> tuple[int, int]:
         """Return the highest price of a prompt with media or hosted tools, and the part of it for content that only the
@@ -115,21 +115,21 @@ class Bounds:
         A prompt never costs more than the context length of its model: longer ones are rejected without a charge.
         """
         unseen = requirements.unseen_media or requirements.web_search or requirements.hosted or requirements.vendor_only
-        least = most = 0
+        minimum = maximum = 0
         for mapping in self._mappings:
             rates = _dearest(_CacheKey(mapping), *terms)
             context = mapping.context_length or MAX_CONTEXT_TOKENS
             read = min(tokens, context)
-            least = max(least, rates.fixed - (-read * rates.input // MILLION))
+            minimum = max(minimum, rates.fixed - (-read * rates.input // MILLION))
             if unseen:
                 read = context
-            most = max(most, rates.fixed - (-read * rates.input // MILLION))
-        return most, most - least
+            maximum = max(maximum, rates.fixed - (-read * rates.input // MILLION))
+        return maximum, maximum - minimum
 
     def _calls_for(self, n: int, streamed: bool) -> int:
         """Return the most upstream calls that `n` choices may take; each call bills the prompt again."""
-        most = [mapping.choices_a_call(streamed) or n for mapping in self._mappings]
-        return max((-(-n // each) for each in most), default=1)
+        maximum = [mapping.choices_a_call(streamed) or n for mapping in self._mappings]
+        return max((-(-n // each) for each in maximum), default=1)
 
     def _compute_units(self, request: Request, units: Units, at_us: int) -> CostBound:
         """Return the bound of an operation that is not priced by text alone.
@@ -139,18 +139,18 @@ class Bounds:
         """
         if isinstance(request, VideosRequest):
             return self._compute_video(request, at_us)
-        most, rate, sound = self._price_units(request, units.most, at_us)
+        maximum, rate, sound = self._price_units(request, units.maximum, at_us)
         unforeseen = 0
         if units.foreseen is not None:
-            unforeseen = max(0, most - self._price_units(request, units.foreseen, at_us)[0])
+            unforeseen = max(0, maximum - self._price_units(request, units.foreseen, at_us)[0])
         text = OPERATIONS[request.operation].prompt_tokens(request)
-        return CostBound(most, rate, sound, True, 1, text, unforeseen)
+        return CostBound(maximum, rate, sound, True, 1, text, unforeseen)
 
     def _price_units(self, request: Request, units: Usage, at_us: int) -> tuple[int, int, int]:
         """Return the highest price of `units` without generated sound, the rate of that sound, and its tokens."""
         text = OPERATIONS[request.operation].prompt_tokens(request)
         hour = at_us // HOUR_US
-        most = 0
+        maximum = 0
         rate = 0
         sound = 0
         for mapping in self._mappings:
@@ -162,8 +162,8 @@ class Bounds:
                 sound = max(sound, used.output_total)
                 out = 0
                 rate = max(rate, rates.output)
-            most = max(most, rates.fixed - (-into // MILLION) - (-out // MILLION))
-        return most, rate, sound
+            maximum = max(maximum, rates.fixed - (-into // MILLION) - (-out // MILLION))
+        return maximum, rate, sound
 
     def _price(self, terms: Terms) -> tuple[list[tuple[int, int]], int, bool]:
         """Return the relevant prices, the highest output rate, and whether only text is billed.

@@ -95,8 +95,8 @@ def reserve_call(
     (provider_key_limit_reached) or OutOfCredits, at once unless `patient`; Unavailable.
     """
     if cap is not None:
-        most = min(cost_bound.max_output, cap * cost_bound.choices)
-        cost_bound = replace(cost_bound, max_output=most, unforeseen_output=0)
+        maximum = min(cost_bound.max_output, cap * cost_bound.choices)
+        cost_bound = replace(cost_bound, max_output=maximum, unforeseen_output=0)
     organization_id = context.caller.organization_id
     credential = target.credential
     if credential.bounded:

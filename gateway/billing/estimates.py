@@ -89,15 +89,15 @@ def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
 def within(usage: Usage, bound_nusd: int, price: Callable[[Usage], Charge]) -> Usage:
     """Return the largest part of an estimate that costs at most `bound_nusd`. Output is reduced first, then input."""
     for names in (("output", "reasoning"), ("input", "input_image", "input_audio", "output_audio")):
-        least = 0
-        most = SHARES
-        while least < most:
-            share = (least + most + 1) // 2
+        minimum = 0
+        maximum = SHARES
+        while minimum < maximum:
+            share = (minimum + maximum + 1) // 2
             if price(_scaled(usage, names, share)).total <= bound_nusd:
-                least = share
+                minimum = share
             else:
-                most = share - 1
-        usage = _scaled(usage, names, least)
+                maximum = share - 1
+        usage = _scaled(usage, names, minimum)
         if price(usage).total <= bound_nusd:
             break
     return usage

@@ -89,11 +89,11 @@ class OutputReservation(Struct, eq=False):
             self._foresee_output(self.output_length_foreseen + tokens * TYPICAL_BYTES_PER_TOKEN)
             return
         # Sound is measured by its duration, so its tokens have a fixed size.
-        most = self._tokens_paid() * (MAX_BYTES_PER_TOKEN if self.terms.units is None else TYPICAL_BYTES_PER_TOKEN)
-        if attempt.output_length >= most:
+        maximum = self._tokens_paid() * (MAX_BYTES_PER_TOKEN if self.terms.units is None else TYPICAL_BYTES_PER_TOKEN)
+        if attempt.output_length >= maximum:
             attempt.usage = usage_so_far(self.terms, attempt, self._tokens_paid())
             raise error
-        self._foresee_output(most)
+        self._foresee_output(maximum)
 
     def enlarge(self, nusd: int, mid_stream: bool = True) -> GatewayError | None:
         """Reserve `nusd` more from all budgets, those of the calls in progress included, or return the error."""

@@ -305,9 +305,9 @@ def intent_of(
 def read_intent(payload: bytes) -> IntentDetails:
     """Parse an intent. ValueError when the payload is no intent."""
     values = orjson.loads(payload)
-    least = len(IntentDetails._fields) - len(IntentDetails._field_defaults)
-    most = len(IntentDetails._fields)
-    if not isinstance(values, list) or not least <= len(values) <= most:
+    minimum = len(IntentDetails._fields) - len(IntentDetails._field_defaults)
+    maximum = len(IntentDetails._fields)
+    if not isinstance(values, list) or not minimum <= len(values) <= maximum:
         raise ValueError("not an intent")
     return IntentDetails(*values)
 

@@ -309,10 +309,10 @@ def _with_most_of_a_call(fields: dict[str, Any], provider: Provider) -> dict[str
     if IMAGES in operations and not fields.get("max_n"):
         parameters = fields.get("supported_parameters")
         if parameters and "n" not in parameters:
-            most = 1
+            maximum = 1
         else:
-            most = protocol.max_images
-        fields = fields | {"max_n": most}
+            maximum = protocol.max_images
+        fields = fields | {"max_n": maximum}
     if fields.get("supports_n") and not fields.get("max_streamed_n"):
         fields = fields | {"max_streamed_n": protocol.max_streamed_n}
     return fields

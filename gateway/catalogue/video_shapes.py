@@ -102,10 +102,10 @@ def _check_inputs(request: VideosInput, mapping: Mapping) -> None:
         raise _unsupported(mapping, "does not support a last frame", "last_frame")
     for name in REFERENCES:
         count = len(getattr(request, name))
-        most = mapping.extra.get(name, 0)
-        if count > most:
-            if most:
-                reason = f"accepts up to {most} {name.replace('_', ' ')}"
+        maximum = mapping.extra.get(name, 0)
+        if count > maximum:
+            if maximum:
+                reason = f"accepts up to {maximum} {name.replace('_', ' ')}"
             else:
                 reason = f"does not accept {name.replace('_', ' ')}"
             raise _unsupported(mapping, reason, name)

@@ -95,7 +95,7 @@ def _describe(kind: Any) -> str:
 
 def _describe_check(check: Any) -> str:
     if isinstance(check, NumberRange):
-        return f"from {check.least:g}" + ("" if check.most == float("inf") else f" to {check.most:g}")
+        return f"from {check.minimum:g}" + ("" if check.maximum == float("inf") else f" to {check.maximum:g}")
     if isinstance(check, Scheme):
         return "begins with " + " or ".join(f"`{name}://`" for name in check.names)
     if isinstance(check, NetworkText):

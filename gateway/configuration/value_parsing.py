@@ -18,16 +18,16 @@ FALSE = {"0", "false", "no", "off", ""}
 class NumberRange:
     """A check of the minimum and maximum of a number."""
 
-    least: float
-    most: float = math.inf
+    minimum: float
+    maximum: float = math.inf
 
     def check(self, value: Any) -> None:
-        if not self.least <= value <= self.most:
-            if self.most == math.inf:
-                most = ""
+        if not self.minimum <= value <= self.maximum:
+            if self.maximum == math.inf:
+                maximum = ""
             else:
-                most = f" and at most {self.most:g}"
-            raise ValueError(f"must be at least {self.least:g}{most}, got {value:g}")
+                maximum = f" and at most {self.maximum:g}"
+            raise ValueError(f"must be at least {self.minimum:g}{maximum}, got {value:g}")
 
 
 @dataclass(frozen=True, slots=True)

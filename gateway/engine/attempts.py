@@ -31,13 +31,13 @@ DEFAULT_RETRY_AFTER_S = 1.0  # when no provider sent Retry-After
 class Walk(Struct, eq=False):
     """The position in a plan: which targets were tried and which one is next.
 
-    `groups` holds one tuple of targets (keys) for each mapping. At most `most` mappings of a model are tried, and at
+    `groups` holds one tuple of targets (keys) for each mapping. At most `maximum` mappings of a model are tried, and at
     most ROTATIONS further keys of each. `refusals` are the errors of targets that cannot carry the request. `gave_up`:
     a target was skipped because it was silent for too long.
     """
 
     groups: tuple[tuple[Target, ...], ...]
-    most: int
+    maximum: int
     spent: int = 0
     place: int = 0
     key: int = 0
@@ -122,7 +122,7 @@ class Walk(Struct, eq=False):
     def _after(self, spent: int) -> int | None:
         """Return the position of the mapping after `spent` tries, of the same model or the next; None without one."""
         place = self.place + 1
-        if spent < self.most:
+        if spent < self.maximum:
             if place < len(self.groups):
                 return place
             return None

@@ -39,8 +39,9 @@ class SharedCall:
         max_bytes: int = MAX_BYTES,
         budget: ByteBudget | None = None,
     ) -> None:
-        """`mappings` are the keys of all mappings that may answer. Of an answer above `max_bytes`, or without room in
-        the `budget`, only unread frames are kept, so it can be neither stored nor joined any more (`overgrown`)."""
+        """`mappings` are the keys of all mappings that may answer. Only the unread frames are
+        kept of an answer above `max_bytes`, or without room in the `budget`, so it can be neither stored nor joined any
+        more (`overgrown`)."""
         self._clock = clock
         self.request_id = request_id
         self._wake = threading.Event()

@@ -53,10 +53,10 @@ class KeyBounds:
             for credential in scored.credentials:
                 if not credential.bounded:
                     continue
-                most = states[credential.ident].limits.total_nusd
+                maximum = states[credential.ident].limits.total_nusd
                 spent = states[credential.ident].usage_nusd
-                if most is not None and fit(cost_bound, most - spent) is None:
-                    short = Shortage(PROVIDER_KEY, TOTAL, most, most - spent, cost_bound.min_nusd)
+                if maximum is not None and fit(cost_bound, maximum - spent) is None:
+                    short = Shortage(PROVIDER_KEY, TOTAL, maximum, maximum - spent, cost_bound.min_nusd)
                     passed.append(SkippedKey(scored.key, credential, short.error()))
         if passed and not _left(plan, passed):
             raise passed[-1].error

@@ -273,9 +273,9 @@ class Planner:
         typical_s = statistics.times.typical_s(request.requirements)
         if typical_s is not None:
             return max(MIN_TIMEOUT_S, ANSWER_TIME_FACTOR * typical_s)
-        most = request.requirements.max_tokens or target.mapping.max_output
-        if most:
-            return first_byte_s + most / SLOW
+        maximum = request.requirements.max_tokens or target.mapping.max_output
+        if maximum:
+            return first_byte_s + maximum / SLOW
         return math.inf
 
     def left(self, target: Target, operation: str) -> None:

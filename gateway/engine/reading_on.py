@@ -15,8 +15,8 @@ STOP_TIMEOUT_S = 0.5
 class ReadingOn:
     """Bounds how many answers a worker reads on, in total and per organization, and ends them with the worker."""
 
-    def __init__(self, most: int = MAX_ANSWERS, max_of_one: int = MAX_ANSWERS_PER_ORGANIZATION) -> None:
-        self._most = most
+    def __init__(self, maximum: int = MAX_ANSWERS, max_of_one: int = MAX_ANSWERS_PER_ORGANIZATION) -> None:
+        self._maximum = maximum
         self._max_of_one = max_of_one
         self._counts: Counter[str] = Counter()
         self._reading: set[Any] = set()
@@ -28,7 +28,7 @@ class ReadingOn:
 
     def enter(self, organization: str) -> bool:
         """Count one more answer; False when the bound is reached. Call `leave` once after True."""
-        if self.count >= self._most or self._counts[organization] >= self._max_of_one:
+        if self.count >= self._maximum or self._counts[organization] >= self._max_of_one:
             return False
         self._counts[organization] += 1
         return True

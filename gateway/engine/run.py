@@ -99,7 +99,7 @@ class Run(Struct, eq=False):
             return listener
         return trace.listener(len(self.outcome.attempts) - 1, listener)
 
-    def patience(self) -> float:
+    def time_limits(self) -> float:
         """Return until when (monotonic) the new attempt may be silent: the whole deadline for the last target, else
         half of the remaining time, so that a silent provider leaves time for another."""
         if self.walk.is_last:

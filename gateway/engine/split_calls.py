@@ -89,16 +89,18 @@ def _parts_of(request: Request, target: Target, choices: int) -> list[Any]:
     operation = OPERATIONS[request.operation]
     mapping = target.mapping
     split = operation.split
-    most = getattr(mapping, operation.limit)
+    maximum = getattr(mapping, operation.limit)
     if split is not None and choices:
         return _list(split, request, choices, 0)
-    if split is None or not most:
+    if split is None or not maximum:
         return [request]
     most_tokens = mapping.extra.get(MAX_TOKENS_KEY, 0)
     # A token is at least one byte.
-    if operation.item_count(request) <= most and (not most_tokens or request.requirements.prompt_bytes <= most_tokens):
+    if operation.item_count(request) <= maximum and (
+        not most_tokens or request.requirements.prompt_bytes <= most_tokens
+    ):
         return [request]
-    return compute_if(request.large, _list, split, request, most, most_tokens)
+    return compute_if(request.large, _list, split, request, maximum, most_tokens)
 
 
 def _list(split: Callable[[Any, int, int], Iterator[Any]], *arguments: Any) -> list[Any]:

@@ -143,7 +143,7 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
     """Buffer events until the first content, or MAX_HELD_EVENTS of them. A Heartbeat passes at once; a Failed event
     before content is raised."""
     held: Batch = []
-    until = run.patience()
+    until = run.time_limits()
     for batch in batches:
         content = observe(attempt, batch, run.outcome.warnings)
         if attempt.first_at:

@@ -54,7 +54,7 @@ def _send(run: Run, attempt: Attempt) -> Any:
     attempt is settled with what is known.
     """
     target = attempt.target
-    until = run.patience()
+    until = run.time_limits()
     # The last provider gets all the time that is left.
     should_abandon = partial(run.should_abandon, attempt) if until < run.deadline else None
     greenlet = current()

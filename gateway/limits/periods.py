@@ -90,9 +90,9 @@ def make_period(amount: int, unit: str) -> Period:
     1–12 months."""
     if unit not in UNITS:
         raise InvalidRequest(f"Unknown period unit {unit!r}: use hour, day, week or month.", param=UNIT_FIELD)
-    most = UNITS[unit][1]
-    if not 1 <= amount <= most:
-        raise InvalidRequest(f"A period must be 1 to {most} {unit}s long, not {amount}.", param=AMOUNT_FIELD)
+    maximum = UNITS[unit][1]
+    if not 1 <= amount <= maximum:
+        raise InvalidRequest(f"A period must be 1 to {maximum} {unit}s long, not {amount}.", param=AMOUNT_FIELD)
     return Period(amount, unit)
 
 

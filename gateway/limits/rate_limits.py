@@ -21,8 +21,8 @@ from gateway.limits.rate_rules import CONCURRENCY, NAMES, OPERATION, REQUESTS, T
 from gateway.store.redis import Redis, rate_window
 
 WINDOW_S = 60
-# How often a worker exchanges its counts while it admits its share. What the others have admitted since their last
-# exchange is unknown to it, so a burst passes a limit by up to this part of it.
+# How often a worker exchanges its counts while it admits its share. Admissions of the others since their last
+# exchange are unknown to it, so a burst passes a limit by up to this part of it.
 EXCHANGES = 8
 # Above this number, windows of subjects that were idle for two periods are dropped.
 CACHE_SIZE = 50_000

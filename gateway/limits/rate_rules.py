@@ -63,10 +63,10 @@ class RateLimits:
     def write_own(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
         """Set or remove an account's limit on its own project or key within an open transaction; the caller announces
         the change. InvalidRequest (rate_limit_above_operators) above the operator's limit."""
-        most = self._read_of(scope, subject)[kind].operators
-        if amount is not None and most is not None and amount > most:
+        maximum = self._read_of(scope, subject)[kind].operators
+        if amount is not None and maximum is not None and amount > maximum:
             raise InvalidRequest(
-                f"The operator limits this {scope} to {most} {NAMES[kind]}; choose a value up to that.",
+                f"The operator limits this {scope} to {maximum} {NAMES[kind]}; choose a value up to that.",
                 param=kind,
                 code="rate_limit_above_operators",
             )
@@ -156,11 +156,11 @@ def _lower(table: dict[tuple[str, str], dict[str, int]], place: tuple[str, str],
     amounts = table.setdefault(place, {})
     each = amounts.get(EACH_SUBJECT)
     for subject, amount in own.items():
-        most = amounts.get(subject, each)
-        if most is None:
+        maximum = amounts.get(subject, each)
+        if maximum is None:
             amounts[subject] = amount
         else:
-            amounts[subject] = min(amount, most)
+            amounts[subject] = min(amount, maximum)
 
 
 def _amount_of(scope: str, subject: str, amounts: dict[str, int]) -> int | None:

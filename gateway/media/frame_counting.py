@@ -21,7 +21,7 @@ class CountedSound(NamedTuple):
 
     seconds: float
     rest: int = 0
-    least: float = MIN_BYTES_PER_SECOND
+    minimum: float = MIN_BYTES_PER_SECOND
     hidden: float = 0.0
 
 

@@ -38,7 +38,7 @@ def count_amr(data: Bytes, begin: int) -> CountedSound:
     return CountedSound(frames * AMR_FRAME_S, max(0, data.size - place), 50)
 
 
-def _follow(data: Bytes, begin: int, least: int) -> CountedSound:
+def _follow(data: Bytes, begin: int, minimum: int) -> CountedSound:
     """Find frames like a decoder: at the end of the previous frame, else at the next sync word. Frames of both kinds
     count, because decoders may recognize the file by either."""
     seconds = 0.0
@@ -68,5 +68,5 @@ def _follow(data: Bytes, begin: int, least: int) -> CountedSound:
             place = following
             in_a_row = 0
     rest += max(0, data.size - place)
-    least_of_rest = least if longest >= CONSISTENT else MIN_BYTES_PER_SECOND
+    least_of_rest = minimum if longest >= CONSISTENT else MIN_BYTES_PER_SECOND
     return CountedSound(seconds, rest, least_of_rest, hidden_aac(data, seconds, longest_aac))

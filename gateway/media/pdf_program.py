@@ -212,12 +212,12 @@ def read(data: bytes) -> tuple[int, int, int]:
     count.
     """
     reader = PdfReader(BytesIO(data))
-    pages, most, text = _count(reader, data)
+    pages, maximum, text = _count(reader, data)
     if not (reader.is_encrypted and _lists_every_object(reader, data)):  # packed objects are unreadable before that
         _, rebuilt_most, rebuilt_text = _count(PdfReader(BytesIO(data + NO_TABLE)), data)
-        most = max(most, rebuilt_most)
+        maximum = max(maximum, rebuilt_most)
         text = max(text, rebuilt_text)
-    return pages, most, text
+    return pages, maximum, text
 
 
 def _count(reader: PdfReader, data: bytes) -> tuple[int, int, int]:
@@ -226,10 +226,10 @@ def _count(reader: PdfReader, data: bytes) -> tuple[int, int, int]:
     if not pages:
         raise Unreadable
     if reader.is_encrypted:
-        most = pages
+        maximum = pages
     else:
-        most = max(pages, _pages_anywhere(data))
-    return pages, most, -(-text * most // pages)
+        maximum = max(pages, _pages_anywhere(data))
+    return pages, maximum, -(-text * maximum // pages)
 
 
 def _lists_every_object(reader: PdfReader, data: bytes) -> bool:

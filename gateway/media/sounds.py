@@ -48,9 +48,9 @@ def length_of(file: StoredFile) -> SoundDuration:
     else:
         counted = unknown_sound(data)
     if not counted.seconds:  # no decoder plays it, or only one that knows more formats
-        counted = CountedSound(0, data.size, counted.least)
+        counted = CountedSound(0, data.size, counted.minimum)
     tags = max(0, begin - TAGS_BYTES) / TAGS_LEAST
-    foreseen = counted.seconds + counted.rest / counted.least + tags
+    foreseen = counted.seconds + counted.rest / counted.minimum + tags
     likely = counted.seconds or min(foreseen, data.size / TYPICAL_BYTES_PER_SECOND)
     foreseen = max(likely, foreseen)
     return SoundDuration(*(math.ceil(seconds * SECOND_MS) for seconds in (likely, foreseen + counted.hidden, foreseen)))

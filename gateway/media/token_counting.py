@@ -44,16 +44,16 @@ RICH = ("image", "audio", "video")
 
 
 class MediaCount(NamedTuple):
-    """Token counts of media: the `most`, the `likely`, and the number of `unseen` media (IMAGE_TOKENS each in
-    `most`).
+    """Token counts of media: the `maximum`, the `likely`, and the number of `unseen` media (IMAGE_TOKENS each in
+    `maximum`).
     """
 
-    most: int = 0
+    maximum: int = 0
     likely: int = 0
     unseen: int = 0
 
     def plus(self, other: "MediaCount") -> "MediaCount":
-        return MediaCount(self.most + other.most, self.likely + other.likely, self.unseen + other.unseen)
+        return MediaCount(self.maximum + other.maximum, self.likely + other.likely, self.unseen + other.unseen)
 
 
 NO_MEDIA = MediaCount()
@@ -73,7 +73,7 @@ def counted(request: ChatRequest) -> ChatRequest:
         for part in _media_of(message.parts):
             total = total.plus(count(part))
     changed = structs.replace(
-        needs, media_tokens=total.most, likely_media_tokens=total.likely, unseen_media=total.unseen
+        needs, media_tokens=total.maximum, likely_media_tokens=total.likely, unseen_media=total.unseen
     )
     return structs.replace(request, requirements=changed)
 
@@ -92,9 +92,9 @@ def count(part: Image | Audio | Video | File) -> MediaCount:
         as_file = compute_if(len(media.data) >= LARGE, _count_file, media, kind)
         if counted is None:
             counted = as_file
-        counted = counted._replace(most=max(counted.most, as_file.most))
+        counted = counted._replace(maximum=max(counted.maximum, as_file.maximum))
         if isinstance(part, Image):  # some providers read any file that is sent as an image
-            counted = counted._replace(most=max(counted.most, IMAGE_TOKENS))
+            counted = counted._replace(maximum=max(counted.maximum, IMAGE_TOKENS))
     return counted
 
 
@@ -157,9 +157,9 @@ def _count_pdf(media: Media) -> MediaCount:
 
 def _count_sound(media: Media) -> MediaCount:
     length = compute_if(len(media.data) >= LARGE, _length_of, media.data)
-    most = length.foreseen_ms * AUDIO_TOKENS_PER_SECOND
+    maximum = length.foreseen_ms * AUDIO_TOKENS_PER_SECOND
     likely = length.likely_ms * TYPICAL_AUDIO_TOKENS_PER_SECOND
-    return MediaCount(-(-most // SECOND_MS), -(-likely // SECOND_MS), int(length.foreseen_ms < length.max_ms))
+    return MediaCount(-(-maximum // SECOND_MS), -(-likely // SECOND_MS), int(length.foreseen_ms < length.max_ms))
 
 
 def _length_of(text: str) -> SoundDuration:

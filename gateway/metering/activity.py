@@ -110,12 +110,12 @@ def measure_columns(
 
 
 def measure_top(
-    database: Database, owners: Owners, span: Span, tag: str, figures: tuple[str, ...], most: int
+    database: Database, owners: Owners, span: Span, tag: str, figures: tuple[str, ...], maximum: int
 ) -> list[Row]:
-    """Return a row for each of the `most` values of a tag with the highest cost in the span. Inside
+    """Return a row for each of the `maximum` values of a tag with the highest cost in the span. Inside
     `queries.at_once`."""
     questions = list(_questions(owners, replace(span, step="all"), "tag", figures, TagValues(tag)))
-    tops = [fetch_top(database, question, most) for question in questions]
+    tops = [fetch_top(database, question, maximum) for question in questions]
     rows = [row for top in tops for row in top]
     if len(questions) > 1:  # values may have usage of projects and of keys
         names = tuple({row.value[0] for row in rows})
@@ -124,7 +124,7 @@ def measure_top(
             some = TagValues(tag, names[start : start + NAMES])
             rows += measure(database, owners, replace(span, step="all"), "tag", figures, some)
         rows = merge(rows, [row.value for row in rows])
-    return sorted(rows, key=lambda row: (-row.figures.cost_nusd, row.value))[:most]
+    return sorted(rows, key=lambda row: (-row.figures.cost_nusd, row.value))[:maximum]
 
 
 def _questions(

@@ -214,11 +214,11 @@ class ChatResult:
         return choices
 
 
-def split(request: ChatRequest, most: int, most_tokens: int = 0) -> Iterator[ChatRequest]:
-    """Yield requests for at most `most` choices each, all with the same conversation."""
+def split(request: ChatRequest, maximum: int, most_tokens: int = 0) -> Iterator[ChatRequest]:
+    """Yield requests for at most `maximum` choices each, all with the same conversation."""
     count = request.requirements.n
-    for done in range(0, count, most):
-        n = min(most, count - done)
+    for done in range(0, count, maximum):
+        n = min(maximum, count - done)
         requirements = structs.replace(request.requirements, n=n)
         yield request.with_conversation(partial(_with_n, request, n), requirements=requirements, native=None)
 

@@ -207,7 +207,7 @@ def _fits_number(value: float, schema: dict[str, Any]) -> bool:
     return abs(value / step - round(value / step)) < 1e-9
 
 
-def _in_range(size: float, schema: dict[str, Any], least: str, most: str) -> bool:
-    low = schema.get(least)
-    high = schema.get(most)
+def _in_range(size: float, schema: dict[str, Any], minimum: str, maximum: str) -> bool:
+    low = schema.get(minimum)
+    high = schema.get(maximum)
     return not (_is_number(low) and size < low) and not (_is_number(high) and size > high)

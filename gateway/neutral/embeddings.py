@@ -101,8 +101,9 @@ def _packed(vector: MutableSequence[float]) -> bytes:
     return floats.tobytes()
 
 
-def split(request: EmbeddingsRequest, most: int, most_tokens: int = 0) -> Iterator[EmbeddingsRequest]:
-    """Split the request into requests of at most `most` inputs and about `most_tokens` each (0: no limit), in order."""
+def split(request: EmbeddingsRequest, maximum: int, most_tokens: int = 0) -> Iterator[EmbeddingsRequest]:
+    """Split the request into requests of at most `maximum` inputs and about `most_tokens` each (0: no limit), in
+    order."""
     content: EmbeddingsInput = request.content()
     part: list[Input] = []
     tokens = 0
@@ -111,7 +112,7 @@ def split(request: EmbeddingsRequest, most: int, most_tokens: int = 0) -> Iterat
             size = len(item)
         else:
             size = -(-_bytes_of(item) // MIN_BYTES_PER_TOKEN)
-        if part and (len(part) >= most or (most_tokens and tokens + size > most_tokens)):
+        if part and (len(part) >= maximum or (most_tokens and tokens + size > most_tokens)):
             yield _part(request, content, part)
             part = []
             tokens = 0

@@ -135,22 +135,22 @@ def units_of(content: ImagesInput) -> Units:
         shown = content.partial_images * content.n * PARTIAL_TOKENS
     else:
         shown = 0
-    most = Usage(
+    maximum = Usage(
         input=size, input_image=read * READ_TOKENS, output=shown, images=content.n, price_key=content.price_key
     )
     likely = Usage(
         input=-(-size // BYTES_PER_TOKEN), input_image=read * LIKELY_READ, images=content.n, price_key=content.price_key
     )
-    return Units(most, likely)
+    return Units(maximum, likely)
 
 
-def split(request: ImagesRequest, most: int, most_tokens: int = 0) -> Iterator[ImagesRequest]:
-    """Yield requests for at most `most` images each, all with the same prompt. Each has another seed, since equal calls
-    would give equal images."""
+def split(request: ImagesRequest, maximum: int, most_tokens: int = 0) -> Iterator[ImagesRequest]:
+    """Yield requests for at most `maximum` images each, all with the same prompt. Each has another seed, since equal
+    calls would give equal images."""
     content: ImagesInput = request.content()
-    for done in range(0, content.n, most):
+    for done in range(0, content.n, maximum):
         seed = None if content.seed is None else content.seed + done
-        part = replace(content, n=min(most, content.n - done), seed=seed)
+        part = replace(content, n=min(maximum, content.n - done), seed=seed)
         requirements = structs.replace(request.requirements, units=units_of(part))
         yield structs.replace(request, requirements=requirements, decode=partial(_same, part), _decoded=None)
 

@@ -39,16 +39,16 @@ def is_large(raw: bytes) -> bool:
     return opening > FEW_CONTAINERS or commas * BYTES_PER_COMMA > len(raw)
 
 
-def has_more_parts(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
-    """Return whether a JSON text has more than `most` parts, or more than `most` of these `marks`."""
-    if len(raw) <= most:
+def has_more_parts(raw: bytes, maximum: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
+    """Return whether a JSON text has more than `maximum` parts, or more than `maximum` of these `marks`."""
+    if len(raw) <= maximum:
         return False
-    return compute_if(len(raw) > SLICE, _count_parts, raw, most, marks)
+    return compute_if(len(raw) > SLICE, _count_parts, raw, maximum, marks)
 
 
-def _count_parts(raw: bytes, most: int, marks: tuple[bytes, ...]) -> bool:
+def _count_parts(raw: bytes, maximum: int, marks: tuple[bytes, ...]) -> bool:
     opening, commas = count_marks(raw)
-    return opening + (commas if COMMA in marks else 0) > most and compute(has_more, raw, most, marks)
+    return opening + (commas if COMMA in marks else 0) > maximum and compute(has_more, raw, maximum, marks)
 
 
 def count_marks(raw: bytes) -> tuple[int, int]:
@@ -60,8 +60,8 @@ def count_marks(raw: bytes) -> tuple[int, int]:
     return opening, commas
 
 
-def has_more(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
-    """Return whether there are more marks outside of strings than `most`; works in pieces so that other threads can
+def has_more(raw: bytes, maximum: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
+    """Return whether there are more marks outside of strings than `maximum`; works in pieces so that other threads can
     run.
     """
     count = 0
@@ -78,7 +78,7 @@ def has_more(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> boo
             closing = token[1]
             if closing is None:
                 count += token[0] in marks
-                if count > most:
+                if count > maximum:
                     return True
             else:
                 inside = not closing

@@ -48,8 +48,8 @@ def request_of(model: str, opened: RealtimeInput, tokens: int, most_output: int)
 def transcription_units(sound_bytes: int) -> Units:
     """Return the units of transcribing one turn of audio, of which `sound_bytes` have arrived."""
     length_ms = max(MIN_TRANSCRIBED_MS, sound_bytes * 1000 // MIN_BYTES_PER_SECOND)
-    most = Usage(input=200, input_audio=length_ms // 20, output=length_ms // 100, audio_ms=length_ms)
-    return Units(most, Usage())
+    maximum = Usage(input=200, input_audio=length_ms // 20, output=length_ms // 100, audio_ms=length_ms)
+    return Units(maximum, Usage())
 
 
 class ClientEvent(Struct):

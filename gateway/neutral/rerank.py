@@ -39,8 +39,8 @@ def units_of(content: RerankInput) -> Units:
     sizes = [len(document.encode("utf-8", "replace")) for document in content.documents]
     query = len(content.query.encode("utf-8", "replace"))
     read = sum(sizes) + query * len(sizes)
-    most = Usage(input=read, searches=_searches(sizes, MIN_BYTES_PER_CHUNK))
-    return Units(most, Usage(input=-(-read // BYTES_PER_TOKEN), searches=_searches(sizes, BYTES_PER_CHUNK)))
+    maximum = Usage(input=read, searches=_searches(sizes, MIN_BYTES_PER_CHUNK))
+    return Units(maximum, Usage(input=-(-read // BYTES_PER_TOKEN), searches=_searches(sizes, BYTES_PER_CHUNK)))
 
 
 def _searches(sizes: list[int], chunk: int) -> int:

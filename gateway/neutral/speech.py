@@ -63,6 +63,6 @@ def units_of(content: SpeechInput) -> Units:
     characters = len(content.text)
     longer = 1 / min(content.speed, 1.0)
     text = -(-len((content.text + content.instructions).encode("utf-8", "replace")) // BYTES_PER_TOKEN)
-    most = Usage(characters=characters, output_audio=math.ceil(characters * MAX_TOKENS_PER_CHARACTER * longer) + 64)
+    maximum = Usage(characters=characters, output_audio=math.ceil(characters * MAX_TOKENS_PER_CHARACTER * longer) + 64)
     made = math.ceil(characters * TOKENS_PER_CHARACTER / content.speed)
-    return Units(most, Usage(input=text, characters=characters, output_audio=made))
+    return Units(maximum, Usage(input=text, characters=characters, output_audio=made))

@@ -78,12 +78,12 @@ class TranscriptionResult(WholeResult):
 def units_of(content: TranscriptionInput, likely_ms: int, max_ms: int, foreseen_ms: int) -> Units:
     """Return the billable units of audio with these durations, for models billed by the hour and by token."""
     prompt = -(-len(content.prompt.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
-    most, foreseen = (
+    maximum, foreseen = (
         _units(prompt, length_ms, MAX_AUDIO_TOKENS_PER_SECOND, MAX_OUTPUT_TOKENS_PER_SECOND)
         for length_ms in (max_ms, foreseen_ms)
     )
     likely = _units(prompt, likely_ms, AUDIO_TOKENS_PER_SECOND, OUTPUT_TOKENS_PER_SECOND)
-    return Units(most, likely, foreseen if foreseen_ms < max_ms else None)
+    return Units(maximum, likely, foreseen if foreseen_ms < max_ms else None)
 
 
 def _units(prompt: int, length_ms: int, audio_rate: int, output_rate: int) -> Usage:

@@ -48,7 +48,7 @@ class Unit:
     - "model": the count times the price of the model that the provider's tool called.
 
     `media` marks tokens of sound and images, and `included_in` is the count that includes its count. `tool` is the
-    provider's tool that it counts, and `most` how often one answer may use it if the caller sets no limit.
+    provider's tool that it counts, and `maximum` how often one answer may use it if the caller sets no limit.
 
     `listed` are the pricing objects of the model list that always contain the price, "0" if there is none; the others
     contain it if there is one. `detail` is the member of `cost_details` to which its cost is added; the member is
@@ -65,7 +65,7 @@ class Unit:
     media: bool = False
     included_in: str = ""
     tool: BilledTool | None = None
-    most: int = 0
+    maximum: int = 0
     listed: Literal["everywhere", "models", ""] = ""
     detail: str = ""
     always_detailed: bool = False
@@ -177,19 +177,19 @@ UNITS: tuple[Unit, ...] = (
     ),
     Unit(
         price="web_search", component="web_search", count="searches", billed="each",
-        most=5, listed="models", detail="web_search_cost", always_detailed=True, figures=(SEARCHES,),
+        maximum=5, listed="models", detail="web_search_cost", always_detailed=True, figures=(SEARCHES,),
         cost=SEARCH_COST,
         meaning="web search",
     ),
     Unit(
         price="file_search", component="file_search", count="file_searches", billed="each",
-        tool=BilledTool("file_search", "file_search_call", "fs"), most=5, detail="file_search_cost",
+        tool=BilledTool("file_search", "file_search_call", "fs"), maximum=5, detail="file_search_cost",
         figures=(SEARCHES,), cost=SEARCH_COST,
         meaning="search of the caller's files at the provider",
     ),
     Unit(
         price="code_session", component="code", count="code_sessions", billed="each",
-        tool=BilledTool("code_interpreter", "code_interpreter_call", "ci", distinct="container_id"), most=1,
+        tool=BilledTool("code_interpreter", "code_interpreter_call", "ci", distinct="container_id"), maximum=1,
         detail="code_cost", figures=(Figure("code_sessions", "codeSessionCount"),),
         cost=Figure("code_nusd", "codeCost"),
         meaning="container in which code ran",
@@ -205,7 +205,7 @@ UNITS: tuple[Unit, ...] = (
         meaning="token of an image that the tool image_generation read, by its model",
     ),
     Unit(
-        price="image_tool_output", component="image_output", count="image_tool_output", billed="model", most=6_240,
+        price="image_tool_output", component="image_output", count="image_tool_output", billed="model", maximum=6_240,
         detail="image_output_cost", always_detailed=True, figures=(OUTPUT_TOKENS,), cost=IMAGE_OUTPUT_COST,
         meaning="token of an image that the tool image_generation made, by its model",
     ),

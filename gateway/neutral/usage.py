@@ -74,12 +74,12 @@ READ_COUNTS = attrgetter(*COUNTS)
 class Units(Struct, frozen=True):
     """Billable units of a request other than text tokens: images, pages, characters, audio.
 
-    `most` is the upper bound before the call; `likely` is billed if there is no count: a response without usage, a
+    `maximum` is the upper bound before the call; `likely` is billed if there is no count: a response without usage, a
     disconnected caller, a worker that died. `foreseen`: where only the provider sees which units apply, those that the
-    gateway sees; a budget with room for these, but not for `most`, admits one such request at a time.
+    gateway sees; a budget with room for these, but not for `maximum`, admits one such request at a time.
     """
 
-    most: Usage
+    maximum: Usage
     likely: Usage
     foreseen: Usage | None = None
 

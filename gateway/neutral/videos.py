@@ -119,10 +119,10 @@ def units_of(content: VideosInput) -> Units:
     seconds = content.seconds or DEFAULT_SECONDS
     likely = Usage(video_ms=seconds * SECOND_MS, input_image=len(content.pictures))
     longest = max(content.seconds, MAX_SECONDS)
-    most = Usage(
+    maximum = Usage(
         video_ms=longest * SECOND_MS, output=longest * MAX_TOKENS_PER_SECOND, input_image=len(content.pictures)
     )
-    return Units(most, likely)
+    return Units(maximum, likely)
 
 
 def finished_usage(reserved: Usage, status: VideoStatus) -> Usage:

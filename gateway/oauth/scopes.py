@@ -2,7 +2,7 @@
 
 PATH = "/mcp"
 TOOLS = "mcp:tools"
-# What a token of each scope lets an application do, as its page of consent says.
+# The actions that each scope allows to an application, as the consent page shows them.
 ABILITIES = {
     TOOLS: "call tools: use models for text and images, and read usage reports",
     "mcp:resources": "read resources (there are none yet)",

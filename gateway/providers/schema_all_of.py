@@ -90,8 +90,8 @@ def _key_of(value: Any) -> Any:
 
 
 def join_types(values: list[Any]) -> Any:
-    """Return the types that all lists contain; an integer is also a number. Of disjoint lists, the first is
-    returned."""
+    """Return the types that all lists contain; an integer is also a number. Disjoint lists give the
+    first."""
     joined = values[0]
     for other in values[1:]:
         joined = _join_types(joined, other)
@@ -137,7 +137,7 @@ def join_required(values: list[Any]) -> Any:
 
 
 def join_enums(values: list[Any]) -> Any:
-    """Return the values that all lists contain. Of lists without a common value, the first is returned."""
+    """Return the values that all lists contain. Lists without a common value give the first."""
     joined = values[0]
     for other in values[1:]:
         known = {_key_of(value) for value in _listed(other)}

@@ -76,12 +76,12 @@ def read_percentiles(database: Database, places: Sequence[ActivityScope], span: 
 
 
 def _read(database: Database, scopes: Sequence[tuple[str, str]], span: Span) -> list[Any]:
-    most = max(NEWEST // len(scopes), MIN_ROWS)
+    maximum = max(NEWEST // len(scopes), MIN_ROWS)
     parts: list[str] = []
     params: list[Any] = []
     for number, (project_id, member_id) in enumerate(scopes):
         parts.append(PART.format(number=number))
-        params += [raw_id(project_id), id_at(span.start_us), id_at(span.end_us), most]
+        params += [raw_id(project_id), id_at(span.start_us), id_at(span.end_us), maximum]
         if member_id:
             parts[-1] += OF_MEMBER
             params.append(raw_id(member_id))

@@ -44,15 +44,15 @@ def read_period(from_date: str | None, to_date: str | None, now_us: int, granula
     else:
         first = _read(from_date, "from")
     if granularity == "hour":
-        most = MAX_HOURLY_DAYS
+        maximum = MAX_HOURLY_DAYS
     else:
-        most = MAX_DAYS
+        maximum = MAX_DAYS
     count = (last - first).days + 1
     if count < 1:
         raise InvalidRequest(f"from ({first}) is later than to ({last}).", param="from")
-    if count > most:
+    if count > maximum:
         raise InvalidRequest(
-            f"A report by {granularity} covers at most {most} days; {first} to {last} are {count}.", param="from"
+            f"A report by {granularity} covers at most {maximum} days; {first} to {last} are {count}.", param="from"
         )
     return ReportDays(first, last)
 

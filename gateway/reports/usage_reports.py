@@ -120,7 +120,7 @@ class Reports:
 
         series, rankings = at_once(self._database, read)
         unit_us = HOUR_US * (1 if granularity == "hour" else 24)
-        most = {g: self._show_rows(ranking.rows[:1], g, {}) for g, ranking in rankings.items()}
+        maximum = {g: self._show_rows(ranking.rows[:1], g, {}) for g, ranking in rankings.items()}
         return {
             **self._head(scope, period, series),
             "granularity": granularity,
@@ -128,9 +128,9 @@ class Reports:
             "series": [
                 {"date": f"{to_iso(row.step * unit_us)[:19]}Z", **show_metrics(row.figures)} for row in _by_step(series)
             ],
-            "mostUsedProvider": next(iter(most["provider"]), None),
-            "mostUsedModel": next(iter(most["model"]), None),
-            "mostUsedApp": next(iter(most["app"]), None),
+            "mostUsedProvider": next(iter(maximum["provider"]), None),
+            "mostUsedModel": next(iter(maximum["model"]), None),
+            "mostUsedApp": next(iter(maximum["app"]), None),
             "appUsageCoverage": rankings["app"].coverage,
         }
 
@@ -258,6 +258,6 @@ def _check(name: str, value: object, known: tuple[str, ...]) -> None:
         raise InvalidRequest(f"{name} must be one of {', '.join(known)}.", param=name)
 
 
-def _check_number(name: str, value: object, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidRequest(f"{name} must be a whole number from {least} to {most}.", param=name)
+def _check_number(name: str, value: object, minimum: int, maximum: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise InvalidRequest(f"{name} must be a whole number from {minimum} to {maximum}.", param=name)

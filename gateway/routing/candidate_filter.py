@@ -122,13 +122,13 @@ class CandidateFilter:
         full.
         """
         bits = self.demand.bits
-        most = self.demand.max_tokens
+        maximum = self.demand.max_tokens
         prompt = self.demand.tokens
         operation = self._operation
         usable = self._usable
         tick = self._tick
         make = tuple.__new__
-        size = prompt + most
+        size = prompt + maximum
         windows = self._health.windows
         may_be_cooling = self._health.cooldowns.providers
         blended = self._blended
@@ -137,7 +137,7 @@ class CandidateFilter:
             ability = candidate.ability
             if (
                 bits & ~ability.bits
-                or most > ability.max_output
+                or maximum > ability.max_output
                 or size > ability.context
                 or not candidate.flat
                 or operation not in candidate.operations
@@ -314,11 +314,11 @@ class CandidateFilter:
         error = refuse(requested, [row.lacking for row in rows])
         if error.code != CODES[CONTEXT]:
             return error
-        most = max(row.candidate.ability.context for row in rows)
+        maximum = max(row.candidate.ability.context for row in rows)
         # Coding agents recognize "prompt is too long" and "maximum context length is" and compact their conversation.
         text = (
-            f"The prompt is too long: about {self.demand.tokens} tokens > {most} maximum. "
-            f"The maximum context length is {most} tokens "
+            f"The prompt is too long: about {self.demand.tokens} tokens > {maximum} maximum. "
+            f"The maximum context length is {maximum} tokens "
             f"for {requested}; shorten `{error.param}`, or use a model with a longer context."
         )
         return NotSupported(text, param=error.param, code=error.code)

@@ -9,14 +9,14 @@ UNATTRIBUTED = "anyone"  # owner of bodies that cannot be attributed
 
 
 class ByteBudget:
-    """A budget of bytes in memory: `most` in total, `max_each` for each owner.
+    """A budget of bytes in memory: `maximum` in total, `max_each` for each owner.
 
     An owner may hold `max_each` while others hold nothing, and less the less is free, so that owners who take all that
     they may leave room for others: with half of the total for each, as much as is left free.
     """
 
-    def __init__(self, most: int, max_each: int) -> None:
-        self._most = most
+    def __init__(self, maximum: int, max_each: int) -> None:
+        self._maximum = maximum
         self._max_each = max_each
         self._each: dict[str, int] = {}
         self.held = 0
@@ -27,20 +27,20 @@ class ByteBudget:
 
     def has_room(self, owner: str, size: int, share: float = 1.0) -> bool:
         """Return whether `size` more bytes fit into this share of both budgets."""
-        within = self.held + size <= self._most * share
+        within = self.held + size <= self._maximum * share
         own = self.held_by(owner) + size
         return within and own <= self._max_each * share and self._leaves_room(own, size)
 
     def _leaves_room(self, own: int, size: int) -> bool:
         """Return whether an owner with `own` bytes, `size` of them new, leaves enough to others."""
-        return own * (self._most - self._max_each) <= self._max_each * (self._most - self.held - size)
+        return own * (self._maximum - self._max_each) <= self._max_each * (self._maximum - self.held - size)
 
     def grow(self, owner: str, size: int) -> None:
         """Add `size` bytes (negative: release). Raise Overloaded if it exceeds a budget; nothing changes then."""
         own = self.held_by(owner) + size
         if size > 0 and own > self._max_each:
             raise _full("Your organization is sending or receiving too many large bodies; try again.")
-        if size > 0 and not (self.held + size <= self._most and self._leaves_room(own, size)):
+        if size > 0 and not (self.held + size <= self._maximum and self._leaves_room(own, size)):
             raise _full("The gateway is processing too many large bodies; try again.")
         self.held += size
         if own:

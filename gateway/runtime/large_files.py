@@ -135,9 +135,9 @@ class FileReader:
         return iter(self.readline, b"")
 
 
-def copy(read: Callable[[int], bytes], file: StoredFile, most: int, too_much: Callable[[], Exception]) -> None:
-    """Append everything that `read` returns; raise the exception of `too_much` beyond `most` bytes."""
+def copy(read: Callable[[int], bytes], file: StoredFile, maximum: int, too_much: Callable[[], Exception]) -> None:
+    """Append everything that `read` returns; raise the exception of `too_much` beyond `maximum` bytes."""
     while data := read(PIECE_BYTES):
-        if len(file) + len(data) > most:
+        if len(file) + len(data) > maximum:
             raise too_much()
         file.write(data)

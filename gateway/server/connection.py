@@ -333,10 +333,10 @@ class CallerConnection:
         self._at = 0
         return True
 
-    def _receive_body(self, most: int) -> bytes:
+    def _receive_body(self, maximum: int) -> bytes:
         if self.phase != READING:
             self._begin_reading()
-        data = self._receive_some(most)
+        data = self._receive_some(maximum)
         if not data:
             if self.expired:
                 raise timeout_error()
@@ -350,10 +350,10 @@ class CallerConnection:
         self.since = self.state.tick
         self.received = 0
 
-    def _receive_some(self, most: int) -> bytes:
+    def _receive_some(self, maximum: int) -> bytes:
         """Return the bytes of one receive, b"" when the caller disconnected. Other greenlets run meanwhile."""
         if self._recv is None:
-            return self._receive_sealed(most)
+            return self._receive_sealed(maximum)
         # Waits before receiving, since an immediate receive would almost always fail. One watcher serves all waits.
         if not self._watched:
             self._watched = True
@@ -366,9 +366,9 @@ class CallerConnection:
             self._waiting = None
             raise
         try:
-            return self._recv(most)
+            return self._recv(maximum)
         except BlockingIOError:
-            return self.socket.recv(most)  # a false alarm, so wait in gevent's recv
+            return self.socket.recv(maximum)  # a false alarm, so wait in gevent's recv
 
     def _wake(self) -> None:
         """Resume the waiting greenlet, since data can be received. Called in the hub."""
@@ -381,12 +381,12 @@ class CallerConnection:
         self._watched = False
         self._readable.stop()
 
-    def _receive_sealed(self, most: int) -> bytes:
+    def _receive_sealed(self, maximum: int) -> bytes:
         self._receives += 1
         if self._receives >= RECEIVES_PER_TURN:
             self._receives = 0
             gevent.sleep(0)
-        return self.socket.recv(most)
+        return self.socket.recv(maximum)
 
     def _end_head(self) -> None:
         if self.expired and self.surplus:

@@ -74,11 +74,11 @@ class RequestBodies:
     def check(self, head: RequestHead, length: int) -> None:
         """RequestTooLarge when the declared length is over the limit."""
         if _is_form(head):
-            most = self._max_form
+            maximum = self._max_form
         else:
-            most = self._max_body
-        if length > most:
-            raise too_large(most)
+            maximum = self._max_body
+        if length > maximum:
+            raise too_large(maximum)
 
     def take(
         self, connection: CallerConnection, head: RequestHead, length: int, held: BodyReservation

@@ -31,21 +31,21 @@ class BodyReservation(HeldBytes):
 
 
 class ConnectionCounts:
-    """The number of connections per caller address, at most `most` each (0: unlimited). Addresses that `shared` accepts
-    are not limited."""
+    """The number of connections per caller address, at most `maximum` each (0: unlimited). Addresses that `shared`
+    accepts are not limited."""
 
-    def __init__(self, most: int, shared: Callable[[str], bool]) -> None:
-        self._most = most
+    def __init__(self, maximum: int, shared: Callable[[str], bool]) -> None:
+        self._maximum = maximum
         self._shared = shared
         self._open: dict[str, int] = {}
 
     def enter(self, address: str) -> bool:
         """Count one more connection; False, counting nothing, when that is too many."""
-        if not self._most or self._shared(address):
+        if not self._maximum or self._shared(address):
             return True
         place = network_of(address)
         count = self._open.get(place, 0)
-        if count >= self._most:
+        if count >= self._maximum:
             return False
         self._open[place] = count + 1
         return True

@@ -49,18 +49,18 @@ class AgingTables:
         deleted = 0
         for partitions in self.partitions:
             self._drop(partitions, oldest, should_continue)
-        least = self._least(oldest)
+        minimum = self._minimum(oldest)
         for _ in range(ROUND_STEPS):
             if not should_continue():
                 break
-            count = self._database.write(partial(self._step, least))
+            count = self._database.write(partial(self._step, minimum))
             deleted += count
             if count < STEP_ROWS:
                 break
             pause(PAUSE_S)
         return deleted
 
-    def _least(self, oldest: bytes) -> bytes:
+    def _minimum(self, oldest: bytes) -> bytes:
         """Return the id before which rows are deleted singly; rows of an ordinary partition wait for its end."""
         ranges = self.partitions[0].ranges()
         extra = [part.high for part in ranges if part.high is not None and part.name.endswith(("_first", "_past"))]

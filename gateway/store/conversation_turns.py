@@ -84,8 +84,8 @@ class Turns:
             return Link(*row)
         return None
 
-    def chain(self, ident: str, most: int) -> list[tuple[str, bytes]]:
-        """Return (id, body) of a turn and the turns before it, oldest first; at most the last `most`."""
+    def chain(self, ident: str, maximum: int) -> list[tuple[str, bytes]]:
+        """Return (id, body) of a turn and the turns before it, oldest first; at most the last `maximum`."""
         sql = (
             "WITH RECURSIVE chain (id, previous, place) AS ("
             "SELECT id, previous, 1 FROM stored_response WHERE id = ? UNION ALL "
@@ -94,7 +94,7 @@ class Turns:
             "SELECT turn.id, turn.body FROM chain JOIN stored_response turn ON turn.id = chain.id "
             "ORDER BY chain.place DESC"
         )
-        rows = self._database.report(partial(self._database.fetch, sql, (ident, most)))
+        rows = self._database.report(partial(self._database.fetch, sql, (ident, maximum)))
         return [(name, bytes(body)) for name, body in rows]
 
     def values(self, organization: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -214,7 +214,7 @@ class Turns:
             removed += self._remove(ident, SWEEP_ROWS - removed)
         return removed
 
-    def _remove(self, ident: str, most: int) -> int:
+    def _remove(self, ident: str, maximum: int) -> int:
         """Remove an expired turn without children, then its predecessors likewise; returns how many."""
         find = (
             "SELECT organization, previous, size, pieces FROM stored_response "
@@ -222,7 +222,7 @@ class Turns:
         )
         delete = "DELETE FROM stored_response WHERE id = ? AND children = 0"
         removed = 0
-        while ident and removed < most:
+        while ident and removed < maximum:
             row = self._database.execute(find, (ident,)).fetchone()
             if row is None or not self._database.execute(delete, (ident,)).rowcount:
                 break

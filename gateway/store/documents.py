@@ -28,11 +28,11 @@ class Documents:
             return bytes(row[0])
         return None
 
-    def entries(self, kind: str, most: int = 1_000) -> list[tuple[str, bytes]]:
+    def entries(self, kind: str, maximum: int = 1_000) -> list[tuple[str, bytes]]:
         """Return key and value of the documents of a kind, ordered by key."""
         now = self._database.moment_sql()
         sql = f"SELECT key, value FROM document WHERE kind = ? AND expires_at > {now} ORDER BY key LIMIT ?"
-        return [(key, bytes(value)) for key, value in self._database.query_rows(sql, (kind, most))]
+        return [(key, bytes(value)) for key, value in self._database.query_rows(sql, (kind, maximum))]
 
     def measure(self, kind: str) -> tuple[int, int]:
         """Return the number of documents of a kind and their total bytes; reads one index entry for each of them."""
@@ -41,11 +41,11 @@ class Documents:
         count, size = self._database.query_row(sql, (kind,))
         return int(count), int(size)
 
-    def keys(self, kind: str, before: str, most: int = 1_000) -> list[str]:
+    def keys(self, kind: str, before: str, maximum: int = 1_000) -> list[str]:
         """Return the first keys of a kind that sort before `before`, in order."""
         now = self._database.moment_sql()
         sql = f"SELECT key FROM document WHERE kind = ? AND key < ? AND expires_at > {now} ORDER BY key LIMIT ?"
-        return [key for (key,) in self._database.query_rows(sql, (kind, before, most))]
+        return [key for (key,) in self._database.query_rows(sql, (kind, before, maximum))]
 
     def put_if_absent(self, kind: str, key: str, value: bytes, ttl_s: float) -> bool:
         """Store unless a live document exists; returns whether this call stored it. Atomic among all workers."""
@@ -91,11 +91,11 @@ class Documents:
         return self._database.report(partial(self._database.fetch, sql, (kind,)))[0][0]
 
     def _repeat(
-        self, where: str, params: tuple, most: int | None, should_continue: ShouldContinue, still: str = "1 = 1"
+        self, where: str, params: tuple, maximum: int | None, should_continue: ShouldContinue, still: str = "1 = 1"
     ) -> int:
         deleted = 0
         for _ in range(SWEEP_BATCHES):
-            size = SWEEP_ROWS if most is None else min(SWEEP_ROWS, most - deleted)
+            size = SWEEP_ROWS if maximum is None else min(SWEEP_ROWS, maximum - deleted)
             now = self._database.moment_sql()
             count = self._delete(where.format(now=now), still.format(now=now), (*params, size))
             deleted += count

@@ -43,12 +43,12 @@ def _check_parts(limits: LimitSettings, raw: bytes) -> None:
     """Raise InvalidRequest for a JSON text with too many parts before it is decoded, since each part takes memory and
     time while no other request is served."""
     opening, commas = count_marks(raw)
-    most = limits.max_json_nodes
-    if 0 < most < opening + commas and has_more(raw, most):
-        raise _too_many("The body", "parts (values, objects and lists)", most, "max_json_nodes", "")
-    most = limits.max_json_containers
-    if 0 < most < opening and has_more(raw, most, OPENING):
-        raise _too_many("The body", "objects and lists", most, "max_json_containers", "")
+    maximum = limits.max_json_nodes
+    if 0 < maximum < opening + commas and has_more(raw, maximum):
+        raise _too_many("The body", "parts (values, objects and lists)", maximum, "max_json_nodes", "")
+    maximum = limits.max_json_containers
+    if 0 < maximum < opening and has_more(raw, maximum, OPENING):
+        raise _too_many("The body", "objects and lists", maximum, "max_json_containers", "")
 
 
 def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Sized | None, *schemas: Any) -> None:
@@ -71,18 +71,18 @@ def check_inputs(limits: LimitSettings, inputs: Sized) -> None:
         raise _too_many("The request", "inputs", limits.max_inputs, "max_inputs", "input")
 
 
-def is_deeper(raw: bytes, most: int) -> bool:
-    """Return whether a JSON text nests objects and lists deeper than `most` levels."""
+def is_deeper(raw: bytes, maximum: int) -> bool:
+    """Return whether a JSON text nests objects and lists deeper than `maximum` levels."""
     opening = raw.count(b"{") + raw.count(b"[")
-    return opening > most and compute(_is_deeper, raw, most)
+    return opening > maximum and compute(_is_deeper, raw, maximum)
 
 
-def _is_deeper(raw: bytes, most: int) -> bool:
+def _is_deeper(raw: bytes, maximum: int) -> bool:
     try:
         level = [orjson.loads(raw)]
     except orjson.JSONDecodeError:
         return False
-    for _ in range(most + 1):
+    for _ in range(maximum + 1):
         inner = (node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list))
         level = [value for values in inner for value in values if isinstance(value, dict | list)]
     return bool(level)
@@ -116,9 +116,9 @@ def _measure(root: Any) -> tuple[int, int]:
     return nodes, longest
 
 
-def _too_many(what: str, parts: str, most: int, name: str, param: str) -> InvalidRequest:
+def _too_many(what: str, parts: str, maximum: int, name: str, param: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{what} has more than {most:,} {parts}, which is the limit (limits.{name}).",
+        f"{what} has more than {maximum:,} {parts}, which is the limit (limits.{name}).",
         param=param,
         code="request_too_complex",
     )

@@ -269,9 +269,9 @@ def _sample_number(schema: dict[str, Any], name: str) -> float:
         return SECONDS
     if name in NUMBERS:
         return NUMBERS[name]
-    least = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
-    most = schema.get("maximum", schema.get("exclusiveMaximum", 12))
-    return max(least, min(12, most))
+    minimum = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
+    maximum = schema.get("maximum", schema.get("exclusiveMaximum", 12))
+    return max(minimum, min(12, maximum))
 
 
 def _sample_text(schema: dict[str, Any], name: str) -> str:

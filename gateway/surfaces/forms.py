@@ -229,9 +229,9 @@ def _malformed(why: str) -> InvalidRequest:
     return InvalidRequest(f"The form cannot be read: {why[:200]}.", code="malformed_form")
 
 
-def _too_many(what: str, most: int) -> InvalidRequest:
-    return InvalidRequest(f"The form has more than {most} {what}, which is the limit.", code="too_many_parts")
+def _too_many(what: str, maximum: int) -> InvalidRequest:
+    return InvalidRequest(f"The form has more than {maximum} {what}, which is the limit.", code="too_many_parts")
 
 
-def _too_large(name: str, most: int) -> RequestTooLarge:
-    return RequestTooLarge(f"{name} is larger than {most} bytes, which is the limit.", param=name)
+def _too_large(name: str, maximum: int) -> RequestTooLarge:
+    return RequestTooLarge(f"{name} is larger than {maximum} bytes, which is the limit.", param=name)

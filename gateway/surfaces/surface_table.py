@@ -33,7 +33,7 @@ def operations() -> list[Operation]:
 
 def described() -> list[Operation]:
     """Return the operations in the API description: those that programs call, and the pages to which programs send
-    users. Of several operations at one path the description has the first."""
+    users. Where several operations have one path, the description has the first."""
     return [
         operation
         for surface in SURFACES

@@ -56,9 +56,9 @@ class TextField(fields.String):
     """Text that every store can keep: without NUL and lone surrogates."""
 
     def __init__(
-        self, least: int = 0, most: int = 255, about: str = "", words: Mapping[str, Any] | None = None, **more: Any
+        self, minimum: int = 0, maximum: int = 255, about: str = "", words: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        checks = [validate.Length(least, most), *more.pop("checks", ())]
+        checks = [validate.Length(minimum, maximum), *more.pop("checks", ())]
         super().__init__(validate=checks, metadata=describe_field(about, words), **more)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> str:
@@ -94,10 +94,10 @@ class WholeNumber(fields.Integer):
     """A whole number within bounds; strings that look like numbers are rejected."""
 
     def __init__(
-        self, least: int, most: int, about: str = "", words: Mapping[str, Any] | None = None, **more: Any
+        self, minimum: int, maximum: int, about: str = "", words: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
         metadata = describe_field(about, words)
-        super().__init__(strict=True, validate=validate.Range(least, most), metadata=metadata, **more)
+        super().__init__(strict=True, validate=validate.Range(minimum, maximum), metadata=metadata, **more)
 
 
 class StrictBoolean(fields.Boolean):
@@ -110,8 +110,8 @@ class StrictBoolean(fields.Boolean):
 class QueryInteger(fields.Integer):
     """A whole number within bounds in a query, where everything is a string."""
 
-    def __init__(self, least: int, most: int, about: str = "", **more: Any) -> None:
-        super().__init__(validate=validate.Range(least, most), metadata=describe_field(about), **more)
+    def __init__(self, minimum: int, maximum: int, about: str = "", **more: Any) -> None:
+        super().__init__(validate=validate.Range(minimum, maximum), metadata=describe_field(about), **more)
 
 
 class Usd(fields.Field):
@@ -172,9 +172,9 @@ class IsoTime(fields.String):
 class NameList(fields.List):
     """A list of names."""
 
-    def __init__(self, most: int = 1000, longest: int = 255, about: str = "", **more: Any) -> None:
+    def __init__(self, maximum: int = 1000, longest: int = 255, about: str = "", **more: Any) -> None:
         metadata = describe_field(about)
-        super().__init__(TextField(1, longest), validate=validate.Length(0, most), metadata=metadata, **more)
+        super().__init__(TextField(1, longest), validate=validate.Length(0, maximum), metadata=metadata, **more)
 
 
 def read_body(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:

@@ -170,21 +170,21 @@ def is_form(headers: Mapping[str, str]) -> bool:
     return headers.get("content-type", "").lstrip().lower().startswith("multipart/form-data")
 
 
-def store_body(environ: Environ, most: int, folder: str) -> StoredFile:
-    """Return the body as sent, on the disk where it is large. Raises RequestTooLarge beyond `most` bytes."""
+def store_body(environ: Environ, maximum: int, folder: str) -> StoredFile:
+    """Return the body as sent, on the disk where it is large. Raises RequestTooLarge beyond `maximum` bytes."""
     text = environ.get("CONTENT_LENGTH") or ""
     if text.isascii() and text.isdigit() and len(text) < 19:
         length = int(text)
     else:
         length = -1
-    if length > most:
-        raise too_large(most)
+    if length > maximum:
+        raise too_large(maximum)
     file = StoredFile(folder)
     left = length
     source = environ["wsgi.input"]
     if length < 0:
         if environ.get("wsgi.input_terminated"):
-            copy(source.read, file, most, lambda: too_large(most))
+            copy(source.read, file, maximum, lambda: too_large(maximum))
         return file
     while left and (data := source.read(min(PIECE_BYTES, left))):
         file.write(data)

@@ -150,7 +150,7 @@ def _markdown(text: str) -> str:
     return MARKDOWN.sub(r"\\\1", text)
 
 
-def _cut(text: str, most: int) -> str:
-    if len(text) <= most:
+def _cut(text: str, maximum: int) -> str:
+    if len(text) <= maximum:
         return text
-    return f"{text[: most - 1]}…"
+    return f"{text[: maximum - 1]}…"

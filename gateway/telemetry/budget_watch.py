@@ -72,10 +72,10 @@ def counts_of(budgets: list[SpentBudget]) -> Samples:
     return {labels: float(count) for labels, count in counted.items()}
 
 
-def balances_of(budgets: list[SpentBudget], most: int = 100) -> Samples:
+def balances_of(budgets: list[SpentBudget], maximum: int = 100) -> Samples:
     """Return the remaining credits in dollars by organization, for those with the least."""
     credits = sorted((budget for budget in budgets if budget.kind == CREDITS), key=attrgetter("left_nusd"))
-    return {(budget.organization,): budget.left_nusd / NANO for budget in credits[:most]}
+    return {(budget.organization,): budget.left_nusd / NANO for budget in credits[:maximum]}
 
 
 def change_of(subject: str, budget: SpentBudget) -> StateChange:

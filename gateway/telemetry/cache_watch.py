@@ -138,8 +138,8 @@ def _main(turns: Sequence[SessionTurn], read: Callable[[SessionTurn], str]) -> s
 
 def _mixes(turns: Sequence[SessionTurn], read: Callable[[SessionTurn], str]) -> bool:
     """Return whether a quarter of the turns or more are elsewhere than the others."""
-    most = Counter(map(read, turns)).most_common(1)[0][1]
-    return most <= len(turns) * 3 // 4
+    maximum = Counter(map(read, turns)).most_common(1)[0][1]
+    return maximum <= len(turns) * 3 // 4
 
 
 def _subject(turn: SessionTurn) -> str:

@@ -124,9 +124,9 @@ class Transport:
 
         A body that is not bytes is sent in pieces. Deadline and errors as of `open`.
         """
-        patience = self._streamed if stream else self._plain
+        time_limits = self._streamed if stream else self._plain
         now = self._now()
-        end = now + patience.total_s
+        end = now + time_limits.total_s
         if deadline < end:
             end = deadline
         if isinstance(body, bytes) and len(body) <= JOIN_BYTES:
@@ -138,9 +138,9 @@ class Transport:
             # A long body is not copied behind its head, which would double its memory.
             pieces = slices(body) if isinstance(body, bytes) else body.pieces()
             self._send_pieces(connection, head.origin, pieces, end)
-        first = now + patience.first_s
+        first = now + time_limits.first_s
         resend = self._resender(head, message, end) if head.repeatable else None
-        return Pending(connection, patience, first if first < end else end, end, resend)
+        return Pending(connection, time_limits, first if first < end else end, end, resend)
 
     def request(
         self,

@@ -46,7 +46,7 @@ class UpstreamConnection:
     """
 
     __slots__ = (
-        "_alarm", "_bodiless", "_loop", "_most", "_noise", "_now", "_parser", "_queued", "_readable", "_receive",
+        "_alarm", "_bodiless", "_loop", "_maximum", "_noise", "_now", "_parser", "_queued", "_readable", "_receive",
         "_rings_at", "_send_s", "_sock", "_switch", "_until", "_waiting", "watched", "done", "host", "idle_s", "keep",
         "lost", "on_body", "pieces", "poll", "pool", "received", "send_now", "since", "status",
     )  # fmt: skip
@@ -80,7 +80,7 @@ class UpstreamConnection:
         self.since = self.idle_s = 0.0
         self.status = self._noise = 0
         self.received = b""
-        self._most = RECEIVE_BYTES
+        self._maximum = RECEIVE_BYTES
         self.pieces: list[bytes] = []
         self.on_body = self.pieces.append  # called for each chunk, so a bound C method instead of a frame of ours
         self._bodiless = self.done = self.keep = self.lost = False
@@ -102,7 +102,7 @@ class UpstreamConnection:
         self.done = False
         self._bodiless = bodiless
         self.received = b""
-        self._most = RECEIVE_BYTES
+        self._maximum = RECEIVE_BYTES
         self.pieces.clear()
         self._send_s = seconds
         if self._queued.take(message):
@@ -152,7 +152,7 @@ class UpstreamConnection:
             self._waiting = None
             raise
         try:
-            data: bytes | None = self._receive(self._most)
+            data: bytes | None = self._receive(self._maximum)
         except WOULD_BLOCK:
             data = self._receive_slowly()
         except OSError:
@@ -161,7 +161,7 @@ class UpstreamConnection:
         if data is None:
             return False
         if len(data) == RECEIVE_BYTES:
-            self._most = FURTHER_BYTES
+            self._maximum = FURTHER_BYTES
         self._take_in(data)
         return True
 

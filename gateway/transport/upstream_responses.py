@@ -17,8 +17,8 @@ MB = 1024 * 1024
 BODY_LIMIT = 64 * MB
 PIECE_BYTES = 1 << 16  # bytes of a stream that its reader gets in one item
 LONG_BYTES = 1 << 20  # a response of this size is joined in a thread
-# Readers of streams keep texts, items and incomplete events until the end, without the frame around each token. Of the
-# bytes of a stream beyond STREAM_FREE, every fourth therefore counts as memory, in steps.
+# Readers of streams keep texts, items and incomplete events until the end, without the frame around each token. Every
+# fourth byte of a stream beyond STREAM_FREE therefore counts as memory, in steps.
 STREAM_FREE = 1 << 18
 STREAM_STEP = 1 << 16
 STREAM_SHARE = 4
@@ -53,7 +53,7 @@ class Pending(Struct, eq=False):
     """
 
     _connection: UpstreamConnection | None
-    _patience: TimeLimits
+    _time_limits: TimeLimits
     _until: float
     _end: float
     _resend: Callable[[], UpstreamConnection] | None
@@ -72,7 +72,7 @@ class Pending(Struct, eq=False):
         if connection is None:
             raise UpstreamUnreachable("The request was closed before its response arrived.")
         if seconds is not None:
-            until = min(until, self._patience.now() + seconds)
+            until = min(until, self._time_limits.now() + seconds)
         try:
             while not connection.status:
                 if not connection.receive(until):
@@ -86,7 +86,7 @@ class Pending(Struct, eq=False):
             raise
         self._connection = None
         received = connection.received
-        reply = Reply(connection.status, connection, self._patience, self._end, received)
+        reply = Reply(connection.status, connection, self._time_limits, self._end, received)
         # One search instead of parsing: a response may have thirty fields, and hardly any is ever read.
         if b"content-encoding" in received[: received.find(HEAD_END)].lower():
             reply.unpack()
@@ -99,7 +99,7 @@ class Pending(Struct, eq=False):
             connection.pool.drop(connection)
 
     def _refuse_late(self, host: str) -> None:
-        now = self._patience.now()
+        now = self._time_limits.now()
         if now >= self._end:
             raise too_late(host)
         if now >= self._until:
@@ -119,7 +119,7 @@ class Reply(Struct, eq=False):
 
     status: int
     _connection: UpstreamConnection
-    _patience: TimeLimits
+    _time_limits: TimeLimits
     _end: float
     _received: bytes  # starts with the head
     _headers: dict[str, str] | None = None
@@ -161,7 +161,7 @@ class Reply(Struct, eq=False):
         parts = []
         size = 0
         try:
-            for data in self._read(self._patience.silence_s):
+            for data in self._read(self._time_limits.silence_s):
                 parts.append(data)
                 size += len(data)
                 if size > FREE:
@@ -183,9 +183,9 @@ class Reply(Struct, eq=False):
         self._uncounted = STREAM_FREE
         try:
             if self._unpacker is None:
-                yield from self._read(self._patience.heartbeat_s)
+                yield from self._read(self._time_limits.heartbeat_s)
                 return
-            for data in self._read(self._patience.heartbeat_s):
+            for data in self._read(self._time_limits.heartbeat_s):
                 yield data[:PIECE_BYTES]
                 for at in range(PIECE_BYTES, len(data), PIECE_BYTES):
                     give_way()  # a compressed piece expands to the work of many receives
@@ -208,7 +208,7 @@ class Reply(Struct, eq=False):
 
     def _hold(self, size: int) -> None:
         """Count `size` more bytes of the response, waiting until there is room."""
-        room = self._patience.room
+        room = self._time_limits.room
         if room is None:
             return
         if self._held is None:
@@ -222,7 +222,7 @@ class Reply(Struct, eq=False):
             self._refuse_size(STREAM_LIMIT)
         size = self._streamed - self._uncounted + STREAM_STEP
         self._uncounted = self._streamed + STREAM_STEP
-        room = self._patience.room
+        room = self._time_limits.room
         if room is not None:
             self._kept = self._kept or KeptBytes(room.budget)
             self._kept.grow(size // STREAM_SHARE)
@@ -277,10 +277,10 @@ class Reply(Struct, eq=False):
     def _receive(self, heartbeat_s: float) -> bool:
         """Return whether data arrived within the heartbeat interval. Only time spent waiting counts as silence."""
         connection = self._connection
-        patience = self._patience
-        now = patience.now()
+        time_limits = self._time_limits
+        now = time_limits.now()
         seconds = heartbeat_s
-        if now + seconds > self._end or self._silent_s + seconds > patience.silence_s:
+        if now + seconds > self._end or self._silent_s + seconds > time_limits.silence_s:
             seconds = min(seconds, self._left(now))
         if not connection.receive(now + seconds):
             self._silent_s += seconds
@@ -294,7 +294,7 @@ class Reply(Struct, eq=False):
     def _left(self, now: float) -> float:
         """Return the seconds that may pass until the next bytes."""
         host = self._connection.host
-        silence_s = self._patience.silence_s
+        silence_s = self._time_limits.silence_s
         if now >= self._end:
             raise too_late(host)
         if self._silent_s >= silence_s:

@@ -142,12 +142,12 @@ class WebSocket(SendingSocket):
     """
 
     def __init__(
-        self, channel: Channel, connection: WSConnection, most: int = MAX_MESSAGE_BYTES, bytes_too: bool = False
+        self, channel: Channel, connection: WSConnection, maximum: int = MAX_MESSAGE_BYTES, bytes_too: bool = False
     ) -> None:
         super().__init__()
         self._channel = channel
         self._connection = connection
-        self._most = most
+        self._maximum = maximum
         self._bytes_too = bytes_too
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._read = 0
@@ -260,8 +260,8 @@ class WebSocket(SendingSocket):
 
     def _fits(self, size: int) -> bool:
         """Return whether a message may have this many bytes; else close the connection."""
-        if size > self._most:
-            self._refuse(TOO_LARGE, f"A message has at most {self._most} bytes.")
+        if size > self._maximum:
+            self._refuse(TOO_LARGE, f"A message has at most {self._maximum} bytes.")
             return False
         return size <= THREAD_BYTES or self._weigh(size)
 

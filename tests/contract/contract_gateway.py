@@ -65,11 +65,10 @@ def write_catalogue(folder: Path) -> Path:
         mapping = (
             f'[[mappings]]\nmodel = "{name}-able"\nexternal_id = "{vendor.model}"\n{LIMITS}{abilities}{vendor.more}'
         )
-        for least, tools in (("plain", "true"), ("bare", "false")):
-            mapping += (
-                f'[[mappings]]\nmodel = "{name}-{least}"\nexternal_id = "{vendor.model}"\n{MIN_LIMITS}tools = {tools}\n'
-            )
-            models += f'[[models]]\nid = "{name}-{least}"\n'
+        for level, tools in (("plain", "true"), ("bare", "false")):
+            model = f"{name}-{level}"
+            mapping += f'[[mappings]]\nmodel = "{model}"\nexternal_id = "{vendor.model}"\n{MIN_LIMITS}tools = {tools}\n'
+            models += f'[[models]]\nid = "{model}"\n'
         (folder / "providers" / f"fake-{name}.toml").write_text(head + mapping)
         models += f'[[models]]\nid = "{name}-able"\ninput_modalities = ["text", "image", "audio", "file"]\n'
     (folder / "models" / "able.toml").write_text(models)

@@ -1,7 +1,7 @@
 """The goldens: for each case of each surface with each vendor one file, small enough to be read in a difference.
 
-`<surface>/<vendor>/<case>.json` holds what the caller sees, turn for turn, and what the vendor got. Of usage it holds
-what is not zero: that every count of COUNTS is told, zeros included, is looked at apart by `thin`.
+`<surface>/<vendor>/<case>.json` has the answers that the caller gets, turn by turn, and the requests to the vendor.
+It has only the counts of usage that are not zero; `thin` checks that an answer has every count of COUNTS.
 
 Equal goldens are stored once: `equal.json` lists, for a stored golden, the cases that must give the same.
 """

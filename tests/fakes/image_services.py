@@ -1,8 +1,8 @@
 """A strict fake of the images of OpenAI, the Gemini API, Vertex AI's Imagen, xAI, ByteDance and Alibaba.
 
-Requests are held to the members that the `openai` and `google-genai` packages publish and the others' references name.
-Every image is `PIXEL`. `silent`: answers tell no usage; `blocked`: a filter lets nothing pass. Of OpenAI, `usage` is
-what answers report instead, and `most_made` the most images of one.
+Requests may have only the members that the packages `openai` and `google-genai` and the other vendors' references have.
+Every image is `PIXEL`. `silent`: answers have no usage; `blocked`: a filter refuses every request. For OpenAI, `usage`
+is the reported usage, and an answer has at most `most_made` images.
 """
 
 import base64

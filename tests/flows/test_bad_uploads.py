@@ -156,9 +156,9 @@ def test_a_field_that_is_missing(gateway, operation, missing):
 
 @ALL
 def test_a_length_that_passes_the_cap_is_refused_before_the_body(gateway, operation):
-    most = gateway.services.settings.server.max_form_mb << 20
+    maximum = gateway.services.settings.server.max_form_mb << 20
     head = f"POST /v1{operation.path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.key}\r\n"
-    head += f"Content-Type: {FORM}\r\nContent-Length: {most + 1}\r\n\r\n"
+    head += f"Content-Type: {FORM}\r\nContent-Length: {maximum + 1}\r\n\r\n"
     with socket.create_connection((urlsplit(gateway.url).hostname, urlsplit(gateway.url).port)) as connection:
         connection.sendall(head.encode())
         answer = connection.recv(65536)

@@ -158,10 +158,10 @@ def product_files(title: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("title", "most"), [("A chat parameter", 4), ("A price unit", 3), ("A management operation", 4)]
+    ("title", "maximum"), [("A chat parameter", 4), ("A price unit", 3), ("A management operation", 4)]
 )
-def test_an_addition_changes_few_files(title: str, most: int) -> None:
-    assert 1 < len(product_files(title)) <= most
+def test_an_addition_changes_few_files(title: str, maximum: int) -> None:
+    assert 1 < len(product_files(title)) <= maximum
 
 
 class Completer(FakeServer):

@@ -151,8 +151,8 @@ def test_a_bound_that_is_raised_or_removed_is_in_force_at_once(gateway: LocalGat
     key = add_key(gateway, 0)
     assert pay(gateway, "none").code == CODE
     keys = gateway.services.management.provider_keys
-    for most in (CALL_NUSD + ROOM, None):
-        keys.update(key.organization_id, key.id, ProviderKeyChange(bounded=True, max_spend_nusd=most), actor="test")
+    for maximum in (CALL_NUSD + ROOM, None):
+        keys.update(key.organization_id, key.id, ProviderKeyChange(bounded=True, max_spend_nusd=maximum), actor="test")
         assert pay(gateway, "some").status == 200
     assert gateway.services.billing.budgets.status(key.id).usage_nusd == CALL_NUSD
 

@@ -58,13 +58,13 @@ def test_tools_are_called(gateway: GatewayProcess) -> None:
     assert asyncio.run(call_tool()).structured_content
 
 
-async def converse(gateway: GatewayProcess, most: int | None = None) -> list[dict[str, Any]]:
+async def converse(gateway: GatewayProcess, maximum: int | None = None) -> list[dict[str, Any]]:
     """The events of a session in which one response is asked for."""
     address = f"{gateway.url.replace('http', 'ws', 1)}/realtime?model=sandbox-realtime"
     headers = {"Authorization": f"Bearer {gateway.key}"}
     found: list[dict[str, Any]] = []
     async with websockets.connect(
-        address, additional_headers=headers, subprotocols=["realtime"], max_size=most, proxy=None
+        address, additional_headers=headers, subprotocols=["realtime"], max_size=maximum, proxy=None
     ) as session:
         assert session.subprotocol == "realtime"
         said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}

@@ -81,10 +81,10 @@ PDF = st.lists(
 @given(PDF)
 def test_a_document_of_any_bytes_has_so_many_pages_at_most(data: bytes) -> None:
     try:
-        pages, most, text = pdf_program.read(data)
+        pages, maximum, text = pdf_program.read(data)
     except Exception:  # the program fails as well, and its caller then assumes the longest file
-        pages, most, text = 1, 1, 0
-    assert 1 <= pages <= most and text >= 0
+        pages, maximum, text = 1, 1, 0
+    assert 1 <= pages <= maximum and text >= 0
     assert len(sandbox_ocr._pages_of(data)) <= sandbox_ocr.MAX_PAGES
 
 

@@ -89,7 +89,7 @@ def take_one_turn(gateway: GatewayProcess, key: str) -> str:
 
 def test_a_key_with_credits_for_three_turns_gets_three_on_fifty_sockets(start: Start, mint: FakeUpstream) -> None:
     gateway = start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="1000")
-    # What is reserved for a turn is a few nano-dollars more than its price.
+    # A turn reserves a few nano-dollars more than its price.
     [key] = make_keys(gateway, [4 * TOKENS * TOKEN_NUSD - 1])
     turns = [gevent.spawn(take_one_turn, gateway, key) for _ in range(50)]
     gevent.joinall(turns, timeout=MAX_DURATION_S)

@@ -166,7 +166,7 @@ def make_run(
         "request": request,
         "outcome": Outcome(request, None, attempts=[], warnings=[]),
         "route_plan": plan,
-        "walk": Walk(groups, most=len(groups), refusals=[]),
+        "walk": Walk(groups, maximum=len(groups), refusals=[]),
         "settlement": books,
         "planner": Planned(books),
         "upstreams": providers,

@@ -34,7 +34,7 @@ quirks = ["compatible"]
 model = "coin"
 external_id = "coin"
 context_length = 1000000
-max_output = {most}
+max_output = {maximum}
 prices = {{ prompt = "0", completion = "0.0003" }}
 
 [[mappings]]
@@ -97,9 +97,9 @@ MODEL = "".join(
 )
 
 
-def write_mint(folder: Path, address: str, most: int = 100_000) -> dict[str, str]:
+def write_mint(folder: Path, address: str, maximum: int = 100_000) -> dict[str, str]:
     """Write a catalogue with the model `coin` at this address and return the environment of a gateway that uses it."""
-    for name, text in (("providers", PROVIDER.format(address=address, most=most)), ("models", MODEL)):
+    for name, text in (("providers", PROVIDER.format(address=address, maximum=maximum)), ("models", MODEL)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "mint.toml").write_text(text)
     return {"GATEWAY_CATALOGUE_PATH": str(folder), "MINT_KEY": "mint-key", "GATEWAY_CATALOGUE_SANDBOX": "false"}

@@ -177,8 +177,8 @@ class SessionTurns:
 
     def _request(self, most_output: int | None) -> RealtimeRequest:
         limit = self.settings.most_output if most_output is None else most_output
-        most = self._place.target.mapping.max_output or self._default_output
-        output = most if limit == UNLIMITED else min(limit, most)
+        maximum = self._place.target.mapping.max_output or self._default_output
+        output = maximum if limit == UNLIMITED else min(limit, maximum)
         return request_of(self._place.requested_model, RealtimeInput(), self.conversation.most_tokens, output)
 
     def _begin(self, response: str) -> None:

@@ -71,9 +71,9 @@ class ClickHouseAnswers:
         """Return the rows with usage, as the function of the rollups. NotCovered, Unavailable."""
         return self._fetch(question)
 
-    def fetch_top(self, question: RollupQuestion, most: int) -> list[Row]:
+    def fetch_top(self, question: RollupQuestion, maximum: int) -> list[Row]:
         """Return the rows with the highest cost, as the function of the rollups. NotCovered, Unavailable."""
-        return self._fetch(question, f" ORDER BY {_sum('cost_nusd')} DESC, dimension_name LIMIT {int(most)}")
+        return self._fetch(question, f" ORDER BY {_sum('cost_nusd')} DESC, dimension_name LIMIT {int(maximum)}")
 
     def _fetch(self, question: RollupQuestion, order: str = "") -> list[Row]:
         rows = []

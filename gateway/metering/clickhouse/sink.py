@@ -1,6 +1,6 @@
 """The job that delivers usage rows to ClickHouse: in the order in which they were posted, then those that were late.
 
-Each row arrives at least once and counts once (delivered_rows.py). What is not delivered yet stays in `usage`, which is
+Each row arrives at least once and counts once (delivered_rows.py). Undelivered rows stay in `usage`, which is
 the backlog: rows are not removed before their delivery, for at most `backlog_days` more than otherwise. The progress is
 a document, written after each batch; after a crash the last batch is delivered again.
 """

@@ -41,17 +41,17 @@ def used_within(database: Database, keys: Sequence[bytes], oldest: bytes, before
     first = time_of(oldest or bytes(16)) // HOUR_US
     last = time_of(before) // HOUR_US + 1
     hours: set[int] = set()
-    least = 0
+    minimum = 0
     for key in keys:
         params = (Series.KEY, key, first, min(last, 2**31 - 1), MAX_HOURS)
         used = [int(row[0]) for row in database.execute(f"{USED} LIMIT ?", params).fetchall()]
         hours.update(used)
         if len(used) == MAX_HOURS:
-            least = max(least, used[-1])
-    spans = [(hour * HOUR_US - START_MARGIN_US, (hour + 1) * HOUR_US) for hour in hours if hour >= least]
+            minimum = max(minimum, used[-1])
+    spans = [(hour * HOUR_US - START_MARGIN_US, (hour + 1) * HOUR_US) for hour in hours if hour >= minimum]
     merged = _merge([(recent, time_of(b"\xff" * 16)), *spans])
     ranges = [(max(oldest, id_at(low)), min(before, id_at(high))) for low, high in merged]
-    return Ranges([(low, high) for low, high in ranges if low < high], not least)
+    return Ranges([(low, high) for low, high in ranges if low < high], not minimum)
 
 
 def find_last_hours(database: Database, key_ids: Sequence[str]) -> dict[str, int]:

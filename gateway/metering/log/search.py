@@ -204,11 +204,11 @@ def _floor(database: Database, source: _Source, oldest: bytes, before: bytes, de
     return bytes(row[0])
 
 
-def _count(database: Database, source: _Source, oldest: bytes, before: bytes, most: int) -> int:
-    """Return the number of rows of a range, but at most `most`."""
+def _count(database: Database, source: _Source, oldest: bytes, before: bytes, maximum: int) -> int:
+    """Return the number of rows of a range, but at most `maximum`."""
     clauses, params = _base(source, oldest, before)
     sql = f"SELECT COUNT(*) FROM (SELECT 1 FROM {source.table} WHERE {clauses} LIMIT ?) ranged"
-    return int(database.execute(sql, (*params, most)).fetchone()[0])
+    return int(database.execute(sql, (*params, maximum)).fetchone()[0])
 
 
 def _select(database: Database, source: _Source, oldest: bytes, before: bytes, limit: int) -> list[bytes]:

@@ -83,7 +83,7 @@ def find_first(groups: Iterable[Group]) -> FirstRequests:
 
 def admit_names(first: FirstRequests, known: KnownTagNames) -> Names:
     """Return the names that are counted separately, for each place: known names first, then the earliest new ones, as
-    many as `max_names` allows. Of the tags of a project and hour, MAX_TAGS have names. Groups without a source always
+    many as `max_names` allows. MAX_TAGS tags of a project and hour have names. Groups without a source always
     count."""
     tags = {place: set(names) for place, names in known.tags.items()}
     admitted: Names = {}

@@ -122,7 +122,7 @@ class UsagePurge:
             if not should_continue():
                 return removed
             removed += try_again(partial(self._drop, partition))
-        return removed + self._delete(self._least(cut), should_continue)
+        return removed + self._delete(self._minimum(cut), should_continue)
 
     def _is_marked(self, cut_us: int) -> bool:
         """Return whether an hour before `cut_us` is to be computed again, for which its rows may be needed."""
@@ -164,7 +164,7 @@ class UsagePurge:
         self._database.write(sweep)
         return 0
 
-    def _least(self, cut: bytes) -> bytes:
+    def _minimum(self, cut: bytes) -> bytes:
         """Return the request id up to which rows are deleted one by one. Rows in ordinary partitions wait for these to
         be dropped."""
         for partition in self.partitions.ranges():

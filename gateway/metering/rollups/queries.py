@@ -121,7 +121,7 @@ class StatisticsEngine(Protocol):
     def leave(self) -> None: ...
     def fetch_rows(self, question: RollupQuestion) -> list[Row]: ...
     def fetch_columns(self, question: RollupQuestion) -> list[StepColumns]: ...
-    def fetch_top(self, question: RollupQuestion, most: int) -> list[Row]: ...
+    def fetch_top(self, question: RollupQuestion, maximum: int) -> list[Row]: ...
 
 
 class NotCovered(Exception):
@@ -203,12 +203,12 @@ def fetch_columns(database: Database, question: RollupQuestion) -> list[StepColu
     return columns
 
 
-def fetch_top(database: Database, question: RollupQuestion, most: int) -> list[Row]:
-    """Return the rows of a question that is summed over its whole time by name, of the `most` names with the highest
+def fetch_top(database: Database, question: RollupQuestion, maximum: int) -> list[Row]:
+    """Return the rows of a question that is summed over its whole time by name, of the `maximum` names with the highest
     cost. OTHER is not among them. A question of costs alone gets no times. Inside `at_once`."""
     engine = _CHOSEN.get()
     if engine is not None:
-        return engine.fetch_top(question, most)
+        return engine.fetch_top(question, maximum)
     pieces = list(_pieces(database, question))
     if not pieces:
         return []
@@ -216,23 +216,23 @@ def fetch_top(database: Database, question: RollupQuestion, most: int) -> list[R
         found = [row for row in fetch_rows(database, question) if row.value[0] != OTHER]
     else:
         # Costs first: grouping all figures of all names would take three times as long.
-        found = _find_top(database, question, pieces, most)
+        found = _find_top(database, question, pieces, maximum)
         if not found or question.figures == COST:
             return found
         names = tuple([row.value[0] for row in found])
         found = fetch_rows(database, structs.replace(question, names=names))
-    return sorted(found, key=lambda row: (-row.figures.cost_nusd, row.value))[:most]
+    return sorted(found, key=lambda row: (-row.figures.cost_nusd, row.value))[:maximum]
 
 
 def _find_top(
-    database: Database, question: RollupQuestion, pieces: Sequence[tuple[HourRun, Sequence[bytes]]], most: int
+    database: Database, question: RollupQuestion, pieces: Sequence[tuple[HourRun, Sequence[bytes]]], maximum: int
 ) -> list[Row]:
     """Return the names with the highest cost and their costs."""
     conditions = [_where(question, owners, run) for run, owners in pieces]
     costs = " UNION ALL ".join(f"SELECT name, cost_nusd AS cost {where}" for where, _ in conditions)
     sql = (
         f"SELECT name, COALESCE(sum(cost), 0) FROM ({costs}) c WHERE name <> ? GROUP BY name "
-        f"ORDER BY 2 DESC, name LIMIT {most}"
+        f"ORDER BY 2 DESC, name LIMIT {maximum}"
     )
     params = [value for _, values in conditions for value in values]
     found = fetch_sums(database, sql, (*params, OTHER))

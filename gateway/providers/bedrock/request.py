@@ -172,9 +172,9 @@ def _write_inference(
 ) -> None:
     sampling = conversation.sampling
     limits: dict[str, Any] = {}
-    most = [limit for limit in (sampling.max_tokens, target.output_cap) if limit]
-    if most:
-        limits["maxTokens"] = min(most)
+    maximum = [limit for limit in (sampling.max_tokens, target.output_cap) if limit]
+    if maximum:
+        limits["maxTokens"] = min(maximum)
     stop = [text for text in sampling.stop if text.strip()]
     if stop:
         limits["stopSequences"] = stop[:STOP_LIMIT]

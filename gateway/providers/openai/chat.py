@@ -177,5 +177,5 @@ def _reason_least(body: dict[str, Any], target: Target, warnings: list[str]) -> 
     mapping = target.mapping
     del body["reasoning_effort"]
     if mapping.reasoning:
-        body["reasoning_effort"] = least = nearest("minimal", mapping.reasoning_efforts)
-        warnings.append(f"reasoning_effort none was replaced by {least}: {mapping.key} always reasons.")
+        body["reasoning_effort"] = minimum = nearest("minimal", mapping.reasoning_efforts)
+        warnings.append(f"reasoning_effort none was replaced by {minimum}: {mapping.key} always reasons.")

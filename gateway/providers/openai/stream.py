@@ -117,7 +117,7 @@ class ChatStreamReader(WireStream):
         self._images = 0
         self._searched = False
         self._texting = False  # the last chunk was text, so the next chunk probably is too
-        self._patience = MAX_FAST_FAILURES
+        self._fast_tries = MAX_FAST_FAILURES
 
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
         batch, done = self.take(events)
@@ -136,7 +136,7 @@ class ChatStreamReader(WireStream):
                 if place == end:
                     break
                 self._texting = False
-                self._patience -= 1
+                self._fast_tries -= 1
             last = self._take_chunk(*events[place], batch)
             if last is not None:
                 return self._end(batch, last), True
@@ -234,7 +234,7 @@ class ChatStreamReader(WireStream):
                 self._close(choice)
                 self._fill_calls(choice, delta)
         self._content = self._content or has_content
-        self._texting = self._patience > 0 and _is_text(chunk["choices"])
+        self._texting = self._fast_tries > 0 and _is_text(chunk["choices"])
         batch.append(NativeChunk(dialect.NAME, chunk, has_content, size))
 
     def _choice(self, wire: dict[str, Any]) -> _Choice:
@@ -319,7 +319,7 @@ class ChatStreamReader(WireStream):
             if wire.get("finish_reason"):
                 self._close(wire)
         last = batch[-1] if batch else None
-        self._texting = self._patience > 0 and type(last) is TextDelta and last.choice == 0
+        self._texting = self._fast_tries > 0 and type(last) is TextDelta and last.choice == 0
         batch.extend(SourceFound(source) for source in sources)
 
     def _read_delta(self, delta: dict[str, Any], wire: dict[str, Any], number: int, choice: _Choice, to: Batch) -> None:

@@ -264,13 +264,13 @@ def _string(flat: Schema, name: str, turn: int) -> str:
         raise refuse("The sandbox does not generate strings for a pattern. Add `examples` to the schema of the string.")
     if flat.get("format") in FORMATS:
         return FORMATS[flat["format"]]
-    least = flat.get("minLength", 0)
-    if least > MAX_CHARACTERS:
+    minimum = flat.get("minLength", 0)
+    if minimum > MAX_CHARACTERS:
         raise refuse(f"The sandbox does not generate strings longer than {MAX_CHARACTERS} characters.")
     text = f"sample {name}"
     if turn:
         text = f"{text} {turn + 1}"
-    most = flat.get("maxLength", MAX_CHARACTERS)
-    if len(text) > most:
-        text = str(turn + 1)[:most]
-    return text.ljust(least, ".")
+    maximum = flat.get("maxLength", MAX_CHARACTERS)
+    if len(text) > maximum:
+        text = str(turn + 1)[:maximum]
+    return text.ljust(minimum, ".")

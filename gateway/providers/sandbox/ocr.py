@@ -86,11 +86,11 @@ def _streams(data: bytes) -> Iterator[bytes]:
         at = end + len(STREAM_END)
 
 
-def _unpack(stream: bytes, most: int) -> bytes:
+def _unpack(stream: bytes, maximum: int) -> bytes:
     try:
-        return zlib.decompressobj().decompress(stream, most)
+        return zlib.decompressobj().decompress(stream, maximum)
     except zlib.error:
-        return stream[:most]  # the stream is not compressed
+        return stream[:maximum]  # the stream is not compressed
 
 
 def _shown(stream: bytes) -> str:

@@ -36,10 +36,10 @@ def write_answer(subject: str, seed: str, tokens: int | None, limit: int | None)
     sentences = _sentences(seed)
     if tokens is not None:
         return fill(lead, sentences, tokens)
-    most = min(limit or DEFAULT_TOKENS, MAX_TOKENS)
+    maximum = min(limit or DEFAULT_TOKENS, MAX_TOKENS)
     text = lead
     for sentence in sentences:
-        if count((text + sentence).rstrip()) > most:
+        if count((text + sentence).rstrip()) > maximum:
             return text.rstrip()
         text += sentence
     return text

@@ -178,12 +178,12 @@ class AuthorizationQuery(Body):
 
     response_type = OneOf(("code",), required=True)
     client_id = TextField(required=True, about="The client id from /oauth/register.")
-    redirect_uri = TextField(most=2000, about="One of the application's registered addresses.")
+    redirect_uri = TextField(maximum=2000, about="One of the application's registered addresses.")
     code_challenge = TextField(required=True, about="The SHA-256 of the PKCE verifier, base64url.")
     code_challenge_method = OneOf(("S256",), required=True)
     scope = TextField(about="Scopes, separated by spaces.")
-    state = TextField(most=MAX_STATE_LENGTH, about="Returned unchanged.")
-    resource = TextField(most=2000, about="The address of the MCP endpoint.")
+    state = TextField(maximum=MAX_STATE_LENGTH, about="Returned unchanged.")
+    resource = TextField(maximum=2000, about="The address of the MCP endpoint.")
 
 
 ABOUT = About(

@@ -112,12 +112,12 @@ def _read_step(step: str) -> tuple[str, str]:
     return f"{at:%Y-%m-%d %H:%M} UTC", f"{at.isoformat()}Z"
 
 
-def round_up(most: int) -> int:
-    """Return the end of an axis for values up to `most`."""
-    if most <= 0:
+def round_up(maximum: int) -> int:
+    """Return the end of an axis for values up to `maximum`."""
+    if maximum <= 0:
         return 1
-    power: float = 10 ** (len(str(most)) - 1)
-    return round(next(step * power for step in STEPS if step * power >= most))
+    power: float = 10 ** (len(str(maximum)) - 1)
+    return round(next(step * power for step in STEPS if step * power >= maximum))
 
 
 def _stack(values: Mapping[str, int], classes: Mapping[str, str], top: int) -> tuple[Segment, ...]:

@@ -46,8 +46,8 @@ def show_fine_cost(cost: int | str) -> Markup:
 
 def round_count(count: int) -> str:
     """Return a count in thousands, millions or billions once it is long."""
-    for least, size, letter in UNITS:
-        if count >= least:
+    for minimum, size, letter in UNITS:
+        if count >= minimum:
             return f"{float(f'{count / size:.3g}'):,g}{letter}"
     return f"{count:,}"
 
@@ -91,10 +91,10 @@ def show_exact(nano: int) -> str:
 
 def share_of(used: str, limit: str) -> int:
     """Return the used share of a limit in whole percent."""
-    most = parse_usd(limit)
-    if not most:
+    maximum = parse_usd(limit)
+    if not maximum:
         return 100
-    return parse_usd(used) * 100 // most
+    return parse_usd(used) * 100 // maximum
 
 
 def show_period(limited: Mapping[str, Any]) -> str:

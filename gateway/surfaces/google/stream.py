@@ -150,7 +150,7 @@ class _Stream:
         return b""
 
     def _think(self, event: ReasoningDelta) -> bytes:
-        """Return the item of a piece of a thought. What its vendor needs back follows when the thought is complete."""
+        """Return the item of a piece of a thought. Its opaque data follows when the thought is complete."""
         if self._facts.hides_reasoning:
             return b""
         place = (event.choice, event.block)

@@ -42,7 +42,7 @@ PRIORITY = "Of several matching rules, the limits of the smallest count."
 
 
 class NewGroupRule(StrictBody):
-    """`limits` are spending limits of each member of the group. Of several matching rules, the highest role counts, all
+    """`limits` are spending limits of each member of the group. Where several rules match, the highest role counts, all
     teams, and the limits of the rule with the smallest `priority`."""
 
     group = TextField(1, MAX_GROUP_LENGTH, required=True, about=GROUP)

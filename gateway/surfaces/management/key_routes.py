@@ -88,8 +88,8 @@ def list_keys(call: ManagedCall[None]) -> ApiKeysAnswer:
     if len(projects) == 1:
         member = visitor.member(next(iter(projects)))
         usage = call.management.find_key_cap_usage(member.organization_id, member.id)
-        if usage.most:
-            answer.plan_limits = PlanLimitsAnswer(usage.count, usage.most)
+        if usage.maximum:
+            answer.plan_limits = PlanLimitsAnswer(usage.count, usage.maximum)
     return answer
 
 

@@ -17,7 +17,7 @@ TABLE = (
     "id usage_limit usage period_usage_limit period_usage_duration_value period_usage_duration_unit "
     "current_period_usage current_period_reset_at alert_thresholds"
 )
-MAX_UNITS = max(most for _, most in UNITS.values())
+MAX_UNITS = max(maximum for _, maximum in UNITS.values())
 
 
 class LimitFields(Schema):

@@ -38,12 +38,12 @@ def find(call: ManagedCall[Any]) -> SessionBudgetAnswer:
 
 
 def change_key(call: ManagedCall[KeyInfo]) -> SessionBudgetAnswer:
-    """Set what each session and run with this key may cost. What a session has spent counts under a new budget."""
+    """Set what each session and run with this key may cost. Earlier spending of a session counts too."""
     return _change(call, "api_key.update_session_budget")
 
 
 def change_project(call: ManagedCall[ProjectInfo]) -> SessionBudgetAnswer:
-    """Set what each session and run in this project may cost. What a session has spent counts under a new budget."""
+    """Set what each session and run in this project may cost. Earlier spending of a session counts too."""
     return _change(call, "project.update_session_budget")
 
 

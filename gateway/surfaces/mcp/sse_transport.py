@@ -33,10 +33,10 @@ def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str)
     """Return the stream of a new session, which begins with its address. Raises RateLimited when the key has too many
     open streams."""
     mailboxes = services.store.mailboxes
-    most = services.settings.mcp.max_streams
-    if mailboxes.count(caller.key_id) >= most:
+    maximum = services.settings.mcp.max_streams
+    if mailboxes.count(caller.key_id) >= maximum:
         raise RateLimited(
-            f"A key may have {most} open streams; close one.", code="too_many_streams", retry_after=OPEN_TIMEOUT_S
+            f"A key may have {maximum} open streams; close one.", code="too_many_streams", retry_after=OPEN_TIMEOUT_S
         )
     box = mailboxes.open(caller.key_id)
     frames = _frames(services, inbound, caller, box, f"{inbound.base_url}{path}?{SESSION}={box.name}")

@@ -119,14 +119,14 @@ def read(body: OcrBody) -> tuple[Json, Units | None]:
     address = _address_of(document)
     pages = _pages_of(body.pages)
     if pages is not None:
-        most = likely = min(len(pages), MAX_PAGES)
+        maximum = likely = min(len(pages), MAX_PAGES)
     else:
-        most, likely = _count_pages(address, body.document["type"])
+        maximum, likely = _count_pages(address, body.document["type"])
     sent = {name: value for name in RELAYED_FIELDS if (value := getattr(body, name)) is not None}
     if pages is not None:
         sent["pages"] = pages
     unforeseen = isinstance(document, PageAtUrl) and not address.startswith("data:")
-    return sent, Units(Usage(pages=most), Usage(pages=likely), Usage(pages=likely) if unforeseen else None)
+    return sent, Units(Usage(pages=maximum), Usage(pages=likely), Usage(pages=likely) if unforeseen else None)
 
 
 def _address_of(document: OcrDocument) -> str:

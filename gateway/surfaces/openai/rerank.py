@@ -103,8 +103,8 @@ def read(body: RerankBody, size: int) -> RerankRequest:
 
 def write(result: RerankResult, body: RerankBody, facts: Facts) -> bytes:
     """Return the response in the documented shape; `top_n` is applied here, however many results the provider sent."""
-    most = body.top_n or body.top_k or len(result.scores)
-    best = sorted(result.scores, key=lambda score: (-score[1], score[0]))[:most]
+    maximum = body.top_n or body.top_k or len(result.scores)
+    best = sorted(result.scores, key=lambda score: (-score[1], score[0]))[:maximum]
     rows = []
     for index, score in best:
         row = RerankScoreAnswer(index, score)

@@ -228,8 +228,8 @@ def _file(part: schema.FilePart, path: str) -> Media:
     return read_media(part.file_data, f"{path}.file_data", bare=True)
 
 
-def _tools(tool: shapes.Tool, most: int | None) -> tuple[Tool, ...]:
-    """Return the neutral tools of an entry. `most` limits the calls of server tools (max_tool_calls)."""
+def _tools(tool: shapes.Tool, maximum: int | None) -> tuple[Tool, ...]:
+    """Return the neutral tools of an entry. `maximum` limits the calls of server tools (max_tool_calls)."""
     match tool:
         case schema.FunctionTool() | schema.CustomTool():
             return (_named(tool, None),)
@@ -239,7 +239,7 @@ def _tools(tool: shapes.Tool, most: int | None) -> tuple[Tool, ...]:
             # A search of stored pages only is optional: most models work without it.
             if tool.external_web_access is False:
                 return ()
-            return (_search(tool, most),)
+            return (_search(tool, maximum),)
         case _:
             return (VendorTool(dialect.NAME, tool.kind, tool.body),)
 
@@ -259,10 +259,10 @@ def _nest_grammar(format: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"type": "grammar", "grammar": {key: value for key, value in format.items() if key != "type"}}
 
 
-def _search(tool: schema.WebSearchTool, most: int | None) -> WebSearch:
+def _search(tool: schema.WebSearchTool, maximum: int | None) -> WebSearch:
     filters = tool.filters or schema.Filters()
     domains = (filters.allowed_domains, filters.blocked_domains)
-    return read_search(tool.user_location, tool.search_context_size, domains, most)
+    return read_search(tool.user_location, tool.search_context_size, domains, maximum)
 
 
 def _choice(choice: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None, tuple[Tool, ...]]:

@@ -36,9 +36,9 @@ def test_an_organizations_own_caps_win_and_zero_lifts_them(company) -> None:
 def test_the_cap_shown_is_the_one_reached_first(company) -> None:
     create(company, KeyCaps())
     place = (company.database, company.organization_id, company.member_id)
-    assert find_cap_usage(*place, KeyCaps(total=9, member=3)).most == 3
-    assert find_cap_usage(*place, KeyCaps(total=2, member=9)).most == 2
-    assert find_cap_usage(*place, KeyCaps()).most == 0
+    assert find_cap_usage(*place, KeyCaps(total=9, member=3)).maximum == 3
+    assert find_cap_usage(*place, KeyCaps(total=2, member=9)).maximum == 2
+    assert find_cap_usage(*place, KeyCaps()).maximum == 0
 
 
 @pytest.mark.parametrize("caps", [OwnCaps(total=-1), OwnCaps(member=1_000_001)])

@@ -22,10 +22,10 @@ def provider_keys(company) -> ProviderKeys:
 def test_a_bound_is_kept_in_the_transaction_of_its_key(company, provider_keys) -> None:
     provider_key = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET, max_spend_nusd=7), **BY)
     assert company.bounds == {provider_key.id: 7}
-    for most in (9, None):
-        change = ProviderKeyChange(bounded=True, max_spend_nusd=most)
+    for maximum in (9, None):
+        change = ProviderKeyChange(bounded=True, max_spend_nusd=maximum)
         provider_keys.update(company.organization_id, provider_key.id, change, **BY)
-        assert company.bounds == {provider_key.id: most}
+        assert company.bounds == {provider_key.id: maximum}
     provider_keys.update(company.organization_id, provider_key.id, ProviderKeyChange(label="x"), **BY)
     assert company.bounds == {provider_key.id: None}
 

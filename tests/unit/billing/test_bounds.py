@@ -124,10 +124,10 @@ def test_no_use_of_any_unit_costs_more_than_the_bound_of_its_operation(
     rates: TokenRates, counts: dict, text: int, tokens: dict
 ) -> None:
     mapping = Mapping("p", "m", "x", prices=(Prices(rates),), image_tokens=tokens)
-    most = Usage(**counts)
-    needs = Requirements(prompt_bytes=text, messages=1, units=Units(most, most))
+    maximum = Usage(**counts)
+    needs = Requirements(prompt_bytes=text, messages=1, units=Units(maximum, maximum))
     bound = Bounds((mapping,)).compute(ChatRequest("m", needs, lambda: None), 4096, AT_US)
-    used = units_at(mapping, structs.replace(most, input=text))
+    used = units_at(mapping, structs.replace(maximum, input=text))
     assert cost_of(used, mapping, AT_US).total <= bound.bound_nusd
     assert bound.bound_nusd == bound.min_nusd
 

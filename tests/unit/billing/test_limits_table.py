@@ -134,8 +134,8 @@ def test_a_limit_is_exceeded_by_at_most_the_documented_amount(
 
 
 def test_pages_of_an_image_at_an_address_are_all_that_passes_a_limit_for_ocr() -> None:
-    def pages(most: int, unforeseen: bool) -> CostBound:
-        units = Units(Usage(pages=most), Usage(pages=1), Usage(pages=1) if unforeseen else None)
+    def pages(maximum: int, unforeseen: bool) -> CostBound:
+        units = Units(Usage(pages=maximum), Usage(pages=1), Usage(pages=1) if unforeseen else None)
         return bound_of(OcrRequest("m", Requirements(max_tokens=0, messages=1, units=units), lambda: {}))
 
     page = pages(1, False).bound_nusd - pages(0, False).bound_nusd

@@ -110,7 +110,7 @@ def chats(draw: st.DrawFn) -> Case:
         max_tokens=draw(st.sampled_from([output_tokens_, 500])),
     )
     request = counted(ChatRequest("m", needs, lambda: Conversation((Message("user", parts),))))
-    read = -(-len(text) // 4) + sum(least for _, least in media)
+    read = -(-len(text) // 4) + sum(minimum for _, minimum in media)
 
     def deliver(attempt: Attempt, share: float) -> None:
         attempt.output_length = round(output_tokens_ * 4 * share)
@@ -275,6 +275,9 @@ def test_a_video_costs_what_was_ordered_unless_its_provider_reports_less(
     where = dataclasses.replace(target().mapping, prices=(Prices(rates),))
     order = Usage(video_ms=ordered_ms, output=ordered_tokens)
     usage = videos.finished_usage(order, videos.VideoStatus("done", video_ms=reported[0], tokens=reported[1]))
-    for count, told, most in ((usage.video_ms, reported[0], ordered_ms), (usage.output, reported[1], ordered_tokens)):
-        assert count == (min(told, most) if type(told) is int and told > 0 else most)
+    for count, told, maximum in (
+        (usage.video_ms, reported[0], ordered_ms),
+        (usage.output, reported[1], ordered_tokens),
+    ):
+        assert count == (min(told, maximum) if type(told) is int and told > 0 else maximum)
     assert 0 < cost_of(usage, where, AT_US).total <= cost_of(order, where, AT_US).total

@@ -233,8 +233,8 @@ def mappings(draw):
 
 def bound_of(mapping, input_tokens, output_tokens, service_tier="", media=True, **units):
     """Return the highest cost that admission reserves for such a request."""
-    most = highest_rates(mapping, NOON, service_tier, media, Usage(**units))
-    return most.fixed - (-input_tokens * most.input // MILLION) - (-output_tokens * most.output // MILLION)
+    maximum = highest_rates(mapping, NOON, service_tier, media, Usage(**units))
+    return maximum.fixed - (-input_tokens * maximum.input // MILLION) - (-output_tokens * maximum.output // MILLION)
 
 
 @settings(max_examples=4 * settings().max_examples, deadline=None)

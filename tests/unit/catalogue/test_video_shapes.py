@@ -109,9 +109,9 @@ def test_a_video_of_references_may_have_one_length_alone():
 def test_no_more_references_than_the_mapping_accepts(name):
     two = VideosInput("a cat", **{name: (PICTURE, PICTURE) if name == "reference_images" else ("https://a.org/b",) * 2})
     fit(two, mapping_of(**VEO, extra={name: 2}))
-    for most in (0, 1):
+    for maximum in (0, 1):
         with pytest.raises(NotSupported) as caught:
-            fit(two, mapping_of(**VEO, extra={name: most}))
+            fit(two, mapping_of(**VEO, extra={name: maximum}))
         assert caught.value.param == name
 
 
@@ -138,13 +138,13 @@ def test_a_provider_that_counts_tokens_is_paid_by_them_and_never_more_than_was_r
     cost = cost_of(told, mapping, NOON)
     assert cost.video_output == cost.total == 207_360_000
     assert told.basis == "provider"
-    most = max_cost(wanted, mapping, NOON)
-    assert cost.total < most < cost.total * 12 // 10
+    maximum = max_cost(wanted, mapping, NOON)
+    assert cost.total < maximum < cost.total * 12 // 10
     much = cost_of(finished_usage(reserved, VideoStatus("completed", tokens=10**9)), mapping, NOON)
-    assert much.total <= most
+    assert much.total <= maximum
     untold = finished_usage(reserved, VideoStatus("completed"))
     assert untold.basis == "estimated"
-    assert cost_of(untold, mapping, NOON).total <= most
+    assert cost_of(untold, mapping, NOON).total <= maximum
 
 
 def test_a_shorter_video_costs_less_and_a_longer_one_no_more():

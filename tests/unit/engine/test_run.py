@@ -30,9 +30,9 @@ def run(clock):
 
 def test_an_attempt_may_take_half_of_the_time_while_another_provider_is_left_and_then_all_of_it(run, clock):
     now = clock.monotonic()
-    assert run.patience() == now + DEADLINE_S / 2
+    assert run.time_limits() == now + DEADLINE_S / 2
     run.walk.after(FAILED)
-    assert run.patience() == run.deadline == now + DEADLINE_S
+    assert run.time_limits() == run.deadline == now + DEADLINE_S
 
 
 def test_a_silent_stream_is_left_once_for_a_provider_that_waits_and_is_not_cooling_down(run, clock):
@@ -207,7 +207,7 @@ def test_no_other_target_is_tried_for_a_caller_who_left(clock):
 
 
 def test_a_worker_reads_on_a_limited_number_of_answers(clock):
-    few = ReadingOn(most=3, max_of_one=2)
+    few = ReadingOn(maximum=3, max_of_one=2)
     assert [few.enter("one") for _ in range(3)] == [True, True, False]
     assert [few.enter("two") for _ in range(2)] == [True, False]
     run = make_run(clock, Providers(), NORTH, drain_s=60.0, reading_on=few)

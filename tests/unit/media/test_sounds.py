@@ -27,8 +27,8 @@ def ms(data: bytes) -> tuple[int, int]:
 
 @pytest.mark.parametrize("kind", ["wav", "flac", "mp3", "opus", "aac"])
 def test_sounds_of_the_sandbox_are_counted_to_a_frame(kind: str) -> None:
-    likely, most = ms(made.make(kind, 30.0))
-    assert likely == most and 29_990 < most < 30_100
+    likely, maximum = ms(made.make(kind, 30.0))
+    assert likely == maximum and 29_990 < maximum < 30_100
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_sounds_of_the_sandbox_are_counted_to_a_frame(kind: str) -> None:
 def test_silence_of_usual_encoders_is_counted_exactly_enough(kind: str, coding: str) -> None:
     file, rate = io.BytesIO(), 48_000
     soundfile.write(file, [0.0] * rate * 4, rate, format=kind, subtype=coding)
-    likely, most = ms(file.getvalue())
-    assert likely == most and 3_990 <= most <= 4_500
+    likely, maximum = ms(file.getvalue())
+    assert likely == maximum and 3_990 <= maximum <= 4_500
 
 
 @pytest.mark.slow
@@ -92,8 +92,8 @@ def test_tags_are_no_sound_and_large_ones_count_as_some() -> None:
     ids=["gsm", "two formats", "one frame", "no frames", "no packets", "no samples", "no blocks", "amr of channels"],
 )
 def test_a_sound_without_frames_that_count_lasts_as_long_as_its_bytes_may(data: bytes) -> None:
-    likely, most = ms(data)
-    assert most >= 8_000 // frames.MIN_BYTES_PER_SECOND * 1000 * 0.15 and likely < most
+    likely, maximum = ms(data)
+    assert maximum >= 8_000 // frames.MIN_BYTES_PER_SECOND * 1000 * 0.15 and likely < maximum
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_mpeg_audio_in_mp4_counts_by_its_bytes_because_a_sample_may_hold_many_fr
 @pytest.mark.parametrize("marker", [b"", b"\x7fFLAC\1\0\0\1"], ids=["first mapping", "present mapping"])
 def test_flac_in_ogg_is_counted_by_its_frames(marker: bytes) -> None:
     head, *further = made.make("flac", 2.0).split(b"\xff\xf8")
-    likely, most = ms(ogg_of_packets([marker + head, *[b"\xff\xf8" + frame for frame in further]]))
-    assert likely == most and 1_990 < most < 2_100
+    likely, maximum = ms(ogg_of_packets([marker + head, *[b"\xff\xf8" + frame for frame in further]]))
+    assert likely == maximum and 1_990 < maximum < 2_100
 
 
 @pytest.mark.parametrize("shape", [(8_000, 8, 1), (44_100, 16, 2), (96_000, 24, 2), (192_000, 24, 2)], ids=str)
@@ -181,5 +181,5 @@ def test_a_page_in_the_last_bytes_of_a_file_is_found_once(rest, monkeypatch):
         return find(self, needle, place)
 
     monkeypatch.setattr(frames.Bytes, "find", count_search)
-    most = ms(b"OggS\0\x02" + bytes(40) + b"OggS" + bytes(rest))[1]
-    assert most > 0 and searches == sorted(searches)
+    maximum = ms(b"OggS\0\x02" + bytes(40) + b"OggS" + bytes(rest))[1]
+    assert maximum > 0 and searches == sorted(searches)

@@ -50,19 +50,19 @@ def request(*parts: Part) -> ChatRequest:
 )
 def test_a_pdf_counts_by_its_pages_under_whatever_name(part: File | Image | Audio) -> None:
     found = count(part)
-    assert found.most >= 1000 * PAGE_TOKENS
+    assert found.maximum >= 1000 * PAGE_TOKENS
     assert found.likely >= 1000 * LIKELY_PAGE_TOKENS
 
 
 def test_a_pdf_that_cannot_be_read_counts_as_more_than_any_context() -> None:
-    assert count(File(media(b"%PDF-1.7 garbage"))).most == MAX_CONTEXT_TOKENS
-    assert count(File(media(b"no pdf at all", "application/pdf"))).most == MAX_CONTEXT_TOKENS
+    assert count(File(media(b"%PDF-1.7 garbage"))).maximum == MAX_CONTEXT_TOKENS
+    assert count(File(media(b"no pdf at all", "application/pdf"))).maximum == MAX_CONTEXT_TOKENS
 
 
 def test_a_text_counts_by_its_bytes_and_a_packed_file_by_its_possible_content() -> None:
     assert count(File(media(b"a" * 4000, "text/csv"))) == MediaCount(4000, 1000)
     packed_file = count(File(media(b"PK\x03\x04" + b"\0" * 9996, "text/plain"), "a.docx"))
-    assert packed_file.most >= 10_000_000
+    assert packed_file.maximum >= 10_000_000
 
 
 @pytest.mark.parametrize("begin", [b"GIF89a", b"BM", b"ID3", b"fLaC", b"#!AMR\n", b"%PDF-", b"\xff\xd8\xff"], ids=str)
@@ -70,14 +70,14 @@ def test_a_text_counts_by_its_bytes_and_a_packed_file_by_its_possible_content() 
 def test_a_text_that_begins_like_another_file_counts_as_text_where_it_is_named_so(begin: bytes, kind: str) -> None:
     """A text of 3 MB that begins with "GIF89a" was reserved as an image of 16,384 tokens."""
     text = begin + b" word" * 600_000
-    assert count(File(media(text, kind), "notes.txt")).most >= len(text)
+    assert count(File(media(text, kind), "notes.txt")).maximum >= len(text)
     if kind:
-        assert count(Image(media(text, kind))).most >= len(text)
+        assert count(Image(media(text, kind))).maximum >= len(text)
 
 
 def test_a_sound_in_which_a_decoder_may_find_more_is_marked() -> None:
     found = count(Audio(media(audio_files.make("aac", 10.0)), "aac"))
-    assert found.unseen == 1 and found.most == pytest.approx(10 * 50, abs=5)
+    assert found.unseen == 1 and found.maximum == pytest.approx(10 * 50, abs=5)
 
 
 def test_content_that_only_the_provider_reads_is_marked() -> None:
@@ -90,11 +90,11 @@ def test_content_that_only_the_provider_reads_is_marked() -> None:
 def test_images_count_as_the_largest_and_as_usual() -> None:
     assert count(Image(media(PNG, "image/png"))) == MediaCount(IMAGE_TOKENS, 765)
     assert count(Image(media(PNG, "image/png"), "low")) == MediaCount(IMAGE_TOKENS, 85)
-    assert count(File(media(PNG, "image/png"))).most == IMAGE_TOKENS
+    assert count(File(media(PNG, "image/png"))).maximum == IMAGE_TOKENS
 
 
 def test_sound_that_may_be_hours_of_silence_counts_as_that() -> None:
-    assert count(Audio(media(FLAC), "flac")).most >= 16_000 * 50
+    assert count(Audio(media(FLAC), "flac")).maximum >= 16_000 * 50
 
 
 def test_a_request_has_the_sum_of_its_media_and_those_in_results_of_tools() -> None:
@@ -121,11 +121,11 @@ def test_a_text_alone_is_not_looked_at() -> None:
 def test_white_space_hides_no_pdf(data: str) -> None:
     """Only the first 1,372 characters were examined, whatever they were."""
     for part in (File(Media("text/plain", data=data)), Image(Media("image/png", data=data))):
-        assert count(part).most >= 1000 * PAGE_TOKENS
+        assert count(part).maximum >= 1000 * PAGE_TOKENS
 
 
 @pytest.mark.parametrize(
-    ("data", "most"),
+    ("data", "maximum"),
     [
         (b"word " * 200_000, 1_000_000),
         (b"PK\x03\x04" + b"\0" * 1000, 1_000_000),
@@ -136,10 +136,10 @@ def test_white_space_hides_no_pdf(data: str) -> None:
     ],
     ids=["text", "archive", "document behind other bytes", "two bytes", "tiff", "big-endian tiff"],
 )
-def test_a_file_sent_as_an_image_counts_as_what_it_contains(data: bytes, most: int) -> None:
+def test_a_file_sent_as_an_image_counts_as_what_it_contains(data: bytes, maximum: int) -> None:
     """Google reads any file of an image part by its media type; a megabyte of text was reserved as one image."""
-    found = count(Image(media(data, "image/tiff" if most == IMAGE_TOKENS else "text/plain"))).most
-    assert found >= most and (found == IMAGE_TOKENS) == (most == IMAGE_TOKENS)
+    found = count(Image(media(data, "image/tiff" if maximum == IMAGE_TOKENS else "text/plain"))).maximum
+    assert found >= maximum and (found == IMAGE_TOKENS) == (maximum == IMAGE_TOKENS)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_a_file_at_the_url_of_an_image_is_admitted_one_at_a_time(url: str, kind:
 def test_only_a_name_of_another_kind_makes_content_count_as_text() -> None:
     image, document = PNG + bytes(200_000), packed(1) + b"%" + b"x" * 200_000
     for name in ("", "application/octet-stream", "image/png", "audio/mpeg", "video/mp4"):
-        assert count(File(media(image, name))).most < len(image), name
+        assert count(File(media(image, name))).maximum < len(image), name
     for name in ("", "application/octet-stream", "application/pdf", "application/x-pdf"):
-        assert count(File(media(document, name))).most < len(document), name
+        assert count(File(media(document, name))).maximum < len(document), name
     for content in (image, document):
-        assert count(File(media(content, "text/plain"))).most >= len(content)
+        assert count(File(media(content, "text/plain"))).maximum >= len(content)

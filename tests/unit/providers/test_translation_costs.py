@@ -47,14 +47,14 @@ def warm(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("codec", "target", "answer", "most"),
+    ("codec", "target", "answer", "maximum"),
     [
         (ANTHROPIC, target_of("anthropic", "claude-haiku-4-5"), lanes.ANTHROPIC, 395),
         (GOOGLE, target_of("google", "gemini-2.5-flash-lite"), lanes.GOOGLE, 440),
     ],
 )
 def test_a_short_request_and_its_answer_are_translated_in_few_steps(
-    codec: Codec, target: Target, answer: dict, most: int
+    codec: Codec, target: Target, answer: dict, maximum: int
 ) -> None:
     body = orjson.dumps(answer)
 
@@ -64,11 +64,11 @@ def test_a_short_request_and_its_answer_are_translated_in_few_steps(
         result = offload.read(codec, MemoryReply(body, headers={}), relayed=False)
         chat_writer._choice(result.choices[0], 0)
 
-    assert warm(translate) <= most
+    assert warm(translate) <= maximum
 
 
 @pytest.mark.parametrize(
-    ("codec", "stream", "relayed", "most"),
+    ("codec", "stream", "relayed", "maximum"),
     [
         (OPENAI, lanes.OPENAI_STREAM, True, 10),
         (OPENAI, lanes.OPENAI_STREAM, False, 11),
@@ -77,6 +77,6 @@ def test_a_short_request_and_its_answer_are_translated_in_few_steps(
         (GOOGLE, lanes.GOOGLE_STREAM, False, 17),
     ],
 )
-def test_a_stream_is_read_in_few_steps_a_piece(codec: StreamCodec, stream: bytes, relayed: bool, most: int) -> None:
+def test_a_stream_is_read_in_few_steps_a_piece(codec: StreamCodec, stream: bytes, relayed: bool, maximum: int) -> None:
     steps = warm(lambda: list(codec.read_stream(MemoryReply(stream), relayed)))
-    assert steps / lanes.EVENTS <= most  # the beginning and the end of the stream included
+    assert steps / lanes.EVENTS <= maximum  # the beginning and the end of the stream included

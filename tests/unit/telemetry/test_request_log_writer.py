@@ -93,10 +93,10 @@ def test_only_the_beginning_of_a_long_model_name_is_read(log, journal) -> None:
     tracemalloc.start()
     try:
         log.failed(finished)
-        most = tracemalloc.get_traced_memory()[1]
+        maximum = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert journal.entries[0].asked == ("a/" * 128)[:255] and most < 5_000_000  # the name once, as it was decoded
+    assert journal.entries[0].asked == ("a/" * 128)[:255] and maximum < 5_000_000  # the name once, as it was decoded
 
 
 @pytest.mark.parametrize(

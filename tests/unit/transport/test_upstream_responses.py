@@ -287,8 +287,8 @@ class WokenEarly:
 
 def test_a_wait_without_end_outlasts_a_timer_that_fires_early():
     connection, later = WokenEarly(), time.monotonic() + 60
-    patience = TimeLimits(time.monotonic, 60.0, 60.0, 60.0, 1.0)
-    assert Pending(connection, patience, later, later, None).wait().status == 200
+    time_limits = TimeLimits(time.monotonic, 60.0, 60.0, 60.0, 1.0)
+    assert Pending(connection, time_limits, later, later, None).wait().status == 200
 
 
 def test_a_packed_stream_comes_as_slowly_as_any_other(upstream, make_transport):

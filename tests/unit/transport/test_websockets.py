@@ -107,7 +107,7 @@ def test_messages_of_bytes_are_accepted_as_text(pair) -> None:
 )
 def test_invalid_messages_close_the_socket_with_the_reason(pair, frames, code) -> None:
     served, (_, send, received) = pair
-    served._most = 1000
+    served._maximum = 1000
     send(*frames)
     assert served.receive() is None and received()[0].code == code
 
@@ -240,7 +240,7 @@ def test_a_server_that_speaks_no_http_is_the_providers_failure(transport: Transp
 
 def test_pieces_of_a_message_are_held_as_bytes_however_wide_their_characters_are(pair) -> None:
     served, (theirs, send, _) = pair
-    served._most = 4_000
+    served._maximum = 4_000
     send(TextMessage(data="\U0001f600", message_finished=False), TextMessage(data="a" * 3_996))
     assert served.receive() == "\U0001f600" + "a" * 3_996
     send(TextMessage(data="\U0001f600" * 600, message_finished=False), TextMessage(data="\U0001f600" * 600))

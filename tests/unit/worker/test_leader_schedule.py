@@ -48,9 +48,9 @@ def test_frequent_jobs_run_at_their_own_intervals(schedule) -> None:
     runs: list[str] = []
     enough = threading.Event()
 
-    def note(name: str, most: int) -> None:
+    def note(name: str, maximum: int) -> None:
         runs.append(name)
-        if runs.count(name) >= most:
+        if runs.count(name) >= maximum:
             enough.set()
 
     schedule.start(

@@ -203,17 +203,17 @@ def test_a_job_that_finds_no_store_is_run_again_without_a_fuss(run_table, caplog
 
 
 def test_a_slow_job_never_runs_twice_at_once(run_table):
-    running, most = [], []
+    running, maximum = [], []
 
     def slow(services, wanted):
         running.append(1)
-        most.append(len(running))
+        maximum.append(len(running))
         gevent.sleep(0.15)
         running.pop()
 
     run_table(job(slow, every_s=0.05)).start()
-    wait(lambda: len(most) > 2)
-    assert max(most) == 1
+    wait(lambda: len(maximum) > 2)
+    assert max(maximum) == 1
 
 
 def test_one_job_can_be_run_by_hand(run_table):

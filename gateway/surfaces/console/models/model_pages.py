@@ -111,7 +111,7 @@ def compare(call: PageCall) -> Outbound:
         },
         price=show_price,
         names=sorted({row.id for row in rows}),
-        most=MAX_COMPARED,
+        maximum=MAX_COMPARED,
     )
 
 

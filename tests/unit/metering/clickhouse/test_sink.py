@@ -197,11 +197,11 @@ def name_value(values: tuple[Any, ...]) -> GroupName:
     return GroupName(values[0], values[0])
 
 
-@pytest.mark.parametrize("most", [1_000, 1])
+@pytest.mark.parametrize("maximum", [1_000, 1])
 def test_shares_by_tag_and_session_are_those_of_the_rows(
-    site: Site, monkeypatch: pytest.MonkeyPatch, most: int
+    site: Site, monkeypatch: pytest.MonkeyPatch, maximum: int
 ) -> None:
-    monkeypatch.setattr("gateway.reports.shares.MAX_VALUES", most)
+    monkeypatch.setattr("gateway.reports.shares.MAX_VALUES", maximum)
     site.add(300)
     site.deliver()
     Rollups(site.database).catch_up()

@@ -454,8 +454,8 @@ def tag_names(database: Database) -> dict[str, set[str]]:
 
 
 def test_values_of_tags_are_bounded_and_the_others_are_one_value(make_world, monkeypatch):
-    for name, most in (("MAX_SESSIONS", 3), ("MAX_VALUES", 2), ("MAX_TAGS", 3)):
-        monkeypatch.setattr(f"gateway.metering.rollups.name_limits.{name}", most)
+    for name, maximum in (("MAX_SESSIONS", 3), ("MAX_VALUES", 2), ("MAX_TAGS", 3)):
+        monkeypatch.setattr(f"gateway.metering.rollups.name_limits.{name}", maximum)
     world = make_world()
     hour_us = world.clock.now_us() // HOUR_US * HOUR_US
     for number in range(12):

@@ -19,9 +19,9 @@ WASTEFUL = re.compile(r"SCAN (w|u|t|r|v|usage|team_usage|rollup)\b|\(series=\?\)
 ALLOWED = "SELECT 1 FROM usage WHERE posted_at <"
 
 
-@pytest.mark.parametrize("most", [8_000, 20], ids=["whole hours", "pieces of hours"])
-def test_every_statement_finds_its_rows_by_an_index(sqlite_url, open_store, clock, monkeypatch, most) -> None:
-    monkeypatch.setattr(purge, "STEP_ROWS", most)
+@pytest.mark.parametrize("maximum", [8_000, 20], ids=["whole hours", "pieces of hours"])
+def test_every_statement_finds_its_rows_by_an_index(sqlite_url, open_store, clock, monkeypatch, maximum) -> None:
+    monkeypatch.setattr(purge, "STEP_ROWS", maximum)
     database = open_store(sqlite_url)
     rollups, now_us = Rollups(database), database.now_us()
     rollups.catch_up()
@@ -88,5 +88,5 @@ def test_the_most_expensive_sessions_are_found_without_grouping_all_figures(sqli
     assert [row.value[0] for row in found][:2] == ["s3999", "s3998"]
     reads = [(sql, params) for sql, params in noted if "FROM rollup WHERE" in sql]
     costs = "SELECT name, sum(cost_nusd) FROM rollup WHERE series = ? AND owner = ? GROUP BY name"
-    least = count_steps(database, [(costs, (Series.PROJECT_TAG, project))])
-    assert count_steps(database, reads) < 2 * least
+    minimum = count_steps(database, [(costs, (Series.PROJECT_TAG, project))])
+    assert count_steps(database, reads) < 2 * minimum

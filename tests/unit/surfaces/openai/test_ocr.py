@@ -22,9 +22,9 @@ def units(data: bytes | str, kind: str = "application/pdf", field: str = "docume
 @pytest.mark.slow
 def test_pages_of_a_packed_pdf_are_counted() -> None:
     """With a decoy comment, packed pages counted as one page: a key with a limit of $0.05 spent $40."""
-    assert units(packed(1000, decoy=b"% /Type /Page \n")).most.pages == ocr.MAX_PAGES
-    assert units(packed(200, declared=1), "image/png", "image_url").most.pages >= 200
-    assert units(packed(200), "text/plain").most.pages == 200
+    assert units(packed(1000, decoy=b"% /Type /Page \n")).maximum.pages == ocr.MAX_PAGES
+    assert units(packed(200, declared=1), "image/png", "image_url").maximum.pages >= 200
+    assert units(packed(200), "text/plain").maximum.pages == 200
 
 
 @pytest.mark.parametrize("data", [b"%PDF-1.7 garbage", b"PK\3\4 a document", b"II*\0 an image of many pages"])
@@ -68,6 +68,6 @@ def test_a_count_that_providers_read_as_no_whole_number_is_refused(field: str, n
 def test_an_image_that_may_be_read_as_a_document_counts_as_one() -> None:
     """One page was reserved for a document that begins with the signature of a picture."""
     picture = png(1, 1, "")
-    assert units(picture, "image/png").most.pages == 1
-    assert units(picture + bytes(2000) + packed(1000), "image/png").most.pages == ocr.MAX_PAGES
-    assert units(picture).most.pages == ocr.MAX_PAGES
+    assert units(picture, "image/png").maximum.pages == 1
+    assert units(picture + bytes(2000) + packed(1000), "image/png").maximum.pages == ocr.MAX_PAGES
+    assert units(picture).maximum.pages == ocr.MAX_PAGES

@@ -21,8 +21,8 @@ class Stored:
         return
 
 
-def make(most: int = 10_000) -> SocketMemory:
-    return SocketMemory(ByteBudget(most, most), OWNER)
+def make(maximum: int = 10_000) -> SocketMemory:
+    return SocketMemory(ByteBudget(maximum, maximum), OWNER)
 
 
 def answer(number: int) -> dict:
