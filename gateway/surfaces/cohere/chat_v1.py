@@ -12,7 +12,7 @@ from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.cohere import chat_v1_writer, cohere_chat_reader
-from gateway.surfaces.cohere.chat_v1_schema import DECODER, V1ChatBody, to_second
+from gateway.surfaces.cohere.chat_v1_schema import DECODER, V1ChatBody, to_v2
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.json_bodies import decode_json
@@ -21,7 +21,7 @@ from gateway.worker.services import Services
 LINES = "application/stream+json"
 
 
-def chat_first(services: Services, inbound: Inbound) -> Outbound:
+def chat(services: Services, inbound: Inbound) -> Outbound:
     """Answer a message, complete or streamed as one JSON object a line. Without `model`, the gateway chooses one.
     `connectors`, `conversation_id`, `search_queries_only` and `raw_prompting` are refused."""
     context = auth.admit(services, inbound, "chat", NAME)
@@ -42,12 +42,12 @@ def chat_first(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[V1ChatBody, ChatRequest]:
-    first: V1ChatBody = decode_json(DECODER, raw)
-    body = to_second(first)
+    given: V1ChatBody = decode_json(DECODER, raw)
+    body = to_v2(given)
     caps.check(limits, raw, body.messages, body.tools, body.response_format)
     request = cohere_chat_reader.read(body)
     request.large = large
-    return first, request
+    return given, request
 
 
 def _stream(services: Services, context: RequestContext, body: V1ChatBody, request: ChatRequest) -> Outbound:

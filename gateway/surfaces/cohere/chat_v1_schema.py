@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from gateway.dialects.cohere import NAME
-from gateway.surfaces.cohere import cohere_chat_schema as second
+from gateway.surfaces.cohere import cohere_chat_schema as v2
 from gateway.surfaces.cohere.cohere_chat_schema import CohereChatBody, CohereMessage, CohereObject, Json, Name
 from gateway.surfaces.request_parameters import with_parameters
 from gateway.surfaces.validation_errors import invalid
@@ -70,7 +70,7 @@ class V1ToolMessage(V1Object, tag_field="role", tag="TOOL"):
     tool_results: list[V1Result] | None = None
 
 
-FirstMessage = V1UserMessage | V1SystemMessage | V1ChatbotMessage | V1ToolMessage
+V1Message = V1UserMessage | V1SystemMessage | V1ChatbotMessage | V1ToolMessage
 
 
 class V1Parameter(CohereObject):
@@ -98,7 +98,7 @@ class V1ChatBody(CohereObject, kw_only=True):
     model: Name = AUTO
     stream: bool | None = None
     preamble: str | None = None
-    chat_history: list[FirstMessage] | None = None
+    chat_history: list[V1Message] | None = None
     documents: list[Json] | None = None
     tools: list[V1Tool] | None = None
     tool_results: list[V1Result] | None = None
@@ -128,7 +128,7 @@ SHARED = tuple(
 )
 
 
-def to_second(body: V1ChatBody) -> CohereChatBody:
+def to_v2(body: V1ChatBody) -> CohereChatBody:
     """Return the body of the same chat in version 2. InvalidRequest for members that have no counterpart."""
     for name, reason in REFUSED:
         if getattr(body, name):
@@ -150,12 +150,12 @@ class _Messages:
 
     def __init__(self) -> None:
         self._messages: list[CohereMessage] = []
-        self._waiting: list[second.CohereCall] = []  # calls without a result
+        self._waiting: dict[tuple[str, str], list[v2.CohereCall]] = {}  # calls without a result, by name and arguments
         self._calls = 0
 
     def of(self, body: V1ChatBody) -> list[CohereMessage]:
         if body.preamble:
-            self._messages.append(second.CohereSystemMessage(body.preamble))
+            self._messages.append(v2.CohereSystemMessage(body.preamble))
         for earlier in body.chat_history or ():
             self._add(earlier)
         if body.message:
@@ -165,22 +165,24 @@ class _Messages:
             raise invalid("message", "expected a text that is not empty")
         return self._messages
 
-    def _add(self, message: FirstMessage) -> None:
+    def _add(self, message: V1Message) -> None:
         match message:
             case V1UserMessage():
-                self._messages.append(second.CohereUserMessage(message.message))
+                self._messages.append(v2.CohereUserMessage(message.message))
             case V1SystemMessage():
-                self._messages.append(second.CohereSystemMessage(message.message))
+                self._messages.append(v2.CohereSystemMessage(message.message))
             case V1ToolMessage():
                 self._add_results(message.tool_results or ())
             case V1ChatbotMessage():
                 calls = list(map(self._call, message.tool_calls or ()))
-                self._waiting = list(calls)
+                self._waiting = {}
+                for call in reversed(calls):
+                    self._waiting.setdefault(_key_of(call), []).append(call)
                 text = message.message
                 if calls:
-                    self._messages.append(second.CohereAssistantMessage(tool_plan=text or None, tool_calls=calls))
+                    self._messages.append(v2.CohereAssistantMessage(tool_plan=text or None, tool_calls=calls))
                 else:
-                    self._messages.append(second.CohereAssistantMessage(text))
+                    self._messages.append(v2.CohereAssistantMessage(text))
 
     def _add_results(self, results: Sequence[V1Result]) -> None:
         """Add results behind their calls. A call that is not in the history is added as well."""
@@ -188,39 +190,43 @@ class _Messages:
         known = [self._take(call) for call in calls]
         missing = [call for call, waiting in zip(calls, known, strict=True) if waiting is None]
         if missing:
-            self._messages.append(second.CohereAssistantMessage(tool_calls=missing))
+            self._messages.append(v2.CohereAssistantMessage(tool_calls=missing))
         for result, call, waiting in zip(results, calls, known, strict=True):
-            outputs = [second.CohereDocumentBlock(second.CohereDocument(output)) for output in result.outputs]
-            self._messages.append(second.CohereToolMessage((waiting or call).id, [*outputs]))
+            outputs = [v2.CohereDocumentBlock(v2.CohereDocument(output)) for output in result.outputs]
+            self._messages.append(v2.CohereToolMessage((waiting or call).id, [*outputs]))
 
-    def _take(self, call: second.CohereCall) -> second.CohereCall | None:
-        for waiting in self._waiting:
-            if waiting.function == call.function:
-                self._waiting.remove(waiting)
-                return waiting
+    def _take(self, call: v2.CohereCall) -> v2.CohereCall | None:
+        """Return the earliest equal call without a result."""
+        waiting = self._waiting.get(_key_of(call))
+        if waiting:
+            return waiting.pop()
         return None
 
-    def _call(self, call: V1Call) -> second.CohereCall:
+    def _call(self, call: V1Call) -> v2.CohereCall:
         self._calls += 1
-        function = second.CohereCalledFunction(name=call.name, arguments=orjson.dumps(call.parameters).decode())
-        return second.CohereCall(id=f"call_{self._calls}", type="function", function=function)
+        function = v2.CohereCalledFunction(name=call.name, arguments=orjson.dumps(call.parameters).decode())
+        return v2.CohereCall(id=f"call_{self._calls}", type="function", function=function)
 
 
-def _read_document(document: Json) -> second.CohereDocument:
+def _key_of(call: v2.CohereCall) -> tuple[str, str]:
+    return call.function.name, call.function.arguments
+
+
+def _read_document(document: Json) -> v2.CohereDocument:
     """Return a document, which has all its members at its top in version 1."""
     ident = document.get("id")
     data = {name: value for name, value in document.items() if name != "id"}
-    return second.CohereDocument(data, ident if isinstance(ident, str) else None)
+    return v2.CohereDocument(data, ident if isinstance(ident, str) else None)
 
 
-def _read_tool(tool: V1Tool) -> second.CohereTool:
+def _read_tool(tool: V1Tool) -> v2.CohereTool:
     given = tool.parameter_definitions or {}
     properties = {name: _schema_of(parameter) for name, parameter in given.items()}
     schema: Json = {"type": "object", "properties": properties}
     required = [name for name, parameter in given.items() if parameter.required]
     if required:
         schema["required"] = required
-    return second.CohereTool("function", second.CohereFunction(tool.name, tool.description, schema))
+    return v2.CohereTool("function", v2.CohereFunction(tool.name, tool.description, schema))
 
 
 def _schema_of(parameter: V1Parameter) -> Json:
@@ -241,7 +247,7 @@ def _type_of(text: str) -> Json:
     return {"type": kind}
 
 
-def _read_format(shape: V1Format | None) -> second.CohereFormat | None:
+def _read_format(shape: V1Format | None) -> v2.CohereFormat | None:
     if shape is None:
         return None
-    return second.CohereFormat(shape.type, json_schema=shape.schema)
+    return v2.CohereFormat(shape.type, json_schema=shape.schema)

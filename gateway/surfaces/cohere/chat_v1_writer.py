@@ -1,7 +1,7 @@
 """Writes answers and events of chats in version 2 of Cohere's format as those of version 1."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -44,6 +44,16 @@ def write_failure(error: GatewayError, request_id: str) -> bytes:
     return _V1Events([]).write(failure_of(error, request_id))
 
 
+class _CallPieces(NamedTuple):
+    """The pieces of a call, which are joined once, so that many pieces take linear time."""
+
+    name: list[str]
+    arguments: list[str]
+
+    def join(self) -> Json:
+        return {"name": "".join(self.name), "arguments": "".join(self.arguments)}
+
+
 class _V1Events:
     """The answer of a stream so far, since the last event repeats it."""
 
@@ -52,7 +62,7 @@ class _V1Events:
         self._id = ""
         self._texts: list[str] = []
         self._plan: list[str] = []
-        self._calls: dict[int, Json] = {}
+        self._calls: dict[int, _CallPieces] = {}
         self._citations: list[Json] = []
 
     def write(self, event: CohereEvent) -> bytes:
@@ -82,11 +92,11 @@ class _V1Events:
         """Add the start of a call, or a piece of its arguments."""
         index = event["index"]
         piece = message["tool_calls"]["function"]
-        function = self._calls.setdefault(index, {"name": "", "arguments": ""})
         name = piece.get("name") or ""
         arguments = piece.get("arguments") or ""
-        function["name"] += name
-        function["arguments"] += arguments
+        pieces = self._calls.setdefault(index, _CallPieces([], []))
+        pieces.name.append(name)
+        pieces.arguments.append(arguments)
         if name:
             yield {"event_type": "tool-calls-chunk", "tool_call_delta": {"name": name, "index": index}}
         if arguments:
@@ -101,7 +111,7 @@ class _V1Events:
         message = {
             "content": [{"type": "text", "text": "".join(self._texts)}],
             "tool_plan": "".join(self._plan),
-            "tool_calls": [{"function": function} for function in self._calls.values()],
+            "tool_calls": [{"function": pieces.join()} for pieces in self._calls.values()],
             "citations": self._citations,
         }
         delta: Any = event["delta"]
@@ -133,21 +143,21 @@ WRITERS: dict[str, Callable[[_V1Events, CohereEvent, Json], Iterator[V1ChatEvent
 }
 
 
-def _write_answer(second: Json, history: History) -> V1ChatAnswer:
+def _write_answer(body: Json, history: History) -> V1ChatAnswer:
     """Return an answer of version 2 in version 1, where the plan of calls is its text."""
-    message = second["message"]
+    message = body["message"]
     calls = [_write_call(call["function"]) for call in message.get("tool_calls") or ()]
     text = "".join(block["text"] for block in message.get("content") or () if block["type"] == "text")
     if calls and not text:
         text = message.get("tool_plan") or ""
     said: Json = {"role": "CHATBOT", "message": text}
     answer: Any = {
-        "response_id": second["id"],
-        "generation_id": second["id"],
+        "response_id": body["id"],
+        "generation_id": body["id"],
         "text": text,
-        "finish_reason": FINISH.get(second["finish_reason"], second["finish_reason"]),
+        "finish_reason": FINISH.get(body["finish_reason"], body["finish_reason"]),
         "chat_history": [*history, said],
-        "meta": _write_meta(second),
+        "meta": _write_meta(body),
     }
     if calls:
         answer["tool_calls"] = said["tool_calls"] = calls
@@ -157,23 +167,23 @@ def _write_answer(second: Json, history: History) -> V1ChatAnswer:
         answer["documents"] = list(
             {source["id"]: source for source in map(_write_source, _sources_of(citations))}.values()
         )
-    if "model" in second:  # not in a stream that failed
-        usage = second["usage"]
-        answer |= {"model": second["model"], "metadata": second["metadata"]}
+    if "model" in body:  # not in a stream that failed
+        usage = body["usage"]
+        answer |= {"model": body["model"], "metadata": body["metadata"]}
         answer["usage"] = {name: usage[name] for name in AnswerCost.__annotations__}
     return answer
 
 
-def _write_meta(second: Json) -> V1Meta:
+def _write_meta(body: Json) -> V1Meta:
     meta: V1Meta = {"api_version": {"version": "1"}}
-    usage = second.get("usage") or {}
+    usage = body.get("usage") or {}
     if "billed_units" in usage:
         meta["billed_units"] = usage["billed_units"]
     if "tokens" in usage:
         meta["tokens"] = usage["tokens"]
     if "cached_tokens" in usage:
         meta["cached_tokens"] = usage["cached_tokens"]
-    warnings = (second.get("metadata") or {}).get("warnings")
+    warnings = (body.get("metadata") or {}).get("warnings")
     if warnings:
         meta["warnings"] = warnings
     return meta

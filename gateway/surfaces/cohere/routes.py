@@ -36,7 +36,7 @@ SURFACE = Surface(
         Operation(
             "POST",
             "/v1/chat",
-            chat_v1.chat_first,
+            chat_v1.chat,
             errors=FIRST_ERRORS,
             body="json",
             hot=True,

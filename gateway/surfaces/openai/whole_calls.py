@@ -11,13 +11,33 @@ END = b"\n\n"
 KINDS = {"function": "arguments", "custom": "input"}
 
 
+class _Call:
+    """The pieces of one call. Texts are joined once, so that many pieces take linear time."""
+
+    def __init__(self) -> None:
+        self._members: Json = {}
+        self._texts: dict[str, list[str]] = {}
+
+    def add(self, piece: Json) -> None:
+        for kind, text in KINDS.items():
+            if isinstance(piece.get(kind), dict):
+                self._texts.setdefault(kind, []).append(piece[kind].get(text) or "")
+                piece[kind] = {**self._members.get(kind, {}), **piece[kind]}
+        self._members.update(piece)
+
+    def join(self) -> Json:
+        """Return the whole call."""
+        joined = {kind: {**self._members[kind], KINDS[kind]: "".join(texts)} for kind, texts in self._texts.items()}
+        return {**self._members, **joined}
+
+
 class WholeCalls:
     """The frames of a stream, with the calls of a choice in the chunk that has its finish reason; `close` closes the
     stream."""
 
     def __init__(self, frames: Iterator[bytes]) -> None:
         self._frames = frames
-        self._calls: dict[int, dict[int, Json]] = {}  # by choice and index
+        self._calls: dict[int, dict[int, _Call]] = {}  # by choice and index
 
     def __iter__(self) -> Iterator[bytes]:
         return self
@@ -47,18 +67,8 @@ class WholeCalls:
         calls = self._calls.setdefault(choice.get("index", 0), {})
         delta = choice["delta"] = choice.get("delta") or {}
         for piece in delta.pop("tool_calls", None) or ():
-            _add(calls.setdefault(piece["index"], {}), piece)
+            calls.setdefault(piece["index"], _Call()).add(piece)
         if choice.get("finish_reason") and calls:
-            delta["tool_calls"] = list(calls.values())
+            delta["tool_calls"] = [call.join() for call in calls.values()]
             calls.clear()
         return bool(delta or choice.get("finish_reason"))
-
-
-def _add(call: Json, piece: Json) -> None:
-    """Add a piece to a call: texts of its arguments are joined."""
-    for kind, text in KINDS.items():
-        if isinstance(piece.get(kind), dict):
-            held = call.get(kind) or {}
-            joined = (held.get(text) or "") + (piece[kind].get(text) or "")
-            piece[kind] = {**held, **piece[kind], text: joined}
-    call.update(piece)

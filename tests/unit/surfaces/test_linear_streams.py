@@ -27,8 +27,9 @@ from gateway.neutral.parts import Image, Media, Source
 from gateway.neutral.usage import Usage
 from gateway.surfaces.aisdk.search_order import SearchOrder
 from gateway.surfaces.anthropic import frames as messages
-from gateway.surfaces.cohere import cohere_chat_stream
+from gateway.surfaces.cohere import chat_v1_writer, cohere_chat_stream
 from gateway.surfaces.openai import chat_writer, completions_writer
+from gateway.surfaces.openai.whole_calls import WholeCalls
 from gateway.surfaces.responses import items, reader, schema, stream
 from gateway.surfaces.responses.assembler import Assembler
 
@@ -71,6 +72,8 @@ WRITERS: dict[str, Callable[[Iterable[Batch]], Iterator[bytes]]] = {
         completions_writer.Echo("", 1),
         unfence=True,
     ),
+    "chat with whole calls": lambda batches: WholeCalls(chat_writer.frames(batches, Facts())),
+    "cohere v1": lambda batches: chat_v1_writer.frames(batches, Facts(), []),  # type: ignore[arg-type]
     "cohere": lambda batches: cohere_chat_stream.frames(batches, Facts()),  # type: ignore[arg-type]
     "messages": lambda batches: messages.frames(batches, Facts()),  # type: ignore[arg-type]
     "responses": respond,
