@@ -11,9 +11,8 @@ from gateway.oauth import scopes
 from gateway.oauth.access_tokens import is_access_token
 from gateway.runtime.threads import work_for
 from gateway.surfaces import attribution
-from gateway.surfaces.http import LABEL_LENGTH, Inbound
+from gateway.surfaces.http import KEY_HEADERS, LABEL_LENGTH, Inbound
 from gateway.surfaces.model_options import read_headers
-from gateway.surfaces.query_keys import HEADER
 from gateway.transport.request_bytes import LOOP_HEADER
 from gateway.worker.services import Services
 
@@ -25,8 +24,7 @@ LOOP = "The gateway sent this request to itself: a base URL of the organization 
 
 
 def token_of(inbound: Inbound) -> str:
-    """Return the API key from `Authorization: Bearer`, else from `x-api-key`, `x-goog-api-key` or `api-key`; "" if
-    there is none."""
+    """Return the API key from `Authorization: Bearer`, else from one of KEY_HEADERS; "" if there is none."""
     given = inbound.headers.get("authorization", "")
     if given.startswith("Bearer ") and (token := given[7:].strip()):
         return token
@@ -34,7 +32,7 @@ def token_of(inbound: Inbound) -> str:
     token = value.strip()
     if token and scheme.lower() == "bearer":
         return token
-    return inbound.header("x-api-key") or inbound.header(HEADER) or inbound.header("api-key")
+    return next(filter(None, map(inbound.header, KEY_HEADERS)), "")
 
 
 def caller_of(services: Services, inbound: Inbound) -> Caller:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 LABEL_LENGTH = 64
 MAX_ARGUMENTS = 1000
+# Headers that may have the API key instead of Authorization, in the order in which they are read.
+KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
+VARY_BY_KEY = ", ".join(("Authorization", *KEY_HEADERS))  # a Vary header: answers differ by caller
 SAFE_METHODS = frozenset({"GET", "HEAD"})  # of requests that change nothing
 
 

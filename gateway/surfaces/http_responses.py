@@ -17,7 +17,7 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces import policy
 from gateway.surfaces.answer_structs import Answer, describe_answer
 from gateway.surfaces.caps import is_deeper
-from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound, Surface
+from gateway.surfaces.http import VARY_BY_KEY, Deprecated, ErrorFormat, Inbound, Outbound, Surface
 
 log = logging.getLogger("gateway")
 
@@ -26,7 +26,7 @@ OUR_FAULT = "An internal error occurred; the operator's log has the cause."
 MAX_DEPTH = 200
 TOO_DEEP = f"The body has objects and lists nested deeper than {MAX_DEPTH} levels, which is the limit."
 JSON = ("Content-Type", "application/json")
-PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization, x-api-key, x-goog-api-key")]
+PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", VARY_BY_KEY)]
 PRIVATE_JSON = (JSON, *PRIVATE)
 SSE = [("Content-Type", "text/event-stream; charset=utf-8"), ("X-Accel-Buffering", "no")]
 

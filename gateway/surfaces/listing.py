@@ -9,12 +9,12 @@ from gateway.accounts.access import CUSTOM
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Model
 from gateway.runtime.threads import compute
-from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.http import VARY_BY_KEY, Inbound, Outbound
 from gateway.surfaces.http_responses import JSON
 
 HEADERS = (
     ("Cache-Control", "private, no-cache"),
-    ("Vary", "Authorization, x-api-key, x-goog-api-key, x-goog-api-client, User-Agent, Origin, Accept-Encoding"),
+    ("Vary", f"{VARY_BY_KEY}, x-goog-api-client, User-Agent, Origin, Accept-Encoding"),
 )
 LEVEL = 6  # compression level: reduces to a tenth; higher levels take much longer for little gain
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")

@@ -9,7 +9,6 @@ from urllib.parse import unquote_plus
 
 NAME = "key"
 PARAMETER_START = f"{NAME}="
-HEADER = "x-goog-api-key"
 HEADER_KEY = "HTTP_X_GOOG_API_KEY"
 PREFIXES = ("/v1beta/", "/v1/models")
 

@@ -10,7 +10,7 @@ from gateway.runtime.threads import give_way
 from gateway.surfaces import auth, http_responses
 from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
 from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.http import About, HeaderParameter, Inbound, Operation, Outbound
+from gateway.surfaces.http import VARY_BY_KEY, About, HeaderParameter, Inbound, Operation, Outbound
 from gateway.surfaces.openai import video_inputs
 from gateway.surfaces.validation_schemas import Body, OneOf, QueryInteger, TextField, read_query
 from gateway.videos.content_proxy import RANGED, VideoContent
@@ -144,7 +144,7 @@ def _send(services: Services, inbound: Inbound, job: VideoJob) -> Outbound:
     if video.status == RangeNotSatisfiable.status:
         raise _no_such_part(video)
     headers = [(name.title(), value) for name, value in video.headers.items()]
-    private = [("Cache-Control", "private, no-transform"), ("Vary", "Authorization, x-api-key, Range")]
+    private = [("Cache-Control", "private, no-transform"), ("Vary", f"{VARY_BY_KEY}, Range")]
     return Outbound(video.status, [*headers, *private, ("x-request-id", inbound.shown_id)], video.pieces)
 
 
