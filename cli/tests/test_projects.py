@@ -29,7 +29,7 @@ def test_templates_are_listed(signed_out: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["__pycache__", "node_modules", ".pytest_cache"])
-def test_what_a_run_leaves_in_a_template_does_not_get_into_a_project(
+def test_files_that_a_run_left_in_a_template_are_not_copied(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = tmp_path / "batch-script" / name

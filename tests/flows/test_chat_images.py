@@ -126,7 +126,7 @@ def test_calls_of_one_request_have_different_seeds(sdk, upstream):
     assert sorted(call.body["parameters"]["seed"] for call in upstream.calls[before:]) == [7, 13]
 
 
-def test_what_an_image_model_lacks_is_left_out_with_a_warning(sdk):
+def test_options_that_an_image_model_lacks_are_left_out_with_a_warning(sdk):
     config = {"aspect_ratio": "7:1", "image_size": "8K", "seed": 7}
     answer = ask(sdk, XAI, image_config=config, reasoning_effort="high", web_search_options={})
     assert images_of(answer) == [[SHOWN]]
@@ -176,7 +176,7 @@ def test_a_model_that_streams_is_asked_for_a_stream_without_previews(sdk, upstre
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_images_that_the_filter_rejected_are_told_in_words(sdk, upstream, monkeypatch, stream):
+def test_images_that_the_filter_rejected_are_described_in_the_answer(sdk, upstream, monkeypatch, stream):
     monkeypatch.setattr(upstream, "blocked", True)
     text = "The provider's content filter rejected all images."
     if stream:
@@ -212,7 +212,7 @@ def test_images_that_the_filter_rejected_are_told_in_words(sdk, upstream, monkey
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_cannot_be_a_request_for_images_is_named_and_costs_nothing(
+def test_chats_that_cannot_request_images_are_refused_and_cost_nothing(
     gateway, sdk, upstream, messages, fields, param, code, stream
 ):
     fields = {"model": OPENAI} | fields

@@ -174,7 +174,7 @@ def test_a_chat_without_a_model_is_answered_by_the_one_that_the_gateway_chooses(
         ({"chat_history": [{"role": "USER", "message": 1}]}, "chat_history.0.message"),
     ],
 )
-def test_what_is_not_served_is_refused_by_its_name(
+def test_unsupported_members_are_refused_by_name(
     gateway: LocalGateway, service: FakeCohere, body: dict[str, Any], param: str
 ) -> None:
     answer = post(gateway, model=COHERE, **body)

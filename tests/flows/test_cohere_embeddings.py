@@ -109,7 +109,7 @@ def test_errors_name_the_field_in_the_form_of_the_vendor(
     assert answer.json()["message"] and answer.json()["id"] and not upstream.calls
 
 
-def test_what_has_no_effect_is_named_in_the_answer(gateway: LocalGateway) -> None:
+def test_options_without_effect_are_named_in_the_answer(gateway: LocalGateway) -> None:
     body = post(gateway, model="openai/text-embedding-3-small", texts=TEXTS, truncate="NONE").json()
     assert [text.split()[0] for text in body["meta"]["warnings"]] == ["truncate", "input_type"]
     assert "warnings" not in post(gateway, texts=TEXTS).json()["meta"]

@@ -11,7 +11,7 @@ def claim(company: Any, **content: Any) -> ClientIdClaim:
     return client_ids.make_claim(company.organization_id, "team", "one", content, company.secrets.hash_keys)
 
 
-def test_of_simultaneous_creations_one_creates_the_object(company: Any) -> None:
+def test_one_of_several_simultaneous_creations_succeeds(company: Any) -> None:
     def create(number: int) -> str:
         try:
             return teams.create_team(

@@ -133,7 +133,7 @@ def test_expired_responses_are_deleted_with_all_pieces(
     assert (count(database, "stored_response"), count(database, "stored_value"), total(database)) == (0, 0, 0)
 
 
-def test_a_turn_whose_predecessor_went_while_it_was_answered_keeps_what_was_said(stored: StoredResponses) -> None:
+def test_a_turn_keeps_its_text_when_its_predecessor_is_deleted_meanwhile(stored: StoredResponses) -> None:
     chain(stored, turn(0, "First"))
     found = stored.find(caller(), "resp_0")
     stored.delete(caller(), "resp_0")

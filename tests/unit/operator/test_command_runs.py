@@ -210,7 +210,7 @@ def test_a_command_shows_one_thing_as_its_list_does(run: Run, things: dict[str, 
         assert rows_of(run(group, "show", things[group])) == list_of(run, things, group), group
 
 
-def test_what_is_switched_off_is_listed_as_inactive_until_it_is_switched_on(run: Run, things: dict[str, str]) -> None:
+def test_objects_that_are_switched_off_are_listed_as_inactive(run: Run, things: dict[str, str]) -> None:
     for group, off, on in (
         ("members", "deactivate ID", "activate ID"),
         ("keys", "deactivate ID", "activate ID"),
@@ -266,7 +266,7 @@ def test_domains_of_an_identity_provider_are_added_verified_and_removed(run: Run
     assert rows_of(tested)[0]["usable"] == "no"
 
 
-def test_what_is_removed_is_listed_no_more(run: Run, things: dict[str, str]) -> None:
+def test_removed_objects_are_not_listed(run: Run, things: dict[str, str]) -> None:
     organization = things["organizations"]
     run("custom-providers", "add", organization, "house", "https://engine.example.com/v1")
     removals = {

@@ -319,7 +319,7 @@ def test_thinking_is_left_out_of_the_answer_on_request():
     assert thinking == {"type": "adaptive", "display": "omitted"}
 
 
-def test_a_model_that_may_choose_is_told_so():
+def test_a_free_choice_of_tools_is_stated():
     assert written(tools=(WEATHER,), tool_choice=ToolChoice("auto"))["tool_choice"] == {"type": "auto"}
 
 

@@ -23,7 +23,7 @@ def test_a_request_without_calls_has_no_bars() -> None:
     assert draw_waterfall(ARRIVED, []).bars == ()
 
 
-def test_a_decision_is_told_in_sentences() -> None:
+def test_a_decision_is_described_in_sentences() -> None:
     decision = {
         "selectionReason": "single-provider",
         "selectedProvider": "openai",

@@ -171,7 +171,7 @@ LET_IN = {
 OTHERWISE = {"DELETE /auth/sessions/<session_id>", "DELETE /auth/identities/<identity_id>", "GET /activity/sources"}
 
 
-def test_each_operation_lets_in_the_people_of_its_row(lines: dict[str, dict[str, bool]]) -> None:
+def test_each_operation_admits_the_people_of_its_row(lines: dict[str, dict[str, bool]]) -> None:
     rows = {f"{row.method} {row.path}": row for row in management.OPERATIONS if isinstance(row, ManagedOperation)}
     listed = {name: row.action.who for name, row in rows.items() if row.action.who in LET_IN}
     let_in = {name: {column for column, good in lines[name].items() if good} for name in listed}

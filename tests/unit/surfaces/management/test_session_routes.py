@@ -437,7 +437,7 @@ def test_reports_of_one_user_run_one_after_the_other_and_do_not_delay_others(ten
     assert all(one.value for one in waiting)
 
 
-def test_who_only_lowers_the_limit_of_a_period_does_not_start_it_anew(tenants: Tenants) -> None:
+def test_a_lowered_periodic_limit_keeps_the_usage_of_its_period(tenants: Tenants) -> None:
     developer = tenants["acme developer"]
     key = developer.key.info.id
     tenants.services.billing.ledger.grant(developer.organization_id, 10**9, "first")
