@@ -234,7 +234,6 @@ class JobCodec(Codec, Interface):
 class ChatCodec(StreamCodec, Interface):
     """A chat codec, which also provides the members that all operations of its protocol share; see WireFormat."""
 
-    marks: bool
     lost: frozenset[str]
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError: ...
@@ -245,13 +244,12 @@ Failure = Callable[[UpstreamReply, Target], GatewayError]
 
 class WireFormat(Struct, frozen=True):
     """A protocol: its name in catalogue entries, and a codec for each operation that it carries. `failure` converts a
-    response other than 2xx into an error with scrubbed, capped text and the right blame. `marks`: the format has cache
-    marks. `lost`: the parts of a request (names of Requirements) that it has no field for.
+    response other than 2xx into an error with scrubbed, capped text and the right blame. `lost`: the parts
+    of a request (names of Requirements) that it has no field for.
     """
 
     name: str
     dialect: str
     failure: Failure
     codecs: dict[str, Codec]
-    marks: bool = False
     lost: frozenset[str] = frozenset()

@@ -141,9 +141,9 @@ def _google(resources: Resources) -> WireFormat:
 
 
 def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> WireFormat:
-    """Return a protocol with a chat codec, which supplies `failure`, `marks` and `lost`; `others` are the codecs of
+    """Return a protocol with a chat codec, which supplies `failure` and `lost`; `others` are the codecs of
     further operations."""
-    return WireFormat(name, chat.dialect, chat.failure, {"chat": chat, **others}, chat.marks, chat.lost)
+    return WireFormat(name, chat.dialect, chat.failure, {"chat": chat, **others}, chat.lost)
 
 
 # A factory for each protocol of `catalogue/protocols.py`. The sandbox uses the format of the provider that it imitates.

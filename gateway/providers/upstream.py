@@ -25,6 +25,7 @@ from gateway.runtime.threads import compute_if
 from gateway.transport.handshakes import HandshakeRefused
 
 MUTE = "The provider sent no response while another request waited for the same answer."
+CACHE_MARKS = "cache_marks"  # the field of Requirements
 NOT_THERE = (404, 405, 501)
 ABSENCE_LOG_INTERVAL_S = 300.0
 TOOLS_REASON = "tools_reason_by_responses"  # a key of a mapping's `extra`
@@ -46,7 +47,7 @@ class Upstreams:
         self._network = network
         self._openers = openers
         self._heartbeat_s = heartbeat_s
-        self.marked = frozenset(name for name, wire in wires.items() if wire.marks)  # with cache marks
+        self.marked = frozenset(name for name, wire in wires.items() if CACHE_MARKS not in wire.lost)
 
     def send(
         self,

@@ -37,7 +37,6 @@ class AnthropicMessages:
     """
 
     dialect = dialect.NAME
-    marks = True
     lost = lost_by(dialect) | {"json_object"}
     waits = False
 

@@ -32,7 +32,6 @@ class BedrockConverse:
     """POST {address}/model/{id}/converse or converse-stream. `clock` gives the time of signatures."""
 
     dialect = DIALECT
-    marks = True
     lost = lost_by("bedrock") | {"json_object"}
     waits = False
 

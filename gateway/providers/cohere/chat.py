@@ -25,7 +25,6 @@ class CohereChat:
     """POST {address}/chat."""
 
     dialect = dialect.NAME
-    marks = False
     lost = frozenset(("cache_marks",))
     waits = False
 

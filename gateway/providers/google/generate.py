@@ -45,7 +45,6 @@ class GoogleGenerate:
     """
 
     dialect = dialect.NAME
-    marks = False
     lost = frozenset(("cache_marks",))
     waits = True  # for a token
 

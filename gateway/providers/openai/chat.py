@@ -43,7 +43,6 @@ class OpenAIChat:
     access token, for providers that need one."""
 
     dialect = dialect.NAME
-    marks = False
     lost = frozenset(("cache_marks",))
     waits = False
 

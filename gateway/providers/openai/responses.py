@@ -43,7 +43,6 @@ class OpenAIResponses:
     """POST {address}/responses. `tokens` as for OpenAIChat."""
 
     dialect = dialect.NAME
-    marks = False
     lost = lost_by(dialect) | {"cache_marks"}
     waits = False
 

@@ -1,14 +1,36 @@
 """The protocols that are spoken are those that catalogue entries may name."""
 
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.protocols import PROTOCOLS
 from gateway.clock import Clock
 from gateway.configuration.settings import load
+from gateway.neutral.chat import ChatRequest, Conversation, ResponseFormat, Sampling
 from gateway.neutral.operations import names
+from gateway.neutral.parts import CacheMark, Message, Text
+from gateway.neutral.request import Requirements
+from gateway.providers.protocol import Credential, Target
 from gateway.providers.registry import FACTORIES, make_protocols
 from gateway.transport import Transport
 
 # Entries may name these protocols, and are served once an implementation exists.
 UNSPOKEN = {"prediction"}
+SETTINGS = load({"GATEWAY_ENV": "test"})
+MADE = make_protocols(Transport(SETTINGS.timeouts, SETTINGS.security), Clock())
+CLAUDE = "anthropic.claude-sonnet-4-5-v1:0"  # Bedrock's format has cache marks for this family
+INSTRUCTION = Message("system", (Text("Be brief."),))
+TEXT = "Answer in JSON."
+PLAIN = Conversation((INSTRUCTION, Message("user", (Text(TEXT),))))
+# Conversations with a part that some formats have no field for.
+CONVERSATIONS = {
+    "cache_marks": Conversation((INSTRUCTION, Message("user", (Text(TEXT, cache=CacheMark()),)))),
+    "json_object": Conversation(PLAIN.messages, response_format=ResponseFormat("json_object")),
+    "penalties": Conversation(PLAIN.messages, sampling=Sampling(presence_penalty=0.5)),
+}
 
 
 def test_every_protocol_of_the_catalogue_is_spoken_but_those_named_here():
@@ -16,7 +38,33 @@ def test_every_protocol_of_the_catalogue_is_spoken_but_those_named_here():
 
 
 def test_a_protocol_is_made_under_its_own_name_with_codecs_of_known_operations():
-    settings = load({"GATEWAY_ENV": "test"})
-    made = make_protocols(Transport(settings.timeouts, settings.security), Clock())
-    assert {name: wire.name for name, wire in made.items()} == {name: name for name in FACTORIES}
-    assert {name for wire in made.values() for name in wire.codecs} <= set(names())
+    assert {name: wire.name for name, wire in MADE.items()} == {name: name for name in FACTORIES}
+    assert {name for wire in MADE.values() for name in wire.codecs} <= set(names())
+
+
+def members_of(value: Any) -> set[str]:
+    """Return the names of all members of a JSON value."""
+    if isinstance(value, dict):
+        return set(value).union(*map(members_of, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(members_of, value))
+    return set()
+
+
+def fields_sent(protocol: str, conversation: Conversation) -> set[str]:
+    target = Target(
+        Provider("acme", "Acme", protocol),
+        Mapping("acme", "m", CLAUDE, json_output=True),
+        Credential("k"),
+        "http://127.0.0.1:1/v1",
+        trusted=True,
+    )
+    request = ChatRequest("m", Requirements(), lambda: conversation)
+    return members_of(orjson.loads(MADE[protocol].codecs["chat"].write(request, target).body))
+
+
+@pytest.mark.parametrize("protocol", [name for name, wire in MADE.items() if "chat" in wire.codecs])
+def test_a_format_declares_the_parts_of_a_request_that_it_has_no_field_for(protocol: str) -> None:
+    fields = fields_sent(protocol, PLAIN)
+    without_field = {part for part, words in CONVERSATIONS.items() if fields_sent(protocol, words) == fields}
+    assert MADE[protocol].lost == without_field

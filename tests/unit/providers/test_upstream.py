@@ -21,7 +21,7 @@ TARGET = SimpleNamespace(
 class Plain:
     """A protocol that reads every stream as two batches."""
 
-    dialect, marks, waits, lost = "plain", False, False, frozenset()
+    dialect, waits, lost = "plain", False, frozenset()
 
     def write(self, request: object, target: object) -> Call:
         return Call("POST", "http://vendor.example", {}, b"", stream=True)
