@@ -4,26 +4,20 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-# The keywords of each type; keywords in no list belong to every type.
+NUMBER_WORDS = frozenset(("minimum", "maximum", "multipleOf"))
+# The keywords of each type; keywords in no list belong to every type. The first type with a keyword of a schema without
+# a declared type is its type, so the most reliable types are first.
 WORDS_OF_TYPE = {
-    "string": frozenset(("minLength", "maxLength", "pattern", "enum")),
-    "number": frozenset(("minimum", "maximum")),
-    "integer": frozenset(("minimum", "maximum")),
-    "array": frozenset(("items", "minItems", "maxItems")),
-    "object": frozenset(
-        ("properties", "required", "minProperties", "maxProperties", "propertyOrdering", "additionalProperties")
-    ),
+    "object": frozenset(("properties", "required", "additionalProperties", "patternProperties"))
+    | {"minProperties", "maxProperties", "propertyOrdering"},
+    "array": frozenset(("items", "prefixItems", "minItems", "maxItems", "uniqueItems")),
+    "string": frozenset(("pattern", "minLength", "maxLength")),
+    "number": NUMBER_WORDS,
+    "integer": NUMBER_WORDS,
 }
 TYPED_WORDS = frozenset().union(*WORDS_OF_TYPE.values())
 TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 SIMPLE = ("string", "number", "boolean", "object")
-# Keywords that imply the type of a schema without a declared type, the most reliable first.
-IMPLYING = (
-    ("object", ("properties", "required", "additionalProperties", "patternProperties", "minProperties")),
-    ("array", ("items", "prefixItems", "minItems", "maxItems", "uniqueItems")),
-    ("string", ("pattern", "minLength", "maxLength", "format")),
-    ("number", ("minimum", "maximum", "multipleOf")),
-)
 
 
 def types_of(node: Schema) -> list[str]:
@@ -40,7 +34,9 @@ def types_of(node: Schema) -> list[str]:
     listed = node.get("enum")
     if isinstance(listed, list) and listed:
         return list(dict.fromkeys(type_of(value) for value in listed))
-    return next(([name] for name, words in IMPLYING if any(word in node for word in words)), [])
+    implied = "string" if "format" in node else ""
+    kind = next((name for name, words in WORDS_OF_TYPE.items() if not words.isdisjoint(node)), implied)
+    return [kind] if kind else []
 
 
 def type_of(value: Any) -> str:
