@@ -1,6 +1,7 @@
 """Every charge and every count has its figure in the statistics."""
 
 import json
+from operator import attrgetter
 
 import pytest
 from support.usage import insert_rows, usage_row
@@ -12,6 +13,8 @@ from gateway.metering.activity import Owners, Span, measure
 from gateway.metering.figures import EXTRA_COSTS, EXTRA_COUNTS, FIGURES
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.queries import at_once
+from gateway.metering.usage_table import UsageRecord
+from gateway.neutral.units import UNITS
 from gateway.neutral.usage import COUNTS
 from gateway.surfaces.usage_report import write_figures
 
@@ -20,6 +23,7 @@ COLUMNS = {
     *("input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h"),
     *("cache_read", "cache_write", "cache_write_1h"),
 }
+TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")
 COSTS = (
     *("inputCost", "outputCost", "cachedInputCost", "cacheWriteInputCost", "requestCost", "imageInputCost"),
     *("imageOutputCost", "audioInputCost", "audioOutputCost", "videoOutputCost", "searchCost", "pageCost"),
@@ -50,6 +54,13 @@ def test_the_costs_that_activity_shows_add_up_to_the_cost(database, part) -> Non
     row = usage_row(database.now_us() - HOUR_US, cost_nusd=5_018, input_nusd=7, output_nusd=11, extra=extra)
     shown = told(database, row)
     assert round(sum(shown[name] for name in COSTS) * 10**9) == round(shown["cost"] * 10**9) == 5_018
+
+
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit.count in UsageRecord._fields], ids=attrgetter("count"))
+def test_a_count_with_a_column_is_added_to_the_figures_of_its_unit(database, unit) -> None:
+    shown = told(database, usage_row(database.now_us() - HOUR_US, **(dict.fromkeys(TOKENS, 0) | {unit.count: 5})))
+    added = {name for name, value in shown.items() if name.endswith("Tokens") and value}
+    assert added - {"totalTokens"} == {figure.member for figure in unit.figures} != set()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from msgspec import Struct
 from gateway.catalogue.entries import RATE_NAMES, TokenRates
 from gateway.catalogue.prices import ROUNDING_ROOM, Charge
 from gateway.metering.figures import FIGURES
-from gateway.neutral.units import COMPONENTS, COUNTS, UNITS, with_counters
+from gateway.neutral.units import COMPONENTS, COUNTS, UNITS, Unit, with_counters
 from gateway.neutral.usage import Usage
 
 NOT_UNITS = {
@@ -14,6 +14,10 @@ NOT_UNITS = {
     Charge: {"total", "discount_ppm", "saved", "plain"},
     TokenRates: set(),
 }
+
+
+def columns_of(unit: Unit) -> set[str]:
+    return {figure.column for figure in unit.figures}
 
 
 @pytest.mark.parametrize(("kind", "names"), [(Usage, COUNTS), (Charge, COMPONENTS), (TokenRates, RATE_NAMES)])
@@ -36,6 +40,22 @@ def test_every_figure_of_a_unit_is_a_column_of_the_rollups(sqlite_database) -> N
 def test_a_figure_has_one_name_in_answers() -> None:
     figures = {figure for unit in UNITS for figure in (*unit.figures, unit.cost) if figure}
     assert len({figure.column for figure in figures}) == len({figure.member for figure in figures}) == len(figures)
+
+
+@pytest.mark.parametrize(
+    ("figure", "price"),
+    [("cached_tokens", "cache_read"), ("cache_write_tokens", "cache_write")],
+)
+def test_tokens_of_a_cache_have_its_figure(figure: str, price: str) -> None:
+    assert {unit.price for unit in UNITS if figure in columns_of(unit)} == {
+        unit.price for unit in UNITS if price in unit.price
+    }
+
+
+def test_tokens_that_are_billed_are_counted_on_their_side() -> None:
+    for unit in UNITS:
+        if unit.billed in ("input", "output") and unit.count and not unit.included_in:
+            assert f"{unit.billed}_tokens" in columns_of(unit), unit.price
 
 
 def test_the_bound_has_room_to_round_every_component() -> None:
