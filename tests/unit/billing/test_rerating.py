@@ -132,6 +132,13 @@ def test_every_unit_is_priced_again_to_what_was_billed(process, account, usage, 
     assert lines(report) == {("mock/m-1", True): (1, nusd, nusd)} and report.left == {}
 
 
+def test_a_sum_of_several_calls_is_priced_again(process, account):
+    where = place(prices=(Prices(TokenRates(request=10**6 * MILLION)),))
+    serve(process, account, where, units=Units(NO_USAGE, NO_USAGE), usage=Usage(input=7, calls=3))
+    report = rerate(process.database, catalogue(where.mapping), AT, AT + 1)
+    assert lines(report) == {("mock/m-1", True): (1, 3_000_000, 3_000_000)}
+
+
 def test_images_billed_by_tokens_are_priced_again(process, account):
     where = place(prices=(Prices(TokenRates(prompt=1000 * MILLION, output_image=9000 * MILLION)),))
     serve(process, account, where, usage=Usage(input=2, output_image=4160, images=1, price_key="high/1024x1024"))

@@ -76,6 +76,11 @@ def test_reasoning_beside_the_completion_is_counted_once():
     assert dialect.read_usage(inside) == Usage(10, output=25, reasoning=20)
 
 
+def test_reasoning_outside_the_details_is_counted():
+    wire = {"prompt_tokens": 10, "completion_tokens": 5, "reasoning_tokens": 3}
+    assert dialect.read_usage(wire) == Usage(10, output=5, reasoning=3)
+
+
 def test_usage_survives_a_round_trip():
     usage = Usage(
         5, cache_read=4, cache_write=3, cache_write_1h=2, input_audio=1, output=9, reasoning=6, output_image=2

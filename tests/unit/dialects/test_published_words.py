@@ -98,6 +98,11 @@ def test_a_failed_response_is_the_callers_fault_unless_the_provider_had_trouble(
         assert responses_vocabulary.error_code(error) == code
 
 
+def test_an_exhausted_quota_of_the_provider_keeps_its_code() -> None:
+    error = UpstreamFailed("x", code="insufficient_quota")
+    assert responses_vocabulary.error_code(error) == "insufficient_quota"
+
+
 def test_other_failed_responses_have_a_published_code() -> None:
     written = [responses_vocabulary.error_code(error) for error in (RateLimited("x"), InvalidRequest("x"))]
     assert written == ["rate_limit_exceeded", "invalid_prompt"]

@@ -330,6 +330,21 @@ def test_a_change_of_settings_leaves_those_before_as_they_were() -> None:
     assert after.differs(before) == {"audio", "instructions"}
 
 
+def test_modalities_of_answers_change_without_a_message_to_the_provider() -> None:
+    ours, sent, renewed = state(), [], []
+    commands = LiveCommands(ours, sent.append, renewed.append)
+    commands.take({"type": "session.update", "session": {"type": "realtime", "output_modalities": ["text"]}})
+    assert (sent, renewed) == ([], [])
+    assert ours.settings.session["output_modalities"] == ["text"]
+
+
+def test_a_response_without_a_conversation_answers_a_text() -> None:
+    ours, sent = state(), []
+    LiveCommands(ours, sent.append, lambda settings: None).take({"type": "response.create"})
+    [turn] = sent[0]["clientContent"]["turns"]
+    assert turn["role"] == "user" and all(part["text"] for part in turn["parts"]) and turn["parts"]
+
+
 def nested(levels: int) -> dict:
     made: dict = {"type": "object"}
     for _ in range(levels // 2):

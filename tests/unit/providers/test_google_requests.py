@@ -163,6 +163,7 @@ def test_vertex_takes_keys_and_tokens_and_tiers_in_headers(upstreams, upstream, 
     send(upstreams, clock, ask(options=Options(service_tier="flex")), target)
     call = upstream.calls[0]
     assert call.headers["x-vertex-ai-llm-shared-request-type"] == "flex"
+    assert call.headers["x-vertex-ai-llm-request-type"] == "shared"
     assert ("x-goog-api-key" in call.headers) is (secret == "AIza-good")
     assert "serviceTier" not in call.body
 
@@ -506,3 +507,4 @@ def test_refused_names_stay_apart_and_plain_ones_stay_themselves():
 def test_filters_are_off_by_word_where_they_are_not_by_themselves(model, told):
     found = write(ask(), at(model=model)).get("safetySettings", [])
     assert [one["threshold"] for one in found] == ["BLOCK_NONE"] * told
+    assert len({one["category"] for one in found}) == told

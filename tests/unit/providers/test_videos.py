@@ -255,6 +255,8 @@ def test_resolution_ratio_length_and_sound_follow_the_requested_size(services):
         "resolution": "1080p",
         "generateAudio": False,
     }
+    Client("vertex", services).begin(seconds=8, size="1920x1080")
+    assert services.calls[-1].body["parameters"]["aspectRatio"] == "16:9"
     Client("xai", services).begin(seconds=8, size="854x480")
     body = services.calls[-1].body
     assert (body["resolution"], body["aspect_ratio"], body["duration"]) == ("480p", "16:9", 8)
