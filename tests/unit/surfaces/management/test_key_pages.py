@@ -6,6 +6,8 @@ from html import unescape
 import pytest
 from support.management import Person, Tenants
 
+from gateway.accounts import keys
+
 OWN = {"Origin": "http://localhost"}
 LIST = "/console/keys"
 NEW = "/console/keys/new"
@@ -94,7 +96,8 @@ def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
     ident = make(shared_tenants, developer, "Switched").rpartition("/")[2]
     answer = press(shared_tenants, developer, "deactivate", key=ident)
     assert answer.status_code == 200 and 'role="status">The key is deactivated' in answer.text
-    assert "inactive" in row_of(read(shared_tenants, developer), "Switched")
+    row = row_of(read(shared_tenants, developer), "Switched")
+    assert "inactive" in row and ">Activate<" in row
     assert press(shared_tenants, shared_tenants["acme owner"], "activate", key=ident).status_code == 200
     assert ">Deactivate<" in row_of(read(shared_tenants, developer), "Switched")
     # Neither a colleague nor a stranger sees it, or can press its button.
@@ -112,6 +115,8 @@ def test_the_page_of_a_key_edits_limits_rolls_and_deletes_it(shared_tenants: Ten
     assert "per 12 hours" in read(shared_tenants, developer, path)
     saved = press(shared_tenants, developer, "save", path, description="Renamed", expiresAt="")
     assert "<h1>Renamed</h1>" in saved.text
+    press(shared_tenants, developer, "save", path, description="Renamed", expiresAt="2098-05-06T12:00")
+    assert "06 May 2098" in row_of(read(shared_tenants, developer), "Renamed")
     refused = press(shared_tenants, developer, "limits", path, usageLimit="-1")
     assert refused.status_code == 400 and "non-negative" in refused.text
     rolled = press(shared_tenants, developer, "roll", path)
@@ -145,6 +150,13 @@ def test_managers_give_a_key_rules_and_developers_only_read_them(shared_tenants:
     assert "The rule was removed" in press(shared_tenants, owner, "remove-rule", path, rule=ident).text
     models = make(shared_tenants, owner, "Two models", models="gpt-4o-mini, gpt-4o")
     assert "gpt-4o-mini, gpt-4o" in read(shared_tenants, owner, models)
+
+
+def test_the_list_is_filtered_by_each_state_of_a_key(shared_tenants: Tenants) -> None:
+    page = read(shared_tenants, shared_tenants["acme owner"])
+    select = re.findall(r'<select name="state".*?</select>', page, re.DOTALL)[0]
+    states = {state for state in keys.TRANSITIONS.values() if state != "deleted"}
+    assert sorted(re.findall(r'value="([^"]*)"', select)) == sorted({"", *states})
 
 
 @pytest.mark.slow
