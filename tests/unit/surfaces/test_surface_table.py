@@ -1,5 +1,7 @@
 import re
 
+import pytest
+
 from gateway.neutral import operations
 from gateway.surfaces import surface_table
 from gateway.surfaces.management.table import OPERATIONS
@@ -39,6 +41,25 @@ def test_methods_of_gemini_that_are_not_served_are_not_taken_for_the_name_of_a_m
 
 def test_a_path_beside_a_management_operation_is_refused_in_the_format_of_the_management_api() -> None:
     assert {surface_table.errors_at(f"{operation.path}/unknown").name for operation in OPERATIONS} == {"management"}
+
+
+@pytest.mark.parametrize(
+    ("format_name", "paths"),
+    [
+        ("google", "/v1beta/unknown /upload/v1beta/files"),
+        ("anthropic", "/v1/messages/unknown /managed/unknown /api/oauth/usage/unknown"),
+        ("anthropic", "/v1/metrics/unknown /v1/logs/unknown /v1/traces/unknown"),
+        ("aisdk", "/v1/ai/unknown /v3/ai/unknown /v4/ai/unknown"),
+        ("cohere", "/v2/unknown"),
+        ("oauth", "/oauth/unknown /.well-known/unknown"),
+        ("scim", "/scim/v2/unknown"),
+        ("openai", "/v1/unknown /unknown"),
+    ],
+)
+def test_an_unknown_path_is_refused_in_the_format_of_the_clients_that_use_its_prefix(
+    format_name: str, paths: str
+) -> None:
+    assert {surface_table.errors_at(path).name for path in paths.split()} == {format_name}
 
 
 def test_the_path_of_every_operation_that_calls_models_is_served() -> None:

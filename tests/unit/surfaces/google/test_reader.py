@@ -103,6 +103,18 @@ def test_each_word_of_googles_library_for_levels_and_tool_modes_is_accepted() ->
         read({"toolConfig": {"functionCallingConfig": {"mode": "SOME"}}})
 
 
+@pytest.mark.parametrize("level", genai.types.ThinkingLevel)
+def test_each_level_of_thinking_of_the_client_is_accepted(level: genai.types.ThinkingLevel) -> None:
+    read({"generationConfig": {"thinkingConfig": {"thinkingLevel": level.value}}})
+
+
+@pytest.mark.parametrize("value", ["skip_thought_signature_validator", "context_engineering_is_the_way_to_go"])
+def test_a_value_in_place_of_a_signature_is_no_signature(value: str) -> None:
+    call = {"name": "look", "args": {}}
+    _, part = read_part({"functionCall": call, "thoughtSignature": value})
+    assert part == read_part({"functionCall": call})[1]
+
+
 def test_words_may_be_the_numbers_of_the_protocol_buffers() -> None:
     """`google-generativeai` sends them so: ?$alt=json;enum-encoding=int."""
     schema_of = {"type": 6, "properties": {"a": {"type": 5, "items": {"type": 1}}}}
@@ -112,8 +124,10 @@ def test_words_may_be_the_numbers_of_the_protocol_buffers() -> None:
     array = {"type": "array", "items": {"type": "string"}}
     assert conversation.tools[0].schema == {"type": "object", "properties": {"a": array}}  # type: ignore[union-attr]
     assert conversation.tool_choice is not None and conversation.tool_choice.mode == "required"
-    body = {"content": {"parts": [{"text": "Hello"}]}, "taskType": 2}
-    assert schema.convert(body, schema.EmbedBody).task == {"taskType": "RETRIEVAL_DOCUMENT"}
+    content = {"parts": [{"text": "Hello"}]}
+    for number, word in ((2, "RETRIEVAL_DOCUMENT"), (8, "CODE_RETRIEVAL_QUERY")):
+        body = schema.convert({"content": content, "taskType": number}, schema.EmbedBody)
+        assert body.task == {"taskType": word}
     with pytest.raises(InvalidRequest, match="must be one of AUTO, ANY, NONE, VALIDATED"):
         read({"toolConfig": {"functionCallingConfig": {"mode": 9}}})
 
