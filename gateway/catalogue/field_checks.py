@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal, InvalidOperation
+from functools import cache
 from operator import attrgetter
 from typing import Any, get_args
 
@@ -37,6 +38,17 @@ DATES = frozenset(("released", "deprecated", "deactivated", "checked"))
 TOOL_RATES = frozenset(unit.price for unit in TOOL_UNITS)
 
 Convert = Callable[[Any], Any]
+
+
+@cache
+def required_fields(kind: type) -> tuple[str, ...]:
+    """Return the fields of an entry that have no default."""
+    missing = dataclasses.MISSING
+    return tuple(
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.init and field.default is missing and field.default_factory is missing
+    )
 
 
 def read_fields(

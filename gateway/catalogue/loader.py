@@ -13,6 +13,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.descriptions import describe
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, TokenRates
 from gateway.catalogue.environment_credentials import PREFIX, credentials_for, settings_for, variables_of
+from gateway.catalogue.field_checks import required_fields
 from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_snapshot, read_tables
 from gateway.catalogue.lifecycle import dates_of
 from gateway.catalogue.protocols import IDENTITIES, PROTOCOLS, ProtocolEntry
@@ -32,7 +33,6 @@ VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
 DATE = re.compile(r"20\d\d-[01]\d-[0-3]\d")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 Tables = Environment[str, Any]
-REQUIRED = {Provider: ("name", "protocol"), Mapping: ("external_id",)}
 # Catalogues without problems that something still uses: the same files are the same catalogue.
 _in_use: WeakValueDictionary[tuple[Any, ...], Catalogue] = WeakValueDictionary()
 
@@ -373,7 +373,7 @@ def _with_dates_of(model: Model, mapping: Mapping) -> Mapping:
 
 
 def _complete(kind: type, fields: dict[str, Any], where: TomlPlace | str, problems: list[str]) -> bool:
-    absent = [name for name in REQUIRED[kind] if name not in fields]
+    absent = [name for name in required_fields(kind) if name not in fields]
     problems.extend(f"{where}: {name} is missing" for name in absent)
     return not absent
 

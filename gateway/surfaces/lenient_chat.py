@@ -11,7 +11,7 @@ from gateway.surfaces.lenient_parsing import OWN_TOOLS, read_choice, tool_type_o
 Json = dict[str, Any]
 
 # Words that are compared without regard to case.
-CASELESS_PARAMETERS = ("tool_choice", *words_in(CHAT))
+CASELESS_PARAMETERS = tuple(words_in(CHAT))
 # Other vendors' words for a service tier.
 TIERS = {"standard_only": "default", "standard": "default", "on_demand": "default", "performance": "priority"}
 # Content part types of the Responses format, and the member that holds the text.

@@ -19,7 +19,6 @@ Json = dict[str, Any]
 CONTENT = ("response_format", "text", "output_config")
 # The words of a tool_choice in any vendor's spelling, and the types of the caller's own tools.
 MODES = {"any": "required", "auto": "auto", "none": "none", "required": "required"}
-LISTING = frozenset(("model", "models"))
 OWN_TOOLS = ("function", "custom")
 
 
@@ -67,7 +66,7 @@ def decode_again(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
     """Decode a body that was rejected with `error` after correcting its numbers, and its model where it has further
     models. Raises ValidationError."""
     wire = read_again(body, error)
-    if LISTING.issubset(getattr(decoder.type, "__struct_fields__", ())):
+    if "models" in getattr(decoder.type, "__struct_fields__", ()):
         name_model(wire)
     return decoder.decode(write_again(wire, error))
 

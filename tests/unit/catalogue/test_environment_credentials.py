@@ -2,6 +2,7 @@ import pytest
 
 from gateway.catalogue.entries import Provider
 from gateway.catalogue.environment_credentials import (
+    WORKLOAD_IDENTITY,
     base_url_for,
     credentials_for,
     is_configured,
@@ -134,3 +135,13 @@ def test_the_documented_variables_are_read(ident, name):
 def test_a_provider_with_a_public_address_reads_a_variable_of_its_vendor():
     public = [provider for provider in load().providers.values() if provider.address and provider.key_required]
     assert public and all(provider.credential for provider in public)
+
+
+def test_the_project_is_discovered_with_an_identity_of_google():
+    google = Provider(
+        *("acme", "Acme", "google", "https://a.example/{project}/{site}"),
+        identity="google",
+        settings={"project": "ACME_PROJECT", "site": "ACME_SITE"},
+    )
+    assert missing_variables(google, {"LLM_ACME_API_KEY": WORKLOAD_IDENTITY}) == "ACME_SITE"
+    assert missing_variables(google, {"LLM_ACME_API_KEY": "k"}) == "ACME_PROJECT and ACME_SITE"

@@ -97,6 +97,8 @@ def test_every_mistake_is_reported_at_once(folder):
         ('completion = "0.00000079"', 'peaks = [{ utc = "25:00-26:00" }]', "a peak needs utc"),
         ('completion = "0.00000079"', 'peaks = [{ utc = "01:00-02:00", days = "weekend" }]', "days are such as"),
         ('external_id = "some-model-70b-0125"', "", "external_id is missing"),
+        ('name = "Example AI"', "", "name is missing"),
+        ('protocol = "openai"', "", "protocol is missing"),
         ("checked = 2026-01-15", 'service_tiers = ["flex"]', "no multiplier for tier flex"),
         ("checked = 2026-01-15", 'operations = ["dance"]', "unknown operation dance"),
         ("api.example.com/v1", "{region}.example.com/v1", "settings does not"),

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, TextDelta
-from gateway.surfaces.http_responses import write_frames
+from gateway.surfaces.http_responses import json_reply, stream_reply, write_frames
 
 
 def body_of(error: GatewayError) -> bytes:
@@ -45,3 +45,15 @@ def test_an_error_is_the_end_of_a_stream_and_never_a_cut(
     first, last = write_frames(batches(), write, body_of)
     assert first == b"a" and last.startswith(said) and closed == [True]
     assert ("a mistake of ours" in caplog.text) == isinstance(broken, TypeError)
+
+
+def test_answers_are_kept_by_no_cache_and_differ_by_the_key() -> None:
+    for answer in (json_reply({}), stream_reply(iter(()))):
+        headers = dict(answer.headers)
+        assert {"no-store", "no-transform"} <= set(headers["Cache-Control"].split(", "))
+        assert {"Authorization", "x-api-key", "x-goog-api-key"} <= set(headers["Vary"].split(", "))
+
+
+def test_a_stream_is_of_events_and_not_buffered_by_proxies() -> None:
+    headers = dict(stream_reply(iter(())).headers)
+    assert headers["Content-Type"] == "text/event-stream; charset=utf-8" and headers["X-Accel-Buffering"] == "no"

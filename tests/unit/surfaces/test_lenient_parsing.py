@@ -1,8 +1,11 @@
 """Bodies in another spelling than the documented one."""
 
 import orjson
+import pytest
+from msgspec import Struct, ValidationError
+from msgspec.json import Decoder
 
-from gateway.surfaces.lenient_parsing import correct_numbers, read_choice
+from gateway.surfaces.lenient_parsing import correct_numbers, decode_again, read_choice, tool_type_of
 
 
 def test_whole_numbers_are_corrected_outside_of_schemas_and_content() -> None:
@@ -27,3 +30,23 @@ def test_each_mode_of_a_tool_choice_is_understood_in_any_case_and_wrapped() -> N
         for spelling in (given, given.upper(), {"type": given}, {"type": given.title()}):
             assert read_choice(spelling, lambda kind, choice: choice) == mode, spelling
     assert read_choice("fast", lambda kind, choice: choice) == "fast"
+
+
+def test_the_first_of_several_models_is_the_model_only_where_a_body_may_have_several() -> None:
+    class One(Struct):
+        model: str
+
+    class Several(Struct):
+        model: str
+        models: list[str]
+
+    body = b'{"models": ["a", "b"]}'
+    assert decode_again(Decoder(Several), body, ValidationError()).model == "a"
+    with pytest.raises(ValidationError, match="`model`"):
+        decode_again(Decoder(One), body, ValidationError())
+
+
+@pytest.mark.parametrize("kind", ["function", "custom"])
+def test_a_tool_without_a_type_has_that_of_its_member(kind: str) -> None:
+    assert tool_type_of({kind: {"name": "look"}}) == kind
+    assert read_choice({"type": kind, "name": "look"}, lambda kind, choice: [kind]) == [kind]
