@@ -7,6 +7,7 @@ from support.console import open_page, press_button
 from support.management import Tenants
 
 from gateway.surfaces.console import lists
+from gateway.surfaces.console.models.model_rows import CAPABILITIES, list_rows
 
 CUSTOM = "/console/models/custom"
 
@@ -66,6 +67,15 @@ def test_models_are_searched_filtered_and_sorted(shared_tenants: Tenants) -> Non
     nothing = open_page(shared_tenants, owner, "/console/models?q=no-such-model-anywhere")
     assert "Nothing matches" in nothing
     assert "Next" not in nothing and "Next" in open_page(shared_tenants, owner, "/console/models")
+
+
+def test_the_filters_offer_each_capability_and_provider(shared_tenants: Tenants) -> None:
+    page = open_page(shared_tenants, shared_tenants["acme owner"], "/console/models")
+    selects = re.findall(r'<select name="(\w+)"[^>]*>(.*?)</select>', page, re.DOTALL)
+    offered = {name: re.findall(r'<option value="([^"]*)"', options) for name, options in selects}
+    assert offered["capability"] == ["", *CAPABILITIES]
+    rows = list_rows(shared_tenants.services, None)
+    assert sorted(offered["provider"]) == sorted({"", *(provider for row in rows for provider in row.providers)})
 
 
 def test_models_are_compared_beside_each_other(shared_tenants: Tenants) -> None:

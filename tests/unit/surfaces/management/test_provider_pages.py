@@ -1,7 +1,7 @@
 """The pages of providers: keys of organizations, modes of projects, health and cooldowns."""
 
 import re
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from fakes.openai import Answer, FakeOpenAI
@@ -90,6 +90,15 @@ def test_cooldowns_are_shown_with_their_reason_to_those_whom_they_concern(tenant
     other = open_page(tenants, tenants["rival owner"], "/console/providers/openai")
     assert "Research" not in other and "rejected the credential" not in other and "limits the request rate" in other
     open_page(tenants, owner, "/console/providers/none", status=404)
+
+
+def test_a_provider_shows_all_that_it_publishes_about_data(tenants: Tenants) -> None:
+    for provider in tenants.services.routing.catalogue.current().providers.values():
+        published = [
+            value for value in (provider.headquarters, *astuple(provider.data_policy)) if value not in (None, "")
+        ]
+        page = open_page(tenants, tenants["acme developer"], f"/console/providers/{provider.id}")
+        assert page.partition("<h2>Data policy</h2>")[2].count("<dt>") == len(published), provider.id
 
 
 def test_the_list_counts_keys_and_searches(tenants: Tenants) -> None:

@@ -14,6 +14,9 @@ from gateway.metering.rollups.rollup_table import DAILY, Series
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.store.partitions import id_at
 from gateway.surfaces.console.shown_figures import show_change
+from gateway.surfaces.console.usage.grouping import GROUPS
+from gateway.surfaces.console.usage.usage_pages import MEASURES
+from gateway.surfaces.console.usage.usage_period import RANGES
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
 
@@ -95,6 +98,13 @@ def test_usage_is_shown_by_key_and_person_and_filtered_by_time_and_project(used:
     assert read(used, owner, "?timeRange=365d").count("<td>20") == 1
     foreign = used.client.get(f"/console/usage?projectId={owner.project_id}", headers=cookie(used["rival owner"]))
     assert foreign.status_code == 403
+
+
+def test_the_form_offers_each_period_grouping_and_metric(used: Tenants) -> None:
+    selects = re.findall(r'<select[^>]* name="(\w+)"[^>]*>(.*?)</select>', read(used, used["acme owner"]), re.DOTALL)
+    offered = {name: re.findall(r'<option value="([^"]*)"', options) for name, options in selects}
+    assert offered.pop("projectId")[0] == ""
+    assert offered == {"timeRange": list(RANGES), "groupBy": list(GROUPS), "measure": list(MEASURES)}
 
 
 def test_keys_of_the_same_name_are_lines_of_their_own(used: Tenants) -> None:
