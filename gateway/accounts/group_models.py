@@ -22,7 +22,6 @@ class GroupRuleRow(Base):
 
     class Meta:
         table_name = "group_rule"
-        indexes = ((("organization", "name"), True),)
 
 
 class MemberGroup(Base):
@@ -36,7 +35,6 @@ class MemberGroup(Base):
     class Meta:
         table_name = "member_group"
         primary_key = peewee.CompositeKey("member", "source", "name")
-        indexes = ((("organization", "name"), False),)
 
 
 class GroupGrant(Base):

@@ -1,4 +1,4 @@
-"""The tables of the accounts: organizations, people, keys, rules and the audit trail."""
+"""The tables of the accounts: organizations, people, keys, rules, the audit trail. Migrations create their indexes."""
 
 from typing import Any, Literal, cast
 
@@ -93,7 +93,6 @@ class Member(Base):
 
     class Meta:
         table_name = "member"
-        indexes = ((("organization", "user"), True),)
 
 
 def is_suspended() -> Any:
@@ -114,7 +113,6 @@ class Team(Base):
 
     class Meta:
         table_name = "team"
-        indexes = ((("organization", "name"), True),)
 
 
 class TeamMember(Base):
@@ -182,7 +180,6 @@ class ProviderKey(Base):
 
     class Meta:
         table_name = "provider_key"
-        indexes = ((("organization", "provider"), False),)
 
 
 class CustomProvider(Base):
@@ -199,7 +196,6 @@ class CustomProvider(Base):
 
     class Meta:
         table_name = "custom_provider"
-        indexes = ((("organization", "name"), True),)
 
 
 class AccessRule(Base):
@@ -218,7 +214,6 @@ class AccessRule(Base):
 
     class Meta:
         table_name = "access_rule"
-        indexes = ((("scope", "scope_id"), False),)
 
 
 class Discount(Base):
@@ -237,7 +232,6 @@ class Discount(Base):
 
     class Meta:
         table_name = "discount"
-        indexes = ((("organization", "provider", "model"), True),)
 
 
 class ServiceAccount(Base):
@@ -364,4 +358,3 @@ class Skill(Base):
 
     class Meta:
         table_name = "skill"
-        indexes = ((("organization", "name"), True),)

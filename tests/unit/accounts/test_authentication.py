@@ -51,10 +51,18 @@ def test_a_token_gives_its_caller(company) -> None:
 
 
 def test_the_settings_of_the_project_come_with_the_caller(company) -> None:
-    change = projects.ProjectChange(cache_enabled=True, cache_ttl_s=90, retention="retain", settings={"x": 1})
+    change = projects.ProjectChange(
+        cache_enabled=True,
+        cache_ttl_s=90,
+        cache_markers="automatic",
+        retention="retain",
+        retention_days=7,
+        settings={"x": 1},
+    )
     projects.update_project(company.database, company.control, company.project_id, change, **BY)
     caller = company.authentication().caller(company.make_key().token)
-    assert (caller.cache_enabled, caller.cache_ttl_s, caller.retention) == (True, 90, "retain")
+    assert (caller.cache_enabled, caller.cache_ttl_s, caller.cache_markers) == (True, 90, "automatic")
+    assert (caller.retention, caller.retention_days) == ("retain", 7)
     assert caller.settings == {"x": 1}
 
 

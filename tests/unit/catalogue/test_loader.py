@@ -42,7 +42,9 @@ def problems_of(folder, provider: str = PROVIDER, model: str = MODEL) -> list[st
 
 def test_a_provider_is_one_file(folder):
     own = load(folder=folder({"providers/example.toml": PROVIDER, "models/some.toml": MODEL}))
-    mapping = own.models["some-model-70b"].mappings[0]
+    model = own.models["some-model-70b"]
+    assert model.input_modalities == model.output_modalities == ("text",)
+    mapping = model.mappings[0]
     assert (mapping.provider, mapping.external_id, mapping.tools) == ("example", "some-model-70b-0125", True)
     assert mapping.prices[0].base.prompt == 590_000_000
     assert mapping.checked == "2026-01-15"
