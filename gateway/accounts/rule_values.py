@@ -141,3 +141,5 @@ READERS: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Any]]] =
     "allow_ip_cidrs": (("ipCidrs",), _read_networks),
     "deny_ip_cidrs": (("ipCidrs",), _read_networks),
 }
+# A service account calls no models: only the addresses of its requests can be restricted.
+ADDRESS_RULES = tuple(name for name, (members, _) in READERS.items() if "ipCidrs" in members)

@@ -13,13 +13,10 @@ from gateway.accounts.changes import commit
 from gateway.accounts.known_names import KnownNames
 from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, ServiceAccount, Team
 from gateway.accounts.quotas import MAX_RULES, check_names, check_quota
-from gateway.accounts.rule_values import SCOPES, RuleInfo, read_value
+from gateway.accounts.rule_values import ADDRESS_RULES, SCOPES, RuleInfo, read_value
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
-
-# A service account calls no models: only the addresses of its requests can be restricted.
-ADDRESS_RULES = ("allow_ip_cidrs", "deny_ip_cidrs")
 
 
 def add_rule(

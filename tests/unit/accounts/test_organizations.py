@@ -45,6 +45,12 @@ def test_a_project_keeps_to_its_choices_and_ranges(small_company, change) -> Non
         projects.update_project(small_company.database, small_company.control, small_company.project_id, change, **BY)
 
 
+def test_an_archived_project_can_be_active_again(company) -> None:
+    at = (company.database, company.control, company.project_id)
+    for status in ("archived", "active"):
+        assert projects.update_project(*at, projects.ProjectChange(status=status), **BY).status == status
+
+
 def test_a_response_cache_is_refused_under_zero_data_retention(company) -> None:
     at = (company.database, company.control)
     organizations.set_policy(*at, company.organization_id, {"zeroDataRetention": True}, **BY)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gateway.accounts.rules import ADDRESS_RULES
+from gateway.accounts.rule_values import ADDRESS_RULES
 from gateway.errors import InvalidRequest
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
