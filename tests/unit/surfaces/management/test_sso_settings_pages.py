@@ -29,12 +29,13 @@ def press(tenants: Tenants, action: str, expected: int = 200, who: str = "rival 
 def test_an_owner_adds_changes_and_deletes_an_identity_provider(open_tenants) -> None:
     with open_tenants() as tenants:
         owner = tenants["rival owner"]
-        added = press(tenants, "add", **PROVIDER, groupsClaim="groups", createPeople="on", trustEmail="on")
+        added = press(tenants, "add", **PROVIDER, groupsClaim="roles", createPeople="on", trustEmail="on")
         (provider,) = tenants.ok("GET", f"/orgs/{owner.organization_id}/identity-providers", owner)["identityProviders"]
         assert provider["callbackUrl"] in added and "very-secret" not in added and "clientSecret" not in provider
         assert provider["createPeople"] and provider["trustEmail"] and not provider["linkByEmail"]
         assert 'name="linkByEmail"' in open_page(tenants, owner, PATH)
-        assert provider["scopes"] == ["openid", "email", "profile"]
+        assert provider["scopes"] == ["openid", "email", "profile"] and provider["groupsClaim"] == "roles"
+        assert tenants.services.sso.service.providers.find(provider["id"]).client_secret == "very-secret"
         claimed = press(tenants, "add-domain", provider=provider["id"], domain="Rival.example")
         assert "llmgateway-domain=" in claimed and "https://rival.example/.well-known/llmgateway-domain" in claimed
         assert "cannot be loaded" in press(
@@ -131,10 +132,12 @@ def test_group_rules_are_written_and_only_owners_make_owners(open_tenants) -> No
         owner = tenants["acme owner"]
         stores = tenants.services.store.database, tenants.services.store.control
         team = teams.create_team(*stores, owner.organization_id, "Research", actor="test").id
+        limits = {"usageLimit": "20", "periodUsageLimit": "5"}
+        limits |= {"periodUsageDurationValue": "2", "periodUsageDurationUnit": "week"}
         shown = press(
-            tenants, "add-rule", who="acme admin", group="eng", role="admin", team=team, priority="5", usageLimit="20"
+            tenants, "add-rule", who="acme admin", group="eng", role="admin", team=team, priority="5", **limits
         )
-        assert "Teams: Research." in shown and "$20" in shown
+        assert "Teams: Research." in shown and "$20" in shown and "per 2 weeks. Priority 5." in shown
         press(tenants, "add-rule", 409, who="acme admin", group="eng", priority="5")
         press(tenants, "add-rule", 403, who="acme admin", group="bosses", role="owner", priority="5")
         press(tenants, "add-rule", who="acme owner", group="bosses", role="owner", priority="5")
