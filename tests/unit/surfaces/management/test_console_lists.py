@@ -55,6 +55,7 @@ def filled(open_tenants: Callable[..., AbstractContextManager[Tenants]]) -> Iter
         headers = {"x_session_id": "long-refactoring", "x_source": "my-agent"}
         tenants.ok("POST", "/v1/chat/completions", owner.key.token, BODY, **headers)
         tenants.services.store.journal.flush(60)
+        tenants.services.billing.rollups.catch_up()
         yield tenants, {"organization": organization, "team": team}
 
 
@@ -71,7 +72,7 @@ def test_a_row_is_found_by_each_member_that_is_searched(
     assert "<td data-label" in rows_of(page), page
 
 
-@pytest.mark.parametrize("path", QUERIES)
+@pytest.mark.parametrize("path", [*QUERIES, "/console/usage"])
 def test_a_list_is_sorted_by_each_column_that_has_a_link(filled: tuple[Tenants, dict[str, str]], path: str) -> None:
     tenants, names = filled
     path = path.format(**names)
