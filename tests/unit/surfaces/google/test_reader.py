@@ -103,11 +103,6 @@ def test_each_word_of_googles_library_for_levels_and_tool_modes_is_accepted() ->
         read({"toolConfig": {"functionCallingConfig": {"mode": "SOME"}}})
 
 
-@pytest.mark.parametrize("level", genai.types.ThinkingLevel)
-def test_each_level_of_thinking_of_the_client_is_accepted(level: genai.types.ThinkingLevel) -> None:
-    read({"generationConfig": {"thinkingConfig": {"thinkingLevel": level.value}}})
-
-
 @pytest.mark.parametrize("value", ["skip_thought_signature_validator", "context_engineering_is_the_way_to_go"])
 def test_a_value_in_place_of_a_signature_is_no_signature(value: str) -> None:
     call = {"name": "look", "args": {}}
