@@ -1,7 +1,5 @@
 """POST /v1/chat: version 1 of Cohere's chat, served as a chat of version 2."""
 
-from typing import Any
-
 from msgspec import to_builtins
 
 from gateway.billing.context import RequestContext
@@ -10,9 +8,11 @@ from gateway.dialects.cohere import NAME
 from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
+from gateway.runtime.threads import compute_if
 from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.cohere import chat_v1_writer, cohere_chat_reader
 from gateway.surfaces.cohere.chat_v1_schema import DECODER, V1ChatBody, to_v2
+from gateway.surfaces.cohere.chat_v1_writer import History
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.json_bodies import decode_json
@@ -27,40 +27,39 @@ def chat(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", NAME)
     limits = services.settings.limits
     try:
-        body, request = caps.read_measured(limits, inbound.body, _read, limits, inbound.body)
+        history, request = caps.read_measured(limits, inbound.body, _read, limits, inbound.body)
         if request.requirements.stream:
-            return _stream(services, context, body, request)
+            return _stream(services, context, history, request)
         answer = services.engine.chat.generate(context, request)
     except NotSupported as error:
         raise restate(error, NAME) from error
     facts = Facts(context, answer.outcome, context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    history = _history_of(body)
-    return http_responses.result_reply(
-        answer.result, chat_v1_writer.reply, facts, history, request_id=context.shown_id, headers=headers
-    )
+    large = request.large or answer.result.large
+    written = compute_if(large, chat_v1_writer.reply, answer.result, facts, history)
+    return http_responses.json_reply(written, context.shown_id, headers=headers)
 
 
-def _read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[V1ChatBody, ChatRequest]:
+def _read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[History, ChatRequest]:
     given: V1ChatBody = decode_json(DECODER, raw)
     body = to_v2(given)
     caps.check(limits, raw, body.messages, body.tools, body.response_format)
     request = cohere_chat_reader.read(body)
     request.large = large
-    return given, request
+    return _history_of(given), request
 
 
-def _stream(services: Services, context: RequestContext, body: V1ChatBody, request: ChatRequest) -> Outbound:
+def _stream(services: Services, context: RequestContext, history: History, request: ChatRequest) -> Outbound:
     answering = services.engine.chat.stream(context, request)
     facts = Facts(context, answering.outcome, context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
-    written = chat_v1_writer.frames(answering, facts, _history_of(body))
+    written = chat_v1_writer.frames(answering, facts, history, request.large)
     outbound = http_responses.stream_reply(written, context.shown_id, headers)
     outbound.headers[0] = ("Content-Type", LINES)
     return outbound
 
 
-def _history_of(body: V1ChatBody) -> list[dict[str, Any]]:
+def _history_of(body: V1ChatBody) -> History:
     """Return the messages of a request, which the answer repeats."""
     history = to_builtins(body.chat_history or [])
     if body.message:

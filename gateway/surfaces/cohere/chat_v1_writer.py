@@ -9,6 +9,7 @@ from gateway.dialects.cohere import FAILED, TIMED_OUT
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatResult
 from gateway.neutral.events import Batch
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.cohere.chat_v1_answers import (
     V1ChatAnswer,
     V1ChatEvent,
@@ -24,6 +25,7 @@ from gateway.surfaces.http_responses import write_frames
 
 Json = dict[str, Any]
 History = list[Json]
+THREAD_SIZE = 1 << 17  # characters of an answer from which its last event is written in a thread
 END = b"\n"  # behind each event; an empty line keeps the connection open
 FINISH = {"TOOL_CALL": "COMPLETE", TIMED_OUT: FAILED}  # reasons that this version lacks
 
@@ -33,15 +35,15 @@ def reply(result: ChatResult, facts: Facts, history: History) -> bytes:
     return orjson.dumps(_write_answer(answer_of(result, facts), history))
 
 
-def frames(batches: Iterable[Batch], facts: Facts, history: History) -> Iterator[bytes]:
-    """Write one event a line. The last one has the whole answer."""
-    events = ChatEvents(facts, _V1Events(history).write, END)
+def frames(batches: Iterable[Batch], facts: Facts, history: History, large: bool) -> Iterator[bytes]:
+    """Write one event a line. The last one has the whole answer and the history, which is `large` as the request."""
+    events = ChatEvents(facts, _V1Events(history, large).write, END)
     return write_frames(batches, events.write, events.fail)
 
 
 def write_failure(error: GatewayError, request_id: str) -> bytes:
     """Return the last event of a failed stream."""
-    return _V1Events([]).write(failure_of(error, request_id))
+    return _V1Events([], False).write(failure_of(error, request_id))
 
 
 class _CallPieces(NamedTuple):
@@ -57,8 +59,10 @@ class _CallPieces(NamedTuple):
 class _V1Events:
     """The answer of a stream so far, since the last event repeats it."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, large: bool) -> None:
         self._history = history
+        self._large = large
+        self._size = 0  # of texts and arguments
         self._id = ""
         self._texts: list[str] = []
         self._plan: list[str] = []
@@ -70,6 +74,10 @@ class _V1Events:
         write = WRITERS.get(event["type"])
         if write is None:
             return b""
+        large = event["type"] == "message-end" and (self._large or self._size > THREAD_SIZE)
+        return compute_if(large, self._write_lines, write, event)
+
+    def _write_lines(self, write: "Write", event: CohereEvent) -> bytes:
         delta: Any = event.get("delta") or {}
         return b"".join(map(_line, write(self, event, delta.get("message") or {})))
 
@@ -81,6 +89,7 @@ class _V1Events:
         text = message["content"].get("text")
         if text:
             self._texts.append(text)
+            self._size += len(text)
             yield {"event_type": "text-generation", "text": text}
 
     def _think(self, event: CohereEvent, message: Json) -> Iterator[V1ChatEvent]:
@@ -97,6 +106,7 @@ class _V1Events:
         pieces = self._calls.setdefault(index, _CallPieces([], []))
         pieces.name.append(name)
         pieces.arguments.append(arguments)
+        self._size += len(arguments)
         if name:
             yield {"event_type": "tool-calls-chunk", "tool_call_delta": {"name": name, "index": index}}
         if arguments:
@@ -131,7 +141,8 @@ def _line(event: V1ChatEvent) -> bytes:
     return orjson.dumps(event) + END
 
 
-WRITERS: dict[str, Callable[[_V1Events, CohereEvent, Json], Iterator[V1ChatEvent]]] = {
+Write = Callable[[_V1Events, CohereEvent, Json], Iterator[V1ChatEvent]]
+WRITERS: dict[str, Write] = {
     "message-start": _V1Events._start,
     "content-start": _V1Events._text,
     "content-delta": _V1Events._text,

@@ -1,4 +1,5 @@
-"""The model list in the forms of vendors whose clients read it at the same path; their user agents name them.
+"""The model list in the forms of other vendors: their clients read it at the same path, and name themselves in the user
+agent.
 
 Wire facts: the types of the models in the packages `mistralai` 3.7, `cohere` 7.3 and `anthropic` 2.14.
 """

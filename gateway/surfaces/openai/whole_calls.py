@@ -5,9 +5,13 @@ from typing import Any
 
 import orjson
 
+from gateway.runtime.threads import compute_if
+
 Json = dict[str, Any]
 DATA = b"data: "
 END = b"\n\n"
+FINISH = b'"finish_reason":"'
+THREAD_BYTES = 1 << 17  # from which calls are joined in a thread
 KINDS = {"function": "arguments", "custom": "input"}
 
 
@@ -38,6 +42,7 @@ class WholeCalls:
     def __init__(self, frames: Iterator[bytes]) -> None:
         self._frames = frames
         self._calls: dict[int, dict[int, _Call]] = {}  # by choice and index
+        self._size = 0  # bytes of the frames that were read
 
     def __iter__(self) -> Iterator[bytes]:
         return self
@@ -55,12 +60,16 @@ class WholeCalls:
 
     def _frame(self, frame: bytes) -> bytes:
         if frame.startswith(DATA + b"{") and (self._calls or b'"tool_calls"' in frame):
-            chunk = orjson.loads(frame[len(DATA) :])
-            kept = [choice for choice in chunk["choices"] if self._keep(choice) or "usage" in chunk]
-            if not kept:
-                return b""
-            frame = DATA + orjson.dumps({**chunk, "choices": kept})
+            self._size += len(frame)
+            return compute_if(self._size > THREAD_BYTES and FINISH in frame, self._rewrite, frame)
         return frame + END
+
+    def _rewrite(self, frame: bytes) -> bytes:
+        chunk = orjson.loads(frame[len(DATA) :])
+        kept = [choice for choice in chunk["choices"] if self._keep(choice) or "usage" in chunk]
+        if not kept:
+            return b""
+        return DATA + orjson.dumps({**chunk, "choices": kept}) + END
 
     def _keep(self, choice: Json) -> bool:
         """Move the calls of a choice to its last chunk; return whether the choice still has content."""

@@ -42,7 +42,7 @@ class Machine(RuleBasedStateMachine):
         first.database.write(lambda: first.budgets.write_bound(self.own.credential.ident, LIMIT // 2))
         for account in self.accounts:
             first.budgets.set_limits("key", account.key, Limits(total_nusd=LIMIT))
-        # The store also has the budgets of earlier examples, whose overruns `over` does not count.
+        # The store also has the budgets of earlier examples; `over` does not count their overruns.
         self.scopes = {
             organization,
             self.team[0],

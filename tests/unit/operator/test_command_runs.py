@@ -1,4 +1,4 @@
-"""Answers of derived commands as tables: each row shows what an operator tells it apart by."""
+"""Answers of derived commands as tables: each row has the columns that identify it."""
 
 import json
 import re

@@ -73,7 +73,7 @@ WRITERS: dict[str, Callable[[Iterable[Batch]], Iterator[bytes]]] = {
         unfence=True,
     ),
     "chat with whole calls": lambda batches: WholeCalls(chat_writer.frames(batches, Facts())),
-    "cohere v1": lambda batches: chat_v1_writer.frames(batches, Facts(), []),  # type: ignore[arg-type]
+    "cohere v1": lambda batches: chat_v1_writer.frames(batches, Facts(), [], False),  # type: ignore[arg-type]
     "cohere": lambda batches: cohere_chat_stream.frames(batches, Facts()),  # type: ignore[arg-type]
     "messages": lambda batches: messages.frames(batches, Facts()),  # type: ignore[arg-type]
     "responses": respond,
@@ -124,6 +124,18 @@ def test_four_times_as_much_takes_four_times_the_steps(writer: str) -> None:
             steps_of(writer, kind, 2)  # objects that are created once
         found[kind] = steps_of(writer, kind, FEW * TIMES) / steps_of(writer, kind, FEW)
     assert {kind: growth for kind, growth in found.items() if growth > GROWTH} == {}
+
+
+@pytest.mark.parametrize(("length", "large"), [(10, False), (10, True), (chat_v1_writer.THREAD_SIZE + 1, False)])
+def test_a_long_end_of_a_stream_is_written_in_a_thread(
+    length: int, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+    monkeypatch.setattr(chat_v1_writer, "compute_if", lambda far, work, *args: threads.append(far) or work(*args))
+    batches: list[Batch] = [[Started()], [TextDelta("a" * length)], [Finished("stop", Facts.usage)]]
+    for _ in chat_v1_writer.frames(iter(batches), Facts(), [], large):  # type: ignore[arg-type]
+        continue
+    assert threads[-1] is (large or length > 10) and not any(threads[:-1])
 
 
 def test_sources_that_came_at_once_are_looked_at_once() -> None:

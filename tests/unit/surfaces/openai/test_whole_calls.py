@@ -2,7 +2,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
+import pytest
 
+from gateway.surfaces.openai import whole_calls
 from gateway.surfaces.openai.whole_calls import WholeCalls
 
 END = b"\n\n"
@@ -49,6 +51,14 @@ def test_pieces_of_calls_are_joined_in_the_last_chunk() -> None:
         "finish_reason": "tool_calls",
     }
     assert (len(chunks), chunks[2]["usage"]) == (3, {"total_tokens": 3})
+
+
+@pytest.mark.parametrize("length", [10, whole_calls.THREAD_BYTES])
+def test_long_calls_are_joined_in_a_thread(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+    monkeypatch.setattr(whole_calls, "compute_if", lambda large, work, *args: threads.append(large) or work(*args))
+    written(chunk(piece(0, "", "look")), chunk(piece(0, "1" * length)), chunk({}, "tool_calls"))
+    assert threads == [False, False, length > 10]
 
 
 def test_each_choice_has_its_own_calls() -> None:
