@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import unescape
-from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
 from support.console import browser_headers, check_lists
+from support.console_forms import FormParser
 from support.management import Person, Tenants
 from werkzeug.routing import Map, Rule
 from werkzeug.test import TestResponse
@@ -94,10 +94,10 @@ def read_forms(path: str, place: str, page: str) -> Iterator[OfferedForm]:
     parser = FormParser()
     parser.feed(page)
     for form in parser.forms:
-        target = urlsplit(form["action"]).path or path
-        for name, value in form["buttons"] or [("action", "")]:
-            fields = {**form["fields"], name: value}
-            yield OfferedForm(target, place, tuple(sorted(fields.items())), value)
+        filled = {name: shown.filled(name) for name, shown in form.fields.items() if shown.value or not shown.is_box}
+        for name, value in form.buttons or [("action", "")]:
+            fields = {**filled, name: value}
+            yield OfferedForm(urlsplit(form.action).path or path, place, tuple(sorted(fields.items())), value)
 
 
 def submit(tenants: Tenants, who: Person, form: OfferedForm, csrf: str = "") -> TestResponse:
@@ -106,57 +106,3 @@ def submit(tenants: Tenants, who: Person, form: OfferedForm, csrf: str = "") -> 
     if csrf:
         fields["csrf"] = csrf
     return tenants.client.post(form.path, headers=browser_headers(who), data=fields)
-
-
-SAMPLES = {"email": "new@acme.example", "number": "5", "url": "https://llm.acme.example/v1", "date": "2031-01-31"}
-SAMPLES |= {"datetime-local": "2031-01-31T12:00", "password": "sk-a-long-secret-0123456789"}
-# Fields that accept only values of a certain form, by name.
-NAMED = {
-    "maxSpend": "5", "usageLimit": "5", "periodUsageLimit": "5", "periodUsageDurationValue": "1",
-    "ruleValue": "gpt-4o-mini", "email": "new@acme.example", "url": "https://alerts.acme.example/hook", "base_url": "https://llm.acme.example/v1",
-    "input_price": "1", "output_price": "1", "cached_price": "1", "context_length": "100", "max_output": "100",
-    "max_tokens": "10", "allowedModels": "gpt-4o-mini", "issuer": "https://issuer.example",
-    "claims": "sub = repo:acme/*", "attribution": "user = actor", "jwksUrl": "", "jwks": "",
-    "networks": "203.0.113.0/24", "baseUrl": "", "region": "", "models": "",
-    "weight-price": "1", "weight-uptime": "1", "weight-throughput": "1", "weight-latency": "1", "retentionDays": "10",
-    "cacheDurationSeconds": "60", "expiresAt": "2031-01-31T12:00",
-}  # fmt: skip
-
-
-class FormParser(HTMLParser):
-    """Reads the forms of a page that post: action, buttons, and a plausible value of each field."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.forms: list[dict] = []
-        self._form: dict | None = None
-        self._select = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = {name: value or "" for name, value in attrs}
-        if tag == "form":
-            self._form = {"action": attributes.get("action", ""), "fields": {}, "buttons": []}
-            if attributes.get("method", "").lower() == "post":
-                self.forms.append(self._form)
-        if self._form is None:
-            return
-        name = attributes.get("name", "")
-        fields = self._form["fields"]
-        if tag == "button" and name:
-            self._form["buttons"].append((name, attributes.get("value", "")))
-        elif tag == "input" and name and attributes.get("type") not in ("checkbox", "radio"):
-            fields[name] = attributes.get("value") or NAMED.get(name, SAMPLES.get(attributes.get("type", ""), "Sample"))
-        elif tag == "input" and "checked" in attributes:
-            fields[name] = attributes.get("value", "on")
-        elif tag == "textarea" and name:
-            fields[name] = NAMED.get(name, "Sample")
-        elif tag == "select":
-            self._select = name
-        elif tag == "option" and self._select and (self._select not in fields or "selected" in attributes):
-            fields[self._select] = attributes.get("value", "")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "form":
-            self._form = None
-        elif tag == "select":
-            self._select = ""
