@@ -109,7 +109,7 @@ def _read_networks(value: Mapping[str, Any]) -> tuple[Network, ...]:
 
 def _read_pricing(value: Mapping[str, Any]) -> PriceRule:
     kind = value.get("pricingType") or ""
-    if kind not in ("", "free", "paid"):
+    if kind and kind not in PRICE_TYPES:
         raise InvalidRequest('pricingType must be "free" or "paid".', param="ruleValue.pricingType")
     rule = PriceRule(kind, _read_price(value, "maxInputPrice"), _read_price(value, "maxOutputPrice"))
     if rule == PriceRule():
@@ -130,6 +130,7 @@ def _read_price(value: Mapping[str, Any], member: str) -> int | None:
 
 
 PRICING = ("pricingType", "maxInputPrice", "maxOutputPrice")
+PRICE_TYPES = ("free", "paid")
 
 READERS: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Any]]] = {
     "allow_models": (("models",), _read_names("models")),

@@ -3,19 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.accounts.rule_values import PRICE_TYPES, PRICING, READERS
 from gateway.errors import InvalidRequest
 from gateway.surfaces.management.limit_routes import PERIOD
 
-# Type of a rule → what it does, and the member of its value that a list of words becomes.
+# Type of a rule → what it does.
 RULE_TYPES = {
-    "allow_models": ("Allow only these models", "models"),
-    "deny_models": ("Refuse these models", "models"),
-    "allow_providers": ("Allow only these providers", "providers"),
-    "deny_providers": ("Refuse these providers", "providers"),
-    "allow_pricing": ("Allow only models at these prices", ""),
-    "deny_pricing": ("Refuse models at these prices", ""),
-    "allow_ip_cidrs": ("Allow only these networks", "ipCidrs"),
-    "deny_ip_cidrs": ("Refuse these networks", "ipCidrs"),
+    "allow_models": "Allow only these models",
+    "deny_models": "Refuse these models",
+    "allow_providers": "Allow only these providers",
+    "deny_providers": "Refuse these providers",
+    "allow_pricing": "Allow only models at these prices",
+    "deny_pricing": "Refuse models at these prices",
+    "allow_ip_cidrs": "Allow only these networks",
+    "deny_ip_cidrs": "Refuse these networks",
 }
 PRICES = {
     "pricingType": "{} models",
@@ -65,28 +66,36 @@ def read_words(text: str) -> list[str]:
 
 
 def read_rule(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the members of a new access rule. Raises InvalidRequest for a price without its name."""
+    """Return the members of a new access rule. Raises InvalidRequest for an unknown type, and for a price without its
+    name."""
     kind = form.get("ruleType", "")
-    _, member = RULE_TYPES.get(kind, ("", "models"))
+    if kind not in RULE_TYPES:
+        raise InvalidRequest("Choose a type of rule.", param="ruleType")
     words = read_words(form.get("ruleValue", ""))
-    if member:
-        return {"ruleType": kind, "ruleValue": {member: words}}
+    members, _ = READERS[kind]
+    value: dict[str, Any] = _read_prices(words) if members == PRICING else {members[0]: words}
+    return {"ruleType": kind, "ruleValue": value}
+
+
+def _read_prices(words: list[str]) -> dict[str, str]:
     value = {}
     for word in words:
         name, _, price = word.lower().partition("=")
-        if name in ("free", "paid"):
+        if name in PRICE_TYPES:
             value["pricingType"] = name
         elif name in PRICE_WORDS and price:
             value[PRICE_WORDS[name]] = price
         else:
             raise InvalidRequest("Write prices as: free, paid, input=0.000003 or output=0.000015 (USD per token).")
-    return {"ruleType": kind, "ruleValue": value}
+    return value
 
 
 def describe_rule(rule: Mapping[str, Any]) -> tuple[str, str]:
     """Return what a rule does, and its values as text."""
-    text, member = RULE_TYPES.get(rule["ruleType"], (rule["ruleType"], ""))
+    members, _ = READERS[rule["ruleType"]]
     value = rule["ruleValue"]
-    if member:
-        return text, ", ".join(value[member])
-    return text, ", ".join(PRICES[name].format(value[name]) for name in PRICES if name in value)
+    if members == PRICING:
+        values = [PRICES[name].format(value[name]) for name in PRICES if name in value]
+    else:
+        values = value[members[0]]
+    return RULE_TYPES[rule["ruleType"]], ", ".join(values)

@@ -32,5 +32,5 @@ class ManagementCall:
         the variables of the path. Raises the errors of the operation."""
         given = fields or {}
         query = urlencode(given)
-        call = replace(inbound, params=path, query=query, headers={**inbound.headers, **JSON}, body=orjson.dumps(given))
+        call = replace(inbound, params=path, query=query, headers=JSON, body=orjson.dumps(given))
         return orjson.loads(msgspec.json.encode(self._action.run(visitor, call)))

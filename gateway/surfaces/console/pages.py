@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.limits.periods import UNITS
 from gateway.surfaces.console.assets import asset_path
 from gateway.surfaces.console.navigation import find_current, list_links
 from gateway.surfaces.console.shown_figures import (
@@ -55,6 +56,7 @@ def templates() -> Environment:
         "change": show_change,
         "exact": show_exact,
     }
+    environment.globals["period_units"] = tuple(UNITS)
     return environment
 
 

@@ -23,8 +23,7 @@ class RulePlace(NamedTuple):
 
 def list_rules(call: PageCall, place: RulePlace) -> list[dict[str, Any]]:
     """Return the rules of a place, each with its text."""
-    fields = {"scope": place.scope, "scopeId": place.scope_id}
-    return describe_rules(call.run(LIST, fields, organization_id=place.organization_id))
+    return describe_rules(call.run(LIST, {"scopeId": place.scope_id}, organization_id=place.organization_id))
 
 
 def describe_rules(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -35,7 +34,7 @@ def describe_rules(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def rule_fields(call: PageCall) -> dict[str, Any]:
     """Return what the form for a new rule offers."""
     return {
-        "rule_types": [(name, text) for name, (text, _) in RULE_TYPES.items()],
+        "rule_types": list(RULE_TYPES.items()),
         "models": sorted(call.services.routing.catalogue.current().models),
     }
 

@@ -33,7 +33,7 @@ from gateway.surfaces.management import rule_routes
         ({role: label for role, label, _ in people_pages.ROLES}, roles.ROLES),
         (PROJECT_MODES, get_args(ProjectMode)),
         (authorize.ABILITIES, scopes.SCOPES),
-        ({kind: label for kind, (label, _) in limit_forms.RULE_TYPES.items()}, rule_routes.TYPES),
+        (limit_forms.RULE_TYPES, rule_routes.TYPES),
     ],
 )
 def test_each_value_has_a_label(labels: dict[str, str], values: Iterable[str]) -> None:

@@ -27,3 +27,8 @@ def test_a_page_beyond_the_end_is_the_last_page() -> None:
     assert (shown.page, shown.first, shown.last, shown.total) == (2, PAGE_ROWS + 1, PAGE_ROWS + 1, PAGE_ROWS + 1)
     assert shown.link(page=1, q="") == "?page=1"
     assert shown.sort_link("name") == "?q=0&sort=-name"
+
+
+def test_the_link_that_clears_a_search_shows_the_first_page_in_the_same_order() -> None:
+    arguments = {"q": "nowhere", "page": "2", "sort": "-name"}
+    assert arrange(ROWS, COLUMNS, arguments, searched=("name",), sort="name").clear_link() == "?sort=-name"

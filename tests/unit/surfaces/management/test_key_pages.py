@@ -140,6 +140,9 @@ def test_managers_give_a_key_rules_and_developers_only_read_them(shared_tenants:
         "Allow only models at these prices" in added
         and "input up to $0.000003/token, output up to $0.000015/token" in added
     )
+    assert (
+        "paid models" in press(shared_tenants, owner, "add-rule", path, ruleType="deny_pricing", ruleValue="paid").text
+    )
     assert press(shared_tenants, owner, "add-rule", path, ruleType="deny_pricing", ruleValue="9").status_code == 400
     ident = re.findall(r'name="rule" value="([^"]*)"', added)[0]
     seen = read(shared_tenants, developer, path)

@@ -62,9 +62,15 @@ def test_a_member_gets_a_role_limits_a_team_and_rules(shared_tenants: Tenants) -
     period = {"periodUsageLimit": "3", "periodUsageDurationValue": "1", "periodUsageDurationUnit": "week"}
     limited = press(shared_tenants, "acme owner", path, "limits", usageLimit="", **period)
     assert "The limits were saved" in limited and "per week" in limited
+    unlimited = press(shared_tenants, "acme owner", path, "limits", usageLimit="8", periodUsageLimit="")
+    assert "of $8.00" in re.sub(r"<[^>]*>", "", unlimited) and "per week" not in unlimited
     ruled = press(shared_tenants, "acme owner", path, "add-rule", ruleType="deny_models", ruleValue="gpt-4o")
     assert "Refuse these models: <strong>gpt-4o</strong>" in ruled
     rule = re.findall(r'name="rule" value="([^"]*)"', ruled)[0]
+    developer = shared_tenants["acme developer"].member_id
+    for other in (f"people/{organization}/{developer}", f"teams/{organization}/{team}", "settings"):
+        assert rule not in open_page(shared_tenants, owner, f"/console/{other}"), other
+    assert press_button(shared_tenants, owner, path, "add-rule", ruleType="deny_all", ruleValue="x").status_code == 400
     press(shared_tenants, "acme owner", path, "remove-rule", rule=rule)
     place = f"/console/teams/{organization}/{team}"
     assert "colleague@acme.example" in open_page(shared_tenants, owner, place)
@@ -112,6 +118,7 @@ def test_the_settings_of_a_project_are_saved(shared_tenants: Tenants) -> None:
     assert "The new callback secret is whsec_" in secret
     assert "The callback secret is whsec_" in press(shared_tenants, "acme owner", path, "secret")
     assert "archived" in press(shared_tenants, "acme owner", path, "archive")
+    assert ">Chats<" in open_page(shared_tenants, owner, place)
     assert "active again" in press(shared_tenants, "acme owner", path, "restore")
 
 
