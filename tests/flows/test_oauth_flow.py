@@ -163,6 +163,7 @@ def test_errors_of_an_application_are_sent_to_its_redirect_address(app: App, mor
     redirect = parameters(answer.headers["location"])
     assert answer.status_code == 302 and answer.headers["location"].startswith(BACK + "?")
     assert redirect["error"] == error and redirect["iss"] == app.base and redirect["error_description"]
+    assert "no-store" in answer.headers["cache-control"]
     assert redirect.get("state") == (None if "state" in more else "the state")
 
 

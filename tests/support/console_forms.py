@@ -1,22 +1,43 @@
 """The forms of the console's pages: their fields with what is in them, and plausible values."""
 
+import json
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 SAMPLES = {"email": "new@acme.example", "number": "5", "url": "https://llm.acme.example/v1", "date": "2031-01-31"}
 SAMPLES |= {"datetime-local": "2031-01-31T12:00:00", "password": "sk-a-long-secret-0123456789"}
 SAMPLES |= {"numeric": "10", "decimal": "5", "select": ""}
-# Fields that accept only values of a certain form, by name.
+# From RFC 7517, appendix A.1.
+PUBLIC_KEY = {
+    "kty": "EC",
+    "crv": "P-256",
+    "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
+    "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM",
+    "kid": "1",
+}
+# Fields that accept only some texts, by name.
 NAMED = {
+    "allowedCountries": "DE, FR",
+    "allowedModels": "gpt-4o-mini",
+    "allowedProviders": "anthropic, openai",
+    "attribution": "user = actor",
+    "baseUrl": "https://llm.acme.example/other",
+    "base_url": "https://llm.acme.example/other",
+    "blockedModels": "gpt-4o",
+    "blockedProviders": "zai",
+    "claims": "sub = repo:acme/*",
+    "issuer": "https://issuer.example",
+    "jwks": json.dumps({"keys": [PUBLIC_KEY]}, indent=2),
+    "jwksUrl": "https://issuer.example/keys",
+    "managed_settings": '{\n  "model": "sonnet"\n}',
+    "models": "gpt-4o-mini",
+    "networks": "203.0.113.0/24",
     "periodUsageDurationValue": "1",
-    "ruleValue": "gpt-4o-mini", "email": "new@acme.example", "url": "https://alerts.acme.example/hook", "base_url": "https://llm.acme.example/v1",
-    "input_price": "1", "output_price": "1", "cached_price": "1", "context_length": "100", "max_output": "100",
-    "allowedModels": "gpt-4o-mini", "issuer": "https://issuer.example",
-    "claims": "sub = repo:acme/*", "attribution": "user = actor", "jwksUrl": "", "jwks": "",
-    "networks": "203.0.113.0/24", "baseUrl": "", "region": "", "models": "",
-    "weight-price": "1", "weight-uptime": "1", "weight-throughput": "1", "weight-latency": "1",
-    "cacheDurationSeconds": "60",
-}  # fmt: skip
+    "provider": "openai",
+    "routing_key": "",
+    "ruleValue": "gpt-4o-mini",
+    "url": "https://alerts.acme.example/hook",
+}
 
 
 @dataclass
@@ -33,7 +54,7 @@ class FormField:
 
     def sample(self, name: str) -> str:
         """Return a plausible value for the field with this name."""
-        return NAMED.get(name, SAMPLES.get(self.kind, "Sample"))
+        return NAMED.get(name, SAMPLES.get(self.kind, "sample"))
 
     def filled(self, name: str) -> str:
         """Return the value of the field, or a plausible one if it is empty."""

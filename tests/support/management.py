@@ -9,6 +9,7 @@ from support.gateways import LocalGateway
 
 from gateway.accounts import keys, members
 from gateway.limits.budgets import Limits
+from gateway.surfaces.console import authorize
 from gateway.surfaces.management.table import OPERATIONS
 from gateway.surfaces.oauth import routes as oauth
 from gateway.surfaces.openapi import VARIABLE
@@ -18,7 +19,10 @@ ROLES = ("owner", "admin", "developer", "colleague")
 
 # The operations by the pattern of their paths; a path with fewer variables comes first.
 ROUTES = sorted(
-    ((re.compile(VARIABLE.sub("[^/]+", operation.path)), operation) for operation in (*OPERATIONS, *oauth.OPERATIONS)),
+    (
+        (re.compile(VARIABLE.sub("[^/]+", operation.path)), operation)
+        for operation in (*OPERATIONS, *oauth.OPERATIONS, *authorize.OPERATIONS)
+    ),
     key=lambda route: route[1].path.count("<"),
 )
 
@@ -27,7 +31,8 @@ def check_status(method: str, path: str, status: int) -> None:
     """Check that the API description of an operation has the status of its answer."""
     for route, operation in ROUTES:
         if operation.method == method and operation.about is not None and route.fullmatch(path):
-            assert status in (*operation.about.success, *operation.about.errors), f"{method} {operation.path}: {status}"
+            about = operation.about
+            assert status in (*about.success, *about.alike, *about.errors), f"{method} {operation.path}: {status}"
             return
 
 

@@ -191,7 +191,7 @@ ABOUT = About(
     "OAuth",
     query=AuthorizationQuery,
     answer=str,
-    success=(200, 303),
+    success=(200, 302, 303),
     access="none",
     media="text/html",
     alike=(400, 429),

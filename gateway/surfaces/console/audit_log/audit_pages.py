@@ -58,8 +58,8 @@ def _names_of(call: PageCall, choice: OrganizationChoice) -> dict[str, str]:
 
 
 def _show_row(entry: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    detail = {name: value for name, value in entry["detail"].items() if value not in (None, "", [])}
-    named = next((str(detail[name]) for name in NAMING if name in detail), entry["subject"])
+    detail = entry["detail"]
+    named = next((str(detail[name]) for name in NAMING if detail.get(name)), entry["subject"])
     subject_name = names.get(entry["subject"], named)
     # The column of subjects has the name already.
     others = {name: value for name, value in detail.items() if name not in NAMING or value != subject_name}

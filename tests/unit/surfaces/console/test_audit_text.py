@@ -52,3 +52,8 @@ def test_details_have_labels_amounts_and_names() -> None:
     )
     assert describe_details({"belongs": False, "client_id": "7"}, {}) == "removed, client ID: 7"
     assert describe_details({"kind": "user"}, {}) == "allows: calling models, signing in clients"
+
+
+def test_details_without_a_value_are_left_out() -> None:
+    detail = {"region": "", "max_spend": None, "models": [], "attribution": {}, "limits": "{}", "cache_ttl_s": 0}
+    assert describe_details(detail, {}) == "cache lifetime in seconds: 0"

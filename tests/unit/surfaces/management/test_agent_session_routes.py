@@ -9,6 +9,8 @@ from support.management import Person, Tenants
 
 from gateway.surfaces.console import agent_session_pages
 
+CHOICE = re.compile(r'<option value="([^"]*)"')
+
 
 def ask(tenants: Tenants, person: Person, session: str, model: str = "sandbox/sandbox-echo") -> None:
     body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
@@ -73,7 +75,8 @@ def shown_on(page: str) -> list[str]:
 
 def test_the_page_shows_sessions_with_links_to_their_requests(asked: Tenants) -> None:
     page = open_page(asked, asked["acme developer"])
-    assert "session=second%3A1" in page and "sandbox/sandbox-echo" in page and "0.0 %" in page
+    project = asked["acme developer"].project_id
+    assert f"projectId={project}&session=second%3A1" in page and "sandbox/sandbox-echo" in page and "0.0 %" in page
     assert "sandbox-tools" not in page
 
 
@@ -90,6 +93,16 @@ def test_the_page_sorts_and_searches_sessions(asked: Tenants) -> None:
     assert shown_on(open_page(asked, asked["acme colleague"], "?q=second:1")) == []
 
 
+def test_the_page_shows_the_sessions_of_a_project(asked: Tenants) -> None:
+    owner = asked["acme owner"]
+    body = {"organizationId": owner.organization_id, "name": "Empty"}
+    empty = asked.ok("POST", "/projects", owner, body)["project"]["id"]
+    select = re.findall(r'<select name="projectId".*?</select>', open_page(asked, owner), re.DOTALL)[0]
+    shown = {choice: shown_on(open_page(asked, owner, f"?projectId={choice}")) for choice in CHOICE.findall(select)}
+    both = ["first", "second:1"]
+    assert shown == {"": both, owner.project_id: both, empty: []}
+
+
 def test_the_search_finds_an_older_session_by_its_complete_name(asked: Tenants, monkeypatch) -> None:
     monkeypatch.setattr(agent_session_pages, "READ", 1)
     owner = asked["acme owner"]
@@ -100,3 +113,6 @@ def test_the_search_finds_an_older_session_by_its_complete_name(asked: Tenants, 
     [older] = re.findall(r'href="([^"]+)">Older sessions', open_page(asked, owner, "?sort=turns"))
     assert "sort=turns" in older
     assert shown_on(open_page(asked, owner, html.unescape(older))) == ["second:1"]
+    ask(asked, asked["acme developer"], "second:10")
+    asked.services.store.journal.flush(60)
+    assert shown_on(open_page(asked, owner, "?q=second:1")) == ["second:10", "second:1"]

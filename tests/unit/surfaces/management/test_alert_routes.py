@@ -53,7 +53,7 @@ def test_the_page_has_a_button_that_tests(browser) -> None:
     assert tested.status_code == 400 and "Signed JSON, all events</span>" in tested.text
     assert "The test alert could not be delivered" in tested.text and "whsec_" not in tested.text
     removed = browser.post("/console/alerts", data={**form, "hook": hook, "action": "remove"}, headers=OWN)
-    assert hook not in removed.text
+    assert "The webhook was removed" in removed.text and hook not in removed.text
 
 
 def test_the_page_and_the_api_count_the_same_tests(browser) -> None:

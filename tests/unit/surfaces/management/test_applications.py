@@ -1,10 +1,14 @@
 """People see the applications that hold tokens of their keys, and end their access; others' are not theirs to see."""
 
 import re
+from urllib.parse import urlencode
 
+import pytest
 from support.console import press_button
 from support.management import Tenants
 from support.management_bodies import allow
+
+from gateway.surfaces.console import authorize
 
 
 def names(answer) -> list[str]:
@@ -55,6 +59,23 @@ def test_an_owner_ends_the_access_of_an_application_on_the_page_of_its_key(tenan
     place = f"/console/keys/{developer.key.info.id}"
     ended = press_button(tenants, owner, place, "end-application", application=allow(tenants, developer))
     assert "has no access any more" in ended.text
+
+
+def test_authorization_requests_are_answered_as_described(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = tenants.client.get("/openapi.json").get_json()["paths"]["/oauth/authorize"]["get"]["parameters"]
+    query = {field["name"]: field["schema"]["enum"][0] for field in described if "enum" in field["schema"]}
+    application = {"client_name": "An editor", "redirect_uris": ["http://localhost:8123/cb"]}
+    query["client_id"] = tenants.ok("POST", "/oauth/register", body=application)["client_id"]
+    query |= {"redirect_uri": "http://localhost:8123/cb", "code_challenge": "a" * 43}
+    path = "/oauth/authorize?" + urlencode(query)
+    session = f"llmgateway.session_token={tenants['acme developer'].token}"
+    status, page = tenants.call("GET", path, Cookie=session)
+    assert status == 200 and "An editor" in page
+    assert tenants.call("GET", path)[0] == 303
+    assert tenants.call("GET", f"{path}&scope=everything")[0] == 302
+    assert tenants.call("GET", "/oauth/authorize")[0] == 400
+    monkeypatch.setattr(authorize, "VIEWS", 1)
+    assert tenants.call("GET", path)[0] == 429
 
 
 def test_registrations_of_applications_are_refused_as_described(tenants: Tenants) -> None:

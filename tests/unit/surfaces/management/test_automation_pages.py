@@ -127,7 +127,8 @@ def test_malformed_claims_are_explained(tenants: Tenants) -> None:
     owner = tenants["acme owner"]
     fields = {"identityName": "x", "project": owner.project_id, "issuer": ISSUER.url, "audience": "acme"}
     assert "name = value" in press(tenants, owner, "create-identity", **fields, claims="nonsense")
-    assert "not JSON" in press(tenants, owner, "create-identity", **fields, claims="sub = x", jwks="{")
+    for jwks in ("{", "[" * 20_000):
+        assert "not JSON" in press(tenants, owner, "create-identity", **fields, claims="sub = x", jwks=jwks)
 
 
 def test_developers_and_strangers_do_not_see_the_page(tenants: Tenants) -> None:

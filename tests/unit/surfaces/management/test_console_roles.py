@@ -26,6 +26,14 @@ WALKING = (*ROLES, "acme colleague", "rival owner")
 UNLINKED = frozenset(("/console/models/compare", "/console/welcome", "/console/start"))
 # Actions that end what the walk needs: the session or the account.
 ENDING = frozenset(("everywhere", "end", "sign-out", "leave", "change", "begin", "confirm", "remove-factor"))
+# Forms that need more than a plausible text in each field: a passkey, another type of rule, a provider that answers.
+DEMANDING = frozenset(
+    (
+        ("/console/account", ""),
+        ("/console/automation/<organization_id>/accounts/<account_id>", "add-rule"),
+        ("/console/providers/keys", "test"),
+    )
+)
 # Actions that change nothing; what they show is tested with their pages.
 READING = frozenset(("explain",))
 PROBLEM = re.compile(r'class="problem" role="alert">(.*?)</p>')
@@ -163,22 +171,19 @@ def test_actions_that_are_not_offered_are_refused(
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_offered_actions_are_permitted(people: Tenants, furnished: Furnished, role: str) -> None:
+def test_offered_actions_succeed(people: Tenants, furnished: Furnished, role: str) -> None:
     who = people[role]
     forms = furnished.walks[role].forms
     chosen = {(form.place, form.action): form for form in forms if form.action not in ENDING}
     assert chosen
-    statuses = {}
+    refused = {}
     for form in sorted(chosen.values(), key=_is_destructive):
         answer = submit(people, who, form)
-        assert not form.action or "Unknown action" not in answer.text
-        problem = PROBLEM.findall(answer.text)
-        statuses[form.place, form.action] = answer.status_code, problem, form.fields
-    refused = {
-        name: status for name, status in statuses.items() if status[0] == HTTPStatus.FORBIDDEN or status[0] >= 500
-    }
-    assert not refused
+        if answer.status_code >= HTTPStatus.BAD_REQUEST:
+            refused[form.place, form.action] = answer.status_code, PROBLEM.findall(answer.text), form.fields
+    assert refused.keys() <= DEMANDING, refused
 
 
-def _is_destructive(form) -> tuple[bool, str]:
-    return bool(re.search("remove|delete|archive|drop|deactivate|switch|roll|status", form.action)), form.action
+def _is_destructive(form) -> tuple[bool, bool, str]:
+    ends = bool(re.search("remove|delete|archive|drop", form.action))
+    return ends, bool(re.search("deactivate|switch|roll|status", form.action)), form.action

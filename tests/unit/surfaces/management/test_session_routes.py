@@ -340,6 +340,7 @@ def test_the_page_of_the_account_signs_out_everywhere(tenants: Tenants) -> None:
     form = {"action": "everywhere", "csrf": csrf}
     assert browser.post("/console/account", data=form | {"csrf": "x"}, headers=headers).status_code == 403
     assert browser.post("/console/account", data=form, headers=headers).status_code == 303
+    assert browser.get_cookie("llmgateway.session_token") is None
     assert tenants.refused("GET", "/orgs", elsewhere) == "401 session_invalid"
 
 

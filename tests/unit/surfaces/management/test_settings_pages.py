@@ -9,6 +9,7 @@ from support.console import open_page, press_button
 from support.management import Tenants
 
 from gateway.accounts import audit, compliance
+from gateway.surfaces.console.audit_log import audit_pages
 from gateway.surfaces.console.settings.settings_pages import FLAGS, SETS
 
 
@@ -53,6 +54,40 @@ def test_a_change_is_shown_with_the_name_that_its_details_have(shared_tenants: T
     database.write(partial(audit.append, "alert_hook.create", f"hook_{member}", detail=detail, **facts))
     log = open_page(shared_tenants, owner, "/console/audit")
     assert f"the {member} of it" in log and f"{member}: the" not in log
+
+
+def test_subjects_of_changes_are_shown_by_their_names(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    organization = owner.organization_id
+    team = shared_tenants.ok("POST", f"/orgs/{organization}/teams", owner, {"name": "Research"})["team"]["id"]
+    names = {
+        organization: "acme",
+        owner.user_id: "owner@acme.example",
+        owner.member_id: "owner@acme.example",
+        owner.project_id: "Default",
+        owner.key.info.id: "Key of owner@acme.example",
+        team: "Research",
+    }
+    database = shared_tenants.services.store.database
+    facts = {"actor": owner.user_id, "at_us": database.now_us(), "organization_id": organization}
+    for subject in names:
+        database.write(partial(audit.append, "policy.check", subject, **facts))
+    page = open_page(shared_tenants, owner, "/console/audit?q=policy").replace("<wbr>", "")
+    assert dict(re.findall(r'title="([^"]*)">([^<]*)</td>\s*<td data-label="Details"', page)) == names
+
+
+def test_older_changes_are_behind_a_link(shared_tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = shared_tenants["acme owner"]
+    everything = subjects_on(open_page(shared_tenants, owner, "/console/audit"))
+    monkeypatch.setattr(audit_pages, "READ", 3)
+    page = open_page(shared_tenants, owner, "/console/audit")
+    [older] = re.findall(r'href="([^"]+)">Older changes', page)
+    following = open_page(shared_tenants, owner, f"/console/audit{older}")
+    assert subjects_on(page) + subjects_on(following) == everything[:6] and len(everything) > 5
+
+
+def subjects_on(page: str) -> list[str]:
+    return re.findall(r'data-label="Subject" class="[^"]*" title="([^"]*)"', page)
 
 
 @pytest.mark.parametrize("path", ["/console/settings", "/console/audit"])
