@@ -96,6 +96,7 @@ TRIED_THROUGH = {
     "server/ports.py": ("unit/operator/test_start.py", "flows/test_boot.py"),
     "server/": ("unit/server/test_worker.py", "unit/server/test_express.py"),
     "sso/": ("flows/test_sso.py",),
+    "runtime/zstd.py": ("unit/surfaces/test_request_decompression.py",),
     "runtime/stepwise.py": ("unit/billing/test_usage_purge.py",),
     "store/disk.py": ("unit/operator/test_start.py", "flows/test_health_and_edges.py"),
     "store/": ("unit/store/test_database.py", "unit/store/test_outage.py"),

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import zstandard
-
 from gateway.accounts.vault import Vault
 from gateway.errors import Unavailable
+from gateway.runtime import zstd
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
@@ -100,14 +99,14 @@ USED = (
 
 def pack(vault: Vault, data: bytes) -> bytes:
     """Compress data (Zstandard, RFC 8878), then encrypt it."""
-    return vault.seal_bytes(zstandard.ZstdCompressor(LEVEL).compress(data))
+    return vault.seal_bytes(zstd.compress(data, LEVEL))
 
 
 def unpack(vault: Vault, packed: bytes) -> bytes:
     """Reverse `pack`. Unavailable when the encryption key has changed or the data is damaged."""
     try:
-        return zstandard.ZstdDecompressor().decompress(vault.open_bytes(packed))
-    except zstandard.ZstdError:
+        return zstd.decompress(vault.open_bytes(packed))
+    except zstd.ZstdError:
         raise Unavailable("A stored payload is damaged.") from None
 
 

@@ -1,12 +1,11 @@
 """Decompresses request bodies in small steps, so that none blocks the event loop or is copied repeatedly."""
 
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
-import zstandard
-
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
+from gateway.runtime import zstd
 
 # zlib's wbits: 47 detects gzip and zlib; "deflate" without the zlib wrapper is -15 (RFC 9110, 8.4.1.2).
 GZIP_OR_ZLIB = 47
@@ -23,12 +22,6 @@ STEP_IN = 65_536
 STEP_OUT = 262_144
 STEPS_INLINE = 8
 STEPS_PER_RUN = 16
-# RFC 8878, 3.1.1, 3.1.2 and 3.1.1.2.2.
-FRAME_MAGIC = 0xFD2FB528
-SKIPPED_MAGIC = 0x184D2A50
-SKIPPED_MASK = 0xFFFFFFF0
-REPEATED_BLOCK = 1
-BLOCKS_PER_STEP = 2048
 MIN_WINDOW_BYTES = 8 << 20  # RFC 8878, 3.1.1.1.2: what every decoder should support
 
 # Runs a function with an argument in a native thread and returns its result.
@@ -89,7 +82,7 @@ def _steps(body: bytes, name: str, max_body: int) -> Iterator[bytes]:
             if left < 0:
                 raise too_large(max_body)
             yield part
-    except (zlib.error, zstandard.ZstdError):
+    except (zlib.error, zstd.ZstdError):
         raise InvalidRequest(f"The request body is not valid {name}.", code="malformed_request") from None
 
 
@@ -112,53 +105,22 @@ def _inflate(body: bytes, wbits: int, max_body: int) -> Iterator[bytes]:
 
 
 def _unpack_zstd(body: bytes, max_body: int) -> Iterator[bytes]:
-    """Yield all frames of `body` (RFC 8878). Raises ZstdError when one is corrupt or truncated.
-
-    The reader limits its output, but continues after an empty frame and accepts a truncated one. Therefore it gets each
-    frame separately; the block headers tell where a frame ends.
-    """
-    engine = zstandard.ZstdDecompressor(max_window_size=max(MIN_WINDOW_BYTES, max_body))
+    """Yield all frames of `body`. Raises ZstdError when one is corrupt or truncated."""
+    window_log = (max(MIN_WINDOW_BYTES, max_body) - 1).bit_length()
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: window_log}
     view = memoryview(body)
     at = 0
     members = 0
-    left = max_body
     while at < len(body):
         members = _count(members)
-        end = yield from _walk_frame(view, at)
-        reader = engine.stream_reader(view[at:end], read_across_frames=False)
-        while part := reader.read(min(STEP_OUT, left + 1)):
-            left -= len(part)
-            yield part
-        at = end
-
-
-def _walk_frame(view: memoryview, at: int) -> Generator[bytes, None, int]:
-    """Return where the frame at `at` ends; yields an empty step after a fixed number of blocks."""
-    magic = int.from_bytes(view[at : at + 4], "little")
-    if magic & SKIPPED_MASK == SKIPPED_MAGIC:
-        return _within(view, at + 8 + int.from_bytes(view[at + 4 : at + 8], "little"))
-    if magic != FRAME_MAGIC or at + 5 > len(view):
-        raise zstandard.ZstdError("no frame")
-    descriptor = view[at + 4]
-    single = descriptor >> 5 & 1
-    size_bytes = (single, 2, 4, 8)[descriptor >> 6]
-    at += 5 + (not single) + (0, 1, 2, 4)[descriptor & 3] + size_bytes
-    last = blocks = 0
-    while not last:
-        head = int.from_bytes(view[at : _within(view, at + 3)], "little")
-        last = head & 1
-        repeated = head >> 1 & 3 == REPEATED_BLOCK
-        at += 3 + (1 if repeated else head >> 3)
-        blocks += 1
-        if blocks % BLOCKS_PER_STEP == 0:
-            yield b""
-    return _within(view, at + 4 * (descriptor >> 2 & 1))
-
-
-def _within(view: memoryview, end: int) -> int:
-    if end > len(view):
-        raise zstandard.ZstdError("cut")
-    return end
+        engine = zstd.ZstdDecompressor(options=options)
+        while not engine.eof:
+            given = view[at : at + STEP_IN] if engine.needs_input else b""
+            if engine.needs_input and not given:
+                raise zstd.ZstdError("cut")
+            at += len(given)
+            yield engine.decompress(given, STEP_OUT)
+        at -= len(engine.unused_data)
 
 
 def _count(members: int) -> int:

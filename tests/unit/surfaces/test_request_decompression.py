@@ -4,22 +4,18 @@ import gzip
 import zlib
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.runtime import zstd
 from gateway.surfaces import request_decompression
 from gateway.surfaces.request_decompression import MAX_MEMBERS, STEP_OUT, STEPS_INLINE, decode_body
 
 EMPTY = gzip.compress(b"")
 
 
-def zstd(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor().compress(data)
-
-
-PACKERS = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd}
+PACKERS = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}
 
 
 def test_the_codings_of_http_are_understood_in_any_case() -> None:
