@@ -137,17 +137,10 @@ def _show_model(model: dict[str, Any]) -> dict[str, Any]:
     pricing = model.get("prices") or {}
     if not isinstance(pricing, dict):  # prices that change by date, set through the API
         pricing = {}
-    known = {field: _read_flat(pricing, name) for field, name in PRICES.items()}
+    known = {field: read_price(pricing, name) for field, name in PRICES.items()}
     return {"id": model["id"], "dated": bool(model.get("prices")) and not pricing, **known} | {
         name: model.get(name) for name in SIZES
     }
-
-
-def _read_flat(pricing: dict[str, Any], name: str) -> Decimal | None:
-    try:
-        return read_price(pricing, name)
-    except (InvalidOperation, TypeError, ValueError):
-        return None
 
 
 ACTIONS: dict[str, PageAction] = {

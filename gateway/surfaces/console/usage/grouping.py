@@ -17,7 +17,7 @@ NO_APP = "No app named"
 NO_TEAM = "No team"
 NO_SESSION = "No session"
 NO_TAG = "Without this tag"
-OTHER_NAMES = {OTHER: "All others"}
+ALL_OTHERS = "All others"
 
 
 class GroupName(NamedTuple):
@@ -75,21 +75,20 @@ def _by_app(scope: GroupingScope) -> Namer:
 
 
 def _by_session(scope: GroupingScope) -> Namer:
-    def name(values: tuple[Any, ...]) -> GroupName:
-        if values[0] in ("", OTHER):
-            return GroupName(values[0], OTHER_NAMES.get(values[0], NO_SESSION))
-        return GroupName(values[0], values[0], {"session": values[0]})
-
-    return name
+    return lambda values: _name_value(values[0], NO_SESSION, {"session": values[0]})
 
 
 def _by_tag(scope: GroupingScope) -> Namer:
-    def name(values: tuple[Any, ...]) -> GroupName:
-        if values[0] in ("", OTHER):
-            return GroupName(values[0], OTHER_NAMES.get(values[0], NO_TAG))
-        return GroupName(values[0], values[0], {"metadata": f"{scope.tag}:{values[0]}"})
+    return lambda values: _name_value(values[0], NO_TAG, {"metadata": f"{scope.tag}:{values[0]}"})
 
-    return name
+
+def _name_value(value: str, missing: str, filters: Mapping[str, str]) -> GroupName:
+    """Return the name of a session or of a tag's value; those beyond the most expensive have one name."""
+    if value == OTHER:
+        return GroupName(OTHER, ALL_OTHERS)
+    if not value:
+        return GroupName("", missing)
+    return GroupName(value, value, filters)
 
 
 def _by_key(scope: GroupingScope) -> Namer:
@@ -105,9 +104,7 @@ def _by_person(scope: GroupingScope) -> Namer:
     }
 
     def name(key: KeyInfo) -> GroupName:
-        member = people.get(key.member_id)
-        if member is None:
-            return GroupName(key.member_id, key.member_id, {"userId": key.member_id})
+        member = people[key.member_id]
         return GroupName(member.user_id, member.name or member.email or member.user_id, {"userId": member.user_id})
 
     return _name_keys(scope, name)

@@ -132,6 +132,25 @@ def test_names_and_bars_are_the_sums_of_the_rows(database: Database, rows: list[
         assert len(bars) == (18 if weekly else 118) and sum(bars) == sum(costs.values())
 
 
+@pytest.mark.parametrize(("group", "names"), [("apiKey", KEYS), ("project", PROJECTS)])
+def test_usage_of_keys_and_projects_is_read_as_one_row_for_each(
+    database: Database, group: str, names: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An organization may have thousands of keys: a row for each of them and each bar would be too many."""
+    read_rows = usage_reader.measure
+    counts = []
+
+    def count(database: Database, owners: Owners, span: Any, dimension: Any, *rest: Any) -> Any:
+        found = read_rows(database, owners, span, dimension, *rest)
+        if dimension == GROUPS[group].dimension:
+            counts.append(len(found))
+        return found
+
+    monkeypatch.setattr(usage_reader, "measure", count)
+    read(database, group, {"timeRange": "365d"}, weekly=True)
+    assert counts == [len(names)]
+
+
 def test_the_totals_are_the_sums_of_the_rows(database: Database, rows: list[UsageRecord]) -> None:
     usage = read(database, "model", {"timeRange": "365d"})
     expected = {

@@ -28,17 +28,20 @@ def test_a_link_signs_in_once_and_leads_to_the_first_answer(open_tenants) -> Non
         token = make_token(tenants)
         opened = browser.get(f"/console/welcome?token={token}")
         assert opened.status_code == 303 and token not in opened.headers["Location"]
+        assert opened.headers["Referrer-Policy"] == "no-referrer"
         assert "owner@acme.example" in browser.get("/console/welcome").text
         # Neither opening the page nor a form of another site uses the link up.
         assert browser.post("/console/welcome", headers={"Origin": "https://evil.example"}).status_code == 403
         signed_in = browser.post("/console/welcome", headers=OWN, data={"action": "go"})
         assert signed_in.headers["Location"].endswith("/console/start")
+        assert browser.get_cookie("llmgateway.welcome") is None
         start = browser.get("/console/start").text
         assert "Waiting for the first request" in start and 'hx-trigger="every 2s"' in start
         csrf = re.findall(r'name="csrf" value="([^"]*)"', start)[0]
         made = browser.post("/console/start", headers=OWN, data={"csrf": csrf, "action": "create"}).text
         key = re.findall(r'<pre id="token">(llmgtwy_[^<]*)</pre>', made)[0]
         assert f"Bearer {key}" in made
+        assert "My first key" in browser.get("/console/keys").text
         tenants.ok("POST", "/v1/chat/completions", key, BODY)
         tenants.services.store.journal.flush(60)
         answered = browser.get("/console/start").text

@@ -45,6 +45,7 @@ def test_new_people_choose_a_password_and_are_signed_in(browser, shared_tenants)
         assert told in page.text
     done = send(browser, page, name="New Person", password=PASSWORD)
     assert done.status_code == 200 and "You are now a member" in done.text
+    assert browser.get_cookie("llmgateway.invitation") is None
     assert "new@person.example" in browser.get("/console/account").text
     again = shared_tenants.gateway.app.flask.test_client()
     body = {"email": "new@person.example", "password": PASSWORD}

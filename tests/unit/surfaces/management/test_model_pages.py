@@ -32,6 +32,18 @@ def test_models_say_whether_the_person_can_use_them_and_why_not(tenants: Tenants
     assert "You can use this model now" in allowed
 
 
+def test_models_are_those_of_the_chosen_project(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    body = {"organizationId": owner.organization_id, "name": "Own keys", "mode": "api-keys"}
+    project = tenants.ok("POST", "/projects", owner, body)["project"]["id"]
+    used = {"first": owner.project_id, "second": project}
+    pages = {
+        name: open_page(tenants, owner, f"/console/models/sandbox-echo?for={ident}") for name, ident in used.items()
+    }
+    assert "You can use this model now" in pages["first"]
+    assert "You cannot use this model now." in pages["second"]
+
+
 @pytest.mark.parametrize(
     ("model", "shown"),
     [
@@ -100,6 +112,11 @@ def test_a_manager_adds_a_custom_model_with_a_price(tenants: Tenants) -> None:
     expected = {"id": "small", "prices": {"prompt": "0.00000025", "completion": "0"}, "context_length": 32768}
     assert stored["models"] == [expected]
     assert "$0.25" in open_page(tenants, owner, CUSTOM)
+    larger = {**place, "provider": "our-llm", "id": "large", "output_price": "2", "cached_price": "0.5"}
+    press_button(tenants, owner, CUSTOM, "save", **larger, max_output="100")
+    prices = {"prompt": "0", "completion": "0.000002", "input_cache_read": "0.0000005"}
+    [stored] = tenants.ok("GET", f"/orgs/{owner.organization_id}/custom-providers", owner)["customProviders"]
+    assert stored["models"] == [expected, {"id": "large", "prices": prices, "max_output": 100}]
     tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"mode": "hybrid"})
     assert "our-llm/small" in open_page(tenants, owner, "/console/models?q=our-llm")
     wrong = press_button(tenants, owner, CUSTOM, "save", **{**model, "input_price": "a lot"})

@@ -39,6 +39,16 @@ def test_a_person_signs_in_compares_the_code_and_approves(browser, shared_tenant
     assert browser.get(f"/console/device?user_code={grant['user_code']}").text.count("already been used") == 1
 
 
+def test_a_person_denies_a_device(browser, shared_tenants) -> None:
+    sign_in(browser)
+    grant = shared_tenants.ok("POST", "/auth/device/code", body=CLIENT)
+    form = fields(browser.get(f"/console/device?user_code={grant['user_code']}"))
+    denied = browser.post("/console/device", data={**form, "decision": "deny"}, headers=OWN)
+    assert denied.status_code == 200 and "The request was denied" in denied.text
+    body = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": grant["device_code"], **CLIENT}
+    assert shared_tenants.call("POST", "/auth/device/token", body=body)[1]["error"] == "access_denied"
+
+
 def test_pages_cannot_be_framed_and_load_nothing(browser) -> None:
     headers = browser.get("/console/login").headers
     assert headers["X-Frame-Options"] == "DENY" and headers["Cache-Control"] == "no-store"
