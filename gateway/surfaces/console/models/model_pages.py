@@ -21,6 +21,7 @@ from gateway.surfaces.console.models.model_rows import (
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.openai.model_answers import ProviderMappingAnswer
+from gateway.surfaces.report_windows import DEFAULT_DAYS
 
 LATENCY = ManagementCall("GET /activity/latency")
 TITLE = "Models"
@@ -79,7 +80,7 @@ def show_model(call: PageCall) -> Outbound:
     """Show a model with each of its providers: prices, limits, health, and whether it can be used."""
     choices, rows = _read_rows(call)
     (row,) = _find_rows(rows, [call.params["model"]])
-    latencies = call.run(LATENCY, {"timeRange": "7d"})
+    latencies = call.run(LATENCY)
     return call.page(
         "models/model.html",
         row.name,
@@ -90,6 +91,7 @@ def show_model(call: PageCall) -> Outbound:
         capabilities=[CAPABILITIES[name] for name in row.capabilities],
         latencies=[one for one in latencies if one["model"] == row.id],
         newest=NEWEST,
+        latency_days=DEFAULT_DAYS,
         places=[_show_place(call, row, entry) for entry in row.entry.providers],
         manages=call.visitor.manages,
         keyless=row.best.stage == KEYLESS,

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.console_walk import signed_in_rows
 
 from gateway.surfaces.console.navigation import find_current, list_links
 from gateway.surfaces.console.table import SURFACE
@@ -27,6 +28,11 @@ def test_each_entry_leads_to_a_page() -> None:
     owner = visitor_with("owner")
     paths = {operation.path for operation in SURFACE.operations if operation.method == "GET"}
     assert {link.path for _, links in list_links(owner) for link in links} - {"/docs"} <= paths
+
+
+def test_each_page_belongs_to_an_entry() -> None:
+    first_steps = ["/console/start", "/console/welcome"]
+    assert [path for path in signed_in_rows() if not find_current(path)] == first_steps
 
 
 def test_developers_see_no_pages_of_managers() -> None:

@@ -114,7 +114,7 @@ def test_no_page_is_a_dead_end(asked: Tenants) -> None:
     owner = asked["acme owner"]
     for path in ("/console/account", "/console/logs", "/console/logs/kept-1", "/console/alerts", "/console/device"):
         _, page, _ = read(asked, path, owner)
-        assert {"/console/account", "/console/logs", "/console/alerts"} <= ways_on(page), path
+        assert {"/console/account", "/console/logs", "/console/alerts", "/docs"} <= ways_on(page), path
     status, page, _ = read(asked, "/console/logs/none-such", owner)
     assert status == 404 and ways_on(page) == {"/console"}
 

@@ -1,13 +1,15 @@
 """The pages of models: the catalogue as a person may use it, the comparison, and custom models."""
 
 import re
+from itertools import chain
+from urllib.parse import quote
 
 import pytest
 from support.console import open_page, press_button
 from support.management import Tenants
 
 from gateway.surfaces.console import lists
-from gateway.surfaces.console.models.model_rows import CAPABILITIES, list_rows
+from gateway.surfaces.console.models.model_rows import CAPABILITIES, ModelRow, list_rows
 
 CUSTOM = "/console/models/custom"
 
@@ -81,6 +83,31 @@ def test_models_are_searched_filtered_and_sorted(shared_tenants: Tenants) -> Non
     assert "Next" not in nothing and "Next" in open_page(shared_tenants, owner, "/console/models")
 
 
+def searched_texts(row: ModelRow) -> dict[str, list[str]]:
+    return {
+        "id": [row.id],
+        "family": [row.model.family],
+        "alias": [*row.model.aliases],
+        "provider": [*row.providers],
+        "name of a provider": [*row.providers.values()],
+    }
+
+
+@pytest.mark.parametrize("kind", ["id", "family", "alias", "provider", "name of a provider"])
+def test_a_model_is_found_by_each_of_its_texts(shared_tenants: Tenants, kind: str) -> None:
+    for row in list_rows(shared_tenants.services, None):
+        texts = searched_texts(row)
+        found = " ".join(texts.pop(kind)).lower().split()
+        others = " ".join((row.name, *chain(*texts.values()))).lower()
+        words = [word for word in found if word not in others]
+        if words and not row.ended:
+            query = quote(f"{row.name} {words[0]}")
+            page = open_page(shared_tenants, shared_tenants["acme owner"], f"/console/models?q={query}")
+            assert f'name="model" value="{row.id}"' in page
+            return
+    pytest.fail("no model has a word in this text only")
+
+
 def test_the_filters_offer_each_capability_and_provider(shared_tenants: Tenants) -> None:
     page = open_page(shared_tenants, shared_tenants["acme owner"], "/console/models")
     selects = re.findall(r'<select name="(\w+)"[^>]*>(.*?)</select>', page, re.DOTALL)
@@ -94,6 +121,8 @@ def test_models_are_compared_beside_each_other(shared_tenants: Tenants) -> None:
     owner = shared_tenants["acme developer"]
     page = open_page(shared_tenants, owner, "/console/models/compare?model=gpt-4o-mini&model=claude-sonnet-4-5")
     assert page.index("GPT-4o mini") < page.index("Claude Sonnet 4.5") and "$0.15" in page and "$15.00" in page
+    others = page.partition("Other prices")[2].partition("</tr>")[0]
+    assert "$0.07" in others and "$0.15" not in others and "$15.00" not in others
     assert "No models are selected." in open_page(shared_tenants, owner, "/console/models/compare")
     open_page(shared_tenants, owner, "/console/models/compare?model=none", status=404)
     open_page(shared_tenants, owner, "/console/models/none", status=404)
