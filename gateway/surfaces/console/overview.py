@@ -24,9 +24,9 @@ from gateway.surfaces.console.attention import (
 )
 from gateway.surfaces.console.keys.key_pages import list_visible_keys
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, page
-from gateway.surfaces.console.plots import build_plot
+from gateway.surfaces.console.plots import Plot, build_plot, plot_outcomes
 from gateway.surfaces.console.providers.provider_states import ProviderFigures, sum_figures
-from gateway.surfaces.console.shown_figures import round_cost, round_count
+from gateway.surfaces.console.shown_figures import round_cost
 from gateway.surfaces.console.usage.grouping import NO_APP
 from gateway.surfaces.console.visits import as_page, require_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
@@ -42,7 +42,6 @@ TOP = 5
 KEYS = 200  # number of newest keys to check for exhausted budgets
 COUNTS = ("requestCount", "errorCount", "cacheCount", "totalTokens")
 LOGS = "/console/logs"
-FAILED_COLOUR = {"Failed": "s4"}
 
 
 class RankedName(NamedTuple):
@@ -56,8 +55,8 @@ def show(services: Services, inbound: Inbound) -> Outbound:
     """Show the figures of everything that the visitor may see; a developer sees the usage of their own keys."""
     visitor = require_visitor(services, inbound, AFTER_SIGN_IN)
     today = to_datetime(services.clock.now_us()).date()
-    window = {"from": (today - timedelta(days=DAYS_PER_MONTH - 1)).isoformat(), "to": today.isoformat()}
-    month = {"from": (today - timedelta(days=DAYS - 1)).isoformat(), "to": today.isoformat()}
+    window = {"from": (today - timedelta(days=DAYS_PER_MONTH - 1)).isoformat()}
+    month = {"from": (today - timedelta(days=DAYS - 1)).isoformat()}
     with services.background.reports.turn(visitor.user_id):
         by_model = usage_of(visitor, window)["activity"]
         by_key = usage_of(visitor, {**month, "groupBy": "apiKey"})["activity"]
@@ -102,7 +101,7 @@ def _sum_latency(services: Services) -> ProviderFigures:
 def _find_owners(visitor: Visitor) -> dict[str, RankedName]:
     """Return the person of each key of the organizations that the visitor manages, by the id of the key."""
     people = {
-        member.id: RankedName(member.name or member.email, f"{LOGS}?{urlencode({'userId': member.user_id})}")
+        member.id: _link(member.name or member.email, userId=member.user_id)
         for organization_id, own in visitor.memberships.items()
         if own.role in MANAGERS
         for member in list_members(visitor.services.store.database, organization_id, service_accounts=True)
@@ -135,17 +134,27 @@ def summarize(
         "error_rate": _percent(totals["errorCount"], totals["requestCount"]),
         "cache_rate": _percent(totals["cacheCount"], totals["requestCount"]),
         "plot": build_plot(days, {"Spend": daily}, round_cost),
-        "requests_plot": build_plot(days, _split_requests(shown), round_count, FAILED_COLOUR),
+        "requests_plot": _plot_requests(shown),
         "days": [
             {"date": step["date"], "cost": spent[step["date"]], "requests": step["requestCount"]}
             for step in reversed(shown)
         ],
-        "models": _rank((_link_model(part), part) for step in shown for part in step["modelBreakdown"]),
-        "keys": _rank((_link_key(part), part) for step in by_key for part in step["apiKeyBreakdown"]),
+        "models": _rank(
+            (_link(part["id"], model=part["id"]), part) for step in shown for part in step["modelBreakdown"]
+        ),
+        "keys": _rank(
+            (_link(part["description"] or part["id"], apiKeyId=part["id"]), part)
+            for step in by_key
+            for part in step["apiKeyBreakdown"]
+        ),
         "people": _rank(
             (owners[part["id"]], part) for step in by_key for part in step["apiKeyBreakdown"] if part["id"] in owners
         ),
-        "apps": _rank((_link_app(part), part) for parts in by_app.values() for part in parts),
+        "apps": _rank(
+            (_link(part["id"] or NO_APP, source=part["id"] or "unknown"), part)
+            for parts in by_app.values()
+            for part in parts
+        ),
         "used": {(part["id"], part["provider"]) for step in shown for part in step["modelBreakdown"]},
     }
 
@@ -160,23 +169,15 @@ def forecast_month(spent: dict[str, int], this_month: int, today: date) -> int:
     return this_month + rest_of_today + average * days_left
 
 
-def _split_requests(steps: list[dict[str, Any]]) -> dict[str, list[int]]:
-    return {
-        "Answered": [step["requestCount"] - step["errorCount"] for step in steps],
-        "Failed": [step["errorCount"] for step in steps],
-    }
+def _plot_requests(steps: list[dict[str, Any]]) -> Plot:
+    failed = [step["errorCount"] for step in steps]
+    answered = [step["requestCount"] - step["errorCount"] for step in steps]
+    return plot_outcomes([step["date"] for step in steps], answered, failed)
 
 
-def _link_model(part: dict[str, Any]) -> RankedName:
-    return RankedName(part["id"], f"{LOGS}?{urlencode({'model': part['id']})}")
-
-
-def _link_key(part: dict[str, Any]) -> RankedName:
-    return RankedName(part["description"] or part["id"], f"{LOGS}?{urlencode({'apiKeyId': part['id']})}")
-
-
-def _link_app(part: dict[str, Any]) -> RankedName:
-    return RankedName(part["id"] or NO_APP, f"{LOGS}?{urlencode({'source': part['id'] or 'unknown'})}")
+def _link(name: str, **filters: str) -> RankedName:
+    """Return a name that leads to the requests with these filters."""
+    return RankedName(name, f"{LOGS}?{urlencode(filters)}")
 
 
 def _rank(parts: Iterable[tuple[RankedName, dict[str, Any]]]) -> list[dict[str, Any]]:

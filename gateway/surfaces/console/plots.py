@@ -6,9 +6,13 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from gateway.surfaces.console.shown_figures import round_count
+
 MAX_SERIES = 6  # the others are summed up
 OTHER_SERIES = "Other"
 OTHER_CLASS = "s7"
+FAILED = "Failed"
+FAILED_CLASS = "s4"
 WIDTH, HEIGHT = 1000, 240  # of the drawing, which is stretched to the page
 GAP = 0.25  # share of a bar's place that stays empty
 STEPS = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)  # an axis ends at one of these times a power of ten
@@ -87,6 +91,11 @@ def build_plot(
         _choose_ticks(steps),
         tuple((classes[name], name) for name in shown),
     )
+
+
+def plot_outcomes(steps: Sequence[str], answered: Sequence[int], failed: Sequence[int]) -> Plot:
+    """Return the plot of answered and failed requests."""
+    return build_plot(steps, {"Answered": answered, FAILED: failed}, round_count, {FAILED: FAILED_CLASS})
 
 
 def _write_scale(top: int, write: Callable[[int], str]) -> tuple[str, str, str]:

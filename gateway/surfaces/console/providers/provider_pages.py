@@ -12,7 +12,7 @@ from gateway.routing.sliding_window import MINUTES
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.page_calls import PageCall, page_operations
-from gateway.surfaces.console.plots import build_plot
+from gateway.surfaces.console.plots import build_plot, plot_outcomes
 from gateway.surfaces.console.providers.provider_states import (
     list_cooldowns,
     list_identities,
@@ -37,7 +37,6 @@ COLUMNS = (
     Column("First token", "latency", numeric=True),
     Column("Tokens / s", "throughput", numeric=True, extra=True),
 )
-COLOURS = {"Failed": "s4"}
 # Value of the field → its label; the first is the default, of the live figures of all requests.
 LIVE = "1h"
 TIMES = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}
@@ -139,10 +138,10 @@ def _draw_hour(call: PageCall, provider_id: str) -> list[dict[str, Any]]:
         return []
     now = call.services.clock.now_us()
     steps = [f"{to_datetime(now - back * MINUTE_US):%Y-%m-%d %H:%M}" for back in range(MINUTES - 1, -1, -1)]
-    outcomes = {"Answered": [minute.succeeded for minute in history], "Failed": [minute.failed for minute in history]}
+    outcomes = plot_outcomes(steps, [minute.succeeded for minute in history], [minute.failed for minute in history])
     latency = {"First token": [round(minute.wait_ms / minute.waits) if minute.waits else 0 for minute in history]}
     return [
-        {"title": "Requests by minute", "plot": build_plot(steps, outcomes, round_count, COLOURS)},
+        {"title": "Requests by minute", "plot": outcomes},
         {"title": "Time to the first token by minute", "plot": build_plot(steps, latency, round_duration)},
     ]
 
@@ -161,14 +160,12 @@ def _draw_calls(call: PageCall, provider_id: str, time_range: str) -> list[dict[
         return []
     found = {window.label(row.step): row for row in rows}
     steps = [found.get(label) for label in window.padding]
-    outcomes = {
-        "Answered": [row.answered if row else 0 for row in steps],
-        "Failed": [row.failed if row else 0 for row in steps],
-    }
+    answered = [row.answered if row else 0 for row in steps]
+    failed = [row.failed if row else 0 for row in steps]
     waits = {"First token": [round(row.wait_ms or 0) if row else 0 for row in steps]}
     durations = {"Whole answer": [round(row.duration_ms or 0) if row else 0 for row in steps]}
     return [
-        {"title": f"Your upstream calls by {unit}", "plot": build_plot(window.padding, outcomes, round_count, COLOURS)},
+        {"title": f"Your upstream calls by {unit}", "plot": plot_outcomes(window.padding, answered, failed)},
         {"title": f"Time to the first token by {unit}", "plot": build_plot(window.padding, waits, round_duration)},
         {
             "title": f"Time to the end of the answer by {unit}",

@@ -1,0 +1,109 @@
+"""The overview shows the usage of 30 days: rankings, plots and what needs attention."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import date, timedelta
+
+import pytest
+from support.console import open_page
+from support.management import Tenants
+from support.usage import insert_rows, usage_row
+
+from gateway.clock import DAY_US
+from gateway.limits.models import TOTAL, budget_id
+from gateway.metering.models import SETTLEMENT
+from gateway.metering.usage_table import UsageRecord, raw_id
+from gateway.money import NANO
+
+RANKING = re.compile(r'aria-label="(Top \w+)".*?</section>', re.DOTALL)
+RANKED = re.compile(r'href="http://localhost([^"]*)" title="([^"]*)".*?<span title="(\d+)"', re.DOTALL)
+# Days ago, person, model with its provider, dollars, app.
+REQUESTS = (
+    (25, "acme developer", "openai/gpt-5", 2, "codex"),
+    (3, "acme developer", "openai/gpt-5", 1, "codex"),
+    (3, "acme developer", "openai/gpt-4o", 0, ""),
+    (2, "acme colleague", "anthropic/claude-sonnet-4-5", 0, ""),
+    (2, "acme owner", "anthropic/claude-sonnet-4-5", 0, "cursor"),
+    (2, "acme owner", "anthropic/claude-haiku-4-5", 0, "cursor"),
+)
+
+
+@pytest.fixture(scope="module")
+def used(open_tenants: Callable[..., AbstractContextManager[Tenants]]) -> Iterator[Tenants]:
+    with open_tenants() as tenants:
+        rows = [usage_of(tenants, *request) for request in REQUESTS]
+        insert_rows(tenants.services.store.database, *sorted(rows, key=lambda row: row.at))
+        tenants.services.billing.rollups.catch_up()
+        yield tenants
+
+
+def usage_of(tenants: Tenants, days: int, name: str, model: str, dollars: int, source: str) -> UsageRecord:
+    """Return the usage row of a request; requests for gpt-4o failed."""
+    now, person = tenants.services.clock.now_us(), tenants[name]
+    provider, _, served = model.partition("/")
+    failed = served == "gpt-4o"
+    return usage_row(
+        now - days * DAY_US,
+        posted_at=now,  # rollups read rows in this order
+        organization=raw_id(person.organization_id),
+        project=raw_id(person.project_id),
+        api_key=raw_id(person.key.info.id),
+        member=raw_id(person.member_id),
+        kind=SETTLEMENT,
+        operation="chat",
+        provider=provider,
+        asked=served,
+        served=served,
+        source=source,
+        cost_nusd=dollars * NANO,
+        status=503 if failed else 200,
+        error="upstream_error" if failed else None,
+    )
+
+
+def read_rankings(page: str) -> dict[str, list[tuple[str, str, str]]]:
+    """Return path, name and number of requests of each row of the rankings."""
+    return {found[1]: RANKED.findall(found[0]) for found in RANKING.finditer(page)}
+
+
+def test_rankings_count_the_requests_to_which_they_lead(used: Tenants) -> None:
+    owner = used["acme owner"]
+    rankings = read_rankings(open_page(used, owner, "/console"))
+    assert set(rankings) == {"Top models", "Top keys", "Top people", "Top apps"}
+    for ranking, rows in rankings.items():
+        assert sum(int(count) for _, _, count in rows) == len(REQUESTS), ranking
+        for path, name, count in rows:
+            assert open_page(used, owner, path).count('class="open"') == int(count), (ranking, name)
+
+
+def test_names_are_ranked_by_cost_then_by_requests_then_by_name(used: Tenants) -> None:
+    models = read_rankings(open_page(used, used["acme owner"], "/console"))["Top models"]
+    assert [name for _, name, _ in models] == ["gpt-5", "claude-sonnet-4-5", "claude-haiku-4-5", "gpt-4o"]
+
+
+def test_plots_show_the_spending_and_the_outcomes_of_each_day(used: Tenants) -> None:
+    page = open_page(used, used["acme owner"], "/console")
+    titles = re.findall(r"<title>[\d-]+: ([^<]*)</title>", page)
+    assert len(titles) == 60 and {"$2.00", "$1.00", "2\nAnswered: 1\nFailed: 1"} <= set(titles)
+    assert re.search(r'<rect class="s4"[^>]*/></svg>Failed<', page)
+
+
+def test_all_that_needs_attention_is_listed(used: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, developer = used["acme owner"], used["acme developer"]
+    models = used.services.routing.catalogue.current().models
+    end = date.today() + timedelta(days=10)
+    mappings = [replace(mapping, deactivated=end.isoformat()) for mapping in models["gpt-5"].mappings]
+    monkeypatch.setitem(models, "gpt-5", replace(models["gpt-5"], mappings=tuple(mappings)))
+    used.services.billing.ledger.grant(owner.organization_id, NANO // 2, "attention")
+    used.services.routing.health.cooldowns.trip("anthropic/claude-haiku-4-5", "failing", None, "")
+    used.ok("PATCH", f"/keys/api/limit/{developer.key.info.id}", owner, {"usageLimit": "10"})
+    spent = (9 * NANO, budget_id(developer.key.info.id, TOTAL))
+    database = used.services.store.database
+    database.write(lambda: database.execute("UPDATE budget SET settled_nusd = ? WHERE id = ?", spent))
+    page = open_page(used, owner, "/console").partition("Needs attention")[2].partition("</section>")[0]
+    assert "The credits of acme ($0.50) last about" in page
+    assert "Anthropic is in cooldown" in page
+    assert "used 90 % of its spending limit of $10.00" in page
+    assert f"openai/gpt-5 will be retired on {end:%d %B %Y}" in page
