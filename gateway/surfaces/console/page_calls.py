@@ -54,7 +54,8 @@ class PageCall(Struct, frozen=True):
             message=self.message,
             csrf=make_csrf(self.services, self.visitor, CSRF_SUBJECT),
             typed=TypedFields(self.form),
-            **{"wide": True, **values},
+            wide=True,
+            **values,
         )
 
 

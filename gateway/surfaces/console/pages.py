@@ -122,7 +122,7 @@ def read_form(inbound: Inbound) -> dict[str, str]:
 
 def own_path(text: str) -> str:
     """Return `text` if it is a path of this site, otherwise the page after sign-in. Prevents open redirects."""
-    inside = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable() and text.isascii()
-    if inside and "\\" not in text:
+    inside = text.startswith("/") and not text.startswith("//") and "\\" not in text
+    if inside and text.isprintable() and text.isascii():
         return text
     return AFTER_SIGN_IN

@@ -2,13 +2,11 @@
 `/console/login` and `/console/account` (assets/passkeys.js)."""
 
 import secrets
-from collections.abc import Callable
 
 from gateway.accounts.passkey_ceremonies import site_of
 from gateway.accounts.passkeys import CHALLENGE_LIFETIME_S, Browser
-from gateway.errors import GatewayError
-from gateway.surfaces.console.visits import SignInRequired, check_csrf, require_visitor, submitted
-from gateway.surfaces.http import Handler, Inbound, Operation, Outbound
+from gateway.surfaces.console.visits import as_json, check_csrf, require_visitor, submitted
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.visitor import place_of, read_cookie, write_cookie
 from gateway.worker.services import Services
@@ -60,22 +58,7 @@ def _reply(inbound: Inbound, options: str, headers: list[tuple[str, str]] | None
     return json_reply(options.encode(), inbound.shown_id, headers=headers)
 
 
-def _as_json(view: Callable[[Services, Inbound], Outbound]) -> Handler:
-    """Wrap `view`: errors become JSON that the script shows."""
-
-    def handle(services: Services, inbound: Inbound) -> Outbound:
-        try:
-            return view(services, inbound)
-        except SignInRequired:
-            return json_reply({"message": "Sign in again.", "code": "session_invalid"}, inbound.shown_id, 401)
-        except GatewayError as error:
-            return json_reply({"message": error.message, "code": error.code}, inbound.shown_id, error.status)
-
-    handle.__doc__ = view.__doc__
-    return handle
-
-
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("POST", f"{PATH}/sign-in", _as_json(begin_sign_in), body="form"),
-    Operation("POST", f"{PATH}/registration", _as_json(begin_registration), body="form"),
+    Operation("POST", f"{PATH}/sign-in", as_json(begin_sign_in), body="form"),
+    Operation("POST", f"{PATH}/registration", as_json(begin_registration), body="form"),
 )

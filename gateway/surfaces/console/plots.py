@@ -101,7 +101,7 @@ def plot_outcomes(steps: Sequence[str], answered: Sequence[int], failed: Sequenc
 def _write_scale(top: int, write: Callable[[int], str]) -> tuple[str, str, str]:
     """Return the labels of the top, the middle and the bottom; the middle has none where rounding would repeat one."""
     middle = write(top // 2)
-    if top % 2 or middle in (write(top), write(0)):
+    if top % 2 or middle == write(top):
         middle = ""
     return write(top), middle, write(0)
 

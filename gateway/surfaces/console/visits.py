@@ -9,6 +9,7 @@ from gateway.accounts.tokens import hash_token
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, SAFE, page, read_form, redirect
 from gateway.surfaces.http import Handler, Inbound, Outbound
+from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.visitor import Visitor, check_origin, token_of, visit
 from gateway.worker.services import Services
 
@@ -57,6 +58,23 @@ def as_page(view: Handler) -> Handler:
             if error.retry_after is not None:
                 response.headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
             return response
+
+    handle.__doc__ = view.__doc__
+    return handle
+
+
+def as_json(view: Handler) -> Handler:
+    """Wrap `view`, which a script calls: errors become JSON with a message that the script shows."""
+
+    def handle(services: Services, inbound: Inbound) -> Outbound:
+        problem: GatewayError
+        try:
+            return view(services, inbound)
+        except SignInRequired:
+            problem = Unauthenticated("Your session has ended. Sign in again.")
+        except GatewayError as error:
+            problem = error
+        return json_reply({"message": problem.message}, inbound.shown_id, problem.status)
 
     handle.__doc__ = view.__doc__
     return handle

@@ -12,17 +12,15 @@ import orjson
 
 from gateway.accounts.member_callers import caller_without_key
 from gateway.clock import to_datetime
-from gateway.errors import GatewayError
 from gateway.metering.payload_table import SENT_CUT
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.chosen_caller import FIELD, read_choices
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.models.model_rows import ModelRow, list_rows
 from gateway.surfaces.console.page_calls import CSRF_SUBJECT, PageCall, page_operations
-from gateway.surfaces.console.pages import SAFE
-from gateway.surfaces.console.visits import SignInRequired, submitted_by_visitor
+from gateway.surfaces.console.visits import as_json, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import JSON
+from gateway.surfaces.http_responses import json_reply
 from gateway.worker.services import Services
 
 TITLE = "Playground"
@@ -71,25 +69,15 @@ def show(call: PageCall) -> Outbound:
 
 def make_key(services: Services, inbound: Inbound) -> Outbound:
     """Create a key for the page and delete the visitor's expired ones. The answer is JSON."""
-    try:
-        visitor, form = submitted_by_visitor(services, inbound, PATH, CSRF_SUBJECT)
-        call = PageCall(visitor, inbound)
-        project_id = form.get("project", "")
-        for key in call.run(LIST, {"projectId": project_id, "filter": "mine"})["apiKeys"]:
-            if key["description"] == KEY_NAME and key["state"] == "expired":
-                call.run(DELETE, key_id=key["id"])
-        expiry = (to_datetime(services.clock.now_us()) + LIFE).isoformat()
-        fields = {"projectId": project_id, "description": KEY_NAME, "kind": "customer", "expiresAt": expiry}
-        made = call.run(CREATE, fields)
-    except SignInRequired:
-        return _answer(401, {"message": "Your session has ended. Sign in again."})
-    except GatewayError as error:
-        return _answer(error.status, {"message": error.message})
-    return _answer(200, {"token": made["token"], "expiresAt": made["expiresAt"]})
-
-
-def _answer(status: int, body: dict[str, Any]) -> Outbound:
-    return Outbound(status, [JSON, *SAFE], orjson.dumps(body))
+    visitor, form = submitted_by_visitor(services, inbound, PATH, CSRF_SUBJECT)
+    call = PageCall(visitor, inbound)
+    for key in call.run(LIST, {"filter": "mine"})["apiKeys"]:
+        if key["description"] == KEY_NAME and key["state"] == "expired":
+            call.run(DELETE, key_id=key["id"])
+    expiry = (to_datetime(services.clock.now_us()) + LIFE).isoformat()
+    fields = {"projectId": form.get("project", ""), "description": KEY_NAME, "kind": "customer", "expiresAt": expiry}
+    made = call.run(CREATE, fields)
+    return json_reply({"token": made["token"], "expiresAt": made["expiresAt"]}, inbound.shown_id)
 
 
 def name_models(rows: list[ModelRow], operation: str) -> list[str]:
@@ -105,22 +93,22 @@ def _read_seed(call: PageCall) -> tuple[dict[str, Any], str]:
     if not log_id:
         return {}, ""
     request = request_log_reader.find_one(call.visitor, log_id[:80])
-    model = request.asked
+    only_model = {"model": request.asked}
     info = request.payload
     if info is None:
-        return {"model": model}, "The payload of this request was not retained, so only its model is filled in."
+        return only_model, "The payload of this request was not retained, so only its model is filled in."
     if info.sent_bytes > MAX_SEED_LENGTH or info.flags & SENT_CUT:
-        return {"model": model}, "This request is too large to be replayed here, so only its model is filled in."
+        return only_model, "This request is too large to be replayed here, so only its model is filled in."
     try:
         body = orjson.loads(call.services.engine.retention.read(info).sent)
     except orjson.JSONDecodeError:
         body = None
     if not isinstance(body, dict) or not request.path.endswith(CHAT_PATH):
-        return {"model": model}, "This request is not a chat completion, so only its model is filled in."
+        return only_model, "This request is not a chat completion, so only its model is filled in."
     return body, ""
 
 
 OPERATIONS: tuple[Operation, ...] = (
     *page_operations(PATH, show),
-    Operation("POST", KEYS, make_key, body="form"),
+    Operation("POST", KEYS, as_json(make_key), body="form"),
 )

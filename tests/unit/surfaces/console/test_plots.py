@@ -13,6 +13,11 @@ def test_bars_are_stacked_to_their_totals() -> None:
     assert min(part.y for part in plot.bars[2].segments) == 0
 
 
+def test_series_of_equal_sums_are_in_the_order_of_their_names() -> None:
+    plot = build_plot(DAYS, {"b": (1, 0, 1), "c": (0, 2, 0), "a": (0, 1, 1)}, str)
+    assert [name for _, name in plot.legend] == ["a", "b", "c"]
+
+
 def test_small_series_are_summed_up() -> None:
     series = {f"model {number}": (number, 0, 0) for number in range(1, 10)}
     plot = build_plot(DAYS, series, str)

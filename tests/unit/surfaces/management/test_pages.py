@@ -49,10 +49,21 @@ def test_a_person_denies_a_device(browser, shared_tenants) -> None:
     assert shared_tenants.call("POST", "/auth/device/token", body=body)[1]["error"] == "access_denied"
 
 
-def test_pages_cannot_be_framed_and_load_nothing(browser) -> None:
-    headers = browser.get("/console/login").headers
+@pytest.mark.parametrize("path", ["/console/login", "/console/account", "/connect", "/docs"])
+def test_pages_and_redirects_are_neither_framed_nor_stored(browser, path) -> None:
+    headers = browser.get(path).headers
     assert headers["X-Frame-Options"] == "DENY" and headers["Cache-Control"] == "no-store"
     assert headers["Referrer-Policy"] == "same-origin"
+
+
+def test_a_part_of_a_page_leads_to_the_sign_in_page(browser) -> None:
+    answer = browser.get("/console/logs?live=1", headers={"HX-Request": "true"})
+    assert answer.status_code == 200 and not answer.data and answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["HX-Redirect"].startswith("http://localhost/console/login?redirect=%2Fconsole%2Flogs")
+
+
+def test_pages_load_nothing(browser) -> None:
+    headers = browser.get("/console/login").headers
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
 
@@ -108,6 +119,15 @@ def test_pages_require_signing_in_and_are_shown_afterwards(browser, path) -> Non
     assert (
         sign_in(browser, fields(browser.get(first.headers["Location"]))["redirect"]).headers["Location"].endswith(path)
     )
+
+
+def test_unknown_sessions_and_those_of_deactivated_accounts_lead_to_the_sign_in_page(tenants) -> None:
+    database, token = tenants.services.store.database, tenants["acme developer"].token
+    deactivate = "UPDATE \"user\" SET status = 'inactive' WHERE email = 'developer@acme.example'"
+    database.write(lambda: database.execute(deactivate))
+    for cookie in (token, f"{token[:-4]}0000"):
+        answer = tenants.client.get("/console/account", headers={"Cookie": f"llmgateway.session_token={cookie}"})
+        assert answer.status_code == 303 and "/console/login" in answer.headers["Location"]
 
 
 def test_single_sign_on_leads_to_the_form_with_the_email_filled_in(browser) -> None:

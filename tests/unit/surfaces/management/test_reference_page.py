@@ -14,6 +14,7 @@ def visitor(shared_tenants):
 
 def test_the_page_loads_the_renderer_from_this_site_only(visitor) -> None:
     answer = visitor.get("/docs")
+    assert answer.mimetype == "text/html"
     text = answer.get_data(as_text=True)
     sources = re.findall(r'(?:src|href|spec-url)="([^"#]+)"', text)
     assert all(source.startswith(("/console/assets/", "http://localhost/")) for source in sources), sources
