@@ -122,20 +122,18 @@ def find_page(name: str) -> GuidePage | None:
 
 
 def _point(token: "Token", name: str) -> None:
-    """Let a link or image of the guide `name` lead to the address of its page or file, which has the same relative path
-    without `.md`. A link to a file that is not served leads nowhere."""
-    attribute = {"link_open": "href", "image": "src"}.get(token.type)
-    if attribute is None:
+    """Let a link of the guide `name` lead to the address of its page or file, which has the same relative path without
+    `.md`. A link to a file that is not served leads nowhere."""
+    if token.type != "link_open":
         return
-    target = str(token.attrGet(attribute))
-    parts = urlsplit(target)
+    parts = urlsplit(str(token.attrGet("href")))
     if parts.scheme or not parts.path:
         return
     served = posixpath.normpath(posixpath.join(posixpath.dirname(name), parts.path)).removesuffix(".md")
     if served in list_guides() or served in list_images():
-        token.attrSet(attribute, parts._replace(path=parts.path.removesuffix(".md")).geturl())
+        token.attrSet("href", parts._replace(path=parts.path.removesuffix(".md")).geturl())
     else:
-        del token.attrs[attribute]
+        del token.attrs["href"]
 
 
 @functools.cache
