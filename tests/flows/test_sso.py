@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -412,12 +413,15 @@ def test_a_person_connects_and_disconnects_an_identity_on_the_account_page(
     browser = Browser(tenant.address)
     browser.web.cookies.set(COOKIE, services.management.sessions.open(user_id).token)
     page = browser.get("/console/account").text
-    assert "Identity providers" in page
+    assert re.findall(r"/console/sso/(\w+)/connect", page) == ["linking", "strict", "other"]
     csrf = page.split('/console/sso/strict/connect"')[1].split('name="csrf" value="')[1].split('"')[0]
     redirect = browser.post("/console/sso/strict/connect", csrf=csrf)
     assert browser.get(browser.get(redirect.headers["location"]).headers["location"]).status_code == 303
     (linked,) = identities.list_identities(services.store.database, user_id)
     assert linked.subject == alice.subject and linked.provider_id == "strict"
+    page = browser.get("/console/account").text
+    assert re.findall(r"/console/sso/(\w+)/connect", page) == ["linking", "other"]
+    assert page.count("<strong>Acme</strong>") == 3 and page.count(">Disconnect<") == 1
     other_browser = Browser(tenant.address)
     assert other_browser.sign_in("strict").status_code == 303 and other_browser.me() is not None
     answer = browser.web.delete(f"{tenant.address}/auth/identities/{linked.id}", headers={"Origin": tenant.address})

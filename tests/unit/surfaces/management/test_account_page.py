@@ -7,6 +7,7 @@ import time
 from support.console import CSRF, browser_headers, open_page
 from support.management import Person, Tenants
 
+from gateway.accounts.identities import insert_identity
 from gateway.accounts.second_factor import code_at
 
 PATH = "/console/account"
@@ -49,6 +50,24 @@ def test_a_person_signs_out_other_devices_one_by_one_or_all(tenants: Tenants) ->
     assert 'value="confirm"' in press(tenants, owner, "begin", password="correct horse battery")
     press(tenants, owner, "everywhere")
     assert tenants.call("GET", path, owner)[0] == 401
+
+
+def test_the_identity_provider_of_an_organization_is_offered_to_its_members_until_it_is_connected(
+    tenants: Tenants,
+) -> None:
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    body = {"name": "Acme SSO", "issuer": "https://id.acme.example", "clientId": "gateway", "clientSecret": "secret"}
+    providers = f"/orgs/{owner.organization_id}/identity-providers"
+    provider = tenants.ok("POST", providers, owner, body)["identityProvider"]["id"]
+    connect = f"/console/sso/{provider}/connect"
+    page = open_page(tenants, developer, PATH)
+    assert connect in page and "<strong>Acme SSO</strong>" in page and ">Disconnect<" not in page
+    assert connect not in open_page(tenants, tenants["rival owner"], PATH)
+    values = (owner.organization_id, provider, "https://id.acme.example", "7", developer.user_id, "")
+    database = tenants.services.store.database
+    database.write(lambda: insert_identity(*values, actor=developer.user_id, now=database.now_us()))
+    page = open_page(tenants, developer, PATH)
+    assert connect not in page and "<strong>Acme SSO</strong>" in page and ">Disconnect<" in page
 
 
 def test_only_own_passkeys_and_applications_can_be_changed(tenants: Tenants) -> None:

@@ -106,6 +106,15 @@ def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
         assert press(shared_tenants, who, "deactivate", key=ident).status_code == 403
 
 
+def test_keys_of_an_inactive_owner_are_marked_and_cannot_be_switched(tenants: Tenants) -> None:
+    owner, colleague = tenants["acme owner"], tenants["acme colleague"]
+    assert ">Deactivate<" in row_of(read(tenants, owner), "Key of colleague")
+    member = f"/orgs/{owner.organization_id}/members/{colleague.member_id}"
+    tenants.ok("PATCH", member, owner, {"status": "inactive"})
+    row = row_of(read(tenants, owner), "Key of colleague")
+    assert ">owner inactive<" in row and ">Deactivate<" not in row
+
+
 def test_the_page_of_a_key_edits_limits_rolls_and_deletes_it(shared_tenants: Tenants) -> None:
     developer = shared_tenants["acme developer"]
     path = make(shared_tenants, developer, "Edited")
