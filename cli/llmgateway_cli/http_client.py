@@ -128,11 +128,10 @@ class ApiClient:
         body: Any = None,
         query: Query | None = None,
         key: str | None = None,
-        headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Any:
         """Return the decoded answer of the inference API. `key` replaces the key of the settings; "" sends none."""
-        reply = self._send(self._gateway_call(method, path, body, query, key, headers, timeout_s))
+        reply = self._send(self._gateway_call(method, path, body, query, key, timeout_s))
         failures.check_gateway(reply)
         return failures.read_json(reply)
 
@@ -143,18 +142,15 @@ class ApiClient:
         *,
         body: Any = None,
         key: str | None = None,
-        headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> requests.Response:
         """Return the response of the inference API whatever its status, to check a key or an installation."""
-        return self._send(self._gateway_call(method, path, body, None, key, headers, timeout_s))
+        return self._send(self._gateway_call(method, path, body, None, key, timeout_s))
 
-    def gateway_stream(
-        self, path: str, body: Any, *, key: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> Iterator[Any]:
+    def gateway_stream(self, path: str, body: Any, *, key: str | None = None) -> Iterator[Any]:
         """Yield the decoded data of each event of a streamed answer until `[DONE]`. Raises CliError for an error event
         and for a stream that ends early."""
-        call = self._gateway_call("POST", path, body, None, key, headers, None, stream=True)
+        call = self._gateway_call("POST", path, body, None, key, None, stream=True)
         reply = self._send(call)
         failures.check_gateway(reply)
         failures.check_event_stream(reply)
@@ -183,7 +179,6 @@ class ApiClient:
         body: Any,
         query: Query | None,
         key: str | None,
-        headers: Mapping[str, str] | None,
         timeout_s: float | None,
         stream: bool = False,
     ) -> Call:
@@ -196,7 +191,7 @@ class ApiClient:
             own["Authorization"] = f"Bearer {checked_key(token)}"
         url = self._settings.gateway_url + path
         repeatable = method == "GET"
-        return Call(method, url, {**own, **(headers or {})}, body, query, timeout_s, repeatable, stream)
+        return Call(method, url, own, body, query, timeout_s, repeatable, stream)
 
     def _send(self, call: Call) -> requests.Response:
         """Send a request; wait once if the service says that it is busy, and repeat once after a lost connection if
@@ -259,8 +254,9 @@ def piece_size(reply: requests.Response) -> int | None:
 
 def proxies_of(url: str) -> dict[str, str]:
     """Return the proxies that replace those of the environment. This computer's services need none."""
-    if urlsplit(url).hostname in LOOPBACK_HOSTS:
-        return {"http": "", "https": "", "all": ""}
+    parts = urlsplit(url)
+    if parts.hostname in LOOPBACK_HOSTS:
+        return {parts.scheme: ""}
     return {}
 
 

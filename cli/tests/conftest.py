@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from harness.accounts import Account
 from harness.client_runs import Client
+from harness.fake_agents import FakeAgents
 from harness.fake_service import FakeService
 from support.shared import ModuleShare, Share
 
@@ -40,6 +41,18 @@ def client(account: Account, signed_out: Client) -> Client:
     """A client that is signed in as the organization's owner."""
     signed_out.configure(sessionToken=account.token, sessionApiUrl=account.address, sessionEmail=account.email)
     return signed_out
+
+
+@pytest.fixture
+def user(account: Account, signed_out: Client) -> Client:
+    """A client with an API key in the environment."""
+    signed_out.environment["LLMGATEWAY_API_KEY"] = account.key
+    return signed_out
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> FakeAgents:
+    return FakeAgents(tmp_path / "programs")
 
 
 @pytest.fixture

@@ -14,12 +14,6 @@ ECHO = ("chat", "-m", "sandbox-echo")
 COMPLETIONS = "POST /v1/chat/completions"
 
 
-@pytest.fixture
-def user(account: Account, signed_out: Client) -> Client:
-    signed_out.environment["LLMGATEWAY_API_KEY"] = account.key
-    return signed_out
-
-
 def stream(*events: object, ended: bool = True) -> tuple[int, bytes]:
     lines = [f"data: {json.dumps(event)}\n\n" for event in events]
     return 200, ("".join(lines) + "data: [DONE]\n\n" * ended).encode()

@@ -35,12 +35,6 @@ OPENCODE = """\
 """
 
 
-@pytest.fixture
-def user(account: Account, signed_out: Client) -> Client:
-    signed_out.environment["LLMGATEWAY_API_KEY"] = account.key
-    return signed_out
-
-
 def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -63,6 +57,7 @@ def test_claude_gets_address_and_key_and_keeps_the_rest(user: Client, account: A
     assert mode_of(path) == 0o600
     assert account.key not in finished.stdout + finished.stderr
     assert str(path) in finished.stdout and "now uses" in finished.stderr
+    assert all(f"env.{name}" in finished.stdout for name in json.loads(changed)["env"] if name != "FOO")
 
 
 def test_a_second_time_changes_nothing(user: Client) -> None:
@@ -125,6 +120,18 @@ def test_damaged_settings_of_claude_are_refused_and_kept(text: str, user: Client
     assert path.read_text() == text
 
 
+@pytest.mark.parametrize("content", [None, b'{"a": "\xe9"}'], ids=["folder", "other encoding"])
+def test_settings_that_cannot_be_read_are_refused(content: bytes | None, user: Client) -> None:
+    path = user.home / ".claude" / "settings.json"
+    path.parent.mkdir()
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    message = user.refused("configure", "claude")
+    assert f"{path} cannot be read" in message and "Nothing was changed" in message
+
+
 def test_settings_in_a_folder_that_cannot_be_written_are_an_error(user: Client) -> None:
     (user.home / ".claude").write_text("a file where the folder should be")
     assert "cannot be" in user.refused("configure", "claude")
@@ -149,10 +156,13 @@ def test_opencode_gets_a_file_with_its_models(user: Client, account: Account) ->
     provider = settings["provider"]["llmgateway"]
     assert settings["$schema"] == "https://opencode.ai/config.json"
     assert provider["options"] == {"baseURL": f"{account.address}/v1", "apiKey": "{env:LLMGATEWAY_API_KEY}"}
+    assert provider["npm"] and provider["name"] == "LLM Gateway"
+    assert document["members"] == [f"provider.llmgateway.{name}" for name in provider]
     assert len(provider["models"]) == document["models"] > 100
     model = provider["models"]["openai/gpt-5.4"]
     assert model["limit"] == {"context": 1050000, "output": 128000}
     assert model["cost"] == {"input": 2.5, "output": 15.0, "cache_read": 0.25}
+    assert model["name"] == "GPT-5.4 (OpenAI)"
     assert model["tool_call"] and model["reasoning"] and model["attachment"]
     assert "sandbox/sandbox-embed" not in provider["models"]
 
@@ -218,6 +228,7 @@ def test_the_address_of_the_option_is_written(user: Client) -> None:
     [
         ({}, True),
         ({"deactivated_at": "2099-01-01T00:00:00.000Z"}, True),  # it can be used until then
+        ({"stability": "unstable"}, False),
         ({"stability": "experimental"}, False),
         ({"architecture": {"output_modalities": ["image"]}}, False),
         ({"providers": [{"providerId": "a", "tools": False, "streaming": True}]}, False),

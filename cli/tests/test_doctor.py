@@ -221,13 +221,16 @@ def test_old_agents_and_missing_own_ones_are_found(user: Client, tmp_path: Path)
     agents = FakeAgents(tmp_path / "programs")
     agents.install("claude", version="1.0.0")
     agents.install("aider", version="unknown")
+    write(tmp_path / "programs" / "goose", "#!/no/such/interpreter\n").chmod(0o755)
     write_custom_agents(user.folder, {"id": "mine", "label": "Mine", "command": "no-such-program"})
     findings = diagnose(user, code=1)
     assert [(finding["check"], finding["status"]) for finding in findings] == [
         ("agents", "error"),
         ("agents", "warning"),
     ]
-    assert "npm install -g" in findings[0]["remedy"] and "aider (unknown version)" in user.run("doctor", code=1).stdout
+    assert "npm install -g" in findings[0]["remedy"]
+    text = user.run("doctor", code=1).stdout
+    assert "aider (unknown version)" in text and "goose (unknown version)" in text
 
 
 def write(path: Path, document: object) -> Path:

@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,31 +14,19 @@ from harness.client_runs import PATIENCE_S, Client
 from harness.fake_agents import SYSTEM, FakeAgents, write_custom_agents
 from harness.stub_service import StubService
 
+from llmgateway_cli.agents import programs
 from llmgateway_cli.agents.definitions import AGENTS
 
 CLIENT = Path(__file__).resolve().parents[1]
 WRONG = "llmgtwy_" + "w" * 40
 READY = "echo ready; while :; do sleep 0.05; done"
-CUSTOM = {
-    "id": "mine",
-    "label": "My agent",
-    "command": "my-agent",
-    "args": ["--with", "${model}"],
-    "env": {"MY_KEY": "${apiKey}", "MY_URL": "${gatewayUrl}"},
-    "defaultModel": "sandbox-echo",
-}
 
 
 @pytest.fixture
-def agents(tmp_path: Path) -> FakeAgents:
-    return FakeAgents(tmp_path / "programs")
-
-
-@pytest.fixture
-def user(account: Account, signed_out: Client, agents: FakeAgents) -> Client:
+def user(user: Client, agents: FakeAgents) -> Client:
     """A user with an API key in the environment and only the fake agents."""
-    signed_out.environment |= {"PATH": agents.path, "LLMGATEWAY_API_KEY": account.key}
-    return signed_out
+    user.environment["PATH"] = agents.path
+    return user
 
 
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.id)
@@ -145,6 +132,14 @@ def test_an_agent_that_is_too_old_comes_with_its_installation(user: Client, agen
 def test_an_unreadable_version_does_not_prevent_the_start(user: Client, agents: FakeAgents) -> None:
     agents.install("claude", version="nightly")
     user.run("launch", "claude")
+
+
+def test_a_version_that_does_not_come_in_time_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "slow"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(programs, "VERSION_TIMEOUT_S", 0.1)
+    assert programs.read_version(str(program), {"PATH": SYSTEM}) == ""
 
 
 def test_a_program_that_cannot_be_run_is_reported(user: Client, agents: FakeAgents, tmp_path: Path) -> None:
@@ -279,6 +274,8 @@ def test_only_an_invalid_key_prevents_the_start(status: int, notice: str, user: 
     assert agents.was_started("claude")
     _, headers, body = service.requests[0]
     assert headers["x-source"] == "llmgateway-cli" and body["model"] == "gpt-5.4-nano" and body["max_tokens"] == 1
+    (message,) = body["messages"]
+    assert message["role"] == "user" and message["content"]
 
 
 def test_a_check_that_cannot_reach_the_service_is_a_warning(user: Client, agents: FakeAgents) -> None:
@@ -292,142 +289,6 @@ def test_a_wrong_key_is_found_when_the_model_is_checked(user: Client, agents: Fa
     assert "LLMGATEWAY_API_KEY" in user.refused("launch", "-m", "auto", "claude", LLMGATEWAY_API_KEY=WRONG)
 
 
-# The user's own agents
-
-
-def test_an_own_agent_is_started(user: Client, agents: FakeAgents, account: Account) -> None:
-    agents.install("my-agent")
-    write_custom_agents(user.folder, CUSTOM)
-    user.run("mine", "--fast", "on")
-    assert agents.arguments("my-agent") == ["--with", "sandbox-echo", "--fast", "on"]
-    environment = agents.environment("my-agent")
-    assert (environment["MY_KEY"], environment["MY_URL"]) == (account.key, account.address)
-    assert environment["LLMGATEWAY_API_KEY"] == account.key
-    user.run("launch", "-m", "sandbox-tools", "mine")
-    assert agents.arguments("my-agent") == ["--with", "sandbox-tools"]
-    user.run("launch", "mine", "--list")
-    assert agents.arguments("my-agent") == ["--with", "sandbox-echo", "--list"]
-
-
-def test_an_own_agent_without_a_model_ignores_the_option(user: Client, agents: FakeAgents) -> None:
-    agents.install("my-agent")
-    write_custom_agents(user.folder, {"id": "mine", "label": "My agent", "description": "Mine.", "command": "my-agent"})
-    assert user.document("launch", "--list")[-1]["description"] == "Mine."
-    assert "-m has no effect" in user.run("launch", "-m", "any", "mine").stderr
-    assert agents.arguments("my-agent") == []
-
-
-def test_an_own_agent_that_needs_a_model_says_so(user: Client, agents: FakeAgents) -> None:
-    agents.install("my-agent")
-    write_custom_agents(user.folder, {name: value for name, value in CUSTOM.items() if name != "defaultModel"})
-    assert "My agent needs a model" in user.refused("launch", "mine")
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"id": "claude"}, "its id must be"),
-        ({"id": "claude-code"}, "its id must be"),
-        ({"id": "Mine"}, "its id must be"),
-        ({"label": " "}, "label must be a text"),
-        ({"command": "my agent --now"}, "the name of a program"),
-        ({"command": "-x"}, "the name of a program"),
-        ({"args": ["${apiKey}"]}, "placeholder ${apiKey}"),
-        ({"args": "one"}, "args must be a list"),
-        ({"env": {"A B": "x"}}, "invalid name"),
-        ({"env": []}, "env must be an object"),
-        ({"env": {"A": "x\ny"}}, "control characters"),
-        ({"shell": "x"}, "unknown member 'shell'"),
-    ],
-)
-def test_a_damaged_own_agent_is_refused(change: dict[str, object], reason: str, user: Client) -> None:
-    write_custom_agents(user.folder, CUSTOM | change)
-    message = user.refused("launch", "--list")
-    assert "Agent 1 in" in message and reason in message and "Repair" in message
-
-
-@pytest.mark.parametrize("text", ["{", "{}", '["x"]'])
-def test_a_damaged_file_of_agents_is_refused(text: str, user: Client) -> None:
-    write_custom_agents(user.folder)
-    (user.folder / "agents.json").write_text(text)
-    assert "agents.json" in user.refused("launch", "claude")
-
-
-def test_two_own_agents_with_one_id_are_refused(user: Client) -> None:
-    write_custom_agents(user.folder, CUSTOM, CUSTOM)
-    assert "several agents with the id mine" in user.refused("launch", "--list")
-
-
-# Crush gets an entry in its settings file
-
-
-def test_crush_gets_a_provider_and_keeps_its_settings(user: Client, agents: FakeAgents, account: Account) -> None:
-    agents.install("crush")
-    path = user.home / ".config" / "crush" / "crush.json"
-    path.parent.mkdir(parents=True)
-    path.write_text('{\n    "lsp": {"go": {"command": "gopls"}},\n    "providers": {"own": {"id": "own"}}\n}\n')
-    user.run("launch", "crush")
-    settings = json.loads(path.read_text())
-    assert settings["lsp"] == {"go": {"command": "gopls"}} and "own" in settings["providers"]
-    provider = settings["providers"]["llmgateway"]
-    assert provider["base_url"] == f"{account.address}/v1" and provider["api_key"] == "$LLMGATEWAY_API_KEY"
-    assert [model["id"] for model in provider["models"]] == ["auto"] and "models" not in settings
-    user.run("launch", "-m", "sandbox-echo", "crush")
-    settings = json.loads(path.read_text())
-    assert [model["id"] for model in settings["providers"]["llmgateway"]["models"]] == ["auto", "sandbox-echo"]
-    assert settings["models"]["large"] == {"provider": "llmgateway", "model": "sandbox-echo"}
-    assert account.key not in path.read_text()
-    before = path.stat().st_mtime_ns
-    assert "Done:" not in user.run("launch", "-m", "sandbox-echo", "crush").stderr
-    assert path.stat().st_mtime_ns == before
-
-
-def test_crush_is_not_started_if_its_settings_are_damaged(user: Client, agents: FakeAgents) -> None:
-    agents.install("crush")
-    folder = user.home / "crush"
-    folder.mkdir()
-    (folder / "crush.json").write_text("{")
-    message = user.refused("launch", "crush", CRUSH_GLOBAL_CONFIG=str(folder))
-    assert "cannot be changed" in message and not agents.was_started("crush")
-
-
-# Gemini CLI, which does not sign in by key unless its settings say so
-
-
-@pytest.fixture
-def gemini_service() -> Iterator[StubService]:
-    """A service with the API of Gemini."""
-    models = (200, {"data": [{"id": "gemini-2.5-pro"}]})
-    with StubService({"GET /v1beta/models": (200, {}), "GET /v1/models": models}) as service:
-        yield service
-
-
-def test_gemini_gets_the_sign_in_by_key(user: Client, agents: FakeAgents, gemini_service: StubService) -> None:
-    agents.install("gemini")
-    path = user.home / ".gemini" / "settings.json"
-    path.parent.mkdir()
-    path.write_text('{ // mine\n  "ui": {"theme": "Dark"}\n}\n')
-    address = {"LLMGATEWAY_API_URL": gemini_service.address}
-    assert "choose the sign-in by key" in user.run("launch", "gemini", "-p", "hello", **address).stderr
-    assert agents.arguments("gemini") == ["--model", "gemini-2.5-pro", "-p", "hello"]
-    assert agents.environment("gemini")["GOOGLE_GEMINI_BASE_URL"] == gemini_service.address
-    text = path.read_text()
-    assert "// mine" in text and '"selectedType": "gemini-api-key"' in text and '{"theme": "Dark"}' in text
-    assert "Done:" not in user.run("launch", "gemini", **address).stderr
-
-
-def test_another_sign_in_of_gemini_stays(user: Client, agents: FakeAgents, gemini_service: StubService) -> None:
-    agents.install("gemini")
-    folder = user.home / "elsewhere"
-    (folder / ".gemini").mkdir(parents=True)
-    text = json.dumps({"security": {"auth": {"selectedType": "oauth-personal"}}})
-    (folder / ".gemini" / "settings.json").write_text(text)
-    environment = {"LLMGATEWAY_API_URL": gemini_service.address, "GEMINI_CLI_HOME": str(folder)}
-    message = user.refused("launch", "gemini", **environment)
-    assert "signs in with 'oauth-personal'" in message and "/auth" in message
-    assert (folder / ".gemini" / "settings.json").read_text() == text and not agents.was_started("gemini")
-
-
 # The list, and the choice at the terminal
 
 
@@ -435,7 +296,7 @@ def test_another_sign_in_of_gemini_stays(user: Client, agents: FakeAgents, gemin
 @pytest.mark.parametrize("plain", [False, True])
 def test_the_list_fits_the_terminal(columns: int, plain: bool, user: Client, agents: FakeAgents) -> None:
     agents.install("codex")
-    write_custom_agents(user.folder, CUSTOM)
+    write_custom_agents(user.folder, {"id": "mine", "label": "My agent", "command": "my-agent"})
     environment = {"NO_COLOR": "1"} if plain else {}
     with user.terminal("launch", "--list", columns=columns, **environment) as terminal:
         text = terminal.end()

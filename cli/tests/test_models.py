@@ -8,12 +8,6 @@ from harness.stub_service import StubService
 from llmgateway_cli.catalogue import capabilities_of
 
 
-@pytest.fixture
-def user(account: Account, signed_out: Client) -> Client:
-    signed_out.environment["LLMGATEWAY_API_KEY"] = account.key
-    return signed_out
-
-
 def ids(client: Client, *arguments: str) -> list[str]:
     return [entry["id"] for entry in client.document("models", *arguments)]
 

@@ -129,16 +129,17 @@ def _opencode_environment(plan: LaunchPlan) -> dict[str, str]:
     if limits:
         model["limit"] = limits
     reference = f"{PROVIDER}/{plan.model}"
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "name": "LLM Gateway",
-        "options": {"baseURL": plan.openai_url, "apiKey": f"{{env:{KEY_NAME}}}"},
-        "models": {plan.model: model},
-    }
+    options = {"baseURL": plan.openai_url, "apiKey": f"{{env:{KEY_NAME}}}"}
+    provider = opencode_provider(options, {plan.model: model})
     # Titles come from the small model, by default one of the agent's own choice.
     content = {"provider": {PROVIDER: provider}, "model": reference, "small_model": reference}
     settings = merged(_opencode_content(plan.inherited), content)
     return {KEY_NAME: plan.api_key, OPENCODE_CONTENT: json.dumps(settings)}
+
+
+def opencode_provider(options: Mapping[str, str], models: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of the gateway in opencode's settings."""
+    return {"npm": "@ai-sdk/openai-compatible", "name": "LLM Gateway", "options": options, "models": models}
 
 
 def _opencode_content(environment: Mapping[str, str]) -> dict[str, Any]:

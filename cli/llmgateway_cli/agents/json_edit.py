@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 # JSON with the comments and trailing commas that some agents accept.
@@ -176,7 +177,7 @@ class JsonEditor:
         replaces the former one."""
         edits = self._edits(self._root, changes)
         text = self.text
-        for edit in sorted(edits, key=lambda edit: (edit.start, edit.end), reverse=True):
+        for edit in sorted(edits, key=attrgetter("start"), reverse=True):
             text = text[: edit.start] + edit.text + text[edit.end :]
         return text
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmgateway_cli.agents.definitions import DEFAULT_CONTEXT, KEY_NAME, PROVIDER, LaunchPlan, model_limits
+from llmgateway_cli.agents.definitions import (
+    DEFAULT_CONTEXT,
+    KEY_NAME,
+    PROVIDER,
+    LaunchPlan,
+    model_limits,
+    opencode_provider,
+)
 from llmgateway_cli.agents.json_edit import JsonEditor, JsonError
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.file_replacement import PRIVATE, replace_file
@@ -103,16 +110,15 @@ def opencode_settings(gateway_url: str, entries: list[dict[str, Any]], present: 
     if "apiKey" not in former:
         options["apiKey"] = f"{{env:{KEY_NAME}}}"
     models = {entry["id"]: opencode_model(entry) for entry in entries}
-    provider = {"npm": "@ai-sdk/openai-compatible", "name": "LLM Gateway", "options": options, "models": models}
-    changes: dict[str, Any] = {"provider": {PROVIDER: provider}}
+    changes: dict[str, Any] = {"provider": {PROVIDER: opencode_provider(options, models)}}
     if not present:
         changes = {"$schema": OPENCODE_SCHEMA, **changes}
     return changes
 
 
 def opencode_model(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return opencode's entry of a model; its costs are dollars per million tokens."""
-    served = (entry.get("providers") or [{}])[0]
+    """Return opencode's entry of a provider's model; its costs are dollars per million tokens."""
+    served = entry["providers"][0]
     model: dict[str, Any] = {
         "name": entry.get("name") or entry["id"],
         "tool_call": True,

@@ -2,6 +2,7 @@
 
 import click
 
+from llmgateway_cli.agents.definitions import PROVIDER
 from llmgateway_cli.agents.settings_files import (
     SettingsFile,
     claude_file,
@@ -76,7 +77,7 @@ def configure_opencode(context: ClientContext, file: SettingsFile, dry_run: bool
     """Write the gateway and its models, each pinned to a provider, into opencode's settings."""
     entries = [entry for entry in read_models(context.client, mapped=True) if is_for_coding(entry)]
     settings = opencode_settings(context.settings.gateway_url, entries, file.read().value)
-    names = ["provider.llmgateway.options", "provider.llmgateway.models"]
+    names = [f"provider.{PROVIDER}.{name}" for name in settings["provider"][PROVIDER]]
     changed = not dry_run and file.merge(settings)
     report(context, file, names, changed, dry_run, models=len(entries))
     if not dry_run:
