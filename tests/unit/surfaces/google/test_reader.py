@@ -1,7 +1,7 @@
 """Bodies of generateContent as neutral requests."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from google import genai
@@ -130,7 +130,7 @@ def test_words_may_be_the_numbers_of_the_protocol_buffers() -> None:
 def test_whole_numbers_of_a_schema_may_be_texts_and_hints_of_google_are_dropped() -> None:
     """proto3 JSON mapping: int64 is a text."""
     fields = genai.types.Schema.model_fields
-    counts = [camel(name) for name, field in fields.items() if "int]" in str(field.annotation)]
+    counts = [camel(name) for name, field in fields.items() if int in get_args(field.annotation)]
     assert len(counts) == 6
     hints = {"propertyOrdering": ["a"], "example": 1, "nullable": False}
     assert json_schema_of({name: "3" for name in counts} | hints) == dict.fromkeys(counts, 3)
