@@ -1,7 +1,8 @@
 """The gateway on a second interpreter, built with profile-guided optimization like the one of the published container.
 
 Interpreters of distributions have this optimization; those that pyenv builds usually lack it. BENCH_PYTHON names the
-interpreter, by default the distribution's. Its packages are installed below data/bench.
+interpreter, by default the distribution's, and PYTHON_JIT=1 enables its compiler, if it has one. Its packages are
+installed below data/bench.
 """
 
 import contextlib
@@ -22,7 +23,11 @@ NAME = "gateway-optimized"
 DEFAULT = "/usr/bin/python3"
 OLDEST = (3, 11)
 REQUIREMENTS = ROOT / "requirements.txt"
-DESCRIBE = "import json, sys; print(json.dumps([sys.base_prefix, list(sys.version_info[:3])]))"
+DESCRIBE = """
+import json, sys
+has_jit = hasattr(sys, "_jit") and sys._jit.is_enabled()
+print(json.dumps([sys.base_prefix, list(sys.version_info[:3]), has_jit]))
+"""
 
 
 def find_interpreter() -> tuple[str, str]:
@@ -32,12 +37,14 @@ def find_interpreter() -> tuple[str, str]:
         done = subprocess.run([path, "-c", DESCRIBE], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         raise BenchError(f"{path} cannot be run") from None
-    prefix, version = json.loads(done.stdout)
+    prefix, version, has_jit = json.loads(done.stdout)
     if Path(prefix).resolve() == Path(sys.base_prefix).resolve():
         raise BenchError(f"{path} is the interpreter that runs the benchmark")
     name = ".".join(map(str, version))
     if tuple(version) < OLDEST:
         raise BenchError(f"{path} is Python {name}, which is too old")
+    if has_jit:
+        name += " with its JIT compiler"
     return path, name
 
 

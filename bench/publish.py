@@ -70,8 +70,8 @@ def write_second(version: str) -> list[str]:
     """Return the sentence on the second interpreter; nothing without one."""
     if not version:
         return []
-    kind = f"a Python {version} that is built with profile-guided optimization"
-    return [f"The row with optimized Python is the same gateway on {kind}."]
+    kind = "built with profile-guided optimization"
+    return [f"The row with optimized Python is the same gateway on Python {version}, {kind}."]
 
 
 def write_table(phases: dict[str, dict[str, dict]]) -> list[str]:

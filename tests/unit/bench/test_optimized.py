@@ -8,13 +8,13 @@ from bench import optimized
 from bench.processes import BenchError
 
 
-def answer(monkeypatch, prefix: str, version: list[int]) -> list[list[str]]:
+def answer(monkeypatch, prefix: str, version: list[int], has_jit: bool = False) -> list[list[str]]:
     """Let every interpreter describe itself like this; return the commands that were run."""
     commands: list[list[str]] = []
 
     def run(command, *_, **__):
         commands.append(command)
-        return subprocess.CompletedProcess(command, 0, json.dumps([prefix, version]), "")
+        return subprocess.CompletedProcess(command, 0, json.dumps([prefix, version, has_jit]), "")
 
     monkeypatch.setattr(optimized.subprocess, "run", run)
     monkeypatch.setattr(optimized, "run", run)
@@ -38,6 +38,11 @@ def test_an_interpreter_that_does_not_exist_is_left_out(monkeypatch):
     monkeypatch.setenv("BENCH_PYTHON", "/nowhere/python3")
     with pytest.raises(BenchError, match="/nowhere/python3 cannot be run"):
         optimized.find_interpreter()
+
+
+def test_an_interpreter_says_that_its_compiler_is_enabled(monkeypatch):
+    answer(monkeypatch, "/elsewhere", [3, 15, 2], has_jit=True)
+    assert optimized.find_interpreter()[1] == "3.15.2 with its JIT compiler"
 
 
 def test_the_packages_are_installed_once(monkeypatch, tmp_path):

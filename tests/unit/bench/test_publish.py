@@ -42,7 +42,7 @@ def test_the_gateway_on_a_second_interpreter_has_its_own_row_and_ratios():
     assert "| gateway / ferrogw | 0.85 | 0.89 | 2.00 |" in table
     assert "| gateway, optimized Python / ferrogw | 0.75 | 1.00 | 2.00 |" in table
     part = publish.write_part(results() | {"about": {**ABOUT, "optimized": "3.11.2"}})
-    assert "the same gateway on a Python 3.11.2" in part
+    assert "the same gateway on Python 3.11.2" in part
 
 
 def test_a_peer_that_was_left_out_is_named_without_the_registry():
