@@ -39,7 +39,7 @@ class PageCall(Struct, frozen=True):
         """Return the parameters of the query that have a value."""
         return {name: value for name, value in self.inbound.arguments().items() if value}
 
-    def run(self, call: ManagementCall, fields: dict[str, Any] | None = None, **path: str) -> Any:
+    def run(self, call: ManagementCall, fields: dict[str, Any] | None = None, /, **path: str) -> Any:
         """Return the answer of an operation of the management API as JSON values. Raises its errors."""
         return call.run(self.visitor, self.inbound, fields, **path)
 

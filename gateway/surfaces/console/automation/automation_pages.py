@@ -87,7 +87,7 @@ def show_list(call: PageCall, check: Mapping[str, Any] | None = None) -> Outboun
 
 def show_account(call: PageCall) -> Outbound:
     """Show a service account with its scopes, expiry and address rules."""
-    account = call.run(FIND_ACCOUNT, **_account_path(call))
+    account = call.run(FIND_ACCOUNT, **call.params)
     fields = rule_fields(call)
     return call.page(
         "automation/account.html",
@@ -103,7 +103,7 @@ def show_account(call: PageCall) -> Outbound:
 
 def show_identity(call: PageCall) -> Outbound:
     """Show a workload identity with its claims and its key."""
-    identity = call.run(FIND_IDENTITY, **_identity_path(call))
+    identity = call.run(FIND_IDENTITY, **call.params)
     return call.page(
         "automation/identity.html",
         identity["name"],
@@ -136,22 +136,22 @@ def _save_account(call: PageCall) -> str:
     form = call.form
     expiry = form.get("expiresAt") or None
     fields: dict[str, Any] = {"name": form.get("name", ""), "scopes": _read_scopes(form), "expiresAt": expiry}
-    call.run(UPDATE_ACCOUNT, fields, **_account_path(call))
+    call.run(UPDATE_ACCOUNT, fields, **call.params)
     return "The service account was saved."
 
 
 def _switch_account(call: PageCall) -> str:
-    call.run(UPDATE_ACCOUNT, {"status": call.form.get("status", "")}, **_account_path(call))
+    call.run(UPDATE_ACCOUNT, {"status": call.form.get("status", "")}, **call.params)
     return "The service account was changed."
 
 
 def _roll_account(call: PageCall) -> Outbound:
-    account = call.run(ROLL_ACCOUNT, **_account_path(call))
+    account = call.run(ROLL_ACCOUNT, **call.params)
     return _show_token(call, call.params["organization_id"], account)
 
 
 def _delete_account(call: PageCall) -> Outbound:
-    call.run(DELETE_ACCOUNT, **_account_path(call))
+    call.run(DELETE_ACCOUNT, **call.params)
     return show_instead(call, PATH, show_list, "The service account was deleted.")
 
 
@@ -173,17 +173,17 @@ def _create_identity(call: PageCall) -> str:
 
 def _save_identity(call: PageCall) -> str:
     fields: dict[str, Any] = {"name": call.form.get("identityName", ""), **_read_identity(call.form)}
-    call.run(UPDATE_IDENTITY, fields, **_identity_path(call))
+    call.run(UPDATE_IDENTITY, fields, **call.params)
     return "The workload identity was saved."
 
 
 def _switch_identity(call: PageCall) -> str:
-    call.run(UPDATE_IDENTITY, {"status": call.form.get("status", "")}, **_identity_path(call))
+    call.run(UPDATE_IDENTITY, {"status": call.form.get("status", "")}, **call.params)
     return "The workload identity was changed."
 
 
 def _delete_identity(call: PageCall) -> Outbound:
-    call.run(DELETE_IDENTITY, **_identity_path(call))
+    call.run(DELETE_IDENTITY, **call.params)
     return show_instead(call, PATH, show_list, "The workload identity was deleted.")
 
 
@@ -240,15 +240,6 @@ def _read_scopes(form: Mapping[str, str]) -> list[str]:
 def _mark_scopes(chosen: Collection[str]) -> list[tuple[str, bool]]:
     """Return each scope, and whether it is chosen."""
     return [(scope, scope in chosen) for scope in SCOPES]
-
-
-def _account_path(call: PageCall) -> dict[str, Any]:
-    return {"organization_id": call.params["organization_id"], "account_id": call.params["account_id"]}
-
-
-def _identity_path(call: PageCall) -> dict[str, Any]:
-    names = ("organization_id", "workload_identity_id")
-    return {name: call.params[name] for name in names}
 
 
 def _place_of(call: PageCall) -> RulePlace:

@@ -36,6 +36,7 @@ COLUMNS = (
     Column("Expires", "expiresAt", extra=True),
     Column("Status", "state"),
 )
+STATES = [state for state in dict.fromkeys(keys.TRANSITIONS.values()) if state != "deleted"]
 LIST = ManagementCall("GET /keys/api")
 CREATE = ManagementCall("POST /keys/api")
 FIND = ManagementCall("GET /keys/api/<key_id>")
@@ -60,7 +61,7 @@ def show_list(call: PageCall) -> Outbound:
     shown = arrange(
         rows, COLUMNS, call.arguments, searched=("description", "project", "owner", "maskedToken"), sort="-createdAt"
     )
-    states = [("", "All states"), *((name, name.capitalize()) for name in ("active", "inactive", "expired", "revoked"))]
+    states = [("", "All states"), *((name, name.capitalize()) for name in STATES)]
     return call.page("keys/keys.html", TITLE, keys=shown, path=PATH, state=state, states=states)
 
 

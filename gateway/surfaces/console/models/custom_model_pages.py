@@ -20,18 +20,15 @@ ADD = ManagementCall("POST /orgs/<organization_id>/custom-providers")
 UPDATE = ManagementCall("PATCH /orgs/<organization_id>/custom-providers/<name>")
 REMOVE = ManagementCall("DELETE /orgs/<organization_id>/custom-providers/<name>")
 ADD_KEY = ManagementCall("POST /keys/provider")
-# Field of the form → price of the catalogue.
-PRICES = {"input_price": "prompt", "output_price": "completion", "cached_price": "input_cache_read"}
-SIZES = ("context_length", "max_output")
-COLUMNS = (
-    Column("Model", "id"),
-    Column("Input, $ / M", "input_price", numeric=True),
-    Column("Cached, $ / M", "cached_price", numeric=True),
-    Column("Output, $ / M", "output_price", numeric=True),
-    Column("Context", "context_length", numeric=True),
-    Column("Max output", "max_output", numeric=True),
-    Column("Action"),
-)
+# Price of the catalogue → its column, with the name of its field in the form.
+PRICES = {
+    "prompt": Column("Input, $ / M", "input_price", numeric=True),
+    "input_cache_read": Column("Cached, $ / M", "cached_price", numeric=True),
+    "completion": Column("Output, $ / M", "output_price", numeric=True),
+}
+SIZES = (Column("Context", "context_length", numeric=True), Column("Max output", "max_output", numeric=True))
+FIGURES = (*PRICES.values(), *SIZES)
+COLUMNS = (Column("Model", "id"), *FIGURES, Column("Action"))
 
 
 def show(call: PageCall) -> Outbound:
@@ -58,7 +55,8 @@ def _list_models(call: PageCall, organization_id: str, provider: dict[str, Any])
     name = provider["name"]
     rows = [{**_show_model(model), "provider": name} for model in provider["models"]]
     if not rows and call.arguments.get("q"):
-        rows = [{"id": "", "provider": name, **dict.fromkeys((*PRICES, *SIZES)), "dated": False}]
+        figures = dict.fromkeys(column.key for column in FIGURES)
+        rows = [{"id": "", "provider": name, **figures, "dated": False}]
     page_name = f"page-{organization_id}-{name}"
     return arrange(rows, COLUMNS, call.arguments, searched=("id", "provider"), sort="id", page_name=page_name)
 
@@ -86,10 +84,10 @@ def _remove_provider(call: PageCall) -> str:
 def _save_model(call: PageCall) -> str:
     ident = call.form.get("id", "").strip()
     model: dict[str, Any] = {"id": ident}
-    prices = {name: price for field, name in PRICES.items() if (price := _read_usd(call.form, field))}
+    prices = {name: price for name, column in PRICES.items() if (price := _read_usd(call.form, column.key))}
     if prices:
         model["prices"] = {"prompt": "0", "completion": "0", **prices}
-    model |= {name: _read_size(call.form, name) for name in SIZES if call.form.get(name, "").strip()}
+    model |= {size.key: _read_size(call.form, size.key) for size in SIZES if call.form.get(size.key, "").strip()}
     others = [model for model in _models(call) if model["id"] != ident]
     _update(call, {"models": [*others, model]})
     return f"The model {call.form.get('provider', '')}/{ident} was saved."
@@ -137,10 +135,9 @@ def _show_model(model: dict[str, Any]) -> dict[str, Any]:
     pricing = model.get("prices") or {}
     if not isinstance(pricing, dict):  # prices that change by date, set through the API
         pricing = {}
-    known = {field: read_price(pricing, name) for field, name in PRICES.items()}
-    return {"id": model["id"], "dated": bool(model.get("prices")) and not pricing, **known} | {
-        name: model.get(name) for name in SIZES
-    }
+    prices = {column.key: read_price(pricing, name) for name, column in PRICES.items()}
+    sizes = {size.key: model.get(size.key) for size in SIZES}
+    return {"id": model["id"], "dated": bool(model.get("prices")) and not pricing, **prices, **sizes}
 
 
 ACTIONS: dict[str, PageAction] = {
