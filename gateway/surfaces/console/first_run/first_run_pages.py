@@ -53,7 +53,6 @@ def _show(call: PageCall, token: str) -> Outbound:
     return call.page(
         "first_run/start.html",
         TITLE,
-        wide=True,
         token=token,
         has_keys=bool(token) or bool(call.run(KEYS)["apiKeys"]),
         newest=show_request(newest) if newest else None,
