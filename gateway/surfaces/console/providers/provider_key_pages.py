@@ -48,7 +48,7 @@ def _show(call: PageCall, unused: list[dict[str, Any]]) -> Outbound:
     organizations = []
     for organization in call.visitor.organizations():
         manages = call.visitor.memberships[organization.id].role in MANAGERS
-        shown: dict[str, Any] = {"id": organization.id, "name": organization.name, "manages": manages, "own_keys": []}
+        shown: dict[str, Any] = {"id": organization.id, "name": organization.name, "manages": manages}
         shown["projects"] = call.run(PROJECTS, organization_id=organization.id)
         if manages:
             own = [provider["providerId"] for provider in call.run(CUSTOM_PROVIDERS, organization_id=organization.id)]

@@ -8,7 +8,9 @@ from fakes.openai import Answer, FakeOpenAI
 from support.console import open_page, press_button
 from support.management import Person, Tenants
 
+from gateway.accounts.access import CUSTOM
 from gateway.accounts.members import list_members
+from gateway.errors import UpstreamFailed
 from gateway.surfaces.console import lists
 
 KEYS = "/console/providers/keys"
@@ -59,6 +61,22 @@ def test_a_key_is_tested_with_its_provider(shared_tenants: Tenants) -> None:
         assert works.status_code == 200 and "The key works: gpt-4o-mini answered in" in works.text
         fails = press_button(shared_tenants, owner, KEYS, "test", key=key, model="gpt-4o-mini")
         assert fails.status_code == 400 and "failed (status 401)" in fails.text
+
+
+def test_keys_of_each_organization_are_listed_with_the_providers_that_it_can_use(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    press_button(tenants, owner, "/console/settings", "create", name="Second")
+    provider = {"name": "own-llm", "baseUrl": "https://llm.acme.example/v1", "models": [{"id": "small"}]}
+    tenants.ok("POST", f"/orgs/{owner.organization_id}/custom-providers", owner, provider)
+    add(tenants, owner, name="Research")
+    page = open_page(tenants, owner, KEYS)
+    assert page.count('<span class="sub">Research</span>') == 1
+    first, second = (
+        set(re.findall(r'<option value="([^"]*)"', select))
+        for select in re.findall(r'<select id="provider-.*?</select>', page, re.DOTALL)
+    )
+    known = {"", CUSTOM, *tenants.services.routing.catalogue.current().providers}
+    assert (first - known, second) == ({"custom:own-llm"}, known) and known < first
 
 
 @pytest.mark.parametrize("who", ["acme developer", "rival owner"])
@@ -150,6 +168,18 @@ def test_a_provider_shows_requests_and_latency_of_a_longer_time(
     assert "Your latency" not in open_page(shared_tenants, owner, "/console/models/gpt-5")
     assert "None of your requests" in open_page(shared_tenants, shared_tenants["rival owner"], place)
     assert 'value="1h" selected' in open_page(shared_tenants, owner, "/console/providers/sandbox?timeRange=x")
+
+
+def test_a_provider_shows_its_calls_and_waits_of_each_minute_of_the_last_hour(tenants: Tenants) -> None:
+    routing = tenants.services.routing
+    mapping = next(one for one in routing.catalogue.current().models["gpt-4o"].mappings if one.provider == "openai")
+    routing.health.sample(mapping, None, ttft_ms=900, tokens=100, duration_ms=1000)
+    routing.health.sample(mapping, None, error=UpstreamFailed("It failed.", upstream_status=500))
+    page = open_page(tenants, tenants["acme developer"], "/console/providers/openai")
+    plots = re.findall(r'<section class="plot" aria-label="([^"]*)">(.*?)</section>', page, re.DOTALL)
+    titles = {name: re.findall(r"UTC: ([^<]*)</title>", plot) for name, plot in plots}
+    assert titles["Requests by minute"][-1] == "2\nAnswered: 1\nFailed: 1"
+    assert titles["Time to the first token by minute"][-1] == "900 ms"
 
 
 def test_operators_see_the_workload_identity_of_a_provider(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:

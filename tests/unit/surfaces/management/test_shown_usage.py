@@ -1,4 +1,4 @@
-"""The overview shows the usage of 30 days: rankings, plots and what needs attention."""
+"""The figures of stored usage on the overview and on the pages of providers and requests."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -58,6 +58,8 @@ def usage_of(tenants: Tenants, days: int, name: str, model: str, dollars: int, s
         served=served,
         source=source,
         cost_nusd=dollars * NANO,
+        ttft_ms=0 if failed else 420,
+        duration_ms=3_900,
         status=503 if failed else 200,
         error="upstream_error" if failed else None,
     )
@@ -88,6 +90,17 @@ def test_plots_show_the_spending_and_the_outcomes_of_each_day(used: Tenants) -> 
     titles = re.findall(r"<title>[\d-]+: ([^<]*)</title>", page)
     assert len(titles) == 60 and {"$2.00", "$1.00", "2\nAnswered: 1\nFailed: 1"} <= set(titles)
     assert re.search(r'<rect class="s4"[^>]*/></svg>Failed<', page)
+
+
+def test_a_provider_shows_outcomes_times_and_models_of_each_day(used: Tenants) -> None:
+    page = open_page(used, used["acme developer"], "/console/providers/openai?timeRange=30d")
+    plots = re.findall(r'<section class="plot" aria-label="([^"]*)">(.*?)</section>', page, re.DOTALL)
+    titles = {name: re.findall(r"<title>[\d-]+: ([^<]*)</title>", plot) for name, plot in plots}
+    assert {"1\nAnswered: 1", "2\nAnswered: 1\nFailed: 1"} <= set(titles["Your upstream calls by day"])
+    assert titles["Time to the first token by day"].count("420 ms") == 2
+    assert titles["Time to the end of the answer by day"].count("3.90 s") == 2
+    assert {"1\ngpt-5: 1", "2\ngpt-5: 1\ngpt-4o: 1"} <= set(titles["Your requests by day"])
+    assert re.search(r'/console/models/gpt-5">gpt-5</a></td><td class="number"><span[^>]*>2<', page)
 
 
 def test_all_that_needs_attention_is_listed(used: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
