@@ -98,7 +98,7 @@ def _sum_costs(attempts: list[dict[str, Any]]) -> list[tuple[str, int]]:
 
 
 def _is_shown(name: str, value: Any) -> bool:
-    if name in SHOWN_ELSEWHERE or value in (None, "", {}):
+    if name in SHOWN_ELSEWHERE or value is None:
         return False
     if name == "requestCount":
         return bool(value != 1)

@@ -30,7 +30,7 @@ STAGES = {
     "budget": "Budget",
 }
 WEIGHTS = {"price": "Price", "uptime": "Uptime", "throughput": "Throughput", "latency": "Latency"}
-TOOL = {"type": "function", "function": {"name": "example", "parameters": {"type": "object", "properties": {}}}}
+TOOL = {"type": "function", "function": {"name": "example"}}
 EMPTY = {"model": "", "prompt": "Hello!", "routing": "auto", "models": "", "max_tokens": "", "stream": "yes"}
 
 
@@ -98,14 +98,11 @@ def _explain_all(call: PageCall, form: dict[str, str], caller: Caller) -> dict[s
     resting = {mapping["key"]: mapping["reason"] for mapping in decision.get("resting", ())}
     scores = {key_of_score(score): score for score in decision["providerScores"]}
     rows = [{**scores[key], "key": key, "resting": resting.get(key, "")} for key in decision["order"]]
-    others = [{**score, "key": key, "resting": ""} for key, score in scores.items() if key not in decision["order"]]
     return {
         "refusal": "",
-        "decision": decision,
         "names": names,
         "reason": REASONS.get(decision["selectionReason"], decision["selectionReason"]),
         "rows": rows,
-        "others": others,
         "excluded": [(STAGES[mapping["stage"]], mapping) for mapping in decision["excluded"]],
         "orders": [
             {

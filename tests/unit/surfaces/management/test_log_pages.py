@@ -52,6 +52,9 @@ def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: Tenants) ->
     name = developer.key.info.description
     assert '<span class="note">Sandbox</span>' in page and "<dd>Sandbox</dd>" in one
     assert f">{name}</a>" in page and f"<dd>{name}</dd>" in one and developer.key.info.id in page
+    assert 'data-label="Person" class="brief extra" title="developer@acme.example"' in page
+    assert "<h2>Request</h2>" in one and "<h2>Response</h2>" in one
+    assert "<dd>None</dd>" not in one and "<dd></dd>" not in one
     _, refused, _ = read(asked, "/console/logs/refused-1", developer)
     assert "rejected the request before calling a provider" in refused and "model_not_found" in refused
 
@@ -81,6 +84,8 @@ def test_the_form_has_a_field_for_each_filter_and_the_live_list_is_read_without_
     fields = {field.data_key or name for name, field in LogsQuery().fields.items()}
     assert {"1h", "24h", "7d", "30d"} <= set(re.findall(r'<option value="(\w+)"', page))
     assert fields - {"retained"} <= set(re.findall(r'name="(\w+)"', page))
+    projects = re.findall(r'<select id="projectId".*?</select>', page, re.DOTALL)[0]
+    assert re.findall(r'value="([^"]*)"', projects) == ["", owner.project_id]
     live = asked.client.get("/console/logs?live=1", headers=browser_headers(owner) | {"HX-Target": "list"})
     assert live.status_code == 200 and "sandbox-echo" in live.text
 
@@ -106,6 +111,7 @@ def test_older_requests_are_behind_a_link(asked: Tenants, monkeypatch) -> None:
     owner = asked["acme owner"]
     _, page, _ = read(asked, "/console/logs?source=unknown", owner)
     [older] = re.findall(r'href="[^"]*(/console/logs\?[^"]+)">Older', page)
+    assert "source=unknown" in older
     _, page, _ = read(asked, older.replace("&amp;", "&"), owner)
     assert page.count("/console/logs/") == 1 and "Older" not in page
 
@@ -148,7 +154,10 @@ def test_the_live_view_reads_itself_again_and_keeps_the_filters(asked: Tenants) 
     _, page, _ = read(asked, "/console/logs?status=200&live=1", owner)
     assert re.search(r'hx-get="[^"]*/console/logs\?status=200&amp;live=1" hx-trigger="every 1s"', page)
     assert "Stop the live view" in page and "Older requests" not in page
-    assert "every 1s" not in read(asked, "/console/logs?status=200", owner)[1]
+    still = read(asked, "/console/logs?status=200", owner)[1]
+    assert "every 1s" not in still
+    switch = re.compile(r'href="http://localhost/console/logs([^"]*)" class="button small[^"]*" aria-pressed')
+    assert switch.findall(page) == ["?status=200"] and switch.findall(still) == ["?status=200&amp;live=1"]
 
 
 def test_the_requests_of_a_person_are_found_by_name(asked: Tenants) -> None:

@@ -21,7 +21,7 @@ RANKING = re.compile(r'aria-label="(Top \w+)".*?</section>', re.DOTALL)
 RANKED = re.compile(r'href="http://localhost([^"]*)" title="([^"]*)".*?<span title="(\d+)"', re.DOTALL)
 # Days ago, person, model with its provider, dollars, app.
 REQUESTS = (
-    (25, "acme developer", "openai/gpt-5", 2, "codex"),
+    (25, "acme developer", "openai/gpt-5", 2, "claude-code"),
     (3, "acme developer", "openai/gpt-5", 1, "codex"),
     (3, "acme developer", "openai/gpt-4o", 0, ""),
     (2, "acme colleague", "anthropic/claude-sonnet-4-5", 0, ""),
@@ -101,6 +101,12 @@ def test_a_provider_shows_outcomes_times_and_models_of_each_day(used: Tenants) -
     assert titles["Time to the end of the answer by day"].count("3.90 s") == 2
     assert {"1\ngpt-5: 1", "2\ngpt-5: 1\ngpt-4o: 1"} <= set(titles["Your requests by day"])
     assert re.search(r'/console/models/gpt-5">gpt-5</a></td><td class="number"><span[^>]*>2<', page)
+
+
+def test_requests_are_filtered_by_the_apps_of_the_month(used: Tenants) -> None:
+    page = open_page(used, used["acme owner"], "/console/logs")
+    offered = re.findall(r'<datalist id="source-names">(.*?)</datalist>', page, re.DOTALL)[0]
+    assert re.findall(r'value="([^"]*)"', offered) == ["unknown", "claude-code", "codex", "cursor"]
 
 
 def test_all_that_needs_attention_is_listed(used: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
