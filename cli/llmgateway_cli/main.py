@@ -150,8 +150,7 @@ def unexpected(error: Exception) -> CliError:
 
 
 def entry() -> None:
-    """The console script. Characters that the terminal does not know are replaced."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    """The console script. Characters that the terminal does not know are replaced, as Python does for stderr."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     sys.exit(run())

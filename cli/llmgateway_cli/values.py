@@ -10,12 +10,7 @@ from llmgateway_cli.errors import CliError
 NO_VALUE = "—"
 AMOUNT = re.compile(r"\d+(\.\d+)?|\.\d+")
 DURATION = re.compile(r"(\d+)\s*([a-z]+)", re.IGNORECASE)
-UNITS = {
-    **dict.fromkeys(("h", "hr", "hour", "hours"), "hour"),
-    **dict.fromkeys(("d", "day", "days"), "day"),
-    **dict.fromkeys(("w", "week", "weeks"), "week"),
-    **dict.fromkeys(("mo", "month", "months"), "month"),
-}
+ABBREVIATIONS = {"h": "hour", "hr": "hour", "d": "day", "w": "week", "mo": "month"}
 MAX_COUNT = {"hour": 8760, "day": 365, "week": 52, "month": 12}
 # The length of a unit in an expiry; the service calculates periods itself.
 LENGTHS = {
@@ -58,9 +53,13 @@ def read_period(text: str) -> Period:
 
 def _read_duration(text: str) -> Period | None:
     matched = DURATION.fullmatch(text.strip())
-    if matched is None or matched[2].lower() not in UNITS:
+    if matched is None:
         return None
-    return Period(int(matched[1]), UNITS[matched[2].lower()])
+    word = matched[2].lower()
+    unit = ABBREVIATIONS.get(word, word.removesuffix("s"))
+    if unit not in MAX_COUNT:
+        return None
+    return Period(int(matched[1]), unit)
 
 
 def read_expiry(text: str, now: datetime) -> str:

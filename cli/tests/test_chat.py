@@ -150,6 +150,7 @@ def test_each_turn_sends_the_former_ones(user: Client) -> None:
         terminal.expect("Three?\nYes.")
         terminal.answer("you> ", "/exit")
         terminal.end()
+    assert all(body["stream_options"]["include_usage"] for _, _, body in service.requests)
     bodies = [[message["content"] for message in body["messages"]] for _, _, body in service.requests]
     assert bodies == [["Be short.", "One?"], ["Be short.", "One?", "Yes.", "Two?"], ["Be short.", "Three?"]]
 
@@ -220,6 +221,7 @@ def test_a_conversation_is_kept_in_a_file(user: Client, tmp_path: Path) -> None:
     user.run("chat", "-m", "auto", "-f", str(conversation_file), "--system", "Be short.", "Three")
     document = json.loads(conversation_file.read_text())
     assert document["model"] == "auto" and document["messages"][0] == {"role": "system", "content": "Be short."}
+    assert [message["content"] for message in document["messages"][1:5]] == ["One", "One", "Two", "Two"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model": "m"}', '{"model": "m", "cost": 0, "messages": [1]}'])
@@ -228,3 +230,7 @@ def test_a_damaged_file_is_refused_and_kept(text: str, user: Client, tmp_path: P
     conversation_file.write_text(text)
     assert "cannot be read" in user.refused("chat", "-f", str(conversation_file), "Hello")
     assert conversation_file.read_text() == text
+
+
+def test_a_file_that_cannot_exist_is_refused(user: Client) -> None:
+    assert "cannot be read" in user.refused("chat", "-f", "x" * 300, "Hello")

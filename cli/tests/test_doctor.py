@@ -25,7 +25,7 @@ def user(account: Account, client: Client, tmp_path: Path) -> Client:
     return client
 
 
-def diagnose(client: Client, code: int = 0, **environment: str) -> list[Document]:
+def diagnose(client: Client, code: int | None = 0, **environment: str) -> list[Document]:
     """Return the findings that are not ok."""
     document = client.run("doctor", "--json", code=code, **environment).document
     findings: list[Document] = document["findings"]
@@ -108,6 +108,14 @@ def test_a_proxy_for_this_machine_is_found(user: Client) -> None:
     (finding,) = diagnose(user, HTTP_PROXY="http://127.0.0.1:9")
     assert finding["check"] == "proxy" and "NO_PROXY" in finding["remedy"]
     assert diagnose(user, HTTP_PROXY="http://127.0.0.1:9", NO_PROXY="127.0.0.1") == []
+
+
+@pytest.mark.parametrize("variable", ["LLMGATEWAY_API_URL", "LLMGATEWAY_GATEWAY_URL"])
+def test_a_proxy_for_one_of_the_addresses_is_found(variable: str, user: Client, account: Account) -> None:
+    other = account.address.replace("127.0.0.1", "localhost")
+    environment = {variable: other, "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
+    findings = diagnose(user, code=None, **environment)
+    assert [finding["remedy"] for finding in findings if finding["check"] == "proxy"] == ["Add localhost to NO_PROXY."]
 
 
 # The service

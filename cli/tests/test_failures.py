@@ -188,8 +188,15 @@ def test_every_request_names_its_program_and_its_origin(service: FakeService, cl
     client.run("auth", "whoami")
     assert "origin" not in service.calls.pop().headers
     assert created.headers["user-agent"].startswith("llmgateway-cli/")
-    assert created.headers["content-type"] == "application/json" and deleted.headers["content-type"] == ""
+    assert (
+        created.headers["accept"] == created.headers["content-type"] == "application/json"
+        and deleted.headers["content-type"] == ""
+    )
     assert deleted.body is None and "cookie" not in created.headers
+    named = {"LLMGATEWAY_API_KEY": "llmgtwy_1"}
+    client.run("models", code=None, **named)
+    client.run("chat", "Hello", code=None, **named)
+    assert [call.headers["accept"] for call in service.calls[-2:]] == ["application/json", "text/event-stream"]
 
 
 def test_a_cookie_session_is_sent_as_a_cookie(service: FakeService, client: Client) -> None:

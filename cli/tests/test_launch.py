@@ -46,10 +46,10 @@ def test_an_agent_gets_address_and_key_but_no_secret_in_its_command_line(
         assert account.key not in shown
 
 
-@pytest.mark.parametrize("alias", ["claude", "claude-code", "CLAUDE"])
-def test_the_name_of_an_agent_is_a_hidden_command(alias: str, user: Client, agents: FakeAgents) -> None:
+@pytest.mark.parametrize("name", ["claude", "claude-code", "CLAUDE"])
+def test_the_name_of_an_agent_is_a_hidden_command(name: str, user: Client, agents: FakeAgents) -> None:
     agents.install("claude")
-    user.run(alias, "--help", "--json")
+    user.run(name, "--help", "--json")
     assert agents.arguments("claude") == ["--help", "--json"]
     assert "claude-code" not in user.run("--help").stdout
 
@@ -155,6 +155,15 @@ def test_a_model_that_the_service_lacks_is_refused_with_suggestions(user: Client
     assert not agents.was_started("claude")
 
 
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_a_service_may_lack_a_model_with_any_of_these(status: int, user: Client, agents: FakeAgents) -> None:
+    agents.install("claude")
+    models = (200, {"data": [{"id": "auto"}]})
+    with StubService({"GET /v1/models": models, "GET /v1/models/a": (status, {"message": "No."})}) as service:
+        message = user.refused("launch", "-m", "a", "claude", LLMGATEWAY_API_URL=service.address)
+    assert "has no model 'a'" in message
+
+
 @pytest.mark.parametrize("model", ["auto", "sandbox", "sandbox/sandbox-echo", "sandbox/sandbox-echo:eu"])
 def test_ids_aliases_and_pinned_models_are_accepted(model: str, user: Client, agents: FakeAgents) -> None:
     agents.install("claude")
@@ -165,6 +174,10 @@ def test_ids_aliases_and_pinned_models_are_accepted(model: str, user: Client, ag
 def test_a_model_without_a_provider_at_present_is_a_warning(user: Client, agents: FakeAgents) -> None:
     agents.install("claude")
     assert "no provider of the service can serve gpt-5.4" in user.run("launch", "-m", "gpt-5.4", "claude").stderr
+    agents.install("opencode")
+    user.run("launch", "-m", "gpt-5.4", "opencode")
+    provider = json.loads(agents.environment("opencode")["OPENCODE_CONFIG_CONTENT"])["provider"]["llmgateway"]
+    assert provider["models"]["gpt-5.4"]["limit"]["context"] == 1050000
 
 
 def test_without_a_model_the_default_one_or_auto_is_used(user: Client, agents: FakeAgents) -> None:
@@ -173,13 +186,21 @@ def test_without_a_model_the_default_one_or_auto_is_used(user: Client, agents: F
     assert agents.arguments("aider") == ["--model", "openai/auto"]
 
 
-@pytest.mark.parametrize("option", [("-m", "sandbox-echo"), ("--model", "sandbox-echo"), ("--model=sandbox-echo",)])
+@pytest.mark.parametrize(
+    ("agent", "option"),
+    [
+        ("codex", ("-m", "sandbox-echo")),
+        ("codex", ("--model", "sandbox-echo")),
+        ("codex", ("--model=sandbox-echo",)),
+        ("aider", ("--model", "openai/sandbox-echo")),
+    ],
+)
 def test_no_other_model_is_announced_when_the_arguments_of_the_agent_name_one(
-    option: tuple[str, ...], user: Client, agents: FakeAgents
+    agent: str, option: tuple[str, ...], user: Client, agents: FakeAgents
 ) -> None:
-    agents.install("codex")
-    assert "The model is" not in user.run("launch", "codex", *option).stderr
-    assert agents.arguments("codex")[-len(option) :] == list(option)
+    agents.install(agent)
+    assert "The model is" not in user.run("launch", agent, *option).stderr
+    assert agents.arguments(agent)[-len(option) :] == list(option)
 
 
 def test_the_message_of_aider_is_no_model(user: Client, agents: FakeAgents) -> None:
@@ -196,7 +217,8 @@ def test_the_agents_own_key_is_not_sent_to_the_gateway(user: Client, agents: Fak
 def test_settings_of_the_users_environment_stay(user: Client, agents: FakeAgents) -> None:
     agents.install("opencode")
     own = {"theme": "dark", "provider": {"other": {"npm": "x"}}}
-    user.run("launch", "-m", "sandbox-echo", "opencode", OPENCODE_CONFIG_CONTENT=json.dumps(own))
+    user.run("launch", "-m", "sandbox-echo", "opencode", OPENCODE_CONFIG_CONTENT=json.dumps(own), EDITOR="vi")
+    assert agents.environment("opencode")["EDITOR"] == "vi"
     content = json.loads(agents.environment("opencode")["OPENCODE_CONFIG_CONTENT"])
     assert content["theme"] == "dark" and set(content["provider"]) == {"other", "llmgateway"}
     message = user.refused("launch", "-m", "sandbox-echo", "opencode", OPENCODE_CONFIG_CONTENT="[")

@@ -36,7 +36,8 @@ def test_a_key_shows_only_the_models_that_it_may_call(user: Client, account: Acc
 def test_filters_combine(user: Client) -> None:
     assert "sandbox-image" in ids(user, "-c", "image") and "sandbox-echo" not in ids(user, "-c", "IMAGE")
     assert set(ids(user, "-c", "tools", "-p", "Sandbox", "-s", "ECHO")) == {"sandbox-echo"}
-    # The search also finds aliases.
+    # The search also finds names and aliases.
+    assert "sandbox-echo" in ids(user, "-s", "Sandbox Echo")
     assert "gpt-5.4" in ids(user, "-s", "gpt-5.4-2026")
     assert all("vision" in entry for entry in ids(user, "-s", "vision"))
 

@@ -28,10 +28,12 @@ def test_organizations_projects_and_credits_are_listed(client: Client, account: 
 
 
 def test_a_default_is_checked_and_stored(client: Client, account: Account) -> None:
-    client.run("orgs", "use", account.organization_id)
-    assert client.config["defaultOrgId"] == account.organization_id
     client.run("projects", "use", account.project_id)
     assert client.config["defaultProjectId"] == account.project_id
+    assert client.config["defaultOrgId"] == account.organization_id
+    client.configure(defaultOrgId="other")
+    client.run("orgs", "use", account.organization_id)
+    assert client.config["defaultOrgId"] == account.organization_id
     assert "(default)" in client.run("projects", "list").stdout
     (project,) = client.document("projects", "list")
     assert project["id"] in client.run("projects", "use", project["name"].upper()).stderr
@@ -54,7 +56,8 @@ def test_usage_is_that_of_the_gateway(client: Client, account: Account) -> None:
     assert "sandbox" in client.run("usage", "--by", "model").stdout
     (source,) = client.document("usage", "sources", "-p", account.project_id, "-r", "30d")
     assert source == account("GET", f"/activity/sources?projectId={account.project_id}")["sources"][0]
-    assert "first-app" in client.run("usage", "sources", "-p", account.project_id, "--from", TODAY).stdout
+    text = client.run("usage", "sources", "-p", account.project_id, "--from", TODAY).stdout
+    assert "first-app" in text and f"Usage: project {account.project_id}" in text
 
 
 def test_usage_of_an_organization_is_the_sum_of_its_projects(client: Client, account: Account) -> None:
@@ -62,9 +65,17 @@ def test_usage_of_an_organization_is_the_sum_of_its_projects(client: Client, acc
     account("POST", "/projects", {"name": "Second", "organizationId": account.organization_id})
     listed = client.document("usage", "-o", account.organization_id)
     assert [set(report) for report in listed] == [{"projectId", "projectName", "activity"}] * 2
-    finished = client.run("usage", "-o", account.organization_id, "--by", "model")
+    finished = client.run("usage", "-o", account.organization_id)
     assert finished.stdout.splitlines()[-1].split()[:2] == ["TOTAL", "1"]
-    assert "no effect with --org" in finished.stderr
+    assert "Usage: organization" in finished.stdout and "last 7d" in finished.stdout
+
+
+@pytest.mark.parametrize("option", [("-p", "p"), ("-k", "k"), ("--by", "model"), ("--plot",)], ids=" ".join)
+def test_an_option_without_effect_is_reported(
+    option: tuple[str, ...], service: FakeService, service_client: Client
+) -> None:
+    assert "no effect with --org" in service_client.run("usage", "-o", "org_1", *option).stderr
+    assert "no effect" not in service_client.run("usage", "-o", "org_1").stderr
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])

@@ -91,6 +91,22 @@ def test_a_service_that_repeats_a_secret_is_not_quoted(
     assert [secret for secret in own if secret in shown] == []
 
 
+@pytest.mark.parametrize("place", ["LLMGATEWAY_API_KEY", "LLMGATEWAY_SERVICE_TOKEN", "apiKey", "sessionToken"])
+def test_a_refusal_does_not_repeat_a_secret_that_was_typed(place: str, tmp_path: Path) -> None:
+    client = Client(tmp_path / "home")
+    if place.isupper():
+        client.environment[place] = KEY
+    else:
+        client.configure(**{place: KEY})
+    assert "There is no agent '[hidden]'" in client.refused("launch", KEY)
+
+
+def test_a_service_that_repeats_the_key_of_the_option_is_not_quoted(service: FakeService, tmp_path: Path) -> None:
+    service.script(Answer(403, {"error": {"message": f"No: {KEY}", "code": "x"}}))
+    client = Client(tmp_path / "home", {"LLMGATEWAY_API_URL": service.url})
+    assert "No: [hidden]" in client.refused("chat", "-k", KEY, "Hello")
+
+
 def test_a_secret_is_in_no_process_list(service: FakeService, client: Client) -> None:
     service.script(HANG)
     with client.terminal("keys", "list") as terminal:

@@ -70,9 +70,13 @@ def test_bad_base_urls_are_refused_without_their_password(url: str) -> None:
     assert raised.value.exit_code == 1
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"apiKey": 1}', '{"apiKey": null}'])
-def test_a_damaged_file_is_reported_with_its_path(text: str, tmp_path: Path) -> None:
-    write_config(tmp_path, text)
+@pytest.mark.parametrize("content", [b"[]", b"{", b'{"apiKey": 1}', b'{"apiKey": null}', b'{"a": "\xe9"}', None])
+def test_a_damaged_file_is_reported_with_its_path(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
     with pytest.raises(CliError) as raised:
         _ = settings_in(tmp_path).stored
     assert str(tmp_path) in raised.value.message

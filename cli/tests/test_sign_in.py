@@ -169,6 +169,7 @@ def test_a_password_comes_from_a_variable_or_standard_input(signed_out: Client, 
     login = ("auth", "login", "--email", EMAIL)
     signed_out.run(*login, LLMGATEWAY_PASSWORD=PASSWORD)
     signed_out.run("auth", "logout")
+    assert signed_out.config == {}
     signed_out.run(*login, typed=f"{PASSWORD}\n")
     message = signed_out.refused(*login, LLMGATEWAY_PASSWORD="wrong horse battery")
     assert "wrong horse" not in message and "expired" not in message
@@ -204,6 +205,10 @@ def test_a_key_is_stored_without_a_request(stranger: Client, service: FakeServic
     assert stranger.config == {"apiKey": "llmgtwy_sent"}
     stranger.run("auth", "login", "--key", LLMGATEWAY_API_KEY="llmgtwy_variable")
     assert stranger.config == {"apiKey": "llmgtwy_variable"}
+    shown = stranger.document(
+        "auth", "login", "--key", "--gateway-url", "https://a.example", LLMGATEWAY_API_KEY="k" * 20
+    )
+    assert shown == {"apiKey": "kkkk****kkkk"} and stranger.config["gatewayUrl"] == "https://a.example"
     assert "no key has" in stranger.refused("auth", "login", "--key", typed="my key\n")
     assert "No API key was given" in stranger.refused("auth", "login", "--key")
     assert service.calls == []
@@ -217,6 +222,30 @@ def test_addresses_of_the_sign_in_are_stored(service: FakeService, tmp_path: Pat
     assert client.config["apiUrl"] == service.url and client.config["gatewayUrl"] == "http://localhost:5"
     assert "dashboardUrl" not in client.config and client.config["defaultOrgId"] == "org_1"
     assert client.run("orgs", "list").stdout.count("Acme") == 1
+    service.script(grant(service), Answer(200, {"access_token": "t"}))
+    client.run("auth", "login", "--dashboard-url", f"{service.address}/pages", "--no-browser")
+    assert client.config["dashboardUrl"] == f"{service.address}/pages"
+
+
+def test_each_address_has_a_global_option(client: Client, account: Account) -> None:
+    addresses = {
+        "--api-url": account.address,
+        "--dashboard-url": "https://a.example",
+        "--gateway-url": "https://b.example",
+    }
+    options = [text for option in addresses.items() for text in option]
+    shown = client.document(*options, "auth", "status")
+    assert [shown[name] for name in ("apiUrl", "dashboardUrl", "gatewayUrl")] == list(addresses.values())
+    text = client.run(*options, "auth", "status").stdout
+    assert all(address in text for address in addresses.values())
+    for option in addresses:
+        assert f"is not encrypted ({option})" in client.refused(option, "http://a.example", "auth", "status")
+
+
+def test_the_user_is_shown(stranger: Client, service: FakeService) -> None:
+    stranger.configure(sessionToken="t", sessionApiUrl=service.url, sessionEmail="al@example.com")
+    assert stranger.document("auth", "whoami") == {"email": "al@example.com", "name": "Al"}
+    assert stranger.run("auth", "whoami").stdout == "Al <al@example.com>\n"
 
 
 def test_another_account_loses_the_key_and_the_defaults(signed_out: Client, account: Account) -> None:
@@ -281,3 +310,7 @@ def test_a_page_is_opened_where_there_is_a_display(monkeypatch: pytest.MonkeyPat
         settings = SimpleNamespace(environment=environment)
         open_page(SimpleNamespace(settings=settings, output=SimpleNamespace(info=notes.append)), "https://a.example")
     assert len(opened) == 3 and len(notes) == 1 and "on any device" in notes[0]
+    for platform in ("darwin", "win32"):
+        monkeypatch.setattr(sys, "platform", platform)
+        open_page(SimpleNamespace(settings=settings, output=SimpleNamespace(info=notes.append)), "https://a.example")
+    assert len(opened) == 5

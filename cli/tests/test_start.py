@@ -56,6 +56,7 @@ def test_the_overview_names_every_command(columns: int, stranger: Client) -> Non
     for name in COMMANDS:
         assert f"\n  {name} " in text
     assert max(len(line) for line in text.splitlines()) <= columns
+    assert stranger.run("-h").stdout == stranger.run("--help").stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -37,6 +37,7 @@ def test_an_id_is_not_broken_where_a_line_can_hold_it() -> None:
     shown = ["".join(parts) for parts in field_lines(pairs, 40)]
     assert shown[:2] == ["  Project:", "  proj_" + "0" * 32]
     assert shown[2:] == ["  Text:    several words of a text"]
+    assert ["".join(parts) for parts in field_lines([("Text", "")], 40)] == ["  Text: "]
     narrow = ["".join(parts) for parts in field_lines(pairs, 20)]
     assert max(len(line) for line in narrow) <= 20
 
@@ -59,6 +60,12 @@ def test_a_chart_fits_and_its_highest_bar_is_full(count: int, width: int | None)
     assert len(drawn) == 9 and max(len(line) for line in drawn) <= (width or 80)
     if count > 1:
         assert "█" in drawn[0] and drawn[7].count("█") > drawn[0].count("█")
+
+
+def test_a_chart_names_its_highest_amount_and_its_dates() -> None:
+    *bars, dates = plot_lines([("2026-01-01", 1.0), ("2026-01-02", 4.0)], 80)
+    assert [line.partition("|")[0].strip() for line in bars] == ["$4.00", *[""] * 6, "$0.00"]
+    assert dates.split() == ["2026-01-01", "2026-01-02"]
 
 
 def test_a_chart_of_nothing_is_flat() -> None:

@@ -10,7 +10,7 @@ from llmgateway_cli.agents.definitions import AGENTS, KEY_NAME, Agent, Arguments
 from llmgateway_cli.errors import CliError
 
 FIELDS = frozenset(("id", "label", "description", "command", "args", "env", "defaultModel"))
-RESERVED = frozenset(name for agent in AGENTS for name in (agent.id, *agent.aliases))
+RESERVED = frozenset(name for agent in AGENTS for name in agent.names)
 IDENTIFIER = re.compile(r"[a-z][a-z0-9-]{0,63}")
 PROGRAM = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -72,7 +72,6 @@ class Agent:
     documentation: str
     environment: Environment = _nothing
     arguments: Arguments = _no_arguments
-    aliases: tuple[str, ...] = ()
     minimum_version: str = ""
     needs_model: bool = True
     takes_model: bool = True
@@ -81,6 +80,11 @@ class Agent:
     setup: str = ""
     is_custom: bool = False
     model_options: tuple[str, ...] = ("-m", "--model")
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The words that mean this agent on a command line: its id, and its name with hyphens."""
+        return self.id, self.name.lower().replace(" ", "-")
 
     def names_model(self, given: Sequence[str]) -> bool:
         """Return whether the user's arguments for the agent name a model."""
@@ -255,7 +259,6 @@ AGENTS = (
         install="npm install -g @anthropic-ai/claude-code",
         documentation="https://docs.anthropic.com/en/docs/claude-code",
         environment=_claude_environment,
-        aliases=("claude-code",),
         minimum_version="2.1.129",  # the first that lists a gateway's models
         needs_model=False,
     ),
@@ -268,7 +271,6 @@ AGENTS = (
         documentation="https://github.com/openai/codex",
         environment=_codex_environment,
         arguments=_codex_arguments,
-        aliases=("codex-cli",),
         minimum_version="0.2.0",  # the first with providers and -c
     ),
     Agent(
@@ -302,7 +304,6 @@ AGENTS = (
         documentation="https://qwenlm.github.io/qwen-code-docs/",
         environment=_qwen_environment,
         arguments=_qwen_arguments,
-        aliases=("qwen-code",),
         minimum_version="0.1.4",  # the first with --auth-type
     ),
     Agent(
@@ -323,7 +324,6 @@ AGENTS = (
         install="npm install -g @moonshot-ai/kimi-code",
         documentation="https://moonshotai.github.io/kimi-code/en/",
         environment=_kimi_environment,
-        aliases=("kimi-code",),
     ),
     Agent(
         id="crush",
@@ -344,7 +344,6 @@ AGENTS = (
         documentation="https://github.com/google-gemini/gemini-cli",
         environment=_gemini_environment,
         arguments=_gemini_arguments,
-        aliases=("gemini-cli",),
         default_model="gemini-2.5-pro",
         setup=GEMINI_SETUP,
         requires="/v1beta/models",
@@ -353,9 +352,5 @@ AGENTS = (
 
 
 def find_agent(name: str, agents: Sequence[Agent]) -> Agent | None:
-    """Return the agent of an id or alias."""
-    lower_name = name.lower()
-    for agent in agents:
-        if lower_name == agent.id or lower_name in agent.aliases:
-            return agent
-    return None
+    """Return the agent of an id, or of a name with hyphens."""
+    return next((agent for agent in agents if name.lower() in agent.names), None)
