@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 from harness.accounts import Account
 from harness.client_runs import Client, working_in
+from harness.fake_agents import FakeAgents
 from harness.projects import PYTHON_TEMPLATES, make_project, read_manifest, run_python, set_key
 
 from llmgateway_cli import __version__
+from llmgateway_cli.output import Output
 from llmgateway_cli.projects import templates
+from llmgateway_cli.projects.installation import install
 from llmgateway_cli.projects.manifest import digest_of
 from llmgateway_cli.projects.templates import FOLDER, TEMPLATES
+from llmgateway_cli.settings import Settings
 
 CATEGORIES = {"web", "bot", "agent", "script"}
 
@@ -42,6 +46,7 @@ def test_files_that_a_run_left_in_a_template_are_not_copied(
 def test_default_template_is_image_generation_or_that_of_the_configuration(signed_out: Client) -> None:
     project = signed_out.document("init", "first", "--no-install")
     assert (project["name"], project["template"]) == ("first", "image-generation")
+    assert (Path(project["path"]) / "main.py").exists()
     signed_out.configure(defaultTemplate="batch-script")
     signed_out.run("init", "second", "--no-install")
     assert read_manifest(signed_out.home / "second")["template"] == "batch-script"
@@ -174,13 +179,16 @@ def test_added_routes_are_served_by_the_web_app(signed_out: Client, account: Acc
 
 
 @pytest.mark.parametrize("kind", ["tool", "route"])
-@pytest.mark.parametrize("template", ["batch-script", "mcp-client"])
-def test_added_piece_of_another_project_comes_with_its_use(signed_out: Client, kind: str, template: str) -> None:
+@pytest.mark.parametrize("template", ["batch-script", "mcp-client", "agent-with-tools", "chat-web-app"])
+def test_added_piece_that_the_project_does_not_find_comes_with_its_use(
+    signed_out: Client, kind: str, template: str
+) -> None:
     folder = make_project(signed_out, signed_out.home / "project", template)
     inside = working_in(signed_out, folder)
     name = {"tool": "weather", "route": "chat"}[kind]
     finished = inside.run("add", kind, name)
-    assert "Import it" in finished.stderr
+    is_found = {"agent-with-tools": "tool", "chat-web-app": "route"}.get(template) == kind
+    assert ("Import it" not in finished.stderr) is is_found
     written = re.search(r"Wrote (\S+)\.\n", finished.stderr)
     assert written and (folder / written[1]).exists()
 
@@ -188,7 +196,7 @@ def test_added_piece_of_another_project_comes_with_its_use(signed_out: Client, k
 def test_existing_file_is_replaced_after_a_question_only(signed_out: Client) -> None:
     folder = make_project(signed_out, signed_out.home / "agent", "agent-with-tools")
     inside = working_in(signed_out, folder)
-    inside.run("add", "tool", "search")
+    assert inside.document("add", "tool", "search") == {"kind": "tool", "name": "search", "path": "tools/search.py"}
     (folder / "tools/search.py").write_text("mine")
     assert "Give -y" in inside.refused("add", "tool", "search")
     with inside.terminal("add", "tool", "search") as terminal:
@@ -215,8 +223,24 @@ def test_commands_of_a_project_need_one(signed_out: Client) -> None:
     assert "llmgateway init" in signed_out.refused("dev")
     (signed_out.home / "package.json").write_text('{"scripts": {}}')
     assert "no script `dev`" in signed_out.refused("dev")
-    (signed_out.home / "llmgateway.json").write_text("{")
-    assert "damaged" in signed_out.refused("add", "tool", "weather")
+    (signed_out.home / "package.json").write_text("{")
+    assert "llmgateway init" in signed_out.refused("dev")
+
+
+@pytest.mark.parametrize("member", ["name", "template", "client"])
+def test_a_damaged_project_is_refused(member: str, signed_out: Client) -> None:
+    path = make_project(signed_out, signed_out.home / "project", "batch-script") / "llmgateway.json"
+    inside = working_in(signed_out, path.parent)
+    members = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in members.items() if name != member}))
+    assert f"{path} is damaged: {member} must be text" in inside.refused("upgrade")
+    path.write_text("{")
+    assert f"{path} is damaged" in inside.refused("upgrade")
+    path.write_bytes(b"\xe9")
+    assert f"{path} cannot be read" in inside.refused("upgrade")
+    path.unlink()
+    path.mkdir()
+    assert f"{path} cannot be read" in inside.refused("upgrade")
 
 
 def test_dev_gives_the_port_and_passes_the_exit_code_on(signed_out: Client) -> None:
@@ -226,6 +250,69 @@ def test_dev_gives_the_port_and_passes_the_exit_code_on(signed_out: Client) -> N
     assert inside.run("dev", "-p", "3456", code=7).stdout == "3456\n"
     assert inside.run("dev", code=7, PORT="4567").stdout == "4567\n"
     assert inside.run("dev", code=7).stdout == "3000\n"
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_dev_starts_the_program_of_the_project(template: str, signed_out: Client, agents: FakeAgents) -> None:
+    folder = make_project(signed_out, signed_out.home / "project", template)
+    for program in ("python", "npm"):
+        agents.install(program)
+    working_in(signed_out, folder).run("dev", PATH=agents.path)
+    if TEMPLATES[template].language == "python":
+        assert (folder / agents.arguments("python")[0]).is_file()
+    else:
+        assert (
+            agents.arguments("npm") == ["run", "dev"]
+            and "dev" in json.loads((folder / "package.json").read_text())["scripts"]
+        )
+
+
+def test_dev_starts_the_script_of_another_package(signed_out: Client, agents: FakeAgents) -> None:
+    (signed_out.home / "package.json").write_text('{"scripts": {"dev": "node server.js"}}')
+    agents.install("npm")
+    signed_out.run("dev", PATH=agents.path)
+    assert agents.arguments("npm") == ["run", "dev"]
+
+
+def test_dev_uses_the_environment_of_the_project(signed_out: Client) -> None:
+    folder = make_project(signed_out, signed_out.home / "project", "batch-script")
+    own = FakeAgents(folder / ".venv" / "bin")
+    own.install("python")
+    working_in(signed_out, folder).run("dev")
+    assert own.arguments("python") == ["batch.py"]
+
+
+def test_dependencies_are_installed_with_npm(signed_out: Client, agents: FakeAgents) -> None:
+    agents.install("npm")
+    signed_out.run("init", "project", "-t", "mcp-client", PATH=agents.path)
+    assert agents.arguments("npm") == ["install", "--no-fund", "--no-audit"]
+    agents.install("npm", work="echo The registry is away. >&2; exit 1")
+    message = signed_out.refused("init", "second", "-t", "mcp-client", PATH=agents.path)
+    assert "npm install --no-fund --no-audit` failed:\nThe registry is away." in message
+    assert (signed_out.home / "second" / "package.json").exists()
+
+
+def test_dependencies_are_installed_into_an_own_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agents: FakeAgents
+) -> None:
+    """The fake interpreter makes an environment whose interpreter is a fake too."""
+    own = FakeAgents(tmp_path / "project" / ".venv" / "bin")
+    agents.install("python", work="exit 0")
+    own.install("python", work="exit 0")
+    monkeypatch.setattr("sys.executable", str(tmp_path / "programs" / "python"))
+    install(tmp_path / "project", "python", {"PATH": agents.path}, Output({}, Settings({})))
+    assert agents.arguments("python") == ["-m", "venv", str(tmp_path / "project" / ".venv")]
+    assert own.arguments("python") == ["-m", "pip", "install", "--quiet", "-r", "requirements.txt"]
+
+
+@pytest.mark.parametrize(
+    ("template", "file"), [("batch-script", "requirements.txt"), ("mcp-client", "package.json"), ("mcp-client", "")]
+)
+def test_upgrade_says_when_dependencies_changed(template: str, file: str, signed_out: Client) -> None:
+    folder = make_project(signed_out, signed_out.home / "project", template)
+    as_of_an_older_client(folder, {file or "README.md": "old"})
+    finished = working_in(signed_out, folder).run("upgrade")
+    assert ("Install them again" in finished.stderr) is bool(file)
 
 
 def test_upgrade_replaces_what_the_user_left_unchanged(signed_out: Client) -> None:
@@ -265,12 +352,19 @@ def as_of_an_older_client(folder: Path, texts: dict[str, str | None]) -> None:
 
 def test_upgrade_of_a_foreign_project_lists_its_packages(signed_out: Client) -> None:
     assert "uses no package" in signed_out.run("upgrade", "--check").stderr
-    packages = {"dependencies": {"@llmgateway/ai-sdk-provider": "^3.1.0", "next": "15.0.0"}}
+    (signed_out.home / "package.json").write_text("{")
+    (signed_out.home / "requirements.txt").write_bytes(b"llmgateway-cli==1.0.0 # \xe9\n")
+    assert "uses no package" in signed_out.run("upgrade", "--check").stderr
+    packages = {
+        "dependencies": {"@llmgateway/ai-sdk-provider": "^3.1.0", "next": "15.0.0"},
+        "devDependencies": {"@llmgateway/models": "1.0.0"},
+    }
     (signed_out.home / "package.json").write_text(json.dumps(packages))
     (signed_out.home / "requirements.txt").write_text("requests==2.32\nllmgateway-cli==1.0.0\n")
     listed = signed_out.document("upgrade", "--check")
     assert listed == [
         {"name": "@llmgateway/ai-sdk-provider", "version": "^3.1.0"},
+        {"name": "@llmgateway/models", "version": "1.0.0"},
         {"name": "llmgateway-cli", "version": "1.0.0"},
     ]
 

@@ -16,6 +16,7 @@ from llmgateway_cli.projects.pieces import NAMES, missing_package_file, read_pie
 from llmgateway_cli.projects.upgrades import Upgrade, find_upgrade, product_packages
 
 PACKAGES = "package.json"
+DEPENDENCIES = frozenset((PACKAGES, "requirements.txt"))
 DEFAULT_PORT = 3000
 
 
@@ -129,7 +130,7 @@ def _report(context: ClientContext, manifest: Manifest, upgrade: Upgrade, check:
         return
     if check:
         context.output.info("Run `llmgateway upgrade` to apply this.")
-    elif {"requirements.txt", PACKAGES} & {*upgrade.replaced, *upgrade.added}:
+    elif not DEPENDENCIES.isdisjoint(upgrade.replaced):
         context.output.info("The dependencies changed. Install them again.")
 
 
