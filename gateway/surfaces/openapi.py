@@ -42,8 +42,8 @@ INTRODUCTION = (
     "One API key for every model provider. Model operations take an API key "
     "(`Authorization: Bearer` or `x-api-key`), management operations a session (bearer token or cookie)."
 )
-# Errors of an operation that declares none itself.
-DEFAULT_ERRORS = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 502, 503, 504, 529)
+# Errors of every operation that accepts an API key.
+KEY_ERRORS = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 502, 503, 504, 529)
 KEY_SECURITY: list[dict[str, list[str]]] = [{"bearerKey": []}, {"headerKey": []}]
 SECURITY: dict[str, list[dict[str, list[str]]]] = {
     "session": [{"session": []}],
@@ -223,7 +223,8 @@ def _responses(spec: "apispec.APISpec", operation: Operation, about: About, know
                 events = {"schema": OF_EVENTS, "x-event-schema": _schema(spec, about.events, known)}
                 answers[str(status)]["content"][EVENTS] = events
     errors = operation.errors or OPENAI
-    for status in about.errors or (DEFAULT_ERRORS if about.access in ("key", "optional") else ()):
+    common = KEY_ERRORS if about.access in ("key", "optional") else ()
+    for status in sorted({*common, *about.errors}):
         answers[str(status)] = {"$ref": f"#/components/responses/{_refusal(spec, errors, status, known)}"}
     return answers
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from flask.testing import FlaskClient
 from support.gateways import LocalGateway
 
 from gateway.accounts import keys, members
@@ -27,13 +28,21 @@ ROUTES = sorted(
 )
 
 
-def check_status(method: str, path: str, status: int) -> None:
-    """Check that the API description of an operation has the status of its answer."""
-    for route, operation in ROUTES:
-        if operation.method == method and operation.about is not None and route.fullmatch(path):
+class CheckedClient(FlaskClient):
+    """A client that checks that the API description of an operation has the status and the media type of its answer."""
+
+    def open(self, *args: Any, **more: Any) -> Any:
+        answer = super().open(*args, **more)
+        sent = answer.request
+        for route, operation in ROUTES:
             about = operation.about
-            assert status in (*about.success, *about.alike, *about.errors), f"{method} {operation.path}: {status}"
-            return
+            if operation.method == sent.method and about is not None and route.fullmatch(sent.path):
+                asked = f"{sent.method} {operation.path}: {answer.status_code} {answer.content_type}"
+                assert answer.status_code in (*about.success, *about.alike, *about.errors), asked
+                if answer.status_code == 200:
+                    assert answer.mimetype in {media.partition(";")[0] for media in (about.media, *about.also)}, asked
+                break
+        return answer
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,8 @@ class Tenants:
     def __init__(self, gateway: LocalGateway, people: dict[str, Person] | None = None) -> None:
         self.gateway = gateway
         self.services = gateway.services
-        self.client = gateway.app.flask.test_client(use_cookies=False)
+        app = gateway.app.flask
+        self.client = CheckedClient(app, app.response_class, use_cookies=False)
         self.people = dict(people or {})
         if people is None:
             for name in ("acme", "rival"):
@@ -96,7 +106,6 @@ class Tenants:
         if data is not None:
             sent["Content-Type"] = "application/json"
         answer = self.client.open(path, method=method, headers=sent, data=data)
-        check_status(method, path.partition("?")[0], answer.status_code)
         try:
             return answer.status_code, orjson.loads(answer.data)
         except orjson.JSONDecodeError:

@@ -12,7 +12,6 @@ from urllib.parse import quote, urlencode, urlsplit
 from gateway.errors import IdentityFailed
 from gateway.providers.bedrock.signing import AccessKey, CredentialScope, sign
 from gateway.providers.identities.identity_calls import (
-    JSON,
     IdentityCalls,
     read_token_file,
     refused,
@@ -103,7 +102,7 @@ class RoleCredentials:
         relative = read("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "")
         url = f"{CONTAINER_ADDRESS}{relative}" if relative else read("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
         _check_container_url(url)
-        headers = dict(JSON)
+        headers: dict[str, str] = {}
         if path := read("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", ""):
             headers["authorization"] = read_token_file("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", path)
         elif token := read("AWS_CONTAINER_AUTHORIZATION_TOKEN", ""):

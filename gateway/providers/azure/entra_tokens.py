@@ -11,7 +11,6 @@ from urllib.parse import quote, urlencode
 from gateway.errors import IdentityFailed
 from gateway.providers.identities.identity_calls import (
     FORM_HEADERS,
-    JSON,
     IdentityCalls,
     read_object,
     read_token_file,
@@ -61,11 +60,11 @@ class EntraIdentity:
             proof = {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}
             return self._exchange(scope, proof, TOKEN_FILE, "workload identity")
         if read("IDENTITY_ENDPOINT", "") and read("IDENTITY_HEADER", ""):
-            headers = {**JSON, "x-identity-header": read("IDENTITY_HEADER", "")}
+            headers = {"x-identity-header": read("IDENTITY_HEADER", "")}
             return self._managed(APP_SERVICE, read("IDENTITY_ENDPOINT", ""), APP_SERVICE_VERSION, headers, scope)
         base = read("AZURE_POD_IDENTITY_AUTHORITY_HOST", "") or IMDS_ADDRESS
         url = f"{base.rstrip('/')}{IMDS_PATH}"
-        return self._managed(IMDS, url, IMDS_VERSION, {**JSON, "metadata": "true"}, scope)
+        return self._managed(IMDS, url, IMDS_VERSION, {"metadata": "true"}, scope)
 
     def is_rejected(self, reply: UpstreamReply) -> bool:
         return reply.status == 401

@@ -15,7 +15,6 @@ from gateway.providers.google.external_account import ExternalAccount, project_i
 from gateway.providers.google.service_account_tokens import SCOPE, TOKEN_URL
 from gateway.providers.identities.identity_calls import (
     FORM_HEADERS,
-    JSON,
     IdentityCalls,
     read_file,
     read_object,
@@ -131,4 +130,4 @@ class GoogleIdentity:
 
 
 def _headers() -> dict[str, str]:
-    return {**JSON, FLAVOR: "Google"}
+    return {FLAVOR: "Google"}

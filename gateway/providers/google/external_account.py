@@ -17,7 +17,6 @@ from gateway.providers.bedrock.signing import CredentialScope, sign
 from gateway.providers.google.service_account_tokens import SCOPE
 from gateway.providers.identities.identity_calls import (
     FORM_HEADERS,
-    JSON,
     IdentityCalls,
     read_file,
     read_object,
@@ -82,7 +81,7 @@ class ExternalAccount:
         options = values.get("service_account_impersonation")
         chosen = options.get("token_lifetime_seconds") if isinstance(options, dict) else None
         lifetime_s = chosen if isinstance(chosen, int) else LIFETIME_S
-        headers = {**JSON, "content-type": "application/json", "authorization": f"Bearer {token}"}
+        headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
         body = orjson.dumps({"delegates": None, "scope": [SCOPE], "lifetime": f"{lifetime_s}s"})
         answer = self._calls.fetch(IMPERSONATION, "POST", url, headers, body)
         left_s = self._calls.seconds_until(IMPERSONATION, answer.get("expireTime"))

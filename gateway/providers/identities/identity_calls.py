@@ -23,7 +23,6 @@ from gateway.transport.upstream_responses import Answer
 CALL_TIMEOUT_S = 5.0  # a metadata server answers within milliseconds, a token service within a second
 ANSWER_LIMIT = 256 * 1024
 FILE_LIMIT = 256 * 1024
-JSON = {"accept": "application/json"}
 FORM_HEADERS = {"content-type": "application/x-www-form-urlencoded"}
 # Error codes of OAuth (RFC 6749), Entra and AWS. Other texts may quote a token.
 CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{2,63}")
@@ -36,7 +35,7 @@ class IdentityCalls(Struct, frozen=True):
     transport: Transport
     clock: Clock
 
-    def call(self, place: str, method: str, url: str, headers: Mapping[str, str] = JSON, body: bytes = b"") -> Answer:
+    def call(self, place: str, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
         """Return the answer of a call, whatever its status. `place` names the server in errors. IdentityFailed."""
         if url_problem(url, ("https", "http")):
             raise IdentityFailed(f"The address of the {place} is invalid.")
@@ -47,9 +46,7 @@ class IdentityCalls(Struct, frozen=True):
         except GatewayError:
             raise IdentityFailed(f"The {place} did not answer.") from None
 
-    def fetch(
-        self, place: str, method: str, url: str, headers: Mapping[str, str] = JSON, body: bytes = b""
-    ) -> dict[str, Any]:
+    def fetch(self, place: str, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> dict[str, Any]:
         """Return the JSON object of a 200 answer. IdentityFailed."""
         answer = self.call(place, method, url, headers, body)
         if answer.status != 200:

@@ -119,15 +119,14 @@ def _export_operation(signal: str) -> Operation:
         TAG,
         {"type": "object", "description": "An OTLP export request, in protobuf or JSON."},
         answer={"type": "object", "maxProperties": 0},
-        errors=(400, 401, 413, 415),
     )
     handler = partial(take_export, signal)
     handler.__doc__ = take_export.__doc__
     return Operation("POST", f"/v1/{signal}", handler, body="any", about=about)
 
 
-SETTINGS = About("Fetch the managed settings of an agent", TAG, answer=ManagedSettingsDocument, errors=(401, 404))
-USAGE = About("Fetch the spending limits of an agent", TAG, answer=usage_limits.AgentUsage, errors=(401,))
+SETTINGS = About("Fetch the managed settings of an agent", TAG, answer=ManagedSettingsDocument)
+USAGE = About("Fetch the spending limits of an agent", TAG, answer=usage_limits.AgentUsage)
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", USAGE_PATH, show_usage, about=USAGE),
     Operation("GET", SETTINGS_PATH, show_settings, about=SETTINGS),

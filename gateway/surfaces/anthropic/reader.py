@@ -78,8 +78,8 @@ def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRe
 def _extra(body: schema.MessagesBody, betas: tuple[str, ...]) -> dict[str, Any]:
     """Return the caller's beta features, and fields that only servers of this format support."""
     extra: dict[str, Any] = {BETAS: betas} if betas else {}
-    if body.container or body.mcp_servers:
-        extra[OWN_FIELDS] = {name: value for name in DIALECT_FIELDS if (value := getattr(body, name))}
+    if own := {name: value for name in DIALECT_FIELDS if (value := getattr(body, name))}:
+        extra[OWN_FIELDS] = own
     return extra
 
 

@@ -160,8 +160,8 @@ SHOW_SERVER = About(
 SEND_MESSAGE = About(
     "Send a message of the Model Context Protocol", TAG, McpCall, answer=McpMessageAnswer, success=(200, 202)
 )
-OFFER = About("Get the allowed methods of the MCP server", TAG, access="none", success=(204,), errors=())
-REFUSE = About("End a session (not supported)", TAG, success=(), errors=(400, 401, 403, 405))
+OFFER = About("Get the allowed methods of the MCP server", TAG, access="none", success=(204,))
+REFUSE = About("End a session (not supported)", TAG, success=())
 
 
 def surface(path: str = connection_checks.PATH, name: str = "mcp", more: Iterable[OfferedTool] = ()) -> Surface:

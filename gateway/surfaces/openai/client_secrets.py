@@ -177,7 +177,6 @@ OPERATIONS = (
             "Realtime",
             request=SecretBody,
             answer=ClientSecret,
-            errors=(400, 401, 403, 410, 415, 429, 503),
         ),
     ),
 )

@@ -39,5 +39,5 @@ def show_key(services: Services, inbound: Inbound) -> Outbound:
 
 OPERATIONS = (
     Operation("GET", "/v1/key", show_key,
-              about=About("Show the key's usage and limit", TAG, answer=KeyUsageAnswer, errors=(401, 403, 410, 503))),
+              about=About("Show the key's usage and limit", TAG, answer=KeyUsageAnswer)),
 )  # fmt: skip

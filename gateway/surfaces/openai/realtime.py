@@ -191,7 +191,6 @@ ABOUT = About(
     "Open a realtime session (WebSocket)",
     "Realtime",
     success=(101,),
-    errors=(400, 401, 402, 403, 410, 426, 429, 502, 503, 504),
     answer=None,
 )
 

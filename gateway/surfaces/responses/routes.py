@@ -141,10 +141,9 @@ ABOUT_COUNT = About("Estimate the input tokens of a response", request=schema.Co
 ABOUT_SOCKET = About(
     "Create responses over a WebSocket",
     success=(101,),
-    errors=(400, 401, 403, 405, 410, 426, 503),
     answer=None,
 )
-ABOUT_CANCEL = About("Cancel a response (not supported)", success=(), errors=(400, 401, 403, 404, 503))
+ABOUT_CANCEL = About("Cancel a response (not supported)", success=())
 OPERATIONS = (
     Operation("POST", "/v1/responses", response_creation.create, body="json", hot=True, paid=True, about=ABOUT),
     Operation("GET", "/v1/responses", connect, upgrades=True, about=ABOUT_SOCKET),

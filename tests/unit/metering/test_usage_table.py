@@ -59,6 +59,12 @@ def test_a_record_is_read_as_it_was_written(database, journal, more):
     assert find(database, one.request_id) == [one]
 
 
+def test_a_usual_row_is_written_without_the_columns_that_most_rows_leave_empty():
+    whole = write_row(record(label="mine"))
+    usual = write_row(record())
+    assert len(usual[1]) < len(whole[1]) == len(UsageRecord._fields) and len(usual[0].sql) < len(whole[0].sql)
+
+
 def test_a_second_row_of_an_attempt_is_refused_whatever_it_carries(database, journal):
     one = record()
     journal.append(write_row(one)).wait(60)

@@ -1,3 +1,4 @@
+import copy
 import gzip
 import json
 import re
@@ -247,3 +248,15 @@ def test_the_description_of_embeddings_allows_no_text_that_is_refused(document, 
     described = Draft202012Validator(content["schema"] | {"components": document["components"]})
     assert described.is_valid({"model": "auto", "input": ["Tea"]})
     assert not described.is_valid({"model": "auto", "input": [text]})
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v4/ai/language-model"])
+def test_details_of_an_error_are_described_as_texts(document, path: str) -> None:
+    reference = document["paths"][path]["post"]["responses"]["502"]["$ref"]
+    content = document["components"]["responses"][reference.rpartition("/")[2]]["content"]["application/json"]
+    described = Draft202012Validator(content["schema"] | {"components": document["components"]})
+    body = copy.deepcopy(content["example"])
+    body["error"]["vendor"] = "acme"
+    assert described.is_valid(body)
+    body["error"]["vendor"] = 7
+    assert not described.is_valid(body)

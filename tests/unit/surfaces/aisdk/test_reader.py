@@ -55,6 +55,7 @@ def parts_of(*messages: dict[str, Any]) -> list[tuple]:
         (file({"type": "data", "data": "R0lGODlh"}, "image"), Image(Media("image/gif", data="R0lGODlh"))),
         (file("UklGRgAA", "image/*"), Image(Media("image/webp", data="UklGRgAA"))),
         (file("https://x.example/a", "image/*"), Image(Media(url="https://x.example/a"))),
+        (file("http://x.example/a", "image/*"), Image(Media(url="http://x.example/a"))),
         (file({"type": "url", "url": "https://x.example/a"}, "image/png"),
          Image(Media("image/png", url="https://x.example/a"))),
         (file("AAAA", "audio/mpeg"), Audio(Media("audio/mpeg", data="AAAA"), "mp3")),

@@ -5,7 +5,7 @@ import orjson
 import pytest
 from fakes.anthropic_checks import check_body, sign
 
-from gateway.dialects.anthropic import BETAS
+from gateway.dialects.anthropic import BETAS, OWN_FIELDS
 from gateway.neutral.chat import ChatRequest, FunctionTool, ReasoningOptions, ToolChoice, VendorTool, WebSearch
 from gateway.neutral.parts import CacheMark, File, Image, Media, Reasoning, Source, Text, ToolResult, VendorPart
 from gateway.surfaces.anthropic import reader, schema
@@ -276,6 +276,13 @@ def test_the_size_of_a_prompt_counts_all_its_text():
 def test_files_that_one_vendor_has_go_to_it_alone():
     request = read([user({"type": "image", "source": {"type": "file", "file_id": "f1"}})])
     assert request.requirements.vendor_only == "anthropic" and request.requirements.vision
+
+
+def test_fields_that_only_servers_of_the_format_support_reach_them():
+    own = {"container": "c1", "mcp_servers": [{"type": "url", "url": "https://x.example", "name": "docs"}]}
+    for name, value in own.items():
+        assert read(**{name: value}).options.extra[OWN_FIELDS] == {name: value}
+    assert OWN_FIELDS not in read().options.extra
 
 
 def test_calls_of_mcp_servers_that_the_vendor_made_go_to_it_alone():

@@ -8,7 +8,7 @@ from google import genai
 
 from gateway.dialects.google import OWN_FIELDS
 from gateway.errors import InvalidRequest
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.chat import ChatRequest, WebSearch
 from gateway.neutral.parts import Audio, File, Image, Media, Part, Text, Video
 from gateway.surfaces.google import reader, schema
 from gateway.surfaces.google.json_schemas import json_schema_of
@@ -43,7 +43,7 @@ def test_files_that_only_google_can_load_are_sent_to_google_only() -> None:
         f"https://youtube.com/{video}",
         "https://youtu.be/9hE5-98ZeCg",
     )
-    for address in (*own, "https://www.example.com/youtube.com/film.mp4"):
+    for address in (*own, "https://www.example.com/youtube.com/film.mp4", "http://www.example.com/film.mp4"):
         request, part = read_part({"fileData": {"fileUri": address, "mimeType": "video/mp4"}})
         assert isinstance(part, Video)
         assert request.requirements.vendor_only == ("google" if address in own else ""), address
@@ -81,6 +81,17 @@ def test_members_that_only_google_knows_reach_google() -> None:
     assert request.options.extra == {OWN_FIELDS: {**own, "generationConfig": {"seed": 1}}}
     assert request.requirements.vendor_only == "google"
     assert request.native is not None and own.items() <= request.native.body.items()
+
+
+@pytest.mark.parametrize("name", ["googleSearch", "googleSearchRetrieval"])
+def test_both_names_of_googles_search_are_the_search_of_every_vendor(name: str) -> None:
+    request = read({"tools": [{name: {}}]})
+    assert request.requirements.web_search and request.requirements.vendor_only == ""
+    assert request.conversation().tools == (WebSearch(),)
+
+
+def test_the_texts_that_end_an_answer_are_read() -> None:
+    assert read({"generationConfig": {"stopSequences": ["END"]}}).conversation().sampling.stop == ("END",)
 
 
 def test_an_answer_is_continued_by_google_only() -> None:

@@ -167,8 +167,9 @@ def charges(case: Case, month: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_an_export_of_charges_is_one_of_the_exports_of_its_organization(case: Case) -> None:
-    path = f"/orgs/{case.owner.organization_id}/focus"
+@pytest.mark.parametrize("path", ["/orgs/{organization}/focus?", "/activity/shares/export?{query}&groupBy=session&"])
+def test_an_export_of_charges_is_one_of_the_exports_of_its_organization(case: Case, path: str) -> None:
+    path = path.format(organization=case.owner.organization_id, query=case.query()) + "format=jsonl"
     header = {"Authorization": f"Bearer {case.owner.token}"}
     going = [case.tenants.client.get(path, headers=header) for _ in range(2)]
     assert case.tenants.refused("GET", path, case.owner) == "429 too_many_exports"

@@ -248,6 +248,10 @@ def test_options_are_the_gateways_own():
     assert read(user="u").options.session == "u"
 
 
+def test_the_service_tier_fast_is_the_priority_tier():
+    assert read(service_tier="fast").options == read(service_tier="priority").options
+
+
 def test_no_option_leaks_into_the_relayed_body():
     request = read(
         routing="price", service_tier="flex", prompt_cache_key="k", free_models_only=True, plugins=[], onboarding=True
