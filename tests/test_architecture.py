@@ -77,6 +77,7 @@ RANKS = {
     "gateway.surfaces.code_samples": 6.55,
     "gateway.surfaces.request_decompression": 6.55,
     "gateway.surfaces.allowed_hosts": 6.55,
+    "gateway.surfaces.path_models": 6.55,
     "gateway.surfaces.proxies": 6.55,
     "gateway.surfaces.wsgi": 6.6,
     "gateway.surfaces.http_responses": 6.6,

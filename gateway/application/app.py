@@ -129,7 +129,7 @@ def _express(application: OnDemandApplication, services: Services, surfaces: tup
         application,
         hot,
         partial(_crashed, surfaces),
-        Addresses.of(surfaces).settle,
+        Addresses.of(surfaces),
         Browsers(services.settings.security.cors_origins),
         max_body=server.max_body_mb << 20,
         proxies=make_proxies(server),

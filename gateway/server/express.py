@@ -8,6 +8,8 @@ from gateway.server.request_heads import Handler, RequestHead
 from gateway.surfaces.allowed_hosts import Hosts
 from gateway.surfaces.cors import Browsers, takes_keys
 from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.path_models import PATH_MODEL, use_path_model
+from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.query_keys import hide_key
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY, NO_PROXIES, REFUSAL, StartResponse, read_inbound, start
@@ -17,14 +19,15 @@ Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 # A request with one of these headers goes through Flask, where it is handled once for all operations.
 FLASK_HEADERS = ("HTTP_CONTENT_ENCODING", "HTTP_TRANSFER_ENCODING", "HTTP_EXPECT", "HTTP_UPGRADE")
 NO_PARAMS: dict[str, str] = {}
+NO_ADDRESSES = Addresses(())
 
 
 class ExpressLane:
     """A WSGI application around another: `table` maps exact (method, path) to handlers; other requests go to the inner
     application.
 
-    `settle` corrects the spelling of a path; `pages` are the browser origins that are allowed. The gateway's own worker
-    calls `find` and `answer` directly, without an environ. Handlers turn errors into responses and leave framing to the
+    `addresses` correct the spelling of a path; `pages` are the allowed browser origins. The gateway's own worker calls
+    `find` and `answer` directly, without an environ. Handlers turn errors into responses and leave framing to the
     server; `on_crash` logs a handler's unexpected exception and returns its response.
     """
 
@@ -33,7 +36,7 @@ class ExpressLane:
         application: Application,
         table: Mapping[tuple[str, str], Handler],
         on_crash: Callable[[Inbound, Exception], Outbound],
-        settle: Callable[[str], str] = str,
+        addresses: Addresses = NO_ADDRESSES,
         pages: Browsers | None = None,
         *,
         max_body: int = MAX_BODY,
@@ -48,7 +51,7 @@ class ExpressLane:
             self._paged = self._table | {
                 key: allow_origins(handler, pages) for key, handler in table.items() if takes_keys(key[1])
             }
-        self._settle = settle
+        self._addresses = addresses
         self._on_crash = on_crash
         self._max_body = max_body
         self._free_body = min(FREE_BODY, max_body)
@@ -76,7 +79,8 @@ class ExpressLane:
 
     def find(self, environ: MutableMapping[str, Any]) -> Handler | None:
         """Return the handler of a plain request to a hot operation, whatever its length; corrects the path."""
-        path = self._settle(environ.get("PATH_INFO", ""))
+        asked = environ.get("PATH_INFO", "")
+        path = self._addresses.settle(asked)
         if "HTTP_ORIGIN" in environ:
             table = self._paged
         else:
@@ -86,8 +90,11 @@ class ExpressLane:
             return None
         if not self._hosts.allows(environ.get("HTTP_HOST", ""), path):
             return None
+        if path == asked:
+            return handler
         environ["PATH_INFO"] = path
-        return handler
+        model = environ[PATH_MODEL] = self._addresses.model_of(asked)
+        return use_path_model(handler, model) if model else handler
 
     def answer(self, handler: Handler, head: RequestHead, body: bytes, base: Mapping[str, Any]) -> Outbound:
         """Return the response of `handler` to a request that the worker read; `base` is the environ of its

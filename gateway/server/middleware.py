@@ -11,6 +11,7 @@ from gateway.surfaces.allowed_hosts import Hosts, refuse_host
 from gateway.surfaces.cors import Browsers
 from gateway.surfaces.http import LABEL_LENGTH, ErrorFormat, Outbound
 from gateway.surfaces.http_responses import error_reply
+from gateway.surfaces.path_models import PATH_MODEL
 from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.query_keys import hide_key
 
@@ -46,7 +47,10 @@ class Middleware:
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         hide_key(environ)
-        path = environ["PATH_INFO"] = self._addresses.settle(environ.get("PATH_INFO") or "/")
+        asked = environ.get("PATH_INFO") or "/"
+        path = environ["PATH_INFO"] = self._addresses.settle(asked)
+        if path != asked:
+            environ[PATH_MODEL] = self._addresses.model_of(asked)
         shown_id = environ.get("HTTP_X_REQUEST_ID", "").strip()[:LABEL_LENGTH] or ids.new_hex()
         environ[wsgi.REQUEST_ID] = shown_id
         more: cors.Headers = []

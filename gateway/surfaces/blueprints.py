@@ -16,6 +16,7 @@ from gateway.surfaces import auth, http_responses
 from gateway.surfaces.early_auth import EarlyAuth
 from gateway.surfaces.http import Inbound, Operation, Outbound, Surface
 from gateway.surfaces.operation_guard import guard_among, name_of
+from gateway.surfaces.path_models import PATH_MODEL, set_model
 from gateway.surfaces.proxies import Proxies, make_proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_base_url, read_headers, read_inbound
 from gateway.telemetry.request_observers import ClosingBody
@@ -114,6 +115,8 @@ def _view(
             )
         except GatewayError as error:
             return respond(_answer_refusal(services, operation, request.environ, proxies, error))
+        if model := request.environ.get(PATH_MODEL):
+            inbound.body = set_model(inbound.body, model)
         if operation.upgrades and inbound.channel is None:
             inbound.channel = sock_upgrades.channel_of(request.environ)
             return _respond_by_sock(handle(inbound), inbound.channel)

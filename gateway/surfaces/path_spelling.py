@@ -18,16 +18,18 @@ REPEATED_VERSION = re.compile(rf"\A(?:{VERSION})+(?={VERSION}/)")
 MAX_PATH_LENGTH = 60  # characters of a path that is compared; a longer one is not a misspelling
 MIN_SIMILARITY = 0.85
 NO_ALIASES: Mapping[str, str] = {}
-VARIABLE = re.compile(r"<(path:)?\w+>")
+VARIABLE = re.compile(r"<(path:)?(\w+)>")
 
 
 class Addresses:
     """The paths of some operations (`<name>` and `<path:name>` stand for variables). `aliases`: other beginnings of
-    paths, which may have variables, with those that serve them."""
+    paths, which may have a variable `model`, with those that serve them."""
 
     def __init__(self, paths: Iterable[str], aliases: Mapping[str, str] = NO_ALIASES) -> None:
         given = set(paths)
-        self._aliases = [(re.compile(rf"{_pattern(alias)}(?=/|\Z)"), own) for alias, own in aliases.items()]
+        self._aliases = [
+            (re.compile(rf"{_pattern(alias, '(?P<{}>{})')}(?=/|\Z)"), own) for alias, own in aliases.items()
+        ]
         self._exact = {path for path in given if "<" not in path}
         self._varied = re.compile("|".join(sorted(map(_pattern, given - self._exact))) or "(?!)", re.DOTALL)
 
@@ -46,19 +48,25 @@ class Addresses:
         if path in self._exact:
             return path
         tidy = SLASHES.sub("/", path).rstrip("/") or "/"
-        tidy = REPEATED_VERSION.sub("", self._replace_alias(tidy), 1)
+        alias = self._match_alias(tidy)
+        if alias is not None:
+            match, own = alias
+            tidy = own + match.string[match.end() :]
+        tidy = REPEATED_VERSION.sub("", tidy, 1)
         for meant in (tidy, VERSION + tidy):
             if meant in self._exact or self._varied.fullmatch(meant):
                 return meant
         return path
 
-    def _replace_alias(self, path: str) -> str:
+    def model_of(self, path: str) -> str:
+        """Return the model that an alias names in `path`; "" when there is none."""
+        alias = self._match_alias(SLASHES.sub("/", path).rstrip("/"))
+        return alias[0].groupdict().get("model", "") if alias else ""
+
+    def _match_alias(self, path: str) -> tuple[re.Match[str], str] | None:
         bare = VERSIONED.sub("", path)  # a base URL may end with it
-        for alias, own in self._aliases:
-            match = alias.match(bare)
-            if match is not None:
-                return own + bare[match.end() :]
-        return path
+        matches = ((alias.match(bare), own) for alias, own in self._aliases)
+        return next(((match, own) for match, own in matches if match), None)
 
     def nearest(self, path: str) -> str:
         """Return the model operation that an unknown `path` probably means; "" when none is similar."""
@@ -73,11 +81,12 @@ class Addresses:
         return next(iter(difflib.get_close_matches(tidy, sorted(named), 1, MIN_SIMILARITY)), "")
 
 
-def _pattern(path: str) -> str:
-    """Return the regular expression of a path with variables."""
+def _pattern(path: str, variable: str = "{1}") -> str:
+    """Return the regular expression of a path with variables; `variable` is formatted with the name and the expression
+    of each."""
     parts: list[str] = []
     at = 0
     for match in VARIABLE.finditer(path):
-        parts += re.escape(path[at : match.start()]), "[^/].*" if match[1] else "[^/]+"
+        parts += re.escape(path[at : match.start()]), variable.format(match[2], "[^/].*" if match[1] else "[^/]+")
         at = match.end()
     return "".join((*parts, re.escape(path[at:])))

@@ -1,9 +1,12 @@
 """Base URLs with a slash or a `/v1` too many or too few, and the headers of the framework's responses."""
 
+import gzip
+import json
 from collections.abc import Callable
 
 import anthropic
 import httpx
+import langchain_openai
 import pytest
 from fakes.openai import FakeOpenAI
 from openai import AzureOpenAI, OpenAI
@@ -33,7 +36,7 @@ def test_every_way_to_write_the_base_url_works(lane: LocalGateway, base: str) ->
 
 
 def test_clients_of_azure_need_only_the_address(lane: LocalGateway) -> None:
-    """They send the key as `api-key`, and the model in the path as well."""
+    """They send the key as `api-key`, and the model in the path, which decides; some send none in the body."""
     azure = AzureOpenAI(azure_endpoint=lane.address, api_key=lane.key, api_version="2024-10-21", max_retries=0)
     assert azure.chat.completions.create(model=MODEL, messages=TALK).choices[0].message.content
     assert [*azure.chat.completions.create(model=MODEL, messages=TALK, stream=True)][0].model == MODEL
@@ -42,7 +45,18 @@ def test_clients_of_azure_need_only_the_address(lane: LocalGateway) -> None:
     one = AzureOpenAI(
         azure_endpoint=lane.address, api_key=lane.key, api_version="2024-10-21", azure_deployment="gpt-4o-mini"
     )
-    assert one.chat.completions.create(model=MODEL, messages=TALK).choices[0].message.content
+    assert one.chat.completions.create(model="unknown", messages=TALK).choices[0].message.content
+    chat = langchain_openai.AzureChatOpenAI(
+        azure_endpoint=lane.address, api_key=lane.key, api_version="2024-10-21", azure_deployment=MODEL
+    )
+    assert chat.invoke("Hi").content and [*chat.stream("Hi")]
+    headers = {"api-key": lane.key}
+    with httpx.Client(base_url=f"{lane.address}/openai/deployments/{MODEL}", headers=headers, timeout=60) as http:
+        query = {"api-version": "2024-10-21"}
+        assert http.post("/chat/completions", params=query, json={"messages": TALK}).json()["model"] == MODEL
+        packed = gzip.compress(json.dumps({"messages": TALK}).encode())
+        coding = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+        assert http.post("/chat/completions", params=query, content=packed, headers=coding).json()["model"] == MODEL
 
 
 def test_googles_address_of_the_format_of_openai_works(lane: LocalGateway) -> None:

@@ -22,13 +22,13 @@ from gateway.surfaces.openai import (
     videos,
 )
 
-# Operations that clients of Azure send with the model in the path as well.
+# Operations that clients of Azure send with the model in the path.
 OF_DEPLOYMENTS = (
     *("/chat/completions", "/completions", "/embeddings", "/audio/transcriptions", "/audio/translations"),
     *("/audio/speech", "/images/generations", "/images/edits"),
 )
 # Clients of Groq, Azure and DeepInfra add /openai to the address; Google documents /v1beta/openai as base URL.
-ALIASES = {f"/openai/deployments/<path:name>{path}": f"/v1{path}" for path in OF_DEPLOYMENTS} | {
+ALIASES = {f"/openai/deployments/<path:model>{path}": f"/v1{path}" for path in OF_DEPLOYMENTS} | {
     "/openai/v1": "/v1",
     "/v1beta/openai": "/v1",
     "/openai": "/v1",

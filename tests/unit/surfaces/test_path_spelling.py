@@ -9,7 +9,7 @@ from gateway.surfaces.path_spelling import Addresses
 ADDRESSES = Addresses(
     ("/", "/keys", "/v1/keys/all", "/v1/chat/completions", "/v1/models", "/v1/models/<path:model>", "/v1/x/<id>/end"),
     {
-        "/of/<path:name>/end": "/v1/x/1/end",
+        "/of/<path:model>/end": "/v1/x/1/end",
         "/acme/v1": "/v1",
         "/acme": "/v1",
         "/v1beta/acme": "/v1",
@@ -65,6 +65,20 @@ def test_the_intended_path_is_found(asked: str, served: str) -> None:
 )
 def test_an_unknown_path_stays_unchanged(path: str) -> None:
     assert ADDRESSES.settle(path) == path
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        ("/of/gpt-5/end", "gpt-5"),
+        ("/v1/of//openai/gpt-5/end/", "openai/gpt-5"),
+        ("/acme/models", ""),
+        ("/v1/models/gpt-5", ""),
+        ("/v1/x/one/end", ""),
+    ],
+)
+def test_the_model_in_an_alias_is_found(path: str, model: str) -> None:
+    assert ADDRESSES.model_of(path) == model
 
 
 def test_a_doubled_version_takes_time_by_how_often_it_stands_there() -> None:
