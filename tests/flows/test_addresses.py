@@ -51,9 +51,13 @@ def test_clients_of_azure_need_only_the_address(lane: LocalGateway) -> None:
     )
     assert chat.invoke("Hi").content and [*chat.stream("Hi")]
     headers = {"api-key": lane.key}
+    with httpx.Client(base_url=f"{lane.address}/models", headers=headers, timeout=60) as http:
+        assert http.post("/chat/completions", json={"model": MODEL, "messages": TALK}).json()["model"] == MODEL
+        assert http.post("/embeddings", json={"model": "sandbox/sandbox-embed", "input": ["Hi"]}).json()["data"]
     with httpx.Client(base_url=f"{lane.address}/openai/deployments/{MODEL}", headers=headers, timeout=60) as http:
         query = {"api-version": "2024-10-21"}
         assert http.post("/chat/completions", params=query, json={"messages": TALK}).json()["model"] == MODEL
+        assert http.post("/responses", params=query, json={"input": "Hi"}).json()["model"] == MODEL
         packed = gzip.compress(json.dumps({"messages": TALK}).encode())
         coding = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
         assert http.post("/chat/completions", params=query, content=packed, headers=coding).json()["model"] == MODEL

@@ -24,11 +24,14 @@ from gateway.surfaces.openai import (
 
 # Operations that clients of Azure send with the model in the path.
 OF_DEPLOYMENTS = (
-    *("/chat/completions", "/completions", "/embeddings", "/audio/transcriptions", "/audio/translations"),
-    *("/audio/speech", "/images/generations", "/images/edits"),
+    *("/chat/completions", "/completions", "/responses", "/embeddings", "/images/generations", "/images/edits"),
+    *("/audio/transcriptions", "/audio/translations", "/audio/speech"),
 )
-# Clients of Groq, Azure and DeepInfra add /openai to the address; Google documents /v1beta/openai as base URL.
+# Clients of Groq, Azure and DeepInfra add /openai to the address; Google documents /v1beta/openai as base URL, Azure
+# /models for the models of all vendors.
 ALIASES = {f"/openai/deployments/<path:model>{path}": f"/v1{path}" for path in OF_DEPLOYMENTS} | {
+    "/models/chat/completions": "/v1/chat/completions",
+    "/models/embeddings": "/v1/embeddings",
     "/openai/v1": "/v1",
     "/v1beta/openai": "/v1",
     "/openai": "/v1",
