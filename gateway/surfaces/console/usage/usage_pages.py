@@ -149,9 +149,9 @@ def _show_figures(
 ) -> dict[str, Any]:
     """Return the plot, the totals and the rows of both tables."""
     grouping = question.grouping
-    steps = [(label, usage.steps.get(label, NO_ACTIVITY)) for label in sorted({*question.window.padding, *usage.steps})]
+    steps = [(label, usage.steps.get(label, NO_ACTIVITY)) for label in question.window.padding]
     listed = [(label, sums) for label, sums in reversed(steps) if sums.requests or len(steps) <= SHORT_PERIOD]
-    rows = _list_rows(usage, {"from": steps[0][0] if steps else "", **choices.period.logs})
+    rows = _list_rows(usage, {"from": steps[0][0], **choices.period.logs})
     compared = bool(usage.before.requests)
     columns: tuple[Column, ...] = (Column(grouping.label, "name"), *COLUMNS)
     if compared and choices.group != "session":

@@ -69,6 +69,10 @@ def test_the_page_lists_usable_models_and_allows_no_inline_script(shared_tenants
     answer = shared_tenants.client.get(PATH, headers=browser_headers(owner))
     assert '<option value="sandbox-echo">' in answer.text and '<option value="gpt-4o-mini">' not in answer.text
     assert '<option value="sandbox-image">' in answer.text and '<option value="sandbox-speak">' in answer.text
+    lists = re.compile(r'<datalist id="models(?:-chat)?">(.*?)</datalist>', re.DOTALL)
+    [of_playground] = lists.findall(answer.text)
+    [of_setup] = lists.findall(open_page(shared_tenants, owner, "/console/setup"))
+    assert of_setup == f'<option value="auto">{of_playground}'
     policy = answer.headers["Content-Security-Policy"]
     assert "script-src 'self';" in policy and "media-src blob:" in policy and "unsafe" not in policy
 

@@ -9,6 +9,8 @@ from support.console import open_page, press_button
 from support.management import Tenants
 
 from gateway.accounts import audit, compliance
+from gateway.clock import DAY_US
+from gateway.money import NANO
 from gateway.surfaces.console.audit_log import audit_pages
 from gateway.surfaces.console.settings.settings_pages import FLAGS, SETS
 
@@ -38,6 +40,24 @@ def test_an_organization_is_renamed_and_gets_a_policy_and_rules(open_tenants) ->
         found = open_page(tenants, owner, "/console/audit?q=policy")
         assert "Organization policy updated" in found and "Access rule created" not in found
         assert "No changes yet" in open_page(tenants, owner, "/console/audit?before=1")
+
+
+def test_the_newest_transactions_are_shown(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    for number in range(1, 41):
+        tenants.services.billing.ledger.grant(owner.organization_id, number * NANO, f"grant {number}")
+    page = open_page(tenants, owner, "/console/settings").partition("Recent transactions")[2].partition("</table>")[0]
+    shown = re.findall(r">\$(\d+)\.00<", page)
+    assert shown[:20] == [str(number) for number in range(40, 20, -1)] and len(shown) < 40
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 5_000])
+def test_managed_settings_are_removed_and_must_be_json(tenants: Tenants, text: str) -> None:
+    path = f"/console/settings?organization={tenants['rival owner'].organization_id}"
+    assert "our-model" in press(tenants, path, "managed_settings", managed_settings='{"model": "our-model"}')
+    refused = press_button(tenants, tenants["rival owner"], path, "managed_settings", managed_settings=text)
+    assert refused.status_code == 400 and "not valid JSON" in refused.text
+    assert "our-model" not in press(tenants, path, "remove_managed_settings")
 
 
 def test_the_page_saves_every_member_of_the_policy() -> None:
@@ -115,6 +135,7 @@ def test_a_scim_token_is_created_shown_once_and_revoked(open_tenants) -> None:
         token = re.findall(r'<pre id="scim-token">(llmgscim_[\w-]+)</pre>', made)[0]
         (info,) = tenants.services.accounts.scim_tokens.list_tokens(admin.organization_id)
         assert tenants.services.accounts.scim_tokens.find(token) == info and not info.by_owner
+        assert round((info.expires_at_us - info.created_at_us) / DAY_US) == 90
         page = open_page(tenants, admin, path)
         assert "Entra ID" in page and "never used" in page and token not in page
         refused = press_button(tenants, admin, path, "create-scim-token", scim_name="Okta", lifetime="9999")

@@ -58,6 +58,8 @@ def usage_of(tenants: Tenants, days: int, name: str, model: str, dollars: int, s
         served=served,
         source=source,
         cost_nusd=dollars * NANO,
+        input=100,
+        output=20,
         ttft_ms=0 if failed else 420,
         duration_ms=3_900,
         status=503 if failed else 200,
@@ -101,6 +103,16 @@ def test_a_provider_shows_outcomes_times_and_models_of_each_day(used: Tenants) -
     assert titles["Time to the end of the answer by day"].count("3.90 s") == 2
     assert {"1\ngpt-5: 1", "2\ngpt-5: 1\ngpt-4o: 1"} <= set(titles["Your requests by day"])
     assert re.search(r'/console/models/gpt-5">gpt-5</a></td><td class="number"><span[^>]*>2<', page)
+
+
+@pytest.mark.parametrize(
+    ("measure", "largest", "smallest"),
+    [("spend", "$2.00", "$1.00"), ("requests", "3", "1"), ("tokens", "360", "120")],
+)
+def test_the_plot_of_usage_shows_each_measure(used: Tenants, measure: str, largest: str, smallest: str) -> None:
+    page = open_page(used, used["acme owner"], f"/console/usage?timeRange=30d&measure={measure}")
+    titles = re.findall(r"<title>[\d-]+: ([^<\n]*)", page)
+    assert {largest, smallest} <= set(titles)
 
 
 def test_requests_are_filtered_by_the_apps_of_the_month(used: Tenants) -> None:

@@ -202,6 +202,8 @@ def test_names_are_searched_and_sorted(used: Tenants) -> None:
     )
     assert requests_of(found) == 3
     key = developer.key.info
+    for group in ("app", "tag"):  # statistics of these are not kept by key
+        assert requests_of(read(used, owner, f"?groupBy={group}&apiKeyId={key.id}")) == 3
     of_key = read(used, developer, f"?apiKeyId={key.id}")
     assert requests_of(of_key) == 2 and f'<option value="{key.id}" selected>' in of_key
     assert used.client.get(f"/console/usage?apiKeyId={key.id}", headers=cookie(used["rival owner"])).status_code == 403
