@@ -19,6 +19,7 @@ from gateway.admin import sso_sign_in
 from gateway.errors import Forbidden, RateLimited
 from gateway.limits.budgets import Limits
 from gateway.sso.provider_identity import ProviderIdentity
+from gateway.surfaces.console.single_sign_on.sso_pages import BROWSER_COOKIE
 
 PASSWORD = "correct horse battery"
 SCOPES = ["openid", "email", "profile", "offline_access"]
@@ -461,6 +462,7 @@ def test_a_session_that_ended_is_renewed_without_a_page_while_the_provider_knows
     assert "prompt=none" in redirect.headers["location"]
     back = browser.get(browser.get(redirect.headers["location"]).headers["location"])
     assert back.headers["location"].endswith("/console/keys") and browser.me() is not None
+    assert BROWSER_COOKIE not in browser.web.cookies
     browser.web.cookies.delete(COOKIE)
     company.provider.account = None
     for error in ("login_required", "interaction_required", "consent_required", "account_selection_required"):
@@ -468,6 +470,7 @@ def test_a_session_that_ended_is_renewed_without_a_page_while_the_provider_knows
         redirect = browser.get(f"/console/sso/{company.provider_id}?silent=1&redirect=/console/keys")
         back = browser.get(browser.get(redirect.headers["location"]).headers["location"])
         assert "sso=again" in back.headers["location"] and "redirect=%2Fconsole%2Fkeys" in back.headers["location"]
+        assert BROWSER_COOKIE not in browser.web.cookies
     assert browser.get(back.headers["location"]).status_code == 200
 
 

@@ -130,8 +130,7 @@ def _read_parts_before(
         return _read_parts(database, question, earlier, COST)
     if question.tag == SESSION:
         return []
-    values = [ident for _, ident in names if ident not in ("", OTHER)]
-    return _read_values(database, question, earlier, values, totals)
+    return _read_values(database, question, earlier, [ident for _, ident in names], totals)
 
 
 def _read_values(

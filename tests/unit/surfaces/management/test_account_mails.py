@@ -82,6 +82,7 @@ def test_a_link_sets_a_password_once_and_ends_all_sessions(gateway, server, brow
     [letter] = deliver(gateway, server)
     assert letter.recipients == [EMAIL]
     link = link_of(letter)
+    assert browser.get(link).headers["Referrer-Policy"] == "no-referrer"
     assert open_link(browser, link).status_code == 200
     assert "12" in choose(browser, "short").text, "the form is shown again"
     assert "was changed" in choose(browser).text

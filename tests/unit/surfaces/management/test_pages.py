@@ -3,6 +3,8 @@ import re
 
 import pytest
 
+from gateway.surfaces import visitor
+from gateway.surfaces.console import visits
 from gateway.surfaces.console.table import SURFACE
 
 EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
@@ -166,6 +168,20 @@ def test_after_an_unknown_code_the_page_requests_another_one(browser) -> None:
     sign_in(browser)
     answer = browser.get("/console/device?user_code=NOPE-NOPE")
     assert answer.status_code == 404 and 'name="user_code"' in answer.text
+
+
+def test_the_browser_is_known_after_signing_in(browser) -> None:
+    names = {cookie.partition("=")[0] for cookie in sign_in(browser).headers.getlist("Set-Cookie")}
+    assert names == {visitor.COOKIE, visitor.DEVICE}
+
+
+def test_an_identity_provider_that_cannot_sign_in_silently_is_forgotten(browser) -> None:
+    browser.set_cookie(visits.PROVIDER_COOKIE, "idp_gone")
+    silent = browser.get("/console/login?redirect=%2Fconsole%2Fkeys").headers["Location"]
+    assert "/console/sso/idp_gone?" in silent
+    form = browser.get(silent)
+    assert "sso=again" in form.headers["Location"] and "redirect=%2Fconsole%2Fkeys" in form.headers["Location"]
+    assert browser.get_cookie(visits.PROVIDER_COOKIE) is None
 
 
 def test_signing_out_ends_the_session(browser) -> None:

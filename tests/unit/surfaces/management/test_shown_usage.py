@@ -21,6 +21,7 @@ RANKING = re.compile(r'aria-label="(Top \w+)".*?</section>', re.DOTALL)
 RANKED = re.compile(r'href="http://localhost([^"]*)" title="([^"]*)".*?<span title="(\d+)"', re.DOTALL)
 # Days ago, person, model with its provider, dollars, app.
 REQUESTS = (
+    (26, "acme colleague", "openai/gpt-5", 1, "codex"),
     (25, "acme developer", "openai/gpt-5", 2, "claude-code"),
     (3, "acme developer", "openai/gpt-5", 1, "codex"),
     (3, "acme developer", "openai/gpt-4o", 0, ""),
@@ -113,6 +114,13 @@ def test_the_plot_of_usage_shows_each_measure(used: Tenants, measure: str, large
     page = open_page(used, used["acme owner"], f"/console/usage?timeRange=30d&measure={measure}")
     titles = re.findall(r"<title>[\d-]+: ([^<\n]*)", page)
     assert {largest, smallest} <= set(titles)
+
+
+def test_names_are_sorted_by_the_change_of_their_spending(used: Tenants) -> None:
+    today = date.today()
+    period = f"timeRange=custom&from={today - timedelta(days=13)}&to={today}"
+    page = open_page(used, used["acme owner"], f"/console/usage?{period}&groupBy=user&sort=change")
+    assert re.findall(r'title="Show the requests">(\w+)@', page) == ["colleague", "developer", "owner"]
 
 
 def test_requests_are_filtered_by_the_apps_of_the_month(used: Tenants) -> None:

@@ -36,6 +36,8 @@ def test_an_owner_adds_changes_and_deletes_an_identity_provider(open_tenants) ->
         assert 'name="linkByEmail"' in open_page(tenants, owner, PATH)
         assert provider["scopes"] == ["openid", "email", "profile"] and provider["groupsClaim"] == "roles"
         assert tenants.services.sso.service.providers.find(provider["id"]).client_secret == "very-secret"
+        form = tenants.client.get("/console/login?redirect=%2Fconsole%2Fkeys&email=ada%40rival.example").text
+        assert "/sso?redirect=%2Fconsole%2Fkeys&email=ada%40rival.example" in unescape(form)
         claimed = press(tenants, "add-domain", provider=provider["id"], domain="Rival.example")
         assert "llmgateway-domain=" in claimed and "https://rival.example/.well-known/llmgateway-domain" in claimed
         assert "cannot be loaded" in press(
