@@ -112,9 +112,9 @@ def test_a_proxy_for_this_machine_is_found(user: Client) -> None:
 
 @pytest.mark.parametrize("variable", ["LLMGATEWAY_API_URL", "LLMGATEWAY_GATEWAY_URL"])
 def test_a_proxy_for_one_of_the_addresses_is_found(variable: str, user: Client, account: Account) -> None:
-    other = account.address.replace("127.0.0.1", "localhost")
-    environment = {variable: other, "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
-    findings = diagnose(user, code=None, **environment)
+    addresses = dict.fromkeys(("LLMGATEWAY_API_URL", "LLMGATEWAY_GATEWAY_URL"), account.address)
+    addresses[variable] = account.address.replace("127.0.0.1", "localhost")
+    findings = diagnose(user, code=None, **addresses, HTTP_PROXY="http://127.0.0.1:9", NO_PROXY="127.0.0.1")
     assert [finding["remedy"] for finding in findings if finding["check"] == "proxy"] == ["Add localhost to NO_PROXY."]
 
 

@@ -61,6 +61,8 @@ def test_filters_select_requests(filters: tuple[str, ...], shown: list[str], bus
 def test_projects_and_keys_select_requests(busy: Account, client: Client) -> None:
     key = busy.make_key("unused")
     assert len(models(client, "-p", busy.project_id)) == 3
+    other = busy("POST", "/projects", {"name": "Second", "organizationId": busy.organization_id})["project"]
+    assert models(client, "-p", other["id"]) == []
     assert models(client, "-k", key["id"]) == []
 
 

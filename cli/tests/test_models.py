@@ -89,7 +89,12 @@ def test_a_table_in_a_pipe_is_plain_and_complete(user: Client) -> None:
 
 
 def test_entries_of_other_services_may_lack_members(signed_out: Client) -> None:
-    entries = [{"id": "bare"}, {"id": "odd", "providers": [None], "pricing": {"prompt": "much"}}, {"name": "no id"}, 7]
+    entries = [
+        {"id": "bare"},
+        {"id": "odd", "providers": [None], "pricing": {"prompt": "much", "completion": [1]}},
+        {"name": "no id"},
+        7,
+    ]
     with StubService({"GET /v1/models": (200, {"data": entries})}) as service:
         text = signed_out.run("models", LLMGATEWAY_API_URL=service.address).stdout
     assert "bare" in text and "odd" in text and "no id" not in text

@@ -59,13 +59,15 @@ def grant(service: FakeService, **more: object) -> Answer:
 
 
 def test_the_browser_is_opened_and_polled_until_the_approval(service: FakeService, stranger: Client) -> None:
-    service.script(grant(service), PENDING, Answer(200, {"access_token": "secret-token"}))
+    complete = f"{service.url}/console/device?user_code=ABCD-EFGH"
+    granted = grant(service, verification_uri_complete=complete)
+    service.script(granted, PENDING, Answer(200, {"access_token": "secret-token"}))
     opened = stranger.home / "opened"
     browser = stranger.home / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     browser.chmod(0o755)
     finished = stranger.run("auth", "login", "--json", BROWSER=str(browser))
-    assert opened.read_text().strip() == f"{service.url}/console/device?user_code=ABCD-EFGH"
+    assert opened.read_text().strip() == complete
     assert finished.document == {"email": "al@example.com", "apiUrl": service.url}
     assert stranger.config == {
         "sessionApiUrl": service.url,
