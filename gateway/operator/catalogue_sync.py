@@ -133,10 +133,7 @@ def _additions(path: Path, kind: str, entries: Sequence[ProposedEntry]) -> str:
     """Return the TOML of entries that the operator's file does not have; the others are named."""
     present: set[tuple[str, str]] = set()
     if path.exists():
-        try:
-            rows = tomllib.loads(path.read_text("utf-8")).get(kind, [])
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"{path}: {error}") from None
+        rows = tomllib.loads(path.read_text("utf-8")).get(kind, [])
         present = {(row.get("model") or row.get("id", ""), row.get("region", "")) for row in rows}
     for entry in entries:
         if entry.kind == kind and entry.key in present:

@@ -74,10 +74,10 @@ def print_state(ident: str, state: str, name: str = "state") -> None:
     print_result(f"{ident} is {state}.", **{"id": ident, name: state})
 
 
-def print_findings(problems: Sequence[str], fine: str, **fields: object) -> None:
-    """Print a line for each problem, or the line `fine`; with --json an object with `problems` and `fields`."""
+def print_findings(problems: Sequence[str], fine: str) -> None:
+    """Print a line for each problem, or the line `fine`; with --json an object with `problems`."""
     if is_json():
-        print_json({"problems": list(problems), **fields})
+        print_json({"problems": list(problems)})
         return
     for problem in problems or (fine,):
         click.echo(printable(problem))

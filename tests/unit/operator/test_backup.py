@@ -20,6 +20,8 @@ def test_a_backup_is_restored_and_the_previous_database_is_kept(run, tmp_path: P
     assert "GATEWAY_ENCRYPTION_KEY" in output and "encryption-key-of-tests" not in output
     assert "GATEWAY_API_KEY_HASH_SECRET" in output
     assert file.stat().st_mode & 0o777 == 0o600
+    second = json.loads(run("backup", str(tmp_path / "second.db"), "--json"))
+    assert Path(second["file"]).stat().st_size == second["bytes"] and len(second["secrets"]) == 2
     assert "hash-secret-of-the-tests" not in file.read_bytes().decode("latin-1")
     assert "already exists" in run("backup", str(file), status=1)
     run("keys", "create", "--description", "Later")
@@ -68,12 +70,25 @@ def test_invalid_backups_are_refused_and_change_nothing(run, tmp_path: Path, mon
     run("backup", str(file))
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE budget SET limit_nusd = limit_nusd + 5, settled_nusd = settled_nusd + 5")
-    assert "books of that backup differ" in run("restore", str(file), "--verify", status=1)
+    assert "books of that backup differ" in (output := run("restore", str(file), "--verify", status=1))
+    assert "ledger 100, credit balance 100.000000005" in output
     (fine := tmp_path / "fine.db").unlink(missing_ok=True)
     run("backup", str(fine))
     monkeypatch.setenv("GATEWAY_ENCRYPTION_KEY", "another-encryption-key")
     assert "GATEWAY_ENCRYPTION_KEY is not the secret" in run("restore", str(fine), "--verify", status=1)
     assert not list(tmp_path.glob("**/.*restore*"))
+
+
+def test_the_files_beside_the_previous_database_move_with_it(run, tmp_path: Path) -> None:
+    target = tmp_path / "served.db"
+    draft = tmp_path / "draft.db"
+    sqlite3.connect(draft).close()
+    for suffix in ("", *backup.SQLITE_SUFFIXES):
+        Path(f"{target}{suffix}").write_text(f"old{suffix}")
+    kept = backup._replace(target, draft)
+    names = [path.name for path in tmp_path.glob("served.db*")]
+    assert [name for name in names if not name.startswith(Path(kept).name)] == [target.name]
+    assert Path(f"{kept}-wal").read_text() == "old-wal"
 
 
 def test_a_database_that_serves_is_not_replaced(run, tmp_path: Path) -> None:

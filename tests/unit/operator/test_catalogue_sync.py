@@ -127,6 +127,14 @@ def test_entries_that_are_invalid_are_not_applied(run, folder):
     assert (folder / "providers" / "acme.toml").read_bytes() == before
 
 
+@pytest.mark.parametrize("text", [b"[[", b"# \xe9"])
+def test_a_file_that_cannot_be_extended_is_named(run, folder, text):
+    path = folder / "models" / "acme.toml"
+    path.write_bytes(text)
+    assert "error: acme.toml: " in run("catalogue", "sync", "acme", "--apply", status=1)
+    assert path.read_bytes() == text
+
+
 @pytest.mark.parametrize(
     ("provider", "message"), [("nobody", "no provider nobody"), ("groq", "GROQ_API_KEY"), ("sandbox", "cannot be read")]
 )

@@ -1,3 +1,6 @@
+import io
+import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +13,7 @@ from support.commands import SECRETS, Run, command_runner
 from gateway import __version__
 from gateway.errors import InvalidRequest
 from gateway.operator import command as manage
-from gateway.operator.output import read_expiry
+from gateway.operator.output import NEVER, print_table, read_expiry
 
 ROOT = Path(__file__).resolve().parents[3]
 DAY_US = 86_400 * 1_000_000
@@ -40,9 +43,22 @@ def test_a_newcomer_gets_address_key_and_a_first_request_once(run) -> None:
     output = run("serve-info")
     token = next(line for line in output.splitlines() if line.startswith("API key: ")).removeprefix("API key: ")
     assert output.startswith("Gateway: http://127.0.0.1:") and len(token) == 48
-    assert f"export LLMGATEWAY_API_KEY='{token}'" in output and '"model": "auto"' in output
+    assert "Save it now" in output and "Credits: $100 prepaid." in output
+    words = shlex.split(output.partition("Try:\n")[2].replace("\\\n", " "))
+    assert words[:2] == ["export", f"LLMGATEWAY_API_KEY={token}"]
+    assert words[2] == "curl" and json.loads(words[-1])["model"] == "auto"
+    assert f"{output.partition('Gateway: ')[2].split()[0]}/v1/chat/completions" in words
     again = run("serve-info")
     assert token not in again and token[:12] in again and "keys create" in again
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_a_start_without_a_key_says_so_and_names_a_key_that_it_does_not_know(seeded, monkeypatch) -> None:
+    seeded("keys", "delete", column(seeded("keys", "list"))[0])
+    monkeypatch.setenv("GATEWAY_BOOTSTRAP_API_KEY", "llmgtwy_" + "k" * 40)
+    output = seeded("serve-info")
+    assert "API key: none is active. Create one: ./manage keys create" in output
+    assert "Warning: GATEWAY_BOOTSTRAP_API_KEY is not a key of this installation" in output
 
 
 def test_the_first_start_prints_the_sign_in_address_and_how_to_set_a_password(run) -> None:
@@ -141,6 +157,23 @@ def test_a_provider_key_is_read_from_standard_input_and_shown_masked(seeded) -> 
 def test_the_audit_trail_is_listed_and_verified(seeded) -> None:
     assert "api_key.create" in seeded("audit", "list")
     assert seeded("audit", "verify").splitlines()[1].startswith("yes")
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_an_interrupted_command_is_one_line(seeded, monkeypatch, capsys) -> None:
+    class Interrupted(io.StringIO):
+        def readline(self, size: int | None = -1) -> str:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdin", Interrupted())
+    assert manage.run(["members", "set-password", "owner@localhost"]) == 1
+    assert "error: aborted" in capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("missing", [None, "none", NEVER])
+def test_numbers_are_aligned_right_beside_missing_ones(missing: str | None, capsys) -> None:
+    print_table(("AMOUNT",), [("1,234.50",), (missing,)], "")
+    assert [len(line) for line in capsys.readouterr().out.splitlines()] == [8, 8, 8]
 
 
 def test_an_unknown_command_or_setting_is_one_line_and_status_1(run, monkeypatch) -> None:

@@ -142,7 +142,9 @@ def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
 ) -> None:
     monkeypatch.setenv("PORT", "4009")
     monkeypatch.setenv("OPENAI_API_KEY", "hidden")
+    monkeypatch.setenv("LLM_MISTRAL_API_KEY", "hidden")
     output = run("config", "show")
+    assert "LLM_MISTRAL_API_KEY" in output
     assert "hidden" not in output and "house.toml" in output
     for key, value, origin in (
         ("port", "4009", "PORT"),

@@ -59,6 +59,9 @@ def test_commands_of_one_name_run_the_operation_that_the_arguments_fit(run) -> N
         assert json.loads(run("limits", "set", subject, "--total", "5", "--json"))["usageLimit"] == "5"
     team = run("teams", "create", organization, "Research")
     assert len(json.loads(run("limits", "show", key["id"], member, team, "--json"))) == 3
+    run("limits", "set", team, "--total", "6")
+    assert [one["limit"] for one in json.loads(run("limits", "show", "--json")) if one["id"] == team] == ["6"]
+    assert "is not the id" in run("limits", "show", organization, status=1)
     for number, subject in enumerate((organization, team)):
         run("managed-settings", "set", subject, json.dumps({"number": number}))
     assert json.loads(run("managed-settings", "show", organization)) == {"number": 0}

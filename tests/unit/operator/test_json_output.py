@@ -93,7 +93,8 @@ def test_the_token_of_a_key_is_json_beside_the_warning_on_standard_error(run, ca
     assert listed["expiresAt"] is None
     assert ask("keys", "roll", made["id"])["token"] != made["token"]
     for word, state in (("deactivate", "inactive"), ("activate", "active"), ("revoke", "revoked")):
-        assert ask("keys", word, made["id"])["state"] == state
+        changed = ask("keys", word, made["id"])
+        assert (changed["id"], changed["state"]) == (made["id"], state)
     assert ask("keys", "delete", made["id"])["message"] == "API key deleted."
     hook = ask("alerts", "add", "https://ops.example.com/hook")
     assert hook["secret"] and ask("alerts", "remove", hook["id"])["message"] == "Address removed."
@@ -119,6 +120,8 @@ def test_a_first_start_is_json_for_a_program(run, tmp_path, monkeypatch) -> None
     first, again = (json.loads(run("serve-info", "--json")) for _ in range(2))
     assert first["token"].startswith("llmgtwy_") and first["credits_usd"] == "100" and "groq" in first["providers"]
     assert again["token"] is None and again["address"] == first["address"] and "credits_usd" not in again
+    assert first["key"].startswith("key_") and again["key"] == first["key"]
+    assert json.loads(run("doctor", "--json")) == {"agree": True, "differences": []}
 
 
 def test_every_hint_names_the_command_as_it_is_called_here() -> None:

@@ -73,6 +73,11 @@ def test_requests_are_listed_by_the_given_filters(run, filled, filters: tuple[st
 def test_requests_of_one_project_organization_or_key_are_listed(run, filled, project) -> None:
     for scope in (("--project", project["id"]), ("--organization", project["organizationId"])):
         assert len(run("logs", *scope).splitlines()) == 4
+    [key] = json.loads(run("keys", "list", "--json"))
+    run("keys", "create", "--description", "Other")
+    for found in json.loads(run("keys", "list", "--json")):
+        listed = json.loads(run("logs", "--key", found["id"], "--json"))
+        assert len(listed) == (3 if found["id"] == key["id"] else 0)
     assert "There is no project" in run("logs", "--project", "proj_none", status=1)
     assert "There is no API key" in run("logs", "--key", "key_none", status=1)
 
@@ -120,7 +125,11 @@ def test_a_request_is_explained_with_the_providers_words_and_what_to_do(run, fil
     assert "Remedy for upstream_refused: the provider refused our credential" in text
     facts = json.loads(run("explain", ident(2), "--json"))
     assert facts["attempts"][0]["upstreamError"] == "Your credit balance is too low."
-    assert facts["owner"]["key_mask"] and facts["log"]["id"] == ident(2)
+    [key] = json.loads(run("keys", "list", "--json"))
+    assert f"key {key['description']} ({key['id']})" in text
+    owner = facts["owner"]
+    assert (owner["key_mask"], owner["key_owner"]) == (key["maskedToken"], key["creator"]["email"])
+    assert facts["log"]["id"] == ident(2)
 
 
 def test_a_refused_request_is_explained(run, filled) -> None:

@@ -4,6 +4,12 @@ import json
 import os
 
 import pytest
+from support.usage import insert_rows, usage_row
+
+from gateway.accounts.keys import list_keys
+from gateway.clock import DAY_US, to_iso
+from gateway.metering.usage_table import raw_id
+from gateway.operator.installation_commands import Installation
 
 
 def ident(run, *command: str) -> str:
@@ -154,6 +160,23 @@ def test_a_period_without_usage_has_nothing_to_price_again(run) -> None:
     assert "no usage" in output and "There was nothing to post." in output
     assert "later" in run("re-rate", "--from", "2026-02-01", "--to", "2026-02-01", status=1)
     assert "error: " in run("re-rate", "--from", "yesterday", "--to", "2026-02-01", status=1)
+
+
+def test_usage_is_priced_again_and_its_charges_are_exported(run) -> None:
+    installation = Installation()
+    database = installation.database
+    (key,) = list_keys(database)
+    owner = {"project": raw_id(key.project_id), "api_key": raw_id(key.id)}
+    now_us = database.now_us()
+    used = {"served": "gpt-4o-mini", "provider": "openai", "input": 1000, "output": 10, "cost_nusd": 7}
+    insert_rows(database, usage_row(now_us - DAY_US, posted_at=now_us - 1, **owner, **used))
+    installation.close()
+    period = ("--from", to_iso(now_us - 2 * DAY_US), "--to", to_iso(now_us))
+    assert "1 rows were not priced again: " in run("re-rate", *period, "--prices", "then")
+    (line,) = json.loads(run("re-rate", *period, "--prices", "now", "--json"))
+    assert (line["served_by"], line["paid_by"], line["rows"]) == ("openai/gpt-4o-mini", "credits", 1)
+    assert [float(line[name]) for name in ("billed", "priced_again", "difference")] == [7e-9, 0.000156, 0.000155993]
+    assert "BilledCost" in run("focus", to_iso(now_us)[:7]).splitlines()[0]
 
 
 def test_a_team_is_limited_renamed_and_deleted(run) -> None:

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from support import warm
 
+from gateway.configuration import settings
 from gateway.configuration.settings import ROOT
 from gateway.errors import InvalidRequest
 from gateway.operator import command, running
@@ -58,6 +60,25 @@ def test_the_gateway_that_runs_is_found_with_its_folder(proc: Path, tmp_path: Pa
     assert running._origin == ["of the running gateway (process 7)"]
     assert os.environ["GATEWAY_API_KEY_HASH_SECRET_FILE"] == str(tmp_path / "elsewhere" / "secrets" / "hash")
     os.environ.pop("GATEWAY_API_KEY_HASH_SECRET_FILE")
+
+
+def test_a_command_says_which_gateway_it_has_found(proc: Path, tmp_path: Path, capsys) -> None:
+    start(proc, 7, tmp_path / "elsewhere", GATEWAY_ENV="test")
+    running.adopt()
+    with click.Context(click.Command("keys"), obj=command.FIND_GATEWAY):
+        running.announce(settings.load().database)
+    told = f"Database: {tmp_path}/elsewhere/data/gateway.db (does not exist yet) of the running gateway (process 7)\n"
+    assert capsys.readouterr().err == told
+
+
+def test_data_of_the_checkout_is_used_where_no_gateway_runs(proc: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(running, "ROOT", tmp_path / "checkout")
+    (tmp_path / "checkout" / "data").mkdir(parents=True)
+    running.adopt()
+    assert "GATEWAY_DATA_DIR" not in os.environ
+    (tmp_path / "checkout" / "data" / "gateway.db").touch()
+    running.adopt()
+    assert os.environ["GATEWAY_DATA_DIR"] == str(tmp_path / "checkout" / "data")
 
 
 @pytest.mark.parametrize("choice", ["GATEWAY_DATA_DIR", "GATEWAY_CONFIG", "DATABASE_URL", "DATABASE_URL_FILE"])

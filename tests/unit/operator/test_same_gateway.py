@@ -40,6 +40,15 @@ def test_another_catalogue_than_the_workers_is_refused_unless_forced(run, monkey
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_only_other_catalogues_than_that_of_the_command_are_named(run) -> None:
+    with opened() as installation:
+        own = installation.catalogue.version
+        live(installation, 1001, own)
+        live(installation, 1002, "f" * 64)
+    assert f"serves the catalogue {'f' * 16}, but this command reads {own[:16]}." in run("doctor", status=1)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 def test_a_database_that_no_gateway_serves_from_is_refused_while_one_runs_on_another(run, monkeypatch) -> None:
     """As `./manage` looks for the gateway that runs; a command that does not look examines what it was given."""
     theirs = {**os.environ, "DATABASE_URL": "", "GATEWAY_DATA_DIR": "/elsewhere"}

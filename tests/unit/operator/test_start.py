@@ -1,6 +1,7 @@
 """A start that fails prints one line with the remedy, before anything is created or shown."""
 
 import errno
+import os
 import shutil
 import socket
 import subprocess
@@ -9,8 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.commands import SECRETS
 from support.gateways import free_port
 
+from gateway.catalogue import last_good
+from gateway.configuration.settings import MIGRATE_LATE
 from gateway.operator import command
 from gateway.operator.start import examine
 from gateway.server.ports import problem_of
@@ -95,6 +99,42 @@ def test_an_old_python_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: llmgateway needs Python 3.11") and "3.10.2" in done.stderr
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, str]]]:
+    """The command lines and environments of the servers that took the place of this process."""
+    calls: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(os, "execve", lambda program, words, environment: calls.append((words, environment)))
+    for name, value in {"ENV": "test", "DATA_DIR": str(tmp_path / "data")}.items():
+        monkeypatch.setenv(f"GATEWAY_{name}", value)
+    monkeypatch.setenv("PORT", str(free_port()))
+    return calls
+
+
+def test_the_server_gets_the_arguments_and_the_environment(
+    started: list, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{free_port()}/0")
+    assert command.run(["serve", "--", "--workers", "2"]) == 0
+    assert capsys.readouterr().out.startswith("Warning: Redis does not respond")
+    ((words, environment),) = started
+    assert words[1:3] == ["-m", "gateway.server.launch"] and words[-3:] == ["wsgi:app", "--workers", "2"]
+    assert Path(words[0]).samefile(sys.executable) and Path(words[words.index("-c") + 1]).is_file()
+    assert environment["PORT"] == os.environ["PORT"] and MIGRATE_LATE not in environment
+
+
+def test_the_server_migrates_a_database_that_is_away_later(
+    started: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data" / last_good.FOLDER).mkdir(parents=True)
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DATABASE_URL", f"postgresql://nobody@127.0.0.1:{free_port()}/none")
+    assert command.run(["serve"]) == 0
+    assert "Warning: the database is unavailable" in capsys.readouterr().out
+    ((_, environment),) = started
+    assert environment[MIGRATE_LATE] == "1" and environment["PORT"] == os.environ["PORT"]
 
 
 def test_the_start_names_the_providers_that_have_keys_and_how_to_add_one(

@@ -29,7 +29,7 @@ def test_status_shows_workers_providers_and_its_cooldowns(run, installation, mon
     assert "No worker is running" in output and "openai" in output and "sk-secret" not in output
     database = installation.database
     end = f"{database.moment_sql()} + 60000000"
-    for epoch, node in ((1001, "north"), (1002, "north"), (1003, "south")):
+    for epoch, node in ((1001, "north"), (1002, "north"), (1003, "south"), (1004, "west")):
         sql = f"INSERT INTO worker (epoch, node, expires_at, seen_version) VALUES (?, ?, {end}, 0)"
         database.write(lambda sql=sql, row=(epoch, node): database.execute(sql, row))
     database.write(
@@ -38,13 +38,17 @@ def test_status_shows_workers_providers_and_its_cooldowns(run, installation, mon
         )
     )
     for epoch, version, count in ((1001, "1.0", 2), (1002, "1.1", 1), (1003, "1.1", 1), (7, "0.9", 9)):
-        facts = WorkerFacts(version, "c" * 64, (("openai", "limited", count),))
+        identities = (("vertex", "metadata", 0, "refused"),) * (epoch == 1003)
+        facts = WorkerFacts(version, "c" * 64, (("openai", "limited", count),), identities)
         Documents(database).put(KIND, str(epoch), orjson.dumps(facts), 60)
     run("jobs", "run", "rollups")
     found = json.loads(run("status", "--json"))
-    assert found["nodes"] == {"north": 2, "south": 1}
+    assert found["nodes"] == {"north": 2, "south": 1, "west": 1}
     assert [worker["epoch"] for worker in found["workers"] if worker["leads"]] == [1002]
-    assert [worker["version"] for worker in found["workers"]] == ["1.0", "1.1", "1.1"]
+    assert [worker["version"] for worker in found["workers"]] == ["1.0", "1.1", "1.1", None]
+    assert [worker["catalogue"] for worker in found["workers"]] == [*["c" * 16] * 3, None]
+    token = {"provider": "vertex", "source": "metadata", "expires": "never", "failure": "refused"}
+    assert found["identities"] == [{"node": "south", "worker": 1003, **token}]
     rest = {"provider": "openai", "reason": "limited"}
     assert (
         found["cooldowns"]
@@ -54,7 +58,11 @@ def test_status_shows_workers_providers_and_its_cooldowns(run, installation, mon
     assert found["version"] and found["catalogue"]
     database = found["database"]
     assert database["migration"].startswith("00") and (database["pending"], database["ahead"]) == ([], [])
-    assert database["kind"] in ("sqlite", "postgresql") and database["address"] in run("status")
+    text = run("status")
+    assert database["kind"] in ("sqlite", "postgresql") and database["address"] in text
+    for name, value in (("version", found["version"]), ("migration", database["migration"])):
+        assert f"\n{name} " in text and value in text
+    assert f"\ncatalogue  {found['catalogue']}" in text and "metadata" in text
     assert [job["error"] for job in found["jobs"] if job["job"] == "rollups"] == [None]
     without = {provider["provider"]: provider["needs"] for provider in found["providers"] if not provider["configured"]}
     assert "openai" not in without and "ANTHROPIC_API_KEY" in without["anthropic"]

@@ -26,7 +26,8 @@ def test_everything_is_on_postgresql_with_the_same_totals(run, postgresql_url, m
     shown = {name: run(name, "list", "--json") for name in ("keys", "projects", "teams", "members", "audit")}
     spent = run("spend", "--by", "project", "--csv")
     moved = json.loads(run("transfer", postgresql_url, "--json"))
-    assert moved["usage"] == 1201 and moved["rows"] > 1201
+    assert moved["usage"] == 1201 and moved["rows"] > 1201 and moved["tables"] > 20
+    assert float(moved["spent_usd"]) == 0 and float(moved["credited_usd"]) == 112.5
     assert "is not empty" in run("transfer", postgresql_url, status=1)
     monkeypatch.setenv("DATABASE_URL", postgresql_url)
     assert {name: run(name, "list", "--json") for name in shown} == shown
@@ -51,6 +52,15 @@ def test_workers_and_schema_steps_stay_with_their_database(run, postgresql_url, 
         read = partial(target.database.execute, f"SELECT count(*) FROM {rows}")
         assert target.database.read(read).fetchone()[0] == 0
     target.close()
+
+
+def test_books_that_differ_are_not_moved(run, postgresql_url) -> None:
+    source = Installation()
+    sql = "UPDATE budget SET limit_nusd = limit_nusd + 1 WHERE kind = 'credits'"
+    source.database.write(partial(source.database.execute, sql))
+    source.close()
+    output = run("transfer", postgresql_url, status=1)
+    assert "The ledger is not consistent. Correct that first:" in output and "credit balance" in output
 
 
 def test_secrets_must_be_named_first(run, postgresql_url, monkeypatch) -> None:
