@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from marshmallow import fields
 from msgspec import Raw, json
 
 from gateway.accounts import audit
@@ -24,7 +23,7 @@ from gateway.surfaces.management.answers import (
 )
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, IsoTime, OneOf, QueryInteger, TextField, Usd
+from gateway.surfaces.validation_schemas import Body, IsoTime, OneOf, QueryInteger, StrictBoolean, TextField, Usd
 
 CREDITS = "Credits"
 AUDIT = "Audit log"
@@ -51,7 +50,7 @@ class NewPosting(Body):
 
 
 class Unlimited(Body):
-    unlimited = fields.Boolean(required=True, truthy={True}, falsy={False})
+    unlimited = StrictBoolean(required=True)
 
 
 class AuditQuery(Body):

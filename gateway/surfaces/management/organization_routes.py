@@ -12,7 +12,7 @@ from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import MANAGER, MEMBER, SIGNED_IN
 from gateway.surfaces.management.answers import PLAN, OrganizationAnswer, SkillAnswer, WholeSkillAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField
+from gateway.surfaces.validation_schemas import Body, OneOf, StrictBoolean, TextField
 
 TAG = "Organizations"
 SKILLS = "Skills"
@@ -41,7 +41,7 @@ class NewSkill(Body):
 
 
 class SkillChange(Body):
-    enabled = fields.Boolean(required=True, truthy={True}, falsy={False})
+    enabled = StrictBoolean(required=True)
 
 
 def list_organizations(call: ManagedCall[None]) -> list[OrganizationAnswer]:

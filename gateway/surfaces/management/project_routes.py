@@ -1,7 +1,5 @@
 """`/projects`: projects, their settings and their callback secret."""
 
-from marshmallow import fields
-
 from gateway.accounts import projects
 from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInfo, name_markers
 from gateway.neutral.request import STRATEGIES
@@ -10,7 +8,7 @@ from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import MANAGER, MEMBER, PROJECT_MANAGER, PROJECT_MEMBER
 from gateway.surfaces.management.answers import ProjectAnswer
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, OneOf, QueryFlag, TextField, WholeNumber, describe_field
+from gateway.surfaces.validation_schemas import Body, OneOf, QueryFlag, StrictBoolean, TextField, WholeNumber
 
 TAG = "Projects"
 MODES = projects.CHOICES["mode"]
@@ -31,7 +29,7 @@ class ProjectSettings(Body):
         about="Which provider keys are used: the installation's (credits), the organization's own, or its own first.",
     )
     status = OneOf(projects.CHOICES["status"], about="Keys of an archived project are refused.")
-    cachingEnabled = fields.Boolean(truthy={True}, falsy={False}, metadata=describe_field("The response cache."))
+    cachingEnabled = StrictBoolean("The response cache.")
     cacheDurationSeconds = WholeNumber(*RANGES["cache_ttl_s"], about="Seconds, 10 to 31536000.")
     retention = OneOf(projects.CHOICES["retention"], about="Whether payloads are retained.")
     retentionDays = WholeNumber(*RANGES["retention_days"], about="Retention in days, 1 to 3650.")

@@ -37,8 +37,8 @@ READ_SPECIAL = attrgetter(
     *("tools", "response_format", "reasoning_effort", "reasoning", "web_search", "web_search_options"),
     *("image_config", "n", *GATEWAY_FIELDS, *(row.field for row in CAPABILITY_PARAMETERS)),
 )
-# The temperature and n are written separately.
-RELAYED = tuple(name for name in relayed_fields(dialect.NAME) if name not in ("temperature", "n"))
+# `n` is written separately.
+RELAYED = tuple(name for name in relayed_fields(dialect.NAME) if name != "n")
 NATIVE_FIELDS = ("tools", "tool_choice", "response_format", "user", *RELAYED)
 READ_NATIVE = attrgetter(*NATIVE_FIELDS)
 NO_FIELDS = (None,) * len(NATIVE_FIELDS)
@@ -214,8 +214,6 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
     if words and any(_has_gateway_members(message) for message in body.messages):
         return None
     native: dict[str, Any] = {"messages": body.messages}
-    if body.temperature is not None:
-        native["temperature"] = body.temperature
     fields = READ_NATIVE(body)
     if fields != NO_FIELDS:
         for name, value in zip(NATIVE_FIELDS, fields, strict=True):

@@ -280,8 +280,9 @@ def test_skills_are_published_by_managers_and_read_by_all(shared_tenants) -> Non
     assert shared_tenants.ok("GET", f"{org(dev)}/skills", dev)["skills"] == [skill]
     found = shared_tenants.ok("GET", f"{org(dev)}/skills/{skill['id']}", dev)["skill"]
     assert (found["content"], found["files"]) == (body["content"], body["files"])
-    off = shared_tenants.ok("PATCH", f"{org(admin)}/skills/{skill['id']}", admin, {"enabled": False})
-    assert off["skill"]["enabled"] is False
+    for enabled in (False, True):
+        changed = shared_tenants.ok("PATCH", f"{org(admin)}/skills/{skill['id']}", admin, {"enabled": enabled})
+        assert changed["skill"]["enabled"] is enabled
 
 
 def test_the_projects_strategy_holds_where_a_request_names_none_and_leaves_the_provider_open(tenants) -> None:

@@ -248,6 +248,15 @@ def test_options_are_the_gateways_own():
     assert read(user="u").options.session == "u"
 
 
+def test_a_search_or_images_alone_are_requirements_of_a_request():
+    assert read(web_search_options={}).requirements.web_search
+    assert read(image_config={"image_size": "1K"}).requirements.image_output
+
+
+def test_one_choice_is_not_asked_of_the_provider():
+    assert "n" not in sent(read(n=1)) and sent(read(n=2))["n"] == 2
+
+
 def test_the_service_tier_fast_is_the_priority_tier():
     assert read(service_tier="fast").options == read(service_tier="priority").options
 
