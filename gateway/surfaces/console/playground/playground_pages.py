@@ -31,8 +31,8 @@ LIFE = timedelta(hours=1)
 MAX_SEED_LENGTH = 200_000  # characters of a replayed request
 SOURCES = "img-src 'self' data:; media-src blob:"
 CHAT_PATH = "/chat/completions"
-# Mode of the page → the operation of its models.
-MODES = {"chat": "chat", "image": "images", "speech": "speech"}
+# Mode of the page → its label, and the operation of its models.
+MODES = {"chat": ("Chat", "chat"), "image": ("Images", "images"), "speech": ("Speech", "speech")}
 LIST = ManagementCall("GET /keys/api")
 CREATE = ManagementCall("POST /keys/api")
 DELETE = ManagementCall("DELETE /keys/api/<key_id>")
@@ -46,7 +46,7 @@ def show(call: PageCall) -> Outbound:
     if project is not None:
         member = call.visitor.member(project.organization_id)
         rows = list_rows(call.services, caller_without_key(call.services.store.database, project, member))
-        models = {mode: name_models(rows, operation) for mode, operation in MODES.items()}
+        models = {mode: name_models(rows, operation) for mode, (_, operation) in MODES.items()}
     seed, note = _read_seed(call)
     chosen = seed.get("model") or call.arguments.get("model", "")
     return call.page(
@@ -57,6 +57,7 @@ def show(call: PageCall) -> Outbound:
         sources=SOURCES,
         projects=[(one.id, one.name) for one, _ in choices.groups],
         project=project,
+        modes=[(mode, label) for mode, (label, _) in MODES.items()],
         models=models,
         chosen=[chosen or next(iter(models["chat"]), ""), next(iter(models["chat"][1:]), "")],
         seed=orjson.dumps(seed).decode() if len(seed) > 1 else "",

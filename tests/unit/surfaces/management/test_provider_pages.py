@@ -147,7 +147,8 @@ def test_a_search_finds_a_provider_key_by_each_of_its_settings(tenants: Tenants)
     settings = {"baseUrl": "https://llm.acme.example", "region": "eu-west-1", "allowedModels": "gpt-4o"}
     add(tenants, owner, provider="aws-bedrock", **settings)
     for word in ("amazon", "aws-bedrock", SECRET[-4:], "acme.example", "eu-west", "gpt-4o", "active"):
-        assert "eu-west-1" in open_page(tenants, owner, f"{KEYS}?q={word}"), word
+        page = open_page(tenants, owner, f"{KEYS}?q={word}")
+        assert all(f'<span class="sub address">{text}</span>' in page for text in settings.values()), word
 
 
 @pytest.mark.parametrize(("time_range", "unit"), [("24h", "hour"), ("7d", "day"), ("30d", "day")])

@@ -103,7 +103,12 @@ def test_a_provider_shows_outcomes_times_and_models_of_each_day(used: Tenants) -
     assert titles["Time to the first token by day"].count("420 ms") == 2
     assert titles["Time to the end of the answer by day"].count("3.90 s") == 2
     assert {"1\ngpt-5: 1", "2\ngpt-5: 1\ngpt-4o: 1"} <= set(titles["Your requests by day"])
-    assert re.search(r'/console/models/gpt-5">gpt-5</a></td><td class="number"><span[^>]*>2<', page)
+    table = page.partition("Your latency by model")[2].partition("</table>")[0]
+    cells = re.findall(
+        r"<td[^>]*>(?:<[^>]*>)?([^<]*)", table.partition('/console/models/gpt-5"')[2].partition("</tr>")[0]
+    )
+    assert cells == ["2", "420 ms", "420 ms", "3.90 s", "3.90 s"]
+    assert table.count("<th ") == 1 + len(cells)
 
 
 @pytest.mark.parametrize(
