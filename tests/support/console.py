@@ -8,6 +8,8 @@ from support.management import Person, Tenants
 
 OWN = {"Origin": "http://localhost"}
 LIST = re.compile(r'<table class="rows cards.*?</table>', re.DOTALL)
+TITLE = re.compile(r'<th scope="col"[^>]*>(?:<a[^>]*>)?([^<]*)<')
+CELL = re.compile(r'<td[^>]*>|<th scope="row"[^>]*>')
 CSRF = re.compile(r'name="csrf" value="([^"]*)"')
 
 
@@ -24,11 +26,14 @@ def open_page(tenants: Tenants, who: Person, path: str, status: int = 200) -> st
 
 
 def check_lists(page: str) -> None:
-    """Assert that each row of a page's lists has a cell for each column."""
+    """Assert that each row of a page's lists has a cell for each column, labelled with its title if at all."""
     for rows in LIST.findall(page):
-        columns = rows.count('<th scope="col"')
+        titles = TITLE.findall(rows)
         for row in rows.partition("<tbody>")[2].split("<tr>")[1:]:
-            assert "colspan" in row or row.count("<td") + row.count('<th scope="row"') == columns, rows
+            cells = CELL.findall(row)
+            assert "colspan" in row or len(cells) == len(titles), rows
+            for cell, title in zip(cells, titles, strict=False):
+                assert "data-label" not in cell or f'data-label="{title}"' in cell, (title, cell)
 
 
 def press_button(tenants: Tenants, who: Person, path: str, action: str, **fields: str) -> Any:

@@ -72,7 +72,7 @@ def test_the_page_of_a_model_has_what_it_can_do(shared_tenants: Tenants, model: 
 def test_models_are_searched_filtered_and_sorted(shared_tenants: Tenants) -> None:
     owner = shared_tenants["acme owner"]
     page = open_page(shared_tenants, owner, "/console/models?capability=embeddings&sort=-input")
-    prices = [float(text) for text in re.findall(r'data-label="Input"><span[^>]*>\$([\d.]+)<', page)]
+    prices = [float(text) for text in re.findall(r'data-label="Input, \$ / M"><span[^>]*>\$([\d.]+)<', page)]
     assert len(prices) > 3 and prices == sorted(prices, reverse=True)
     assert "Claude" not in page and 'aria-sort="descending"' in page
     usable = open_page(shared_tenants, owner, "/console/models?use=now")
