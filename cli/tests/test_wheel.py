@@ -95,4 +95,6 @@ def test_an_environment_without_the_server_signs_in_creates_a_key_and_reads_usag
     assert "llmgtwy_" in run("keys", "create", "-d", "From the wheel")
     assert "From the wheel" in run("keys", "list", "--all")
     assert "Requests:" in run("usage")
+    run("init", str(signed_out.home / "project"), "--no-install")
+    assert (signed_out.home / "project" / "main.py").exists()
     run("sing", code=2)

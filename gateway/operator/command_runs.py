@@ -13,7 +13,7 @@ from gateway.accounts.organizations import list_organizations
 from gateway.accounts.projects import list_projects
 from gateway.accounts.rules import organization_of
 from gateway.errors import NotFound
-from gateway.operator.command_usage import MEMBER, ORGANIZATION, CommandUsage
+from gateway.operator.command_usage import MEMBER, ORGANIZATION, PROJECT, CommandUsage
 from gateway.operator.command_values import STANDARD_INPUT, read_period, read_secret, read_value
 from gateway.operator.installation_commands import Installation, address_of
 from gateway.operator.operator_visitor import visit_as_operator
@@ -127,12 +127,10 @@ class CommandRun:
             self._set(members[0], value)
 
     def _complete_body(self) -> None:
-        """Set a required organization or project that is not given: the only one there is."""
-        required = {name for name, member in self._usage.members.items() if member.required} - self._body.keys()
-        if "organizationId" in required:
-            self._body["organizationId"] = self._only_organization()
-        if "projectId" in required:
-            self._body["projectId"] = self._only_project()
+        """Set a required project that is not given: the only one there is."""
+        member = self._usage.members.get(PROJECT)
+        if member is not None and member.required and PROJECT not in self._body:
+            self._body[PROJECT] = self._only_project()
 
     def _find_organization(self) -> str:
         """Return the organization of an id among the arguments, or the only one; "" for a list of all."""

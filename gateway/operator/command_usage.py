@@ -19,6 +19,7 @@ from gateway.surfaces.openapi import VARIABLE
 
 ORGANIZATION = "organization_id"
 MEMBER = "@member"
+PROJECT = "projectId"  # without a value, the only project there is
 
 
 @dataclass

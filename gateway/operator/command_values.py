@@ -13,8 +13,7 @@ from gateway.operator.output import read_expiry, read_json
 from gateway.surfaces.validation_schemas import WORDS_KEY, IsoTime, OneOf, TextField
 
 STANDARD_INPUT = "-"
-# Texts for null, where a member may be null.
-NULLS = ("none", "never")
+NULL = "none"  # where a member may be null
 
 
 def type_of(member: fields.Field) -> click.ParamType:
@@ -42,7 +41,7 @@ def read_value(member: fields.Field, value: Any, now_us: int) -> Any:
         return value
     if value in words:
         return words[value]
-    if member.allow_none and value in NULLS:
+    if member.allow_none and value == NULL:
         return None
     if isinstance(member, IsoTime):
         moment_us = read_expiry(value, now_us)
@@ -61,7 +60,7 @@ def read_value(member: fields.Field, value: Any, now_us: int) -> Any:
 def read_period(value: str, members: tuple[str, ...]) -> dict[str, Any]:
     """Return the two members of a period such as 12h, 1d, 2w or 1mo. Raises InvalidRequest."""
     amount, unit = members
-    if value in NULLS:
+    if value == NULL:
         return {amount: None, unit: None}
     period = PATTERN.fullmatch(value)
     if period is None:

@@ -8,15 +8,13 @@ from typing import Any
 import click
 
 from gateway.operator.command_runs import CommandRun, choose_usage
-from gateway.operator.command_usage import MEMBER, ORGANIZATION, CommandUsage, read_usages
+from gateway.operator.command_usage import MEMBER, ORGANIZATION, PROJECT, CommandUsage, read_usages
 from gateway.operator.command_values import STANDARD_INPUT, is_repeated, is_switch, type_of
 from gateway.operator.installation_commands import opened
 from gateway.operator.output import AS_JSON
 from gateway.surfaces.management.managed_operation import ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS
 
-# Members that name an organization or a project; without a value, the only one there is.
-ONLY_ONE = ("organizationId", "projectId")
 # Help of options for something else than a member of the request.
 OTHER_OPTIONS = {
     "*": "The whole value as JSON; {} removes it.",
@@ -85,7 +83,7 @@ def _make_option(option: str, members: tuple[str, ...], usage: CommandUsage) -> 
     if is_switch(member):
         flag = f"--{option}/--no-{option}"
         kind = click.BOOL
-    required = option in usage.required or (member.required and members[0] not in ONLY_ONE)
+    required = option in usage.required or (member.required and members[0] != PROJECT)
     about = str(member.metadata.get("description", ""))
     repeated = is_repeated(member)
     if required:  # with a default, click takes the option as given

@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from gateway.operator.command_usage import MEMBER, CommandUsage, read_usages
-from gateway.operator.derived_commands import ONLY_ONE
+from gateway.operator.command_usage import MEMBER, PROJECT, CommandUsage, read_usages
 from gateway.surfaces.management.managed_operation import ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS
 
@@ -19,7 +18,7 @@ def test_a_usage_line_names_all_that_its_operation_takes(usage: CommandUsage) ->
     known = {*usage.variables, *usage.members, MEMBER, "*"}
     assert {member for member, _ in usage.switches.values()} <= known
     assert usage.named <= known
-    required = {name for name, member in usage.members.items() if member.required} - set(ONLY_ONE)
+    required = {name for name, member in usage.members.items() if member.required} - {PROJECT}
     assert required <= usage.named
     fields = {name for name in usage.variables if name != "organization_id"}
     assert fields <= usage.named
@@ -82,7 +81,9 @@ def test_single_sign_on_of_an_organization_is_set_up_by_commands(run) -> None:
     assert "a client secret" not in json.dumps(added)
     domains = json.loads(run("identity-providers", "add-domain", provider, "acme.example", "--json"))["domains"]
     assert domains[0]["verifiedAt"]
-    run("identity-providers", "set", provider, "--groups-claim", "groups", "--no-create-people")
+    changes = ("--groups-claim", "groups", "--no-create-people")
+    changed = json.loads(run("identity-providers", "set", provider, *changes, "--json"))
+    assert changed["scopes"] == added["scopes"] and changed["createPeople"] is False
     run("identity-providers", "test", provider, status=1)
     owner = run("members", "add", organization, "keeper@acme.example", "--role", "owner")
     assert "break-glass account must be" in run("sso", "require", owner, status=1)
