@@ -31,6 +31,8 @@ from gateway.store.installation_identity import check_secrets
 from gateway.store.redis import answers, check_url
 from gateway.worker import accepted_configuration
 
+# With 3.15.0, `yield from` a list failed in a generator of Werkzeug.
+MIN_COMPILER_VERSION = (3, 15, 2)
 KEY_VARIABLE = "LLMGATEWAY_API_KEY"  # used in the example of the banner and of the documents
 INHERITED = "LISTEN_FDS"  # set by systemd socket activation: the socket is already open
 
@@ -155,7 +157,19 @@ def examine() -> tuple[list[str], dict[str, str], Catalogue]:
         warnings.append(
             f"Warning: Redis does not respond at {url} (REDIS_URL); the gateway serves without it until it does"
         )
-    return warnings, settings.inherited(), accepted.catalogue
+    return [*warnings, *find_compiler_faults()], settings.inherited(), accepted.catalogue
+
+
+def find_compiler_faults() -> list[str]:
+    """Return a warning if an enabled JIT compiler of Python is older than the first one that passed all tests."""
+    compiler = getattr(sys, "_jit", None)
+    if compiler is None or not compiler.is_enabled() or sys.version_info >= MIN_COMPILER_VERSION:
+        return []
+    used, needed = (".".join(map(str, version[:3])) for version in (sys.version_info, MIN_COMPILER_VERSION))
+    return [
+        f"Warning: the JIT compiler of Python {used} is not supported, since early ones make wrong code. Start without "
+        f"PYTHON_JIT, or with Python {needed} or later"
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.commands import SECRETS
@@ -54,6 +55,22 @@ def test_a_redis_that_is_away_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("PORT", str(free_port()))
     (warning,), *_ = examine()
     assert warning.startswith("Warning: Redis does not respond") and "secret" not in warning
+
+
+@pytest.mark.parametrize(
+    ("version", "enabled", "warned"),
+    [((3, 15, 0), True, True), ((3, 15, 0), False, False), ((3, 14, 8), True, True), ((3, 15, 2), True, False)],
+)
+def test_an_early_compiler_of_python_is_a_warning(
+    version: tuple[int, ...], enabled: bool, warned: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("PORT", str(free_port()))
+    monkeypatch.setattr(sys, "version_info", version)
+    monkeypatch.setattr(sys, "_jit", SimpleNamespace(is_enabled=lambda: enabled), raising=False)
+    text = "".join(examine()[0])
+    assert (f"Python {'.'.join(map(str, version))} is not supported" in text and "3.15.2 or later" in text) is warned
+    assert ("PYTHON_JIT" in text) is warned
 
 
 def test_a_folder_that_cannot_be_written_is_named(refused: Callable[..., str], tmp_path: Path) -> None:
