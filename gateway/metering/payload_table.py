@@ -6,9 +6,9 @@ from typing import Any
 
 from gateway.accounts.vault import Vault
 from gateway.errors import Unavailable
-from gateway.runtime import zstd
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import pause
+from gateway.runtime.zstd import zstd
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
 

@@ -1,34 +1,10 @@
-"""Zstandard (RFC 8878) as in the standard library since Python 3.14; older versions have it from its backport."""
+"""Zstandard (RFC 8878) of the standard library, which has it since Python 3.14; older versions have its backport."""
 
 import sys
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import (
-        CompressionParameter,
-        DecompressionParameter,
-        ZstdCompressor,
-        ZstdDecompressor,
-        ZstdError,
-        compress,
-        decompress,
-    )
+    from compression import zstd
 else:
-    from backports.zstd import (
-        CompressionParameter,
-        DecompressionParameter,
-        ZstdCompressor,
-        ZstdDecompressor,
-        ZstdError,
-        compress,
-        decompress,
-    )
+    from backports import zstd
 
-__all__ = [
-    "CompressionParameter",
-    "DecompressionParameter",
-    "ZstdCompressor",
-    "ZstdDecompressor",
-    "ZstdError",
-    "compress",
-    "decompress",
-]
+__all__ = ["zstd"]

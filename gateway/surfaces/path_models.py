@@ -15,7 +15,7 @@ START_OF_OBJECT = re.compile(rb"\s*{(\s*\Z)?")
 
 
 def use_path_model(handler: Handler, model: str) -> Handler:
-    """Wrap `handler` for requests whose path names `model`."""
+    """Return `handler` for requests to a path that names `model`."""
 
     def handle(inbound: Inbound) -> Outbound:
         inbound.body = set_model(inbound.body, model)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
-from gateway.runtime import zstd
+from gateway.runtime.zstd import zstd
 
 # zlib's wbits: 47 detects gzip and zlib; "deflate" without the zlib wrapper is -15 (RFC 9110, 8.4.1.2).
 GZIP_OR_ZLIB = 47

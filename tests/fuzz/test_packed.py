@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError
-from gateway.runtime import zstd
+from gateway.runtime.zstd import zstd
 from gateway.surfaces import request_decompression
 from gateway.surfaces.request_decompression import STEP_IN, STEP_OUT, decode_body
 

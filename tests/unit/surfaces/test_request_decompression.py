@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.runtime import zstd
+from gateway.runtime.zstd import zstd
 from gateway.surfaces import request_decompression
 from gateway.surfaces.request_decompression import MAX_MEMBERS, STEP_OUT, STEPS_INLINE, decode_body
 

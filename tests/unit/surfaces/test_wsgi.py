@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from gateway.errors import InvalidRequest, RequestTooLarge, Unauthenticated, UnsupportedMediaType
-from gateway.runtime import zstd
+from gateway.runtime.zstd import zstd
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.request_decompression import decode_body
