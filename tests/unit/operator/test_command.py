@@ -71,6 +71,15 @@ def test_the_first_start_prints_the_sign_in_address_and_how_to_set_a_password(ru
     assert "/console (to set a password: ./manage members set-password <e-mail>)" in again
 
 
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("[::]", "127.0.0.1"), ("::1", "[::1]")]
+)
+def test_an_address_that_means_all_is_shown_as_one_that_can_be_opened(run, monkeypatch, host: str, shown: str) -> None:
+    monkeypatch.setenv("HOST", host)
+    assert run("serve-info").startswith(f"Gateway: http://{shown}:")
+
+
 def test_owners_with_a_password_have_to_sign_in_with_it(run, monkeypatch) -> None:
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_PASSWORD", "a-long-pass-phrase")
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_EMAIL", "ada@example.com")

@@ -49,6 +49,20 @@ def test_a_redis_url_that_means_nothing_is_reported_with_the_forms_that_do(
     assert "REDIS_URL" in output and "redis://host:6379/0" in output
 
 
+@pytest.mark.parametrize(
+    ("url", "named"), [("mysql://db/x", "mysql:// is not known"), ("postgresql://db/x", "GATEWAY_ENCRYPTION_KEY")]
+)
+def test_all_mistakes_are_reported_at_once(
+    url: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mistakes = {"DATABASE_URL": url, "REDIS_URL": "localhost:6379", "HOST": "203.0.113.7"}
+    for name, value in {"GATEWAY_DATA_DIR": str(tmp_path / "data"), "GATEWAY_ENCRYPTION_KEY": "", **mistakes}.items():
+        monkeypatch.setenv(name, value)
+    assert command.run(["serve"]) == 1
+    output = capsys.readouterr().err
+    assert named in output and "REDIS_URL: " in output and "set HOST to one of its addresses" in output
+
+
 def test_a_redis_that_is_away_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("REDIS_URL", f"redis://:secret@127.0.0.1:{free_port()}/0")

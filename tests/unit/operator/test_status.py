@@ -1,9 +1,12 @@
 """The status of the installation, as the operator's command reports it."""
 
 import json
+import socket
+import threading
 
 import orjson
 import pytest
+from support.gateways import free_port
 from support.usage import insert_rows, usage_row
 
 from gateway.accounts.keys import list_keys
@@ -95,6 +98,26 @@ def test_status_goes_on_where_the_catalogue_has_mistakes(run, monkeypatch, tmp_p
     found = json.loads(run("status", "--json", status=1))
     assert "did you mean openai?" in found["mistakes"][0] and found["catalogue"] == before["catalogue"]
     assert "List them: ./manage config check" in run("status", status=1)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_status_without_the_database_asks_the_gateway_of_this_host(run, monkeypatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgresql://nobody@127.0.0.1:{free_port()}/none")
+    monkeypatch.setenv("PORT", str(free_port()))
+    found = json.loads(run("status", "--json", status=1))
+    assert found["node"] == {"ready": None, "says": None} and found["database"]["error"]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setenv("PORT", str(other.getsockname()[1]))
+        threading.Thread(target=answer_without_http, args=(other,), daemon=True).start()
+        output = run("status", status=1)
+    assert "The database is down" in output and "No gateway answers on this host at its port." in output
+
+
+def answer_without_http(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(1000)
+        connection.sendall(b"220 ready\r\n")
 
 
 def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> None:
