@@ -49,8 +49,8 @@ class ShownList(Struct, frozen=True):
         return "?" + urlencode({name: value for name, value in given.items() if value != ""})
 
     def page_link(self, page: int) -> str:
-        """Return the query that shows another page; 0 for the first one."""
-        return self.link(**{self.page_name: page or ""})
+        """Return the query that shows another page."""
+        return self.link(**{self.page_name: page})
 
     def sort_link(self, key: str) -> str:
         """Return the query that sorts by a column; another click reverses the order."""

@@ -27,6 +27,7 @@ def test_a_page_beyond_the_end_is_the_last_page() -> None:
     assert (shown.page, shown.first, shown.last, shown.total) == (2, PAGE_ROWS + 1, PAGE_ROWS + 1, PAGE_ROWS + 1)
     assert shown.link(page=1, q="") == "?page=1"
     assert shown.sort_link("name") == "?q=0&sort=-name"
+    assert shown.page_link(1) == "?page=1&q=0"
 
 
 def test_the_link_that_clears_a_search_shows_the_first_page_in_the_same_order() -> None:
