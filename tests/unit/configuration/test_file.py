@@ -121,6 +121,12 @@ def test_the_environment_wins_over_the_file(load: Load, tmp_path: Path) -> None:
     assert credentials_for(catalogue.providers["openai"], found.environment) == ["sk-environment"]
 
 
+@pytest.mark.parametrize("meant", [True, False])
+def test_a_switch_may_be_written_in_the_words_of_other_tools(load: Load, meant: bool) -> None:
+    for word in ("1", "true", "Yes", "on") if meant else ("0", "false", "No", "off", ""):
+        assert load(GATEWAY_ALLOW_PRIVATE_MEDIA=word).security.allow_private_media is meant, word
+
+
 def test_providers_have_their_keys_addresses_models_and_prices_from_the_file(load: Load) -> None:
     found = load()
     catalogue = loader.load_from(loader.sources_of(found))

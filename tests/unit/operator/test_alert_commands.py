@@ -52,6 +52,7 @@ def test_the_form_of_an_address_is_chosen_or_recognised(run) -> None:
     added = run("alerts", "add", address, "--routing-key", "-", typed="R" * 32)
     assert "pagerduty" in added and "R" * 32 not in added + run("alerts", "list")
     assert "email" in run("alerts", "add", "mailto:ops@example.com")
+    assert "email" in run("alerts", "add", "mailto:dev@example.com", "--form", "email")
     assert "Not an e-mail address" in run("alerts", "add", "mailto:a@b\nBcc: c@d", status=1)
     output = run("alerts", "list")
     assert [word in output for word in ("slack", "teams", "pagerduty", "mailto:ops@example.com")] == [True] * 4
