@@ -97,6 +97,7 @@ def test_requests_tokens_and_cost_are_reported_by_model_provider_and_operation(s
 
 def test_errors_latency_and_overhead_are_reported_by_operation(samples: Samples) -> None:
     operation = "POST /v1/chat/completions"
+    assert value(samples, "requests_total", operation=operation, status="200") == 2
     assert value(samples, "errors_total", operation=operation, kind="invalid_request") == 1
     assert value(samples, "errors_total", operation=operation, kind="upstream_failed") == 3
     assert value(samples, "request_seconds_count", operation=operation) == 6

@@ -242,6 +242,15 @@ def test_a_form_with_a_mistake_does_not_match_its_description(document, path: st
     assert described.is_valid(content["example"]) and not described.is_valid(form)
 
 
+def test_a_form_has_its_images_in_one_of_two_fields(document) -> None:
+    content = document["paths"]["/v1/images/edits"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    described = Draft202012Validator(content["schema"] | {"components": document["components"]})
+    plain = {name: value for name, value in content["example"].items() if not name.startswith("image")}
+    one, other = {"image": ["cat.png"]}, {"image[]": ["cat.png"]}
+    assert described.is_valid(plain | one) and described.is_valid(plain | other)
+    assert not described.is_valid(plain) and not described.is_valid(plain | one | other)
+
+
 @pytest.mark.parametrize("text", ["", 1.5, True, -1, 1 << 32, []])
 def test_the_description_of_embeddings_allows_no_text_that_is_refused(document, text: object) -> None:
     content = document["paths"]["/v1/embeddings"]["post"]["requestBody"]["content"]["application/json"]
