@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Return the message of `serve` when it gives up: one line, with nothing created."""
+    # A server would take the place of the test process, which then never ends.
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("The server was started."))
 
     def start(**environment: str) -> str:
         usual = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data"), "PORT": str(free_port())}
