@@ -11,7 +11,7 @@ from gateway.configuration.names import suggest_similar
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 TRUE = {"1", "true", "yes", "on"}
-FALSE = {"0", "false", "no", "off", ""}
+FALSE = {"0", "false", "no", "off"}
 
 
 @dataclass(frozen=True, slots=True)

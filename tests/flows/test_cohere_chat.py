@@ -92,6 +92,8 @@ def test_every_vendor_answers_whole_and_streamed(
         events = stream(gateway, model)
         kinds = [event["type"] for event in events]
         assert (kinds[0], kinds[1], kinds[-1]) == ("message-start", "content-start", "message-end")
+        begun = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
+        assert events[0]["delta"]["message"] == begun
         assert kinds.count("content-start") == kinds.count("content-end") == len(content)
         assert joined(events, "text") == "It is 42." and joined(events, "thinking") == content.get("thinking", "")
         end = events[-1]

@@ -51,6 +51,17 @@ def test_every_operation_documents_responses_and_access(document) -> None:
             assert one["security"] or not path.startswith("/orgs"), path
 
 
+def test_operations_without_authentication_are_not_among_those_of_models(document) -> None:
+    operations = [one for methods in document["paths"].values() for one in methods.values()]
+    assert [one["operationId"] for one in operations if one["security"] == [] and one["tags"] == ["Models"]] == []
+
+
+@pytest.mark.parametrize("status", ["200", "503"])
+def test_probes_answer_a_text_whether_they_succeed_or_fail(document, status: str) -> None:
+    answer = document["paths"]["/health/liveliness"]["get"]["responses"][status]
+    assert answer["content"]["text/plain"]["schema"]["type"] == "string"
+
+
 def test_every_way_to_authenticate_that_an_operation_names_is_described(document) -> None:
     schemes = document["components"]["securitySchemes"]
     used = set()
