@@ -19,7 +19,7 @@ AI_PATH = "/v4/ai/language-model"
 TOOLS_PATH = "/mcp"
 READY_S = 60.0
 MOCK_PORTS = 3  # 200, 500, 429
-KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "PYTHON_JIT")
 
 
 @dataclass(frozen=True, slots=True)
