@@ -12,7 +12,16 @@ from gateway.surfaces.path_models import PATH_MODEL, use_path_model
 from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.query_keys import hide_key
-from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY, NO_PROXIES, REFUSAL, StartResponse, read_inbound, start
+from gateway.surfaces.wsgi import (
+    FREE_BODY,
+    MAX_BODY,
+    NO_PROXIES,
+    REFUSAL,
+    StartResponse,
+    read_inbound,
+    read_path,
+    start,
+)
 
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
@@ -92,8 +101,8 @@ class ExpressLane:
             return None
         if path == asked:
             return handler
+        model = environ[PATH_MODEL] = self._addresses.model_of(read_path(environ))
         environ["PATH_INFO"] = path
-        model = environ[PATH_MODEL] = self._addresses.model_of(asked)
         return use_path_model(handler, model) if model else handler
 
     def answer(self, handler: Handler, head: RequestHead, body: bytes, base: Mapping[str, Any]) -> Outbound:

@@ -48,9 +48,10 @@ class Middleware:
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         hide_key(environ)
         asked = environ.get("PATH_INFO") or "/"
-        path = environ["PATH_INFO"] = self._addresses.settle(asked)
+        path = self._addresses.settle(asked)
         if path != asked:
-            environ[PATH_MODEL] = self._addresses.model_of(asked)
+            environ[PATH_MODEL] = self._addresses.model_of(wsgi.read_path(environ))
+        environ["PATH_INFO"] = path
         shown_id = environ.get("HTTP_X_REQUEST_ID", "").strip()[:LABEL_LENGTH] or ids.new_hex()
         environ[wsgi.REQUEST_ID] = shown_id
         more: cors.Headers = []

@@ -58,6 +58,8 @@ def test_clients_of_azure_need_only_the_address(lane: LocalGateway) -> None:
         query = {"api-version": "2024-10-21"}
         assert http.post("/chat/completions", params=query, json={"messages": TALK}).json()["model"] == MODEL
         assert http.post("/responses", params=query, json={"input": "Hi"}).json()["model"] == MODEL
+        refusal = http.post(f"{lane.address}/openai/deployments/modèle/chat/completions", json={"messages": TALK})
+        assert "modèle" in refusal.json()["error"]["message"]
         packed = gzip.compress(json.dumps({"messages": TALK}).encode())
         coding = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
         assert http.post("/chat/completions", params=query, content=packed, headers=coding).json()["model"] == MODEL
