@@ -142,16 +142,19 @@ class HeaderParameter(Struct, frozen=True):
     required: bool = False
 
 
+Access = Literal["session", "key", "optional", "visitor", "operator", "provisioning", "none"]
+
+
 class About(Struct, frozen=True):
     """The API description of an operation, besides its row in the table. `request` and `query` are the classes that
     validate body and parameters (marshmallow schemas, typed dictionaries or msgspec structs; for a body also a JSON
     schema), `headers` the further request headers, `answer` the type or JSON schema of the successful response; None:
     not described further. `success` are its statuses, `errors` the others, besides openapi.KEY_ERRORS of operations
-    with an API key. `access`: "session" (management), "key" (API key), "optional" (works without), "operator" (the
-    token of a setting), "provisioning" (a SCIM token) or "none". `form` is the class or JSON schema of a form, where
-    one is accepted, and `form_media` its media type. `also`: other media types of the successful response; `events`:
-    the type or JSON schema of the data of each event, where the response can be streamed. `alike`: failures that
-    respond in the form of a success."""
+    with an API key. `access`: "session" (management), "key" (API key), "optional" (works without), "visitor" (a session
+    or none), "operator" (the token of a setting), "provisioning" (a SCIM token) or "none". `form` is the class or JSON
+    schema of a form, where one is accepted, and `form_media` its media type. `also`: other media types of the
+    successful response; `events`: the type or JSON schema of the data of each event, where the response can be
+    streamed. `alike`: failures that respond in the form of a success."""
 
     summary: str
     tag: str = ""
@@ -160,7 +163,7 @@ class About(Struct, frozen=True):
     answer: Any = None
     success: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = ()
-    access: Literal["session", "key", "optional", "operator", "provisioning", "none"] = "key"
+    access: Access = "key"
     media: str = "application/json"
     form: type | dict[str, Any] | None = None
     form_media: str = "multipart/form-data"

@@ -19,7 +19,7 @@ from gateway.surfaces import policy
 from gateway.surfaces.answer_structs import describe_answer, is_body
 from gateway.surfaces.code_samples import with_samples
 from gateway.surfaces.examples import EVENTS, add_examples
-from gateway.surfaces.http import About, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.http import About, Access, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.listing import accepts_gzip
 from gateway.worker.services import Services
@@ -45,10 +45,11 @@ INTRODUCTION = (
 # Errors of every operation that accepts an API key.
 KEY_ERRORS = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 502, 503, 504, 529)
 KEY_SECURITY: list[dict[str, list[str]]] = [{"bearerKey": []}, {"headerKey": []}]
-SECURITY: dict[str, list[dict[str, list[str]]]] = {
+SECURITY: dict[Access, list[dict[str, list[str]]]] = {
     "session": [{"session": []}],
     "key": KEY_SECURITY,
     "optional": [{}, *KEY_SECURITY],
+    "visitor": [{}, {"session": []}],
     "operator": [{"operatorToken": []}],
     "provisioning": [{"scimToken": []}],
     "none": [],

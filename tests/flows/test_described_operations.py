@@ -4,10 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from jsonschema import Draft202012Validator
 from support.every_operation import STEPS, RecordedResponse, Tour
-from support.gateways import local_gateway
+from support.gateways import LocalGateway, local_gateway
 from support.shared import load
 from support.signed_in_owner import PASSWORD
 
@@ -26,19 +27,24 @@ BESIDE = {"session.create"}
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RecordedResponse]]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGateway]:
     folder = tmp_path_factory.mktemp("tour")
     environment = {"GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD, "GATEWAY_METRICS_TOKEN": METRICS_TOKEN}
     with local_gateway(lambda **given: load(folder, **given), **environment) as gateway:
-        owner = list_members(gateway.services.store.database)[0]
-        session = gateway.services.management.sessions.open(owner.user_id).token
-        tokens = {"key": gateway.key, "session": session, "operator": METRICS_TOKEN}
-        database = gateway.services.store.database
-        completed = []
-        for response in Tour(gateway.address, tokens, PASSWORD).walk():
-            response.audit = [entry.action for entry in audit.list_entries(database, limit=1000)]
-            completed.append(response)
-        yield completed
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def recorded(gateway: LocalGateway) -> list[RecordedResponse]:
+    database = gateway.services.store.database
+    owner = list_members(database)[0]
+    session = gateway.services.management.sessions.open(owner.user_id).token
+    tokens = {"key": gateway.key, "session": session, "operator": METRICS_TOKEN}
+    completed = []
+    for response in Tour(gateway.address, tokens, PASSWORD).walk():
+        response.audit = [entry.action for entry in audit.list_entries(database, limit=1000)]
+        completed.append(response)
+    return completed
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +71,21 @@ def content_of(document: dict[str, Any], operation: dict[str, Any], status: int)
     return answer.get("content", {})
 
 
+def headers_of(document: dict[str, Any], operation: str) -> list[set[str]]:
+    """The headers of each described way to authenticate a call of an operation."""
+    schemes = document["components"]["securitySchemes"]
+    ways = described(document)[operation]["security"] or [{}]
+    return [{header_of(schemes[name]) for name in way} for way in ways]
+
+
+def header_of(scheme: dict[str, str]) -> str:
+    if scheme["type"] == "http":
+        assert scheme["scheme"] == "bearer"
+        return "Authorization"
+    assert (scheme["type"], scheme["in"]) == ("apiKey", "header")
+    return scheme["name"]
+
+
 def test_every_operation_is_walked(document: dict[str, Any]) -> None:
     assert {step.operation for step in STEPS} == set(described(document)) - {"OPTIONS /mcp"}
 
@@ -76,6 +97,7 @@ def test_real_answers_are_as_described(document: dict[str, Any], recorded: list[
         values: list[tuple[Any, Any]] = []
         if response.streamed:
             assert response.events(), response.step.operation
+            assert "x-event-schema" in content[EVENTS]["schema"]["description"]
             values = [(content[EVENTS]["x-event-schema"], event) for event in response.events()]
         elif response.media == JSON:
             values = [(content[JSON]["schema"], json.loads(response.body))]
@@ -113,6 +135,22 @@ def test_sent_requests_match_the_description(document: dict[str, Any], recorded:
                 f"{response.step.operation} {text}" for text in problems(document, body[JSON]["schema"], response.sent)
             ]
     assert found == []
+
+
+def test_an_operation_is_called_with_a_credential_that_it_describes(
+    document: dict[str, Any], recorded: list[RecordedResponse]
+) -> None:
+    for response in recorded:
+        sent = set() if response.step.access == "none" else {"Authorization"}
+        assert sent in headers_of(document, response.step.operation), response.step.operation
+    assert all(scheme["description"] for scheme in document["components"]["securitySchemes"].values())
+
+
+def test_a_key_is_accepted_in_each_described_header(document: dict[str, Any], gateway: LocalGateway) -> None:
+    ways = headers_of(document, "GET /v1/key")
+    assert ways == [{"Authorization"}, {"x-api-key"}]
+    for header, value in (("Authorization", f"Bearer {gateway.key}"), ("x-api-key", gateway.key)):
+        assert httpx.get(f"{gateway.url}/key", headers={header: value}).status_code == 200
 
 
 def test_each_operation_has_summary_description_and_the_shape_of_its_answer(document: dict[str, Any]) -> None:

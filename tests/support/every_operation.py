@@ -415,6 +415,7 @@ DOORS = (
     Step("POST", "/auth/sign-in/email", {"email": "owner@localhost", "password": "{password} again"},
          {"session": "token"}, access="none"),
     Step("POST", "/auth/sign-out"),
+    Step("GET", "/auth/get-session", access="none"),
 )  # fmt: skip
 SCIM = "/scim/v2"
 NEW_USER = {"userName": "grace@example.com", "name": {"givenName": "Grace"}, "emails": [{"value": "grace@example.com"}]}

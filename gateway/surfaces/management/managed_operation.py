@@ -15,7 +15,7 @@ from gateway.dialects import management_errors as dialect
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
 from gateway.surfaces.answer_structs import describe_answer
-from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound
+from gateway.surfaces.http import About, Access, ErrorFormat, Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.management.access_groups import AccessGroup
 from gateway.surfaces.management.answers import DoneAnswer
@@ -265,8 +265,9 @@ def public(
     request: type | None = None,
     answer: Any = None,
     errors: tuple[int, ...] = (),
+    access: Access = "none",
 ) -> Operation:
     """Return a sign-in operation, which needs no authentication."""
     statuses = {*ALWAYS, *errors, *((403, 413, 415) if method != "GET" else ())}
-    about = About(summary, "Sign-in", request, None, answer, (200,), tuple(sorted(statuses)), "none")
+    about = About(summary, "Sign-in", request, None, answer, (200,), tuple(sorted(statuses)), access)
     return Operation(method, path, handler, SIGN_IN, body="json" if request else "none", about=about)

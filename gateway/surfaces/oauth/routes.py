@@ -31,7 +31,7 @@ def _form(summary: str, body: type, answer: type[Answer]) -> About:
 
 
 REGISTER = About("Register an application", TAG, ClientRegistration, answer=OAuthClientAnswer, success=(201,),
-                 errors=(400, 401, 429), access="none")  # fmt: skip
+                 access="optional")  # fmt: skip
 TOKEN = _form("Issue tokens to an application", TokenForm, OAuthTokensAnswer)
 DEVICE = _form("Start the sign-in of a coding agent", DeviceForm, OAuthDeviceCodeAnswer)
 REVOKE = _form("Revoke a token", RevocationForm, OAuthRevokedAnswer)

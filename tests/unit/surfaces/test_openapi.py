@@ -232,14 +232,27 @@ def test_the_description_is_valid_openapi() -> None:
     [
         ("/v1/audio/transcriptions", {"file": "a.mp3"}),
         ("/v1/audio/transcriptions", {"model": "auto", "file": "a.mp3", "url": "https://a.example/a.mp3"}),
-        ("/v1/audio/transcriptions", {"model": "auto", "file": "a.mp3", "include[]": "logprobs"}),
-        ("/v1/audio/transcriptions", {"model": "auto", "file": "a.mp3", "include[]": [1]}),
+        ("/v1/audio/transcriptions", {"model": "auto", "url": "file:///etc/passwd"}),
+        ("/v1/audio/transcriptions", {"model": "auto", "url": 1}),
+        *(
+            ("/v1/audio/transcriptions", {"model": "auto", "file": "a.mp3"} | mistake)
+            for mistake in (
+                *({"model": ""}, {"model": 1}, {"file": ["a.mp3"]}, {"language": ["en"]}, {"prompt": ["Zoë"]}),
+                *({"response_format": "xml"}, {"stream": "perhaps"}, {"diarize": "perhaps"}, {"routing": "best"}),
+                *({"temperature": "hot"}, {"temperature": -0.1}, {"temperature": 1.1}, {"chunking_strategy": ["auto"]}),
+                *({"timestamp_granularities[]": "word"}, {"timestamp_granularities[]": ["letter"]}),
+                *({"include[]": "logprobs"}, {"include[]": [1]}, {"keywords[]": "Oslo"}, {"keyterm": "Oslo"}),
+                {"languages[]": "en"},
+            )
+        ),
         ("/v1/images/edits", {"prompt": "A cat.", "image[]": "cat.png"}),
         ("/v1/images/edits", {"prompt": "A cat.", "image": []}),
         ("/v1/images/edits", {"prompt": "A cat.", "image": ["cat.png"] * 17}),
         ("/v1/images/edits", {"prompt": "A cat.", "image": ["cat.png"], "mask": ["mask.png"]}),
         ("/v1/images/edits", {"prompt": "A cat.", "image": ["cat.png"], "markup": ["markup.png"]}),
         ("/v1/videos", {"prompt": "A cat.", "image": ["cat.png"]}),
+        ("/v1/videos", {"prompt": "A cat.", "last_frame": ["cat.png"]}),
+        ("/v1/videos", {"prompt": "A cat.", "input_reference": ["cat.png"]}),
         ("/v1/videos", {"prompt": "A cat.", "reference_images": []}),
         ("/v1/videos", {"prompt": "A cat.", "reference_images": "cat.png"}),
         ("/v1/videos", {"prompt": "A cat.", "reference_images": [1]}),
@@ -253,11 +266,19 @@ def test_a_form_with_a_mistake_does_not_match_its_description(document, path: st
     assert described.is_valid(content["example"]) and not described.is_valid(form)
 
 
-def test_a_form_has_its_images_in_one_of_two_fields(document) -> None:
-    content = document["paths"]["/v1/images/edits"]["post"]["requestBody"]["content"]["multipart/form-data"]
+@pytest.mark.parametrize(
+    ("path", "one", "other"),
+    [
+        ("/v1/images/edits", {"image": ["cat.png"]}, {"image[]": ["cat.png"]}),
+        ("/v1/audio/transcriptions", {"file": "a.mp3"}, {"url": "https://a.example/a.mp3"}),
+    ],
+)
+def test_a_form_has_its_file_in_one_of_two_fields(
+    document, path: str, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    content = document["paths"][path]["post"]["requestBody"]["content"]["multipart/form-data"]
     described = Draft202012Validator(content["schema"] | {"components": document["components"]})
-    plain = {name: value for name, value in content["example"].items() if not name.startswith("image")}
-    one, other = {"image": ["cat.png"]}, {"image[]": ["cat.png"]}
+    plain = {name: value for name, value in content["example"].items() if name not in {*one, *other}}
     assert described.is_valid(plain | one) and described.is_valid(plain | other)
     assert not described.is_valid(plain) and not described.is_valid(plain | one | other)
 
