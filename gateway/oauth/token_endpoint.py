@@ -38,7 +38,6 @@ logging.getLogger("authlib").setLevel(logging.INFO)
 
 CONFIDENTIAL = [method for method in clients.METHODS if method != clients.PUBLIC]
 METHODS = [*CONFIDENTIAL, clients.PUBLIC]
-NO_STORE = [("Cache-Control", "no-store"), ("Pragma", "no-cache")]
 INVALID_TOKEN = "The code or token is invalid: it is unknown, used, expired or revoked."
 
 Reply = tuple[int, dict[str, Any], list[tuple[str, str]]]
@@ -219,7 +218,7 @@ class OAuthServer(AuthorizationServer):
         return request
 
     def handle_response(self, status: int, body: Any, headers: list[tuple[str, str]]) -> Reply:
-        return status, dict(body or {}), [*NO_STORE]
+        return status, dict(body or {}), []
 
     def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
         return None
@@ -254,8 +253,8 @@ class OAuthServer(AuthorizationServer):
         """Return the error, with status 401 for every rejected client: clients register again only after a 401."""
         body = {"error": error.error, "error_description": error.get_error_description() or INVALID_TOKEN}
         if not isinstance(error, InvalidClientError):
-            return error.status_code, body, [*NO_STORE]
-        headers = [*NO_STORE]
+            return error.status_code, body, []
+        headers: list[tuple[str, str]] = []
         if request.headers.get("Authorization", "").lower().startswith("basic"):
             headers.append(("WWW-Authenticate", 'Basic realm="oauth"'))
         return 401, body, headers

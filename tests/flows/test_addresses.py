@@ -10,6 +10,7 @@ import langchain_openai
 import pytest
 from fakes.openai import FakeOpenAI
 from openai import AzureOpenAI, OpenAI
+from openai.lib.azure import _deployments_endpoints
 from support.gateways import GatewayProcess, LocalGateway
 from support.shared import Share
 
@@ -60,6 +61,12 @@ def test_clients_of_azure_need_only_the_address(lane: LocalGateway) -> None:
         assert http.post("/responses", params=query, json={"input": "Hi"}).json()["model"] == MODEL
         refusal = http.post(f"{lane.address}/openai/deployments/modèle/chat/completions", json={"messages": TALK})
         assert "modèle" in refusal.json()["error"]["message"]
+        for path in _deployments_endpoints:
+            assert (
+                http.post(path, json=[]).status_code
+                == http.post(f"{lane.address}/v1{path}", json=[]).status_code
+                == 400
+            )
         packed = gzip.compress(json.dumps({"messages": TALK}).encode())
         coding = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
         assert http.post("/chat/completions", params=query, content=packed, headers=coding).json()["model"] == MODEL

@@ -505,7 +505,9 @@ def use_key(tenant: Tenant, key: str) -> httpx.Response:
 
 def log_out(company: Company, token: str) -> int:
     address = f"{company.tenant.address}/oauth/back-channel-logout/{company.provider_id}"
-    return httpx.post(address, data={"logout_token": token}, timeout=60).status_code
+    answer = httpx.post(address, data={"logout_token": token}, timeout=60)
+    assert answer.headers.get_list("cache-control") == ["no-store, no-transform"]
+    return answer.status_code
 
 
 def sign_in_device(tenant: Tenant, browser: Browser) -> str:

@@ -7,8 +7,6 @@ from gateway.surfaces.oauth.endpoints import read_fields
 from gateway.surfaces.oauth.oauth_requests import LogoutForm, read_form
 from gateway.worker.services import Services
 
-NO_STORE = [("Cache-Control", "no-store")]
-
 
 def log_out(services: Services, inbound: Inbound) -> Outbound:
     """End the sessions that a logout token of an identity provider names. The provider calls this."""
@@ -17,5 +15,5 @@ def log_out(services: Services, inbound: Inbound) -> Outbound:
         services.sso.service.log_out(inbound.params["provider_id"], form.logout_token, inbound.peer)
     except (Forbidden, InvalidRequest, NotFound) as error:
         body = {"error": "invalid_request", "error_description": error.message}
-        return json_reply(body, inbound.shown_id, 400, headers=NO_STORE)
-    return json_reply({}, inbound.shown_id, headers=NO_STORE)
+        return json_reply(body, inbound.shown_id, 400)
+    return json_reply({}, inbound.shown_id)

@@ -44,7 +44,6 @@ MAX_FORM_BYTES = 16_384
 MAX_FIELDS = 40
 FORM_TYPE = "application/x-www-form-urlencoded"
 JSON = "application/json"
-OLD_HTTP = ("Pragma", "no-cache")
 
 # Kinds of the gateway's own errors in the words of RFC 6749, section 5.2; any other is the caller's request.
 OF_KINDS = {
@@ -190,5 +189,4 @@ def _key_of(services: Services, inbound: Inbound, given: dict[str, Any]) -> tupl
 def _reply(
     inbound: Inbound, answer: ModelApiAnswer, status: int = 200, headers: list[tuple[str, str]] | None = None
 ) -> Outbound:
-    more = [(name, value) for name, value in headers or () if name == "WWW-Authenticate"]
-    return json_reply(answer, inbound.shown_id, status, [OLD_HTTP, *more])
+    return json_reply(answer, inbound.shown_id, status, [device_sign_in.NO_CACHE, *(headers or ())])
