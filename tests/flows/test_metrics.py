@@ -56,7 +56,7 @@ def gateway(upstream: FakeOpenAI, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="module")
 def text(gateway: LocalGateway, upstream: FakeOpenAI) -> str:
-    """Return the metrics after a successful request, a stream, a failure and a refusal."""
+    """Return the metrics after a successful request, a stream, a failure, a refusal and an export."""
     client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
     body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
     client.chat.completions.create(**body)
@@ -68,6 +68,7 @@ def text(gateway: LocalGateway, upstream: FakeOpenAI) -> str:
             client.chat.completions.create(**body)
     with pytest.raises(APIStatusError):
         client.chat.completions.create(**{**body, "model": "no-such-model"})
+    httpx.post(f"{gateway.url}/traces", headers={"x-api-key": gateway.key}, json={"resourceSpans": []}, timeout=60)
     for job in ("books", "budgets_near_end"):
         gateway.app.background.run(job)
     return expose(gateway.services)[1].decode()
@@ -111,6 +112,7 @@ def test_credentials_stores_books_and_jobs_have_their_gauges(samples: Samples) -
     assert value(samples, "database_up") == 1 and value(samples, "redis_up") == 1
     assert value(samples, "ledger_drift_usd") == 0 and value(samples, "journal_failed") == 0
     assert value(samples, "state_changes_total", event="credential.refused") == 1
+    assert value(samples, "agent_exports_total", signal="traces", outcome="discarded") == 1
 
 
 def test_no_label_holds_what_a_caller_chose_nor_any_secret(gateway: LocalGateway, text: str) -> None:
