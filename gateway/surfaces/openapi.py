@@ -224,10 +224,15 @@ def _responses(spec: "apispec.APISpec", operation: Operation, about: About, know
                 events = {"schema": OF_EVENTS, "x-event-schema": _schema(spec, about.events, known)}
                 answers[str(status)]["content"][EVENTS] = events
     errors = operation.errors or OPENAI
-    common = KEY_ERRORS if about.access in ("key", "optional") else ()
-    for status in sorted({*common, *about.errors}):
+    for status in sorted(errors_of(about)):
         answers[str(status)] = {"$ref": f"#/components/responses/{_refusal(spec, errors, status, known)}"}
     return answers
+
+
+def errors_of(about: About) -> set[int]:
+    """Return the statuses of the described errors of an operation."""
+    common = KEY_ERRORS if about.access in ("key", "optional") else ()
+    return {*common, *about.errors}
 
 
 def _refusal(spec: "apispec.APISpec", errors: ErrorFormat, status: int, known: set[str]) -> str:
