@@ -40,28 +40,17 @@ REMOVED = {
     "credits": ("Usage whose rows were removed", "removed-usage"),
     "storage": ("Storage of retained payloads", STORAGE),
 }
-MANDATORY = (
+# The mandatory columns of the specification, its other columns, and columns of this product: they begin with x_, as the
+# specification requires.
+COLUMNS = (
     *("BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd"),
     *("BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargePeriodEnd"),
     *("ChargePeriodStart", "ContractedCost", "EffectiveCost", "InvoiceIssuerName", "ListCost", "PricingQuantity"),
     *("PricingUnit", "ProviderName", "PublisherName", "ServiceCategory", "ServiceName"),
-)
-COLUMNS = (
-    *MANDATORY,
     *("BillingAccountType", "ChargeFrequency", "ConsumedQuantity", "ConsumedUnit", "ServiceSubcategory", "SkuId"),
     *("SkuPriceId", "SubAccountId", "SubAccountName", "SubAccountType", "Tags"),
-    # Columns of this product begin with x_, as the specification requires.
     *("x_ApiKeyId", "x_ApiKeyName", "x_MemberId", "x_Session", "x_Operation", "x_App", "x_OwnKeyCost", "x_RequestId"),
     "x_PriceVersion",
-)
-READ = (
-    *("request", "attempt", "kind", "at", "cost_nusd", "discount_nusd", "storage_nusd"),
-    *("input", "cache_read", "cache_write", "output", "mode", "api_key", "member", "operation", "provider", "served"),
-    *("source", "price_version", "label", "session", "tags"),
-)
-PAGE_SQL = (
-    f"SELECT {', '.join(READ)} FROM usage WHERE project = ? AND request >= ? AND request < ? "
-    "AND (request, attempt, kind) > (?, ?, ?) ORDER BY request, attempt, kind LIMIT ?"
 )
 REMOVED_SQL = "SELECT kind, hour, nusd FROM removed_spend WHERE owner = ? AND hour >= ? AND hour < ? AND kind IN (?, ?)"
 ADJUSTED_SQL = (
@@ -73,7 +62,7 @@ Row = dict[str, Any]
 
 
 class _Usage(NamedTuple):
-    """A row of READ."""
+    """The columns of a usage row that its charges need."""
 
     request: bytes
     attempt: int
@@ -97,6 +86,12 @@ class _Usage(NamedTuple):
     label: str | None
     session: str | None
     tags: str | None
+
+
+PAGE_SQL = (
+    f"SELECT {', '.join(_Usage._fields)} FROM usage WHERE project = ? AND request >= ? AND request < ? "
+    "AND (request, attempt, kind) > (?, ?, ?) ORDER BY request, attempt, kind LIMIT ?"
+)
 
 
 class Month(Struct, frozen=True):
@@ -130,6 +125,7 @@ def read_charges(database: Database, organization_id: str, month: Month) -> Iter
         "BillingCurrency": "USD",
         "BillingPeriodStart": _to_second(month.start_us),
         "BillingPeriodEnd": _to_second(month.end_us),
+        "ChargeClass": None,
         "ChargeFrequency": "Usage-Based",
         "InvoiceIssuerName": ISSUER,
         "ServiceCategory": "AI and Machine Learning",

@@ -18,7 +18,6 @@ from gateway.metering.models import BYOK, CREDITS
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.money import NANO
 from gateway.reports import focus, shares
-from gateway.reports.focus import MANDATORY
 
 PEOPLE = ("acme owner", "acme developer", "acme colleague")
 TEAMS = (None, "search", "ads", 'a "quoted" team')
@@ -161,10 +160,13 @@ def test_shares_are_exported_and_a_tag_needs_its_name(case: Case) -> None:
 
 
 def charges(case: Case, month: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(export(case, month, "csv"))))
+
+
+def export(case: Case, month: str, form: str) -> str:
     headers = {"Cookie": f"llmgateway.session_token={case.owner.token}"}
-    path = f"/orgs/{case.owner.organization_id}/focus?month={month}"
-    text = case.tenants.client.get(path, headers=headers).get_data(as_text=True)
-    return list(csv.DictReader(io.StringIO(text)))
+    path = f"/orgs/{case.owner.organization_id}/focus?month={month}&format={form}"
+    return case.tenants.client.get(path, headers=headers).get_data(as_text=True)
 
 
 @pytest.mark.parametrize("path", ["/orgs/{organization}/focus?", "/activity/shares/export?{query}&groupBy=session&"])
@@ -191,7 +193,6 @@ def booked(case: Case, condition: str, *params: object) -> int:
 def test_the_charges_of_a_month_equal_the_ledger(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(focus, "PAGE", 37)
     rows = charges(case, case.month)
-    assert set(MANDATORY) <= set(rows[0])
     assert billed(rows) == booked(case, "ref LIKE ?", f"%:{case.month}-%") > 0
     own = sum(row.cost_nusd for row in case.within() if row.mode == BYOK)
     assert sum(int(Decimal(row["x_OwnKeyCost"]) * NANO) for row in rows) == own
@@ -212,6 +213,16 @@ def test_charges_of_usage_have_what_the_specification_requires(case: Case) -> No
         )
         assert row["SkuId"] == row["SkuPriceId"] and all(row[name] for name in ("SkuId", "PricingQuantity"))
         assert (row["ConsumedQuantity"], row["ConsumedUnit"]) == (row["PricingQuantity"], row["PricingUnit"])
+
+
+def test_the_two_formats_have_the_same_columns_and_values(case: Case) -> None:
+    lines = list(map(json.loads, export(case, case.month, "jsonl").splitlines()))
+    rows = charges(case, case.month)
+    assert set().union(*lines) == set(rows[0])
+    for line, row in zip(lines, rows, strict=True):
+        assert {name: text for name, text in row.items() if text} == {
+            name: str(value) for name, value in line.items() if value is not None
+        }
 
 
 def test_a_request_may_have_more_rows_than_a_page(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
