@@ -10,7 +10,6 @@ from gateway.errors import UpstreamUnreachable
 
 PORTS = {"http": 80, "https": 443}
 BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
-REPEATABLE_METHODS = frozenset({"GET", "HEAD"})  # safe to repeat (RFC 9110, section 9.2.2)
 PRODUCT = "llmgateway"
 LOOP_HEADER = "cdn-loop"  # RFC 8586
 URL_LIMIT = 8192
@@ -119,7 +118,8 @@ def write_head(method: str, place: UpstreamAddress, headers: Mapping[str, str]) 
         opening = head.encode("latin-1") + b"\r\n"
     except UnicodeEncodeError:
         raise _invalid("A header for the provider contains a character outside Latin-1; check the key.") from None
-    return CallHead(place.origin, opening, method in BODY_METHODS, method == "HEAD", method in REPEATABLE_METHODS)
+    repeatable = method == "GET"  # RFC 9110, section 9.2.2
+    return CallHead(place.origin, opening, method in BODY_METHODS, method == "HEAD", repeatable)
 
 
 def _ascii_host(host: str) -> str:

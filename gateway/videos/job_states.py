@@ -26,12 +26,8 @@ MOVES = Moves(
         (CREATING, "accepted"): QUEUED,
         # Its worker died before the acceptance was recorded.
         (CREATING, "lost"): FAILED,
-        # The status reported by the provider, which may put a job back into its queue.
-        (QUEUED, QUEUED): QUEUED,
-        (QUEUED, IN_PROGRESS): IN_PROGRESS,
-        (IN_PROGRESS, IN_PROGRESS): IN_PROGRESS,
-        (IN_PROGRESS, QUEUED): QUEUED,
-        # Nothing is reserved any more, the usage row is written, the callback is queued.
-        **{(state, end): end for state in RUNNING for end in FINAL_STATES},
+        # The status reported by the provider, which may put a job back into its queue. After a final one nothing is
+        # reserved any more, the usage row is written and the callback is queued.
+        **{(state, reported): reported for state in RUNNING for reported in (*RUNNING, *FINAL_STATES)},
     }
 )

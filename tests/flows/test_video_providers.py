@@ -113,6 +113,8 @@ def test_a_large_inline_video_is_only_on_disk_and_fetched_once(gateway, services
     assert whole.content == services.inline and whole.headers["content-type"] == "video/mp4"
     part = call(gateway, "GET", path, headers={"Range": "bytes=70000-70009", "If-Range": whole.headers["etag"]})
     assert (part.status_code, part.content) == (206, services.inline[70000:70010])
+    stale = call(gateway, "GET", path, headers={"Range": "bytes=70000-70009", "If-Range": '"another"'})
+    assert (stale.status_code, stale.content) == (200, services.inline)
     assert call(gateway, "GET", path, headers={"Range": f"bytes={len(services.inline)}-"}).status_code == 416
     assert len(services.calls) == calls_before + 1
 

@@ -26,6 +26,12 @@ KNOWN = [
     "http://localhost:6274/oauth/callback/debug",
     "http://[::1]:8080/cb",
     "com.example.app:/callback",
+    "warp://mcp/oauth2callback",
+    "raycast://oauth?package_name=Extension",
+    # An extension has the scheme of the editor in which it runs.
+    *(f"{editor}://saoudrizwan.claude-dev/mcp-auth/callback/1" for editor in ("vscode", "vscode-insiders", "code-oss")),
+    *(f"{editor}://saoudrizwan.claude-dev/mcp-auth/callback/1" for editor in ("vscodium", "windsurf", "windsurf-next")),
+    *(f"{editor}://saoudrizwan.claude-dev/mcp-auth/callback/1" for editor in ("kiro", "trae", "antigravity")),
 ]
 
 

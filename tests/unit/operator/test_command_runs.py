@@ -151,6 +151,7 @@ def test_alerts_and_settings(run: Run, organization: str) -> None:
 
 def test_automation(run: Run, project: str) -> None:
     made = run("service-accounts", "create", "Deploys", "--scope", "keys:read", "--expires", "2030-01-31")
+    assert f"This is the token of {made.split()[0]}. Save it now" in made
     times: Row = {"expires at": "2030-01-31T00:00:00.000Z", "last used at": "-"}
     named: Row = {"name": "Deploys", "scopes": "keys:read"}
     check_table(run, "service-accounts list", {"id": made.split()[0], "status": "active", **times, **named})

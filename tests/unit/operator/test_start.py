@@ -1,6 +1,7 @@
 """A start that fails prints one line with the remedy, before anything is created or shown."""
 
 import errno
+import json
 import os
 import shutil
 import socket
@@ -16,7 +17,7 @@ from support.gateways import free_port
 
 from gateway.catalogue import last_good
 from gateway.configuration.settings import MIGRATE_LATE
-from gateway.operator import command
+from gateway.operator import command, running
 from gateway.operator.start import examine
 from gateway.server.ports import problem_of
 from gateway.store import disk
@@ -101,6 +102,11 @@ def test_a_first_start_on_a_full_disk_says_so(refused: Callable[..., str], monke
     assert "GATEWAY_DATA_DIR: the disk of" in output and "make room" in output
 
 
+def test_a_first_start_with_a_setting_that_it_cannot_use_is_refused(refused: Callable[..., str]) -> None:
+    output = refused(GATEWAY_BOOTSTRAP_CREDITS_USD="much")
+    assert "GATEWAY_BOOTSTRAP_CREDITS_USD" in output
+
+
 def test_an_address_of_another_machine_is_reported(refused: Callable[..., str]) -> None:
     assert "set HOST to one of its addresses" in refused(HOST="203.0.113.7")
 
@@ -149,7 +155,8 @@ def test_the_server_gets_the_arguments_and_the_environment(
     started: list, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{free_port()}/0")
-    assert command.run(["serve", "--", "--workers", "2"]) == 0
+    monkeypatch.setattr(running, "adopt", lambda: pytest.fail("A start must not use the settings of another gateway."))
+    assert command.run(["serve", "--", "--workers", "2"], find=True) == 0
     assert capsys.readouterr().out.startswith("Warning: Redis does not respond")
     ((words, environment),) = started
     assert words[1:3] == ["-m", "gateway.server.launch"] and words[-3:] == ["wsgi:app", "--workers", "2"]
@@ -186,6 +193,22 @@ def test_the_start_names_the_providers_that_have_keys_and_how_to_add_one(
     assert "openai" in line and "mistral" in line and "anthropic" not in line and "sk-secret" not in output
 
 
+def test_the_first_start_has_its_key_and_credits_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GATEWAY_ENV", "test")
+    monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setattr(running, "adopt", lambda: pytest.fail("A start must not use the settings of another gateway."))
+    assert command.run(["serve-info", "--json"], find=True) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first.pop("token").startswith("llmgtwy_") and first.pop("credits_usd") == "100"
+    assert first["key"].startswith("key_") and first["address"].startswith("http") and "openai" in first["providers"]
+    assert first["warnings"] == []
+    assert command.run(["serve-info", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {**first, "token": None}
+
+
 def test_the_banner_sets_the_variable_that_its_request_and_the_readme_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +216,8 @@ def test_the_banner_sets_the_variable_that_its_request_and_the_readme_use(
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
     assert command.run(["serve-info"]) == 0
     output = capsys.readouterr().out
+    (address,) = [line.removeprefix("Gateway: ") for line in output.splitlines() if line.startswith("Gateway: ")]
+    assert f"curl -N {address}/v1/chat/completions" in output and '"Content-Type: application/json"' in output
     (export,) = [line.strip() for line in output.splitlines() if line.strip().startswith("export ")]
     variable, _, value = export.removeprefix("export ").partition("=")
     assert f"API key: {value.strip(chr(39))}" in output.splitlines()

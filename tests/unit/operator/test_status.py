@@ -1,6 +1,7 @@
 """The status of the installation, as the operator's command reports it."""
 
 import json
+import os
 import socket
 import threading
 
@@ -12,6 +13,7 @@ from support.usage import insert_rows, usage_row
 from gateway.accounts.keys import list_keys
 from gateway.accounts.models import ApiKey
 from gateway.clock import DAY_US
+from gateway.metering.models import BYOK
 from gateway.metering.usage_table import raw_id
 from gateway.operator.installation_commands import Installation
 from gateway.store.documents import Documents
@@ -113,6 +115,25 @@ def test_status_without_the_database_asks_the_gateway_of_this_host(run, monkeypa
     assert "The database is down" in output and "No gateway answers on this host at its port." in output
 
 
+@pytest.mark.parametrize("run", ["postgresql"], indirect=True)
+def test_status_shows_whether_reports_read_the_replica(run, installation, monkeypatch) -> None:
+    monkeypatch.setenv("GATEWAY_DATABASE_REPLICA_URL", os.environ["DATABASE_URL"])
+    assert "far behind, or no worker runs; reports are read from the primary" in run("status", status=1)
+    database = installation.database
+    sql = "INSERT INTO leader (name, worker, epoch, expires_at) VALUES ('jobs', 1, 1, ?)"
+    database.write(lambda: database.execute(sql, (database.now_us() + 60_000_000,)))
+    assert json.loads(run("status", "--json", status=1))["database"]["replica"] == {"used": True, "lag_s": 0}
+    assert "\nreplica    0 s behind; reports are read from it\n" in run("status", status=1)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_status_shows_where_usage_is_delivered(run, monkeypatch) -> None:
+    monkeypatch.setenv("GATEWAY_ANALYTICS_CLICKHOUSE_URL", "http://writer:secret@127.0.0.1:1/statistics")
+    shown = {"address": "http://127.0.0.1:1/statistics", "delivered_until": None, "behind_s": None}
+    assert json.loads(run("status", "--json", status=1))["analytics"] == shown
+    assert f"\nclickhouse  {shown['address']}; nothing was delivered yet\n" in run("status", status=1)
+
+
 def answer_without_http(server: socket.socket) -> None:
     connection, _ = server.accept()
     with connection:
@@ -134,6 +155,13 @@ def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> No
         assert line[by] == ident and line["requests"] == 3 and float(line["cost_usd"]) == 6
     header, line = run("spend", "--by", "key", "--csv").splitlines()
     assert header.startswith("key,name,requests,") and line.startswith(f"{key.id},'=-1+cmd|'/C calc'!A0,3,")
+    own = usage_row(now_us - 4 * DAY_US, cost_nusd=2 * 10**9, input=30, output=5, mode=BYOK, **mine)
+    insert_rows(installation.database, own._replace(posted_at=installation.database.now_us(), served="a-model"))
+    lines = json.loads(run("spend", "--by", "model", "--json"))
+    assert [line["model"] for line in lines] == ["openai/gpt-4o-mini", "openai/a-model"]
+    amounts = {name: float(lines[1][name]) for name in ("cost_usd", "credits_usd", "own_keys_usd")}
+    assert amounts == {"cost_usd": 2, "credits_usd": 0, "own_keys_usd": 2}
+    assert [lines[1][name] for name in ("errors", "input_tokens", "output_tokens")] == [0, 30, 5]
     for by in ("project", "key", "team", "person"):
         assert run("spend", "--by", by, "--csv").startswith(f"{by},name,requests,")
     for words in (("day",), ("model",), ("provider",), ("app",), ("session",), ("tag", "--tag", "user")):

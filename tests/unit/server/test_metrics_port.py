@@ -23,6 +23,7 @@ def test_several_workers_listen_at_one_port_and_any_of_them_answers() -> None:
     assert httpx.post(f"http://127.0.0.1:{first.port}/metrics", timeout=60).status_code == 404
     first.close()
     assert httpx.get(f"http://127.0.0.1:{second.port}/metrics", timeout=60).text == "up 1\n"
+    assert httpx.get(f"http://127.0.0.1:{second.port}/", timeout=60).text == "up 1\n"
     second.close()
 
 

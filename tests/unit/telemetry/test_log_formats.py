@@ -37,9 +37,10 @@ def test_the_json_form_keeps_an_exception_within_its_line() -> None:
     assert len(line.splitlines()) == 1 and "ValueError: broken" in json.loads(line)["error"]
 
 
-def test_a_collector_that_is_away_is_reported_once_a_minute_and_other_lines_always() -> None:
+@pytest.mark.parametrize("logger", ["opentelemetry.exporter.otlp", "urllib3.connectionpool"])
+def test_a_collector_that_is_away_is_reported_once_a_minute_and_other_lines_always(logger: str) -> None:
     kept, away = Repeated(), record("Failed to export %s", "spans")
-    away.name = "opentelemetry.exporter.otlp"
+    away.name = logger
     assert [kept.filter(away) for _ in range(3)] == [True, False, False]
     away.created += 61
     assert kept.filter(away) and all(kept.filter(record("the database is down")) for _ in range(2))
