@@ -199,6 +199,9 @@ def test_the_charges_of_a_month_equal_the_ledger(case: Case, monkeypatch: pytest
     calls = [row for row in rows if row["PricingUnit"] == "Tokens"]
     versions = {row.price_version for row in case.within()}
     assert {row["x_PriceVersion"] for row in calls} == versions
+    for row in calls:
+        assert row["SkuId"] == f"{row['ProviderName']}/{row['ServiceName']}"
+        assert row["PublisherName"] == row["ProviderName"] and row["ChargeDescription"] == f"chat with {row['SkuId']}"
     assert len(calls) == len(case.within()) and {row["x_Session"] for row in calls} == {"", "s-1", "s-2", "s-3"}
     assert all(row["BillingPeriodStart"] <= row["ChargePeriodStart"] < row["BillingPeriodEnd"] for row in rows)
 
@@ -255,6 +258,21 @@ def test_removed_rows_are_one_charge_an_hour(case: Case) -> None:
     assert billed(found) == 80
     assert {row["SkuId"] for row in found} == {"removed-usage", "payload-storage"}
     assert {(row["PricingQuantity"], row["PricingUnit"]) for row in found} == {("1", "Hours")}
+    assert {row["ChargeDescription"] for row in found} == {
+        "Usage whose rows were removed",
+        "Storage of retained payloads",
+    }
+    for row in found:
+        check_gateway_charge(case, row, hour)
+        assert (row["ChargeCategory"], row["ChargeFrequency"]) == ("Usage", "Usage-Based")
+
+
+def check_gateway_charge(case: Case, row: dict[str, str], hour: int) -> None:
+    """Check the columns of a charge that no provider of models caused."""
+    assert {row[name] for name in ("ProviderName", "PublisherName", "ServiceName")} == {"LLM Gateway"}
+    assert row["BillingAccountId"] == case.owner.organization_id and row["BillingCurrency"] == "USD"
+    period = [f"{to_iso(moment * HOUR_US)[:19]}Z" for moment in (hour, hour + 1)]
+    assert [row["ChargePeriodStart"], row["ChargePeriodEnd"]] == period
 
 
 def test_adjustments_are_charges_of_their_month_and_grants_are_not(case: Case) -> None:
@@ -263,6 +281,9 @@ def test_adjustments_are_charges_of_their_month_and_grants_are_not(case: Case) -
     case.tenants.services.billing.ledger.post(case.owner.organization_id, "adjustment", -25, "re-rate:1", "re-rated")
     [row] = [row for row in charges(case, month) if row["ChargeCategory"] == "Adjustment"]
     assert row["ChargeDescription"] == "re-rated" and billed(charges(case, month)) == before + 25
+    (entry,) = case.tenants.services.store.database.query_rows("SELECT id, at FROM ledger WHERE kind = 'adjustment'")
+    check_gateway_charge(case, row, entry[1] // HOUR_US)
+    assert row["x_RequestId"] == entry[0] and row["ChargeFrequency"] == "One-Time"
 
 
 def test_only_managers_read_charges_and_a_month_is_checked(case: Case) -> None:
