@@ -8,10 +8,11 @@ import threading
 import orjson
 import pytest
 from support.gateways import free_port
-from support.usage import insert_rows, usage_row
+from support.usage import insert_rows, request_at, usage_row
 
 from gateway.accounts.keys import list_keys
 from gateway.accounts.models import ApiKey
+from gateway.accounts.organizations import list_organizations
 from gateway.clock import DAY_US
 from gateway.metering.models import BYOK
 from gateway.metering.usage_table import raw_id
@@ -143,6 +144,7 @@ def answer_without_http(server: socket.socket) -> None:
 
 def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> None:
     (key,) = list_keys(installation.database)
+    (organization,) = list_organizations(installation.database)
     now_us = installation.database.now_us()
     mine = {"project": raw_id(key.project_id), "api_key": raw_id(key.id), "served": "gpt-4o-mini", "provider": "openai"}
     installation.database.write(lambda: ApiKey.update(description="=-1+cmd|'/C calc'!A0").execute())
@@ -156,9 +158,13 @@ def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> No
     header, line = run("spend", "--by", "key", "--csv").splitlines()
     assert header.startswith("key,name,requests,") and line.startswith(f"{key.id},'=-1+cmd|'/C calc'!A0,3,")
     own = usage_row(now_us - 4 * DAY_US, cost_nusd=2 * 10**9, input=30, output=5, mode=BYOK, **mine)
-    insert_rows(installation.database, own._replace(posted_at=installation.database.now_us(), served="a-model"))
+    own = own._replace(posted_at=installation.database.now_us())
+    equal = own._replace(request=request_at(own.at + 1), served="a-new-model")
+    insert_rows(installation.database, equal, own._replace(served="a-model"))
     lines = json.loads(run("spend", "--by", "model", "--json"))
-    assert [line["model"] for line in lines] == ["openai/gpt-4o-mini", "openai/a-model"]
+    assert [line["model"] for line in lines] == ["openai/gpt-4o-mini", "openai/a-model", "openai/a-new-model"]
+    for scope in (("--project", key.project_id), ("--organization", organization.id)):
+        assert json.loads(run("spend", "--by", "model", *scope, "--json")) == lines
     amounts = {name: float(lines[1][name]) for name in ("cost_usd", "credits_usd", "own_keys_usd")}
     assert amounts == {"cost_usd": 2, "credits_usd": 0, "own_keys_usd": 2}
     assert [lines[1][name] for name in ("errors", "input_tokens", "output_tokens")] == [0, 30, 5]

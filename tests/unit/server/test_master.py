@@ -4,6 +4,7 @@ import logging
 import os
 import queue
 import signal
+import socket
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +53,26 @@ def master(monkeypatch: pytest.MonkeyPatch) -> Master:
 
     monkeypatch.setattr(Arbiter, "spawn_worker", spawn)
     return new_master
+
+
+@pytest.mark.parametrize("variable", ["", "GUNICORN_FD", "LISTEN_FDS"])
+def test_an_address_in_use_ends_the_start_unless_the_socket_is_inherited(
+    master: Master, variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(Arbiter, "start", lambda arbiter: started.append(arbiter))
+    master.LISTENERS = []
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        server = SimpleNamespace(host="127.0.0.1", port=used.getsockname()[1])
+        chosen = SimpleNamespace(environment={variable: "3"}, server=server)
+        monkeypatch.setattr(master, "_accepted", lambda: SimpleNamespace(settings=chosen, problems=[]))
+        if variable:
+            master.start()
+        else:
+            with pytest.raises(SystemExit):
+                master.start()
+    assert bool(started) is bool(variable)
+    assert ("error: " in capsys.readouterr().err) is not bool(variable)
 
 
 def ended(master: Master, status: int) -> Worker:
