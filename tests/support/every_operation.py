@@ -199,7 +199,7 @@ MODELS = (
     Step("POST", "/v1/responses/{response_id}/cancel", access="key", status=400),
     Step("DELETE", "/v1/responses/{response_id}", access="key"),
     *(step for prefix in ("/v1/ai", "/v3/ai", "/v4/ai") for step in models_of(prefix)),
-    Step("GET", "/mcp", access="none", headers={"Accept": "application/json"}),
+    *(Step("GET", "/mcp", access=access, headers={"Accept": "application/json"}) for access in ("none", "key")),
     send("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     *(Step(method, "/mcp", access="key", status=405) for method in ("DELETE", "PUT", "PATCH")),
 )

@@ -154,9 +154,7 @@ def _information(inbound: Inbound, path: str) -> McpServerAnswer:
 
 
 TAG = "MCP"
-SHOW_SERVER = About(
-    "Get information about the MCP server", TAG, access="none", answer=McpServerAnswer, errors=(400, 401, 403, 405)
-)
+SHOW_SERVER = About("Get information about the MCP server", TAG, access="optional", answer=McpServerAnswer)
 SEND_MESSAGE = About(
     "Send a message of the Model Context Protocol", TAG, McpCall, answer=McpMessageAnswer, success=(200, 202)
 )

@@ -235,6 +235,14 @@ def test_parameters_are_those_that_the_model_takes(services, abilities, has, lac
     assert has <= found and not lacks & found
 
 
+def test_models_of_anthropic_take_no_penalties(services):
+    plain = model("plain", mapping("safe", "plain"))
+    claude = replace(model("claude", mapping("safe", "claude")), family="anthropic")
+    services.routing.catalogue.swap(Catalogue((plain, claude), (SAFE,), {}, "v6"))
+    found = {name: set(entry["supported_parameters"]) for name, entry in entries(services).items()}
+    assert found["plain"] - found["claude"] == {"frequency_penalty", "presence_penalty"}
+
+
 def test_a_price_without_a_documented_field_has_a_separate_member(services):
     prices = read_prices({"character": "0.000015", "output_image": "0.00004", "web_search": "0.002"})
     spoken = Mapping("safe", "able", "x", operations=("speech",), prices=prices)
