@@ -9,6 +9,7 @@ from support.gateways import LocalGateway
 from support.shared import Share, usage_of
 from support.videos import call, end_of, left_of, look
 
+from gateway.neutral.videos import VideoStatus
 from gateway.providers.sandbox.image_files import png
 
 PIXEL = "data:image/png;base64," + base64.b64encode(png(2, 2, "pixel")).decode()
@@ -180,3 +181,16 @@ def test_malformed_answers_are_polled_again_and_never_a_500(gateway, services):
         video = call(gateway, "GET", f"/videos/{job['id']}").json()
         assert video["status"] == "queued" and KEY not in str(video)
     assert end_of(gateway, job["id"])["status"] == "completed"
+
+
+def test_a_provider_may_put_a_video_back_into_its_queue(gateway, monkeypatch):
+    ident = begin(gateway, "google-vertex/veo-3.1-generate-001")["id"]
+    seen = []
+    for reported in ("queued", "in_progress", "in_progress", "queued"):
+        status = VideoStatus(reported, progress=20)
+        monkeypatch.setattr(gateway.services.engine.videos.calls, "status", lambda task, target, status=status: status)
+        look(gateway)
+        seen.append(call(gateway, "GET", f"/videos/{ident}").json()["status"])
+    assert seen == ["queued", "in_progress", "in_progress", "queued"]
+    monkeypatch.undo()
+    assert end_of(gateway, ident)["status"] == "completed"
