@@ -20,7 +20,6 @@ ITEMS_PER_TURN = 32
 # Headers that the server sets itself; an application's Transfer-Encoding and Keep-Alive are dropped.
 SERVER_HEADERS = frozenset({"content-length", "connection", "date", "transfer-encoding", "keep-alive"})
 
-BODILESS = (204, 304)
 # Formats a (name, value) pair as a header line, without interpreter steps when mapped over all pairs.
 LINE = ": ".join
 LINE_END = "\r\n"
@@ -82,10 +81,9 @@ class ResponseWriter(Struct, eq=False):
     def answer(self, outbound: Outbound) -> None:
         """Send a response of the express lane; its headers contain no framing."""
         body = outbound.body
-        status = outbound.status
-        self.status = write_status(status)
+        self.status = write_status(outbound.status)
         self.headers = outbound.headers
-        if self._bare or status < 200 or status in BODILESS:
+        if self._bare or self._is_bodiless():
             self.deliver([body] if isinstance(body, bytes) else body)
             return
         lines = [f"HTTP/1.1 {self.status}", *map(LINE, outbound.headers)]
