@@ -23,7 +23,8 @@ from gateway.surfaces.mcp import remote_gateway
 get_ident = get_original("_thread", "get_ident")
 MODEL = "openai/gpt-4o-mini"
 CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
-SOURCES = {"x_source": "my-agent", "User_Agent": "agent/1", "X_Title": "Agent", "HTTP_Referer": "https://agent.example"}
+SOURCES = {"x_source": "my-agent", "User_Agent": "agent/1", "X_Title": "Agent", "HTTP_Referer": "https://agent.example",
+           "X_Request_Id": "request-of-an-agent"}  # fmt: skip
 
 
 class TlsDoor:

@@ -201,6 +201,8 @@ MODELS = (
     *(step for prefix in ("/v1/ai", "/v3/ai", "/v4/ai") for step in models_of(prefix)),
     *(Step("GET", "/mcp", access=access, headers={"Accept": "application/json"}) for access in ("none", "key")),
     send("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    send("/mcp", {"jsonrpc": "2.0", "method": "notifications/initialized"}, status=202),
+    Step("OPTIONS", "/mcp", status=204, access="none"),
     *(Step(method, "/mcp", access="key", status=405) for method in ("DELETE", "PUT", "PATCH")),
 )
 SERVICE = tuple(
