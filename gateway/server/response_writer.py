@@ -83,7 +83,7 @@ class ResponseWriter(Struct, eq=False):
         body = outbound.body
         self.status = write_status(outbound.status)
         self.headers = outbound.headers
-        if self._bare or self._is_bodiless():
+        if self._bare or (outbound.status != 200 and self._is_bodiless()):
             self.deliver([body] if isinstance(body, bytes) else body)
             return
         lines = [f"HTTP/1.1 {self.status}", *map(LINE, outbound.headers)]
