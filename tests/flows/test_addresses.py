@@ -72,6 +72,19 @@ def test_clients_of_azure_need_only_the_address(lane: LocalGateway) -> None:
         assert http.post("/chat/completions", params=query, content=packed, headers=coding).json()["model"] == MODEL
 
 
+def test_the_paths_of_cohere_work_below_a_base_url_with_a_version(lane: LocalGateway) -> None:
+    headers = {"Authorization": f"Bearer {lane.key}"}
+    bodies = {
+        "chat": {"model": MODEL, "messages": TALK},
+        "embed": {"model": "sandbox-embed", "texts": ["Hi"], "input_type": "search_query"},
+        "rerank": {"model": "sandbox-rerank", "query": "Hi", "documents": ["Hi", "Ho"]},
+    }
+    for name, body in bodies.items():
+        for base in ("/v2", "/v1/v2"):
+            answer = httpx.post(f"{lane.address}{base}/{name}", json=body, headers=headers, timeout=60)
+            assert answer.status_code == 200, answer.text
+
+
 def test_googles_address_of_the_format_of_openai_works(lane: LocalGateway) -> None:
     client = OpenAI(base_url=f"{lane.address}/v1beta/openai/", api_key=lane.key, max_retries=0)
     assert client.chat.completions.create(model=MODEL, messages=TALK).choices[0].message.content
