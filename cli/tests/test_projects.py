@@ -295,7 +295,7 @@ def test_dependencies_are_installed_with_npm(signed_out: Client, agents: FakeAge
 def test_dependencies_are_installed_into_an_own_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agents: FakeAgents
 ) -> None:
-    """The fake interpreter makes an environment whose interpreter is a fake too."""
+    """The fake interpreter makes an environment with a fake interpreter."""
     own = FakeAgents(tmp_path / "project" / ".venv" / "bin")
     agents.install("python", work="exit 0")
     own.install("python", work="exit 0")

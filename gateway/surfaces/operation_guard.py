@@ -135,7 +135,7 @@ def _closing_files(handler: Handler) -> Handler:
 
 
 def _until_removal(operation: Operation) -> Handler:
-    """Return the handler of an operation. The handler of a deprecated one raises Gone after the removal date."""
+    """Return the handler of an operation; after the removal date of a deprecated operation it raises Gone."""
     deprecated = operation.deprecated
     if deprecated is None:
         return operation.handler

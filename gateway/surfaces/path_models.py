@@ -27,9 +27,10 @@ def use_path_model(handler: Handler, model: str) -> Handler:
 def set_model(body: bytes, model: str) -> bytes:
     """Return a JSON object with `model` as its last member, which takes precedence over an earlier one, as the path
     does at Azure. Any other body is returned as it is."""
-    members, brace, after = body.rpartition(b"}")
-    start = START_OF_OBJECT.match(members)
-    if not brace or start is None or after.strip():
+    end = body.rfind(b"}")
+    start = START_OF_OBJECT.match(body, 0, max(end, 0))
+    if start is None or body[end + 1 :].strip():
         return body
     comma = b"" if start[1] is not None else b","
-    return b"".join((members, comma, b'"model":', orjson.dumps(model), b"}"))
+    # A large body is copied only once.
+    return b"".join((memoryview(body)[:end], comma, b'"model":', orjson.dumps(model), b"}"))
