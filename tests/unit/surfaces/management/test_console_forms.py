@@ -9,6 +9,8 @@ from support.console import open_page, press_button
 from support.console_forms import FormField, read_form
 from support.management import Tenants
 
+pytestmark = pytest.mark.slow
+
 # Pages with the actions of their forms.
 FORMS = {
     "/console/keys/{key}": ("save", "limits", "rates"),

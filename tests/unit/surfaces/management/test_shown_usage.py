@@ -17,6 +17,8 @@ from gateway.metering.models import SETTLEMENT
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.money import NANO
 
+pytestmark = pytest.mark.slow
+
 RANKING = re.compile(r'aria-label="(Top \w+)".*?</section>', re.DOTALL)
 RANKED = re.compile(r'href="http://localhost([^"]*)" title="([^"]*)".*?<span title="(\d+)"', re.DOTALL)
 # Days ago, person, model with its provider, dollars, app.
