@@ -9,6 +9,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from gateway.runtime.fork_hooks import without_fork_hooks
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import StateLog
+from gateway.runtime.threads import Job
 from gateway.telemetry.collector import WatchedExporter, silence_export_errors
 from gateway.telemetry.finished import UNMATCHED, FinishedRequest
 
@@ -43,7 +45,9 @@ SCOPE = "llmgateway"
 BATCH = 64
 EXPORT_INTERVAL_MS = 1_000
 QUEUE = 4_096
-STOP_TIMEOUT_MS = 2_000
+# How long the end of a worker waits for the collector. The SDK's own time limits are not kept by an exporter that waits
+# for an answer.
+STOP_TIMEOUT_S = 1.0
 NS = 1_000_000_000
 # Bounds of histograms by the semantic conventions for generative AI: 0.01 to 81.92 seconds, 1 to 67,108,864 tokens.
 SECONDS = tuple(0.01 * 2**power for power in range(14))
@@ -171,10 +175,13 @@ class Tracing:
             self._emit(trace, span, {**http, **more, **failed}, start_ns, end_ns, fault.code if fault else "")
 
     def close(self) -> None:
-        """Export the queued spans and stop."""
-        self._processor.force_flush(STOP_TIMEOUT_MS)
-        self._processor.shutdown()
-        self._metrics.shutdown(STOP_TIMEOUT_MS)
+        """Export the queued spans and metrics and stop; a collector that is silent for STOP_TIMEOUT_S gets no more."""
+        exports = [Job(self._processor.shutdown), Job(self._metrics.shutdown)]
+        stop_at = self._clock.monotonic() + STOP_TIMEOUT_S
+        for export in exports:
+            with suppress(TimeoutError):
+                export.result(max(0.0, stop_at - self._clock.monotonic()))
+            export.stop()
 
     def _open(self, settings: Otel, states: StateLog) -> None:
         self._resource = sdk_resources.Resource.create(
@@ -185,7 +192,7 @@ class Tracing:
             traces, max_queue_size=QUEUE, schedule_delay_millis=EXPORT_INTERVAL_MS, max_export_batch_size=BATCH
         )
         reader = metrics_export.PeriodicExportingMetricReader(metrics, settings.metrics_every_s * 1000)
-        self._metrics = sdk_metrics.MeterProvider([reader], self._resource)
+        self._metrics = sdk_metrics.MeterProvider([reader], self._resource, shutdown_on_exit=False)
 
     def _is_cached(self, finished: FinishedRequest) -> bool:
         if finished.context is not None:

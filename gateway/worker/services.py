@@ -271,7 +271,6 @@ class Services:
         for step in (
             self.engine.reading_on.stop,
             self.telemetry.request_log.flush,
-            self.telemetry.tracing.close if self.telemetry.tracing is not None else _nothing,
             self.billing.settlements.stop,
             partial(self.store.journal.close, FLUSH_TIMEOUT_S),
             self.store.control.stop,
@@ -281,6 +280,8 @@ class Services:
             self.background.threads.close,
             self.background.unpackers.close,
             self.background.passwords.close,
+            # A collector may be silent; the books are complete before it is waited for.
+            self.telemetry.tracing.close if self.telemetry.tracing is not None else _nothing,
         ):
             try:
                 step()

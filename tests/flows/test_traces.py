@@ -1,6 +1,7 @@
 """Traces and metrics as a collector gets them: by OTLP, in the words of the GenAI conventions, without content."""
 
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from openai import APIStatusError, OpenAI
 from support.gateways import GatewayProcess, LocalGateway, local_gateway
 
 from gateway.configuration.settings import Settings, SettingsError
+from gateway.runtime.threads import Job
 from gateway.telemetry import otel
 from gateway.telemetry.otel import TraceContext
 
@@ -173,6 +175,43 @@ def test_the_part_that_is_sampled_is_decided_by_the_id() -> None:
     low, high = REQUEST[:-14] + "0" * 14, REQUEST[:-14] + "f" * 14
     assert TraceContext(low, {}, 0.1).sampled and not TraceContext(high, {}, 0.1).sampled
     assert not TraceContext(low, {}, 0.0).sampled and TraceContext(high, {}, 1.0).sampled
+
+
+def test_a_silent_collector_delays_the_end_of_a_worker_by_its_time_limit_at_most(
+    settings: Callable[..., Settings], upstream: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK waits for its own time limit of 10 s for each batch, several times in a row."""
+    monkeypatch.setattr(otel, "STOP_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
+        with local_gateway(settings, **environment, OTEL_EXPORTER_OTLP_ENDPOINT=address) as running:
+            client = OpenAI(base_url=running.url, api_key=running.key, max_retries=0)
+            for _ in range(3):
+                client.chat.completions.create(**ASK)
+            tracing = running.services.telemetry.tracing
+            assert tracing is not None
+            # One batch alone waits for 10 s.
+            Job(tracing.close).result(timeout_s=9)
+
+
+def test_the_books_are_complete_before_a_silent_collector_is_waited_for(
+    gateway: LocalGateway, client: OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.chat.completions.create(**ASK)
+    tracing = gateway.services.telemetry.tracing
+    assert tracing is not None
+    pending: list[int] = []
+    export = tracing.close
+
+    def close() -> None:
+        pending.append(gateway.services.store.journal.pending)
+        assert gateway.services.store.journal._closed.is_set()
+        export()
+
+    monkeypatch.setattr(tracing, "close", close)
+    gateway.services.close()
+    assert pending == [0]
 
 
 def test_without_the_extra_the_start_says_what_to_install(
