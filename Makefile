@@ -3,10 +3,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test extended check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements pages catalogue
+.PHONY: serve install test extended check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements pages catalogue
 
-serve: .venv/serve.stamp
+serve: install
 	@$(BIN)/python -m gateway.operator.command serve
+
+# The libraries of the server and of the command-line client, which `./manage` and `./llmgateway` run with.
+install: .venv/serve.stamp
 
 # Compiled modules are always cached: pytest and every process of a test load thousands of them.
 export PYTHONDONTWRITEBYTECODE :=
@@ -168,8 +171,8 @@ console-assets:
 	@$(PYTHON) -c "import gateway"
 	$(PYTHON) -m venv .venv
 
-.venv/serve.stamp: requirements.txt | .venv/bin/python
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.txt
+.venv/serve.stamp: requirements.txt requirements-cli.txt | .venv/bin/python
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.txt -r requirements-cli.txt
 	@touch $@
 
 # Compile the modules that every pytest process imports once, so that the processes do not all compile them.
@@ -215,17 +218,17 @@ COMPILED = _pytest cryptography flask gevent httpx httpx2 hypothesis jinja2 jose
 pages: .venv/test.stamp
 	WRITE_GOLDENS=1 $(BIN)/pytest -q tests/test_documents.py tests/unit/surfaces/management/test_access_table.py
 
-# Regenerate the requirement files from pyproject.toml, including hashes.
+# Regenerate the requirement files from the two pyproject.toml, including hashes. Extras stay in them: pip refuses a file with
+# hashes that pins `google-auth` where a library needs `google-auth[requests]`.
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url \
+	--no-emit-find-links --no-header --no-annotate -q
 requirements: .venv/test.stamp
-	$(BIN)/uv pip compile pyproject.toml --extra test --extra catalogue --extra otel --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-dev.txt
-	$(BIN)/uv pip compile pyproject.toml -c requirements-dev.txt --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --extra otel -c requirements-dev.txt --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-otel.txt
+	$(COMPILE) pyproject.toml cli/pyproject.toml --extra test --extra catalogue --extra otel -o requirements-dev.txt
+	$(COMPILE) pyproject.toml -c requirements-dev.txt -o requirements.txt
+	$(COMPILE) pyproject.toml --extra otel -c requirements-dev.txt -o requirements-otel.txt
+	$(COMPILE) cli/pyproject.toml -c requirements-dev.txt -o requirements-cli.txt
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" | \
-		$(BIN)/uv pip compile - -c requirements-dev.txt --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-build.txt
+		$(COMPILE) - -c requirements-dev.txt -o requirements-build.txt
 
 catalogue: .venv/test.stamp
 	$(BIN)/python -m gateway.operator.command catalogue build

@@ -17,9 +17,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "deploy" / "helm" / "llmgateway"
 REQUIREMENTS = ROOT / "requirements-otel.txt"  # what the image installs
-# A requirement such as "tzdata==2026.6 ; sys_platform == 'win32'" and the hashes on the lines after it.
+# A requirement such as "psycopg[binary]==3.3.9 ; sys_platform == 'linux'" and the hashes on the lines after it.
 PINNED = re.compile(
-    r"^(?P<name>[^\s=]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+?))?(?P<hashes>(?:\s*\\\n\s+--hash=\S+)+)", re.M
+    r"^(?P<name>[^\s=\[]+)(?:\[[^\]]+\])?==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+?))?"
+    r"(?P<hashes>(?:\s*\\\n\s+--hash=\S+)+)",
+    re.M,
 )
 COPIED = re.compile(r"^COPY (?!--from)(.+) \S+$", re.M)
 UNSET = 'repository: ""'  # in values.yaml of the chart
