@@ -138,6 +138,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def unexpected(error: Exception) -> CliError:
     """Return the message of a fault of this program: the kind of the error and its places, without any value."""
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(__package__):
+        return CliError(
+            f"The Python library {error.name} is not installed.",
+            "In a checkout run `make install`; elsewhere install the client again with pip, pipx or uv.",
+        )
     frames = traceback.extract_tb(error.__traceback__)
     if os.environ.get(DEBUG_VARIABLE):
         places = "\n".join(f"  {frame.filename}:{frame.lineno} {frame.name}" for frame in frames)

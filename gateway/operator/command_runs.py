@@ -61,7 +61,7 @@ class CommandRun:
             if value is not None:
                 self._set(name, value)
         for name, value in usage.constants.items():
-            self._body[name] = read_secret() if value == STANDARD_INPUT else value
+            self._body[name] = read_secret().strip() if value == STANDARD_INPUT else value
         for option, value in options.items():
             self._set_option(option, value)
 

@@ -47,7 +47,7 @@ def read_value(member: fields.Field, value: Any, now_us: int) -> Any:
         moment_us = read_expiry(value, now_us)
         return None if moment_us is None else to_iso(moment_us)
     if isinstance(member, TextField):
-        return read_secret() if value == STANDARD_INPUT else value
+        return read_secret().strip() if value == STANDARD_INPUT else value
     if isinstance(member, fields.Integer):
         return _read_number(value)
     if isinstance(member, fields.List) and isinstance(member.inner, fields.Integer):
@@ -68,9 +68,12 @@ def read_period(value: str, members: tuple[str, ...]) -> dict[str, Any]:
     return {amount: int(period[1]), unit: LETTERS[period[2]]}
 
 
-def read_secret() -> str:
-    """Return the first line of standard input: arguments are visible in the process list."""
-    return sys.stdin.readline().strip()
+def read_secret(label: str = "Secret", confirm: bool = False) -> str:
+    """Return a secret: at a terminal from a prompt without echo, else the first line of standard input. Arguments are
+    visible in the process list."""
+    if sys.stdin.isatty():
+        return str(click.prompt(label, hide_input=True, confirmation_prompt=confirm, err=True))
+    return sys.stdin.readline().rstrip("\r\n")
 
 
 def _read_number(text: str) -> Any:

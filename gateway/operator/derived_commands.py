@@ -96,7 +96,7 @@ def _describe(usages: list[CommandUsage]) -> str:
     summaries = [usage.operation.about.summary for usage in usages if usage.operation.about is not None]
     text = f"{'; '.join(dict.fromkeys(summaries))}. {usages[0].action.view.__doc__ or ''}"
     if STANDARD_INPUT in usages[0].constants.values():
-        text += " The secret is read from standard input, because arguments are visible in the process list."
+        text += " The secret is asked for at a terminal, and otherwise read from standard input."
     return re.sub(r"\s+", " ", text)
 
 

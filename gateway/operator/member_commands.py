@@ -1,7 +1,5 @@
 """`members`: members of organizations, and passwords."""
 
-import sys
-
 import click
 
 from gateway.accounts import members as accounts
@@ -10,6 +8,7 @@ from gateway.accounts.passkeys import Passkeys
 from gateway.accounts.roles import Role
 from gateway.accounts.second_factor import SecondFactors
 from gateway.errors import NotFound
+from gateway.operator.command_values import read_secret
 from gateway.operator.derived_commands import make_group
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, print_result
@@ -42,11 +41,12 @@ def add(ctx: click.Context, organization_id: str, email: str, role: Role, name: 
 def set_password(ctx: click.Context, email: str) -> None:
     """Set a person's password and end their sessions.
 
-    The password is read from standard input, because arguments are visible in the process list.
+    The password is asked for at a terminal, and otherwise read from standard input: arguments are visible in the
+    process list.
     """
     installation = ctx.with_resource(opened())
     user_id, address = _user(installation, email)
-    password = sys.stdin.readline().rstrip("\r\n")
+    password = read_secret(f"New password of {address}", confirm=True)
     database = installation.database
     control = installation.control
     passwords = installation.passwords

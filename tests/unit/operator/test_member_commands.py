@@ -1,9 +1,13 @@
 """The operator's commands on people."""
 
 import json
+import os
 import re
+import sys
 
 import pytest
+from support.gateways import ROOT
+from support.terminals import Terminal
 
 
 @pytest.fixture
@@ -42,3 +46,27 @@ def test_a_password_for_mail_is_not_sent_unencrypted(run, monkeypatch) -> None:
         monkeypatch.setenv(f"GATEWAY_MAIL_{name}", value)
     monkeypatch.setenv("GATEWAY_SERVER_PUBLIC_URL", "https://llm.example.com")
     assert "[mail] security" in run("config", "check", status=1)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("arguments", "prompts", "secret"),
+    [
+        (
+            ["members", "set-password", "owner@localhost"],
+            ["New password of owner@localhost: ", "Repeat"],
+            "correct horse",
+        ),
+        (["provider-keys", "add", "ORGANIZATION", "openai"], ["Secret: "], "sk-typed-at-a-terminal-1234"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_a_secret_is_asked_for_at_a_terminal_and_not_echoed(run, organization, arguments, prompts, secret) -> None:
+    program = "from gateway.operator.command import command; command()"
+    command = [sys.executable, "-c", program, *(organization if one == "ORGANIZATION" else one for one in arguments)]
+    with Terminal(command, ROOT, os.environ | {"PYTHONPATH": str(ROOT)}) as terminal:
+        for prompt in prompts:
+            terminal.answer(prompt, secret)
+        code, text = terminal.end()
+    assert code == 0, text
+    assert secret not in text
