@@ -11,7 +11,9 @@ import importlib  # noqa: E402
 import os  # noqa: E402
 import resource  # noqa: E402
 import sys  # noqa: E402
+from typing import Any  # noqa: E402
 
+from gateway.build_stamp import full_version  # noqa: E402
 from gateway.configuration import settings  # noqa: E402
 from gateway.server.log import logger_class as make_logger_class  # noqa: E402
 from gateway.worker import accepted_configuration  # noqa: E402
@@ -60,8 +62,9 @@ access_log_format = '%(h)s "%(m)s %(U)s" %(s)s %(B)s %(M)sms'
 worker_tmp_dir = SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) else None
 
 
-def on_starting(arbiter: object) -> None:
-    """Set the process limits, import what several workers share, and exclude it from garbage collection."""
+def on_starting(arbiter: Any) -> None:
+    """Log the build, set the process limits, import what workers share, and exclude it from garbage collection."""
+    arbiter.log.info("llmgateway %s", full_version())
     raise_open_files()
     hold_malloc()
     if workers > 1:

@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from gateway.build_stamp import read_commit  # noqa: E402
+
 CHART = ROOT / "deploy" / "helm" / "llmgateway"
 REQUIREMENTS = ROOT / "requirements-otel.txt"  # what the image installs
 # A requirement such as "psycopg[binary]==3.3.9 ; sys_platform == 'linux'" and the hashes on the lines after it.
@@ -137,6 +141,9 @@ def release(folder: Path, registry: str, image: str) -> None:
     build_packages(folder)
     (folder / f"llmgateway-{version}.cdx.json").write_text(json.dumps(list_components(), indent=2) + "\n")
     context = {str(path.relative_to(ROOT)): path.read_bytes() for path in context_files()}
+    commit = read_commit(ROOT)
+    if commit:
+        context["gateway/build.txt"] = f"{commit}\n".encode()
     write_archive(folder / f"llmgateway-{version}-container.tar.gz", context)
     pack_chart(folder / f"llmgateway-{version}.tgz", repository)
     write_checksums(folder, [path.name for path in folder.iterdir()])

@@ -20,6 +20,7 @@ RANKS = {
     "gateway.configuration.settings": -1.5,
     "gateway.clock": -2,
     "gateway.ids": -2,
+    "gateway.build_stamp": -1.5,
     "gateway.money": -2,
     "gateway.runtime.fair_threads": -2.5,
     "gateway.runtime.threads": -2,

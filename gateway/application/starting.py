@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway import __version__
 from gateway.application.app import Application, create_app
+from gateway.build_stamp import full_version
 from gateway.clock import Clock
 from gateway.configuration import settings
 from gateway.configuration.settings import Settings
@@ -148,7 +148,7 @@ class StartingApplication:
         if path in health.READINESS:
             return health.write_unready(self._reasons(), shown_id)
         if path == "/":
-            version = self._chosen.server.version or __version__
+            version = self._chosen.server.version or full_version()
             redis = health.unchecked_redis(self._chosen.redis.url)
             return health.write_report(version, redis, health.DATABASE_AWAY, shown_id)
         refusal = Unavailable(NOT_READY, retry_after=2.0)

@@ -12,7 +12,7 @@ from typing import NoReturn  # noqa: E402
 
 import click  # noqa: E402
 
-from gateway import __version__  # noqa: E402
+from gateway.build_stamp import full_version  # noqa: E402
 from gateway.configuration.settings import MANAGE, SettingsError  # noqa: E402
 from gateway.errors import GatewayError, Unavailable  # noqa: E402
 from gateway.runtime.process_exit import end_with  # noqa: E402
@@ -100,8 +100,17 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
 
+def print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print version, commit and date, and end the command."""
+    if wanted:
+        click.echo(f"llmgateway {full_version()}")
+        ctx.exit()
+
+
 @click.command(cls=LazyGroup, context_settings={"max_content_width": 120})
-@click.version_option(__version__)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=print_version, help="Show the build."
+)
 @click.option(
     "--config", "config", metavar="FILE", help="The configuration file (default: gateway.toml beside the data)."
 )

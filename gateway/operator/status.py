@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway import __version__
+from gateway.build_stamp import full_version
 from gateway.catalogue.environment_credentials import is_configured, missing_variables
 from gateway.clock import SECOND_US
 from gateway.configuration.settings import MANAGE
@@ -77,7 +77,7 @@ def examine(installation: Installation) -> dict[str, Any]:
         jobs = _jobs(installation)
     cooldowns = _cooldowns(workers, presence)
     return {
-        "version": installation.settings.server.version or __version__,
+        "version": installation.settings.server.version or full_version(),
         "database": database,
         "node": _node(installation) if database["error"] else None,
         "analytics": None if behind else _sink(installation),

@@ -7,7 +7,7 @@ worker will succeed.
 import re
 from typing import Any, Literal, TypedDict
 
-from gateway import __version__
+from gateway.build_stamp import full_version
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import OPENAI, json_reply
 from gateway.surfaces.validation_schemas import Body, TextField
@@ -60,7 +60,7 @@ def report(services: Services, inbound: Inbound) -> Outbound:
             redis = REDIS_AWAY
     if "database" not in skipped and not services.database_connected():
         database = DATABASE_AWAY
-    return write_report(services.settings.server.version or __version__, redis, database, inbound.shown_id)
+    return write_report(services.settings.server.version or full_version(), redis, database, inbound.shown_id)
 
 
 def unchecked_redis(url: str) -> HealthCheck:

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gateway import __version__
+from gateway.build_stamp import read_stamp
 from gateway.metering.counters import BUCKETS, Labels
 from gateway.surfaces.metric_figures import Figures
 from gateway.telemetry.gauges import INSTALLATION, PER_WORKER_GAUGES, merge
@@ -53,7 +54,9 @@ class MetricsCollector(Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        yield _gauge("build_info", "Version of the running gateway.", ("version",), {(__version__,): 1.0})
+        labels = ("version", "commit", "date")
+        build = (__version__, *read_stamp())
+        yield _gauge("build_info", "Version, commit and date of the running gateway.", labels, {build: 1.0})
         yield from self._counted()
         yield from self._gauges()
 

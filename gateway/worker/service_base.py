@@ -5,11 +5,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from gateway import __version__
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.vault import Vault
+from gateway.build_stamp import full_version
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.mail_settings import MAIL_PASSWORD
 from gateway.configuration.settings import Settings, SettingsError
@@ -154,7 +154,7 @@ def _open_telemetry(
         mail=MailQueue(store.documents, store.vault, mailer, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
         cache_watch=CacheWatch(store.database, states, clock, settings.alerts.cache_hits_percent),
-        presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or __version__),
+        presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or full_version()),
         agent_signals=AgentSignals(settings.otel, settings.environment, transport, counters, states),
         tracing=_open_tracing(settings, clock, requests, states),
     )

@@ -12,7 +12,7 @@ from fakes.openai import FakeOpenAI
 from openai import OpenAI
 from support.gateways import LocalGateway, local_gateway
 
-from gateway import __version__
+from gateway.build_stamp import full_version
 from gateway.configuration.settings import Settings
 from gateway.errors import Unavailable
 from gateway.store import disk
@@ -40,7 +40,7 @@ def test_the_health_report_has_exactly_the_documented_shape(gateway: LocalGatewa
     assert answer.status_code == 200
     assert answer.json() == {
         "message": "OK",
-        "version": __version__,
+        "version": full_version(),
         "health": {"status": "ok", "redis": absent, "database": fine},
     }
     skipped = get(gateway, "/?skip=redis,database").json()["health"]

@@ -10,7 +10,7 @@ import click
 import pytest
 from support.commands import SECRETS, Run, command_runner
 
-from gateway import __version__
+from gateway.build_stamp import full_version
 from gateway.errors import InvalidRequest
 from gateway.operator import command as manage
 from gateway.operator.output import NEVER, print_table, read_expiry
@@ -255,7 +255,7 @@ def test_an_id_that_means_nothing_is_no_empty_list(run, monkeypatch) -> None:
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 def test_the_version_is_shown_without_an_installed_package(run, monkeypatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: 1 / 0)
-    assert run("--version") == f"python -m gateway.operator.command, version {__version__}"
+    assert run("--version") == f"llmgateway {full_version()}"
 
 
 def test_a_group_alone_shows_its_help_and_not_errors(run) -> None:
