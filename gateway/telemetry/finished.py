@@ -1,5 +1,7 @@
 """A finished request, as every observer receives it."""
 
+import re
+
 from msgspec import Struct
 
 from gateway.accounts.authentication import Caller
@@ -7,7 +9,18 @@ from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt
 from gateway.errors import GatewayError
 
+TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+NO_TRACE = "0" * 32
+NO_SPAN = "0" * 16
 UNMATCHED = "unmatched"  # the operation of a request that matches no operation
+
+
+def parse_traceparent(header: str) -> re.Match[str] | None:
+    """Return trace id, span id and flags of a `traceparent` header; None if it is invalid (W3C Trace Context)."""
+    match = TRACEPARENT.fullmatch(header.strip())
+    if match is None or match[1] == NO_TRACE or match[2] == NO_SPAN:
+        return None
+    return match
 
 
 class FinishedRequest(Struct, frozen=True, eq=False):
@@ -18,7 +31,7 @@ class FinishedRequest(Struct, frozen=True, eq=False):
     `error` is why it was refused or failed, or what interrupted its response; None on success.
     `caller` is None without authentication.
     `context` None: it never reached the engine. `replayed`: an earlier answer was returned again.
-    `paid`: it asked a model for something, with `body`.
+    `paid`: it asked a model for something, with `body`. `traceparent`: the header of that name.
     """
 
     operation: str
@@ -34,6 +47,7 @@ class FinishedRequest(Struct, frozen=True, eq=False):
     replayed: bool = False
     paid: bool = False
     body: bytes = b""
+    traceparent: str = ""
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -45,6 +59,14 @@ class FinishedRequest(Struct, frozen=True, eq=False):
         if outcome is not None:
             return outcome.attempts
         return []
+
+    @property
+    def trace_id(self) -> str | None:
+        """The id of the caller's trace, None without one."""
+        match = self.traceparent and parse_traceparent(self.traceparent)
+        if match:
+            return match[1]
+        return None
 
     @property
     def refused(self) -> bool:

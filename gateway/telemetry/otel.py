@@ -6,7 +6,6 @@ the request itself costs nothing but the header that passes the trace on to the 
 """
 
 import hashlib
-import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,7 +25,7 @@ from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import Job
 from gateway.telemetry.collector import WatchedExporter, silence_export_errors
-from gateway.telemetry.finished import UNMATCHED, FinishedRequest
+from gateway.telemetry.finished import UNMATCHED, FinishedRequest, parse_traceparent
 
 sdk_trace = LazyImport("opentelemetry.sdk.trace")
 trace_export = LazyImport("opentelemetry.sdk.trace.export")
@@ -38,7 +37,6 @@ sdk_resources = LazyImport("opentelemetry.sdk.resources")
 sdk_scope = LazyImport("opentelemetry.sdk.util.instrumentation")
 api = LazyImport("opentelemetry.trace")
 
-PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 MAX_STATE_LENGTH = 512
 SCOPE = "llmgateway"
 # Few spans in a batch: serializing one blocks the event loop.
@@ -53,8 +51,6 @@ NS = 1_000_000_000
 SECONDS = tuple(0.01 * 2**power for power in range(14))
 TOKENS = tuple(4**power for power in range(14))
 PROBABILITY_BITS = 56
-NO_TRACE = "0" * 32
-NO_SPAN = "0" * 16
 
 
 class TraceContext:
@@ -63,11 +59,11 @@ class TraceContext:
     __slots__ = ("parent", "request_id", "sampled", "state", "trace_id")
 
     def __init__(self, request_id: str, headers: Mapping[str, str], ratio: float) -> None:
-        match = PARENT.fullmatch(headers.get("traceparent", "").strip())
+        match = parse_traceparent(headers.get("traceparent", ""))
         self.request_id = request_id
         self.parent = ""
         self.state = ""
-        if match and match[1] != NO_TRACE and match[2] != NO_SPAN:
+        if match:
             self.trace_id = match[1]
             self.parent = match[2]
             self.sampled = bool(int(match[3], 16) & 1)

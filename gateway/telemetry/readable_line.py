@@ -95,7 +95,7 @@ class ReadableLine:
             finished.request_id,
             finished.took_s * 1000,
             self._addresses[finished.peer],
-            field("label", finished.shown_id) if finished.shown_id != finished.request_id else "",
+            _ids_of(finished),
             caller.memo.get(LINE_KEY) or self._remember_owner(caller),
             # Decided here, since most requests have only a model, and a call is expensive.
             self._asked_of(finished, context)
@@ -126,7 +126,7 @@ class ReadableLine:
             _quote(finished.request_id),  # for an unknown path it is the caller's own
             finished.took_s * 1000,
             self._addresses[finished.peer]
-            + (field("label", finished.shown_id) if finished.shown_id != finished.request_id else "")
+            + _ids_of(finished)
             + owner
             + self._asked_of(finished, context)
             + _failure_of(finished),
@@ -164,6 +164,16 @@ class ReadableLine:
     def _remember_target(self, target: Target) -> str:
         piece = target.memo[LINE_KEY] = field("provider", target.provider.id) + field("served", target.mapping.key)
         return piece
+
+
+def _ids_of(finished: FinishedRequest) -> str:
+    """Return the caller's own ids of the request: its label, and its trace."""
+    text = ""
+    if finished.shown_id != finished.request_id:
+        text = field("label", finished.shown_id)
+    if trace_id := finished.trace_id:
+        text += field("trace_id", trace_id)
+    return text
 
 
 def _begin_of(result: tuple[str, int]) -> str:

@@ -41,6 +41,7 @@ class RequestLine(Struct, omit_defaults=True, gc=False):
     duration_ms: float
     ip: str
     label: str | None = None
+    trace_id: str | None = None
     key: str | None = None
     project: str | None = None
     organization: str | None = None
@@ -135,6 +136,7 @@ def json_line(finished: FinishedRequest) -> bytes:
     )
     if finished.shown_id != finished.request_id:
         line.label = finished.shown_id
+    line.trace_id = finished.trace_id
     if caller is not None:
         line.key = caller.key_id
         line.project = caller.project_id

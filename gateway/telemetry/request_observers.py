@@ -1,6 +1,6 @@
 """Observers of finished requests: every request is counted here and reported to the registered observers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from gateway.accounts.authentication import Caller
@@ -22,6 +22,7 @@ class Arrival(Protocol):
     request_id: str
     peer: str
     body: bytes
+    headers: Mapping[str, str]
     context: RequestContext | None
     caller: Caller | None
 
@@ -166,6 +167,7 @@ class OperationReporter:
             replayed,
             self._paid,
             arrival.body,
+            arrival.headers.get("traceparent", ""),
         )
 
 

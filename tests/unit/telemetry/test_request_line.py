@@ -85,6 +85,14 @@ TOLD = {
         f"duration_ms=254.5 ip=203.0.113.9 {OWNER} model=small provider=south served=south/small attempts=2 "
         "cost_usd=2.00001365 provider_ms=500.0 gateway_ms=0.41 input_tokens=23 output_tokens=17",
     ),
+    "in a trace": (
+        ended(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", replayed=True, context=None),
+        f"duration_ms=254.5 ip=203.0.113.9 trace_id=0af7651916cd43dd8448eb211c80319c {OWNER} replayed=True",
+    ),
+    "in a broken trace": (
+        ended(traceparent="00-0af7", replayed=True, context=None),
+        f"duration_ms=254.5 ip=203.0.113.9 {OWNER} replayed=True",
+    ),
     "given again": (
         ended(replayed=True, context=None),
         f"duration_ms=254.5 ip=203.0.113.9 {OWNER} replayed=True",
