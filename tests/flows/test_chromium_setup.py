@@ -34,7 +34,7 @@ def test_each_test_button_calls_what_its_client_calls(gateway: LocalGateway, bro
         browser.wait_for(f"/^(Works|[0-9]+:)/.test({TESTED.format(client.id)})")
         answered = "tools in" if client.test == "mcp" else "openai answered in"
         assert answered in browser.run(TESTED.format(client.id)), client.id
-    assert browser.run("document.querySelector('#text-codex').textContent").startswith('model = "gpt-4o-mini"')
+    assert browser.run("document.querySelector('#text-codex-1').textContent").startswith('model = "gpt-4o-mini"')
 
 
 def test_a_failed_test_shows_the_error(gateway: LocalGateway, browser: Chromium) -> None:

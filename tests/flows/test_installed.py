@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.gateways import GatewayProcess
@@ -59,3 +60,10 @@ def test_served_files_are_in_the_installation(gateway: GatewayProcess) -> None:
     assert gateway.get("/openapi.json")[0] == 200
     status, page = gateway.get("/console/login")
     assert status == 200 and b"<form" in page
+
+
+def test_settings_of_clients_are_in_the_installation(program: str) -> None:
+    listing = "from gateway.surfaces.console.setup.client_settings import load_clients; print(len(load_clients()))"
+    command = [str(Path(program).with_name("python")), "-P", "-c", listing]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and int(done.stdout) > 10, done.stderr

@@ -105,4 +105,5 @@ class Image:
         elif target.is_dir():
             shutil.copy(source, target / source.name)
         else:
+            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)

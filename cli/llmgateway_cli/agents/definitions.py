@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from llmgateway_cli.agents.client_settings import dotted, read_client_settings
 from llmgateway_cli.errors import CliError
 
 DEFAULT_MODEL = "gpt-5.4"
@@ -91,37 +92,47 @@ class Agent:
         return any(argument.partition("=")[0] in self.model_options for argument in given)
 
 
-def _claude_environment(plan: LaunchPlan) -> dict[str, str]:
-    variables = {
-        "ANTHROPIC_BASE_URL": plan.gateway_url,
-        "ANTHROPIC_AUTH_TOKEN": plan.api_key,
-        # An own key of the user would be sent to the gateway beside the token, so it is emptied.
-        "ANTHROPIC_API_KEY": "",
-        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
+def _values(plan: LaunchPlan) -> dict[str, str]:
+    """The values of placeholders in the settings of clients."""
+    parts = urlsplit(plan.gateway_url)
+    path = parts.path.strip("/")
+    return {
+        "address": plan.gateway_url,
+        "origin": f"{parts.scheme}://{parts.netloc}",
+        "base_path": f"{path}/" if path else "",
+        "key": plan.api_key,
+        "model": plan.model,
+        "context": str(model_limits(plan.entry).get("context", "")),
     }
-    if plan.model:
-        # Small tasks, such as titles, go to the Haiku model, which the gateway may not offer.
-        variables |= {"ANTHROPIC_MODEL": plan.model, "ANTHROPIC_DEFAULT_HAIKU_MODEL": plan.model}
-    return variables
 
 
-def _codex_environment(plan: LaunchPlan) -> dict[str, str]:
-    return {KEY_NAME: plan.api_key}
+def settings_environment(ident: str) -> Environment:
+    """Return the variables of a client's settings as a function of the plan."""
+
+    def environment(plan: LaunchPlan) -> dict[str, str]:
+        return read_client_settings()[ident].filled_environment(_values(plan))
+
+    return environment
+
+
+def settings_arguments(ident: str) -> Arguments:
+    """Return the arguments of a client's command as a function of the plan."""
+
+    def arguments(plan: LaunchPlan) -> list[str]:
+        return read_client_settings()[ident].filled_arguments(_values(plan))
+
+    return arguments
+
+
+def settings_document(ident: str, plan: LaunchPlan) -> dict[str, Any]:
+    """Return the content of a client's settings file."""
+    return read_client_settings()[ident].filled_document(_values(plan))
 
 
 def _codex_arguments(plan: LaunchPlan) -> list[str]:
     """Overrides of this run, so that the user's config.toml stays as it is. The values are TOML."""
-    values = {
-        "model_provider": PROVIDER,
-        f"model_providers.{PROVIDER}.name": "LLM Gateway",
-        f"model_providers.{PROVIDER}.base_url": plan.openai_url,
-        f"model_providers.{PROVIDER}.env_key": KEY_NAME,
-        f"model_providers.{PROVIDER}.wire_api": "responses",
-    }
-    if plan.model:
-        values["model"] = plan.model
     arguments: list[str] = []
-    for name, value in values.items():
+    for name, value in dotted(settings_document("codex", plan)):
         arguments += ["-c", f"{name}={json.dumps(value)}"]
     return arguments
 
@@ -132,18 +143,10 @@ def _opencode_environment(plan: LaunchPlan) -> dict[str, str]:
     limits = model_limits(plan.entry)
     if limits:
         model["limit"] = limits
-    reference = f"{PROVIDER}/{plan.model}"
-    options = {"baseURL": plan.openai_url, "apiKey": f"{{env:{KEY_NAME}}}"}
-    provider = opencode_provider(options, {plan.model: model})
-    # Titles come from the small model, by default one of the agent's own choice.
-    content = {"provider": {PROVIDER: provider}, "model": reference, "small_model": reference}
+    content = settings_document("opencode", plan)
+    content["provider"][PROVIDER]["models"] = {plan.model: model}
     settings = merged(_opencode_content(plan.inherited), content)
-    return {KEY_NAME: plan.api_key, OPENCODE_CONTENT: json.dumps(settings)}
-
-
-def opencode_provider(options: Mapping[str, str], models: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of the gateway in opencode's settings."""
-    return {"npm": "@ai-sdk/openai-compatible", "name": "LLM Gateway", "options": options, "models": models}
+    return settings_environment("opencode")(plan) | {OPENCODE_CONTENT: json.dumps(settings)}
 
 
 def _opencode_content(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -176,69 +179,9 @@ def _opencode_arguments(plan: LaunchPlan) -> list[str]:
     return ["--model", f"{PROVIDER}/{plan.model}"]
 
 
-def _aider_environment(plan: LaunchPlan) -> dict[str, str]:
-    return {"OPENAI_API_KEY": plan.api_key, "OPENAI_API_BASE": plan.openai_url}
-
-
-def _aider_arguments(plan: LaunchPlan) -> list[str]:
-    return ["--model", f"openai/{plan.model}"]
-
-
-def _qwen_environment(plan: LaunchPlan) -> dict[str, str]:
-    return {"OPENAI_API_KEY": plan.api_key, "OPENAI_BASE_URL": plan.openai_url, "OPENAI_MODEL": plan.model}
-
-
-def _qwen_arguments(plan: LaunchPlan) -> list[str]:
-    return ["--auth-type", "openai", "--model", plan.model]
-
-
-def _goose_environment(plan: LaunchPlan) -> dict[str, str]:
-    """OPENAI_HOST is the origin alone: a path before `/v1` belongs to OPENAI_BASE_PATH."""
-    parts = urlsplit(plan.gateway_url)
-    path = f"{parts.path}/v1/chat/completions".removeprefix("/")
-    return {
-        "GOOSE_PROVIDER": "openai",
-        "GOOSE_MODEL": plan.model,
-        "OPENAI_API_KEY": plan.api_key,
-        "OPENAI_HOST": f"{parts.scheme}://{parts.netloc}",
-        "OPENAI_BASE_PATH": path,
-    }
-
-
 def _goose_arguments(plan: LaunchPlan) -> list[str]:
-    return [] if plan.given else ["session"]
-
-
-def _kimi_environment(plan: LaunchPlan) -> dict[str, str]:
-    variables = {
-        "KIMI_MODEL_NAME": plan.model,
-        "KIMI_MODEL_API_KEY": plan.api_key,
-        "KIMI_MODEL_PROVIDER_TYPE": "openai",
-        "KIMI_MODEL_BASE_URL": plan.openai_url,
-        "KIMI_MODEL_CAPABILITIES": "tool_use",
-    }
-    limits = model_limits(plan.entry)
-    if limits:
-        variables["KIMI_MODEL_MAX_CONTEXT_SIZE"] = str(limits["context"])
-    return variables
-
-
-def _crush_environment(plan: LaunchPlan) -> dict[str, str]:
-    return {KEY_NAME: plan.api_key}
-
-
-def _gemini_environment(plan: LaunchPlan) -> dict[str, str]:
-    return {
-        "GEMINI_API_KEY": plan.api_key,
-        "GOOGLE_GEMINI_BASE_URL": plan.gateway_url,
-        # A Google account or Vertex AI would take precedence over the address.
-        "GOOGLE_GENAI_USE_GCA": "false",
-        "GOOGLE_GENAI_USE_VERTEXAI": "false",
-    }
-
-
-def _gemini_arguments(plan: LaunchPlan) -> list[str]:
-    return ["--model", plan.model]
+    """The command of a session, if the user gave no other one."""
+    return [] if plan.given else settings_arguments("goose")(plan)
 
 
 def model_limits(entry: Mapping[str, Any]) -> dict[str, int]:
@@ -258,7 +201,7 @@ AGENTS = (
         program="claude",
         install="npm install -g @anthropic-ai/claude-code",
         documentation="https://docs.anthropic.com/en/docs/claude-code",
-        environment=_claude_environment,
+        environment=settings_environment("claude"),
         minimum_version="2.1.129",  # the first that lists a gateway's models
         needs_model=False,
     ),
@@ -269,7 +212,7 @@ AGENTS = (
         program="codex",
         install="npm install -g @openai/codex",
         documentation="https://github.com/openai/codex",
-        environment=_codex_environment,
+        environment=settings_environment("codex"),
         arguments=_codex_arguments,
         minimum_version="0.2.0",  # the first with providers and -c
     ),
@@ -291,8 +234,8 @@ AGENTS = (
         program="aider",
         install="uv tool install --python python3.12 aider-chat",
         documentation="https://aider.chat/docs/install.html",
-        environment=_aider_environment,
-        arguments=_aider_arguments,
+        environment=settings_environment("aider"),
+        arguments=settings_arguments("aider"),
         model_options=("--model",),  # its -m is a message
     ),
     Agent(
@@ -302,8 +245,8 @@ AGENTS = (
         program="qwen",
         install="npm install -g @qwen-code/qwen-code",
         documentation="https://qwenlm.github.io/qwen-code-docs/",
-        environment=_qwen_environment,
-        arguments=_qwen_arguments,
+        environment=settings_environment("qwen"),
+        arguments=settings_arguments("qwen"),
         minimum_version="0.1.4",  # the first with --auth-type
     ),
     Agent(
@@ -313,7 +256,7 @@ AGENTS = (
         program="goose",
         install="brew install block-goose-cli",
         documentation="https://block.github.io/goose/docs/getting-started/installation",
-        environment=_goose_environment,
+        environment=settings_environment("goose"),
         arguments=_goose_arguments,
     ),
     Agent(
@@ -323,7 +266,7 @@ AGENTS = (
         program="kimi",
         install="npm install -g @moonshot-ai/kimi-code",
         documentation="https://moonshotai.github.io/kimi-code/en/",
-        environment=_kimi_environment,
+        environment=settings_environment("kimi"),
     ),
     Agent(
         id="crush",
@@ -332,7 +275,7 @@ AGENTS = (
         program="crush",
         install="npm install -g @charmland/crush",
         documentation="https://github.com/charmbracelet/crush",
-        environment=_crush_environment,
+        environment=settings_environment("crush"),
         setup=CRUSH_SETUP,
     ),
     Agent(
@@ -342,8 +285,8 @@ AGENTS = (
         program="gemini",
         install="npm install -g @google/gemini-cli",
         documentation="https://github.com/google-gemini/gemini-cli",
-        environment=_gemini_environment,
-        arguments=_gemini_arguments,
+        environment=settings_environment("gemini"),
+        arguments=settings_arguments("gemini"),
         default_model="gemini-2.5-pro",
         setup=GEMINI_SETUP,
         requires="/v1beta/models",

@@ -8,11 +8,11 @@ from typing import Any
 
 from llmgateway_cli.agents.definitions import (
     DEFAULT_CONTEXT,
-    KEY_NAME,
     PROVIDER,
     LaunchPlan,
     model_limits,
-    opencode_provider,
+    settings_document,
+    settings_environment,
 )
 from llmgateway_cli.agents.json_edit import JsonEditor, JsonError
 from llmgateway_cli.errors import CliError
@@ -83,13 +83,9 @@ def claude_file(environment: Mapping[str, str], project: bool) -> SettingsFile:
 
 
 def claude_settings(gateway_url: str, api_key: str) -> dict[str, Any]:
-    """Return the settings that point Claude Code at a gateway."""
-    variables = {
-        "ANTHROPIC_BASE_URL": gateway_url,
-        "ANTHROPIC_AUTH_TOKEN": api_key,
-        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
-    }
-    return {"env": variables}
+    """Return the settings that point Claude Code at a gateway. A key of the user's own in them stays."""
+    variables = settings_environment("claude")(LaunchPlan(gateway_url, api_key, ""))
+    return {"env": {name: value for name, value in variables.items() if value}}
 
 
 def opencode_file(environment: Mapping[str, str], project: bool) -> SettingsFile:
@@ -105,12 +101,12 @@ def opencode_file(environment: Mapping[str, str], project: bool) -> SettingsFile
 def opencode_settings(gateway_url: str, entries: list[dict[str, Any]], present: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that point opencode at a gateway: each model with its provider. `present` are the settings
     of the file, of which an own reference to a key is kept."""
-    options = {"baseURL": f"{gateway_url}/v1"}
+    provider = settings_document("opencode", LaunchPlan(gateway_url, "", ""))["provider"][PROVIDER]
     former = member_object(member_object(member_object(present, "provider"), PROVIDER), "options")
-    if "apiKey" not in former:
-        options["apiKey"] = f"{{env:{KEY_NAME}}}"
-    models = {entry["id"]: opencode_model(entry) for entry in entries}
-    changes: dict[str, Any] = {"provider": {PROVIDER: opencode_provider(options, models)}}
+    if "apiKey" in former:
+        del provider["options"]["apiKey"]
+    provider["models"] = {entry["id"]: opencode_model(entry) for entry in entries}
+    changes: dict[str, Any] = {"provider": {PROVIDER: provider}}
     if not present:
         changes = {"$schema": OPENCODE_SCHEMA, **changes}
     return changes
@@ -164,17 +160,10 @@ def crush_settings(plan: LaunchPlan, choose: bool, present: Mapping[str, Any]) -
     models = [entry for entry in former if isinstance(entry, dict)] if isinstance(former, list) else []
     if model not in [entry.get("id") for entry in models]:
         models = [*models, described]
-    provider = {
-        "name": "LLM Gateway",
-        "type": "openai-compat",
-        "base_url": plan.openai_url,
-        "api_key": f"${KEY_NAME}",
-        "models": models,
-    }
-    changes: dict[str, Any] = {"providers": {PROVIDER: provider}}
-    if choose:
-        selected = {"provider": PROVIDER, "model": model}
-        changes["models"] = {"large": selected, "small": selected}
+    changes = settings_document("crush", plan)
+    changes["providers"][PROVIDER]["models"] = models
+    if not choose:
+        del changes["models"]
     if not present:
         changes = {"$schema": CRUSH_SCHEMA, **changes}
     return changes
@@ -199,7 +188,7 @@ def gemini_settings(present: Mapping[str, Any]) -> dict[str, Any]:
             f"Gemini CLI signs in with {chosen!r}, so it would not use the gateway.",
             f"Run `gemini`, choose /auth and the API key, or set security.auth.selectedType to {GEMINI_SIGN_IN}.",
         )
-    return {"security": {"auth": {"selectedType": GEMINI_SIGN_IN}}}
+    return settings_document("gemini", LaunchPlan("", "", ""))
 
 
 def member_object(value: Mapping[str, Any], member: str) -> Mapping[str, Any]:

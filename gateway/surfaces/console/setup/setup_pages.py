@@ -7,7 +7,7 @@ from gateway.surfaces.console.chosen_caller import FIELD, read_choices
 from gateway.surfaces.console.models.model_rows import list_rows
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.playground.playground_pages import KEYS, name_models
-from gateway.surfaces.console.setup.client_settings import group_clients
+from gateway.surfaces.console.setup.client_settings import AUTO, MODEL, group_clients
 from gateway.surfaces.http import Operation, Outbound
 
 TITLE = "Set up a client"
@@ -25,7 +25,9 @@ def show(call: PageCall) -> Outbound:
         member = call.visitor.member(project.organization_id)
         caller = caller_without_key(call.services.store.database, project, member)
         models = name_models(list_rows(call.services, caller), "chat")
-    model = call.arguments.get("model", "")[:MAX_MODEL_LENGTH].strip() or "auto"
+    model = call.arguments.get("model", "")[:MAX_MODEL_LENGTH].strip()
+    if not MODEL.fullmatch(model):
+        model = AUTO
     return call.page(
         "setup/setup.html",
         TITLE,
@@ -33,7 +35,7 @@ def show(call: PageCall) -> Outbound:
         field=FIELD,
         projects=[(one.id, one.name) for one, _ in choices.groups],
         project=project,
-        models=["auto", *models],
+        models=[AUTO, *models],
         model=model,
         groups=group_clients(call.inbound.base_url, PLACEHOLDER, model),
         keys=KEYS,
