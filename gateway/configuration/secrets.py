@@ -1,6 +1,6 @@
 """Secrets from an environment variable, or from the file that another variable names."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 from gateway.configuration.file import missing_file
@@ -26,3 +26,19 @@ def read_secret(environment: Mapping[str, str], name: str) -> str:
         raise SettingsError(f"{name}_FILE: cannot read {missing_file(Path(path))}") from None
     except OSError as error:
         raise SettingsError(f"{name}_FILE: cannot read {path}: {error.strerror}") from None
+
+
+def stamp_files(environment: Mapping[str, str]) -> tuple[Hashable, ...]:
+    """Return a value that changes when a file that a NAME_FILE names is written, replaced or removed.
+
+    Kubernetes replaces a mounted secret by a new link, which `stat` follows.
+    """
+    return tuple(_stamp_file(path) for name, path in sorted(environment.items()) if name.endswith("_FILE"))
+
+
+def _stamp_file(path: str) -> Hashable:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

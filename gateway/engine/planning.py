@@ -22,7 +22,7 @@ from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.key_order import cooling_last, rotate
 from gateway.engine.plan_cache import PlanCache, key_of
 from gateway.engine.unlisted_models import UnlistedModels
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, UpstreamRefused
 from gateway.metering.counters import Count, Counters, Durations, provider_label
 from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
@@ -216,6 +216,11 @@ class Planner:
         """Clear the cache of plans: keys, rules and custom models may differ in the new control version."""
         self._recent.clear()
 
+    def refresh_keys(self) -> None:
+        """Read the platform's keys again where their files have changed; SettingsError as `Credentials.refresh`."""
+        if self._credentials.refresh():
+            self._recent.clear()
+
     def explain(self, context: RequestContext, request: Request, weights: Weights | None = None) -> RoutingDecision:
         """Return the decision as data, without the random choice and without calling a provider; `weights` replace
         those of the strategy. SpendingLimitReached when the remaining provider keys have used up their limit."""
@@ -330,6 +335,8 @@ class Planner:
             self._counters.add("streams_cut_total", place)
         if target.protocol != SANDBOX:
             self._health.sample(target.mapping, target.credential, error=error, organization=organization)
+        if isinstance(error, UpstreamRefused):
+            self._credentials.refused(target)
 
     def _plan(self, context: RequestContext, request: Request, explore: float | None = None) -> RoutePlan:
         plan = self._decide(context, request, explore)

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Mapping as Environment
+from contextlib import suppress
 
 from gateway.accounts.authentication import Caller
 from gateway.accounts.credential_sources import OWN_SOURCE, PLATFORM_SOURCE
@@ -21,6 +22,7 @@ from gateway.catalogue.environment_credentials import (
     settings_for,
 )
 from gateway.catalogue.unlisted_entries import OWN_KEYS, UNLISTED
+from gateway.configuration.secrets import SettingsError, stamp_files
 from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.protocol import Credential, Target
 
@@ -32,7 +34,11 @@ KEYLESS = Credential(secret="", source=PLATFORM_SOURCE)
 
 
 class Credentials:
-    """The platform's keys (from the environment, read once per catalogue) and the keys that organizations stored."""
+    """The platform's keys and the keys that organizations stored.
+
+    The platform's keys are read from the environment once per catalogue, and again when a file that a NAME_FILE names
+    has changed.
+    """
 
     def __init__(
         self,
@@ -48,6 +54,8 @@ class Credentials:
         self._fingerprint_key = fingerprint_key
         self._identities = identities
         self._version = ""
+        self._stamps: tuple[Hashable, ...] = ()
+        self._renewals = 0
         self._platform: dict[str, tuple[Credential, ...]] = {}
         self._places: dict[str, tuple[str, dict[str, str]]] = {}
         self._targets: dict[tuple[str, str], Target] = {}
@@ -79,9 +87,9 @@ class Credentials:
     def scope_of(self, caller: Caller | None) -> Hashable:
         """Return a value that is equal for callers with the same credentials for every mapping of one catalogue."""
         if caller is None or caller.mode == CREDITS:
-            return ()
+            return (self._renewals,)
         own_keys = self._provider_keys.all_keys(caller.organization_id)
-        return (caller.mode == API_KEYS, *(key.info for keys in own_keys.values() for key in keys))
+        return (self._renewals, caller.mode == API_KEYS, *(key.info for keys in own_keys.values() for key in keys))
 
     def target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
         """Return the target of a request with this credential. Targets of the platform's keys are cached."""
@@ -175,12 +183,41 @@ class Credentials:
     def _current(self) -> dict[str, tuple[Credential, ...]]:
         catalogue = self._catalogue()
         if catalogue.version != self._version:
-            self._platform = {p.id: keys for p in catalogue.providers.values() if (keys := self._read(p))}
-            self._places = {}
-            self._targets = {}
-            self._moved = {}
+            self._stamps = stamp_files(self._environment)
+            self._use(self._read_platform(catalogue))
             self._version = catalogue.version
         return self._platform
+
+    def refresh(self) -> bool:
+        """Read the platform's keys again if a file that holds one has changed; return whether any key did.
+
+        SettingsError: a file cannot be read; the known keys stay in use until it can.
+        """
+        stamps = stamp_files(self._environment)
+        if stamps == self._stamps or not self._version:
+            return False
+        platform = self._read_platform(self._catalogue())
+        self._stamps = stamps
+        if platform == self._platform:
+            return False
+        self._use(platform)
+        self._renewals += 1
+        return True
+
+    def refused(self, target: Target) -> None:
+        """Look for a new key after the provider refused the platform's, whose file may have been replaced."""
+        if target.trusted:
+            with suppress(SettingsError):  # the recurring job reports it
+                self.refresh()
+
+    def _read_platform(self, catalogue: Catalogue) -> dict[str, tuple[Credential, ...]]:
+        return {provider.id: keys for provider in catalogue.providers.values() if (keys := self._read(provider))}
+
+    def _use(self, platform: dict[str, tuple[Credential, ...]]) -> None:
+        self._platform = platform
+        self._places = {}
+        self._targets = {}
+        self._moved = {}
 
     def _read(self, provider: Provider) -> tuple[Credential, ...]:
         secrets = credentials_for(provider, self._environment)

@@ -24,6 +24,7 @@ from msgspec import Struct
 from gateway import errors
 from gateway.admin.sso_sign_in import KIND as SSO_FLOWS
 from gateway.clock import Clock
+from gateway.configuration.settings import SettingsError
 from gateway.control.leadership import Leadership
 from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
 from gateway.runtime.free_memory import return_free_memory
@@ -325,6 +326,14 @@ def _examine_books(services: Services, should_continue: ShouldContinue) -> None:
     services.billing.reconciliation_gauge.measure(should_continue)
 
 
+def _refresh_provider_keys(services: Services, should_continue: ShouldContinue) -> None:
+    """Read the platform's keys again where their files have changed."""
+    try:
+        services.routing.planner.refresh_keys()
+    except SettingsError as error:
+        raise errors.Unavailable(str(error)) from None
+
+
 def _tend_identities(services: Services, should_continue: ShouldContinue) -> None:
     """Renew tokens. The platform's credentials are read first: the first requests then find a token."""
     services.routing.credentials.platform()
@@ -357,6 +366,7 @@ TABLE = (
     RecurringJob("metrics", 10.0, Scope.WORKER, _call("background.counters.write")),
     RecurringJob("local_models", 30.0, Scope.WORKER, _call("routing.discovery.refresh"), first_s=0),
     RecurringJob("workload_identities", 1.0, Scope.WORKER, _tend_identities, first_s=0),
+    RecurringJob("provider_keys", 30.0, Scope.WORKER, _refresh_provider_keys),
     RecurringJob("response_cache", 600.0, Scope.WORKER, _call("engine.cache.trim")),
     RecurringJob("idempotency", 600.0, Scope.WORKER, _call("engine.idempotency.trim")),
     RecurringJob("request_log", 10.0, Scope.WORKER, _call("telemetry.request_log.flush")),
