@@ -11,7 +11,7 @@ from support.python_sources import read_source
 ROOT = Path(__file__).resolve().parent.parent
 GATEWAY = ROOT / "gateway"
 FILES = sorted(GATEWAY.rglob("*.py"))
-MAX_LINES = 400
+MAX_LINES = 600
 
 # A layer may only import layers of lower rank and itself. The longest prefix decides.
 RANKS = {
