@@ -1,8 +1,8 @@
 """Estimated usage of answers for which the provider reported no usage, or only partial usage.
 
 An estimate counts the prompt (four bytes of text per token, plus its media), the text that was received, and hidden
-reasoning, which is estimated from the time before the first content: REASONING_TOKENS_PER_SECOND after
-REASONING_AFTER_S.
+reasoning, which is estimated from the time before the first content after REASONING_AFTER_S: at the speed at which the
+target wrote its last answers with reasoning, and at least at REASONING_TOKENS_PER_SECOND.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,9 @@ NONE = "none"
 # Reasoning models write 40 to 150 tokens a second; a model that does not reason begins within two seconds.
 REASONING_TOKENS_PER_SECOND = 50
 REASONING_AFTER_S = 2.0
+SPEED = "output_speed"  # key of a target's memo: output tokens a second of its answers with reasoning
+MEASURED_TOKENS = 200  # a shorter answer says little about the speed
+KEPT_SHARE = 0.75  # of the former speed, when an answer is measured
 SHARES = 1 << 20  # resolution of the binary search in `within`
 
 
@@ -135,4 +138,15 @@ def _hidden_reasoning(terms: Terms, attempt: Attempt) -> int:
         visible = 0
     else:
         visible = attempt.output_length // BYTES_PER_TOKEN
-    return max(0, int(seconds * REASONING_TOKENS_PER_SECOND) - visible)
+    speed = max(REASONING_TOKENS_PER_SECOND, attempt.target.memo.get(SPEED, 0.0))
+    return max(0, int(seconds * speed) - visible)
+
+
+def learn_speed(attempt: Attempt, usage: Usage) -> None:
+    """Record how fast the target wrote a complete answer with reasoning."""
+    seconds = attempt.ended - attempt.started
+    if usage.output_total < MEASURED_TOKENS or usage.basis == "estimated" or seconds <= 0:
+        return
+    speed = usage.output_total / seconds
+    memo = attempt.target.memo
+    memo[SPEED] = KEPT_SHARE * memo.get(SPEED, speed) + (1 - KEPT_SHARE) * speed

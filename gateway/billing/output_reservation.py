@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 TYPICAL_BYTES_PER_TOKEN = 4
 MAX_BYTES_PER_TOKEN = 8
 # The text of a running answer is written to the crash journal when it exceeds RECORDED bytes, then each time that it
-# has doubled or grown by MAX_UNRECORDED_BYTES. A record takes as long as two or three events of a stream.
+# has grown by a sixth or by MAX_UNRECORDED_BYTES. A record takes as long as two or three events of a stream.
 RECORDED = 1024
+UNRECORDED_SHARE = 6
 MAX_UNRECORDED_BYTES = 16_384
 # The longest text of an answer in bytes, more than ten times that of any model. Surfaces repeat all of it at the end.
 MAX_TEXT_BYTES = 16 << 20
@@ -69,7 +70,7 @@ class OutputReservation(Struct, eq=False):
             raise UpstreamFailed(TOO_LONG, code="response_too_large")
         if length > self._recorded_at:
             self.record_progress(attempt)
-            self._recorded_at = length + min(length, MAX_UNRECORDED_BYTES)
+            self._recorded_at = length + min(length // UNRECORDED_SHARE, MAX_UNRECORDED_BYTES)
         if length > self.output_length_foreseen:
             self.foresee(attempt)
         self.checked_length = min(self.output_length_foreseen, self._recorded_at)

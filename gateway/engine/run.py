@@ -6,6 +6,7 @@ from msgspec import Struct, structs
 
 from gateway.billing.bounds import compute_bound
 from gateway.billing.context import RequestContext
+from gateway.billing.estimates import learn_speed
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
@@ -212,6 +213,8 @@ class Run(Struct, eq=False):
         attempt.status = OK
         self._keep_decision()  # before the settlement, so that one commit includes both
         self.settlement.settle(attempt)
+        if attempt.usage is not None and attempt.usage.reasoning:
+            learn_speed(attempt, attempt.usage)
         self.planner.succeeded(attempt, self.request.requirements.stream, self.request.operation)
         self.planner.served(self.route_plan, attempt)
 

@@ -121,6 +121,7 @@ class PartFound(Struct):
     part: Image | VendorPart
     block: int = 0
     choice: int = 0
+    size: int = 0  # length of the text in it that the model wrote
 
 
 @final

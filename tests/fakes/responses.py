@@ -117,6 +117,7 @@ class Answer:
         self.terminal: bool = more.pop("terminal", True)
         self.error_at: int | None = more.pop("error_at", None)
         self.silence_s: float = more.pop("silence_s", 0.0)
+        self.gap_s: float | None = more.pop("gap_s", None)
         self.raw: bytes | None = more.pop("raw", None)
         self.members: Json = more.pop("members", {})
         assert not more, f"unknown: {more}"
@@ -161,7 +162,7 @@ class FakeResponses(FakeServer):
             return send_json(start, 200, answer.raw or response.response())
         start("200 OK", [("Content-Type", "text/event-stream; charset=utf-8")])
         pieces = [answer.raw] if answer.raw is not None else response.frames()
-        return send(environ, pieces, recorded, fragment=answer.fragment, cut=answer.cut)
+        return send(environ, pieces, recorded, fragment=answer.fragment, cut=answer.cut, gap_s=answer.gap_s)
 
 
 class FakeResponse:

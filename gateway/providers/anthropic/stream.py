@@ -31,6 +31,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
     has_content,
+    text_length,
 )
 from gateway.neutral.parts import VendorPart
 from gateway.neutral.usage import Usage, with_shown
@@ -109,13 +110,16 @@ class AnthropicStreamReader(WireStream):
         if not self._started and kind != "message_start":
             raise ValueError("an event before message_start")
         content = False
+        length = 0
         for event in read(self, wire):
-            content = content or has_content(event)
+            if has_content(event):
+                content = True
+                length += text_length(event)
             if not self._relayed or type(event) in UNRELAYED:
                 batch.append(event)
         self._content = self._content or content
         if self._relayed and (size <= SHALLOW_BYTES or check_depth(wire)):
-            batch.append(NativeChunk(dialect.NAME, wire, content, size if content else 0, kind))
+            batch.append(NativeChunk(dialect.NAME, wire, content, length, kind))
 
     def _start(self, wire: dict[str, Any]) -> list[Event]:
         message = wire["message"]

@@ -19,6 +19,7 @@ from gateway.neutral.parts import Reasoning, VendorPart
 from gateway.providers.openai.responses_reply import (
     PARAGRAPH,
     call_id_of,
+    length_of_part,
     read_content,
     read_image,
     read_reasoning,
@@ -147,7 +148,8 @@ class EventRebuilder:
         elif kind == "image_generation_call" and item.get("result"):
             batch.append(PartFound(read_image(item), block.number))
         else:
-            batch.append(PartFound(VendorPart(dialect.NAME, kind, item), block.number))
+            part = VendorPart(dialect.NAME, kind, item)
+            batch.append(PartFound(part, block.number, size=length_of_part(part)))
         batch.append(BlockDone(block.number))
 
     def _close_call(self, item: Wire, block: _Block, batch: Batch) -> None:

@@ -9,7 +9,18 @@ from gateway import ids
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import ContentRefused, GatewayError, InvalidRequest, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
-from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
+from gateway.neutral.parts import (
+    Image,
+    Media,
+    Part,
+    Reasoning,
+    Refusal,
+    Source,
+    Text,
+    ToolCall,
+    VendorPart,
+    text_length,
+)
 from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object
 from gateway.providers.failures import explain_object, stream_failure
@@ -18,6 +29,7 @@ FINAL_STATUSES = ("completed", "incomplete")
 CANCELLED = "The provider cancelled its answer."
 NOT_ENDED = "The provider returned an unfinished response."
 LONG_TTL = "12h"  # of prompt_cache_options; the default is 30m
+WRITTEN_MEMBERS = ("arguments", "code", "input")  # of calls of the provider's tools
 PARAGRAPH = "\n\n"
 Wire = dict[str, Any]
 
@@ -125,6 +137,18 @@ def read_item(item: Wire) -> tuple[Part, ...]:
             return (read_image(item),)
         case kind:
             return (VendorPart(dialect.NAME, text_of(kind), item),)
+
+
+def written_length(item: Wire) -> int:
+    """Return the length of the text in an output item that the model wrote, for an estimate of its tokens."""
+    return sum(length_of_part(part) for part in read_item(item))
+
+
+def length_of_part(part: Part) -> int:
+    """Return the length of the text that the model wrote; in an item that only this vendor has: code and arguments."""
+    if isinstance(part, VendorPart):
+        return sum(len(text_of(part.body.get(name))) for name in WRITTEN_MEMBERS)
+    return text_length(part)
 
 
 def read_content(part: Wire) -> Text | Refusal:

@@ -28,7 +28,14 @@ from gateway.providers.answer_checks import (
 )
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.responses_events import EventRebuilder
-from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of
+from gateway.providers.openai.responses_reply import (
+    call_id_of,
+    read_failure,
+    read_finish,
+    read_usage,
+    text_of,
+    written_length,
+)
 from gateway.providers.wire_streams import WireStream
 
 OPENING = ("response.created", "response.in_progress")
@@ -36,6 +43,7 @@ COMPLETE_ENDS = ("response.completed", "response.incomplete")
 FAILED_ENDS = ("response.failed", "response.cancelled")
 ANSWERED = ("function_call", "custom_tool_call")  # calls that results refer to by call_id
 DONE = b"[DONE]"
+UNWRITTEN = frozenset(("response.audio.delta",))  # deltas of sound, in base64
 Wire = dict[str, Any]
 
 
@@ -50,6 +58,7 @@ class ResponsesStreamReader(WireStream):
         self._calls = False
         self._done: set[int] = set()  # indices of complete output items
         self._call_ids: dict[int, str] = {}
+        self._in_pieces: set[Any] = set()  # indices of output items of which pieces arrived
 
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
         batch, done = self.take(events, cut=True)
@@ -125,12 +134,21 @@ class ResponsesStreamReader(WireStream):
             self._content = self._content or len(batch) > before
             return
         shown = not kind.endswith((".added", ".in_progress")) or kind == "response.output_text.annotation.added"
-        if type(wire.get("delta")) is str:
-            size = len(wire["delta"])
-        else:
-            size = 0
+        size = self._length_of(wire, kind)
         self._content = self._content or shown
         batch.append(NativeChunk(dialect.NAME, wire, shown, size, kind))
+
+    def _length_of(self, wire: Wire, kind: str) -> int:
+        """Return the length of the text in an event. A complete item counts only if no piece of it arrived."""
+        delta = wire.get("delta")
+        if type(delta) is str:
+            if kind in UNWRITTEN:
+                return 0
+            self._in_pieces.add(wire.get("output_index"))
+            return len(delta)
+        if kind == "response.output_item.done" and wire["output_index"] not in self._in_pieces:
+            return written_length(wire["item"])
+        return 0
 
     def _finish(self, response: Wire, kind: str, batch: Batch) -> Finished | Failed:
         """Return the terminal event. Items that the stream did not contain are read from the complete response."""

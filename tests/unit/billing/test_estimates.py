@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support.billing import DOLLAR, admission_of, attempt_at, target
 
-from gateway.billing.estimates import estimate
+from gateway.billing.estimates import estimate, learn_speed
 from gateway.billing.terms import terms_of
 from gateway.catalogue.prices import cost_of
 from gateway.errors import Cancelled, StreamTruncated
@@ -67,6 +67,18 @@ def test_hidden_reasoning_counts_by_the_time_before_the_first_content(account, e
     attempt = left(reasoning_target(reasoning_efforts=efforts), output_length=40, first_at=102.0)
     used = estimate(terms, attempt)
     assert (used.output, used.reasoning) == (10 + thought, thought)
+
+
+def test_hidden_reasoning_counts_at_the_speed_of_the_target(account):
+    """A model that writes 250 tokens a second was billed a fifth of its hidden reasoning."""
+    terms = terms_asked(account)
+    place = reasoning_target()
+    for _ in range(2):
+        measured = attempt_at(place)
+        measured.ended = measured.started + 10.0
+        learn_speed(measured, Usage(output=2_500, reasoning=2_000))
+    used = estimate(terms, left(place, output_length=40, first_at=102.0))
+    assert (used.output, used.reasoning) == (10 + 25_000, 25_000)
 
 
 def test_reported_counts_stand_and_missing_ones_are_estimated(account):
