@@ -67,24 +67,24 @@ def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
     """Return the surface that describes `listed`. The description is generated on first use and cached compressed."""
 
     @functools.cache
-    def document() -> dict[str, Any]:
-        return describe(listed())
+    def document(server: str) -> dict[str, Any]:
+        return describe(listed(), server)
 
     @functools.cache
-    def text() -> bytes:
-        return gzip.compress(orjson.dumps(document()), mtime=0)
+    def text(server: str) -> bytes:
+        return gzip.compress(orjson.dumps(document(server)), mtime=0)
 
     @functools.cache
-    def text_with_samples() -> bytes:
-        return gzip.compress(orjson.dumps(with_samples(document())), mtime=0)
+    def text_with_samples(server: str) -> bytes:
+        return gzip.compress(orjson.dumps(with_samples(document(server))), mtime=0)
 
     def show(services: Services, inbound: Inbound) -> Outbound:
         """Return the OpenAPI 3.1 description of every operation."""
-        return _reply(inbound, text)
+        return _reply(services, inbound, text)
 
     def show_with_samples(services: Services, inbound: Inbound) -> Outbound:
         """Return the description with code samples, which the reference page reads."""
-        return _reply(inbound, text_with_samples)
+        return _reply(services, inbound, text_with_samples)
 
     operations = (
         Operation("GET", "/openapi.json", show),
@@ -94,11 +94,11 @@ def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
     return Surface("description", OPENAI, operations, described=False)
 
 
-def _reply(inbound: Inbound, make: Callable[[], bytes]) -> Outbound:
+def _reply(services: Services, inbound: Inbound, make: Callable[[str], bytes]) -> Outbound:
     """Return the cached result of `make`, compressed or plain as the client accepts. The first call takes more than a
     tenth of a second, so it runs in a thread."""
     packed = accepts_gzip(inbound.header("accept-encoding"))
-    body = compute(make)
+    body = compute(make, services.settings.server.public_url.rstrip("/"))
     coding: tuple[tuple[str, str], ...] = ()
     if packed:
         coding = (("Content-Encoding", "gzip"),)
@@ -107,14 +107,21 @@ def _reply(inbound: Inbound, make: Callable[[], bytes]) -> Outbound:
     return Outbound(200, [CONTENT_TYPE, ("Cache-Control", "no-cache"), ("Vary", "Accept-Encoding"), *coding], body)
 
 
-def describe(listed: Iterable[Operation]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of these operations, with examples."""
+def describe(listed: Iterable[Operation], server: str = "") -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of these operations, with examples.
+
+    `server` is the public URL of the gateway, which may have a path; "": clients take the address of the document.
+    """
+    more: dict[str, Any] = {}
+    if server:
+        more["servers"] = [{"url": server}]
     spec = apispec.APISpec(
         TITLE,
         __version__,
         "3.1.0",
         info={"description": f"{INTRODUCTION}\n\n{policy.as_markdown()}"},
         externalDocs={"description": "Versions and deprecation", "url": policy.ADDRESS},
+        **more,
         plugins=[apispec_marshmallow.MarshmallowPlugin(schema_name_resolver=_name_of)],
     )
     for name, scheme in SCHEMES.items():

@@ -33,6 +33,8 @@ DEVICE = "llmgateway.device"
 DEVICE_COOKIE_S = 180 * 86_400
 # Browsers accept this prefix from this host over https only: no other host of the domain can set the cookie.
 HOST_ONLY = "__Host-"
+# Browsers accept HOST_ONLY for the path "/" alone (RFC 6265bis, 4.1.3).
+SECURE_ONLY = "__Secure-"
 ADDING_METHODS = {"POST", "PUT", "PATCH"}
 ID_PATTERN = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 
@@ -268,13 +270,21 @@ def write_cookie(inbound: Inbound, token: str, life_s: int = LIFETIME_S, cookie:
     """Return Set-Cookie for a session token, or for the cookie `cookie`; `life_s` 0 removes it."""
     name = _cookie_name(inbound, cookie)
     ending = "; Secure" if name != cookie else ""
-    return "Set-Cookie", f"{name}={token}; Path=/; Max-Age={life_s}; HttpOnly; SameSite=Lax{ending}"
+    path = _cookie_path(inbound)
+    return "Set-Cookie", f"{name}={token}; Path={path}; Max-Age={life_s}; HttpOnly; SameSite=Lax{ending}"
 
 
 def _cookie_name(inbound: Inbound, cookie: str) -> str:
-    if inbound.base_url.startswith("https:"):
+    if not inbound.base_url.startswith("https:"):
+        return cookie
+    if _cookie_path(inbound) == "/":
         return HOST_ONLY + cookie
-    return cookie
+    return SECURE_ONLY + cookie
+
+
+def _cookie_path(inbound: Inbound) -> str:
+    """Return the path below which the gateway is served, so that other applications of the host get no cookie of it."""
+    return urlsplit(inbound.base_url).path or "/"
 
 
 def place_of(inbound: Inbound) -> Place:

@@ -137,6 +137,17 @@ def environment(manifests: Manifests) -> dict[str, str]:
     return {one["name"]: one["value"] for one in container(manifests)["env"]}
 
 
+def test_openshift_chooses_the_ids_of_pods(render: Callable[..., Manifests]) -> None:
+    """Its default constraints refuse pods that choose user, group or group of files."""
+    ids = ("runAsUser", "runAsGroup", "fsGroup")
+    manifests = render({**PLAIN, "podSecurityContext": dict.fromkeys(ids)})
+    for kind in ("StatefulSet", "Job"):
+        security = manifests[kind]["spec"]["template"]["spec"]["securityContext"]
+        assert security["runAsNonRoot"] and not {name for name in ids if security.get(name) is not None}
+    # Its ids belong to the group 0.
+    assert "install -d -o gateway -g 0 -m 0770 /data" in (ROOT / "deploy" / "Dockerfile").read_text()
+
+
 def test_no_pod_has_root_or_writes_outside_of_its_volumes(render: Callable[..., Manifests]) -> None:
     manifests = render(PLAIN)
     specs = [manifests[kind]["spec"]["template"]["spec"] for kind in ("StatefulSet", "Job")] + [

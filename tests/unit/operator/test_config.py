@@ -151,7 +151,7 @@ def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
         ("workers", "3", "gateway.toml"),
         ("url", '"postgresql://gateway:********@db.example/gateway"', "gateway.toml"),
         ("metrics_token", '"********"', "gateway.toml: env:SCRAPE"),
-        ("keepalive_s", "75.0", "default"),
+        ("keepalive_s", "650.0", "default"),
     ):
         assert any(
             line.startswith(f"{key} = {value} ") and line.endswith(f"# {origin}") for line in output.splitlines()

@@ -196,9 +196,13 @@ def test_the_published_policy_is_that_of_the_documentation() -> None:
                 assert sentence[0].upper() + sentence[1:] in known, sentence
 
 
+SERVICES = SimpleNamespace(settings=SimpleNamespace(server=SimpleNamespace(public_url="")))
+
+
 def test_the_description_is_served_under_its_addresses() -> None:
     served = {
-        o.path: o.handler(None, Inbound("GET", o.path, {})) for o in openapi.surface(surface_table.described).operations
+        o.path: o.handler(SERVICES, Inbound("GET", o.path, {}))
+        for o in openapi.surface(surface_table.described).operations
     }
     assert served["/openapi.json"].body == served["/json"].body
     operation = json.loads(served["/docs/openapi.json"].body)["paths"]["/v1/chat/completions"]["post"]
@@ -209,11 +213,11 @@ def test_the_description_is_served_under_its_addresses() -> None:
 def test_the_description_is_cached_and_compressed_on_request(monkeypatch) -> None:
     written = []
     describe = openapi.describe
-    monkeypatch.setattr(openapi, "describe", lambda listed: written.append(1) or describe(listed))
+    monkeypatch.setattr(openapi, "describe", lambda listed, server: written.append(1) or describe(listed, server))
     handlers = {o.path: o.handler for o in openapi.surface(surface_table.described).operations}
     for path in ("/docs/openapi.json", "/openapi.json"):
-        plain = handlers[path](None, Inbound("GET", path, {}))
-        packed = handlers[path](None, Inbound("GET", path, {"accept-encoding": "gzip, br"}))
+        plain = handlers[path](SERVICES, Inbound("GET", path, {}))
+        packed = handlers[path](SERVICES, Inbound("GET", path, {"accept-encoding": "gzip, br"}))
         assert dict(packed.headers)["Content-Encoding"] == "gzip" and "Content-Encoding" not in dict(plain.headers)
         assert gzip.decompress(packed.body) == plain.body and len(packed.body) < len(plain.body) / 8
     assert written == [1]

@@ -37,6 +37,19 @@ def test_the_cookie_is_a_secure_one_behind_https(make_tenants) -> None:
     assert cookie.startswith("__Host-llmgateway.session_token=") and cookie.endswith("; Secure")
 
 
+def test_a_gateway_below_a_path_sends_its_cookie_to_that_path_alone(make_tenants) -> None:
+    with make_tenants(GATEWAY_SERVER_PUBLIC_URL="https://www.example.com/llm/") as gateway:
+        client = gateway.app.flask.test_client(use_cookies=False)
+        cookie = client.post(SIGN_IN, json=RIGHT).headers["Set-Cookie"]
+        name = cookie.partition(";")[0]
+        session = client.get("/auth/get-session", headers={"Cookie": name}).get_json()
+        description = client.get("/openapi.json").get_json()
+    # Browsers refuse a cookie with the prefix __Host- for any path but "/".
+    assert cookie.startswith("__Secure-llmgateway.session_token=") and "; Path=/llm;" in cookie
+    assert session["user"]["email"] == EMAIL
+    assert description["servers"] == [{"url": "https://www.example.com/llm"}]
+
+
 @pytest.mark.parametrize("email", [EMAIL, "nobody@example.com"])
 def test_a_wrong_password_and_an_unknown_address_look_alike(shared_tenants, email) -> None:
     status, answer = shared_tenants.call("POST", SIGN_IN, body={"email": email, "password": "wrong"})
