@@ -20,6 +20,7 @@ from gateway.runtime.threads import pause, spawn
 from gateway.server import logging_setup
 from gateway.server.middleware import Middleware
 from gateway.store import migrations
+from gateway.store.migrations import SchemaMismatch
 from gateway.surfaces import health, http_responses
 from gateway.surfaces.allowed_hosts import Hosts
 from gateway.surfaces.cors import Browsers
@@ -43,14 +44,17 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 0.5
 MAX_RETRY_S = 2.0
-NOT_READY = "This server is starting and cannot reach its dependencies yet; try again."
+AWAY = "its database cannot be reached"
+MISMATCH = "the schema of its database does not match this version; the operator has to run the migrations"
+OTHER_CAUSE = "a dependency or a setting is not usable yet"
 
 
 class StartingApplication:
-    """Replaces `Application` until `make` succeeds.
+    """Replaces `Application` until `make` succeeds; afterwards it passes every request to the made application.
 
     `reason` says in plain words why the start failed, for probes. Rejected requests are logged like all others and get
-    the usual id and headers.
+    the usual id and headers. The gateway's own server takes the made application from `follow`; any other WSGI server
+    keeps this object.
     """
 
     express = None
@@ -61,6 +65,8 @@ class StartingApplication:
         self._chosen = chosen
         self._make = make
         self._leaving = False
+        self._made: Application | None = None
+        self._replace: Callable[[Application], None] | None = None
         self.reason = ""
         server = chosen.server
         self._proxies = make_proxies(server)
@@ -79,6 +85,8 @@ class StartingApplication:
         self._note(error)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if self._made is not None:
+            return self._made(environ, start_response)
         return self._middleware(environ, start_response)
 
     def refused(self, error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
@@ -93,12 +101,21 @@ class StartingApplication:
     def close(self) -> None:
         self._leaving = True
         self._flush()
+        if self._made is not None and self._replace is None:
+            self._made.close()
+
+    def retry(self) -> "StartingApplication":
+        """Try again in the background until the application is ready, and return this object."""
+        spawn(self._retry)
+        return self
 
     def follow(self, replace: Callable[[Application], None]) -> None:
-        """Retry until the application is ready, and pass it to `replace`."""
-        spawn(self._retry, replace)
+        """Pass the application to `replace` when it is ready."""
+        self._replace = replace
+        if self._made is not None:
+            spawn(replace, self._made)
 
-    def _retry(self, replace: Callable[[Application], None]) -> None:
+    def _retry(self) -> None:
         pause_s = FIRST_RETRY_S
         while not self._leaving:
             pause(pause_s)
@@ -110,7 +127,9 @@ class StartingApplication:
                 continue
             log.info("the worker is ready now")
             self._flush()
-            replace(application)
+            self._made = application
+            if self._replace is not None:
+                self._replace(application)
             return
 
     def _note(self, error: Exception) -> None:
@@ -127,6 +146,7 @@ class StartingApplication:
                 cause = f" ({str(error.__cause__).strip()})"
             log.error("the worker is not ready and tries again: %s%s", reason, cause, exc_info=None if known else error)
         self.reason = reason
+        self._database, self._cause = _explain(error, reason)
 
     def _flush(self) -> None:
         if self._lines is not None:
@@ -150,10 +170,19 @@ class StartingApplication:
         if path == "/":
             version = self._chosen.server.version or full_version()
             redis = health.unchecked_redis(self._chosen.redis.url)
-            return health.write_report(version, redis, health.DATABASE_AWAY, shown_id)
-        refusal = Unavailable(NOT_READY, retry_after=2.0)
+            return health.write_report(version, redis, self._database, shown_id)
+        refusal = Unavailable(f"This server is starting: {self._cause}. Try again.", retry_after=2.0)
         self.refused(refusal, shown_id, environ)
         return http_responses.error_reply(refusal, surface_table.errors_at(path), shown_id)
+
+
+def _explain(error: Exception, reason: str) -> tuple[health.HealthCheck, str]:
+    """Return what the health report says of the database, and why requests are refused in words for any caller."""
+    if isinstance(error, SchemaMismatch):
+        return {"connected": True, "error": reason}, MISMATCH
+    if isinstance(error, Unavailable):
+        return health.DATABASE_AWAY, AWAY
+    return {"connected": True, "error": f"The worker cannot start: {reason}"}, OTHER_CAUSE
 
 
 def start() -> Application | StartingApplication:
@@ -175,4 +204,4 @@ def start() -> Application | StartingApplication:
     try:
         return make()
     except Exception as error:
-        return StartingApplication(chosen, make, error)
+        return StartingApplication(chosen, make, error).retry()

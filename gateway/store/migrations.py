@@ -45,6 +45,13 @@ def verify(database: Database, directory: Path = DIRECTORY) -> list[str]:
     return [problem for step in _list_steps(directory) if (problem := _judge(step, state))]
 
 
+class SchemaMismatch(settings.SettingsError):
+    """The database is there, but its schema is not the one of this code."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(f"The database schema does not match this version: {problems[0]}")
+
+
 class SchemaState(Struct, frozen=True):
     """The progress of a database: its newest step ("" = none), the steps of this code that it lacks, and the steps that
     only a newer release knows."""

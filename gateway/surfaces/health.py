@@ -73,13 +73,13 @@ def unchecked_redis(url: str) -> HealthCheck:
 def write_report(version: str, redis: HealthCheck, database: HealthCheck, shown_id: str = "") -> Outbound:
     """Return the report of the two checks. A Redis that is not configured does not count as missing."""
     checks = {"Redis": redis, "Database": database}
-    down = [name for name, check in checks.items() if check in (REDIS_AWAY, DATABASE_AWAY)]
+    failed = {name: check["connected"] for name, check in checks.items() if check not in (FINE, NOT_CONFIGURED)}
     body: HealthReport = {
-        "message": _message(down),
+        "message": _message(failed),
         "version": version,
-        "health": {"status": "error" if down else "ok", "redis": redis, "database": database},
+        "health": {"status": "error" if failed else "ok", "redis": redis, "database": database},
     }
-    return json_reply(body, shown_id, 503 if down else 200, [VARY])
+    return json_reply(body, shown_id, 503 if failed else 200, [VARY])
 
 
 def prefers_html(accept: str) -> bool:
@@ -97,10 +97,13 @@ def _read_weight(media_range: str) -> tuple[str, float]:
     return name, float(weight) if WEIGHT.fullmatch(weight) else 0.0
 
 
-def _message(down: list[str]) -> str:
-    if not down:
+def _message(failed: dict[str, bool]) -> str:
+    """Return the report's sentence; `failed` has whether each store with a problem can be reached."""
+    if not failed:
         return "OK"
-    return f"Service Unavailable - {' and '.join(down)} {'are' if len(down) > 1 else 'is'} unavailable"
+    if any(failed.values()):
+        return f"Service Unavailable - {' and '.join(failed)} {'are' if len(failed) > 1 else 'is'} not ready"
+    return f"Service Unavailable - {' and '.join(failed)} {'are' if len(failed) > 1 else 'is'} unavailable"
 
 
 def alive(services: Services, inbound: Inbound) -> Outbound:

@@ -12,7 +12,7 @@ from gateway.accounts.vault import Vault
 from gateway.build_stamp import full_version
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.mail_settings import MAIL_PASSWORD
-from gateway.configuration.settings import Settings, SettingsError
+from gateway.configuration.settings import Settings
 from gateway.control.leadership import TERM_DURATION_S
 from gateway.control.version import Control, node_name
 from gateway.metering.counters import Counters
@@ -95,7 +95,7 @@ def open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
 def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Database, states: StateLog) -> WorkerBase:
     problems = migrations.verify(database)
     if problems:
-        raise SettingsError(f"The database schema does not match this version: {problems[0]}")
+        raise migrations.SchemaMismatch(problems)
     secrets = load_secrets(settings, database)
     documents = Documents(database)
     store = StoreServices(

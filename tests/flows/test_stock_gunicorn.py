@@ -2,16 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import mcp
 import pytest
 import websockets
 from openai import OpenAI
+from support.breakable_network import Gate
 from support.gateways import GatewayProcess
 
+SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-the-tests", "GATEWAY_ENCRYPTION_KEY": "key-of-the-tests-1"}
 ASK = [{"role": "user", "content": "Say it again."}]
 
 
@@ -27,6 +32,72 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
 def sdk(gateway: GatewayProcess) -> Iterator[OpenAI]:
     with OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0) as client:
         yield client
+
+
+def say_hello(gateway: GatewayProcess) -> int:
+    return gateway.post("/v1/chat/completions", {"model": "sandbox", "messages": ASK})[0]
+
+
+def is_alive(gateway: GatewayProcess) -> bool:
+    try:
+        return gateway.get("/livez")[0] == 200
+    except OSError:
+        return False
+
+
+def wait_until(done: Callable[[], object]) -> None:
+    until = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def unready(tmp_path: Path) -> Iterator[GatewayProcess]:
+    process = GatewayProcess(tmp_path / "data", GATEWAY_BOOTSTRAP_CREDITS_USD="100")
+    process.stock = True
+    yield process
+    process.discard()
+
+
+def test_a_worker_whose_database_is_not_migrated_says_so_and_serves_after_the_migration(
+    unready: GatewayProcess,
+) -> None:
+    unready.start_unready()
+    wait_until(lambda: is_alive(unready))
+    status, report = unready.get("/")
+    database = json.loads(report)["health"]["database"]
+    assert status == 503 and database["connected"] and "is missing; run: ./manage migrate" in database["error"]
+    assert say_hello(unready) == 503
+    unready.manage("migrate")
+    unready.manage("seed")
+    wait_until(unready.ready)
+    assert say_hello(unready) == 200 and "Traceback" not in unready.log()
+
+
+def test_a_worker_that_starts_without_its_database_serves_when_it_is_back(tmp_path: Path, postgresql_url: str) -> None:
+    parts = urlsplit(postgresql_url)
+    folder = Path(parse_qs(parts.query)["host"][0])
+    way = Gate(str(next(folder.glob(".s.PGSQL.*[0-9]")))).open()
+    url = f"postgresql://postgres@127.0.0.1:{way.port}{parts.path}"
+    gateway = GatewayProcess(tmp_path / "data", DATABASE_URL=url, **SECRETS)
+    gateway.stock = True
+    try:
+        for command in ("migrate", "seed"):
+            gateway.manage(command)
+        way.shut()
+        gateway.start_unready()
+        wait_until(lambda: is_alive(gateway))
+        status, report = gateway.get("/")
+        assert status == 503
+        assert json.loads(report)["health"]["database"] == {"connected": False, "error": "Database connection failed"}
+        assert say_hello(gateway) == 503
+        way.open()
+        wait_until(gateway.ready)
+        assert say_hello(gateway) == 200
+    finally:
+        gateway.discard()
+        way.shut()
 
 
 def test_chat_is_answered_and_streamed(sdk: OpenAI) -> None:

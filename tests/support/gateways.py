@@ -219,6 +219,15 @@ class GatewayProcess:
         """Start `gunicorn -k gevent wsgi:app`, as docs/deployment.md describes."""
         for command in ("migrate", "seed"):
             self.manage(command)
+        return self._popen_stock(log)
+
+    def start_unready(self) -> None:
+        """Start `gunicorn -k gevent wsgi:app` alone: no migration before it, no wait after it."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            self._process = self._popen_stock(log)
+
+    def _popen_stock(self, log: BinaryIO) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "gunicorn", "-k", "gevent", "--bind", f"127.0.0.1:{self.port}", "wsgi:app"]
         return self._popen(command, log)
 

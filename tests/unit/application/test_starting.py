@@ -4,11 +4,15 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import gevent
+import gevent.event
 import pytest
 
+from gateway.application import starting
 from gateway.application.starting import StartingApplication
-from gateway.configuration.settings import Settings
+from gateway.configuration.settings import Settings, SettingsError
 from gateway.errors import InvalidRequest, Unavailable
+from gateway.store.migrations import SchemaMismatch
 
 PROXIED = {"HTTP_X_FORWARDED_FOR": "203.0.113.9", "HTTP_X_REQUEST_ID": "mine-1"}
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
@@ -89,3 +93,83 @@ def test_probes_are_answered_without_a_line(
     status, headers, body = send_request("HEAD", "/livez")
     assert (status, headers["content-length"], body) == (200, "3", b"")
     assert lines(waiting, capsys) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "report", "said"),
+    [
+        (Unavailable("no database"), {"connected": False, "error": "Database connection failed"}, "cannot be reached"),
+        (
+            SchemaMismatch(["migration 0007_roles is missing; run: ./manage migrate"]),
+            {
+                "connected": True,
+                "error": "The database schema does not match this version: "
+                "migration 0007_roles is missing; run: ./manage migrate",
+            },
+            "has to run the migrations",
+        ),
+        (
+            SettingsError("GATEWAY_ENCRYPTION_KEY: not the one that encrypted this database"),
+            {
+                "connected": True,
+                "error": "The worker cannot start: GATEWAY_ENCRYPTION_KEY: not the one that encrypted this database",
+            },
+            "a setting is not usable yet",
+        ),
+    ],
+)
+def test_a_database_that_is_away_and_one_that_is_not_migrated_are_told_apart(
+    waiting: StartingApplication, send_request: Ask, error: Exception, report: dict[str, Any], said: str
+) -> None:
+    waiting._note(error)
+    status, _, body = send_request("GET", "/")
+    assert status == 503 and json.loads(body)["health"]["database"] == report
+    assert json.loads(body)["message"].endswith("unavailable" if not report["connected"] else "not ready")
+    assert said in json.loads(send_request("POST", "/v1/chat/completions")[2])["error"]["message"]
+
+
+class Made:
+    """The application that a start makes in the end."""
+
+    closed = False
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        start_response("200 OK", [])
+        return [b"made"]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_server_that_knows_nothing_of_the_replacement_serves_after_it(
+    settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "FIRST_RETRY_S", 0.001)
+    made, attempts = Made(), [Unavailable("no database")]
+
+    def make() -> Any:
+        if attempts:
+            raise attempts.pop()
+        return made
+
+    application = StartingApplication(settings(), make, Unavailable("no database")).retry()
+    environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/readyz", "HTTP_HOST": "llm.example", "QUERY_STRING": ""}
+    assert b"no database" in b"".join(application(dict(environ), lambda *given: None))
+    with gevent.Timeout(60):
+        while b"".join(application(dict(environ), lambda *given: None)) != b"made":
+            gevent.sleep(0.01)
+    application.close()
+    assert made.closed
+
+
+def test_the_gateways_own_server_gets_an_application_that_was_ready_before_it_asked(
+    settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "FIRST_RETRY_S", 0.001)
+    made, taken = Made(), gevent.event.AsyncResult()
+    application = StartingApplication(settings(), lambda: made, Unavailable("no database")).retry()  # type: ignore[arg-type,return-value]
+    gevent.sleep(0.05)
+    application.follow(taken.set)
+    assert taken.get(timeout=60) is made
+    application.close()
+    assert not made.closed, "the server closes what it took"
