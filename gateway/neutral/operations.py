@@ -44,6 +44,7 @@ class ModelOperation(Struct, frozen=True):
     call, `split` makes several requests (arguments: the request, the item limit, the token limit or 0) and `join`
     merges their results; `item_count` returns the number of items, and `limit` names the mapping's field with the item
     limit (0: no limit). `path` is named to callers whose model serves this operation instead of the requested one.
+    `one_model`: results of different models cannot be compared, so an automatic choice never changes the model.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ModelOperation(Struct, frozen=True):
     item_count: Callable[[Any], int] = input_count
     limit: str = "max_inputs"
     path: str = ""
+    one_model: bool = False
 
     @property
     def shown(self) -> str:
@@ -147,6 +149,7 @@ OPERATIONS: dict[str, ModelOperation] = {
             split=split,
             join=join,
             path="/v1/embeddings",
+            one_model=True,
         ),
         ModelOperation("speech", SpeechRequest, text_tokens, **SOUND, path="/v1/audio/speech"),
         ModelOperation("transcriptions", TranscriptionRequest, text_tokens, **SOUND, path="/v1/audio/transcriptions"),

@@ -7,6 +7,7 @@ from msgspec import Struct
 from gateway.catalogue.entries import Mapping
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import Options, Requirements
+from gateway.neutral.operations import OPERATIONS
 from gateway.routing.candidate_filter import CandidateFilter
 from gateway.routing.candidates import Candidate, reason_against
 from gateway.routing.resolve import SANDBOX
@@ -15,11 +16,16 @@ from gateway.routing.tables import Tables
 
 DEFAULT_OUTPUT = 4096  # output tokens to leave room for if the caller set no limit
 MODELS = 3  # number of models that a request may try when the providers of the first one fail
+# The same for operations other than chat, whose models differ more: one that lacks the voice, size or format that the
+# caller wants refuses before it is called.
+FURTHER_MODELS = 12
 EXAMINED_AFTER = 100  # candidates that are examined for the following models
 FREE_ONLY = "is not free"
 NO_REASONING = "reasons"
 AGING = "is deprecated"
 NO_TEXT = "makes no text"
+CHAT = "chat"
+PICTURES = ("images", "image_edits")  # the operations whose models are compared by the price of an image
 
 
 class ModelChoice(Struct, frozen=True):
@@ -43,7 +49,8 @@ def choose(
     """Choose the cheapest models of `listed` with a suitable candidate; then of the whole catalogue unless `strict`.
 
     The built-in provider is used only if no other has a credential. Models with all their providers cooling down come
-    last.
+    last. Where results of different models cannot be compared, only the first model is chosen, even while it cools
+    down: the same request gets the same model again.
 
     `pin` is the mapping of an earlier request of this session: its model stays while it passes. Raises NotSupported
     or what the candidate filter refuses with when nothing passes.
@@ -58,7 +65,8 @@ def choose(
             models, late = _cheapest(tables, candidate_filter, _prefer(fresh, pin), options, whole)
             cooling += late
             if models:
-                return ModelChoice([*models, *cooling], number > 0)
+                found = [*models, *cooling]
+                return ModelChoice(found[:1] if _is_single(candidate_filter) else found, number > 0)
     if cooling:
         return ModelChoice(cooling, False)
     raise _refusal(candidate_filter, options)
@@ -82,11 +90,12 @@ def _stages(
     tables: Tables, candidate_filter: CandidateFilter, listed: tuple[str, ...], options: Options, strict: bool
 ) -> list[Iterable[Candidate]]:
     if strict:
-        return [tables.of_models(listed)]
-    every = tables.of_all()
+        return [tables.of_models(listed, candidate_filter.operation in PICTURES)]
+    by_image = candidate_filter.operation in PICTURES
+    every = tables.of_all(by_image)
     built_in = not any(candidate_filter.has_credential(candidate) for candidate in every if not _is_built_in(candidate))
     chosen, others = (
-        (row for row in rows if _is_built_in(row) is built_in) for rows in (tables.of_models(listed), every)
+        (row for row in rows if _is_built_in(row) is built_in) for rows in (tables.of_models(listed, by_image), every)
     )
     if options.free_models_only:
         return [others]
@@ -96,7 +105,8 @@ def _stages(
 def _cheapest(
     tables: Tables, candidate_filter: CandidateFilter, candidates: Iterable[Candidate], options: Options, whole: bool
 ) -> tuple[list[list[ScoreEntry]], list[list[ScoreEntry]]]:
-    """Return the entries of at most MODELS ready models, cheapest first, and of cheaper models that cool down.
+    """Return the entries of at most MODELS (FURTHER_MODELS) ready models, cheapest first, and of cheaper models that
+    cool down.
 
     `whole`: only models that fulfil every preference.
     """
@@ -104,6 +114,8 @@ def _cheapest(
     cooling: list[list[ScoreEntry]] = []
     chosen_ids: set[str] = set()
     examined_after = 0
+    maximum = MODELS if candidate_filter.operation == CHAT else FURTHER_MODELS
+    single = _is_single(candidate_filter)
     for candidate in candidates:
         if candidate.model.id in chosen_ids:
             continue
@@ -111,16 +123,13 @@ def _cheapest(
         entries = _examine(tables, candidate_filter, candidate, options, whole)
         if entries:
             chosen_ids.add(candidate.model.id)
-            cooldowns = all(
-                entry.candidate.key in candidate_filter.cooling and candidate_filter.cooling[entry.candidate.key].whole
-                for entry in entries
-            )
-            (cooling if cooldowns else models).append(entries)
+            late = not single and all(_cools_down(entry, candidate_filter) for entry in entries)
+            (cooling if late else models).append(entries)
         elif models:
             # reasons against models after the chosen one are not part of the explanation
             del candidate_filter.excluded[known:]
         examined_after += bool(models)
-        if len(models) >= MODELS or examined_after > EXAMINED_AFTER:
+        if len(models) >= maximum or examined_after > EXAMINED_AFTER:
             break
     return models, cooling
 
@@ -131,7 +140,7 @@ def _examine(
     """Return the entries of the candidate's model if it passes; otherwise none, with the reason in the filter's
     exclusions.
     """
-    unwanted = _unwanted(candidate, options)
+    unwanted = _unwanted(candidate, options, candidate_filter.operation)
     if unwanted:
         candidate_filter.exclude_for(candidate, unwanted)
         return []
@@ -143,11 +152,24 @@ def _examine(
         excluded for excluded in candidate_filter.excluded if excluded.candidate.model.id != candidate.model.id
     ]
     return candidate_filter.keep_usable(
-        sibling for sibling in tables.of_model(candidate.model) if not _unwanted(sibling, options)
+        sibling
+        for sibling in tables.of_model(candidate.model)
+        if not _unwanted(sibling, options, candidate_filter.operation)
     )
 
 
-def _unwanted(candidate: Candidate, options: Options) -> str:
+def _cools_down(entry: ScoreEntry, candidate_filter: CandidateFilter) -> bool:
+    cooling = candidate_filter.cooling.get(entry.candidate.key)
+    return cooling is not None and cooling.whole
+
+
+def _is_single(candidate_filter: CandidateFilter) -> bool:
+    """Return whether results of different models cannot be compared, as vectors cannot."""
+    operation = OPERATIONS.get(candidate_filter.operation)
+    return operation is not None and operation.one_model
+
+
+def _unwanted(candidate: Candidate, options: Options, operation: str) -> str:
     if options.free_models_only and not candidate.model.free:
         return FREE_ONLY
     if options.no_reasoning and candidate.mapping.reasoning:
@@ -156,7 +178,7 @@ def _unwanted(candidate: Candidate, options: Options) -> str:
         return reason
     if candidate.aging:
         return AGING
-    if "text" not in candidate.model.output_modalities:
+    if operation == CHAT and "text" not in candidate.model.output_modalities:
         return NO_TEXT
     return ""
 

@@ -69,8 +69,8 @@ class CandidateFilter:
     """
 
     __slots__ = (
-        "_allowed", "_blended", "_health", "_image", "_now", "_now_us", "_operation", "_organization", "_tick",
-        "_usable", "demand", "excluded", "cooling",
+        "_allowed", "_blended", "_health", "_image", "_now", "_now_us", "_organization", "_tick", "_usable", "cooling",
+        "demand", "excluded", "operation",
     )  # fmt: skip
 
     def __init__(
@@ -92,7 +92,7 @@ class CandidateFilter:
         """
         self._health = health
         self.demand = demand
-        self._operation = operation
+        self.operation = operation
         self._allowed = allowed
         self._usable = usable
         self._now_us = now_us
@@ -124,7 +124,7 @@ class CandidateFilter:
         bits = self.demand.bits
         maximum = self.demand.max_tokens
         prompt = self.demand.tokens
-        operation = self._operation
+        operation = self.operation
         usable = self._usable
         tick = self._tick
         make = tuple.__new__
@@ -166,7 +166,7 @@ class CandidateFilter:
         if candidate.barred:
             self._exclude(candidate, CATALOGUE, candidate.barred)
             return None
-        if self._operation not in candidate.operations:
+        if self.operation not in candidate.operations:
             self._exclude(candidate, OPERATION, f"serves {', '.join(candidate.operations) or 'nothing'}")
             return None
         if self._allowed is not None:
@@ -286,7 +286,7 @@ class CandidateFilter:
         offered = sorted({name for row in rows for name in row.candidate.operations})
         shown = ", ".join(OPERATIONS[name].shown for name in offered)
         return NotSupported(
-            f"{requested} does not serve {self._operation}; it serves {shown or 'nothing'}.",
+            f"{requested} does not serve {self.operation}; it serves {shown or 'nothing'}.",
             param="model",
             details={"operations": ",".join(offered)},
         )

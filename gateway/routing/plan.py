@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from gateway.clock import Clock
 from gateway.configuration.settings import RoutingSettings
 from gateway.neutral.chat import NO_OPTIONS, Options, Requirements
-from gateway.routing.auto import DEFAULT_OUTPUT, choose
+from gateway.routing.auto import CHAT, DEFAULT_OUTPUT, choose
 from gateway.routing.candidate_filter import COOLDOWN, Allowed, CandidateFilter, Usable
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import read_demand
@@ -147,7 +147,7 @@ class Router:
         )
 
     def _plan_choice(self, request: RouteRequest, table: CandidateTable) -> Plan:
-        candidate_filter = self._make_filter(request, DEFAULT_OUTPUT)
+        candidate_filter = self._make_filter(request, DEFAULT_OUTPUT if request.operation == CHAT else 0)
         smart = table.resolution.kind == "smart"
         if smart:
             listed = table.resolution.listed

@@ -65,19 +65,19 @@ class Tables:
             self._tables[requested_model] = table
         return table
 
-    def of_models(self, idents: tuple[str, ...]) -> tuple[Candidate, ...]:
+    def of_models(self, idents: tuple[str, ...], by_image: bool = False) -> tuple[Candidate, ...]:
         """Return candidates of the listed models (unknown ones are skipped), cheapest first, equal prices in list
-        order.
+        order. `by_image` compares the prices of an image.
         """
 
         def listed(catalogue: CatalogueView) -> Iterable[Model | None]:
             return map(catalogue.find, idents)
 
-        return self._sorted(idents, listed)
+        return self._sorted(idents, listed, by_image)
 
-    def of_all(self) -> tuple[Candidate, ...]:
+    def of_all(self, by_image: bool = False) -> tuple[Candidate, ...]:
         """Return candidates of every stable or beta model, cheapest first, equal prices in catalogue order."""
-        return self._sorted(None, _dependable)
+        return self._sorted(None, _dependable, by_image)
 
     def of_model(self, model: Model) -> tuple[Candidate, ...]:
         """Return the candidates of one model."""
@@ -89,15 +89,19 @@ class Tables:
             )
         return candidates
 
-    def _sorted(self, name: object, models: Callable[[CatalogueView], Iterable[Model | None]]) -> tuple[Candidate, ...]:
+    def _sorted(
+        self, name: object, models: Callable[[CatalogueView], Iterable[Model | None]], by_image: bool
+    ) -> tuple[Candidate, ...]:
         catalogue = self._current()
-        candidates = self._cheapest.get(name)
+        candidates = self._cheapest.get((name, by_image))
         if candidates is None:
             if len(self._cheapest) >= CAPACITY:
                 self._cheapest.clear()
             alive = (model for model in models(catalogue) if model and state_on(model, self._today) == ACTIVE)
             rows = [candidate for model in alive for candidate in self.of_model(model)]
-            candidates = self._cheapest[name] = tuple(sorted(rows, key=_mean_price))
+            candidates = self._cheapest[name, by_image] = tuple(
+                sorted(rows, key=_image_price if by_image else _mean_price)
+            )
         return candidates
 
     def _others(self, resolution: Resolution) -> tuple[Candidate, ...]:
@@ -151,3 +155,7 @@ def _dependable(catalogue: CatalogueView) -> Iterable[Model]:
 
 def _mean_price(candidate: Candidate) -> float:
     return candidate.figures.mean
+
+
+def _image_price(candidate: Candidate) -> float:
+    return candidate.figures.image

@@ -38,7 +38,8 @@ VERSION = "3.0.3"
 
 class SampleRequest(NamedTuple):
     """The example request of an operation. `content` is its media type, "" without a body; `files` are the names of
-    the files of a form by its fields. `stored` is the file for its response, "" for one that is printed."""
+    the files of a form by its fields. `stored` is the file for its response, "" for one that is printed. `headers` are
+    required ones."""
 
     method: str
     path: str
@@ -47,6 +48,7 @@ class SampleRequest(NamedTuple):
     body: Any = None
     files: Mapping[str, str] = {}
     stored: str = ""
+    headers: Mapping[str, str] = {}
 
 
 def with_samples(document: dict[str, Any]) -> dict[str, Any]:
@@ -108,8 +110,11 @@ def read_request(method: str, path: str, operation: Mapping[str, Any]) -> Sample
     """Return the example request of a described operation."""
     schemes = [name for choice in operation.get("security", ()) for name in choice]
     credential = next((CREDENTIALS[name] for name in schemes if name in CREDENTIALS), "")
-    path = VARIABLE.sub(lambda match: match[1].upper(), path)
-    request = SampleRequest(method.upper(), path, credential, stored=_find_stored(operation))
+    parameters = operation.get("parameters", ())
+    known = {one["name"]: one["example"] for one in parameters if "example" in one}
+    path = VARIABLE.sub(lambda match: known.get(match[1], match[1].upper()), path)
+    headers = {one["name"]: known[one["name"]] for one in parameters if one["in"] == "header" and one["name"] in known}
+    request = SampleRequest(method.upper(), path, credential, stored=_find_stored(operation), headers=headers)
     contents: dict[str, Any] = operation.get("requestBody", {}).get("content", {})
     for content in (JSON, URLENCODED):
         if content in contents:
@@ -118,6 +123,8 @@ def read_request(method: str, path: str, operation: Mapping[str, Any]) -> Sample
         fields = contents[MULTIPART]["schema"]["properties"]
         example = contents[MULTIPART]["example"]
         files = {name: value for name, value in example.items() if is_file(fields[name])}
+        # One file of a field that takes several.
+        files |= {name: example[name][0] for name in example if is_file(fields[name].get("items", {}))}
         body = {name: value for name, value in example.items() if name not in files}
         return request._replace(content=MULTIPART, body=body, files=files)
     return request
@@ -135,6 +142,7 @@ def write_curl(request: SampleRequest) -> str:
         lines[0] = f'curl -X {request.method} "${ADDRESS}{request.path}"'
     if request.credential:
         lines.append(f'-H "Authorization: Bearer ${request.credential}"')
+    lines += [f'-H "{name}: {value}"' for name, value in request.headers.items()]
     if request.content == JSON:
         text = orjson.dumps(request.body, option=orjson.OPT_INDENT_2).decode().replace("'", "'\\''")
         lines += ['-H "Content-Type: application/json"', f"-d '{text}'"]
@@ -151,8 +159,11 @@ def write_curl(request: SampleRequest) -> str:
 def write_python(request: SampleRequest) -> str:
     """Return the request as a Python program that uses `requests`."""
     arguments = [f'os.environ["{ADDRESS}"] + "{request.path}"']
+    named = [f'"{name}": "{value}"' for name, value in request.headers.items()]
     if request.credential:
-        arguments.append(f'headers={{"Authorization": f"Bearer {{os.environ[\'{request.credential}\']}}"}}')
+        named.insert(0, f'"Authorization": f"Bearer {{os.environ[\'{request.credential}\']}}"')
+    if named:
+        arguments.append(f"headers={{{', '.join(named)}}}")
     if request.files:
         files = ", ".join(f'"{name}": open("{file}", "rb")' for name, file in request.files.items())
         arguments.append(f"files={{{files}}}")
@@ -175,6 +186,7 @@ def write_typescript(request: SampleRequest) -> str:
     options = [f'method: "{request.method}"']
     if request.credential:
         headers.append(f"Authorization: `Bearer ${{process.env.{request.credential}}}`")
+    headers += [f'"{name}": "{value}"' for name, value in request.headers.items()]
     if request.content == JSON:
         headers.append('"Content-Type": "application/json"')
         text = orjson.dumps(request.body, option=orjson.OPT_INDENT_2).decode().replace("\n", "\n  ")

@@ -18,6 +18,7 @@ SHOWN_LEVELS = 2
 MAX_DEPTH = 12
 HEX = "01a1b2c3d4e5f60718293a4b5c6d7e8f"
 EXAMPLE_TIME = "2026-01-31T12:00:00.000Z"
+END_TIME = "2099-01-31T12:00:00.000Z"
 SECONDS = 1_769_860_800
 ADDRESS = "https://example.com"
 # Values by the name of the member, where no schema says more.
@@ -60,6 +61,7 @@ TEXTS = {
     "owned_by": "openai",
     "password": "a long enough one",
     "path": "/v1/chat/completions",
+    "periodTimezone": "Europe/Berlin",
     "periodUsageDurationUnit": "day",
     "plan": "self-hosted",
     "preamble": "Answer in one sentence.",
@@ -96,13 +98,27 @@ TEXTS = {
     "userCode": "BCDF-GHJK",
     "user_code": "BCDF-GHJK",
 }
+# A picture of one pixel, where an example needs one that can be loaded.
+PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABAQAAAAA3bvkkAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="
+)
 # Names of files by the field of a form.
 FILES = {"file": "audio.mp3"}
 FILE = "image.png"
-NUMBERS = {"index": 0, "status": 200, "status_code": 200, "number": 0, "cost": 0.00012, "attempts": 1}
+NUMBERS = {
+    "periodUsageDurationValue": 1,
+    "index": 0,
+    "status": 200,
+    "status_code": 200,
+    "number": 0,
+    "cost": 0.00012,
+    "attempts": 1,
+    "alertThreshold": 80,
+}
 NULLS = ("error", "incomplete_details", "stop_sequence", "upstreamError")
 NULL = {"type": "null"}
 TIMES = ("created", "created_at", "completed_at", "expires_at", "client_id_issued_at")
+END_TIMES = ("expiresAt", "expires_at", "ends_at")
 PRICES = "Pricing"
 PRICE = "0.000001"
 TRUE = ("ok", "valid", "delivered", "ownerActive", "succeeded", "streaming", "success")
@@ -143,6 +159,8 @@ def add_examples(document: dict[str, Any]) -> dict[str, Any]:
 
 def _add_to_contents(sampler: "Sampler", contents: dict[str, Any], answers: bool) -> None:
     for media, content in contents.items():
+        if "example" in content:
+            continue
         if media in (JSON, SCIM_JSON, URLENCODED):
             content["example"] = sampler.sample(content["schema"], optional=answers)
         elif media == MULTIPART:
@@ -276,7 +294,7 @@ def _sample_number(schema: dict[str, Any], name: str) -> float:
 
 def _sample_text(schema: dict[str, Any], name: str) -> str:
     if schema.get("format") == "date-time":
-        return EXAMPLE_TIME
+        return END_TIME if name in END_TIMES else EXAMPLE_TIME
     if schema.get("format") == "uri" or name.lower().endswith(("url", "uri_complete", "verification_uri", "link")):
         return ADDRESS
     word = _find_word(name)

@@ -134,12 +134,13 @@ class ErrorFormat(Struct, frozen=True):
 
 
 class HeaderParameter(Struct, frozen=True):
-    """A request header, for the API description; `words` are its values (none: any text)."""
+    """A request header, for the API description; `words` are its values (none: any text), `example` is one of them."""
 
     name: str
     description: str
     words: tuple[str, ...] = ()
     required: bool = False
+    example: str = ""
 
 
 Access = Literal["session", "key", "optional", "visitor", "operator", "provisioning", "none"]
@@ -154,7 +155,8 @@ class About(Struct, frozen=True):
     or none), "operator" (the token of a setting), "provisioning" (a SCIM token) or "none". `form` is the class or JSON
     schema of a form, where one is accepted, and `form_media` its media type. `also`: other media types of the
     successful response; `events`: the type or JSON schema of the data of each event, where the response can be
-    streamed. `alike`: failures that respond in the form of a success."""
+    streamed. `alike`: failures that respond in the form of a success. `example` is a JSON body that works as it is;
+    None: it is made from the schema."""
 
     summary: str
     tag: str = ""
@@ -171,6 +173,7 @@ class About(Struct, frozen=True):
     also: tuple[str, ...] = ()
     events: Any = None
     alike: tuple[int, ...] = ()
+    example: dict[str, Any] | None = None
 
 
 class Deprecated(Struct, frozen=True):

@@ -14,19 +14,28 @@ MAX_BYTES = 50 << 20
 FETCH_TIMEOUT_S = 30.0
 LARGE = 1 << 16
 AUTO = "auto"
+SANDBOX = "sandbox"
 SANDBOX_MODEL = "sandbox/sandbox-image"
 
 
 def model_of(services: Services, caller: Caller, requested: str, default: str = "") -> str:
     """Return the model `requested`. For "auto" and "" return the `default` (else the configured image model) if it is
-    reachable, else the sandbox's."""
+    reachable, else "auto" where any other provider makes images, else the sandbox's."""
     if requested not in ("", AUTO):
         return requested
     chosen = default or services.settings.media.image_model
-    model = services.routing.catalogue.current().models.get(chosen.rpartition("/")[2])
+    catalogue = services.routing.catalogue.current()
+    model = catalogue.models.get(chosen.rpartition("/")[2])
     usable = services.routing.credentials.usable(caller)
     if model is not None and any(usable(mapping) for mapping in model.mappings):
         return chosen
+    if any(
+        usable(mapping)
+        for other in catalogue.models.values()
+        for mapping in other.mappings
+        if "images" in mapping.operations and mapping.provider != SANDBOX
+    ):
+        return AUTO
     if services.settings.catalogue.sandbox:
         return SANDBOX_MODEL
     return chosen

@@ -18,7 +18,7 @@ from gateway.runtime.threads import compute
 from gateway.surfaces import policy
 from gateway.surfaces.answer_structs import describe_answer, is_body
 from gateway.surfaces.code_samples import with_samples
-from gateway.surfaces.examples import EVENTS, add_examples
+from gateway.surfaces.examples import EVENTS, URLENCODED, add_examples
 from gateway.surfaces.http import About, Access, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.listing import accepts_gzip
@@ -36,6 +36,8 @@ EMPTY = (202, 204, 303)  # statuses without a body
 # Some tools take the schema of a stream for that of its text, others for that of each event; therefore it has no
 # type.
 OF_EVENTS = {"description": "Server-sent events; the data of each event is JSON described by x-event-schema."}
+MODEL_VARIABLE = "model"
+AUTO = "auto"
 VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 TITLE = "llmgateway"
 INTRODUCTION = (
@@ -153,13 +155,17 @@ def _describe(spec: "apispec.APISpec", operation: Operation, known: set[str]) ->
             schema = _schema(spec, about.request, known)
         else:
             schema = {"type": "object"}
-        media = {"application/json": {"schema": schema}}
+        media: dict[str, Any] = {"application/json": {"schema": schema}}
+        if about.example is not None:
+            media["application/json"]["example"] = about.example
         if operation.body == "form" or about.form is not None:
             if about.form is not None:
                 form = _schema(spec, about.form, known)
             else:
                 form = {"type": "object"}
             media[about.form_media] = {"schema": form}
+            if about.example is not None and about.form_media == URLENCODED:
+                media[about.form_media]["example"] = about.example
         if about.form is not None and about.request is None:
             del media["application/json"]
         written["requestBody"] = {"required": True, "content": media}
@@ -190,11 +196,14 @@ def _guess(operation: Operation) -> About:
 def _parameters(operation: Operation, about: About) -> list[Any]:
     variables: list[Any] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        | ({"example": AUTO} if name == MODEL_VARIABLE else {})
         for name in VARIABLE.findall(operation.path)
     ]
     for header in about.headers:
         schema = {"type": "string", "enum": list(header.words)} if header.words else {"type": "string", "minLength": 1}
         parameter = {"name": header.name, "in": "header", "description": header.description, "schema": schema}
+        if header.example:
+            parameter["example"] = header.example
         variables.append({**parameter, "required": header.required})
     if about.query is not None:
         variables += _query_parameters(about.query)

@@ -56,10 +56,17 @@ class TextField(fields.String):
     """Text that every store can keep: without NUL and lone surrogates."""
 
     def __init__(
-        self, minimum: int = 0, maximum: int = 255, about: str = "", words: Mapping[str, Any] | None = None, **more: Any
+        self,
+        minimum: int = 0,
+        maximum: int = 255,
+        about: str = "",
+        words: Mapping[str, Any] | None = None,
+        example: str = "",
+        **more: Any,
     ) -> None:
         checks = [validate.Length(minimum, maximum), *more.pop("checks", ())]
-        super().__init__(validate=checks, metadata=describe_field(about, words), **more)
+        shown: dict[str, Any] = {"examples": [example]} if example else {}
+        super().__init__(validate=checks, metadata=describe_field(about, words, **shown), **more)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> str:
         text = super()._deserialize(value, attr, data, **more)

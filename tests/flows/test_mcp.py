@@ -42,6 +42,13 @@ TALK = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture
+def gateway(share: Share, upstream_environment: dict[str, str]) -> LocalGateway:
+    """The image tools use the sandbox's model, since the fake provider makes no images."""
+    models = {"GATEWAY_MEDIA_IMAGE_MODEL": "sandbox-image", "GATEWAY_MEDIA_ALT_IMAGE_MODEL": "sandbox-image"}
+    return share.gateway(upstream_environment | models, name="images")
+
+
+@pytest.fixture
 def visitor(gateway: LocalGateway) -> Visitor:
     return Visitor(gateway)
 

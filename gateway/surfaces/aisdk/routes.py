@@ -72,7 +72,9 @@ ERRORS = ErrorFormat(
     frame=_write_frame,
 )
 HEADERS = (
-    HeaderParameter(reader.MODEL_HEADER, "The model: provider/model, a bare id, or auto.", required=True),
+    HeaderParameter(
+        reader.MODEL_HEADER, "The model: provider/model, a bare id, or auto.", required=True, example="auto"
+    ),
     HeaderParameter(reader.STREAMING_HEADER, "Whether the response is streamed.", ("true", "false")),
     HeaderParameter(
         reader.VERSION_HEADER, "Version of requests and responses; default: that of the path.", tuple(reader.VERSIONS)

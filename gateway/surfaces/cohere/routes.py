@@ -19,14 +19,23 @@ CHAT_FIRST = About(
     TAG,
     request=V1ChatBody,
     answer=V1ChatAnswer,
+    example={"model": "auto", "message": "Hello!"},
     also=(chat_v1.LINES,),
 )
-EMBED = About("Create embeddings (Cohere dialect)", TAG, request=embed.CohereEmbedBody, answer=embed.EmbeddedByType)
+EMBED_EXAMPLE = {"model": "auto", "texts": ["Hello!"], "input_type": "search_document"}
+EMBED = About(
+    "Create embeddings (Cohere dialect)",
+    TAG,
+    request=embed.CohereEmbedBody,
+    answer=embed.EmbeddedByType,
+    example=EMBED_EXAMPLE,
+)
 EMBED_FIRST = About(
     "Create embeddings (first version of the Cohere dialect)",
     TAG,
     request=embed.CohereEmbedBody,
     answer=embed.EmbeddedByType | embed.EmbeddedFloats,
+    example=EMBED_EXAMPLE,
 )
 SURFACE = Surface(
     "cohere",

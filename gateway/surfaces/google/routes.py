@@ -105,22 +105,40 @@ def _errors_of(inbound: Inbound) -> ErrorFormat:
 
 ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=stream.write_failure, about=_errors_of)
 TAG = "Gemini"
-GENERATE = About("Generate content (Gemini dialect)", TAG, request=schema.GenerateBody, answer=GeminiResponse)
+CONTENT = {"role": "user", "parts": [{"text": "Hello!"}]}
+HELLO = {"contents": [CONTENT]}
+GENERATE = About(
+    "Generate content (Gemini dialect)", TAG, request=schema.GenerateBody, answer=GeminiResponse, example=HELLO
+)
 STREAM = About(
     "Generate content as a stream (Gemini dialect)",
     TAG,
     request=schema.GenerateBody,
     answer=list[GeminiResponse | GeminiItem | StreamFailure],
     events=GeminiResponse | GeminiItem | StreamFailure,
+    example=HELLO,
 )
 COUNT = About(
     "Estimate the input tokens (Gemini dialect)",
     TAG,
     request=schema.CountTokensBody,
     answer=token_counts.GeminiTokenCountAnswer,
+    example=HELLO,
 )
-EMBED = About("Create an embedding (Gemini dialect)", TAG, request=schema.EmbedBody, answer=GeminiEmbedding)
-EMBED_BATCH = About("Create embeddings (Gemini dialect)", TAG, request=schema.BatchEmbedBody, answer=GeminiEmbeddings)
+EMBED = About(
+    "Create an embedding (Gemini dialect)",
+    TAG,
+    request=schema.EmbedBody,
+    answer=GeminiEmbedding,
+    example={"content": CONTENT},
+)
+EMBED_BATCH = About(
+    "Create embeddings (Gemini dialect)",
+    TAG,
+    request=schema.BatchEmbedBody,
+    answer=GeminiEmbeddings,
+    example={"requests": [{"content": CONTENT}]},
+)
 MODELS = About("List the models that a key can call (Gemini dialect)", TAG, answer=model_list.GeminiModelListAnswer)
 MODEL = About("Show a model (Gemini dialect)", TAG, answer=model_list.GeminiModelAnswer)
 

@@ -29,7 +29,7 @@ class CodeRequest(Body):
 
 
 class TokenRequest(Body):
-    grant_type = TextField(1, 128, required=True)
+    grant_type = TextField(1, 128, required=True, example=GRANT_TYPE)
     device_code = TextField(1, 256, required=True)
     client_id = TextField(1, 64, required=True)
 

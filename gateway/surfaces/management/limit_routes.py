@@ -26,7 +26,7 @@ class LimitFields(Schema):
     usageLimit = Usd(allow_none=True, about="US dollars in total, or none.")
     periodUsageLimit = Usd(allow_none=True, about="US dollars per period, or none.")
     periodUsageDurationValue = WholeNumber(1, MAX_UNITS, allow_none=True, about="Length of the period, as 12h or 1mo.")
-    periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True, about="Unit of the period's length.")
+    periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True, about="Unit of the period's length.", example="day")
     periodTimezone = TextField(
         1, 50, allow_none=True, about="Time zone of calendar periods, such as Europe/Berlin; none: the period rolls."
     )

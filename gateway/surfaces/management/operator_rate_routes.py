@@ -21,8 +21,8 @@ class RateKind(StrictBody):
 class NewRate(StrictBody):
     """requests and tokens are per minute; concurrency is the number of simultaneous requests."""
 
-    scope = OneOf(SCOPES, required=True)
-    subject = TextField(1, 255, required=True, about=SUBJECT_DESCRIPTION)
+    scope = OneOf(SCOPES, required=True, example="model")
+    subject = TextField(1, 255, required=True, about=SUBJECT_DESCRIPTION, example="gpt-4o-mini")
     kind = OneOf(KINDS, required=True)
     amount = WholeNumber(0, MAX_LIMIT, required=True)
 

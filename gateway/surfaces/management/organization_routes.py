@@ -29,6 +29,9 @@ class Policy(Body):
         unknown = INCLUDE
 
 
+SKILL = "---\nname: greet\ndescription: How to greet.\n---\nSay hello.\n"
+
+
 class SkillFile(Body):
     path = TextField(1, 200, required=True)
     content = TextField(0, 1 << 20, required=True)
@@ -36,7 +39,7 @@ class SkillFile(Body):
 
 
 class NewSkill(Body):
-    content = TextField(1, skills.MAX_CONTENT_LENGTH, required=True)
+    content = TextField(1, skills.MAX_CONTENT_LENGTH, required=True, example=SKILL)
     files = fields.List(fields.Nested(SkillFile), load_default=list, validate=validate.Length(0, skills.MAX_FILES))
 
 

@@ -85,7 +85,7 @@ class ProviderKeyQuery(Body):
 
 
 class CheckQuestion(Body):
-    model = TextField(0, 255, load_default="", about="The model of the test request.")
+    model = TextField(0, 255, load_default="", about="The model of the test request.", example="gpt-4o-mini")
 
 
 class CustomModel(StrictBody):
@@ -96,7 +96,7 @@ class CustomModel(StrictBody):
 
 
 class NewCustomProvider(Body):
-    name = TextField(1, 64, required=True)
+    name = TextField(1, 64, required=True, example="house")
     baseUrl = Address(1, 2048, required=True)
     models = fields.List(
         fields.Nested(CustomModel),

@@ -13,7 +13,7 @@ from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import KEY_MANAGER, KEY_USER, MANAGER
 from gateway.surfaces.management.answers import AccessRuleAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import ON_OFF, Body, OneOf, StatusField, TextField
+from gateway.surfaces.validation_schemas import ON_OFF, Body, OneOf, StatusField, TextField, describe_field
 
 TAG = "Access rules"
 TYPES = tuple(READERS)
@@ -21,7 +21,9 @@ TYPES = tuple(READERS)
 
 class KeyRule(Body):
     ruleType = OneOf(TYPES, required=True)
-    ruleValue = fields.Dict(keys=fields.String(), required=True)
+    ruleValue = fields.Dict(
+        keys=fields.String(), required=True, metadata=describe_field("", examples=[{"models": ["gpt-4o-mini"]}])
+    )
     status = StatusField(load_default="active")
 
 

@@ -46,7 +46,7 @@ class NewProvider(StrictBody):
     """The role is that of people for whom `createPeople` creates accounts and memberships."""
 
     name = TextField(1, 80, required=True, about=NAME)
-    issuer = TextField(1, 512, required=True, about=ISSUER)
+    issuer = TextField(1, 512, required=True, about=ISSUER, example="https://login.example.com")
     clientId = TextField(1, 255, required=True, about=CLIENT)
     clientSecret = TextField(0, 1024, load_default="", about=SECRET)
     scopes = NameList(20, 80, about=SCOPES)
@@ -61,7 +61,7 @@ class ProviderChange(StrictBody):
     """Absent members stay unchanged. Sign-ins with an inactive provider are refused, and its sessions end."""
 
     name = TextField(1, 80, about=NAME)
-    issuer = TextField(1, 512, about=ISSUER)
+    issuer = TextField(1, 512, about=ISSUER, example="https://login.example.com")
     clientId = TextField(1, 255, about=CLIENT)
     clientSecret = TextField(0, 1024, about=SECRET)
     scopes = NameList(20, 80, about=SCOPES)
@@ -74,7 +74,7 @@ class ProviderChange(StrictBody):
 
 
 class NewDomain(StrictBody):
-    domain = TextField(3, 80, required=True)
+    domain = TextField(3, 80, required=True, example="example.com")
 
 
 class Requirement(StrictBody):

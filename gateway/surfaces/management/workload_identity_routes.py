@@ -37,22 +37,32 @@ JWKS_URL = "URL of the issuer's key set; default: found by OpenID discovery."
 class NewWorkloadIdentity(Creating, LimitFields):
     name = TextField(1, 255, required=True, about="Name in lists and reports.")
     projectId = TextField(1, 80, required=True, about="The project of its requests.")
-    issuer = TextField(1, 255, required=True, about="The issuer of its tokens, as in their claim iss.")
+    issuer = TextField(
+        1,
+        255,
+        required=True,
+        about="The issuer of its tokens, as in their claim iss.",
+        example="https://token.actions.githubusercontent.com",
+    )
     audience = TextField(
         1, 255, required=True, about="The audience of its tokens, which no other organization may have for the issuer."
     )
-    claims = fields.Dict(keys=fields.String(), required=True, metadata=describe_field(CLAIMS))
-    attribution = fields.Dict(keys=fields.String(), load_default=dict, metadata=describe_field(ATTRIBUTION))
+    claims = fields.Dict(
+        keys=fields.String(), required=True, metadata=describe_field(CLAIMS, examples=[{"sub": "repo:acme/app:*"}])
+    )
+    attribution = fields.Dict(
+        keys=fields.String(), load_default=dict, metadata=describe_field(ATTRIBUTION, examples=[{"user": "actor"}])
+    )
     jwksUrl = TextField(0, 255, load_default="", about=JWKS_URL)
-    jwks = fields.Dict(keys=fields.String(), allow_none=True, metadata=describe_field(JWKS))
+    jwks = fields.Dict(keys=fields.String(), allow_none=True, metadata=describe_field(JWKS, examples=[None]))
 
 
 class WorkloadIdentitySettings(Body):
     name = TextField(1, 255, about="New name.")
-    claims = fields.Dict(keys=fields.String(), metadata=describe_field(CLAIMS))
-    attribution = fields.Dict(keys=fields.String(), metadata=describe_field(ATTRIBUTION))
+    claims = fields.Dict(keys=fields.String(), metadata=describe_field(CLAIMS, examples=[{"sub": "repo:acme/app:*"}]))
+    attribution = fields.Dict(keys=fields.String(), metadata=describe_field(ATTRIBUTION, examples=[{"user": "actor"}]))
     jwksUrl = TextField(0, 255, about=JWKS_URL)
-    jwks = fields.Dict(keys=fields.String(), allow_none=True, metadata=describe_field(JWKS))
+    jwks = fields.Dict(keys=fields.String(), allow_none=True, metadata=describe_field(JWKS, examples=[None]))
     status = StatusField(about="Tokens are refused while it is inactive.")
 
 

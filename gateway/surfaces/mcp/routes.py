@@ -156,7 +156,12 @@ def _information(inbound: Inbound, path: str) -> McpServerAnswer:
 TAG = "MCP"
 SHOW_SERVER = About("Get information about the MCP server", TAG, access="optional", answer=McpServerAnswer)
 SEND_MESSAGE = About(
-    "Send a message of the Model Context Protocol", TAG, McpCall, answer=McpMessageAnswer, success=(200, 202)
+    "Send a message of the Model Context Protocol",
+    TAG,
+    McpCall,
+    answer=McpMessageAnswer,
+    success=(200, 202),
+    example={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 )
 OFFER = About("Get the allowed methods of the MCP server", TAG, access="none", success=(204,))
 REFUSE = About("End a session (not supported)", TAG, success=())

@@ -1,5 +1,7 @@
 """The operations of the authorization server."""
 
+from typing import Any
+
 from gateway.surfaces.answer_structs import Answer
 from gateway.surfaces.http import About, Handler, Operation, Surface
 from gateway.surfaces.oauth import back_channel_logout, device_sign_in, endpoints, metadata_documents
@@ -24,17 +26,20 @@ def _document(path: str, handler: Handler, summary: str, answer: type[Answer]) -
     return Operation("GET", path, handler, about=about), Operation("GET", f"{path}/<path:place>", handler, about=below)
 
 
-def _form(summary: str, body: type, answer: type[Answer]) -> About:
+def _form(summary: str, body: type, answer: type[Answer], example: dict[str, Any] | None = None) -> About:
     """Describe an operation that accepts a form, as the standards require, or the same members as JSON."""
     return About(summary, TAG, body, answer=answer, errors=(400, 401, 429), access="none",
-                 form=body, form_media=endpoints.FORM_TYPE)  # fmt: skip
+                 form=body, form_media=endpoints.FORM_TYPE, example=example)  # fmt: skip
 
 
 REGISTER = About("Register an application", TAG, ClientRegistration, answer=OAuthClientAnswer, success=(201,),
-                 access="optional")  # fmt: skip
-TOKEN = _form("Issue tokens to an application", TokenForm, OAuthTokensAnswer)
+                 access="optional", example={"client_name": "An editor", "redirect_uris": ["http://localhost:8123/cb"],
+                                             "grant_types": ["authorization_code"]})  # fmt: skip
+CLIENT = {"client_id": "0" * 32, "client_secret": "0" * 43}
+TOKEN = _form("Issue tokens to an application", TokenForm, OAuthTokensAnswer,
+              {"grant_type": "client_credentials", **CLIENT})  # fmt: skip
 DEVICE = _form("Start the sign-in of a coding agent", DeviceForm, OAuthDeviceCodeAnswer)
-REVOKE = _form("Revoke a token", RevocationForm, OAuthRevokedAnswer)
+REVOKE = _form("Revoke a token", RevocationForm, OAuthRevokedAnswer, {"token": "llmgat_" + "0" * 40, **CLIENT})
 LOGOUT = _form("End sessions by a logout token of an identity provider", LogoutForm, OAuthRevokedAnswer)
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -14,6 +14,7 @@ from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai.realtime_events import names_of, own_transcriber
 from gateway.worker.services import Services
 
+AUTO = "auto"  # the model of a session that names none
 MAX_TOKENS = 16_384
 CHARACTERS_PER_TOKEN = 4
 
@@ -113,10 +114,9 @@ def _lock(services: Services, context: RequestContext, session: SecretSession) -
             raise _invalid("session.audio.input.transcription.model", "Set the transcription model.")
         services.engine.realtime.find_transcriber(context, transcriber.model, None)
         return SessionLock(TRANSCRIPTION, transcription=transcriber.model)
-    if not session.model:
-        raise _invalid("session.model", "Set the model of the session.")
+    model = session.model or AUTO
     try:
-        target = services.engine.realtime.find(context, session.model)
+        target = services.engine.realtime.find(context, model)
     except GatewayError as error:
         raise _unknown(error) from None
     instructions = session.instructions or ""
@@ -126,11 +126,11 @@ def _lock(services: Services, context: RequestContext, session: SecretSession) -
     voice = (session.audio.output.voice or "") if session.audio and session.audio.output else ""
     voices = target.mapping.voices
     if voice and voices and voice not in voices:
-        text = f"{session.model} does not have the voice {voice[:100]!r}; it has {', '.join(voices)}."
+        text = f"{model} does not have the voice {voice[:100]!r}; it has {', '.join(voices)}."
         raise InvalidRequest(text, param="session.audio.output.voice", code="voice_not_supported")
     transcription = _read_transcriber(transcriber)
     if transcription and services.engine.realtime.transcribes(target):
-        own_transcriber(target.mapping, names_of(target.mapping, session.model), transcription)
+        own_transcriber(target.mapping, names_of(target.mapping, model), transcription)
     elif transcription:
         services.engine.realtime.find_transcriber(context, transcription, target)
     return SessionLock(REALTIME, f"{target.provider.id}/{target.mapping.model}", instructions, voice, transcription)

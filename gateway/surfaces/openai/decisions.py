@@ -111,5 +111,14 @@ def write(body: Json, facts: Facts) -> Json:
 
 
 DECODER = Decoder(DecisionBody)
-ABOUT = About("Make decisions about a state", request=DecisionBody, answer=DecisionsAnswer)
+ABOUT = About(
+    "Make decisions about a state",
+    request=DecisionBody,
+    answer=DecisionsAnswer,
+    example={
+        "model": "auto",
+        "state": "The kettle boils.",
+        "questions": {"tea": {"type": "noul", "instructions": "Is it time for tea?"}},
+    },
+)
 OPERATIONS = (Operation("POST", "/v1/systemone", decide, body="json", paid=True, about=ABOUT),)

@@ -14,6 +14,7 @@ from gateway.neutral.parts import WEB
 from gateway.neutral.request import Options, Requirements
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import attribution, auth, caps, http_responses, image_uploads
+from gateway.surfaces.examples import PICTURE
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.forms import FILE, Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
@@ -258,6 +259,7 @@ OPERATIONS = (
         about=About(
             "Edit images",
             request=DescribedEdits,
+            example={"prompt": "Make it blue.", "images": [{"image_url": PICTURE}]},
             form=FORM_FIELDS,
             answer=ImagesAnswer,
             events=ImageEvent,

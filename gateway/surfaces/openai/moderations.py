@@ -19,7 +19,7 @@ from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
 ID_PREFIX = "modr-"
-DEFAULT = "omni-moderation-latest"
+DEFAULT = "auto"
 
 
 class ModeratedText(Struct, tag_field="type", tag="text"):

@@ -14,6 +14,7 @@ from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.answer_structs import JsonObject, ModelApiAnswer, describe_answer
+from gateway.surfaces.examples import PICTURE
 from gateway.surfaces.facts import CostDetails, Facts, RoutingMetadata
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.structured import Json, answer
@@ -202,5 +203,10 @@ def write(body: Json, facts: Facts) -> Json:
 
 
 DECODER = Decoder(OcrBody)
-ABOUT = About("Extract the text of a document", request=OcrBody, answer=OcrAnswer)
+ABOUT = About(
+    "Extract the text of a document",
+    request=OcrBody,
+    answer=OcrAnswer,
+    example={"model": "auto", "document": {"type": "image_url", "image_url": PICTURE}},
+)
 OPERATIONS = (Operation("POST", "/v1/ocr", read_document, body="json", paid=True, about=ABOUT),)

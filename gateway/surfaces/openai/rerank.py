@@ -124,5 +124,10 @@ def write(result: RerankResult, body: RerankBody, facts: Facts) -> bytes:
 
 
 DECODER = Decoder(RerankBody)
-ABOUT = About("Rank documents by relevance to a query", request=RerankBody, answer=RerankedAnswer)
+ABOUT = About(
+    "Rank documents by relevance to a query",
+    request=RerankBody,
+    answer=RerankedAnswer,
+    example={"model": "auto", "query": "tea", "documents": ["Green tea", "A garden spade"]},
+)
 OPERATIONS = (Operation("POST", "/v1/rerank", rerank, body="json", paid=True, about=ABOUT),)

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.errors import InvalidRequest, NotSupported, UpstreamRateLimited
+from gateway.errors import GatewayError, InvalidRequest, NotSupported, UpstreamRateLimited
 from gateway.neutral.chat import Options, Requirements
 from gateway.routing.record import write_record
 
@@ -151,3 +151,45 @@ def test_auto_without_any_credential_says_so(market):
     with pytest.raises(InvalidRequest) as caught:
         market(keys={}).plan("auto")
     assert caught.value.code == "no_provider_credential"
+
+
+@pytest.fixture
+def media(make_world, mapping):
+    """Return models for other operations; those of the built-in provider are cheapest."""
+    vectors, speech = {"operations": ("embeddings",)}, {"operations": ("speech",)}
+    rows = (
+        mapping("a", "writer", price=10),
+        mapping("a", "small-vectors", price=20, **vectors),
+        mapping("b", "small-vectors", price=25, **vectors),
+        mapping("a", "large-vectors", price=90, **vectors),
+        *(mapping("a", f"voice-{n}", price=n, **speech) for n in range(1, 6)),
+        mapping("toy", "toy-vectors", price=1, protocol="sandbox", **vectors),
+        mapping("toy", "toy-reader", price=1, protocol="sandbox", operations=("ocr",)),
+    )
+    names = dict.fromkeys(row.model for row in rows)
+    outputs = {name: {"output_modalities": ("text" if name == "writer" else "other",)} for name in names}
+    return make_world(*rows, models=outputs, auto_models=("writer",))
+
+
+def test_auto_takes_the_cheapest_model_that_serves_the_operation(media):
+    assert chosen(media.plan("auto", operation="embeddings")) == ["a/small-vectors", "b/small-vectors"]
+    assert chosen(media.plan("auto", operation="chat")) == ["a/writer"]
+
+
+def test_vectors_come_from_the_same_model_while_it_cools_down(media):
+    slow = UpstreamRateLimited("slow", retry_after=30, upstream_status=429)
+    for provider in "ab":
+        media.outcomes(provider, 0, 1, slow, model="small-vectors")
+    assert {one.partition("/")[2] for one in chosen(media.plan("auto", operation="embeddings"))} == {"small-vectors"}
+
+
+def test_other_operations_go_on_to_every_model_since_one_may_lack_the_voice_or_size(media):
+    assert [one.partition("-")[2] for one in chosen(media.plan("auto", operation="speech"))] == list("12345")
+
+
+def test_auto_invents_nothing_where_other_providers_have_keys(media, key):
+    with pytest.raises(GatewayError):
+        media.plan("auto", operation="ocr")
+    media.keys = {"toy": (key(),)}
+    assert chosen(media.plan("auto", operation="ocr")) == ["toy/toy-reader"]
+    assert chosen(media.plan("auto", operation="embeddings")) == ["toy/toy-vectors"]
