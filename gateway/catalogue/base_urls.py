@@ -13,7 +13,7 @@ from gateway.configuration.address_checks import url_problem
 SCHEMES = ("https", "http")
 OPTIONAL = re.compile(r"\[([^\[\]]*\{\w+\}[^\[\]]*)\]")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
-VERSION = re.compile(r"/v\d+[a-z0-9]*(/|$)")
+VERSION = re.compile(r"/v\d[a-z0-9]*+(/|$)")
 # Operation paths of the wire formats: a pasted URL may end with one.
 OPERATION = re.compile(r"/(chat/completions|completions|responses|messages|embeddings|models)$")
 

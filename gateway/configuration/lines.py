@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-HEADER = re.compile(r"\s*\[\[?\s*([^\[\]]+?)\s*\]")
+HEADER = re.compile(r"\s*+\[\[?([^\[\]]++)\]")
 KEY = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([\w.-]+))\s*=""")
 
 
@@ -25,7 +25,7 @@ class TomlLines:
         for number, line in enumerate(self._text.splitlines(), 1):
             header = HEADER.match(line)
             if header and not KEY.match(line):
-                same = header[1].replace('"', "").replace("'", "").replace(" ", "") == table
+                same = "".join(header[1].split()).replace('"', "").replace("'", "") == table
                 seen += same
                 here = same and seen == nth
                 if here:

@@ -13,7 +13,7 @@ from gateway.configuration.settings import CONFIG
 from gateway.errors import InvalidRequest
 
 ALLOWED = re.compile(r"[A-Za-z0-9./-]{1,255}")
-OPENCLAW_NAME = re.compile(r"[a-z0-9_-]*claw[a-z0-9_-]*")
+OPENCLAW_NAME = re.compile(r"(?<![a-z0-9_-])[a-z0-9_-]*?claw[a-z0-9_-]*+")
 CACHE_SIZE = 4096
 CLIENTS = CONFIG / "catalogue" / "clients.toml"
 SOURCE_HEADERS = ("x-source", "http-referer", "referer", "x-title", "x-openrouter-title", "user-agent")

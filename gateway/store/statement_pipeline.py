@@ -24,7 +24,7 @@ READ_WRITE = 3
 # INSERT INTO table (columns) VALUES (?, ?) and whatever follows.
 INSERT = re.compile(r"(INSERT INTO \w+ \([^)]*\)) VALUES \([?, ]+\)(.*)", re.S)
 UPSERT = "DO UPDATE"  # one statement must not change a row twice, but several rows of a batch may name the same one
-CONFLICT = re.compile(r" ON CONFLICT \([^)]*\) DO NOTHING")
+CONFLICT = re.compile(r" ON CONFLICT \([^()]*+\) DO NOTHING")
 # invalid_sql_statement_name and duplicate_prepared_statement: a pooler gives each transaction another session.
 UNPREPARED = {"26000", "42P05"}
 NUMBERS = {"smallint", "integer", "bigint"}

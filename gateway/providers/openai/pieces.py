@@ -60,9 +60,16 @@ DECODER = Decoder(Piece)
 CHOICES_DECODER = Decoder(Choices)
 TEXTS_DECODER = Decoder(list[str])
 ENCODER = Encoder()
-# The choices of a piece in groups: up to its text, the text, and the rest.
-PLACES = re.compile(rb'"choices": ?(\[\{[^\[\]]*"content": ?")([^"\\]*(?:\\.[^"\\]*)*)("[^\[\]]*\])')
+# The choices of a piece in groups: up to its text, the text, and the rest. It matches where CHOICES is found and never
+# backtracks, so that a hostile piece takes linear time: a quotation mark is passed only where no text begins.
+CHOICES = b'"choices":'
+PLACES = re.compile(
+    rb'"choices": ?(\[\{[^\[\]"]*+(?:"(?!content": ?")[^\[\]"]*+)*+"content": ?")'
+    rb'([^"\\]*+(?:\\.[^"\\]*+)*+)("[^\[\]]*+\])',
+    re.DOTALL,
+)
 ENDS_IN_BACKSLASH = b'\\","'  # in texts that were joined with `","`
+MAX_SHAPED_BYTES = 16_384  # of a piece whose shape is looked for; longer ones are few
 BLOCK = 4  # events that are worth comparing as a block
 NAME_OF = itemgetter(0)
 DATA_OF = itemgetter(1)
@@ -158,7 +165,8 @@ def _read_alike(events: Events, start: int, data: bytes, choices: Choices) -> Al
 
 def _shape_of(data: bytes, choices: Choices) -> PieceShape | None:
     """Return the shape of a piece whose choices are known, None where it is unusual."""
-    match = PLACES.search(data)
+    place = data.find(CHOICES)
+    match = PLACES.match(data, place) if place >= 0 and len(data) <= MAX_SHAPED_BYTES else None
     if match is None or CHOICES_DECODER.decode(data[match.start(1) : match.end(3)]) != choices:
         return None
     return PieceShape(data[: match.end(1)], data[match.start(3) :], match.start(1), len(data) - match.end(3))
