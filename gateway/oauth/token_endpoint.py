@@ -25,6 +25,7 @@ from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 from authlib.oauth2.rfc6749.util import extract_basic_authorization
 from authlib.oauth2.rfc7009 import RevocationEndpoint
 from authlib.oauth2.rfc7636 import CodeChallenge
+from msgspec import structs
 
 from gateway.accounts.authentication import Authentication
 from gateway.errors import Conflict, Gone, NotFound, Unauthenticated
@@ -88,9 +89,12 @@ class _CodeGrant(rules.AuthorizationCodeGrant):
 
     def query_authorization_code(self, code: str, client: OAuthApp) -> ValidCode | None:
         valid_code: ValidCode | None = self.server.grants.find_code(code)
-        if valid_code is not None and valid_code.client == client.id:
-            return valid_code
-        return None
+        if valid_code is None or valid_code.client != client.id:
+            return None
+        if not self.request.form.get("redirect_uri"):
+            # OAuth 2.1 has no such parameter here: PKCE binds the code to the client that requested it.
+            return structs.replace(valid_code, redirect_uri="")
+        return valid_code
 
     def create_token_response(self) -> Reply:
         code = self.request.authorization_code
@@ -108,10 +112,15 @@ class _RefreshGrant(rules.RefreshTokenGrant):
             return _Token(token)
         return None
 
+    def _validate_token_scope(self, token: "_Token") -> None:
+        """Accept what an authorization accepts; Authlib refuses every scope that the grant does not name."""
+        if scopes.narrow_scope(self.request.payload.scope or "", token.get_scope()) is None:
+            raise InvalidScopeError()
+
     def create_token_response(self) -> Reply:
         token = self.request.refresh_token.stored
         _check_target(self.request, token.audience)
-        scope = scopes.read_scope(self.request.payload.scope or token.scope) or ()
+        scope = scopes.narrow_scope(self.request.payload.scope or "", token.scope) or ()
         return _token_response(partial(self.server.grants.refresh, token, " ".join(scope)))
 
 

@@ -236,6 +236,30 @@ def test_a_stolen_refresh_token_ends_the_family(gateway: Tenant, app: App, perso
     assert {ping(gateway.address, one["access_token"]) for one in (first, second, third)} == {401}
 
 
+def test_offline_access_is_accepted_wherever_an_application_sends_it(gateway: Tenant, app: App, person: Person) -> None:
+    metadata = app.web.get(f"{gateway.address}/.well-known/oauth-authorization-server").json()
+    assert "offline_access" in metadata["scopes_supported"]
+    asked = "openid mcp:tools offline_access"
+    registered = App(gateway.address, scope=asked)
+    code = parameters(person.decide(registered.address(scope=asked)))["code"]
+    first = registered.exchange(code).json()
+    assert first["scope"] == "mcp:tools offline_access" and first["refresh_token"]
+    second = registered.refresh(first["refresh_token"], scope=asked).json()
+    assert second["scope"] == "mcp:tools offline_access"
+    # A grant of an application that asked for it at the refresh alone, as some do.
+    other = app.connect(person)
+    assert app.refresh(other["refresh_token"], scope=f"{SCOPE} offline_access").json()["scope"] == SCOPE
+    wider = registered.refresh(second["refresh_token"], scope="mcp:tools mcp:prompts offline_access").json()
+    assert wider["error"] == "invalid_scope"
+
+
+def test_a_token_request_needs_no_redirect_address_and_a_wrong_one_is_refused(app: App, person: Person) -> None:
+    """OAuth 2.1, section 4.1.3: the verifier of PKCE binds the code to the application."""
+    code = parameters(person.decide(app.address()))["code"]
+    assert app.exchange(code, redirect_uri="http://localhost:1/callback").json()["error"] == "invalid_grant"
+    assert app.exchange(code, redirect_uri=None).json()["access_token"]
+
+
 def test_the_key_gets_tokens_by_client_credentials(gateway: Tenant, person: Person) -> None:
     form = {"grant_type": "client_credentials", "client_id": "anything", "client_secret": gateway.key}
     web = httpx.Client(timeout=60)

@@ -23,7 +23,7 @@ class OAuthProtectedResourceAnswer(ModelApiAnswer):
     resource: Annotated[Url, Meta(description="The address that tokens are issued for.")]
     authorization_servers: list[Url]
     resource_documentation: Url
-    scopes_supported: tuple[str, ...] = scopes.SCOPES
+    scopes_supported: tuple[str, ...] = scopes.DEFAULT_SCOPES
     bearer_methods_supported: tuple[str, ...] = ("header",)
     resource_name: str = NAME
 
