@@ -9,6 +9,8 @@ from functools import lru_cache
 
 NANO = 1_000_000_000
 MILLION = 1_000_000
+NANO_DECIMALS, CENT_DECIMALS = 9, 2
+SIGNIFICANT = 3  # digits of an amount below a dollar that people see
 # Upper bounds far above any real amount, so that sums of stored values fit 64 bits: for an amount set by an operator,
 # for the price of one unit, for the cost of one call and for the total of one budget.
 MAX_AMOUNT_NUSD = 1_000_000_000 * NANO
@@ -46,6 +48,20 @@ def format_usd(nano: int) -> str:
     if not rest:
         return f"{sign}{whole}"
     return f"{sign}{whole}.{rest:09d}".rstrip("0")
+
+
+def round_usd(nano: int, least_decimals: int = CENT_DECIMALS) -> str:
+    """Format nano-dollars for people, rounded half up: cents ("$1,234.50"), and below a dollar as many decimals as
+    three significant digits need ("$0.0123"), so that amounts can be told apart, but at least `least_decimals`."""
+    amount = abs(nano)
+    decimals = NANO_DECIMALS - len(str(amount)) + SIGNIFICANT  # negative for amounts above a dollar
+    decimals = min(max(decimals, least_decimals), NANO_DECIMALS)
+    unit = 10 ** (NANO_DECIMALS - decimals)
+    whole, rest = divmod((amount + unit // 2) // unit * unit, NANO)
+    digits = f"{rest:09d}"
+    shown = digits[:least_decimals] + digits[least_decimals:].rstrip("0")
+    sign = "-" if nano < 0 else ""
+    return f"{sign}${whole:,}.{shown}"
 
 
 def usd_number(nano: int) -> float:

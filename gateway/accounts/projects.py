@@ -166,6 +166,21 @@ def update_project(
     return commit(database, control, work)
 
 
+def switch_modes(
+    database: Database, control: Control, organization_id: str, before: str, after: str, *, actor: str
+) -> list[ProjectInfo]:
+    """Set the mode of the organization's active projects that have the mode `before`, and return these projects."""
+
+    def work(now: int) -> list[ProjectInfo]:
+        found = Project.select().where(
+            Project.organization == organization_id, Project.mode == before, Project.status == "active"
+        )
+        values = {"mode": after}
+        return [_set(_info(row), values, values, actor, now) for row in found.order_by(Project.id)]
+
+    return commit(database, control, work)
+
+
 def set_callback_secret(
     database: Database, control: Control, vault: Vault, project_id: str, secret: str, *, actor: str
 ) -> ProjectInfo:

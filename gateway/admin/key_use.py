@@ -30,12 +30,15 @@ def find_key_use(database: Database, organization_id: str) -> KeyUse:
     )
 
 
-def summarize_use(use: KeyUse) -> str:
-    """Return a sentence for the person who added a key."""
+def summarize_use(use: KeyUse, switched: int = 0) -> str:
+    """Return a sentence for the person who added a key. `switched` projects were set to use it."""
     if not use.used_by and not use.unused_by:
         return "The organization has no active project yet."
     if not use.unused_by:
-        return "Every active project of the organization uses it."
+        note = ""
+        if switched:
+            note = f" The setting 'mode' of {switched:,} of them is '{HYBRID}' now ({PROJECT_MODES[HYBRID]})."
+        return f"Every active project of the organization uses it.{note}"
     named = ", ".join(project.name for project in use.used_by[:MAX_SHOWN]) or "No project"
     if len(use.used_by) > 1:
         verb = "use"

@@ -10,7 +10,7 @@ from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
 from gateway.limits.models import CREDITS
 from gateway.limits.thresholds import NEARLY, SpentBudget, find_spent
-from gateway.money import NANO, format_usd
+from gateway.money import NANO, format_usd, round_usd
 from gateway.runtime.state_changes import INFO, StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
@@ -80,14 +80,12 @@ def balances_of(budgets: list[SpentBudget], maximum: int = 100) -> Samples:
 
 def change_of(subject: str, budget: SpentBudget) -> StateChange:
     """Return the state change of a budget that is nearly or completely spent."""
-    left = format_usd(budget.left_nusd)
-    limit = format_usd(budget.limit_nusd)
     facts: dict[str, object] = {
         "scope": budget.scope,
         "id": budget.scope_id,
         "organization": budget.organization,
-        "left_usd": left,
-        "limit_usd": limit,
+        "left_usd": format_usd(budget.left_nusd),
+        "limit_usd": format_usd(budget.limit_nusd),
     }
     if budget.reached:
         facts["threshold_percent"] = budget.reached
@@ -101,14 +99,14 @@ def change_of(subject: str, budget: SpentBudget) -> StateChange:
         if budget.wholly:
             state = "has no credits left"
         else:
-            state = f"has {left} USD of credits left"
+            state = f"has {round_usd(budget.left_nusd)} of credits left"
         return StateChange(event, subject, f"organization {budget.scope_id} {state}", remedy=FUND, facts=facts)
     if budget.wholly:
         event = "budget.spent"
     else:
         event = "budget.nearly_spent"
     period = "period " if budget.resets_at else ""
-    state = f"{budget.percent} % of its {period}limit of {limit} USD"
+    state = f"{budget.percent} % of its {period}limit of {round_usd(budget.limit_nusd)}"
     message = f"{budget.scope} {budget.scope_id} spent {state}"
     stage = str(budget.reached)
     return StateChange(event, subject, message, remedy=RAISE, facts=facts, stage=stage)

@@ -79,7 +79,8 @@ def test_everything_that_was_done_is_in_a_chain_that_verifies(gateway: LocalGate
     desk("POST", "/keys/provider", provider_key)
     desk("DELETE", f"/keys/api/{key['id']}")
     entries = desk("GET", f"/orgs/{organization}/audit")["entries"]
-    assert [entry["action"] for entry in entries[:3]] == ["api_key.delete", "provider_key.create", "api_key.create"]
+    actions = ["api_key.delete", "project.update", "provider_key.create", "api_key.create"]
+    assert [entry["action"] for entry in entries[:4]] == actions
     assert key["token"] not in str(entries) and "sk-a-secret" not in str(entries)
     assert desk("GET", f"/orgs/{organization}/audit/verify")["valid"] is True
 

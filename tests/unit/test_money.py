@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.money import NANO, format_usd, parse_usd, price_per_million
+from gateway.money import NANO, format_usd, parse_usd, price_per_million, round_usd
 
 
 @given(st.integers(-(10**15), 10**15) | st.integers(-NANO, NANO))
@@ -31,3 +31,32 @@ def test_an_amount_that_no_column_could_hold_is_refused(text: str) -> None:
 def test_a_price_above_the_bound_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="above"):
         price_per_million(text)
+
+
+@pytest.mark.parametrize(
+    ("nano", "shown"),
+    [
+        (0, "$0.00"),
+        (1, "$0.000000001"),
+        (1_230, "$0.00000123"),
+        (1_234_567, "$0.00123"),
+        (1_235_000, "$0.00124"),
+        (NANO // 100, "$0.01"),
+        (12_000_000, "$0.012"),
+        (175_500_000, "$0.176"),
+        (NANO // 2, "$0.50"),
+        (999_499_999, "$0.999"),
+        (999_500_000, "$1.00"),
+        (2_404_999_999, "$2.40"),
+        (1_234 * NANO, "$1,234.00"),
+        (-1_234_567, "-$0.00123"),
+    ],
+)
+def test_amounts_for_people_have_cents_and_three_significant_digits_below_a_dollar(nano: int, shown: str) -> None:
+    assert round_usd(nano) == shown
+
+
+@given(st.integers(1, 10**15), st.integers(1, 10**15))
+def test_amounts_that_differ_in_their_first_three_digits_look_different(one: int, other: int) -> None:
+    near = abs(one - other) * 100 <= max(one, other) or (min(one, other) >= NANO and abs(one - other) < NANO // 100)
+    assert near or round_usd(one) != round_usd(other)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.roles import MANAGERS
 from gateway.limits.budgets import Status
+from gateway.money import round_usd
 from gateway.routing.cooldowns import POLICIES
 from gateway.surfaces.console.providers.provider_states import list_cooldowns
-from gateway.surfaces.console.shown_figures import round_cost
 from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
@@ -42,7 +42,7 @@ def find_budgets(keys: Iterable[KeyInfo], statuses: dict[str, Status]) -> list[A
         for used, limit, name in pairs:
             if key.state == "active" and limit and used * 100 >= limit * NEAR_PERCENT:
                 percent = used * 100 // limit
-                text = f"“{key.description}” used {percent} % of its {name} of {round_cost(limit)}."
+                text = f"“{key.description}” used {percent} % of its {name} of {round_usd(limit)}."
                 level = "bad" if percent >= 100 else "warn"
                 notices.append(AttentionItem(level, text, f"/console/keys/{key.id}", percent))
     return sorted(notices, key=lambda notice: -(notice.percent or 0))
@@ -65,7 +65,7 @@ def find_credits(visitor: Visitor, average_nusd: int) -> list[AttentionItem]:
         elif left < average_nusd * LOW_CREDITS_DAYS:
             days = left // average_nusd
             unit = "day" if days < 2 else "days"
-            text = f"The credits of {organization.name} ({round_cost(left)}) last about {max(1, days)} more {unit}."
+            text = f"The credits of {organization.name} ({round_usd(left)}) last about {max(1, days)} more {unit}."
             notices.append(AttentionItem("warn", text, "/console/settings"))
     return notices
 

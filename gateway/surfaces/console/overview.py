@@ -10,7 +10,7 @@ from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.accounts.roles import MANAGERS
 from gateway.clock import DAY_US, to_datetime
-from gateway.money import NANO
+from gateway.money import NANO, round_usd
 from gateway.routing.health_history import read_history
 from gateway.runtime.threads import compute
 from gateway.surfaces import request_log_reader
@@ -26,7 +26,6 @@ from gateway.surfaces.console.keys.key_pages import list_visible_keys
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, page
 from gateway.surfaces.console.plots import Plot, build_plot, plot_outcomes
 from gateway.surfaces.console.providers.provider_states import ProviderFigures, sum_figures
-from gateway.surfaces.console.shown_figures import round_cost
 from gateway.surfaces.console.usage.grouping import NO_APP
 from gateway.surfaces.console.visits import as_page, require_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
@@ -133,7 +132,7 @@ def summarize(
         "totals": totals,
         "error_rate": _percent(totals["errorCount"], totals["requestCount"]),
         "cache_rate": _percent(totals["cacheCount"], totals["requestCount"]),
-        "plot": build_plot(days, {"Spend": daily}, round_cost),
+        "plot": build_plot(days, {"Spend": daily}, round_usd),
         "requests_plot": _plot_requests(shown),
         "days": [
             {"date": step["date"], "cost": spent[step["date"]], "requests": step["requestCount"]}

@@ -7,40 +7,27 @@ from typing import Any
 from markupsafe import Markup
 
 from gateway.clock import to_datetime
-from gateway.money import NANO, format_usd, parse_usd
+from gateway.money import format_usd, parse_usd, round_usd
 
-CENT = NANO // 100
 SECOND = 1000  # milliseconds
 MINUTE = 60 * SECOND
-MIN_FINE_NUSD = NANO // 10_000
+FINE_DECIMALS = 4
 # Least count → size of the unit and its letter: 12,345 is 12.3K.
 UNITS = ((10**9, 10**9, "B"), (10**6, 10**6, "M"), (10**4, 10**3, "K"))
-
-
-def round_cost(nano: int) -> str:
-    """Return nano-dollars as dollars and cents: $2.40, or <$0.01 for less than a cent."""
-    if 0 < nano < CENT:
-        return "<$0.01"
-    sign = "-" if nano < 0 else ""
-    return f"{sign}${abs(nano) / NANO:,.2f}"
 
 
 def show_cost(cost: int | str) -> Markup:
     """Return nano-dollars, or dollars as an exact text, rounded and with the exact amount in the title."""
     if isinstance(cost, str):
         cost = parse_usd(cost)
-    return Markup('<span title="${}">{}</span>').format(format_usd(cost), round_cost(cost))
+    return Markup('<span title="${}">{}</span>').format(format_usd(cost), round_usd(cost))
 
 
 def show_fine_cost(cost: int | str) -> Markup:
-    """Return a part of a cost with four decimals, so that parts below a cent can be compared."""
+    """Return a part of a cost with at least four decimals, so that parts can be compared."""
     if isinstance(cost, str):
         cost = parse_usd(cost)
-    text = f"${cost / NANO:,.4f}"
-    if not cost:
-        text = "$0"
-    if 0 < cost < MIN_FINE_NUSD:
-        text = "<$0.0001"
+    text = round_usd(cost, FINE_DECIMALS) if cost else "$0"
     return Markup('<span title="${}">{}</span>').format(format_usd(cost), text)
 
 

@@ -243,6 +243,7 @@ class NewProviderKeyAnswer(Answer):
     message: str
     used_by: list[UsingProjectAnswer]
     unused_by: list[UnusedProjectAnswer]
+    switched: list[UsingProjectAnswer]
 
 
 class KeyCheckErrorAnswer(Answer):

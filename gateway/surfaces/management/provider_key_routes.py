@@ -1,18 +1,19 @@
 """`/keys/provider` and `/orgs/…/custom-providers`: an organization's own provider keys and own providers."""
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from marshmallow import ValidationError, fields
 
 from gateway.accounts.access import CUSTOM
-from gateway.accounts.project_modes import HYBRID
-from gateway.accounts.projects import ProjectInfo
+from gateway.accounts.project_modes import CREDITS, HYBRID
+from gateway.accounts.projects import ProjectInfo, switch_modes
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
 from gateway.accounts.throttle import ThrottleGate
 from gateway.admin.key_use import MAX_SHOWN, find_key_use, summarize_use, switch_command
 from gateway.configuration.names import suggest_similar
-from gateway.errors import InvalidRequest
+from gateway.errors import Forbidden, InvalidRequest
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import MANAGER, PROVIDER_KEY_MANAGER, SIGNED_IN
 from gateway.surfaces.management.answers import (
@@ -29,6 +30,7 @@ from gateway.surfaces.validation_schemas import (
     ON_OFF,
     Body,
     NameList,
+    OneOf,
     StatusField,
     StrictBody,
     TextField,
@@ -42,6 +44,8 @@ from gateway.transport.addresses import check_spelling
 KEYS = "Provider keys"
 PROVIDERS = "Custom providers"
 CHECKS_PER_MINUTE = 10
+ALL_PROJECTS, SAME_PROJECTS = "all", "unchanged"
+PROJECTS_SCOPE = "projects:write"
 MAX_SECRET_LENGTH = 16_384  # a service account's JSON document is some 2,400 characters long
 
 
@@ -64,6 +68,11 @@ class NewProviderKey(Creating):
     region = TextField(0, 40, load_default="", about="The provider's region for this key.")
     allowedModels = NameList(load_default=list, about="Models that the key is used for; default: all.")
     maxSpend = Usd(allow_none=True, load_default=None, about="Spending limit in USD, above which the key is skipped.")
+    projects = OneOf(
+        (ALL_PROJECTS, SAME_PROJECTS),
+        about="all: every active project uses the key at once. unchanged: only those that use own keys already do. "
+        "Default: all, for service accounts unchanged.",
+    )
 
 
 class ProviderKeySettings(Body):
@@ -124,10 +133,15 @@ def list_keys(call: ManagedCall[None]) -> list[ProviderKeyAnswer]:
 
 
 def add_key(call: ManagedCall[str]) -> NewProviderKeyAnswer:
-    """Store a provider key, encrypted. `provider` is one of the catalogue, "custom" or "custom:<name>". Projects in
-    mode `credits` never use it: `unusedBy` lists them, each with the request and the operator's command that switch
-    it."""
+    """Store a provider key, encrypted. `provider` is one of the catalogue, "custom" or "custom:<name>".
+
+    All active projects use it at once: those in mode `credits`, which never use own keys, are set to `hybrid`, and
+    listed in `switched`. With `"projects": "unchanged"` they stay as they are: `unusedBy` lists them, each with the
+    request and the operator's command that switch it. A service account without `projects` changes no project; with
+    `all` it needs the scope `projects:write`.
+    """
     fields = call.fields
+    switches = _switches_projects(call)
     organization_id = call.subject
     _check_provider(call.visitor, organization_id, fields["provider"])
     _check_place(call.visitor, fields["baseUrl"])
@@ -141,22 +155,42 @@ def add_key(call: ManagedCall[str]) -> NewProviderKeyAnswer:
         fields["maxSpend"],
     )
     key = call.management.provider_keys.add(organization_id, draft, actor=call.actor, claim=call.claim)
-    return _show_added(call, show_provider_key(key, 0))
+    switched: list[ProjectInfo] = []
+    if switches:
+        switched = switch_modes(*call.stores, organization_id, CREDITS, HYBRID, actor=call.actor)
+    return _show_added(call, show_provider_key(key, 0), switched)
+
+
+def _switches_projects(call: ManagedCall[str]) -> bool:
+    """Return whether all projects are to use a new key. Raises Forbidden if a service account may not change them."""
+    account = call.visitor.account
+    chosen = call.fields.get("projects", ALL_PROJECTS if account is None else SAME_PROJECTS)
+    if chosen != ALL_PROJECTS:
+        return False
+    if account is not None and PROJECTS_SCOPE not in account.scopes:
+        raise Forbidden(
+            f'"projects": "{ALL_PROJECTS}" requires the scope {PROJECTS_SCOPE} of the service account.',
+            code="scope_missing",
+        )
+    return True
 
 
 def _show_existing(call: ManagedCall[str], key_id: str) -> NewProviderKeyAnswer:
     info = call.management.provider_keys.find(call.subject, key_id).info
-    return _show_added(call, show_provider_key(info, call.management.budgets.status(key_id).usage_nusd))
+    return _show_added(call, show_provider_key(info, call.management.budgets.status(key_id).usage_nusd), [])
 
 
-def _show_added(call: ManagedCall[str], key: ProviderKeyAnswer) -> NewProviderKeyAnswer:
-    """Return a key with the projects that use it and that do not."""
+def _show_added(
+    call: ManagedCall[str], key: ProviderKeyAnswer, switched: Sequence[ProjectInfo]
+) -> NewProviderKeyAnswer:
+    """Return a key with the projects that use it, that do not, and whose mode was set for it."""
     use = find_key_use(call.database, call.subject)
     return NewProviderKeyAnswer(
         key,
-        summarize_use(use),
+        summarize_use(use, len(switched)),
         [UsingProjectAnswer.of(project) for project in use.used_by[:MAX_SHOWN]],
         [_show_unused(project) for project in use.unused_by[:MAX_SHOWN]],
+        [UsingProjectAnswer.of(project) for project in switched[:MAX_SHOWN]],
     )
 
 
@@ -285,7 +319,7 @@ OPERATIONS: tuple[Operation, ...] = (
             commands=("provider-keys list <organizationId>",)),
     managed("POST", "/keys/provider", add_key, "Add a provider key", tag=KEYS,
             who=MANAGER, scope="providers:write", request=NewProviderKey,
-            success=201, audit="provider_key.create",
+            success=201, audit=("provider_key.create", "project.update"),
             creates=Creation("provider_key", _show_existing),
             commands=("provider-keys add <organizationId> <provider> token=- --label=name --model=allowedModels ... "
                       "-> providerKey.id message unusedBy.switchCommand",)),

@@ -340,14 +340,14 @@ def test_an_alert_is_sent_by_mail_with_names_beside_ids(hooks, first, database, 
         given = {"host": "127.0.0.1", "port": server.port, "security": "none", "sender": "gw@example.com"}
         mailer = Mailer(dataclasses.replace(settings.mail, **given))
         alerts = Alerts(hooks, Documents(database), transport, mailer, StateLog(), clock)
-        low = f"organization {first} has 2 USD of credits left"
+        low = f"organization {first} has $2.00 of credits left"
         alerts.note(StateChange("credits.low", "x", low, remedy="add credits", facts={"organization": first}))
         alerts.spread()
         alerts.deliver()
     [sent] = server.deliveries
     assert sent.recipients == ["ops@example.com"]
     subject = " ".join(sent.message["Subject"].split())
-    assert subject == f"Warning: credits.low: organization Operators ({first}) has 2 USD of credits left"
+    assert subject == f"Warning: credits.low: organization Operators ({first}) has $2.00 of credits left"
     assert "organization name: Operators" in sent.text and "add credits" in sent.text
 
 

@@ -146,11 +146,16 @@
 
   const panes = [...root.querySelectorAll(".pane")].map((element) => new Pane(element));
 
+  // Cents, and below a dollar as many decimals as three significant digits need, like the amounts of other pages.
+  function roundUsd(value) {
+    const decimals = value > 0 && value < 1 ? 2 - Math.floor(Math.log10(value)) : 2;
+    return `$${value.toFixed(Math.min(9, Math.max(2, decimals))).replace(/(\.\d{2,}?)0+$/, "$1")}`;
+  }
+
   function writeCost(cost) {
     if (cost === undefined || cost === null || cost === "") return null;
     const value = Number(cost);
-    const text = value > 0 && value < 0.01 ? "<$0.01" : `$${value.toFixed(2)}`;
-    const span = make("span", text);
+    const span = make("span", roundUsd(value));
     span.title = `$${value.toFixed(9).replace(/0+$/, "").replace(/\.$/, "")}`;
     return span;
   }

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.accounts.project_modes import PROJECT_MODES
+from gateway.accounts.project_modes import CREDITS, HYBRID, PROJECT_MODES
 from gateway.surfaces.console.limit_forms import RATES, read_number, read_rates
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
@@ -64,7 +64,12 @@ def show_project(call: PageCall) -> Outbound:
 
 
 def _create(call: PageCall) -> str:
-    fields = {"organizationId": choose_organization(call).id, "name": call.form.get("name", "").strip()}
+    """Create a project. Where every other one uses own provider keys, it does too, so that its requests find them."""
+    organization_id = choose_organization(call).id
+    fields = {"organizationId": organization_id, "name": call.form.get("name", "").strip()}
+    others = call.run(LIST, organization_id=organization_id)
+    if others and all(project["mode"] != CREDITS for project in others):
+        fields["mode"] = HYBRID
     project = call.run(CREATE, fields)
     return f"The project {project['name']} was created. Open it to change its settings."
 

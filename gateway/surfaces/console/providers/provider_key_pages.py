@@ -89,6 +89,7 @@ def _add(call: PageCall) -> Outbound:
         "organizationId": form.get("organization", ""),
         "provider": form.get("provider", ""),
         "token": form.get("token", ""),
+        "projects": form.get("projects", "unchanged"),
         **_read_settings(call),
     }
     added = call.run(ADD, fields)

@@ -8,11 +8,12 @@ from gateway.accounts.projects import list_projects
 from gateway.accounts.roles import MANAGERS
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.rollup_table import SESSION
+from gateway.money import round_usd
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import build_plot
-from gateway.surfaces.console.shown_figures import round_cost, round_count
+from gateway.surfaces.console.shown_figures import round_count
 from gateway.surfaces.console.usage.grouping import GROUPS, GroupingScope
 from gateway.surfaces.console.usage.tag_names import list_tags
 from gateway.surfaces.console.usage.usage_period import RANGES, UsagePeriod, read_period
@@ -156,7 +157,7 @@ def _show_figures(
     columns: tuple[Column, ...] = (Column(grouping.label, "name"), *COLUMNS)
     if compared and choices.group != "session":
         columns = (*columns, CHANGE)
-    write = round_cost if choices.measure == "spend" else round_count
+    write = round_usd if choices.measure == "spend" else round_count
     total = ActivityFigures()
     for _, sums in steps:
         total.add(sums)

@@ -1,5 +1,5 @@
+from gateway.money import round_usd
 from gateway.surfaces.console.plots import HEIGHT, OTHER_SERIES, build_plot, round_up
-from gateway.surfaces.console.shown_figures import round_cost
 
 DAYS = ("2026-11-21", "2026-11-22", "2026-11-23")
 
@@ -34,7 +34,7 @@ def test_an_axis_ends_at_a_round_number_and_names_the_first_and_last_step() -> N
 
 def test_the_middle_of_a_short_axis_has_no_label() -> None:
     assert build_plot(DAYS, {"small": (1, 0, 0)}, str).scale == ("1", "", "0")
-    assert build_plot(DAYS, {"small": (400, 0, 0)}, round_cost).scale == ("<$0.01", "", "$0.00")
+    assert build_plot(DAYS, {"small": (400, 0, 0)}, round_usd).scale == ("$0.0000004", "$0.0000002", "$0.00")
 
 
 def test_bars_of_hours_have_a_time_that_a_browser_shows_in_the_zone_of_its_reader() -> None:

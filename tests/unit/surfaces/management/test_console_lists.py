@@ -44,7 +44,7 @@ def filled(open_tenants: Callable[..., AbstractContextManager[Tenants]]) -> Iter
         press_button(tenants, owner, "/console/people", "invite", email="grace@new.example", role="admin")
         press_button(tenants, owner, "/console/keys/new", "create", description="Sought", project=owner.project_id)
         key = {"provider": "zai", "token": "sk-0123456789abcdef", "name": "Spare", "region": "eu-west"}
-        key |= {"baseUrl": "https://llm.acme.example/v1", "allowedModels": ["glm-4.6"]}
+        key |= {"baseUrl": "https://llm.acme.example/v1", "allowedModels": ["glm-4.6"], "projects": "unchanged"}
         tenants.ok("POST", "/keys/provider", owner, {**key, "organizationId": organization})
         provider = {"name": "own-llm", "baseUrl": "https://llm.acme.example/v1", "models": [{"id": "small"}]}
         tenants.ok("POST", f"{place}/custom-providers", owner, provider)

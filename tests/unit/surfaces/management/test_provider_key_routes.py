@@ -30,9 +30,9 @@ def test_a_new_provider_key_names_the_projects_that_use_it_and_how_to_switch_the
     [spending] = tenants.ok("GET", f"/orgs/{owner.organization_id}/projects", owner)["projects"]
     body = {"organizationId": owner.organization_id, "name": "Own", "mode": "api-keys"}
     own = tenants.ok("POST", "/projects", owner, body)["project"]
-    given = {"organizationId": owner.organization_id, "provider": "openai", "token": SECRET}
+    given = {"organizationId": owner.organization_id, "provider": "openai", "token": SECRET, "projects": "unchanged"}
     answer = tenants.ok("POST", "/keys/provider", owner, given)
-    assert [one["id"] for one in answer["usedBy"]] == [own["id"]]
+    assert answer["switched"] == [] and [one["id"] for one in answer["usedBy"]] == [own["id"]]
     [unused] = answer["unusedBy"]
     assert unused["id"] == spending["id"] and unused["switchCommand"].endswith(f"{spending['id']} --mode hybrid")
     assert "1 project spends credits and does not use it" in answer["message"]
@@ -41,6 +41,42 @@ def test_a_new_provider_key_names_the_projects_that_use_it_and_how_to_switch_the
     answer = tenants.ok("POST", "/keys/provider", owner, given)
     assert answer["unusedBy"] == [] and len(answer["usedBy"]) == 2
     assert answer["message"] == "Every active project of the organization uses it."
+
+
+def test_every_active_project_uses_a_new_provider_key_at_once(tenants) -> None:
+    owner = tenants["acme owner"]
+    path = f"/orgs/{owner.organization_id}/projects"
+    [spending] = tenants.ok("GET", path, owner)["projects"]
+    body = {"organizationId": owner.organization_id, "name": "Own", "mode": "api-keys"}
+    tenants.ok("POST", "/projects", owner, body)
+    old = tenants.ok("POST", "/projects", owner, {**body, "name": "Old", "mode": "credits"})["project"]
+    tenants.ok("DELETE", f"/projects/{old['id']}", owner)
+    given = {"organizationId": owner.organization_id, "provider": "openai", "token": SECRET}
+    answer = tenants.ok("POST", "/keys/provider", owner, given)
+    assert answer["unusedBy"] == [] and [one["id"] for one in answer["switched"]] == [spending["id"]]
+    assert "'mode' of 1 of them is 'hybrid' now" in answer["message"]
+    modes = {one["name"]: one["mode"] for one in tenants.ok("GET", f"{path}?includeArchived=true", owner)["projects"]}
+    assert modes == {spending["name"]: "hybrid", "Own": "api-keys", "Old": "credits"}
+    actions = tenants.ok("GET", f"/orgs/{owner.organization_id}/audit", owner)["entries"]
+    assert {"provider_key.create", "project.update"} <= {entry["action"] for entry in actions}
+
+
+def test_a_service_account_changes_projects_only_within_its_scopes(tenants) -> None:
+    owner = tenants["acme owner"]
+    given = {"organizationId": owner.organization_id, "provider": "openai", "token": SECRET}
+    path = f"/orgs/{owner.organization_id}/service-accounts"
+
+    def add_as(*scopes: str, **more: str) -> tuple[int, dict]:
+        made = tenants.ok("POST", path, owner, {"name": "-".join(scopes), "scopes": list(scopes)})
+        headers = {"Authorization": f"Bearer {made['serviceAccount']['token']}"}
+        answer = tenants.client.post("/keys/provider", headers=headers, json={**given, **more})
+        return answer.status_code, answer.json
+
+    status, answer = add_as("providers:write")
+    assert status == 201 and answer["switched"] == [] and len(answer["unusedBy"]) == 1
+    assert add_as("providers:write", "projects:read", projects="all")[0] == 403
+    status, answer = add_as("providers:write", "projects:write", projects="all")
+    assert status == 201 and len(answer["switched"]) == 1
 
 
 def test_the_spending_of_a_bounded_key_is_shown(shared_tenants) -> None:

@@ -39,6 +39,20 @@ def test_adding_a_key_offers_to_let_the_other_projects_use_it(tenants: Tenants) 
     assert "Let these projects" not in press_button(tenants, owner, KEYS, "add", **fields).text
 
 
+def test_a_new_key_is_used_in_all_projects_unless_the_person_declines(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    page = open_page(tenants, owner, KEYS)
+    assert '<input type="checkbox" name="projects" value="all" checked>' in page
+    fields = {"organization": owner.organization_id, "provider": "openai", "token": SECRET, "projects": "all"}
+    added = press_button(tenants, owner, KEYS, "add", **fields)
+    assert "Every active project of the organization uses it." in added.text
+    assert "Use the key in these projects?" not in added.text
+    press_button(tenants, owner, "/console/projects", "create", name="Later")
+    projects = tenants.ok("GET", f"/orgs/{owner.organization_id}/projects", owner)["projects"]
+    assert {project["name"]: project["mode"] for project in projects}["Later"] == "hybrid"
+    assert 'name="projects"' not in open_page(tenants, owner, KEYS)
+
+
 def test_a_key_is_edited_rotated_switched_off_and_deleted(tenants: Tenants) -> None:
     owner = tenants["acme owner"]
     key = add(tenants, owner, name="First")
