@@ -4,6 +4,8 @@ Source: Anthropic API reference, "Messages" and "Errors"; `param` and `code` of 
 which the SDKs ignore.
 """
 
+import binascii
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -53,6 +55,10 @@ STOP_WRITE: dict[FinishReason, StopReason] = {
     "refusal": "refusal",
     "content_filter": "refusal",
 }
+
+ID_ALLOWED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+ID_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
+ID_LENGTH = 64
 
 # Coding agents of this format recognize these words, with any model, and compact their conversation.
 TOO_LONG = "prompt is too long"
@@ -118,6 +124,18 @@ def error_body(error: GatewayError, request_id: str) -> MessageError:
     if error.code == UNTHREADED:
         inner["details"] = {"error_code": UNTHREADED, "unsupported": [error.param]}
     return {"type": "error", "error": with_details(inner, error), "request_id": request_id}
+
+
+def call_id(ident: str) -> str:
+    """Return a tool call id with the letters that the format allows: letters, digits, _ and -.
+
+    The same id always gives the same result, since a call and its tool result must match.
+    """
+    if ID_ALLOWED.fullmatch(ident):
+        return ident
+    clean = ID_FORBIDDEN.sub("_", ident)
+    # The checksum keeps two ids distinct that differ only in replaced or cut letters.
+    return f"{clean[: ID_LENGTH - 9]}_{binascii.crc32(ident.encode()):08x}"
 
 
 def tier_of(wire: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ from gateway.routing.capabilities import (
     MARKS,
     OFFERED_SEARCH,
     OUTPUT,
+    OWN_PARTS,
     REASONING,
     ROOM,
     SPLIT,
@@ -45,7 +46,8 @@ from gateway.routing.capabilities import (
 MIN_BYTES_PER_TOKEN = 3
 MIN_OUTPUT_TOKENS = 1024  # tokens requested when the prompt, by its size, leaves no room
 TOOL_SEARCH = "tool_search"  # optional at every vendor: without it all tools are available
-LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS, SPLIT))  # leave the request itself unchanged
+IMAGES = frozenset((EARLIER_IMAGES, IMAGE_OUTPUT))  # no native body is changed for these
+LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS, SPLIT, OWN_PARTS))  # leave the request itself unchanged
 # The parameters that need a capability, with its name.
 CAPABILITY_PARAMETERS = tuple((row.capability.name, row) for row in PARAMETERS.values() if row.capability is not None)
 INNER = frozenset((HOSTED, OFFERED_SEARCH, *(name for name, _ in CAPABILITY_PARAMETERS)))
@@ -99,11 +101,14 @@ class Fitting:
             options = replace(options, service_tier=TIERS_JOINED.join(self._tiers(options.service_tier, True)))
         if IMAGE_OUTPUT in self._lacking:
             options = replace(options, image_config=None)
+        native = request.native
+        if native is not None:
+            native = None if IMAGES & self._lacking else replace(native, adapted=True)
         return request.with_conversation(
             partial(self._change, request.conversation),
             requirements=self._change_requirements(request.requirements),
             options=options,
-            native=None,
+            native=native,
             warnings=warnings,
         )
 

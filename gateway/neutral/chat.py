@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, structs
 
+from gateway.neutral.message_order import in_order
 from gateway.neutral.parameters import Effort as Effort
 from gateway.neutral.parameters import Sampling as Sampling
-from gateway.neutral.parts import CacheMark, Image, Message, Part, Source, text_length
+from gateway.neutral.parts import CacheMark, Image, Media, Message, Part, Source, text_length
 from gateway.neutral.request import NO_OPTIONS as NO_OPTIONS
 from gateway.neutral.request import Native as Native
 from gateway.neutral.request import Options as Options
@@ -57,11 +58,13 @@ class WebSearch(Struct, frozen=True, gc=False):
 
 
 class VendorTool(Struct, frozen=True):
-    """A provider-defined tool that only `vendor` understands; targets of other vendors are skipped or reject it."""
+    """A provider-defined tool that only `vendor` understands. Other vendors get the tools `instead`; without any, their
+    targets are skipped or reject it."""
 
     vendor: str
     kind: str
     body: dict[str, Any]
+    instead: tuple["Tool", ...] = ()
 
 
 Tool = FunctionTool | CustomTool | WebSearch | VendorTool
@@ -118,7 +121,8 @@ class ChatRequest(Request, eq=False):
     """A chat request. `decode` returns a Conversation; call `conversation()`.
 
     `completion` is set for text completions: the conversation is then the same task for a chat model. `inlined` caches
-    the same request with the contents of all URLs that it refers to; `loaded` counts their bytes.
+    the same request with the contents of all URLs that it refers to, which are `contents` by URL; `loaded` counts their
+    bytes.
     """
 
     operation: ClassVar[str] = "chat"
@@ -126,10 +130,18 @@ class ChatRequest(Request, eq=False):
     completion: Completion | None = None
     inlined: "ChatRequest | None" = None
     loaded: Any = None
+    contents: dict[str, Media] | None = None
 
     def conversation(self) -> Conversation:
         """Return the decoded conversation, built on first use. Raise InvalidRequest for invalid contents."""
         conversation: Conversation = self.content()
+        return conversation
+
+    def _read(self) -> Conversation:
+        conversation: Conversation = self.decode()
+        messages = in_order(conversation.messages)
+        if messages is not conversation.messages:
+            conversation = structs.replace(conversation, messages=messages)
         return conversation
 
     def with_conversation(self, decode: Callable[[], Conversation], **changes: Any) -> "ChatRequest":

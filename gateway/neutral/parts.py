@@ -163,12 +163,15 @@ class ToolResult(Struct, frozen=True):
 class VendorPart(Struct, frozen=True):
     """A block that only `vendor` understands (e.g. a server tool's result).
 
-    It is kept whole, and targets of other vendors are skipped. `kind` is its wire type, `body` its JSON value.
+    It is kept whole; other vendors get the parts `instead`. Without any it is left out, which a warning reports unless
+    it is `silent`. `kind` is its wire type, `body` its JSON value.
     """
 
     vendor: str
     kind: str
     body: dict
+    instead: tuple["Part", ...] = ()
+    silent: bool = False
 
 
 Part = Text | Refusal | Image | Audio | Video | File | Reasoning | ToolCall | ToolResult | VendorPart

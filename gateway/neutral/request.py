@@ -89,6 +89,7 @@ class Requirements(Struct, frozen=True, gc=False):
     media: Annotated[int, UNPLANNED] = 0
     forced_tool: str = ""  # a tool_choice mode other than auto and none
     vendor_only: str = ""  # dialect of a part that no other vendor understands
+    own_parts: str = ""  # dialect of parts of earlier turns that other vendors get as text, or not at all
     cache_marks: Annotated[
         bool,
         Feature("cache marks", optional=True, dropped="cache_control was left out: {} has no cache marks."),
@@ -178,12 +179,15 @@ class Native(Struct):
 
     `body` maps top-level field names to JSON-encodable values; it is never changed in place. It has no model, stream
     or gateway-only field. `whole`: it may contain more than the neutral form, so two requests with equal neutral forms
-    may differ.
+    may differ. `instructed`: instructions are among the messages, in a dialect that has a separate field for them.
+    `adapted`: the neutral form was changed since, which codecs that mend a native body apply to it.
     """
 
     dialect: str
     body: dict[str, Any]
     whole: bool = False
+    instructed: bool = False
+    adapted: bool = False
 
 
 class Request(Struct, eq=False):
@@ -210,10 +214,13 @@ class Request(Struct, eq=False):
         """Return the input, decoded on first use. Raise InvalidRequest for invalid contents."""
         if self._decoded is None:
             if self.large:
-                self._decoded = compute(self.decode)
+                self._decoded = compute(self._read)
             else:
-                self._decoded = self.decode()
+                self._decoded = self._read()
         return self._decoded
+
+    def _read(self) -> Any:
+        return self.decode()
 
 
 class Result(Protocol):

@@ -69,10 +69,10 @@ class CallPath(Struct):
         """Whether the first protocol carries the request as well, but with fewer details."""
         native = request.native
         dialect = second.codec.dialect
-        if native is not None and native.dialect == dialect:
+        if native is not None and native.dialect == dialect and not native.adapted:
             return True
         needs = request.requirements
-        if needs.web_search or needs.hosted == dialect:
+        if needs.web_search or dialect in (needs.hosted, needs.own_parts):
             return True
         if not self.reasons or needs.effort == "none":
             return False

@@ -122,7 +122,7 @@ def fetch_media(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatR
         request.inlined = replace(
             request,
             decode=lambda: conversation,
-            native=None,
+            contents={media.url: content for media, content in loaded.items()},
             _decoded=conversation,
             large=request.large or size > LARGE,
             loaded=allowance.held,

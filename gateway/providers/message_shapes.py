@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from gateway.providers.unsupported_parts import mark_instruction
+
 Message = dict[str, Any]
 Messages = list[Message]
 
@@ -54,13 +56,13 @@ def short_call_ids(messages: Messages) -> Messages:
 
 
 def late_instructions_as_user(messages: Messages) -> Messages:
-    """Convert later system messages to user messages. Coding agents send them, but servers that check the order of
-    roles refuse them, particularly at the end."""
+    """Convert later system messages to marked user messages. Coding agents send them, but servers that check the order
+    of roles refuse them, particularly at the end."""
     begun = False
     changed = []
     for message in messages:
         begun = begun or message["role"] != "system"
-        changed.append({**message, "role": "user"} if begun and message["role"] == "system" else message)
+        changed.append(_as_reminder(message) if begun and message["role"] == "system" else message)
     return changed
 
 
@@ -111,6 +113,17 @@ def short_id(ident: str) -> str:
         number, place = divmod(number, len(ID_LETTERS))
         drawn += ID_LETTERS[place]
     return drawn
+
+
+def _as_reminder(message: Message) -> Message:
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "role": "user", "content": mark_instruction(content)}
+    parts = [
+        {**part, "text": mark_instruction(part["text"])} if part.get("type") == "text" else part
+        for part in content or ()
+    ]
+    return {**message, "role": "user", "content": parts}
 
 
 def _keep(value: dict[str, Any], members: tuple[str, ...]) -> dict[str, Any]:

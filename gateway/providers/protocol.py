@@ -120,7 +120,8 @@ class CallEndpoint(Struct, eq=False):
 
 class Call(Struct, eq=False):
     """An upstream HTTP call. A `body` of bytes is sent in one piece, any other body in several. `renamed` maps the
-    function names in the call to the caller's names. `reader` reads the answer instead of the codec (with the same
+    function names in the call to the caller's names, `custom` has the caller's names of functions that stand for
+    free-text tools. `reader` reads the answer instead of the codec (with the same
     methods), where reading depends on the request.
 
     `endpoint` is set when other calls of the target have the same URL and headers.
@@ -135,6 +136,7 @@ class Call(Struct, eq=False):
     renamed: dict[str, str] | None = None
     endpoint: CallEndpoint | None = None
     reader: "StreamReader | None" = None
+    custom: frozenset[str] = frozenset()
 
 
 class UpstreamReply(Interface):

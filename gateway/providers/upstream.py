@@ -11,7 +11,7 @@ from gateway.neutral.events import Batch, Heartbeat, Notice, Started
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
-from gateway.providers import offload
+from gateway.providers import custom_tools, offload
 from gateway.providers.call_paths import Answering, CallPath, RepeatedCall
 from gateway.providers.identities.upstream_identity import signed_in, signed_in_again
 from gateway.providers.media_fetching import Fetcher, fetch_media, release
@@ -82,8 +82,8 @@ class Upstreams:
                 result = offload.read(call.reader or served.codec, reply, relayed)
                 if served.check is not None:
                     served.check(request, result)
-                if served.tagged or call.renamed:
-                    result = compute_if(result.large, _restore, result, served.tagged, call.renamed)
+                if served.tagged or call.renamed or call.custom:
+                    result = compute_if(result.large, _restore, result, served.tagged, call.renamed, call.custom)
             finally:
                 reply.close()
         except BaseException:
@@ -188,8 +188,13 @@ class Upstreams:
             request = without_offers(request, target.mapping.key)
         native = request.native
         codec = served.codec
-        # Only this line decides between relaying and rebuilding.
-        relayed = native is not None and native.dialect == codec.dialect and not served.tagged
+        # Only this decides between relaying and rebuilding. A codec that `mends` applies changes to a native body.
+        relayed = (
+            native is not None
+            and native.dialect == codec.dialect
+            and not served.tagged
+            and (not native.adapted or getattr(codec, "mends", False))
+        )
         try:
             if native is not None and relayed:
                 call = offload.relay(codec, native, request, target)
@@ -322,6 +327,8 @@ class Upstreams:
                 batches = split_batches(batches)
             if call.renamed:
                 batches = restore_batches(batches, call.renamed)
+            if call.custom:
+                batches = custom_tools.restore_batches(batches, call.custom)
             yield from _with_warnings(batches, call.warnings) if call.warnings else batches
         except BaseException:
             release(again.request)
@@ -344,12 +351,15 @@ class Upstreams:
         return reply
 
 
-def _restore(result: Any, tagged: bool, renamed: dict[str, str] | None) -> Any:
-    """Return the result with its reasoning split from its text, and with the caller's function names."""
+def _restore(result: Any, tagged: bool, renamed: dict[str, str] | None, custom: frozenset[str]) -> Any:
+    """Return the result with its reasoning split from its text, and with the caller's tools: their names, and calls
+    with free text."""
     if tagged:
         result = split_result(result)
     if renamed:
-        return restore_result(result, renamed)
+        result = restore_result(result, renamed)
+    if custom:
+        result = custom_tools.restore_result(result, custom)
     return result
 
 

@@ -59,6 +59,7 @@ TOOL_CHOICE = _reason("tool choice", "tool_choice")
 VENDOR = _reason("a file, tool or part of another vendor", "messages")
 FULL = _reason("context (estimated)", soft=True)
 ROOM = _reason("room for max_tokens", soft=True)
+OWN_PARTS = _reason("parts of another vendor in earlier turns", soft=True)
 HOSTED = _reason("hosted tools", soft=True)
 OFFERED_SEARCH = _reason("offered web search", soft=True)
 UNSUPPORTED = "model_not_supported"
@@ -99,6 +100,7 @@ class Demand(NamedTuple):
     forced_tool: str
     vendor: str
     hosted: str
+    own_parts: str
     search_offered: bool
 
 
@@ -167,6 +169,7 @@ def read_demand(requirements: Requirements, options: Options, default_output: in
             or requirements.forced_tool
             or requirements.vendor_only
             or requirements.hosted
+            or requirements.own_parts
             or requirements.search_offered
         ),
         n=n,
@@ -175,6 +178,7 @@ def read_demand(requirements: Requirements, options: Options, default_output: in
         forced_tool=requirements.forced_tool,
         vendor=requirements.vendor_only,
         hosted=requirements.hosted,
+        own_parts=requirements.own_parts,
         search_offered=requirements.search_offered,
     )
 
@@ -278,10 +282,9 @@ def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
         yield TIER
     if demand.forced_tool and ability.tool_choices and not _chooses(ability.tool_choices, demand.forced_tool):
         yield TOOL_CHOICE
-    if demand.vendor and demand.vendor not in (ability.dialect, ability.second):
-        yield VENDOR
-    if demand.hosted and demand.hosted not in (ability.dialect, ability.second):
-        yield HOSTED
+    for dialect, reason in ((demand.vendor, VENDOR), (demand.hosted, HOSTED), (demand.own_parts, OWN_PARTS)):
+        if dialect and dialect not in (ability.dialect, ability.second):
+            yield reason
     if demand.search_offered and not ability.bits & BITS["web_search"]:
         yield OFFERED_SEARCH
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from typing import Any
 
 from fakes import anthropic_types as published
@@ -16,6 +17,7 @@ MARKS, MIN_BUDGET = 4, 1024
 THOUGHTS = ("thinking", "redacted_thinking")
 # Settings that the published types no longer contain; models before the adaptive models still accept them.
 SAMPLING = ("temperature", "top_p", "top_k")
+TAKES_SYSTEM = re.compile(r"claude-(opus-4-[89]|[a-z]+-[5-9])")  # older models know the roles user and assistant
 ADAPTIVE_ONLY = ("claude-opus-5", "claude-sonnet-5")  # models that refuse a budget
 
 
@@ -73,7 +75,7 @@ def check_body(body: Any) -> dict[str, Any]:
         raise Refused("Input should be a valid dictionary")
     _check_types(body)
     _check_sampling(body)
-    _check_messages(body["messages"])
+    _check_messages(body["messages"], body["model"])
     _check_calls(body["messages"])
     _check_thinking(body)
     _check_marks(body)
@@ -134,7 +136,16 @@ def _check_sampling(body: dict[str, Any]) -> None:
             raise Refused("stop_sequences: each stop sequence must contain non-whitespace")
 
 
-def _check_messages(messages: list[dict[str, Any]]) -> None:
+def _check_instructions(messages: list[dict[str, Any]], place: int, model: str) -> None:
+    """Check the place of instructions: behind a turn of the user, and followed by one of the assistant."""
+    if not TAKES_SYSTEM.search(model):
+        raise Refused("role 'system' is not supported on this model")
+    after = messages[place + 1]["role"] if place + 1 < len(messages) else "assistant"
+    if not place or messages[place - 1]["role"] != "user" or after != "assistant":
+        raise Refused(f"messages.{place}: system messages must follow a user message")
+
+
+def _check_messages(messages: list[dict[str, Any]], model: str) -> None:
     """Check that turns alternate, that none is empty, and that no text is blank."""
     if not messages:
         raise Refused("messages: at least one message is required")
@@ -143,6 +154,8 @@ def _check_messages(messages: list[dict[str, Any]]) -> None:
     for place, message in enumerate(messages):
         if place and message["role"] == messages[place - 1]["role"]:
             raise Refused(f"messages: roles must alternate; {place} repeats {message['role']}")
+        if message["role"] == "system":
+            _check_instructions(messages, place, model)
         content = message["content"]
         if not content:
             raise Refused(f"messages.{place}: all messages must have non-empty content")
@@ -163,6 +176,8 @@ def _kinds(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 def _check_calls(messages: list[dict[str, Any]]) -> None:
     """Check that every call is answered at the start of the next turn, and that every result has a call."""
     waiting: set[str] = set()
+    known: set[str] = set()
+    messages = [message for message in messages if message["role"] != "system"]
     for place, message in enumerate(messages):
         results = {block["tool_use_id"] for block in _kinds(message, "tool_result")}
         if results - waiting:
@@ -180,7 +195,11 @@ def _check_calls(messages: list[dict[str, Any]]) -> None:
             order = [block["type"] == "tool_result" for block in message["content"]]
             if order != sorted(order, reverse=True):
                 raise Refused(f"messages.{place}: tool_result blocks must come first")
-        waiting = {block["id"] for block in _kinds(message, "tool_use")}
+        idents = [block["id"] for block in _kinds(message, "tool_use")]
+        waiting = set(idents)
+        if len(waiting) < len(idents) or waiting & known:
+            raise Refused(f"messages.{place}.content.0: `tool_use` ids must be unique")
+        known |= waiting
         if any(not ident.replace("_", "").replace("-", "").isalnum() for ident in waiting):
             raise Refused(f"messages.{place}.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
 
@@ -199,7 +218,8 @@ def _check_thinking(body: dict[str, Any]) -> None:
         if body["model"].startswith(ADAPTIVE_ONLY):
             raise Refused('"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive".')
         _check_budget(body, thinking["budget_tokens"])
-        if _kinds(messages[-1], "tool_result") and last[0]["type"] not in THOUGHTS:
+        spoken = [message for message in messages if message["role"] != "system"]
+        if _kinds(spoken[-1], "tool_result") and last[0]["type"] not in THOUGHTS:
             raise Refused(f"Expected `thinking` or `redacted_thinking`, but found `{last[0]['type']}`.")
     if body.get("temperature") not in (None, 1) or body.get("top_k") is not None:
         raise Refused("`temperature` may only be set to 1 when thinking is enabled.")

@@ -3,11 +3,9 @@
 Wire facts: Anthropic API reference, "Messages", request content blocks.
 """
 
-import binascii
-import re
 from typing import Any
 
-from gateway.dialects.anthropic import NAME
+from gateway.dialects.anthropic import NAME, call_id
 from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.encoded import decode_base64
 from gateway.neutral.parts import (
@@ -37,8 +35,6 @@ IMAGE_STARTS = (
     ("UklGR", "image/webp"),
 )
 IMAGE_TYPES = frozenset(kind for _, kind in IMAGE_STARTS)
-ID_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
-ID_LENGTH = 64
 
 
 def write_part(part: Part, *, addresses: bool = True) -> Block | None:
@@ -69,18 +65,6 @@ def write_part(part: Part, *, addresses: bool = True) -> Block | None:
             else:
                 kind = type(part).__name__.lower()
             raise NotSupported(f"This provider does not take a part of type {kind}.", param="messages")
-
-
-def call_id(ident: str) -> str:
-    """Return a tool call id with the letters that the format allows: letters, digits, _ and -.
-
-    The same id always gives the same result, since a call and its tool result must match.
-    """
-    clean = ID_FORBIDDEN.sub("_", ident)
-    if clean == ident and len(ident) <= ID_LENGTH:
-        return ident
-    # The checksum keeps two ids distinct that differ only in replaced or cut letters.
-    return f"{clean[: ID_LENGTH - 9]}_{binascii.crc32(ident.encode()):08x}"
 
 
 def _has_text(part: Text | Refusal) -> bool:

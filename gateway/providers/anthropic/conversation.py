@@ -5,45 +5,60 @@ first) and "Tool use" (tool results come first in the user turn after the calls)
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 from gateway.neutral.parts import Message, ToolCall, ToolResult
+from gateway.providers.anthropic import host_rules
 from gateway.providers.anthropic.content import Block, write_part
+from gateway.providers.anthropic.turns import ASSISTANT, SYSTEM, USER, Turn, place_instructions, results_first
+from gateway.providers.protocol import Target
+from gateway.providers.unsupported_parts import GENERATED
 
 MARK_LIMIT = 4
 CACHE_CONTROL = "cache_control"
 OPENING = "(The conversation so far begins with an answer.)"
 FOREIGN_SEARCH = "Past calls of another provider's server tools were left out."
+ROLES = {"system": SYSTEM, "developer": SYSTEM, "assistant": ASSISTANT, "user": USER, "tool": USER}
+MEDIA = frozenset(("image", "document"))  # blocks that belong in user turns
 
-Turn = dict[str, Any]
 
-
-def write_turns(messages: Iterable[Message], *, addresses: bool, warnings: list[str]) -> tuple[list[Block], list[Turn]]:
+def write_turns(messages: Iterable[Message], target: Target, warnings: list[str]) -> tuple[list[Block], list[Turn]]:
     """Return the system blocks, and turns that alternate between roles and begin with a user turn.
 
-    All instructions move to the front in their order, since not every model accepts them elsewhere. A conversation that
-    consists only of instructions is sent as a user turn.
+    Instructions behind other messages stay where they are (see `place_instructions`). Media of an assistant message go
+    into the next user turn. A conversation that consists only of instructions is sent as a user turn.
     """
+    addresses = host_rules.takes_addresses(target)
     system: list[Block] = []
     turns: list[Turn] = []
+    late = False
     for message in messages:
+        role = ROLES[message.role]
         blocks = _write_blocks(message, addresses, warnings)
-        if message.role in ("system", "developer"):
-            system += [block for block in blocks if block["type"] == "text"]
-            moved = [block for block in blocks if block["type"] != "text"]
-            _add(turns, "user", moved)
+        if role != USER and not MEDIA.isdisjoint([block["type"] for block in blocks]):
+            _add_apart(turns, role, blocks)
+        elif role != SYSTEM or turns:
+            _add(turns, role, blocks)
         else:
-            _add(turns, "assistant" if message.role == "assistant" else "user", blocks)
+            system += blocks
+        late = late or (role == SYSTEM and bool(turns))
+    if late:
+        front, turns = place_instructions(turns, host_rules.takes_instructions(target))
+        system += front
     if not turns and system:
         turns = [{"role": "user", "content": system}]
         system = []
     if turns and turns[0]["role"] == "assistant":
         turns.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
-    for turn in turns:
-        if turn["role"] == "user":
-            turn["content"].sort(key=lambda block: block["type"] != "tool_result")
+    results_first(turns)
     _trim_end(turns)
     return system, turns
+
+
+def _add_apart(turns: list[Turn], role: str, blocks: list[Block]) -> None:
+    """Add the blocks of a message, and its media in the next user turn."""
+    _add(turns, role, [block for block in blocks if block["type"] not in MEDIA])
+    note = [{"type": "text", "text": GENERATED}] if role == ASSISTANT else []
+    _add(turns, USER, [*note, *(block for block in blocks if block["type"] in MEDIA)])
 
 
 def _write_blocks(message: Message, addresses: bool, warnings: list[str]) -> list[Block]:

@@ -4,6 +4,7 @@ Wire facts: Anthropic documentation, "Versions", "Beta headers"; Vertex AI, "Cla
 anthropic_version in the body, regional hosts); Azure AI Foundry, "Claude" (x-api-key).
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -64,6 +65,8 @@ OWN_BETAS = COMMON_BETAS | frozenset(
         FAST_BETA,
     )
 )
+
+TAKES_SYSTEM = re.compile(r"claude-(?:opus-4-(?:[89]|1\d)|[a-z]+-(?:[5-9]|\d\d))(?!\d)")
 
 Tokens = Callable[[str], str]
 
@@ -156,10 +159,10 @@ def _allowed_betas(request: ChatRequest, target: Target) -> list[str]:
     listed = target.mapping.extra.get("betas")
     if listed is not None:
         accepted = frozenset(listed)
-    elif {RAW_PREDICT, PLAIN_TOOLS} & set(target.quirks):
-        accepted = COMMON_BETAS
-    else:
+    elif is_own(target):
         accepted = OWN_BETAS
+    else:
+        accepted = COMMON_BETAS
     return [name for name in dict.fromkeys(betas) if name in accepted]
 
 
@@ -181,6 +184,17 @@ def accepted_fields(fields: dict[str, Any], target: Target, warnings: list[str])
 def takes_addresses(target: Target) -> bool:
     """Return whether the host loads images and files by URL."""
     return RAW_PREDICT not in target.quirks
+
+
+def takes_instructions(target: Target) -> bool:
+    """Return whether the model takes system messages behind a user turn; models before Claude Opus 4.8 refuse the role
+    (documentation, "Mid-conversation system messages")."""
+    return is_own(target) and TAKES_SYSTEM.search(target.mapping.external_id) is not None
+
+
+def is_own(target: Target) -> bool:
+    """Return whether the host is the vendor's own service, and no other platform with its models."""
+    return RAW_PREDICT not in target.quirks and PLAIN_TOOLS not in target.quirks
 
 
 def plain_tools(tools: list[dict[str, Any]], target: Target) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from msgspec import json
+from msgspec.structs import replace
 
 from gateway.dialects import anthropic as dialect
 from gateway.errors import ContentRefused, GatewayError, UpstreamRefused
@@ -13,12 +14,15 @@ from gateway.neutral.events import Batch
 from gateway.neutral.parameters import lost_by
 from gateway.providers.anthropic import host_rules
 from gateway.providers.anthropic.marks import apply_policy
+from gateway.providers.anthropic.mended_bodies import mend, takes_whole
 from gateway.providers.anthropic.reply import read_result
-from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_body
+from gateway.providers.anthropic.request import write_body
 from gateway.providers.anthropic.stream import AnthropicStreamReader
-from gateway.providers.anthropic.thinking import ADAPTIVE, BUDGET, MIN_BUDGET, forms_of
+from gateway.providers.anthropic.thinking import MIN_BUDGET
 from gateway.providers.failures import classify, diagnose, explain, read_refusal, retry_after
+from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.tool_names import ANTHROPIC
 
 # Messages of a 400 or 403 that is caused by the account and not by the request.
 ACCOUNT = re.compile(
@@ -39,6 +43,7 @@ class AnthropicMessages:
     dialect = dialect.NAME
     lost = lost_by(dialect) | {"json_object"}
     waits = False
+    mends = True
 
     def __init__(self, tokens: host_rules.Tokens | None = None) -> None:
         self._tokens = tokens
@@ -46,18 +51,25 @@ class AnthropicMessages:
     def write(self, request: ChatRequest, target: Target) -> Call:
         """Build the call for a neutral request. NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
-        body = write_body(request, target, addresses=host_rules.takes_addresses(target), warnings=warnings)
-        return self._finish(body, request, target, warnings)
+        native = request.native
+        if request.contents and native is not None and native.dialect == self.dialect:
+            return self._finish(mend(native, request, target, warnings), request, target, warnings)
+        prepared = prepare(request, self.dialect, ANTHROPIC, warnings)
+        call = self._finish(write_body(prepared.request, target, warnings), request, target, warnings)
+        call.renamed = prepared.renamed
+        call.custom = prepared.custom
+        return call
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """Build the call from the caller's native body, or from the neutral request if this target would refuse it."""
-        if not _can_relay(native.body, request, target):
-            return self.write(request, target)
-        body = apply_policy(dict(native.body), request.options.cache_marks)
+        """Build the call from the caller's native body, with what this target would refuse changed in place."""
+        native = replace(native, body=apply_policy(dict(native.body), request.options.cache_marks))
+        warnings: list[str] = []
+        whole = takes_whole(native, request, target)
+        body = native.body if whole else mend(native, request, target, warnings)
         cap = target.output_cap
         if cap is not None and body["max_tokens"] > cap:
             _cap_output(body, cap)
-        return self._finish(body, request, target, [])
+        return self._finish(body, request, target, warnings)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
         """Read a complete response. UpstreamFailed for an unexpected shape or an empty response."""
@@ -97,38 +109,14 @@ class AnthropicMessages:
         return Call("POST", endpoint.url, endpoint.headers, json.encode(body), stream, tuple(warnings), None, endpoint)
 
 
-def _can_relay(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:
-    """Return whether the target accepts the media URLs, the thinking and the sampling of a native body."""
-    if "temperature" in body and "top_p" in body:
-        return False
-    if request.requirements.media and not host_rules.takes_addresses(target):
-        return False
-    if not _supports_thinking(body, target):
-        return False
-    # Models with fixed sampling accept temperature 1, which is their only value.
-    fixed_names = [name for name in SAMPLING if name in body and (name, body[name]) != ("temperature", 1)]
-    return not (fixed_names and has_fixed_sampling(target))
-
-
-def _supports_thinking(body: dict[str, Any], target: Target) -> bool:
-    """Return whether the model supports the requested effort and form of thinking."""
-    if getattr(body.get("output_config"), "effort", None) and not target.mapping.reasoning_efforts:
-        return False
-    thinking = body.get("thinking")
-    if thinking is None:
-        return True
-    forms = forms_of(target)
-    adaptive = getattr(thinking, "__struct_config__", None)
-    if getattr(thinking, "budget_tokens", None) is not None:
-        return forms != ADAPTIVE
-    return not (adaptive is not None and adaptive.tag == "adaptive" and forms == BUDGET)
-
-
 def _cap_output(body: dict[str, Any], cap: int) -> None:
     """Lower max_tokens to `cap`, and the thinking budget below it; thinking is disabled where no budget fits."""
     body["max_tokens"] = cap
     thinking = body.get("thinking")
-    budget = getattr(thinking, "budget_tokens", None)
+    if isinstance(thinking, dict):
+        budget = thinking.get("budget_tokens")
+    else:
+        budget = getattr(thinking, "budget_tokens", None)
     if budget is not None and budget >= cap:
         if cap > MIN_BUDGET:
             body["thinking"] = {"type": "enabled", "budget_tokens": cap - 1}

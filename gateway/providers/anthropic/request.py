@@ -39,17 +39,17 @@ PARAMETER_WRITER = ParameterWriter(
 )
 
 
-def write_body(request: ChatRequest, target: Target, *, addresses: bool, warnings: list[str]) -> dict[str, Any]:
+def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dict[str, Any]:
     """Return the body without model and stream, and append a warning for each dropped parameter.
 
-    `addresses`: the host loads images and files by URL. NotSupported for content that the format cannot carry.
+    NotSupported for content that the format cannot carry.
     """
     conversation = request.conversation()
     if conversation.sampling.n > 1:
         raise NotSupported("This provider returns one choice per request.", param="n")
     warn_of_names(conversation.messages, warnings)
     warn_of_mode(conversation.reasoning, warnings)
-    system, turns = write_turns(conversation.messages, addresses=addresses, warnings=warnings)
+    system, turns = write_turns(conversation.messages, target, warnings)
     body: dict[str, Any] = {"max_tokens": _max_tokens(conversation, target)}
     tools = [
         written
@@ -65,7 +65,7 @@ def write_body(request: ChatRequest, target: Target, *, addresses: bool, warning
     if tools:
         body["tools"] = tools
         _write_choice(conversation, body)
-    _write_sampling(conversation, target, body, warnings)
+    write_sampling(conversation, target, body, warnings)
     write_thinking(body, conversation.reasoning, target, warnings)
     if request.user:
         body["metadata"] = {"user_id": request.user}
@@ -181,7 +181,8 @@ def _write_format(
         _warn_of_dropped(rewritten.dropped, "the schema of response_format", warnings)
 
 
-def _write_sampling(conversation: Conversation, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
+def write_sampling(conversation: Conversation, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
+    """Add the sampling parameters that the model takes."""
     sampling = conversation.sampling
     parameters = {name: value for name in SAMPLING if (value := getattr(sampling, name)) is not None}
     if has_fixed_sampling(target):

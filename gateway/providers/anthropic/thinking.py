@@ -11,7 +11,7 @@ from typing import Any
 from gateway.dialects.anthropic import THINKING
 from gateway.neutral.chat import ReasoningOptions
 from gateway.neutral.efforts import RISING, nearest
-from gateway.providers.anthropic.conversation import Turn
+from gateway.providers.anthropic.turns import ASSISTANT, SYSTEM, Turn, blocks_of
 from gateway.providers.protocol import Target
 
 MIN_BUDGET = 1024
@@ -111,7 +111,7 @@ def _obstacle(body: dict[str, Any]) -> str:
     """Return why this request cannot use any form of thinking, or "" if it can."""
     if body.get("tool_choice", {}).get("type") in ("any", "tool"):
         return "a tool call is forced"
-    if body["messages"][-1]["role"] == "assistant":
+    if body["messages"][-1]["role"] == ASSISTANT:
         return "the conversation ends with an answer to be continued"
     return ""
 
@@ -120,20 +120,29 @@ def _budget_obstacle(body: dict[str, Any]) -> str:
     """Return why this request cannot use a thinking budget, or "" if it can."""
     if body["max_tokens"] <= MIN_BUDGET:
         return f"max_tokens is not above {MIN_BUDGET}"
-    turns: list[Turn] = body["messages"]
-    if turns[-1]["content"][0]["type"] != "tool_result" or len(turns) < 2:
-        return ""
-    if turns[-2]["content"][0]["type"] not in THINKING:
+    if lacks_thinking(body["messages"]):
         return "the tool calls were sent back without the thinking that precedes them"
     return ""
 
 
+def lacks_thinking(turns: list[Turn]) -> bool:
+    """Return whether results answer calls of a turn that does not begin with thinking, as that of another model."""
+    spoken = [turn for turn in turns[-3:] if turn["role"] != SYSTEM]
+    if len(spoken) < 2:
+        return False
+    results = blocks_of(spoken[-1])
+    calls = blocks_of(spoken[-2])
+    return bool(results and calls) and results[0]["type"] == "tool_result" and calls[0]["type"] not in THINKING
+
+
 def _remove_last_thinking(turns: list[Turn]) -> None:
     """Remove the thinking from the last assistant turn, and the turn if nothing else is left of it."""
-    index = next((n for n in range(len(turns) - 1, -1, -1) if turns[n]["role"] == "assistant"), None)
+    index = next((n for n in range(len(turns) - 1, -1, -1) if turns[n]["role"] == ASSISTANT), None)
     if index is None:
         return
-    remaining = [block for block in turns[index]["content"] if block["type"] not in THINKING]
+    remaining = [block for block in blocks_of(turns[index]) if block["type"] not in THINKING]
+    if len(remaining) == len(blocks_of(turns[index])):
+        return
     if remaining:
         turns[index]["content"] = remaining
     else:

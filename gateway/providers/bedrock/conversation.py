@@ -26,8 +26,8 @@ def write_turns(
 ) -> tuple[list[Block], list[Turn]]:
     """Return the system blocks, and turns that alternate between roles and begin with a user turn.
 
-    All instructions move to the front in their order. Media in instructions or in an assistant message go into the next
-    user turn.
+    Instructions are at the front (see `with_late_instructions`). Media in instructions or in an assistant message go
+    into the next user turn.
     """
     system: list[Block] = []
     turns: list[Turn] = []

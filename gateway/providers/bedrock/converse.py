@@ -17,7 +17,9 @@ from gateway.providers.bedrock.request import write_body
 from gateway.providers.bedrock.service_errors import http_failure
 from gateway.providers.bedrock.signing import CredentialScope, read_access_key, sign
 from gateway.providers.bedrock.stream import BedrockStreamReader
+from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.tool_names import BEDROCK
 
 SERVICE = "bedrock"
 # The host names of the service contain the region, also those of private endpoints.
@@ -41,7 +43,11 @@ class BedrockConverse:
     def write(self, request: ChatRequest, target: Target) -> Call:
         """Build the call for a neutral request. NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
-        return self._finish(write_body(request, target, warnings), request, target, warnings)
+        prepared = prepare(request, self.dialect, BEDROCK, warnings)
+        call = self._finish(write_body(prepared.request, target, warnings), request, target, warnings)
+        call.renamed = prepared.renamed
+        call.custom = prepared.custom
+        return call
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """Build the call from the caller's native body, with this target's output limit."""

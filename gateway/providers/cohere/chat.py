@@ -14,7 +14,9 @@ from gateway.providers.cohere.request import write_body
 from gateway.providers.cohere.stream import CohereStreamReader
 from gateway.providers.failures import classify, explain, read_refusal, retry_after
 from gateway.providers.openai.address import address_of
+from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.tool_names import COHERE
 
 PATH = "/chat"
 # Non-standard statuses of the service (API reference, errors), and the standard statuses of the same meaning.
@@ -32,8 +34,13 @@ class CohereChat:
         """Build the call for a neutral request. NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         stream = request.requirements.stream
-        body = {"model": target.mapping.external_id, "stream": stream, **write_body(request, target, warnings)}
-        return self._finish(body, target, stream, tuple(warnings))
+        prepared = prepare(request, self.dialect, COHERE, warnings)
+        written = write_body(prepared.request, target, warnings)
+        body = {"model": target.mapping.external_id, "stream": stream, **written}
+        call = self._finish(body, target, stream, tuple(warnings))
+        call.renamed = prepared.renamed
+        call.custom = prepared.custom
+        return call
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """Build the call from the caller's native body."""

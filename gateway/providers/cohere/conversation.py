@@ -20,8 +20,8 @@ NO_OUTPUT = "(no output)"
 def write_messages(messages: Iterable[Message], *, thinks: bool, warnings: list[str]) -> list[Wire]:
     """Return the `messages` list. NotSupported for parts that the format has no field for.
 
-    `thinks`: the model accepts thinking blocks; other models get past reasoning as the plan of a turn. All instructions
-    go into the first message ("system turn must be the first in the list"). A conversation that consists only of
+    `thinks`: the model accepts thinking blocks; other models get past reasoning as the plan of a turn. Instructions
+    are at the front ("system turn must be the first in the list"). A conversation that consists only of
     instructions is sent as a user message.
     """
     system: list[Wire] = []

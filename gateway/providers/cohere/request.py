@@ -23,6 +23,7 @@ from gateway.providers.grammars import COHERE, OUTPUTS
 from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
+from gateway.providers.unsupported_parts import with_late_instructions
 
 Body = dict[str, Any]
 
@@ -44,7 +45,9 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> Bod
     if conversation.sampling.n > 1:
         raise NotSupported("This provider returns one choice per request.", param="n")
     thinks = target.mapping.reasoning
-    body: Body = {"messages": write_messages(conversation.messages, thinks=thinks, warnings=warnings)}
+    body: Body = {
+        "messages": write_messages(with_late_instructions(conversation.messages), thinks=thinks, warnings=warnings)
+    }
     tools = _write_tools(conversation, warnings)
     if tools:
         body["tools"] = tools

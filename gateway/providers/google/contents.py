@@ -23,7 +23,6 @@ from gateway.neutral.parts import (
 )
 from gateway.neutral.tool_arguments import read_arguments
 from gateway.providers.google.traits import OLDEST, Traits
-from gateway.providers.tool_names import plain_name
 
 Wire = dict[str, Any]
 
@@ -140,7 +139,7 @@ class Contents:
     def _write_call(self, call: ToolCall) -> Wire:
         self._names[call.id] = call.name
         self._order[call.id] = len(self._order)
-        function: Wire = {"name": plain_name(call.name), "args": read_arguments(call)}
+        function: Wire = {"name": call.name, "args": read_arguments(call)}
         if call.id:
             function["id"] = call.id
         written: Wire = {"functionCall": function}
@@ -178,7 +177,7 @@ class Contents:
         texts = [part.text for part in result.parts if isinstance(part, Text | Refusal)]
         media = [self._write_part(part) for part in result.parts if not isinstance(part, Text | Refusal)]
         response: Wire = {
-            "name": plain_name(name),
+            "name": name,
             "response": {"error" if result.is_error else "output": "\n".join(texts)},
         }
         if result.call_id:

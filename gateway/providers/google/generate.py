@@ -17,8 +17,9 @@ from gateway.providers.google.request import write_body
 from gateway.providers.google.service_account_tokens import is_service_account
 from gateway.providers.google.stream import GoogleStreamReader
 from gateway.providers.google.traits import Traits, traits_of
+from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
-from gateway.providers.tool_names import renamed
+from gateway.providers.tool_names import GOOGLE
 from gateway.runtime.threads import compute_if
 
 GENERATE_CONTENT = "generateContent"
@@ -58,10 +59,13 @@ class GoogleGenerate:
         """
         warnings: list[str] = []
         traits = traits_of(target)
-        body = compute_if(request.large, write_body, request, target, traits, warnings)
+        prepared = compute_if(request.large, prepare, request, self.dialect, GOOGLE, warnings)
+        body = compute_if(request.large, write_body, prepared.request, target, traits, warnings)
         add_own_fields(body, request)
-        names = renamed(request.conversation().tools)
-        return self._finish(body, request, target, traits, tuple(warnings), names)
+        call = self._finish(body, request, target, traits, tuple(warnings))
+        call.renamed = prepared.renamed
+        call.custom = prepared.custom
+        return call
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """Build the call from the caller's native body, or from the neutral request if this model would refuse it."""
@@ -78,7 +82,6 @@ class GoogleGenerate:
         target: Target,
         traits: Traits,
         warnings: tuple[str, ...] = (),
-        names: dict[str, str] | None = None,
     ) -> Call:
         """Complete a relayed or rebuilt body with filters and tier, and add the URL and the credential."""
         if traits.filtered and "safetySettings" not in body:
@@ -89,7 +92,7 @@ class GoogleGenerate:
             body["serviceTier"] = tier
         endpoint = self._endpoint_of(target, stream, tier if traits.enterprise else "")
         data = compute_if(request.large, json.encode, body)
-        return Call("POST", endpoint.url, endpoint.headers, data, stream, warnings, names, endpoint)
+        return Call("POST", endpoint.url, endpoint.headers, data, stream, warnings, None, endpoint)
 
     def _endpoint_of(self, target: Target, stream: bool, tier: str) -> CallEndpoint:
         """Return the URL and the headers of a call.

@@ -12,7 +12,7 @@ from gateway.providers.google.tools import write_schema, write_tool_config, writ
 from gateway.providers.google.traits import Traits, makes_images
 from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
-from gateway.providers.unsupported_parts import spell_out, warn_of_mode, warn_of_names
+from gateway.providers.unsupported_parts import spell_out, warn_of_mode, warn_of_names, with_late_instructions
 
 Body = dict[str, Any]
 
@@ -31,7 +31,8 @@ def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: l
     """Return the whole body, and append a warning for each dropped parameter. NotSupported for required parameters."""
     conversation = request.conversation()
     _refuse_combinations(request, conversation, traits)
-    body = Contents(traits, target.address).write(spell_out(conversation.messages, warnings), warnings)
+    messages = with_late_instructions(spell_out(conversation.messages, warnings))
+    body = Contents(traits, target.address).write(messages, warnings)
     warn_of_names(conversation.messages, warnings)
     warn_of_mode(conversation.reasoning, warnings)
     tools = write_tools(conversation.tools, target, traits, warnings)

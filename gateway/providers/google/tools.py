@@ -9,7 +9,6 @@ from gateway.providers.google.traits import Traits
 from gateway.providers.grammars import GOOGLE, GOOGLE_JSON, OUTPUTS
 from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.protocol import Target
-from gateway.providers.tool_names import plain_name
 
 MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}
 
@@ -39,7 +38,7 @@ def write_tools(tools: tuple[Tool, ...], target: Target, traits: Traits, warning
 
 def _write_function(tool: FunctionTool, traits: Traits, warnings: list[str]) -> dict[str, Any]:
     """Return a FunctionDeclaration. A function without parameters has no schema."""
-    declared: dict[str, Any] = {"name": plain_name(tool.name)}
+    declared: dict[str, Any] = {"name": tool.name}
     if tool.description:
         declared["description"] = tool.description
     if not tool.schema:
@@ -97,5 +96,5 @@ def write_tool_config(
         return config
     calling: dict[str, Any] = {"mode": MODES[choice.mode]}
     if choice.mode == "tool":
-        calling["allowedFunctionNames"] = [plain_name(choice.name)]
+        calling["allowedFunctionNames"] = [choice.name]
     return {**config, "functionCallingConfig": calling}

@@ -7,7 +7,7 @@ from msgspec import Struct, json
 
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, NotSupported
-from gateway.neutral.chat import NO_OPTIONS, ChatRequest, ChatResult, Conversation, CustomTool, Native
+from gateway.neutral.chat import NO_OPTIONS, ChatRequest, ChatResult, Native
 from gateway.neutral.efforts import nearest
 from gateway.neutral.events import Batch
 from gateway.neutral.parameters import fields_of
@@ -19,7 +19,9 @@ from gateway.providers.openai.reply import read_result
 from gateway.providers.openai.request import write_body, write_tier
 from gateway.providers.openai.stream import ChatStreamReader
 from gateway.providers.parameter_writer import is_unlisted
+from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
+from gateway.providers.tool_names import OPENAI
 
 PATH = "/chat/completions"
 COMPATIBLE = "compatible"  # the quirk of servers other than OpenAI
@@ -53,14 +55,17 @@ class OpenAIChat:
         """Return the call for a neutral request; NotSupported for content that this format cannot carry."""
         if request.completion is not None and target.completes:
             return write_fim(request, request.completion, target, self._tokens)
-        if request.requirements.tools and COMPATIBLE in target.quirks and has_custom(request.conversation()):
-            raise NotSupported("This provider has no tool of type custom.", param="tools")
         warnings: list[str] = []
-        body = write_body(request, quirks.REPLAY_REASONING in target.quirks, warnings)
+        free_text = COMPATIBLE not in target.quirks  # servers other than OpenAI have functions only
+        prepared = prepare(request, self.dialect, OPENAI, warnings, free_text=free_text)
+        body = write_body(prepared.request, quirks.REPLAY_REASONING in target.quirks, warnings)
         mapping = target.mapping
         if "web_search_options" in body and (mapping.responses_api or not mapping.web_search):
             raise NotSupported("This provider has no web search for this model.", param="tools")
-        return _finish(body, request, target, warnings, self._tokens)
+        call = _finish(body, request, target, warnings, self._tokens)
+        call.renamed = prepared.renamed
+        call.custom = prepared.custom
+        return call
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """Return the call with the caller's body, retargeted."""
@@ -76,11 +81,6 @@ class OpenAIChat:
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         return upstream_failure(reply, target)
-
-
-def has_custom(conversation: Conversation) -> bool:
-    """Whether the tools include a custom tool (with free text), which only OpenAI supports."""
-    return any(isinstance(tool, CustomTool) for tool in conversation.tools)
 
 
 class Custom(Struct, eq=False):

@@ -23,7 +23,9 @@ from gateway.providers.openai.responses_reply import read_result
 from gateway.providers.openai.responses_request import write_body
 from gateway.providers.openai.responses_stream import ResponsesStreamReader
 from gateway.providers.parameter_writer import is_unlisted
+from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.tool_names import OPENAI
 
 PATH = "/responses"
 PARALLEL = "parallel_tool_calls"
@@ -52,11 +54,14 @@ class OpenAIResponses:
     def write(self, request: ChatRequest, target: Target) -> Call:
         """Return the call for a neutral request; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
-        body = write_body(request, _origin(target), warnings)
+        prepared = prepare(request, self.dialect, OPENAI, warnings, free_text=True)
+        body = write_body(prepared.request, _origin(target), warnings)
         _check_tools(body, target)
         if not target.mapping.web_search and any(tool["type"] == "web_search" for tool in body.get("tools", ())):
             raise NotSupported("This provider has no web search for this model.", param="tools")
-        return _finish(body, request, target, warnings, self._tokens)
+        call = _finish(body, request, target, warnings, self._tokens)
+        call.renamed = prepared.renamed
+        return call
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """Return the call with the caller's body, retargeted. NotSupported for a body that must be rebuilt or that

@@ -93,11 +93,18 @@ class ToolUseBlock(Block, tag="tool_use"):
     signature: str = ""
 
 
+class UnknownBlock(Block, tag="unknown"):
+    """A block of a type that the gateway does not know (`schema.decode` wraps it), kept unchanged for its vendor."""
+
+    kind: Name
+    body: dict[str, Any]
+
+
 class ToolReferenceBlock(Block, tag="tool_reference"):
     tool_name: Name
 
 
-ResultParts = list[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock]
+ResultParts = list[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock | UnknownBlock]
 
 
 class ToolResultBlock(Block, tag="tool_result"):
@@ -211,4 +218,5 @@ Blocks = list[
     | McpToolListingBlock
     | CompactionBlock
     | ContainerUploadBlock
+    | UnknownBlock
 ]

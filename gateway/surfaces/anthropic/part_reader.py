@@ -1,6 +1,7 @@
 """Converts content blocks to neutral parts."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import orjson
 from msgspec import Raw, Struct
@@ -79,7 +80,25 @@ def _read_call(block: wire.ToolUseBlock | wire.ServerToolUseBlock | wire.ServerR
 
 
 def _read_other(block: Struct) -> VendorPart:
-    return VendorPart(NAME, str(block.__struct_config__.tag), orjson.loads(encode(block)))
+    """Return a block that only its vendor reads; calls of the caller's MCP servers are ordinary calls for others."""
+    if isinstance(block, wire.UnknownBlock):
+        return VendorPart(NAME, block.kind, block.body)
+    body = orjson.loads(encode(block))
+    instead: tuple[Part, ...] = ()
+    if isinstance(block, wire.McpToolUseBlock):
+        instead = (ToolCall(block.id, block.name, _text_of(block.input)),)
+    elif isinstance(block, wire.McpToolResultBlock):
+        text = _text_in(body.get("content"))
+        instead = (ToolResult(block.tool_use_id, (Text(text),) if text else (), is_error=block.is_error),)
+    return VendorPart(NAME, str(block.__struct_config__.tag), body, instead)
+
+
+def _text_in(content: Any) -> str:
+    """Return the text in the content of a result."""
+    if isinstance(content, list):
+        texts = [inner.get("text") for inner in content if isinstance(inner, dict)]
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
 
 
 def _text_of(raw: Raw) -> str:

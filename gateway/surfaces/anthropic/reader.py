@@ -6,13 +6,15 @@ from typing import Any
 import orjson
 from msgspec import Struct
 from msgspec.json import encode
+from msgspec.structs import replace
 
-from gateway.dialects.anthropic import BETAS, FAST_BETA, NAME, OWN_FIELDS, TIER_FIELDS, tier_of
+from gateway.dialects.anthropic import BETAS, FAST_BETA, ID_ALLOWED, NAME, OWN_FIELDS, TIER_FIELDS, tier_of
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.neutral.parameters import capabilities_of, relayed_fields
 from gateway.surfaces.anthropic import blocks as wire
-from gateway.surfaces.anthropic import schema
+from gateway.surfaces.anthropic import native_messages, schema
 from gateway.surfaces.anthropic.conversation import decode_conversation, read_sampling
+from gateway.surfaces.anthropic.native_messages import OWN_CALL_PREFIX, is_foreign
 from gateway.surfaces.anthropic.opaque_tokens import is_ours
 from gateway.surfaces.model_options import read_choice
 
@@ -31,7 +33,7 @@ NATIVE_FIELDS = (
 )
 DIALECT_FIELDS = ("container", "mcp_servers")
 NO_CHOICE: dict[str, Any] = {}
-OWN_BLOCKS = (wire.McpToolUseBlock, wire.McpToolResultBlock, wire.McpToolListingBlock)
+OWN_BLOCKS = (wire.McpToolUseBlock, wire.McpToolResultBlock, wire.McpToolListingBlock, wire.UnknownBlock)
 # Explanations for values other than the default and the tiers.
 UNKNOWN = {
     "speed": "it must be standard or fast.",
@@ -40,7 +42,6 @@ UNKNOWN = {
 # Server tools that other vendors also have, or that are optional.
 SHARED_TOOLS = ("web_search_", "tool_search_tool_")
 MARK_WORD = b'"cache_control":'  # within a text the quotation marks are escaped
-OWN_CALL_PREFIX = "srvtoolu_"
 
 
 def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRequest:
@@ -93,12 +94,15 @@ def _warn(body: schema.MessagesBody) -> Iterator[str]:
 class PromptSummary:
     """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
 
-    __slots__ = ("text", "images", "files", "mixed", "own_parts")
+    __slots__ = ("text", "images", "files", "mixed", "instructed", "own_files", "own_parts", "_ids")
 
     def __init__(self) -> None:
         self.text = self.images = self.files = 0
-        self.mixed = False  # has content that the format's own vendors would reject: the body must be rebuilt
-        self.own_parts = False  # has content that one vendor alone can read: its files, its own calls
+        self.mixed = False  # has content that the format's own vendors would reject: the messages must be changed
+        self.instructed = False  # has instructions among the messages
+        self.own_files = False  # has files that one vendor alone can read
+        self.own_parts = False  # has other content that one vendor alone can read, such as calls of its own tools
+        self._ids: set[str] = set()
 
     def add_prompt(self, body: schema.Prompt) -> None:
         """Add instructions, messages and tools."""
@@ -108,13 +112,23 @@ class PromptSummary:
             self._add_blocks(body.system or ())
         for message in body.messages:
             if type(message) not in (schema.UserMessage, schema.AssistantMessage):
-                self.mixed = True
+                self._add_role(message)
             if isinstance(message.content, str):
                 self._add_text(message.content)
+                self.mixed = self.mixed or not message.content.strip()
             else:
+                media = self.images + self.files
                 self._add_blocks(message.content)
+                if self.images + self.files > media and type(message) is schema.AssistantMessage:
+                    self.mixed = True  # the format has media in turns of the user only
         if body.tools:
             self.text += len(orjson.dumps(body.tools))
+
+    def _add_role(self, message: Struct) -> None:
+        """Note a role that the format does not have, or only within its newer models."""
+        self.mixed = True
+        if isinstance(message, schema.SystemMessage | schema.DeveloperMessage):
+            self.instructed = True
 
     def _add_text(self, text: str) -> None:
         self.text += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
@@ -127,7 +141,9 @@ class PromptSummary:
                 self._check_text(block)
             elif kind is wire.ToolUseBlock:
                 self.text += len(memoryview(block.input)) + len(block.name)
-                self.mixed = self.mixed or bool(block.signature)
+                if block.signature or block.id in self._ids or not ID_ALLOWED.fullmatch(block.id):
+                    self.mixed = True
+                self._ids.add(block.id)
             elif kind is wire.ToolResultBlock:
                 if isinstance(block.content, str):
                     self._add_text(block.content)
@@ -141,9 +157,7 @@ class PromptSummary:
     def _check_text(self, block: wire.TextBlock) -> None:
         """Detect blank text, and citations from other vendors (without an index), which vendors of this format
         reject."""
-        if not block.text.strip() or (
-            block.citations and any(citation.get("encrypted_index") == "" for citation in block.citations)
-        ):
+        if not block.text.strip() or (block.citations and any(map(is_foreign, block.citations))):
             self.mixed = True
 
     def _add_thinking(self, block: wire.ThinkingBlock) -> None:
@@ -154,7 +168,7 @@ class PromptSummary:
     def _add_other(self, block: Struct) -> None:
         if isinstance(block, wire.ImageBlock):
             self.images += 1
-            self.own_parts = self.own_parts or isinstance(block.source, wire.FileSource)
+            self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
         elif isinstance(block, wire.DocumentBlock):
             self._add_document(block)
         elif isinstance(block, wire.SearchResultBlock):
@@ -164,11 +178,12 @@ class PromptSummary:
         elif isinstance(block, wire.ServerToolUseBlock):
             self.mixed = self.mixed or not block.id.startswith(OWN_CALL_PREFIX)
         elif isinstance(block, wire.ContainerUploadBlock):
-            self.own_parts = True
+            self.own_files = True
         elif isinstance(block, wire.CompactionBlock):
             self._add_text(block.content or block.encrypted_content or "")
             self.own_parts = self.own_parts or (block.encrypted_content is not None and not block.content)
         else:
+            self.mixed = self.mixed or isinstance(block, wire.UnknownBlock)
             self.own_parts = self.own_parts or isinstance(block, OWN_BLOCKS)
             self.text += len(encode(block))
 
@@ -182,7 +197,7 @@ class PromptSummary:
             self._add_blocks([wire.TextBlock(inner)] if isinstance(inner, str) else inner)
         else:
             self.files += 1
-            self.own_parts = self.own_parts or isinstance(block.source, wire.FileSource)
+            self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
 
 
 def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Requirements:
@@ -214,7 +229,8 @@ def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Req
         messages=len(body.messages) + 1,
         media=prompt.images + prompt.files,
         forced_tool=forced,
-        vendor_only=NAME if (own and needed) or prompt.own_parts else "",
+        vendor_only=NAME if (own and needed) or prompt.own_files else "",
+        own_parts=NAME if prompt.own_parts else "",
         cache_marks=marks,
         search_offered=searches and not needed,
         hosted=NAME if own and not needed else "",
@@ -256,9 +272,12 @@ def _session(metadata: schema.Metadata | None) -> str:
     return user
 
 
-def _native(body: schema.MessagesBody, prompt: PromptSummary) -> Native | None:
-    """Return the body for an upstream of this format, or None when such an upstream would reject it."""
-    if prompt.mixed or body.output_format is not None:
-        return None
+def _native(body: schema.MessagesBody, prompt: PromptSummary) -> Native:
+    """Return the body for an upstream of this format, with only what such an upstream would reject changed."""
     body_fields = {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None}
-    return Native(NAME, body_fields, whole=True)
+    if prompt.mixed:
+        body_fields["messages"] = native_messages.mend(body.messages)
+    if body.output_format is not None:
+        config = body.output_config or schema.OutputConfig()
+        body_fields["output_config"] = replace(config, format=config.format or body.output_format)
+    return Native(NAME, body_fields, whole=True, instructed=prompt.instructed)

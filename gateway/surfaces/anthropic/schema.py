@@ -11,6 +11,7 @@ from gateway.dialects.anthropic import UNTHREADED
 from gateway.errors import InvalidRequest, NotSupported
 from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
+from gateway.surfaces.anthropic.unknown_blocks import OTHER_FORMATS, wrap_unknown
 from gateway.surfaces.lenient_parsing import decode_again
 from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.request_parameters import with_parameters
@@ -159,7 +160,8 @@ OTHER_FORMAT = (
 NO_THREADS = "Message threads are not supported: send all messages of the conversation, without `thread`."
 SURROGATE = b"\\ud"  # lone surrogates, which clients write as escapes; they write complete characters directly
 # Types of parts and tools that only the other format has.
-OTHER_KINDS = re.compile(r"^Invalid value '(image_url|input_audio|input_text|input_image|function|file|refusal)'")
+OTHER_KINDS = re.compile(rf"^Invalid value '({'|'.join(OTHER_FORMATS)})'")
+UNKNOWN_KIND = re.compile(r"^Invalid value '[^']+' - at `\$\.messages\[")
 # Members of the caller's own tools; a server tool belongs to its vendor and is kept unchanged.
 TOOL_FIELDS = frozenset(
     (
@@ -211,6 +213,9 @@ def _decode_loose(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
     try:
         return decode_again(decoder, body, error)
     except ValidationError as still:
+        wrapped = wrap_unknown(body) if UNKNOWN_KIND.match(str(still)) else None
+        if wrapped is not None:
+            return _decode(decoder, wrapped)
         text = str(still)
         match = OTHER_KINDS.match(text)
         if match and path_of(text).endswith("type"):

@@ -41,7 +41,6 @@ from gateway.surfaces.validation_errors import invalid
 
 PARAMETER_READER = ParameterReader(dialect.NAME)
 SUMMED_UP = "Summary of the conversation before this point, whose other messages were left out:\n\n"
-RESULTS = (schema.FunctionOutput, schema.CustomOutput)
 SEARCH_CALL = "web_search_call"
 IMAGE_CALL = "image_generation_call"
 
@@ -74,10 +73,7 @@ def decode_conversation(
 
 
 class _Messages:
-    """Collects items into messages: consecutive output of the model is one assistant message.
-
-    Messages between a call and its result come before that message, since other vendors accept nothing between the two.
-    """
+    """Collects items into messages: consecutive output of the model is one assistant message."""
 
     def __init__(self, items: list[tuple[str, shapes.Item]]) -> None:
         self._items = items
@@ -85,8 +81,6 @@ class _Messages:
         self._made: list[Part] = []
         self._names: dict[str, str] = {}
         self._marks = _call_marks(items)
-        self._answered = {item.call_id for _, item in items if isinstance(item, RESULTS)}
-        self._waiting: set[str] = set()  # ids of calls that still lack their result
 
     def read(self, instructions: str | None) -> tuple[Message, ...]:
         if instructions:
@@ -105,8 +99,6 @@ class _Messages:
             case schema.FunctionCall() | schema.CustomCall():
                 self._made.append(self._call(item))
             case schema.FunctionOutput() | schema.CustomOutput():
-                self._waiting.discard(item.call_id)
-                self._flush()
                 self._add_text("tool", (self._result(item, path),))
             case schema.Reasoning():
                 self._add_reasoning(open_reasoning(item, path))
@@ -116,8 +108,7 @@ class _Messages:
                 self._add_foreign(item)
 
     def _add_text(self, role: Role, parts: tuple[Part, ...]) -> None:
-        if not self._waiting:
-            self._flush()
+        self._flush()
         self._messages.append(Message(role, parts))
 
     def _flush(self) -> None:
@@ -127,8 +118,6 @@ class _Messages:
 
     def _call(self, item: schema.FunctionCall | schema.CustomCall) -> ToolCall:
         custom = isinstance(item, schema.CustomCall)
-        if item.call_id in self._answered:
-            self._waiting.add(item.call_id)
         name = self._names[item.call_id] = flat_name(item.namespace, item.name)
         signature, vendor = self._marks.get(item.call_id, ("", ""))
         if isinstance(item, schema.CustomCall):

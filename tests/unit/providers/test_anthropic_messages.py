@@ -17,7 +17,6 @@ from gateway.errors import (
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
-    CustomTool,
     FunctionTool,
     Native,
     Options,
@@ -111,12 +110,61 @@ def thought(text: str = "hm") -> Reasoning:
 # The conversation.
 
 
-def test_instructions_from_anywhere_stand_in_front_in_order():
-    body = written(
-        Message("system", (Text("A"),)), user("hi"), Message("developer", (Text("B"),)), assistant("yes"), user("go")
+def says(role: str, text: str) -> Message:
+    return Message(role, (Text(text),))
+
+
+REMINDER = "<system-reminder>\nB\n</system-reminder>"
+
+
+def test_later_instructions_stay_where_they_are():
+    talk = (
+        says("system", "A"),
+        says("developer", "A2"),
+        user("hi"),
+        says("developer", "B"),
+        assistant("yes"),
+        user("go"),
     )
-    assert [block["text"] for block in body["system"]] == ["A", "B"]
+    body = written(*talk)
+    assert [block["text"] for block in body["system"]] == ["A", "A2"]
     assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
+    assert [block["text"] for block in body["messages"][0]["content"]] == ["hi", REMINDER]
+    newest = written(*talk, to=target(NEW))
+    assert [turn["role"] for turn in newest["messages"]] == ["user", "system", "assistant", "user"]
+    assert newest["messages"][1]["content"] == [{"type": "text", "text": "B"}]
+
+
+@pytest.mark.parametrize("mapping", [OLD, NEW])
+def test_instructions_behind_an_answer_leave_a_turn_of_the_user_last(mapping: Mapping):
+    turns = written(user("hi"), assistant("yes"), says("system", "B"), to=target(mapping))["messages"]
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
+    assert turns[2]["content"] == [{"type": "text", "text": REMINDER}]
+    between = written(user("hi"), says("system", "B"), user("go"), to=target(mapping))["messages"]
+    assert [block["text"] for turn in between for block in turn["content"]] == ["hi", REMINDER, "go"]
+
+
+@pytest.mark.parametrize("mapping", [OLD, NEW])
+def test_turns_of_a_conversation_with_reminders_keep_their_beginning(mapping: Mapping):
+    talk: list[Message] = [says("system", "A")]
+    before: list[dict] = []
+    for number in range(4):
+        talk += [user(f"ask {number}"), says("system", f"reminder {number}")]
+        body = written(*talk, to=target(mapping))
+        assert [block["text"] for block in body["system"]] == ["A"]
+        assert body["messages"][: len(before)] == before
+        before = body["messages"]
+        talk.append(assistant(f"answer {number}"))
+
+
+def test_images_of_the_assistant_go_into_the_next_turn_of_the_user():
+    picture = Image(Media("image/png", data=PNG))
+    turns = written(user("draw"), assistant("Here:", picture), user("bigger"))["messages"]
+    assert [block["type"] for block in turns[1]["content"]] == ["text"]
+    assert [block["type"] for block in turns[2]["content"]] == ["text", "image", "text"]
+    call = ToolCall("c", "f", "{}")
+    turns = written(user("draw"), Message("assistant", (picture, call)), results("c"), user("so?"))["messages"]
+    assert [block["type"] for block in turns[2]["content"]] == ["tool_result", "text", "image", "text"]
 
 
 def test_instructions_alone_are_sent_as_the_users_message():
@@ -386,9 +434,8 @@ def test_web_search_goes_as_the_formats_own_tool():
 
 
 def test_tools_of_other_vendors_are_not_supported():
-    for tool in (CustomTool("free"), VendorTool("openai", "computer", {})):
-        with pytest.raises(NotSupported):
-            PROTOCOL.write(asking(tools=(tool,)), target())
+    with pytest.raises(NotSupported):
+        PROTOCOL.write(asking(tools=(VendorTool("openai", "computer", {}),)), target())
     with pytest.raises(NotSupported):
         PROTOCOL.write(asking(tools=(WebSearch(),)), target(Mapping("p", "m", "m")))
 

@@ -8,7 +8,6 @@ from gateway.errors import NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
-    CustomTool,
     FunctionTool,
     Options,
     ReasoningOptions,
@@ -133,10 +132,14 @@ def test_signature_is_for_the_region_of_the_host_or_of_the_settings(address, set
     assert region_of(address + "/model/m/converse", target(address=address, region=setting)) == region
 
 
-def test_instructions_move_to_the_front_and_turns_alternate():
-    found = body(asking(HI, Message("developer", (Text("Rule."),)), Message("user", (Text("more"),))))
-    assert found["system"] == [{"text": "Rule."}]
-    assert found["messages"] == [{"role": "user", "content": [{"text": "hi"}, {"text": "more"}]}]
+def test_later_instructions_stay_where_they_are_and_turns_alternate():
+    rule = Message("developer", (Text("Rule."),))
+    found = body(asking(Message("system", (Text("First."),)), HI, rule, Message("user", (Text("more"),))))
+    assert found["system"] == [{"text": "First."}]
+    marked = {"text": "<system-reminder>\nRule.\n</system-reminder>"}
+    assert found["messages"] == [{"role": "user", "content": [{"text": "hi"}, marked, {"text": "more"}]}]
+    last = body(asking(HI, Message("assistant", (Text("yes"),)), rule))["messages"]
+    assert last[-1] == {"role": "user", "content": [marked]}
 
 
 def test_a_conversation_that_begins_with_an_answer_or_has_no_message_is_accepted():
@@ -244,10 +247,9 @@ def test_tools_are_left_out_when_none_may_be_called():
     assert "toolConfig" not in body(asking(tools=(TOOL,), tool_choice=ToolChoice("none")))
 
 
-def test_free_text_tools_and_answers_to_a_schema_that_cannot_be_held_are_refused():
-    for tool, kind in ((CustomTool("grep"), "custom"), (WebSearch(), "web_search")):
-        with pytest.raises(NotSupported, match=f"no tool of type {kind}"):
-            call(asking(tools=(tool,)))
+def test_searches_and_answers_to_a_schema_that_cannot_be_held_are_refused():
+    with pytest.raises(NotSupported, match="no tool of type web_search"):
+        call(asking(tools=(WebSearch(),)))
     with pytest.raises(NotSupported):
         call(asking(response_format=ResponseFormat("json_schema", schema={})), target(json_output_schema=False))
 

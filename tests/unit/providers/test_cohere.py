@@ -20,7 +20,6 @@ from gateway.errors import (
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
-    CustomTool,
     FunctionTool,
     ReasoningOptions,
     Requirements,
@@ -180,10 +179,12 @@ def test_image_in_a_result_is_shown_by_the_user(ask, upstream):
     assert sent(upstream)["messages"][-1]["content"][1]["image_url"]["url"] == "data:image/png;base64,aGVsbG8="
 
 
-def test_instructions_move_to_the_front_as_one(ask, upstream):
-    ask(Message("system", (Text("A."),)), HI, Message("developer", (Text("B."),)))
-    system, user = sent(upstream)["messages"]
-    assert [block["text"] for block in system["content"]] == ["A.", "B."] and user["role"] == "user"
+def test_first_instructions_are_one_message_and_later_ones_stay_where_they_are(ask, upstream):
+    first = [Message("system", (Text("A."),)), Message("developer", (Text("B."),))]
+    ask(*first, HI, Message("developer", (Text("C."),)))
+    system, user, late = sent(upstream)["messages"]
+    assert [block["text"] for block in system["content"]] == ["A.", "B."] and user["role"] == late["role"] == "user"
+    assert late["content"][0]["text"] == "<system-reminder>\nC.\n</system-reminder>"
 
 
 def test_instructions_alone_are_the_users(ask, upstream):
@@ -239,7 +240,6 @@ def test_reasoning_is_requested_in_tokens(ask, upstream, ask_for, expected):
     "talk",
     [
         {"sampling": Sampling(n=2)},
-        {"tools": (CustomTool("free"),)},
         {"tools": (TOOL,), "response_format": ResponseFormat("json_object")},
     ],
 )

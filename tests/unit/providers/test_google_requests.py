@@ -10,7 +10,6 @@ from gateway.errors import ContentNeeded, InvalidRequest, NotSupported, Upstream
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
-    CustomTool,
     FunctionTool,
     Options,
     ReasoningOptions,
@@ -29,7 +28,7 @@ from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.openers import Network
 from gateway.providers.protocol import Call, Credential, Target
 from gateway.providers.registry import chat_wire
-from gateway.providers.tool_names import ALLOWED, plain_name
+from gateway.providers.tool_names import GOOGLE
 from gateway.providers.upstream import Upstreams
 from gateway.transport import Transport
 
@@ -185,8 +184,9 @@ def test_stream_cut_on_the_wire_never_looks_complete(upstreams, upstream, clock)
 def test_neighbours_of_one_role_are_one_content_and_instructions_stand_apart():
     system, user, model = Message("system", (Text("s"),)), HELLO[0], Message("assistant", (Text("a"),))
     body = write(ask(system, user, user, model, model, Message("developer", (Text("d"),)), user))
-    assert [(c["role"], len(c["parts"])) for c in body["contents"]] == [("user", 2), ("model", 2), ("user", 1)]
-    assert body["systemInstruction"] == {"parts": [{"text": "s"}, {"text": "d"}]}
+    assert [(c["role"], len(c["parts"])) for c in body["contents"]] == [("user", 2), ("model", 2), ("user", 2)]
+    assert body["contents"][2]["parts"][0] == {"text": "<system-reminder>\nd\n</system-reminder>"}
+    assert body["systemInstruction"] == {"parts": [{"text": "s"}]}
 
 
 def test_instructions_alone_are_the_users_words():
@@ -377,7 +377,6 @@ def test_vertex_excludes_domains():
     ("talk", "target"),
     [
         ({"tools": (WebSearch(),)}, at(web_search=False)),
-        ({"tools": (CustomTool("free"),)}, at()),
         ({"tools": (VendorTool("anthropic", "bash_20250124", {}),)}, at()),
         ({"tools": (LOOK,), "response_format": ResponseFormat("json_object")}, at(model="gemini-2.5-flash")),
         ({"sampling": Sampling(n=9)}, at()),
@@ -487,7 +486,7 @@ ODD_NAMES = ["1st", "mcp:look/at", "größe", "x" * 100, ""]
 @pytest.mark.parametrize("name", ODD_NAMES[:-1])
 @pytest.mark.parametrize("stream", [True, False])
 def test_function_of_a_refused_name_is_called_by_the_callers(upstream, upstreams, clock, name, stream):
-    upstream.script(Answer(tools=((plain_name(name), {"at": "sea"}),)))
+    upstream.script(Answer(tools=((GOOGLE.plain(name), {"at": "sea"}),)))
     past = called(ToolCall("c1", name, '{"at": "sky"}'))
     request = ask(*past, result("c1"), HELLO[0], tools=(replace(LOOK, name=name),),
                   tool_choice=ToolChoice("tool", name), stream=stream)  # fmt: skip
@@ -498,9 +497,9 @@ def test_function_of_a_refused_name_is_called_by_the_callers(upstream, upstreams
 
 
 def test_refused_names_stay_apart_and_plain_ones_stay_themselves():
-    made = [plain_name(name) for name in (*ODD_NAMES, "mcp:look.at", "mcp/look:at", "x" * 101)]
-    assert len(set(made)) == len(made) and all(ALLOWED.fullmatch(name) for name in made)
-    assert plain_name("look.at-1_b") == "look.at-1_b"
+    made = [GOOGLE.plain(name) for name in (*ODD_NAMES, "mcp:look.at", "mcp/look:at", "x" * 101)]
+    assert len(set(made)) == len(made) and all(map(GOOGLE.takes, made))
+    assert GOOGLE.plain("look.at-1_b") == "look.at-1_b"
 
 
 @pytest.mark.parametrize(("model", "told"), [("gemini-2.0-flash", 4), ("gemini-2.5-pro", 0), ("gemma-3-27b-it", 0)])

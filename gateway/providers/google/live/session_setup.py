@@ -10,7 +10,7 @@ from gateway.errors import InvalidRequest
 from gateway.providers.google.tools import write_schema
 from gateway.providers.google.traits import traits_of
 from gateway.providers.protocol import Target
-from gateway.providers.tool_names import plain_name
+from gateway.providers.tool_names import GOOGLE
 from gateway.runtime.threads import compute_if
 
 Json = dict[str, Any]
@@ -110,7 +110,7 @@ class LiveSettings:
 
     def caller_name(self, name: str) -> str:
         """Return the caller's name of a function."""
-        return next((tool["name"] for tool in self.session["tools"] if plain_name(tool["name"]) == name), name)
+        return next((tool["name"] for tool in self.session["tools"] if GOOGLE.plain(tool["name"]) == name), name)
 
     def setup(self, model: str, handle: str | None) -> Json:
         """Return a BidiGenerateContentSetup; `handle` resumes a session."""
@@ -164,7 +164,7 @@ class LiveSettings:
         return {"automaticActivityDetection": automatic, "activityHandling": handling}
 
     def _declare(self, tool: Json) -> Json:
-        declared: Json = {"name": plain_name(tool["name"]), "behavior": "BLOCKING"}
+        declared: Json = {"name": GOOGLE.plain(tool["name"]), "behavior": "BLOCKING"}
         if tool.get("description"):
             declared["description"] = tool["description"]
         if tool.get("parameters"):

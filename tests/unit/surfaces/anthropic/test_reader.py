@@ -7,7 +7,18 @@ from fakes.anthropic_checks import check_body, sign
 
 from gateway.dialects.anthropic import BETAS, OWN_FIELDS
 from gateway.neutral.chat import ChatRequest, FunctionTool, ReasoningOptions, ToolChoice, VendorTool, WebSearch
-from gateway.neutral.parts import CacheMark, File, Image, Media, Reasoning, Source, Text, ToolResult, VendorPart
+from gateway.neutral.parts import (
+    CacheMark,
+    File,
+    Image,
+    Media,
+    Reasoning,
+    Source,
+    Text,
+    ToolCall,
+    ToolResult,
+    VendorPart,
+)
 from gateway.surfaces.anthropic import reader, schema
 from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, write_token
 
@@ -127,8 +138,56 @@ def test_messages_have_the_role_that_they_name(written: str, role: str):
         [user(text("y")), assistant({"type": "server_tool_use", "id": "ws_1", "name": "web_search", "input": {}})],
     ],
 )
-def test_a_body_that_the_vendor_would_reject_is_rebuilt(messages: list[dict]):
-    assert read(messages).native is None
+def test_a_body_that_the_vendor_would_reject_is_changed_in_place(messages: list[dict]):
+    fields = {"context_management": {"edits": []}, "thinking": {"type": "disabled"}}
+    request = read(messages, tools=[TOOL | {"eager_input_streaming": True}], **fields)
+    native = orjson.loads(msgspec.json.encode(request.native.body))
+    assert {name: native[name] for name in fields} == fields and native["tools"][0]["eager_input_streaming"]
+    assert native["messages"] != messages and request.native.instructed == (messages[0]["role"] == "developer")
+    blocks = [block for message in native["messages"] if message["content"] != "x" for block in message["content"]]
+    assert all(block["type"] == "text" and block["text"].strip() and "citations" not in block for block in blocks)
+
+
+def test_unreadable_blocks_leave_no_empty_messages_and_no_neighbours_of_one_role():
+    unsigned = {"type": "thinking", "thinking": "hm", "signature": ""}
+    native = sent(read([user(text("a")), assistant(unsigned), user(text("b")), assistant(text("c")), user(text("d"))]))
+    assert native["messages"] == [user(text("a"), text("b")), assistant(text("c")), user(text("d"))]
+
+
+def test_call_ids_become_valid_and_distinct_and_stay_with_their_results():
+    def turn(answer: str) -> list[dict]:
+        return [assistant(call(id="functions.f:0")), user(result(tool_use_id="functions.f:0", content=answer))]
+
+    native = sent(read([user(text("go")), *turn("1"), *turn("2")]))["messages"]
+    calls = [native[place]["content"][0]["id"] for place in (1, 3)]
+    results = [native[place]["content"][0]["tool_use_id"] for place in (2, 4)]
+    assert calls == results and len(set(calls)) == 2
+    assert all(letter.isalnum() or letter in "_-" for ident in calls for letter in ident)
+    shorter = sent(read([user(text("go")), *turn("1")]))["messages"]
+    assert native[:3] == shorter
+
+
+def test_images_of_the_assistant_are_shown_by_the_user():
+    picture = {"type": "image", "source": PNG}
+    native = sent(read([user(text("draw")), assistant(text("Here:"), picture), user(text("bigger"))]))["messages"]
+    assert native[1] == assistant(text("Here:"))
+    assert [block["type"] for block in native[2]["content"]] == ["text", "image", "text"]
+
+
+@pytest.mark.parametrize("place", ["message", "result"])
+def test_blocks_of_unknown_types_go_to_their_vendor_unchanged(place: str):
+    hologram = {"type": "hologram", "depth": 1.5, "inner": [{"a": None}]}
+    if place == "message":
+        messages = [user(text("go"), hologram)]
+    else:
+        messages = [user(text("go")), assistant(call()), user(result(content=[hologram, text("x")]))]
+    request = read(messages)
+    assert msgspec.json.decode(msgspec.json.encode(request.native.body))["messages"] == messages
+    assert request.requirements.own_parts == "anthropic" and not request.requirements.vendor_only
+    parts = [part for message in request.conversation().messages for part in message.parts]
+    if place == "result":
+        parts = list(parts[-1].parts)
+    assert VendorPart("anthropic", "hologram", hologram) in parts
 
 
 def test_instructions_come_first_and_keep_their_marks():
@@ -253,7 +312,7 @@ def test_a_schema_for_the_answer_is_a_response_format_wherever_it_stands():
     new, old = read(output_config={"format": response_format}), read(output_format=response_format)
     assert new.conversation().response_format == old.conversation().response_format
     assert new.requirements.json_schema and old.requirements.json_schema
-    assert new.native is not None and old.native is None
+    assert sent(new) == sent(old)
 
 
 def test_the_session_is_the_users_or_named_inside():
@@ -285,13 +344,19 @@ def test_fields_that_only_servers_of_the_format_support_reach_them():
     assert OWN_FIELDS not in read().options.extra
 
 
-def test_calls_of_mcp_servers_that_the_vendor_made_go_to_it_alone():
+def test_calls_of_mcp_servers_that_the_vendor_made_are_ordinary_calls_for_others():
     use = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "search", "server_name": "docs", "input": {}}
     found = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": []}
     listing = {"type": "mcp_tool_listing", "mcp_server_name": "docs", "tools": []}
     for block in (use, found, listing):
-        assert read([user(text("y")), assistant(block)]).requirements.vendor_only == "anthropic", block["type"]
-    assert read([user(text("y")), assistant(text("z"))]).requirements.vendor_only == ""
+        assert read([user(text("y")), assistant(block)]).requirements.own_parts == "anthropic", block["type"]
+    assert read([user(text("y")), assistant(text("z"))]).requirements.own_parts == ""
+    parts = read([user(text("y")), assistant(use, found, listing)]).conversation().messages[1].parts
+    assert [part.instead for part in parts] == [
+        (ToolCall("mcptoolu_1", "search", "{}"),),
+        (ToolResult("mcptoolu_1", ()),),
+        (),
+    ]
 
 
 def test_how_thinking_is_shown_is_an_option():

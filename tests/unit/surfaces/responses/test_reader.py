@@ -142,13 +142,13 @@ def test_a_tool_that_only_this_dialect_has_says_so(tool: dict, foreign: str) -> 
     assert native(made)["tools"][0].items() >= tool.items()
 
 
-def test_a_message_between_a_call_and_its_result_comes_before_the_call() -> None:
+def test_a_message_between_a_call_and_its_result_comes_behind_the_result() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "c", "output": "Sunny."}
     user, said = {"role": "user", "content": "Hurry."}, {"role": "assistant", "content": "I look."}
     messages = talk(call, user, said, result, user).messages
-    assert [message.role for message in messages] == ["user", "assistant", "tool", "user"]
-    assert messages[1].parts == (ToolCall("c", "f", "{}"), Text("I look."))
+    assert [message.role for message in messages] == ["assistant", "tool", "user", "assistant", "user"]
+    assert messages[0].parts == (ToolCall("c", "f", "{}"),) and messages[3].parts == (Text("I look."),)
     assert [message.role for message in talk(call, user).messages] == ["assistant", "user"]  # no result
 
 

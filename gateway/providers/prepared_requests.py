@@ -1,0 +1,42 @@
+"""A chat request as one target's format can express it, and what its answer needs to be the caller's again."""
+
+from typing import NamedTuple
+
+from gateway.neutral.chat import ChatRequest
+from gateway.providers import custom_tools
+from gateway.providers.foreign_parts import readable
+from gateway.providers.tool_names import NameWriter, with_plain_names
+
+
+class PreparedRequest(NamedTuple):
+    """The request; `renamed` has the caller's names of tools by their replacements, `custom` the (caller's) names of
+    free-text tools that became functions."""
+
+    request: ChatRequest
+    renamed: dict[str, str]
+    custom: frozenset[str]
+
+
+NOTHING: frozenset[str] = frozenset()
+NO_NAMES: dict[str, str] = {}
+
+
+def prepare(
+    request: ChatRequest, dialect: str, names: NameWriter, warnings: list[str], *, free_text: bool = False
+) -> PreparedRequest:
+    """Return the request for a target of `dialect`: without parts and tools of other vendors, with tool names that the
+    format takes, and, unless it has free-text tools itself, with functions in their place."""
+    conversation = request.conversation()
+    own_parts = request.requirements.own_parts
+    if not conversation.tools and not own_parts and "tool" not in [message.role for message in conversation.messages]:
+        return PreparedRequest(request, NO_NAMES, NOTHING)
+    changed = conversation
+    if own_parts and own_parts != dialect:
+        changed = readable(changed, dialect, warnings)
+    custom = NOTHING
+    if not free_text:
+        changed, custom = custom_tools.with_functions(changed)
+    changed, renamed = with_plain_names(changed, names)
+    if changed is not conversation:
+        request = request.with_conversation(lambda: changed)
+    return PreparedRequest(request, renamed, custom)
