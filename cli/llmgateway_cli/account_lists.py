@@ -1,12 +1,14 @@
 """Organizations and projects of the account, and the choice of one of them."""
 
+import re
 from typing import Any
 
 from llmgateway_cli.context import ClientContext
-from llmgateway_cli.errors import CliError
+from llmgateway_cli.errors import CliError, HttpError
 from llmgateway_cli.shapes import list_of, text_of
 
 Record = dict[str, Any]
+PROJECT_ID = re.compile(r"proj[a-z]*_[\w-]+|[\w-]{20,}")
 
 
 def organizations(context: ClientContext) -> list[Record]:
@@ -33,10 +35,13 @@ def find_organization(listed: list[Record], named: str) -> Record:
     raise CliError(f"You have no organization {named!r}.", "`llmgateway orgs list` shows your organizations.")
 
 
-def find_project(context: ClientContext, named: str) -> tuple[Record, Record]:
-    """Return the project of that id or unambiguous name, with its organization. Raises CliError without one."""
+def find_project(context: ClientContext, named: str, organization_id: str = "") -> tuple[Record, Record]:
+    """Return the project of that id or unambiguous name, with its organization. A name may mean a project of the
+    organization `organization_id` alone. Raises CliError without one."""
     matching: list[tuple[Record, Record]] = []
     for organization in organizations(context):
+        if organization_id not in ("", organization.get("id")):
+            continue
         for project in projects_of(context, organization):
             if project.get("id") == named:
                 return organization, project
@@ -49,6 +54,26 @@ def find_project(context: ClientContext, named: str) -> tuple[Record, Record]:
     raise CliError(f"None of your organizations has a project {named!r}.", "`llmgateway projects list` shows them.")
 
 
+def project_id_of(context: ClientContext, named: str) -> str:
+    """Return the id of a project that was given by id or name. What has the form of an id is not looked up: the service
+    checks it, and a service account may use it without a scope for projects."""
+    if PROJECT_ID.fullmatch(named):
+        return named
+    return text_of(find_project(context, named)[1], "id")
+
+
+def project_names(context: ClientContext) -> dict[str, str]:
+    """Return the names of the account's projects by id; none where a service account may not list them."""
+    try:
+        return {
+            text_of(project, "id"): str(project.get("name", ""))
+            for organization in organizations(context)
+            for project in projects_of(context, organization)
+        }
+    except HttpError:
+        return {}
+
+
 def selected_organizations(context: ClientContext, named: str | None) -> list[Record]:
     """Return the named organization alone, or all of the account."""
     listed = organizations(context)
@@ -58,12 +83,13 @@ def selected_organizations(context: ClientContext, named: str | None) -> list[Re
 
 
 def choose_project(context: ClientContext, named: str | None) -> str:
-    """Return the id of the project of a command: the named one, the default one, the only one of the only
-    organization, or the one that the user picks."""
-    chosen = named or context.settings.default_project
-    if chosen:
-        return chosen
-    listed = organizations(context)
+    """Return the id of the project of a command: the named one, the default one, the only one of the default
+    organization or of the only organization, or the one that the user picks."""
+    if named:
+        return project_id_of(context, named)
+    if context.settings.default_project:
+        return context.settings.default_project
+    listed = selected_organizations(context, context.settings.default_organization or None)
     projects = [(organization, project) for organization in listed for project in projects_of(context, organization)]
     if not projects:
         raise CliError("You have no project.", "Create one in the web pages, or ask an owner for access.")

@@ -1,9 +1,9 @@
 """The models of the service, as `GET /v1/models` lists them for the user's key."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from llmgateway_cli.command_lines import suggestion
 from llmgateway_cli.errors import CliError, HttpError
 
 if TYPE_CHECKING:
@@ -15,25 +15,24 @@ MODELS = "/v1/models"
 PROVIDER_FLAGS = ("tools", "reasoning", "vision", "streaming", "realtime")
 # Capability → the member of a model's entry that says so.
 MODEL_FLAGS = {"json": "json_output", "structured": "structured_outputs", "free": "free"}
-SUGGESTIONS = 3
 
 
 class ModelFilter(NamedTuple):
-    """Which models to show; an empty text does not filter."""
+    """Which models to show: those that have all the capabilities, one of the providers and all the texts."""
 
-    capability: str = ""
-    provider: str = ""
-    search: str = ""
+    capabilities: Sequence[str] = ()
+    providers: Sequence[str] = ()
+    texts: Sequence[str] = ()
 
     def shows(self, entry: Entry) -> bool:
         """Return whether a model matches every filter; upper and lower case are equal."""
-        if self.capability and self.capability.lower() not in capabilities_of(entry):
+        if not {name.lower() for name in self.capabilities} <= capabilities_of(entry):
             return False
-        provider = self.provider.lower()
-        if provider and not any(provider in name.lower() for name in providers_of(entry)):
+        served = [name.lower() for name in providers_of(entry)]
+        if self.providers and not any(provider.lower() in name for provider in self.providers for name in served):
             return False
-        search = self.search.lower()
-        return not search or any(search in name.lower() for name in names_of(entry))
+        names = [name.lower() for name in names_of(entry)]
+        return all(any(text.lower() in name for name in names) for text in self.texts)
 
 
 def read_models(
@@ -82,6 +81,15 @@ def known_capabilities(entries: Iterable[Entry]) -> list[str]:
     return sorted({name for entry in entries for name in capabilities_of(entry)})
 
 
+def check_provider(entries: Iterable[Entry], named: str) -> None:
+    """Raise CliError if no provider of a model has this text in its id."""
+    known = sorted({provider for entry in entries for provider in providers_of(entry)})
+    if not any(named.lower() in provider.lower() for provider in known):
+        raise CliError(
+            f"No model has a provider {named!r}.{suggestion(named, known)}", "`llmgateway models` lists the providers."
+        )
+
+
 def find_entry(entries: Sequence[Entry], model: str) -> Entry | None:
     """Return the entry that a model text means: an id, an alias, or `provider/model` with an optional region."""
     for entry in entries:
@@ -106,11 +114,8 @@ def checked_entry(client: "ApiClient", model: str, *, key: str | None = None) ->
     hidden = _read_one(client, model, key)
     if hidden is not None:
         return {**hidden, "available": False}
-    near = difflib.get_close_matches(model, [entry["id"] for entry in entries], SUGGESTIONS, 0.5)
-    suggestion = f" Did you mean {', '.join(near)}?" if near else ""
-    raise CliError(
-        f"The service has no model {model!r} for this key.{suggestion}", "`llmgateway models` lists the models."
-    )
+    near = suggestion(model, [entry["id"] for entry in entries])
+    raise CliError(f"The service has no model {model!r} for this key.{near}", "`llmgateway models` lists the models.")
 
 
 def _read_one(client: "ApiClient", model: str, key: str | None) -> Entry | None:

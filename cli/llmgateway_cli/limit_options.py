@@ -7,12 +7,14 @@ from urllib.parse import quote
 import click
 
 from llmgateway_cli.context import ClientContext
-from llmgateway_cli.errors import CliError
+from llmgateway_cli.errors import CliError, HttpError
 from llmgateway_cli.shapes import object_of
-from llmgateway_cli.values import DEFAULT_PERIOD, NO_VALUE, read_limit, read_period, show_period, show_usd
+from llmgateway_cli.values import DEFAULT_PERIOD, NO_VALUE, Period, read_limit, read_period, show_period, show_usd
 
 Decorated = Callable[..., Any]
-LIMITS = ("usageLimit", "periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
+PERIOD_MEMBERS = ("periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
+LIMITS = ("usageLimit", *PERIOD_MEMBERS)
+BAD_REQUEST = 400
 SPENDING = ("id", "description", "usage", *LIMITS, "currentPeriodUsage")
 
 
@@ -24,9 +26,11 @@ def key_path(key_id: str, action: str = "") -> str:
 def limit_options(command: Decorated) -> Decorated:
     """Add `--limit`, `--period-limit` and `--period` to a command."""
     options = (
-        click.option("-l", "--limit", metavar="USD", help="Total spending limit, such as 100 or 49.99."),
-        click.option("--period-limit", metavar="USD", help="Spending limit of a rolling period."),
-        click.option("--period", metavar="DURATION", help="Length of the period: 12h, 1d, 2w, 1mo (default: 1mo)."),
+        click.option("-l", "--limit", metavar="USD", help="Total spending limit, such as 100 or 49.99, or none."),
+        click.option("--period-limit", metavar="USD", help="Spending limit of a rolling period, or none."),
+        click.option(
+            "--period", metavar="DURATION", help="Length of the period: 12h, 1d, 2w, 1mo (a new one: 1mo by default)."
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -34,20 +38,36 @@ def limit_options(command: Decorated) -> Decorated:
 
 
 def read_limits(limit: str | None, period_limit: str | None, period: str | None) -> dict[str, Any]:
-    """Return the members of a request that set these limits. Raises CliError for a period without its limit."""
+    """Return the members of a request that sets these limits: only what was given. A limit that is removed is null."""
     members: dict[str, Any] = {}
-    if period is not None and period_limit is None:
-        raise CliError("--period has no effect without --period-limit.", "Give both, or none of them.")
     if limit is not None:
         members["usageLimit"] = read_limit(limit, "--limit")
     if period_limit is not None:
-        members["periodUsageLimit"] = read_limit(period_limit, "--period-limit")
-        length = DEFAULT_PERIOD
-        if period is not None:
-            length = read_period(period)
-        members["periodUsageDurationValue"] = length.value
-        members["periodUsageDurationUnit"] = length.unit
+        amount = read_limit(period_limit, "--period-limit")
+        if amount is None and period is not None:
+            raise CliError("--period has no effect without a limit.", "Leave out --period.")
+        if amount is None:
+            members |= dict.fromkeys(PERIOD_MEMBERS)
+        else:
+            members["periodUsageLimit"] = amount
+    if period is not None:
+        members |= _length_members(read_period(period))
     return members
+
+
+def new_limits(limit: str | None, period_limit: str | None, period: str | None) -> dict[str, Any]:
+    """Return the members of a request that creates a key with these limits. Raises CliError for a period without its
+    limit."""
+    if period is not None and period_limit is None:
+        raise CliError("--period has no effect without --period-limit.", "Give both, or none of them.")
+    members = read_limits(limit, period_limit, period)
+    if members.get("periodUsageLimit") is not None and period is None:
+        members |= _length_members(DEFAULT_PERIOD)
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _length_members(length: Period) -> dict[str, Any]:
+    return {"periodUsageDurationValue": length.value, "periodUsageDurationUnit": length.unit}
 
 
 def set_limits(
@@ -61,11 +81,30 @@ def set_limits(
         members = dict.fromkeys(LIMITS)
     if not members:
         raise CliError("There is nothing to set.", "Give --limit, --period-limit (with --period), or --clear.")
-    key = object_of(
-        context.client.management("PATCH", f"/keys/api/limit/{quote(key_id, safe='')}", body=members), "apiKey"
-    )
+    key = _change_limits(context, key_id, members)
     context.output.success(f"The limits of {key.get('description')!r} were set.")
     show_spending(context, key)
+
+
+def _change_limits(context: ClientContext, key_id: str, members: dict[str, Any]) -> dict[str, Any]:
+    """Return the key with new limits. A period that was not given stays as it is, and is a month for a key that has
+    none."""
+    path = f"/keys/api/limit/{quote(key_id, safe='')}"
+    try:
+        return object_of(context.client.management("PATCH", path, body=members), "apiKey")
+    except HttpError as error:
+        has_amount = members.get("periodUsageLimit") is not None
+        has_length = "periodUsageDurationUnit" in members
+        if error.status == BAD_REQUEST and has_length and "periodUsageLimit" not in members:
+            raise CliError(
+                f"{key_id} has no limit of a period whose length could be changed: {error.message}",
+                "Give --period-limit too.",
+                error.request_id,
+            ) from None
+        if error.status != BAD_REQUEST or has_length or not has_amount:
+            raise
+    members = members | _length_members(DEFAULT_PERIOD)
+    return object_of(context.client.management("PATCH", path, body=members), "apiKey")
 
 
 def show_spending(context: ClientContext, key: dict[str, Any]) -> None:
@@ -77,7 +116,7 @@ def show_spending(context: ClientContext, key: dict[str, Any]) -> None:
         (
             ("Key", f"{key.get('description')} ({key.get('id')})"),
             ("Total spend", _spending(key.get("usage"), key.get("usageLimit"))),
-            ("Period spend", _period_spending(key)),
+            ("Period spend", "limit not set" if key.get("periodUsageLimit") is None else period_spending(key)),
         )
     )
 
@@ -88,9 +127,10 @@ def _spending(used: Any, limit: Any) -> str:
     return f"{show_usd(used)} / {show_usd(limit)}"
 
 
-def _period_spending(key: dict[str, Any]) -> str:
+def period_spending(key: dict[str, Any]) -> str:
+    """Return a key's spending and limit of a period, such as `$2.50 / $10.00 per day`."""
     if key.get("periodUsageLimit") is None:
-        return "limit not set"
+        return NO_VALUE
     used = _spending(key.get("currentPeriodUsage"), key["periodUsageLimit"])
     return f"{used} per {show_period(key.get('periodUsageDurationValue'), key.get('periodUsageDurationUnit'))}"
 

@@ -12,6 +12,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from llmgateway_cli import __version__, errors
+from llmgateway_cli.command_lines import ClientGroup, suggestion
 from llmgateway_cli.context import ClientContext
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.output import Output
@@ -59,7 +60,7 @@ COMMANDS: dict[str, CommandEntry] = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(ClientGroup):
     """A group that imports a command when it runs. The overview is written from the table alone."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -74,6 +75,18 @@ class LazyGroup(click.Group):
             return agent
         command: click.Command = getattr(importlib.import_module(entry.module), entry.function)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = str(args[0])
+        if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            agents = importlib.import_module("llmgateway_cli.commands.launch").known_agents(
+                ctx.find_object(ClientContext)
+            )
+            known = [*COMMANDS, *(agent.id for agent in agents)]
+            raise click.UsageError(f"No such command {name!r}.{suggestion(name, known)}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

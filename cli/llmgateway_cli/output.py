@@ -62,6 +62,8 @@ class Output:
         else:
             for line in plain_lines(arranged):
                 self.data(line)
+        if arranged.left_out:
+            self.info(f"Left out for the width: {', '.join(arranged.left_out)}. --json shows everything.")
 
     def listing(
         self, document: Sequence[Any], columns: Sequence[Column], rows: Sequence[Sequence[str]], empty: str = ""

@@ -57,6 +57,12 @@ def current_session(settings: Settings) -> Session:
     return checked_session(settings, session)
 
 
+def is_service_account(settings: Settings) -> bool:
+    """Return whether requests are those of a service account."""
+    session = stored_session(settings)
+    return bool(settings.service_token) or (session is not None and session.is_service_account)
+
+
 def checked_session(settings: Settings, session: Session) -> Session:
     """Return a stored session. Raises CliError if it is another service's."""
     if session.api_url.rstrip("/") != settings.api_url:

@@ -157,6 +157,10 @@ class Settings:
         return self.stored.get(DEFAULT_PROJECT, "")
 
     @property
+    def default_organization(self) -> str:
+        return self.stored.get(DEFAULT_ORGANIZATION, "")
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Values that no message may contain. A damaged file has none that could be sent."""
         named = [self.environment.get(KEY_VARIABLE, "").strip(), self.service_token]

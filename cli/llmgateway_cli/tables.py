@@ -6,29 +6,37 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from llmgateway_cli.values import NO_VALUE
+
 INDENT = 2
 GAP = 2
 MIN_WIDTH = 8  # of a column that may be shortened
+EASY_WIDTH = 16  # columns are left out before others become narrower than this
 ELLIPSIS = "…"
+EMPTY = frozenset(("", NO_VALUE))
 UNLIMITED = 10_000  # columns of a pipe
 CONTROLS = ("Cc", "Cf")  # Unicode categories
 
 
 class Column(NamedTuple):
-    """A column: its title, whether it holds numbers, and whether its texts may be shortened to fit."""
+    """A column: its title, whether it holds numbers, and whether its texts may be shortened to fit. Numbers never are.
+    Columns with a `rank` are left out of a table that does not fit, those of the highest rank first."""
 
     title: str
     number: bool = False
     shorten: bool = False
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Columns and cleaned rows; `widths` is empty where the table does not fit and becomes one field in a line."""
+    """Columns and cleaned rows; `widths` is empty where the table does not fit and becomes one field in a line.
+    `left_out` are the titles of columns that have no room."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     widths: Sequence[int]
+    left_out: Sequence[str] = ()
 
 
 def clean(text: str, keep: str = "") -> str:
@@ -69,22 +77,47 @@ def layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int 
     cleaned = [[clean(cell) for cell in row] for row in rows]
     texts = [[column.title, *(row[number] for row in cleaned)] for number, column in enumerate(columns)]
     widths = [max(display_width(text) for text in column) for column in texts]
+    shown = list(range(len(columns)))
+    empty = [EMPTY.issuperset(texts[number][1:]) for number in shown]
     if width is not None:
-        widths = _fitted(columns, widths, width)
+        # A column without a value is the first that has to go.
+        ranks = [each.rank + UNLIMITED * (gone and each.rank > 0) for each, gone in zip(columns, empty, strict=True)]
+        ranked = [each._replace(rank=rank) for each, rank in zip(columns, ranks, strict=True)]
+        shown, widths = choose_columns(ranked, widths, width)
     if not widths:
         return Layout(columns, cleaned, ())
-    short = [[shortened(cell, size) for cell, size in zip(row, widths, strict=True)] for row in cleaned]
-    return Layout(columns, short, widths)
+    chosen = [columns[number] for number in shown]
+    short = [[shortened(row[number], size) for number, size in zip(shown, widths, strict=True)] for row in cleaned]
+    left_out = [column.title for number, column in enumerate(columns) if number not in shown and not empty[number]]
+    return Layout(chosen, short, widths, left_out)
 
 
-def _fitted(columns: Sequence[Column], widths: list[int], width: int) -> list[int]:
-    """Return the widths after shortening the widest flexible columns; [] if they still do not fit."""
+def choose_columns(columns: Sequence[Column], widths: Sequence[int], width: int) -> tuple[list[int], list[int]]:
+    """Return the numbers of the columns that fit a line and their widths; both empty if the line is too short.
+
+    Texts are shortened first, then columns with a rank are left out, and then texts are shortened further."""
+    shown = list(range(len(columns)))
+    while True:
+        left = [columns[number] for number in shown]
+        natural = [widths[number] for number in shown]
+        fitted = _fitted(left, natural, width, EASY_WIDTH)
+        lowest = max(shown, key=lambda number: (columns[number].rank, number))
+        if fitted or not columns[lowest].rank:
+            break
+        shown.remove(lowest)
+    fitted = fitted or _fitted(left, natural, width, MIN_WIDTH)
+    return (shown, fitted) if fitted else ([], [])
+
+
+def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int, least: int) -> list[int]:
+    """Return the widths after shortening the widest flexible columns, to `least` columns or their title; [] if they
+    still do not fit."""
     excess = INDENT + sum(widths) + GAP * (len(widths) - 1) - width
     fitted = list(widths)
     flexible = [number for number, column in enumerate(columns) if column.shorten]
     while excess > 0 and flexible:
         widest = max(flexible, key=fitted.__getitem__)
-        if fitted[widest] <= max(MIN_WIDTH, display_width(columns[widest].title)):
+        if fitted[widest] <= max(least, display_width(columns[widest].title)):
             break
         fitted[widest] -= 1
         excess -= 1

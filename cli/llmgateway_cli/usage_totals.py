@@ -39,8 +39,9 @@ class Totals:
 
 @dataclass(slots=True)
 class Part:
-    """The sum of one model or API key."""
+    """The sum of one API key, or of one model at one provider."""
 
+    id: str
     name: str
     totals: Totals
 
@@ -53,15 +54,36 @@ def total_of(rows: Iterable[dict[str, Any]]) -> Totals:
     return total
 
 
+def merged_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one row for each date, in order: the rows of several projects are summed, their lists joined."""
+    merged: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        date = str(row.get("date", ""))
+        former = merged.get(date)
+        merged[date] = dict(row) if former is None else {name: _joined(former, row, name) for name in former | row}
+    return [merged[date] for date in sorted(merged)]
+
+
+def _joined(one: dict[str, Any], other: dict[str, Any], name: str) -> Any:
+    """Return the sum of a member of two rows if it is a number, both lists, or the first value."""
+    values = [row[name] for row in (one, other) if name in row]
+    if all(isinstance(value, int | float) for value in values):
+        return sum(values)
+    if all(isinstance(value, list) for value in values):
+        return [item for value in values for item in value]
+    return values[0]
+
+
 def breakdown_of(rows: Iterable[dict[str, Any]], member: str) -> list[Part]:
-    """Return the sums by id over the lists `member` of all rows, the most expensive first."""
-    parts: dict[str, Part] = {}
+    """Return the sums by id and provider over the lists `member` of all rows, the most expensive first."""
+    parts: dict[tuple[str, str], Part] = {}
     for row in rows:
         listed = row.get(member)
         if not isinstance(listed, list):
             continue
         for item in listed:
-            part = parts.setdefault(str(item.get("id")), Part(_name_of(item), Totals()))
+            ident = str(item.get("id"))
+            part = parts.setdefault((ident, str(item.get("provider"))), Part(ident, _name_of(item), Totals()))
             part.totals.add(Totals.of(item))
     return sorted(parts.values(), key=_by_cost)
 

@@ -19,7 +19,9 @@ LENGTHS = {
     "week": timedelta(weeks=1),
     "month": timedelta(days=30),
 }
-SMALL_USD = Decimal("0.01")
+DIGITS = 3  # significant ones of an amount below a dollar
+CENTS = 2
+REMOVED = ("none", "never")  # typed in the place of a limit or an expiry
 
 
 class Period(NamedTuple):
@@ -32,11 +34,14 @@ class Period(NamedTuple):
 DEFAULT_PERIOD = Period(1, "month")
 
 
-def read_limit(text: str, option: str) -> str:
-    """Return a limit in USD as it was typed, which is how it is sent. Raises CliError unless it is a number."""
+def read_limit(text: str, option: str) -> str | None:
+    """Return a limit in USD as it was typed, which is how it is sent; None for `none`, which removes the limit. Raises
+    CliError unless it is a number."""
     typed = text.strip()
+    if typed.lower() in REMOVED:
+        return None
     if not AMOUNT.fullmatch(typed):
-        raise CliError(f"{option} {text!r} is not an amount in USD.", "Give a number such as 100 or 49.99.")
+        raise CliError(f"{option} {text!r} is not an amount in USD.", "Give a number such as 100 or 49.99, or none.")
     return typed
 
 
@@ -62,8 +67,11 @@ def _read_duration(text: str) -> Period | None:
     return Period(int(matched[1]), unit)
 
 
-def read_expiry(text: str, now: datetime) -> str:
-    """Return an expiry as an ISO date in UTC with milliseconds, from a duration such as 30d or an ISO date."""
+def read_expiry(text: str, now: datetime) -> str | None:
+    """Return an expiry as an ISO date in UTC with milliseconds, from a duration such as 30d or an ISO date; None for
+    `never`."""
+    if text.strip().lower() in REMOVED:
+        return None
     duration = _read_duration(text)
     try:
         if duration is not None:
@@ -72,7 +80,8 @@ def read_expiry(text: str, now: datetime) -> str:
             moment = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError):
         raise CliError(
-            f"--expires {text!r} is neither a duration nor a date.", "Give one such as 30d, 12h or 2027-01-01."
+            f"--expires {text!r} is neither a duration nor a date.",
+            "Give 30d, 12h, 2027-01-01 or the like, or never.",
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -93,7 +102,8 @@ def read_date(text: str, option: str) -> date:
 
 
 def show_usd(amount: Any) -> str:
-    """Return an amount, a number or a decimal string, as $1.50; amounts below a cent get six decimals."""
+    """Return an amount, a number or a decimal string, with cents; below a dollar with three significant digits, so that
+    small amounts can be told apart: $1.50, $0.50, $0.0123, $0.00000245."""
     if amount is None or amount == "":
         return NO_VALUE
     try:
@@ -105,10 +115,17 @@ def show_usd(amount: Any) -> str:
     sign = ""
     if value < 0:
         sign = "-"
-    size = abs(value)
-    if 0 < size < SMALL_USD:
-        return f"{sign}${size:.6f}"
-    return f"{sign}${size:.2f}"
+    return f"{sign}${amount_text(abs(value))}"
+
+
+def amount_text(size: Decimal) -> str:
+    """Return an amount that is not negative, without its currency."""
+    if not 0 < size < 1:
+        return f"{size:,.{CENTS}f}"
+    # The exponent of the first digit: -1 for 0.1, -2 for 0.01.
+    decimals = DIGITS - 1 - size.adjusted()
+    whole, _, fraction = f"{size:.{decimals}f}".partition(".")
+    return f"{whole}.{fraction.rstrip('0'):0<{CENTS}}"
 
 
 def show_time(moment: Any) -> str:

@@ -2,11 +2,15 @@
 
 import json
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
+import requests
 from harness.accounts import Account
-from harness.client_runs import Client
+from harness.client_runs import Client, working_in
+from harness.fake_service import Answer, FakeService
+from support.shared import Share
 
 from llmgateway_cli.commands.configure import is_for_coding
 
@@ -145,12 +149,102 @@ def test_opencode_keeps_comments_and_its_own_key(user: Client, account: Account)
         assert line in text
     assert '"my-model": { "name": "Mine" }' in text
     assert f'"baseURL": "{account.address}/v1"' in text
-    assert '"openai/gpt-5.4"' in text and account.key not in text
+    assert '"sandbox/sandbox-echo"' in text and account.key not in text
     assert mode_of(path) == 0o644
     assert "nothing was changed" in user.run("configure", "opencode").stderr
 
 
-def test_opencode_gets_a_file_with_its_models(user: Client, account: Account) -> None:
+@pytest.fixture
+def provided(share: Share, tmp_path: Path) -> tuple[Client, Account]:
+    """A client of a gateway that has the key of one provider."""
+    account = Account(share.gateway({"LLM_OPENAI_API_KEY": "sk-test", "GATEWAY_BOOTSTRAP_PASSWORD": "correct horse"}))
+    variables = {"LLMGATEWAY_API_URL": account.address, "LLMGATEWAY_API_KEY": account.key}
+    return Client(tmp_path / "home", variables), account
+
+
+def test_opencode_gets_the_models_that_the_key_can_call(provided: tuple[Client, Account]) -> None:
+    user, account = provided
+    user.run("configure", "opencode")
+    settings = json.loads((user.home / ".config" / "opencode" / "opencode.json").read_text())
+    models = settings["provider"]["llmgateway"]["models"]
+    answered = requests.get(
+        f"{account.address}/v1/models?mapped=true&available=true",
+        headers={"Authorization": f"Bearer {account.key}"},
+        timeout=20,
+    )
+    callable_ids = {entry["id"] for entry in answered.json()["data"]}
+    assert models and set(models) <= callable_ids
+    assert {name.partition("/")[0] for name in models} == {"openai", "sandbox", "llmgateway"}
+
+
+def test_opencode_without_a_model_stays_as_it_is(service: FakeService, service_client: Client) -> None:
+    service.script(Answer(200, {"data": []}))
+    assert "can call no model" in service_client.refused("configure", "opencode", "-k", "llmgtwy_x")
+    assert not (service_client.home / ".config").exists()
+    assert service.calls[0].headers["authorization"] == "Bearer llmgtwy_x"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def status_of(folder: Path) -> str:
+    return git(folder, "status", "--short", "--untracked-files=all")
+
+
+@pytest.mark.parametrize("place", ["", "apps/a [1]!"])
+def test_the_key_of_a_project_is_ignored_by_git(user: Client, tmp_path: Path, place: str) -> None:
+    top = tmp_path / "repository"
+    folder = top / place
+    folder.mkdir(parents=True)
+    git(top, "init", "--quiet")
+    there = working_in(user, folder)
+    assert "does not ignore" in there.run("configure", "claude", "--project", "--dry-run").stderr
+    message = there.run("configure", "claude", "--project").stderr
+    assert "contains the API key" in message and str(top / ".git/info/exclude") in message
+    assert user.environment["LLMGATEWAY_API_KEY"] in (folder / ".claude/settings.local.json").read_text()
+    assert status_of(top) == ""
+    again = (top / ".git/info/exclude").read_text()
+    there.run("configure", "claude", "--project")
+    assert (top / ".git/info/exclude").read_text() == again
+
+
+def test_a_project_that_ignores_the_file_stays_as_it_is(user: Client, tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / ".gitignore").write_text("settings.local.json\n")
+    before = (tmp_path / ".git/info/exclude").read_text()
+    assert "git" not in working_in(user, tmp_path).run("configure", "claude", "--project").stderr
+    assert (tmp_path / ".git/info/exclude").read_text() == before
+
+
+def test_a_file_that_git_tracks_does_not_get_the_key(user: Client, tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    path = tmp_path / ".claude/settings.local.json"
+    write(path, "{}")
+    git(tmp_path, "add", "-f", ".claude")
+    assert "git tracks" in working_in(user, tmp_path).refused("configure", "claude", "--project")
+    assert path.read_text() == "{}"
+
+
+def test_own_settings_in_a_repository_are_changed_with_a_warning(user: Client) -> None:
+    git(user.home, "init", "--quiet")
+    write(user.home / ".claude/settings.json", "{}")
+    git(user.home, "add", "-f", ".claude")
+    assert "git tracks" in user.run("configure", "claude").stderr
+
+
+def test_a_repository_without_git_is_refused(user: Client, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    message = working_in(user, tmp_path).refused("configure", "claude", "--project", PATH=str(programs))
+    assert "Install git" in message
+    assert not (tmp_path / ".claude").exists()
+
+
+def test_opencode_gets_a_file_with_its_models(provided: tuple[Client, Account]) -> None:
+    user, account = provided
     document = user.document("configure", "opencode")
     settings = json.loads((user.home / ".config" / "opencode" / "opencode.json").read_text())
     provider = settings["provider"]["llmgateway"]
@@ -158,7 +252,7 @@ def test_opencode_gets_a_file_with_its_models(user: Client, account: Account) ->
     assert provider["options"] == {"baseURL": f"{account.address}/v1", "apiKey": "{env:LLMGATEWAY_API_KEY}"}
     assert provider["npm"] and provider["name"] == "LLM Gateway"
     assert document["members"] == [f"provider.llmgateway.{name}" for name in provider]
-    assert len(provider["models"]) == document["models"] > 100
+    assert len(provider["models"]) == document["models"] > 20
     model = provider["models"]["openai/gpt-5.4"]
     assert model["limit"] == {"context": 1050000, "output": 128000}
     assert model["cost"] == {"input": 2.5, "output": 15.0, "cache_read": 0.25}

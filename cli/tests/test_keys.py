@@ -68,11 +68,10 @@ REFUSED = {
     "no such day": (("keys", "create", "-d", "x", "-e", "2099-02-30"), "neither a duration nor a date"),
     "past expiry": (("keys", "create", "-d", "x", "-e", "2020-01-01"), "not in the future"),
     "empty description": (("keys", "create", "-d", " "), "description is empty"),
-    "no state": (("keys", "update", "key"), "--activate and --deactivate"),
-    "expiry alone": (("keys", "update", "key", "-e", "30d"), "--activate and --deactivate"),
+    "no change": (("keys", "update", "key"), "nothing to change"),
     "both states": (("keys", "update", "key", "--activate", "--deactivate"), "--activate and --deactivate"),
     "no limit": (("keys", "limit", "key"), "nothing to set"),
-    "limit period alone": (("keys", "limit", "key", "--period", "1d"), "--period-limit"),
+    "no limit and a period": (("keys", "limit", "key", "--period-limit", "none", "--period", "1d"), "without a limit"),
     "no budget": (("budget", "set", "key"), "nothing to set"),
     "clear and set": (("budget", "set", "key", "--clear", "-l", "1"), "--clear"),
 }
@@ -88,14 +87,20 @@ def test_a_mistake_is_refused_without_a_request(case: str, tmp_path, client: Cli
 
 
 def test_keys_are_listed(client: Client, account: Account) -> None:
-    account.make_key("Listed", usageLimit="50", expiresAt="2099-01-01T00:00:00Z")
+    period = {"periodUsageLimit": "5", "periodUsageDurationValue": 1, "periodUsageDurationUnit": "day"}
+    account.make_key("Listed", usageLimit="50", expiresAt="2099-01-01T00:00:00Z", **period)
     deleted = account.make_key("Deleted")["id"]
     account("DELETE", f"/keys/api/{deleted}")
     finished = client.run("keys", "list", "-p", account.project_id)
     header, rule, *rows = finished.stdout.splitlines()
-    assert header.split() == ["DESCRIPTION", "ID", "TOKEN", "STATUS", "SPEND", "/", "BUDGET", "EXPIRES"]
+    assert header.split() == [
+        *("DESCRIPTION", "ID", "STATUS", "SPEND", "/", "BUDGET", "PERIOD", "EXPIRES", "OWNER", "PROJECT", "TOKEN")
+    ]
     assert header.startswith("  DESC") and set(rule) == {" ", "-"}
     assert any("Listed" in row and "$0.00 / $50.00" in row and "2099-01-01 00:00" in row for row in rows)
+    (row,) = [row for row in rows if "Listed" in row]
+    (project,) = client.document("projects", "list")
+    assert "$0.00 / $5.00 per day" in row and account.email in row and project["name"] in row
     listed = client.document("keys", "list", "--all")
     assert {key["description"] for key in listed} == set(account.list_keys()) and "Deleted" not in finished.stdout
     assert "token" not in listed[0]
@@ -108,7 +113,7 @@ def test_an_expired_key_is_listed_as_expired(client: Client, account: Account) -
     while account.key_works(key["token"]) and time.monotonic() < deadline:
         time.sleep(0.1)
     (row,) = [line for line in client.run("keys", "list").stdout.splitlines() if key["id"] in line]
-    assert row.split()[3] == "expired"
+    assert row.split()[2] == "expired"
 
 
 def test_a_key_is_deactivated_and_activated(client: Client, account: Account) -> None:
@@ -178,7 +183,7 @@ def test_a_list_fits_the_terminal(columns: int, plain: dict[str, str], client: C
     key = account.make_key("A rather long description of a key for the nightly build of the web shop\x1b[31m")
     with client.terminal("keys", "list", columns=columns, **plain) as terminal:
         text = terminal.end()
-    assert max(len(line) for line in text.splitlines()) <= columns
+    assert max(len(line) for line in text.splitlines() if not line.startswith("info: ")) <= columns
     assert key["id"] in text.replace("\n", "").replace(" ", "")
     assert "\x1b[31m" not in terminal.output
     assert ("\x1b[" in terminal.output) is (not plain)
@@ -189,3 +194,64 @@ def test_a_list_in_a_pipe_is_plain_and_whole(client: Client, account: Account) -
     account.make_key(description)
     assert description in client.run("keys", "list").stdout
     assert json.loads(client.run("--json", "keys", "list").stdout) == client.document("keys", "list")
+
+
+def test_a_list_is_that_of_the_person_and_with_all_that_of_everybody(client: Client, account: Account) -> None:
+    account.make_key("Of the owner")
+    developer = account.colleague("dev")
+    make = {"description": "Of a developer", "projectId": account.project_id}
+    account("POST", "/keys/api", make, developer)
+    owner = {key["description"] for key in client.document("keys", "list")}
+    assert "Of the owner" in owner and "Of a developer" not in owner
+    everybody = {key["description"] for key in client.document("keys", "list", "--all")}
+    assert everybody == owner | {"Of a developer"}
+    client.configure(sessionToken=developer)
+    assert {key["description"] for key in client.document("keys", "list")} == {"Of a developer"}
+    assert "Only owners and admins" in client.refused("keys", "list", "--all")
+
+
+def test_a_changed_limit_keeps_its_period(client: Client, account: Account) -> None:
+    key_id = account.make_key("Daily")["id"]
+    client.run("keys", "limit", key_id, "--period-limit", "5")
+    assert account.list_keys()["Daily"]["periodUsageDurationUnit"] == "month"
+    client.run("keys", "limit", key_id, "--period-limit", "5", "--period", "1d")
+    assert "$7.00 per day" in client.run("keys", "limit", key_id, "--period-limit", "7").stdout
+    assert "$7.00 per 2 weeks" in client.run("budget", "set", key_id, "--period", "2w").stdout
+    client.run("keys", "limit", key_id, "-l", "9", "--period-limit", "none")
+    stored = account.list_keys()["Daily"]
+    assert (stored["usageLimit"], stored["periodUsageLimit"], stored["periodUsageDurationUnit"]) == ("9", None, None)
+    client.run("keys", "limit", key_id, "-l", "none")
+    assert account.list_keys()["Daily"]["usageLimit"] is None
+    assert "Give --period-limit" in client.refused("keys", "limit", key_id, "--period", "1d")
+
+
+def test_an_expiry_is_changed_and_removed(client: Client, account: Account) -> None:
+    key_id = account.make_key("Expiring", expiresAt="2099-01-01T00:00:00Z")["id"]
+    assert "expires 2098-01-01" in client.run("keys", "update", key_id, "-e", "2098-01-01").stderr
+    assert "does not expire" in client.run("keys", "update", key_id, "-e", "never").stderr
+    stored = account.list_keys()["Expiring"]
+    assert (stored["expiresAt"], stored["status"]) == (None, "active")
+
+
+def test_a_new_key_is_used_at_once(client: Client, account: Account) -> None:
+    assert "keys create" in client.refused("chat", "hi")
+    token = client.document("keys", "create", "-d", "For a script")["token"]
+    assert "apiKey" not in client.config
+    finished = client.run("keys", "create", "-d", "Laptop")
+    assert client.config["apiKey"] in finished.stdout
+    assert client.run("chat", "-m", "sandbox-echo", "hi").stdout.strip() == "hi"
+    client.run("keys", "create", "-d", "Another")
+    assert client.config["apiKey"] in finished.stdout
+    other = client.document("keys", "create", "-d", "Chosen", "--save")["token"]
+    assert client.config["apiKey"] == other != token
+    client.configure(apiKey="")
+    client.run("keys", "create", "-d", "For somebody", "--no-save")
+    assert not client.config["apiKey"]
+
+
+def test_rolling_the_own_key_says_that_it_is_invalid_here(client: Client, account: Account) -> None:
+    client.run("keys", "create", "-d", "Own")
+    own = account.list_keys()["Own"]["id"]
+    other = account.make_key("Other")["id"]
+    assert "auth login --key" not in client.run("keys", "roll", other, "-y").stderr
+    assert "auth login --key" in client.run("keys", "roll", own, "-y").stderr

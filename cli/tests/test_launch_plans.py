@@ -78,6 +78,26 @@ def test_a_dry_run_needs_no_key(offline: Client) -> None:
     assert "claude" in offline.run("launch", "--dry-run", "claude").stdout
 
 
+def test_a_dry_run_shows_address_model_and_variables_without_the_program(offline: Client) -> None:
+    lines = offline.run("launch", "--dry-run", "claude").stdout.splitlines()
+    shown = [line.split() for line in lines]
+    assert ["address:", ADDRESS] in shown and [f"ANTHROPIC_BASE_URL={ADDRESS}"] in [words[1:] for words in shown]
+    assert "choice of Claude Code" in "\n".join(lines)
+    finished = offline.run("launch", "--dry-run", "codex", PATH=str(offline.home))
+    assert "gpt-5.4, or auto" in finished.stdout and "not installed" in finished.stderr
+
+
+@pytest.mark.parametrize("command", [("launch", "codex"), ("codex",)], ids=" ".join)
+def test_a_dry_run_can_be_asked_for_behind_the_name_of_the_agent(command: tuple[str, ...], offline: Client) -> None:
+    shown = offline.run(*command, "--dry-run", "exec", "say hi").stdout
+    assert shown == offline.run("launch", "--dry-run", "codex", "exec", "say hi").stdout
+    assert "--dry-run" not in shown
+
+
+def test_an_own_option_of_an_agent_goes_to_the_agent(offline: Client) -> None:
+    assert "aider is not installed" in offline.refused("launch", "aider", "--dry-run", PATH=str(offline.home))
+
+
 def test_a_dry_run_uses_the_address_of_the_option(offline: Client) -> None:
     other = ("--gateway-url", "https://llm.example", "--dry-run", "--json", "codex")
     assert offline.run("launch", *other).document["gatewayUrl"] == "https://llm.example"

@@ -1,5 +1,7 @@
 """`models`: the catalogue as a key sees it, and its filters."""
 
+import re
+
 import pytest
 from harness.accounts import Account
 from harness.client_runs import Client
@@ -61,6 +63,18 @@ def test_an_unknown_capability_is_refused_with_the_known_ones(user: Client) -> N
     assert "No model has the capability 'flying'" in message and "embedding" in message
 
 
+def test_every_filter_counts(user: Client) -> None:
+    both = ids(user, "-c", "image", "-c", "vision")
+    assert set(both) == set(ids(user, "-c", "image")) & set(ids(user, "-c", "vision")) and both
+    assert set(ids(user, "-p", "openai", "-p", "anthropic")) > set(ids(user, "-p", "anthropic"))
+    assert ids(user, "-s", "sandbox", "-s", "echo") == ["sandbox-echo"]
+
+
+def test_an_unknown_provider_is_refused(user: Client) -> None:
+    message = user.refused("models", "-p", "opnai")
+    assert "No model has a provider 'opnai'" in message and "openai" in message
+
+
 def test_no_match_is_no_error(user: Client) -> None:
     finished = user.run("models", "-s", "no such model")
     assert finished.stdout == "" and "No model matches" in finished.stderr
@@ -78,7 +92,8 @@ def test_the_table_fits_the_terminal(columns: int, plain: bool, user: Client) ->
     environment = {"NO_COLOR": "1"} if plain else {}
     with user.terminal("models", "-s", "sandbox-e", columns=columns, **environment) as terminal:
         text = terminal.end()
-    assert all(len(line) <= columns for line in text.splitlines())
+    assert all(len(line) <= columns for line in text.splitlines() if not line.startswith("info: "))
+    assert not re.search(r"[\d.]…", text) and "$/M OUT" in text
     assert ("\x1b[" in terminal.output) is not plain
     assert "sandbox-echo" in text and "sandbox-embed" in text and "0.50" in text
 

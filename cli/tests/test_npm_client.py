@@ -112,12 +112,14 @@ def test_both_print_the_same_documents(client: Client, account: Account) -> None
 
 
 @pytest.mark.extended
-def test_a_sign_in_with_this_client_is_one_for_the_other(signed_out: Client, published: NpmClient) -> None:
+def test_a_sign_in_with_this_client_is_one_for_the_other(
+    signed_out: Client, published: NpmClient, account: Account
+) -> None:
     signed_out.run("auth", "login", "--email", EMAIL, LLMGATEWAY_PASSWORD=PASSWORD)
     assert EMAIL in published.run("auth", "whoami")
     published.run("auth", "logout")
     assert "not signed in" in signed_out.refused("auth", "whoami")
-    signed_out.run("auth", "login", "--key", typed="llmgtwy_0123456789abcdef\n")
+    signed_out.run("auth", "login", "--key", typed=f"{account.key}\n")
     assert "API key" in published.run("auth", "status")
 
 

@@ -1,11 +1,12 @@
 """`orgs`, `projects`, `credits` and `usage` against a gateway, and their exact requests to a fake service."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
 from harness.accounts import Account
 from harness.client_runs import Client
-from harness.fake_service import Answer, FakeService
+from harness.fake_service import FIGURES, Answer, FakeService
 
 TODAY = datetime.now(UTC).date().isoformat()
 
@@ -67,15 +68,83 @@ def test_usage_of_an_organization_is_the_sum_of_its_projects(client: Client, acc
     assert [set(report) for report in listed] == [{"projectId", "projectName", "activity"}] * 2
     finished = client.run("usage", "-o", account.organization_id)
     assert finished.stdout.splitlines()[-1].split()[:2] == ["TOTAL", "1"]
-    assert "Usage: organization" in finished.stdout and "last 7d" in finished.stdout
+    assert re.search("Usage: +organization", finished.stdout) and "last 7d" in finished.stdout
 
 
-@pytest.mark.parametrize("option", [("-p", "p"), ("-k", "k"), ("--by", "model"), ("--plot",)], ids=" ".join)
-def test_an_option_without_effect_is_reported(
-    option: tuple[str, ...], service: FakeService, service_client: Client
+def test_usage_of_an_organization_is_narrowed_and_split_like_that_of_the_account(
+    client: Client, account: Account
 ) -> None:
-    assert "no effect with --org" in service_client.run("usage", "-o", "org_1", *option).stderr
-    assert "no effect" not in service_client.run("usage", "-o", "org_1").stderr
+    account.use_model(2)
+    account("POST", "/projects", {"name": "Second", "organizationId": account.organization_id})
+    key_id = account.list_keys()[account.email.partition("@")[0]]["id"]
+    whole = ("usage", "-o", account.organization_id)
+    assert "Requests: 0" in client.run(*whole, "-p", "second").stdout
+    assert "Requests: 2" in client.run(*whole, "-p", account.project_id).stdout
+    assert [report["projectName"] for report in client.document(*whole, "-p", "second")] == ["Second"]
+    assert "Requests: 2" in client.run(*whole, "-k", key_id).stdout
+    assert "no API key key_other" in client.refused(*whole, "-k", "key_other")
+    assert key_id in client.run(*whole, "--by", "key").stdout
+    assert "sandbox-echo (sandbox)" in client.run(*whole, "--by", "model").stdout
+    assert "█" in client.run(*whole, "--plot").stdout
+    assert "project 'other'" in client.refused(*whole, "-p", "other")
+
+
+def test_usage_is_that_of_the_default_organization(client: Client, account: Account) -> None:
+    account.use_model(2)
+    account("POST", "/projects", {"name": "Second", "organizationId": account.organization_id})
+    before = client.document("usage", "--by", "model")
+    client.run("orgs", "use", account.organization_id)
+    assert client.document("usage", "--by", "model") == before
+    assert "Second" in client.run("usage").stdout
+
+
+def test_keys_of_one_name_are_told_apart(client: Client, account: Account) -> None:
+    keys = [account.make_key("Twin") for _ in range(2)]
+    for key in keys:
+        account.key = key["token"]
+        account.use_model()
+    for columns in (70, 200):
+        with client.terminal("usage", "--by", "key", columns=columns) as terminal:
+            text = terminal.end()
+        assert all(key["id"] in text for key in keys)
+
+
+def test_a_model_at_two_providers_is_two_lines(service: FakeService, service_client: Client) -> None:
+    parts = [{**FIGURES, "id": "m", "provider": provider} for provider in ("one", "two")]
+    service.script(Answer(200, {"activity": [{**FIGURES, "date": TODAY, "errorCount": 0, "modelBreakdown": parts}]}))
+    text = service_client.run("usage", "--by", "model").stdout
+    assert "m (one)" in text and "m (two)" in text
+
+
+def test_options_before_a_subcommand_are_refused(service: FakeService, service_client: Client) -> None:
+    message = service_client.refused("usage", "-p", "project_1", "sources", code=2)
+    assert "Give the options after `sources`" in message and service.calls == []
+
+
+def test_a_new_key_belongs_to_the_default_organization(service: FakeService, service_client: Client) -> None:
+    places = {"organizations": [{"id": f"org_{number}", "name": f"Acme {number}"} for number in (1, 2)]}
+    first = {"projects": [{"id": "project_1", "name": "Web"}]}
+    second = {"projects": [{"id": "project_2", "name": "Web"}]}
+    service_client.configure(defaultProjectId="project_1", defaultOrgId="org_1")
+    service.script(Answer(200, places), Answer(200, second))
+    service_client.run("orgs", "use", "Acme 2")
+    assert "defaultProjectId" not in service_client.config
+    service.script(Answer(200, places), Answer(200, second))
+    service_client.run("keys", "create", "-d", "x")
+    assert service.calls[-1].body == {"description": "x", "projectId": "project_2"}
+    # The default project of the chosen organization stays.
+    service_client.configure(defaultProjectId="project_1", defaultOrgId="org_2")
+    service.script(Answer(200, places), Answer(200, first))
+    service_client.run("orgs", "use", "org_1")
+    assert service_client.config["defaultProjectId"] == "project_1"
+
+
+@pytest.mark.parametrize("command", [("keys", "list"), ("usage",), ("usage", "sources"), ("logs",)], ids=" ".join)
+def test_a_project_is_named_or_refused(command: tuple[str, ...], client: Client, account: Account) -> None:
+    (name,) = {project["name"] for project in client.document("projects", "list")}
+    client.run(*command, "-p", name.upper())
+    assert "project 'banana'" in client.refused(*command, "-p", "banana")
+    assert "no project proj_banana" in client.refused(*command, "-p", "proj_banana")
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
@@ -102,19 +171,19 @@ REQUESTS = {
     ("projects", "use", "project_1"): ["GET /orgs", "GET /orgs/org_1/projects"],
     ("credits",): ["GET /orgs"],
     ("keys", "create", "-d", "x"): ["GET /orgs", "GET /orgs/org_1/projects", "POST /keys/api"],
-    ("keys", "create", "-d", "x", "-p", "p"): ["POST /keys/api"],
-    ("keys", "list"): ["GET /keys/api"],
-    ("keys", "list", "-p", "p", "--all"): ["GET /keys/api?projectId=p&filter=all"],
+    ("keys", "create", "-d", "x", "-p", "project_1"): ["POST /keys/api"],
+    ("keys", "list"): ["GET /keys/api?filter=mine", "GET /orgs", "GET /orgs/org_1/projects"],
+    ("keys", "list", "-p", "project_1", "--all", "--json"): ["GET /keys/api?projectId=project_1&filter=all"],
     ("keys", "update", "key_1", "--activate"): ["PATCH /keys/api/key_1"],
     ("keys", "limit", "key_1", "-l", "1"): ["PATCH /keys/api/limit/key_1"],
     ("keys", "roll", "key_1", "-y"): ["POST /keys/api/key_1/roll"],
     ("keys", "delete", "key_1", "-y"): ["DELETE /keys/api/key_1"],
-    ("budget", "get", "key_1", "-p", "p"): ["GET /keys/api?projectId=p"],
+    ("budget", "get", "key_1", "-p", "project_1"): ["GET /keys/api?projectId=project_1"],
     ("usage",): ["GET /activity?timeRange=7d"],
-    ("usage", "-p", "p", "-k", "k", "--by", "key", "-r", "1h"): [
-        "GET /activity?projectId=p&apiKeyId=k&groupBy=apiKey&timeRange=1h"
+    ("usage", "-p", "project_1", "-k", "k", "--by", "key", "-r", "1h"): [
+        "GET /activity?timeRange=1h&apiKeyId=k&groupBy=apiKey&projectId=project_1"
     ],
-    ("usage", "--by", "model", "--days", "3"): ["GET /activity?groupBy=model&days=3"],
+    ("usage", "--by", "model", "--days", "3"): ["GET /activity?days=3&groupBy=model"],
     ("usage", "-r", "30d", "--days", "3"): ["GET /activity?days=3"],
     ("usage", "--from", "2026-01-01", "--to", "2026-01-31"): ["GET /activity?from=2026-01-01&to=2026-01-31"],
     ("usage", "--from", "2026-01-01"): [f"GET /activity?from=2026-01-01&to={TODAY}"],
@@ -128,9 +197,9 @@ REQUESTS = {
         "GET /orgs/org_1/projects",
         "GET /activity/sources?projectId=project_1&timeRange=7d",
     ],
-    ("usage", "sources", "-p", "p"): ["GET /activity/sources?projectId=p&timeRange=7d"],
-    ("usage", "sources", "-p", "p", "--from", "2026-01-01", "--to", "2026-01-02"): [
-        "GET /activity/sources?projectId=p&from=2026-01-01&to=2026-01-02"
+    ("usage", "sources", "-p", "project_1"): ["GET /activity/sources?projectId=project_1&timeRange=7d"],
+    ("usage", "sources", "-p", "project_1", "--from", "2026-01-01", "--to", "2026-01-02"): [
+        "GET /activity/sources?projectId=project_1&from=2026-01-01&to=2026-01-02"
     ],
 }
 
@@ -150,22 +219,25 @@ def test_the_default_project_is_used_for_new_keys_and_usage_alone(service: FakeS
     service_client.run("budget", "get", "key_1")
     assert service.calls[0].body == {"description": "x", "projectId": "project_1"}
     assert service.lines[1:] == [
-        "GET /activity?projectId=project_1&timeRange=7d",
+        "GET /activity?timeRange=7d&projectId=project_1",
         "GET /activity/sources?projectId=project_1&timeRange=7d",
-        *["GET /keys/api"] * 2,
+        "GET /keys/api?filter=mine",
+        "GET /orgs",
+        "GET /orgs/org_1/projects",
+        "GET /keys/api",
     ]
 
 
 def test_values_are_sent_as_they_were_typed(service: FakeService, service_client: Client) -> None:
     service_client.run(
-        "keys", "create", "-d", "CI", "-p", "p", "-l", "49.90", "--period-limit", "10", "-e", "2099-01-01"
+        "keys", "create", "-d", "CI", "-p", "project_1", "-l", "49.90", "--period-limit", "10", "-e", "2099-01-01"
     )
     service_client.run("keys", "limit", "key_1", "--period-limit", "5", "--period", "12 hours")
     service_client.run("budget", "set", "key_1", "--clear")
     created, limited, cleared = (call.body for call in service.calls)
     assert created == {
         "description": "CI",
-        "projectId": "p",
+        "projectId": "project_1",
         "usageLimit": "49.90",
         "periodUsageLimit": "10",
         "periodUsageDurationValue": 1,
@@ -187,8 +259,8 @@ REFUSED = {
     ("usage", "--to", "2026-01-01"): "--from",
     ("usage", "--from", "2026-01-02", "--to", "2026-01-01"): "after",
     ("usage", "--from", "2026-01-02", "--days", "3"): "exclude",
-    ("usage", "sources", "-p", "p", "-r", "24h"): "7d, 30d",
-    ("usage", "sources", "-p", "p", "--to", "2026-01-01"): "--from",
+    ("usage", "sources", "-p", "project_1", "-r", "24h"): "7d, 30d",
+    ("usage", "sources", "-p", "project_1", "--to", "2026-01-01"): "--from",
 }
 
 

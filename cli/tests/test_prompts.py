@@ -16,7 +16,7 @@ SECOND_FACTOR = Answer(401, {"error": "second_factor_required", "message": "Send
 # The command, the answers of the service, the questions with what is typed, and the requests that follow.
 QUESTIONS = {
     "description": (
-        ("keys", "create", "-p", "p"),
+        ("keys", "create", "-p", "project_1"),
         [],
         [("Description:", "Typed")],
         ["POST /keys/api"],
@@ -37,7 +37,7 @@ QUESTIONS = {
         [("Email:", "al@example.com"), ("Password:", SECRET), ("Code of the second factor:", SECRET)],
         ["POST /auth/sign-in/email"] * 2,
     ),
-    "key": (("auth", "login", "--key"), [], [("API key:", SECRET)], []),
+    "key": (("auth", "login", "--key"), [], [("API key:", SECRET)], ["GET /v1/key"]),
 }
 
 

@@ -38,7 +38,7 @@ COMMAND_LINES = [
     ("budget", "get", "key_1"),
     ("budget", "set", "key_1", "--clear"),
     ("usage",),
-    ("usage", "sources", "-p", "p"),
+    ("usage", "sources", "-p", "project_1"),
     ("models",),
     ("chat", "-m", "auto", "Hello"),
     ("logs",),
@@ -51,7 +51,7 @@ COMMAND_LINES = [
 ]
 # Commands that neither read a credential nor send one.
 WITHOUT_SECRETS = {"init", "add", "dev", "upgrade", "serve", "completion"}
-SHOWING = [("keys", "create", "-d", "x", "-p", "p"), ("keys", "roll", "key_1", "-y")]
+SHOWING = [("keys", "create", "-d", "x", "-p", "project_1"), ("keys", "roll", "key_1", "-y")]
 
 
 @pytest.fixture(params=["token", "cookie"])

@@ -197,7 +197,8 @@ def test_a_second_factor_is_requested(signed_out: Client, account: Account) -> N
         change("/auth/second-factor/remove", {"password": PASSWORD, "code": confirmed["recoveryCodes"][1]})
 
 
-def test_a_key_is_stored_without_a_request(stranger: Client, service: FakeService) -> None:
+def test_a_key_is_stored(stranger: Client, service: FakeService) -> None:
+    service.script(*[Answer(200, {"data": {}})] * 3)
     with stranger.terminal("auth", "login", "--key", columns=200, LLMGATEWAY_API_KEY="llmgtwy_variable") as terminal:
         assert f"{service.url}/dashboard/api-keys" in terminal.expect("API key:")
         terminal.answer("API key:", "llmgtwy_typed")
@@ -213,7 +214,26 @@ def test_a_key_is_stored_without_a_request(stranger: Client, service: FakeServic
     assert shown == {"apiKey": "kkkk****kkkk"} and stranger.config["gatewayUrl"] == "https://a.example"
     assert "no key has" in stranger.refused("auth", "login", "--key", typed="my key\n")
     assert "No API key was given" in stranger.refused("auth", "login", "--key")
-    assert service.calls == []
+    assert service.lines == ["GET /v1/key"] * 3
+    assert service.calls[0].headers["authorization"] == "Bearer llmgtwy_typed"
+
+
+@pytest.mark.parametrize("given", ["argument", "typed"])
+def test_a_key_that_the_service_refuses_is_not_stored(given: str, signed_out: Client, account: Account) -> None:
+    option = ["--key"] + ["not-a-key"] * (given == "argument")
+    message = signed_out.refused("auth", "login", *option, typed="not-a-key\n" * (given == "typed"))
+    assert "refuses this API key" in message and "not-a-key" not in message
+    assert "apiKey" not in signed_out.config
+    signed_out.run("auth", "login", "--key", account.key)
+    assert signed_out.config["apiKey"] == account.key
+
+
+@pytest.mark.parametrize("status", [404, 500, 503])
+def test_a_service_that_cannot_check_a_key_gets_it_stored(status: int, stranger: Client, service: FakeService) -> None:
+    service.script(*[Answer(status, {"error": {"message": "No check."}})] * 2)
+    finished = stranger.run("auth", "login", "--key", "llmgtwy_sent", LLMGATEWAY_TIMEOUT="5")
+    assert stranger.config == {"apiKey": "llmgtwy_sent"}
+    assert ("No check." in finished.stderr) is (status != 404)
 
 
 def test_addresses_of_the_sign_in_are_stored(service: FakeService, tmp_path: Path) -> None:

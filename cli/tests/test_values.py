@@ -33,11 +33,18 @@ NO_EXPIRIES = ("", "soon", "0d", "2025-12-31", "2026-01-01T12:30", "99999999999d
 AMOUNTS = [
     ("12.34", "$12.34"),
     (0, "$0.00"),
-    ("1234.5", "$1234.50"),
-    ("0.004", "$0.004000"),
-    (0.00000812, "$0.000008"),
+    ("1234.5", "$1,234.50"),
+    ("0.004", "$0.004"),
+    ("0.0041", "$0.0041"),
+    (0.00000812, "$0.00000812"),
+    ("0.000000001", "$0.000000001"),
+    ("0.00123456", "$0.00123"),
+    ("0.5", "$0.50"),
+    ("0.123456", "$0.123"),
+    ("0.9996", "$1.00"),
+    ("1.005", "$1.00"),
     (0.01, "$0.01"),
-    (-0.004, "-$0.004000"),
+    (-0.004, "-$0.004"),
     ("-3", "-$3.00"),
     (None, "—"),
     ("", "—"),
@@ -71,6 +78,11 @@ def test_other_texts_are_no_expiry(typed: str) -> None:
 @pytest.mark.parametrize("typed", ["100", "49.99", "0", "0.000001", ".5", " 10 "])
 def test_a_limit_is_sent_as_typed(typed: str) -> None:
     assert read_limit(typed, "-l") == typed.strip()
+
+
+@pytest.mark.parametrize("typed", ["none", "Never"])
+def test_a_limit_and_an_expiry_are_removed_by_a_word(typed: str) -> None:
+    assert read_limit(typed, "-l") is None and read_expiry(typed, NOW) is None
 
 
 @pytest.mark.parametrize("typed", ["", "-1", "1e3", "1,000", "$5", "ten", "1.", "nan"])

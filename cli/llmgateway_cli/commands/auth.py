@@ -5,6 +5,8 @@ from typing import Any
 import click
 
 from llmgateway_cli import account_lists, browser_sign_in
+from llmgateway_cli.api_keys import store_checked_key
+from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError, HttpError, SignedOut
 from llmgateway_cli.sessions import (
@@ -17,10 +19,10 @@ from llmgateway_cli.sessions import (
     stored_session,
 )
 from llmgateway_cli.settings import (
-    API_KEY,
     API_URL,
     DASHBOARD_URL,
     DEFAULT_ORGANIZATION,
+    DEFAULT_PROJECT,
     GATEWAY_URL,
     KEY_VARIABLE,
     SERVICE_VARIABLE,
@@ -33,19 +35,21 @@ SECOND_FACTOR = "second_factor_required"
 SIGN_OUT_TIMEOUT_S = 10.0
 
 
-@click.group()
+@click.group(cls=ClientGroup)
 def auth() -> None:
     """Sign in and out, and show the account."""
 
 
 @auth.command("login")
 @click.option("--email", is_flag=False, flag_value="", metavar="[ADDRESS]", help="Sign in with email and password.")
-@click.option("--key", "store_key", is_flag=True, help="Store an API key instead of signing in.")
+@click.option(
+    "--key", is_flag=False, flag_value="", metavar="[KEY]", help="Store an API key instead of signing in; asked for."
+)
 @click.option("--service-account", "as_service", is_flag=True, help="Store the token of a service account.")
 @click.option("--sso", is_flag=False, flag_value="", metavar="[ADDRESS]", help="Open the single sign-on page.")
 @click.option("--no-browser", is_flag=True, help="Print the address and the code only.")
 @click.option("--timeout", "timeout_s", type=int, default=600, help="Seconds to wait for the browser (default: 600).")
-@click.option("--org", metavar="ID", help="Make this the default organization.")
+@click.option("--org", metavar="ID", help="An organization's id or name, to make it the default one.")
 @click.option("--api-url", metavar="URL", help="URL of the management API, stored.")
 @click.option("--dashboard-url", metavar="URL", help="URL of the console, stored.")
 @click.option("--gateway-url", metavar="URL", help="URL of the model API, stored.")
@@ -54,7 +58,7 @@ def auth() -> None:
 def login(
     context: ClientContext,
     email: str | None,
-    store_key: bool,
+    key: str | None,
     as_service: bool,
     sso: str | None,
     no_browser: bool,
@@ -65,15 +69,15 @@ def login(
     gateway_url: str | None,
 ) -> None:
     """Sign in with the browser, with email and password, or store an API key or the token of a service account."""
-    if (email is not None) + store_key + as_service + (sso is not None or no_browser) > 1:
+    if (email is not None) + (key is not None) + as_service + (sso is not None or no_browser) > 1:
         raise click.UsageError("The browser, --email, --key and --service-account exclude each other.")
     if not 1 <= timeout_s <= 1800:
         raise CliError(f"--timeout {timeout_s} is out of range.", "Give 1 to 1800 seconds.")
     flags = {API_URL: api_url, DASHBOARD_URL: dashboard_url, GATEWAY_URL: gateway_url}
     context.settings.flags |= {member: url for member, url in flags.items() if url}
     urls = {member: context.settings.base_url(member) for member in context.settings.flags}
-    if store_key:
-        _store_key(context, urls)
+    if key is not None:
+        _store_key(context, key, urls)
         return
     if as_service:
         session = _read_service_token(context)
@@ -86,25 +90,29 @@ def login(
     if org:
         listed = context.client.management("GET", "/orgs", session=session)
         organization = account_lists.find_organization(list_of(listed, "organizations"), org)
-        context.settings.save({DEFAULT_ORGANIZATION: text_of(organization, "id")})
+        ident = text_of(organization, "id")
+        if ident != context.settings.default_organization:
+            # A default project of another organization would decide where keys are made.
+            context.settings.save({DEFAULT_ORGANIZATION: ident, DEFAULT_PROJECT: None})
+        context.output.info(f"The default organization is {organization.get('name')}.")
     if context.output.as_json:
         context.output.document({"email": session.email, "apiUrl": session.api_url})
 
 
-def _store_key(context: ClientContext, urls: dict[str, str]) -> None:
-    """Store an API key from a prompt, from the variable, or from standard input."""
-    page = context.settings.dashboard_url + KEY_PAGE
-    context.output.info(f"Your API keys are at {page}")
-    if context.output.is_interactive():
-        browser_sign_in.open_page(context, page)
-    key = context.output.secret("API key:", KEY_VARIABLE, ask_first=True).strip()
+def _store_key(context: ClientContext, key: str, urls: dict[str, str]) -> None:
+    """Store an API key: the given one, or that of a prompt, of the variable, or of standard input."""
+    context.output.hide(key)
+    if not key:
+        page = context.settings.dashboard_url + KEY_PAGE
+        context.output.info(f"Your API keys are at {page}")
+        if context.output.is_interactive():
+            browser_sign_in.open_page(context, page)
+        key = context.output.secret("API key:", KEY_VARIABLE, ask_first=True).strip()
     if not key:
         raise CliError("No API key was given.", f"Type it, send it to standard input, or set {KEY_VARIABLE}.")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise CliError("This is not an API key: it contains characters that no key has.", "Copy it again.")
-    context.settings.save({**urls, API_KEY: key})
-    context.output.success(f"The API key was stored in {context.settings.config_file}.")
-    context.output.info("`llmgateway doctor` checks whether the gateway accepts it.")
+    store_checked_key(context, key, urls)
     if context.output.as_json:
         context.output.document({"apiKey": masked(key)})
 

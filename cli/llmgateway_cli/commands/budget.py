@@ -2,13 +2,14 @@
 
 import click
 
+from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.limit_options import limit_options, set_limits, show_spending
 from llmgateway_cli.shapes import list_of
 
 
-@click.group()
+@click.group(cls=ClientGroup)
 def budget() -> None:
     """Set and show spending limits of API keys."""
 

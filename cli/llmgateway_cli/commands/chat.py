@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from llmgateway_cli.api_keys import require_key
+from llmgateway_cli.command_lines import ClientCommand
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.conversations import Answer, Conversation, read_conversation
 from llmgateway_cli.errors import CliError
@@ -17,7 +19,7 @@ DEFAULT_MODEL = "auto"
 HELP = "/model NAME changes the model, /reset forgets the conversation, /cost shows the cost, /exit ends."
 
 
-@click.command()
+@click.command(cls=ClientCommand)
 @click.argument("prompt", nargs=-1)
 @click.option("-m", "--model", default="", help=f"The model (default: {DEFAULT_MODEL}).")
 @click.option("--system", default="", metavar="TEXT", help="Instructions for the whole conversation.")
@@ -64,15 +66,6 @@ def chat(
     if context.output.as_json:
         raise CliError("A conversation at the terminal has no JSON form.", "Give the prompt as an argument.")
     dialogue.run()
-
-
-def require_key(context: ClientContext) -> str:
-    """Return the API key. Raises CliError without one."""
-    if not context.settings.api_key:
-        raise CliError(
-            "There is no API key.", f"Set {KEY_VARIABLE}, or store a key with `llmgateway auth login --key`."
-        )
-    return context.settings.api_key
 
 
 def read_prompt(words: Sequence[str]) -> str | None:

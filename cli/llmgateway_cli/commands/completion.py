@@ -3,6 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
+from llmgateway_cli.command_lines import ClientCommand
 from llmgateway_cli.context import ClientContext
 
 SHELLS = ("bash", "zsh", "fish")
@@ -15,7 +16,7 @@ SETUP_COMMANDS = {
 }
 
 
-@click.command()
+@click.command(cls=ClientCommand)
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(click_context: click.Context, shell: str) -> None:

@@ -3,6 +3,7 @@
 import click
 
 from llmgateway_cli.agents.definitions import PROVIDER
+from llmgateway_cli.agents.git_exclusion import GitExclusion
 from llmgateway_cli.agents.settings_files import (
     SettingsFile,
     claude_file,
@@ -10,7 +11,9 @@ from llmgateway_cli.agents.settings_files import (
     opencode_file,
     opencode_settings,
 )
+from llmgateway_cli.api_keys import require_key
 from llmgateway_cli.catalogue import Entry, outputs_of, providers_of, read_models
+from llmgateway_cli.command_lines import ClientCommand
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.settings import GATEWAY_URL, KEY_VARIABLE
@@ -21,7 +24,7 @@ NAMES = {"claude": CLAUDE, "claude-code": CLAUDE, "opencode": OPENCODE}
 CHOICES = (("Claude Code", CLAUDE), ("opencode", OPENCODE))
 
 
-@click.command()
+@click.command(cls=ClientCommand)
 @click.argument("agent", required=False)
 @click.option("--project", is_flag=True, help="Change the settings of the current project instead of the user's.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, without writing it.")
@@ -49,21 +52,19 @@ def configure(
             f"`llmgateway launch {agent}` configures an agent for one run.",
         )
     if name == CLAUDE:
-        configure_claude(context, claude_file(context.settings.environment, project), key, dry_run)
+        configure_claude(context, project, key, dry_run)
     else:
-        configure_opencode(context, opencode_file(context.settings.environment, project), dry_run)
+        configure_opencode(context, opencode_file(context.settings.environment, project), key, dry_run)
 
 
-def configure_claude(context: ClientContext, file: SettingsFile, key: str, dry_run: bool) -> None:
+def configure_claude(context: ClientContext, project: bool, key: str, dry_run: bool) -> None:
     """Write the address and the key into Claude Code's settings. Raises CliError without a key."""
-    used = key or context.settings.api_key
-    if not used:
-        raise CliError(
-            "There is no API key.", f"Set {KEY_VARIABLE}, or store a key with `llmgateway auth login --key`."
-        )
+    used = key or require_key(context)
+    file = claude_file(context.settings.environment, project)
     settings = claude_settings(context.settings.gateway_url, used)
     names = [f"env.{name}" for name in settings["env"]]
     file.read()
+    exclude_from_git(context, file, project, dry_run)
     changed = not dry_run and file.merge(settings)
     report(context, file, names, changed, dry_run)
     if not dry_run:
@@ -73,9 +74,37 @@ def configure_claude(context: ClientContext, file: SettingsFile, key: str, dry_r
         )
 
 
-def configure_opencode(context: ClientContext, file: SettingsFile, dry_run: bool) -> None:
-    """Write the gateway and its models, each pinned to a provider, into opencode's settings."""
-    entries = [entry for entry in read_models(context.client, mapped=True) if is_for_coding(entry)]
+def exclude_from_git(context: ClientContext, file: SettingsFile, project: bool, dry_run: bool) -> None:
+    """Let git ignore a file of a working tree that gets the key. Raises CliError if git tracks it; for the user's own
+    settings that is a warning."""
+    exclusion = GitExclusion(file.path, context.settings.environment)
+    try:
+        if not exclusion.is_needed():
+            return
+    except CliError as error:
+        if project:
+            raise
+        context.output.warning(error.message)
+        return
+    if dry_run:
+        context.output.warning(f"git does not ignore {file.path}. It would be added to what git ignores in this clone.")
+        return
+    place = exclusion.add()
+    context.output.warning(
+        f"{file.path} contains the API key and lies in a git repository. {place} now lets git ignore it in this clone; "
+        "add it to .gitignore for others."
+    )
+
+
+def configure_opencode(context: ClientContext, file: SettingsFile, key: str, dry_run: bool) -> None:
+    """Write the gateway and the models that the key can call, each pinned to a provider, into opencode's settings."""
+    listed = read_models(context.client, key=key or None, mapped=True, available=True)
+    entries = [entry for entry in listed if is_for_coding(entry)]
+    if not entries:
+        raise CliError(
+            f"The key can call no model that writes text and uses tools at {context.settings.gateway_url}.",
+            "`llmgateway models --available` lists the models. Add a provider key, or ask the gateway's operator.",
+        )
     settings = opencode_settings(context.settings.gateway_url, entries, file.read().value)
     names = [f"provider.{PROVIDER}.{name}" for name in settings["provider"][PROVIDER]]
     changed = not dry_run and file.merge(settings)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import click
 
+from llmgateway_cli.command_lines import ClientCommand
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.diagnosis.agent_checks import check_agent_settings, check_agents
 from llmgateway_cli.diagnosis.findings import ERROR, OK, WARNING, Finding
@@ -17,7 +18,7 @@ from llmgateway_cli.diagnosis.service_checks import ServiceChecks
 from llmgateway_cli.errors import CliError
 
 
-@click.command()
+@click.command(cls=ClientCommand)
 @json_option
 @pass_context
 def doctor(context: ClientContext, /) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from llmgateway_cli.command_lines import ClientCommand, suggestion
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.file_replacement import PRIVATE, replace_file
@@ -20,7 +21,7 @@ EXAMPLE = ".env.example"
 LOCAL = ".env.local"
 
 
-@click.command("list")
+@click.command("list", cls=ClientCommand)
 @json_option
 @pass_context
 def list_templates(context: ClientContext) -> None:
@@ -32,7 +33,7 @@ def list_templates(context: ClientContext) -> None:
     context.output.listing(listed, columns, rows)
 
 
-@click.command()
+@click.command(cls=ClientCommand)
 @click.argument("directory", required=False)
 @click.option("-t", "--template", metavar="NAME", help=f"One of `llmgateway list` (default: {DEFAULT}).")
 @click.option("-n", "--name", help="The project's name (default: that of its folder).")
@@ -79,7 +80,8 @@ def choose_template(context: ClientContext, name: str | None) -> Template:
     template_name = name or context.settings.stored.get(DEFAULT_TEMPLATE) or DEFAULT
     template = TEMPLATES.get(template_name)
     if template is None:
-        raise CliError(f"There is no template {template_name!r}.", f"Choose one of: {', '.join(TEMPLATES)}.")
+        near = suggestion(template_name, TEMPLATES)
+        raise CliError(f"There is no template {template_name!r}.{near}", f"Choose one of: {', '.join(TEMPLATES)}.")
     return template
 
 

@@ -1,33 +1,51 @@
 """The command `keys`: API keys."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from llmgateway_cli.account_lists import choose_project
+from llmgateway_cli.account_lists import choose_project, project_id_of, project_names
+from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
-from llmgateway_cli.limit_options import key_path, limit_options, period_limit_of, read_limits, set_limits
+from llmgateway_cli.limit_options import (
+    key_path,
+    limit_options,
+    new_limits,
+    period_limit_of,
+    period_spending,
+    set_limits,
+)
+from llmgateway_cli.sessions import is_service_account
+from llmgateway_cli.settings import API_KEY
 from llmgateway_cli.shapes import list_of, object_of, text_of
 from llmgateway_cli.tables import Column
-from llmgateway_cli.values import read_expiry, show_time, show_usd
+from llmgateway_cli.values import NO_VALUE, read_expiry, show_time, show_usd
 
 SAVE_IT = "Save this token now. It will not be shown again."
-expires_option = click.option("-e", "--expires", metavar="TIME", help="Expiry: 30d, 12h, or a date such as 2027-01-01.")
+UNAUTHORIZED = 401
+MANAGERS = ("owner", "admin")
+expires_option = click.option(
+    "-e", "--expires", metavar="TIME", help="Expiry: 30d, 12h, a date such as 2027-01-01, or never."
+)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-@click.group()
+@click.group(cls=ClientGroup)
 def keys() -> None:
     """Create, list, change and delete API keys."""
 
 
 @keys.command("create")
-@click.option("-p", "--project", metavar="ID", help="The key's project.")
+@click.option("-p", "--project", metavar="PROJECT", help="The key's project, by id or name.")
 @click.option("-d", "--description", metavar="TEXT", help="What the key is for.")
 @limit_options
 @expires_option
+@click.option(
+    "--save/--no-save", default=None, help="Store the token for `chat` and `launch` (default: if no key is stored)."
+)
 @json_option
 @pass_context
 def create_key(
@@ -38,9 +56,10 @@ def create_key(
     period_limit: str | None,
     period: str | None,
     expires: str | None,
+    save: bool | None,
 ) -> None:
     """Create an API key. Its token is shown once."""
-    members = read_limits(limit, period_limit, period)
+    members = new_limits(limit, period_limit, period)
     if expires is not None:
         members["expiresAt"] = read_expiry(expires, datetime.now(UTC))
     if description is None:
@@ -50,6 +69,9 @@ def create_key(
     body = {"description": description.strip(), "projectId": choose_project(context, project), **members}
     key = object_of(context.client.management("POST", "/keys/api", body=body), "apiKey")
     _show_token(context, key, "was created")
+    if _is_to_save(context, save):
+        context.settings.save({API_KEY: text_of(key, "token")})
+        context.output.info("This computer now uses it for `llmgateway chat`, `launch` and `configure`.")
     if context.output.as_json:
         return
     context.output.fields(
@@ -61,6 +83,14 @@ def create_key(
             ("Expires", show_time(key.get("expiresAt"))),
         )
     )
+
+
+def _is_to_save(context: ClientContext, save: bool | None) -> bool:
+    """Return whether to store the token of a new key: as the user says, else if a person has no key on this computer.
+    Scripts, which read JSON or are service accounts, make keys for others."""
+    if save is not None:
+        return save
+    return not (context.settings.api_key or context.settings.service_token or context.output.as_json)
 
 
 def _show_token(context: ClientContext, key: dict[str, Any], change: str) -> None:
@@ -75,34 +105,45 @@ def _show_token(context: ClientContext, key: dict[str, Any], change: str) -> Non
 
 
 @keys.command("list")
-@click.option("-p", "--project", metavar="ID", help="Only the keys of this project.")
+@click.option("-p", "--project", metavar="PROJECT", help="Only the keys of this project, by id or name.")
 @click.option("--all", "all_keys", is_flag=True, help="The keys of all members, for owners and admins.")
 @json_option
 @pass_context
 def list_keys(context: ClientContext, project: str | None, all_keys: bool) -> None:
-    """List API keys."""
+    """List your API keys, with --all those of all members. A service account sees all that it may."""
     query = {}
     if project:
-        query["projectId"] = project
+        query["projectId"] = project_id_of(context, project)
     if all_keys:
         query["filter"] = "all"
+    elif not is_service_account(context.settings):
+        query["filter"] = "mine"
     answer = context.client.management("GET", "/keys/api", query=query)
+    if all_keys and answer.get("userRole", MANAGERS[0]) not in MANAGERS:
+        raise CliError("Only owners and admins see the keys of all members.", "Leave out --all to list your own keys.")
     listed = [key for key in list_of(answer, "apiKeys") if key.get("status") != "deleted"]
     if context.output.as_json:
         context.output.document(listed)
         return
-    columns = (
-        Column("DESCRIPTION", shorten=True),
-        Column("ID"),
-        Column("TOKEN"),
-        Column("STATUS"),
-        Column("SPEND / BUDGET"),
-        Column("EXPIRES"),
-    )
-    context.output.table(columns, [_row(key) for key in listed], "There is no API key.")
+    names = project_names(context) if listed else {}
+    empty = "There is no API key." if all_keys else "You have no API key. `llmgateway keys create -d TEXT` makes one."
+    context.output.table(KEY_COLUMNS, [_row(key, names) for key in listed], empty)
     plan = answer.get("planLimits")
     if isinstance(plan, dict) and plan.get("maxKeys"):
         context.output.info(f"{plan.get('currentCount')} of at most {plan['maxKeys']} keys are in use.")
+
+
+KEY_COLUMNS = (
+    Column("DESCRIPTION", shorten=True),
+    Column("ID"),
+    Column("STATUS"),
+    Column("SPEND / BUDGET"),
+    Column("PERIOD", rank=1),
+    Column("EXPIRES", rank=2),
+    Column("OWNER", shorten=True, rank=3),
+    Column("PROJECT", shorten=True, rank=4),
+    Column("TOKEN", rank=5),
+)
 
 
 def _shown_status(key: dict[str, Any]) -> str:
@@ -112,14 +153,19 @@ def _shown_status(key: dict[str, Any]) -> str:
     return str(key.get("status", ""))
 
 
-def _row(key: dict[str, Any]) -> tuple[str, ...]:
+def _row(key: dict[str, Any], projects: Mapping[str, str]) -> tuple[str, ...]:
+    project_id = str(key.get("projectId", ""))
+    creator = key.get("creator")
     return (
         str(key.get("description", "")),
         str(key.get("id", "")),
-        str(key.get("maskedToken", "")),
         _shown_status(key),
         f"{show_usd(key.get('usage'))} / {show_usd(key.get('usageLimit'))}",
+        period_spending(key),
         show_time(key.get("expiresAt")),
+        str(creator.get("email") or creator.get("name") or NO_VALUE) if isinstance(creator, dict) else NO_VALUE,
+        projects.get(project_id, project_id),
+        str(key.get("maskedToken", "")),
     )
 
 
@@ -131,16 +177,19 @@ def _row(key: dict[str, Any]) -> tuple[str, ...]:
 @json_option
 @pass_context
 def update_key(context: ClientContext, key_id: str, activate: bool, deactivate: bool, expires: str | None) -> None:
-    """Activate or deactivate an API key, by its id. An expired key also needs a new expiry."""
-    if activate == deactivate:
-        raise CliError("Exactly one of --activate and --deactivate is required.", "Give one of them.")
-    body = {"status": "active"}
-    if deactivate:
-        body = {"status": "inactive"}
+    """Activate or deactivate an API key, by its id, or change its expiry. An expired key also needs a new expiry."""
+    if activate and deactivate:
+        raise CliError("--activate and --deactivate exclude each other.", "Give one of them.")
+    if not activate and not deactivate and expires is None:
+        raise CliError("There is nothing to change.", "Give --activate, --deactivate, or --expires.")
+    body: dict[str, str | None] = {}
+    if activate or deactivate:
+        body["status"] = "active" if activate else "inactive"
     if expires is not None:
         body["expiresAt"] = read_expiry(expires, datetime.now(UTC))
     key = object_of(context.client.management("PATCH", key_path(key_id), body=body), "apiKey")
-    context.output.success(f"The API key {key.get('description')!r} is now {key.get('status')}.")
+    expiry = f"it expires {show_time(key['expiresAt'])}" if key.get("expiresAt") else "it does not expire"
+    context.output.success(f"The API key {key.get('description')!r} is now {_shown_status(key)}; {expiry}.")
     if context.output.as_json:
         context.output.document(key)
 
@@ -169,6 +218,11 @@ def roll_key(context: ClientContext, key_id: str, yes: bool) -> None:
         return
     key = object_of(context.client.management("POST", key_path(key_id, "/roll")), "apiKey")
     _show_token(context, key, "has a new token")
+    stored = context.settings.stored.get(API_KEY)
+    if stored and context.client.gateway_response("GET", "/v1/key", key=stored).status_code == UNAUTHORIZED:
+        context.output.warning(
+            "The key in the settings of this computer is invalid. `llmgateway auth login --key` replaces it."
+        )
 
 
 @keys.command("delete")

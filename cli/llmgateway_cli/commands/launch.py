@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -12,14 +12,18 @@ from llmgateway_cli.agents.definitions import AGENTS, Agent, LaunchPlan, find_ag
 from llmgateway_cli.agents.key_check import check_key
 from llmgateway_cli.agents.programs import find_program, installed_program, replace_process
 from llmgateway_cli.agents.setups import apply_setup, describe_setup
+from llmgateway_cli.api_keys import missing_key, store_checked_key
 from llmgateway_cli.catalogue import Entry, checked_entry, find_entry, read_models
+from llmgateway_cli.command_lines import ClientCommand, suggestion
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.output import REDACTED
-from llmgateway_cli.settings import API_KEY, GATEWAY_URL, KEY_VARIABLE
+from llmgateway_cli.settings import GATEWAY_URL, KEY_VARIABLE
 from llmgateway_cli.tables import Column
 
 FALLBACK_MODEL = "auto"
+DRY_RUN = "--dry-run"
+WITH_DRY_RUN = frozenset(("aider",))  # agents with an own option of this name
 COLUMNS = (Column("ID"), Column("AGENT"), Column("INSTALLED"), Column("ABOUT", shorten=True))
 PASS_ON: dict[str, Any] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -40,7 +44,7 @@ def complete_agents(click_context: click.Context, parameter: click.Parameter, in
     return [agent.id for agent in agents if agent.id.startswith(incomplete)]
 
 
-@click.command(context_settings=PASS_ON)
+@click.command(cls=ClientCommand, context_settings=PASS_ON)
 @click.argument("agent", required=False, shell_complete=complete_agents)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-m", "--model", default="", help="The model, e.g. gpt-5.4 or anthropic/claude-sonnet-5-5.")
@@ -82,7 +86,7 @@ def shortcut(name: str, agents: Sequence[Agent]) -> click.Command | None:
         return None
     chosen = agent
 
-    @click.command(name, context_settings=PASS_ON, hidden=True, add_help_option=False)
+    @click.command(name, cls=ClientCommand, context_settings=PASS_ON, hidden=True, add_help_option=False)
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     @pass_context
     def command(context: ClientContext, /, arguments: Sequence[str]) -> None:
@@ -139,7 +143,8 @@ def choose_agent(context: ClientContext, agents: Sequence[Agent], name: str | No
         return context.output.choose("Which agent?", choices, "the name of an agent (`llmgateway launch --list`)")
     agent_named = find_agent(name, agents)
     if agent_named is None:
-        raise CliError(f"There is no agent {name!r}.", f"Known: {', '.join(agent.id for agent in agents)}.")
+        known = [agent.id for agent in agents]
+        raise CliError(f"There is no agent {name!r}.{suggestion(name, known)}", f"Known: {', '.join(known)}.")
     return agent_named
 
 
@@ -147,13 +152,16 @@ def start_agent(context: ClientContext, agent: Agent, given: Sequence[str], opti
     """Start an agent in the place of this program, or print what would be started."""
     if options.model and not agent.takes_model:
         context.output.warning(f"{agent.name} chooses its model itself; -m has no effect.")
-        options = LaunchOptions("", options.key, options.check_key, options.dry_run)
+        options = replace(options, model="")
     context.output.hide(options.key)
+    if asks_for_plan(agent, given):
+        given = given[1:]
+        options = replace(options, dry_run=True)
     if options.dry_run:
         model = options.model or (agent.default_model if agent.needs_model else "")
-        key = options.key or context.settings.api_key
+        key, source = known_key(context, options.key)
         plan = LaunchPlan(context.settings.gateway_url, key, model, {}, given, context.settings.environment)
-        print_plan(context, agent, plan)
+        print_plan(context, agent, plan, source, bool(options.model))
         return
     program = installed_program(agent, context.settings.environment)
     key, source = resolve_key(context, options.key)
@@ -171,25 +179,36 @@ def start_agent(context: ClientContext, agent: Agent, given: Sequence[str], opti
     replace_process(command, environment)
 
 
-def resolve_key(context: ClientContext, key: str) -> tuple[str, str]:
-    """Return the API key and its source: the option, the environment, the file, or the terminal, of which a key is
-    stored. Raises CliError without any."""
+def asks_for_plan(agent: Agent, given: Sequence[str]) -> bool:
+    """Return whether the first argument after the name of an agent asks for the plan alone. Some agents have an
+    option of this name."""
+    return list(given[:1]) == [DRY_RUN] and agent.id not in WITH_DRY_RUN and not agent.is_custom
+
+
+def known_key(context: ClientContext, key: str) -> tuple[str, str]:
+    """Return the API key of the option, the environment or the file, and which of them it is; both "" without one."""
     if key:
         return key, "--key"
     if context.settings.environment.get(KEY_VARIABLE, "").strip():
         return context.settings.api_key, KEY_VARIABLE
     if context.settings.api_key:
         return context.settings.api_key, str(context.settings.config_file)
+    return "", ""
+
+
+def resolve_key(context: ClientContext, key: str) -> tuple[str, str]:
+    """Return the API key and its source: the option, the environment, the file, or the terminal, of which a key is
+    stored. Raises CliError without any."""
+    key, source = known_key(context, key)
+    if key:
+        return key, source
     if not context.output.is_interactive():
-        raise CliError(
-            "There is no API key.", f"Set {KEY_VARIABLE}, or store a key with `llmgateway auth login --key`."
-        )
+        raise missing_key(context)
     context.output.info("There is no API key yet. `llmgateway keys create` makes one.")
     typed = context.output.secret("API key:").strip()
     if not typed:
         raise CliError("No API key was typed.", f"Set {KEY_VARIABLE}, or run `llmgateway auth login --key`.")
-    context.settings.save({API_KEY: typed})
-    context.output.success(f"The key was stored in {context.settings.config_file}.")
+    store_checked_key(context, typed)
     return typed, "the terminal"
 
 
@@ -230,26 +249,48 @@ def check_service(context: ClientContext, agent: Agent, key: str) -> None:
         )
 
 
-def print_plan(context: ClientContext, agent: Agent, plan: LaunchPlan) -> None:
-    """Print the command, the names of the variables and the changes of files, without the key."""
-    command = [agent.program, *agent.arguments(plan), *plan.given]
-    if plan.api_key:
-        command = [argument.replace(plan.api_key, REDACTED) for argument in command]
-    names = list(agent.environment(plan))
+def print_plan(context: ClientContext, agent: Agent, plan: LaunchPlan, source: str, is_model_chosen: bool) -> None:
+    """Print the address, the model, the command, the variables and the changes of files, without the key."""
+
+    def without_key(text: str) -> str:
+        return text.replace(plan.api_key, REDACTED) if plan.api_key else text
+
+    command = [without_key(argument) for argument in [agent.program, *agent.arguments(plan), *plan.given]]
+    variables = {name: without_key(value) for name, value in agent.environment(plan).items()}
     setup = describe_setup(agent, context.settings.environment)
     if context.output.as_json:
         context.output.document(
             {
                 "agent": agent.id,
                 "command": command,
-                "environment": names,
+                "environment": list(variables),
+                "variables": variables,
                 "setup": setup or None,
                 "model": plan.model or None,
                 "gatewayUrl": plan.gateway_url,
             }
         )
         return
-    pairs = [("agent", agent.name), ("command", shlex.join(command)), ("environment", ", ".join(names))]
-    if setup:
-        pairs.append(("setup", setup))
-    context.output.fields(pairs)
+    context.output.fields(
+        (
+            ("agent", agent.name),
+            ("address", plan.gateway_url),
+            ("model", shown_model(agent, plan, is_model_chosen)),
+            ("key", f"that of {source}" if plan.api_key else "none; the start needs one"),
+            ("command", shlex.join(command)),
+            *(("variable", f"{name}={value}") for name, value in variables.items()),
+            *((("setup", setup),) if setup else ()),
+        )
+    )
+    if find_program(agent, context.settings.environment) is None:
+        remedy = f" Install it with `{agent.install}`." if agent.install else ""
+        context.output.warning(f"{agent.name} is not installed.{remedy}")
+
+
+def shown_model(agent: Agent, plan: LaunchPlan, is_chosen: bool) -> str:
+    """Return the model that an agent will get, in words."""
+    if not plan.model:
+        return f"the choice of {agent.name}"
+    if is_chosen or plan.model == FALLBACK_MODEL or agent.names_model(plan.given):
+        return plan.model
+    return f"{plan.model}, or {FALLBACK_MODEL} where the service cannot serve it"

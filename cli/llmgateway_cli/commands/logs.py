@@ -2,16 +2,20 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from llmgateway_cli.account_lists import project_id_of
+from llmgateway_cli.catalogue import check_provider, find_entry, read_models
+from llmgateway_cli.command_lines import ClientCommand, suggestion
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError, SignedOut
+from llmgateway_cli.limit_options import key_path
 from llmgateway_cli.settings import KEY_VARIABLE
-from llmgateway_cli.tables import GAP, Column, clean, padded, shortened
+from llmgateway_cli.tables import GAP, INDENT, Column, choose_columns, clean, padded, shortened
 from llmgateway_cli.values import NO_VALUE, show_usd
 
 Entry = dict[str, Any]
@@ -26,14 +30,14 @@ COLUMNS = (
     Column("AT"),
     Column("STATUS", number=True),
     Column("MODEL", shorten=True),
-    Column("PROVIDER", shorten=True),
-    Column("TOKENS", number=True),
-    Column("MS", number=True),
+    Column("PROVIDER", shorten=True, rank=3),
+    Column("TOKENS", number=True, rank=2),
+    Column("MS", number=True, rank=4),
     Column("COST", number=True),
-    Column("ERROR", shorten=True),
+    Column("ERROR", shorten=True, rank=1),
 )
 # Widths of the lines of --follow, in which the later rows are unknown when the first is printed.
-WIDTHS = (19, 6, 28, 14, 13, 7, 10, 24)
+WIDTHS = (19, 6, 28, 14, 13, 7, 11, 24)
 TIME_WIDTH = 8
 WIDE = 80
 
@@ -62,8 +66,8 @@ class LogQuery:
                 return
 
 
-@click.command()
-@click.option("-p", "--project", default="", help="Only this project.")
+@click.command(cls=ClientCommand)
+@click.option("-p", "--project", default="", help="Only this project, by id or name.")
 @click.option("-k", "--api-key", default="", metavar="ID", help="Only the API key with this id.")
 @click.option("-m", "--model", default="", help="Only this model, as requested or as served.")
 @click.option("--provider", default="", help="Only requests that called this provider.")
@@ -86,7 +90,7 @@ def logs(context: ClientContext, /, limit: int, follow: bool, start: str, end: s
     if follow and end:
         raise CliError("--follow and --to exclude each other.", "Leave out --to.")
     filters = {
-        "projectId": given["project"],
+        "projectId": project_id_of(context, given["project"]) if given["project"] else "",
         "apiKeyId": given["api_key"],
         "model": given["model"],
         "provider": given["provider"],
@@ -103,7 +107,25 @@ def logs(context: ClientContext, /, limit: int, follow: bool, start: str, end: s
         return
     entries = list(query.newest(limit))
     empty = f"No requests match. Requests with {KEY_VARIABLE} appear when they have ended."
+    if not entries:
+        check_filters(context, filters)
     context.output.listing(entries, COLUMNS, [row_of(entry) for entry in entries], empty)
+
+
+def check_filters(context: ClientContext, filters: Mapping[str, str | int]) -> None:
+    """Raise CliError if nothing could match, because the service knows no such key, provider or model."""
+    if filters["apiKeyId"]:
+        context.client.management("GET", key_path(str(filters["apiKeyId"])))
+    provider = str(filters["provider"])
+    model = str(filters["model"])
+    if not provider and not model:
+        return
+    entries = read_models(context.client)
+    if provider:
+        check_provider(entries, provider)
+    if model and find_entry(entries, model) is None:
+        near = suggestion(model, [entry["id"] for entry in entries])
+        context.output.warning(f"The service lists no model {model!r}.{near}")
 
 
 def read_entries(answer: Any) -> list[Entry]:
@@ -165,18 +187,24 @@ def print_entry(context: ClientContext, entry: Entry) -> None:
 
 
 def line_of(cells: Sequence[str], width: int | None) -> str:
-    """Return a line of fixed columns that is not wider than the terminal; a narrow one shows the time without date."""
+    """Return a line of the columns that fit the terminal; a narrow one shows the time without date."""
     parts = []
     widths = list(WIDTHS)
+    shown = list(range(len(COLUMNS)))
     if width is not None and width < WIDE:
         cells = [cells[0].rpartition(" ")[2], *cells[1:]]
         widths[0] = TIME_WIDTH
-    for cell, size, column in zip(cells, widths, COLUMNS, strict=True):
-        parts.append(padded(shortened(clean(cell), size), size, column.number))
-    line = (" " * GAP).join(parts).rstrip()
-    if width is None:
-        return line
-    return shortened(line, width)
+    if width is not None:
+        shown, widths = choose_columns(COLUMNS, widths, width + INDENT)
+    for number, size in zip(shown, widths, strict=True):
+        column = COLUMNS[number]
+        text = clean(cells[number])
+        if column.shorten:
+            text = shortened(text, size)
+        parts.append(padded(text, size, column.number))
+    if not parts:
+        return "  ".join(filter(None, map(clean, cells)))
+    return (" " * GAP).join(parts).rstrip()
 
 
 def row_of(entry: Entry) -> tuple[str, ...]:

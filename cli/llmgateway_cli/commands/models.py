@@ -1,5 +1,7 @@
 """`models`: the models that the key may call."""
 
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import click
@@ -8,39 +10,56 @@ from llmgateway_cli.catalogue import (
     Entry,
     ModelFilter,
     capabilities_of,
+    check_provider,
     known_capabilities,
     providers_of,
     read_models,
 )
+from llmgateway_cli.command_lines import ClientCommand, suggestion
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.tables import Column
-from llmgateway_cli.values import NO_VALUE, show_number
+from llmgateway_cli.values import NO_VALUE, amount_text, show_number
 
 PER_MILLION = 1_000_000
 COLUMNS = (
     Column("MODEL", shorten=True),
-    Column("CAN", shorten=True),
-    Column("PROVIDERS", shorten=True),
-    Column("CONTEXT", number=True),
+    Column("CAN", shorten=True, rank=3),
+    Column("PROVIDERS", shorten=True, rank=2),
+    Column("CONTEXT", number=True, rank=1),
     Column("$/M IN", number=True),
     Column("$/M OUT", number=True),
 )
 
 
-@click.command()
-@click.option("-c", "--capability", default="", help="Only models that can do this, e.g. image, tools or vision.")
-@click.option("-p", "--provider", default="", help="Only models of this provider, e.g. openai.")
-@click.option("-s", "--search", default="", help="Only models with this text in their id, name or aliases.")
+@click.command(cls=ClientCommand)
+@click.option(
+    "-c",
+    "--capability",
+    multiple=True,
+    help="Only models that can do this, e.g. image or vision; repeated: all of it.",
+)
+@click.option("-p", "--provider", multiple=True, help="Only models of this provider, e.g. openai; repeated: of any.")
+@click.option("-s", "--search", multiple=True, help="Only models with this text in their id, name or aliases.")
 @click.option("--available", is_flag=True, help="Only models that can be called now with the service's credentials.")
 @json_option
 @pass_context
-def models(context: ClientContext, capability: str, provider: str, search: str, available: bool) -> None:
+def models(
+    context: ClientContext,
+    capability: Sequence[str],
+    provider: Sequence[str],
+    search: Sequence[str],
+    available: bool,
+) -> None:
     """List models. With an API key, list the models that the key can call."""
     entries = read_models(context.client, available=available)
     known = known_capabilities(entries)
-    if capability and capability.lower() not in known:
-        raise CliError(f"No model has the capability {capability!r}.", f"Known: {', '.join(known)}.")
+    for name in capability:
+        if name.lower() not in known:
+            near = suggestion(name, known)
+            raise CliError(f"No model has the capability {name!r}.{near}", f"Known: {', '.join(known)}.")
+    for name in provider:
+        check_provider(entries, name)
     chosen = ModelFilter(capability, provider, search)
     shown = [entry for entry in entries if chosen.shows(entry)]
     if context.output.as_json:
@@ -50,7 +69,8 @@ def models(context: ClientContext, capability: str, provider: str, search: str, 
         context.output.info("No model matches. Leave out a filter, or run `llmgateway models` without any.")
         return
     context.output.table(COLUMNS, [row_of(entry) for entry in shown])
-    context.output.info(f"{len(shown)} of {len(entries)} models.")
+    hint = "" if available else " --available shows those that can be called now."
+    context.output.info(f"{len(shown)} of {len(entries)} models.{hint}")
 
 
 def row_of(entry: Entry) -> tuple[str, ...]:
@@ -68,9 +88,9 @@ def row_of(entry: Entry) -> tuple[str, ...]:
 
 def _per_million(price: Any) -> str:
     try:
-        dollars = float(price or 0) * PER_MILLION
-    except (TypeError, ValueError):
-        dollars = 0.0
-    if dollars == 0:
+        dollars = Decimal(str(price or 0)) * PER_MILLION
+    except InvalidOperation:
+        dollars = Decimal(0)
+    if not dollars.is_finite() or dollars <= 0:
         return NO_VALUE
-    return f"{dollars:.2f}"
+    return amount_text(dollars)

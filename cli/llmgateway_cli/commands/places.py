@@ -9,6 +9,7 @@ from llmgateway_cli.account_lists import (
     projects_of,
     selected_organizations,
 )
+from llmgateway_cli.command_lines import ClientCommand, ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.settings import DEFAULT_ORGANIZATION, DEFAULT_PROJECT
 from llmgateway_cli.shapes import text_of
@@ -18,7 +19,7 @@ from llmgateway_cli.values import NO_VALUE, show_usd
 organization_option = click.option("-o", "--org", metavar="ID", help="An organization's id or name.")
 
 
-@click.group()
+@click.group(cls=ClientGroup)
 def orgs() -> None:
     """List organizations and choose the default one."""
 
@@ -29,11 +30,17 @@ def orgs() -> None:
 def list_organizations(context: ClientContext) -> None:
     """List your organizations."""
     listed = organizations(context)
+    default = context.settings.default_organization
     rows = [
-        (str(row.get("name", "")), str(row.get("id", "")), str(row.get("plan", NO_VALUE)), show_usd(row.get("credits")))
+        (
+            str(row.get("name", "")) + " (default)" * (row.get("id") == default),
+            str(row.get("id", "")),
+            str(row.get("plan", NO_VALUE)),
+            show_usd(row.get("credits")),
+        )
         for row in listed
     ]
-    columns = (Column("NAME", shorten=True), Column("ID"), Column("PLAN"), Column("CREDITS", number=True))
+    columns = (Column("NAME", shorten=True), Column("ID"), Column("PLAN", rank=1), Column("CREDITS", number=True))
     context.output.listing(listed, columns, rows, "You have no organization.")
 
 
@@ -41,13 +48,21 @@ def list_organizations(context: ClientContext) -> None:
 @click.argument("organization")
 @pass_context
 def use_organization(context: ClientContext, organization: str) -> None:
-    """Set the default organization, by id or name."""
+    """Set the default organization of the commands `keys create` and `usage`, by id or name."""
     chosen = find_organization(organizations(context), organization)
-    context.settings.save({DEFAULT_ORGANIZATION: text_of(chosen, "id")})
+    ident = text_of(chosen, "id")
+    forgotten: dict[str, str | None] = {}
+    if ident != context.settings.default_organization and context.settings.default_project:
+        # A default project of another organization would decide where keys are made.
+        own = [project.get("id") for project in projects_of(context, chosen)]
+        if context.settings.default_project not in own:
+            forgotten = {DEFAULT_PROJECT: None}
+            context.output.info("The default project was one of another organization; there is none now.")
+    context.settings.save({DEFAULT_ORGANIZATION: ident, **forgotten})
     context.output.success(f"The default organization is now {chosen.get('name')} ({chosen.get('id')}).")
 
 
-@click.group()
+@click.group(cls=ClientGroup)
 def projects() -> None:
     """List projects and choose the default one."""
 
@@ -73,7 +88,12 @@ def list_projects(context: ClientContext, org: str | None) -> None:
         )
         for row in listed
     ]
-    columns = (Column("NAME", shorten=True), Column("ID"), Column("MODE"), Column("ORGANIZATION", shorten=True))
+    columns = (
+        Column("NAME", shorten=True),
+        Column("ID"),
+        Column("MODE", rank=1),
+        Column("ORGANIZATION", shorten=True, rank=2),
+    )
     context.output.listing(listed, columns, rows, "There is no project.")
 
 
@@ -88,7 +108,7 @@ def use_project(context: ClientContext, project: str) -> None:
     context.output.success(f"The default project is now {chosen.get('name')} ({ident}) of {organization.get('name')}.")
 
 
-@click.command()
+@click.command(cls=ClientCommand)
 @organization_option
 @json_option
 @pass_context

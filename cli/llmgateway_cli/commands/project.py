@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from llmgateway_cli.agents.programs import replace_process
+from llmgateway_cli.command_lines import ClientCommand
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.file_replacement import replace_file
@@ -20,7 +21,7 @@ DEPENDENCIES = frozenset((PACKAGES, "requirements.txt"))
 DEFAULT_PORT = 3000
 
 
-@click.command()
+@click.command(cls=ClientCommand)
 @click.argument("kind", metavar="[tool|route]", required=False)
 @click.argument("name", required=False)
 @click.option("-y", "--yes", is_flag=True, help="Replace existing files without asking.")
@@ -56,7 +57,7 @@ def _choose(context: ClientContext, question: str, given: str | None, names: Seq
     return given
 
 
-@click.command()
+@click.command(cls=ClientCommand)
 @click.option("-p", "--port", type=click.IntRange(1, 65535), help=f"PORT of the project (default: {DEFAULT_PORT}).")
 @pass_context
 def dev(context: ClientContext, /, port: int | None) -> None:
@@ -90,7 +91,7 @@ def _npm_script(folder: Path) -> list[str]:
     return ["npm", "run", "dev"]
 
 
-@click.command()
+@click.command(cls=ClientCommand)
 @click.option("--check", is_flag=True, help="Show what would change without changing it.")
 @json_option
 @pass_context

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from llmgateway_cli.agents.programs import replace_process
+from llmgateway_cli.command_lines import ClientCommand
 from llmgateway_cli.context import ClientContext, pass_context
 from llmgateway_cli.errors import CliError
 
@@ -16,7 +17,7 @@ PROGRAM = "llmgateway-manage"
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
-@click.command()
+@click.command(cls=ClientCommand)
 @click.option("-p", "--port", type=click.IntRange(1, 65535), help="Port to listen on (default: PORT, else 4001).")
 @pass_context
 def serve(context: ClientContext, /, port: int | None) -> None:

@@ -1,17 +1,27 @@
 """The command `usage`: requests, tokens and cost."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from llmgateway_cli.account_lists import choose_project, find_organization, organizations, projects_of
+from llmgateway_cli.account_lists import (
+    Record,
+    choose_project,
+    find_organization,
+    find_project,
+    organizations,
+    project_id_of,
+    projects_of,
+)
+from llmgateway_cli.command_lines import ClientGroup, suggestion
 from llmgateway_cli.context import ClientContext, json_option, pass_context
-from llmgateway_cli.errors import CliError
+from llmgateway_cli.errors import CliError, HttpError
 from llmgateway_cli.plots import plot_lines
 from llmgateway_cli.shapes import list_of, text_of
 from llmgateway_cli.tables import Column
-from llmgateway_cli.usage_totals import Totals, breakdown_of, total_of
+from llmgateway_cli.usage_totals import Totals, breakdown_of, merged_rows, total_of
 from llmgateway_cli.values import read_date, show_number, show_time, show_usd
 
 RANGES = ("1h", "4h", "24h", "7d", "30d", "365d")
@@ -20,12 +30,19 @@ DEFAULT_RANGE = "7d"
 # --by, the value that the service knows, and the list with the result.
 DIMENSIONS = {"model": ("model", "modelBreakdown"), "key": ("apiKey", "apiKeyBreakdown")}
 FIGURES = (Column("REQUESTS", number=True), Column("TOKENS", number=True), Column("COST", number=True))
+NO_REQUESTS = "There were no requests."
+NOT_FOUND = 404
 Query = dict[str, str | int]
 
 
-@click.group(invoke_without_command=True)
-@click.option("-o", "--org", metavar="ID", help="Sum the projects of an organization.")
-@click.option("-p", "--project", metavar="ID", help="Only this project (default: the default project, else all).")
+@click.group(cls=ClientGroup, invoke_without_command=True)
+@click.option("-o", "--org", metavar="ORG", help="The projects of an organization, by id or name (or the default one).")
+@click.option(
+    "-p",
+    "--project",
+    metavar="PROJECT",
+    help="One project, by id or name (default: the default project, else all).",
+)
 @click.option("-k", "--api-key", metavar="ID", help="Only this API key.")
 @click.option("--by", metavar="DIMENSION", help="Split by model or key.")
 @click.option("-r", "--range", "span", metavar="RANGE", help=f"{', '.join(RANGES)} (default: {DEFAULT_RANGE}).")
@@ -51,30 +68,48 @@ def usage(
 ) -> None:
     """Show requests, tokens and cost."""
     if command.invoked_subcommand is not None:
+        if any((org, project, api_key, by, span, days, first, last, plot)):
+            raise click.UsageError(f"Give the options after `{command.invoked_subcommand}`.", command)
         return
     if by not in (None, *DIMENSIONS):
-        raise CliError(f"--by {by!r} is unknown.", "Use model or key.")
+        raise CliError(f"--by {by!r} is unknown.", f"Use model or key.{suggestion(str(by), DIMENSIONS)}")
     window, label = read_window(span, RANGES, first, last, days)
-    if org is not None:
-        if any((project, api_key, by, plot)):
-            context.output.warning("--project, --api-key, --by and --plot have no effect with --org.")
-        show_organization(context, org, window, label)
-        return
-    query: Query = {}
-    chosen = project or context.settings.default_project
-    if chosen:
-        query["projectId"] = chosen
+    query: Query = {**window}
     if api_key:
         query["apiKeyId"] = api_key
     if by:
         query["groupBy"] = DIMENSIONS[by][0]
-    answer = context.client.management("GET", "/activity", query=query | window)
+    chosen = project
+    is_default = org is None and project is None
+    if is_default:
+        chosen = context.settings.default_project
+        org = None if chosen else context.settings.default_organization
+    if org:
+        _show_organization(context, UsageQuestion(org, project, query, by, plot, label, is_default))
+        return
+    if chosen:
+        chosen = project_id_of(context, chosen)
+        query["projectId"] = chosen
+    answer = context.client.management("GET", "/activity", query=query)
     rows = list_of(answer, "activity")
     if context.output.as_json:
         context.output.document(answer)
         return
     _show_totals(context, _place(chosen, api_key), label, total_of(rows))
     _show_rows(context, rows, by, plot)
+
+
+class UsageQuestion(NamedTuple):
+    """A question about the usage of an organization: `project` is one of its projects, None for all. With `is_default`
+    the user named no organization, and the JSON document has the form of the account's."""
+
+    organization: str
+    project: str | None
+    query: Query
+    by: str | None
+    plot: bool
+    label: str
+    is_default: bool
 
 
 def _show_rows(context: ClientContext, rows: list[dict[str, Any]], by: str | None, plot: bool) -> None:
@@ -148,16 +183,22 @@ def _show_timeline(context: ClientContext, rows: list[dict[str, Any]]) -> None:
         for row in rows
         if row.get("requestCount")
     ]
-    context.output.table(columns, cells, "There were no requests.")
+    context.output.table(columns, cells, NO_REQUESTS)
     if cells:
         context.output.info("--by model or --by key shows a breakdown, --plot a chart.")
 
 
 def _show_breakdown(context: ClientContext, rows: list[dict[str, Any]], by: str) -> None:
-    columns = (Column(by.upper(), shorten=True), *FIGURES)
     parts = breakdown_of(rows, DIMENSIONS[by][1])
-    cells = [(part.name, *_figures(part.totals)) for part in parts]
-    context.output.table(columns, cells, "There were no requests.")
+    if by != "key":
+        columns = (Column(by.upper(), shorten=True), *FIGURES)
+        context.output.table(columns, [(part.name, *_figures(part.totals)) for part in parts], NO_REQUESTS)
+        return
+    # Keys may have one name; their ids tell them apart.
+    names = [part.name for part in parts]
+    is_clear = len(set(names)) == len(names)
+    cells = [(part.name, part.id, *_figures(part.totals)) for part in parts]
+    context.output.table((Column("KEY", shorten=True), Column("ID", rank=int(is_clear)), *FIGURES), cells, NO_REQUESTS)
 
 
 def _plot(context: ClientContext, rows: list[dict[str, Any]]) -> None:
@@ -175,30 +216,64 @@ def _date_of(row: dict[str, Any]) -> str:
     return str(row.get("date", "")).replace("T", " ")[:16]
 
 
-def show_organization(context: ClientContext, named: str, window: Query, label: str) -> None:
-    """Print the usage of each project of an organization, and their sum."""
-    organization = find_organization(organizations(context), named)
-    reports = []
-    for project in projects_of(context, organization):
-        query: Query = {"projectId": text_of(project, "id"), **window}
-        rows = list_of(context.client.management("GET", "/activity", query=query), "activity")
-        reports.append({"projectId": project["id"], "projectName": project.get("name", ""), "activity": rows})
+def _show_organization(context: ClientContext, asked: UsageQuestion) -> None:
+    """Print the usage of an organization: each project and their sum, or a breakdown or chart of all together."""
+    organization = find_organization(organizations(context), asked.organization)
+    projects = projects_of(context, organization)
+    if asked.project:
+        projects = [find_project(context, asked.project, text_of(organization, "id"))[1]]
+    reports, common = _read_reports(context, projects, asked.query)
+    rows = merged_rows(row for report in reports for row in report["activity"])
     if context.output.as_json:
-        context.output.document(reports)
+        context.output.document({**common, "activity": rows} if asked.is_default else reports)
+        return
+    everything = total_of(rows)
+    place = f"organization {organization.get('name')}"
+    if asked.project:
+        place += f", project {projects[0].get('name')}"
+    if "apiKeyId" in asked.query:
+        place += f", API key {asked.query['apiKeyId']}"
+    _show_totals(context, place, asked.label, everything)
+    if asked.by or asked.plot:
+        _show_rows(context, rows, asked.by, asked.plot)
         return
     cells = [
         (str(report["projectName"]), str(report["projectId"]), *_figures(total_of(report["activity"])))
         for report in reports
     ]
-    everything = total_of([row for report in reports for row in report["activity"]])
     cells.append(("TOTAL", "", *_figures(everything)))
-    context.output.fields((("Usage", f"organization {organization.get('name')} ({label})"),))
-    context.output.data("")
-    context.output.table((Column("PROJECT", shorten=True), Column("ID"), *FIGURES), cells)
+    context.output.table((Column("PROJECT", shorten=True), Column("ID", rank=1), *FIGURES), cells)
+
+
+def _read_reports(
+    context: ClientContext, projects: Sequence[Record], query: Query
+) -> tuple[list[Record], dict[str, Any]]:
+    """Return the usage of each project, with an API key only that of the key's project, and the other members of the
+    answers, such as the granularity."""
+    reports = []
+    common: dict[str, Any] = {}
+    refused: HttpError | None = None
+    for project in projects:
+        asked: Query = {"projectId": text_of(project, "id"), **query}
+        try:
+            answer = context.client.management("GET", "/activity", query=asked)
+        except HttpError as error:
+            if "apiKeyId" not in query or error.status != NOT_FOUND:
+                raise
+            refused = error
+            continue
+        rows = list_of(answer, "activity")
+        common = answer
+        reports.append({"projectId": project["id"], "projectName": project.get("name", ""), "activity": rows})
+    if refused is not None and not reports:
+        raise refused
+    return reports, common
 
 
 @usage.command("sources")
-@click.option("-p", "--project", metavar="ID", help="The project (default: the default project, or the only one).")
+@click.option(
+    "-p", "--project", metavar="PROJECT", help="By id or name (default: the default project, or the only one)."
+)
 @click.option("-r", "--range", "span", metavar="RANGE", help="7d or 30d (default: 7d).")
 @click.option("--from", "first", metavar="DATE", help="First day, YYYY-MM-DD.")
 @click.option("--to", "last", metavar="DATE", help="Last day, YYYY-MM-DD (default: today).")
@@ -219,4 +294,4 @@ def sources(context: ClientContext, project: str | None, span: str | None, first
     context.output.fields((("Usage", f"{_place(chosen, None)} ({label})"),))
     context.output.data("")
     columns = (Column("SOURCE", shorten=True), *FIGURES, Column("LAST USED"))
-    context.output.table(columns, cells, "There were no requests.")
+    context.output.table(columns, cells, NO_REQUESTS)

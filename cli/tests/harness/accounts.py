@@ -5,7 +5,8 @@ from typing import Any
 import requests
 from support.gateways import LocalGateway
 
-from gateway.accounts.members import list_members
+from gateway.accounts.members import add_member, list_members
+from gateway.accounts.roles import Role
 
 TIMEOUT_S = 20
 
@@ -24,12 +25,21 @@ class Account:
         self.user_id = owner.user_id
         self.token = gateway.services.management.sessions.open(owner.user_id).token
 
-    def __call__(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the answer of the management API to the owner."""
-        headers = {"Authorization": f"Bearer {self.token}"}
+    def __call__(self, method: str, path: str, body: Any = None, token: str = "") -> Any:
+        """Return the answer of the management API to the owner, or to the session of `token`."""
+        headers = {"Authorization": f"Bearer {token or self.token}"}
         answer = requests.request(method, self.address + path, json=body, headers=headers, timeout=TIMEOUT_S)
         assert answer.status_code < 300, answer.text
         return answer.json()
+
+    def colleague(self, name: str, role: Role = "developer") -> str:
+        """Add a member of this role, and return the token of their session."""
+        services = self.gateway.services
+        email = f"{name}-{self.organization_id}@example.com"
+        member = add_member(
+            services.store.database, services.store.control, self.organization_id, email, role, actor="test"
+        )
+        return services.management.sessions.open(member.user_id).token
 
     def list_keys(self) -> dict[str, dict[str, Any]]:
         """Return the keys of the project that are not deleted, by description."""

@@ -1,0 +1,68 @@
+"""Command lines with a mistake: nothing that was typed is without an effect, and what was meant is suggested."""
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from harness.client_runs import Client
+from harness.fake_service import FakeService
+
+from llmgateway_cli.main import COMMANDS, main
+
+Path = tuple[str, ...]
+
+
+def commands(command: click.Command = main, path: Path = ()) -> Iterator[tuple[Path, click.Command]]:
+    """Yield every command with its place."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from commands(child, (*path, name))
+
+
+SINGLE = [
+    (path, option.opts[-1])
+    for path, command in commands()
+    for option in command.params
+    if isinstance(option, click.Option) and not option.multiple and not option.is_flag
+]
+MISSPELT = {
+    ("kyes", "list"): "Did you mean keys?",
+    ("modles",): "Did you mean models",
+    ("keys", "lst"): "'list'",
+    ("claud",): "claude",
+    ("launch", "claud"): "claude",
+    ("models", "-c", "imag"): "image",
+    ("init", "x", "-t", "image-generatoin"): "image-generation",
+    ("usage", "--by", "modle"): "model",
+    ("add", "tool", "wether"): "",
+}
+
+
+def test_the_walk_finds_options() -> None:
+    assert {path[0] for path, _ in SINGLE if path} >= {"keys", "usage", "models", "logs", "launch"} - {"models"}
+    assert len(SINGLE) > 30
+
+
+@pytest.mark.parametrize(("path", "option"), SINGLE, ids=lambda value: " ".join(value) if value else "")
+def test_an_option_with_one_value_is_not_given_twice(
+    path: Path, option: str, service: FakeService, service_client: Client
+) -> None:
+    message = service_client.refused(*path, option, "1", option, "2", code=2)
+    assert f"{option} takes one value" in message
+    assert service.calls == []
+
+
+@pytest.mark.parametrize("typed", MISSPELT, ids=" ".join)
+def test_a_misspelt_word_is_refused_with_a_suggestion(typed: Path, user: Client) -> None:
+    message = user.refused(*typed, code=2 if "command" in user.run(*typed, code=None).stderr else 1)
+    assert MISSPELT[typed] in message
+
+
+def test_the_name_of_every_command_is_suggested_for_a_misspelt_one(service_client: Client) -> None:
+    for name in COMMANDS:
+        misspelt = name[:-1] + "q" if len(name) > 3 else f"{name}q"
+        assert name in service_client.refused(misspelt, code=2)
