@@ -10,9 +10,12 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.configuration.settings import CONFIG
-from gateway.errors import InvalidRequest
 
-ALLOWED = re.compile(r"[A-Za-z0-9./-]{1,255}")
+# A referer is taken for a name only if it looks like one: it may be any address, with a query.
+REFERER_NAME = re.compile(r"[A-Za-z0-9./-]{1,255}")
+MAX_NAME_LENGTH = 255
+ADDRESS = re.compile(r"https?://(?:[^/?#]*@)?(?:www\.)?([^?#]*)", re.IGNORECASE)
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff\s]+")
 OPENCLAW_NAME = re.compile(r"(?<![a-z0-9_-])[a-z0-9_-]*?claw[a-z0-9_-]*+")
 CACHE_SIZE = 4096
 CLIENTS = CONFIG / "catalogue" / "clients.toml"
@@ -42,8 +45,7 @@ class Sources:
     def source(self, headers: Mapping[str, str]) -> str:
         """Return the source of a request from its headers (lower-case names); results are cached by header values.
 
-        InvalidRequest when x-source has characters other than letters, digits, '.', '/' and '-'; such a referer is
-        ignored.
+        Any x-source is a name; see `clean`.
         """
         values = tuple(map(headers.get, SOURCE_HEADERS))
         known = self._seen.get(values)
@@ -63,17 +65,11 @@ class Sources:
         return self._ids.get(name.lower(), name)
 
     def _resolve(self, header: str, referer: str, title: str, agent: str) -> str:
-        if header:
-            name = _strip(header)
-            if not ALLOWED.fullmatch(name):
-                raise InvalidRequest(
-                    "x-source may contain only letters, digits, '.', '/' and '-', and at most 255 characters.",
-                    param="x-source",
-                    code="invalid_source",
-                )
-            return self.canonical(name)
+        stated = clean(header)
+        if stated:
+            return self._by_title(stated) or self.canonical(stated)
         name = _strip(referer)
-        if ALLOWED.fullmatch(name):
+        if REFERER_NAME.fullmatch(name):
             name = self.canonical(name)
         else:
             name = ""
@@ -142,6 +138,24 @@ def _client(entry: Mapping[str, Any]) -> Client:
         agent = None
     sources = (entry["id"], *entry.get("sources", ()))
     return Client(entry["id"], entry["label"], sources, agent, tuple(entry.get("referers", ())))
+
+
+def clean(header: str) -> str:
+    """Return the name in an x-source header as it is stored: a caller may send anything.
+
+    It is one line of at most 255 characters. An address has no scheme, user, leading www., query and trailing slash:
+    a query may contain secrets.
+    """
+    try:
+        text = header.encode("latin-1").decode()  # servers read header values as Latin-1, and most clients mean UTF-8
+    except (UnicodeEncodeError, UnicodeDecodeError):
+        text = header
+    text = UNPRINTABLE.sub(" ", text).strip()
+    if (address := ADDRESS.match(text)) is not None:
+        text = address[1]
+    elif text.lower().startswith("www."):
+        text = text[4:]
+    return text[:MAX_NAME_LENGTH].encode("utf-8", "replace").decode().rstrip("/ ")
 
 
 def _strip(text: str) -> str:
