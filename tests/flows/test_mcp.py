@@ -13,6 +13,7 @@ import httpx2
 import mcp
 import pytest
 from fakes.openai import Answer, FakeOpenAI
+from support.every_operation import PNG
 from support.gateways import LocalGateway, local_gateway
 from support.limits import set_rate_limit
 from support.mcp_visitor import BOTH, PING, Visitor, text
@@ -392,6 +393,29 @@ def test_a_failure_upstream_is_a_tool_error(visitor: Visitor, upstream: FakeOpen
     assert unknown["isError"] and "model_not_found" in text(unknown)
 
 
+def test_chat_takes_parts_and_every_role(visitor: Visitor, upstream: FakeOpenAI) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    picture = {"type": "image_url", "image_url": {"url": PNG}}
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Look:"}, picture]},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "Sunny."}]},
+    ]
+    upstream.script(Answer("Fine."))
+    assert not visitor.call("chat", model=MODEL, messages=messages).get("isError")
+    assert upstream.calls[-1].body["messages"] == messages
+    data = PNG.partition(",")[2]
+    blocks = [{"type": "image", "data": data, "mimeType": "image/png"}, {"type": "text", "text": "Look:"}]
+    upstream.script(Answer("Fine."))
+    upstream.script(Answer("Fine."))
+    assert not visitor.call("chat", model=MODEL, messages=[{"role": "user", "content": blocks}]).get("isError")
+    assert upstream.calls[-1].body["messages"][0]["content"] == [picture, blocks[1]]
+    alone = {"role": "user", "content": {"type": "text", "text": "Hello"}}
+    assert not visitor.call("chat", model=MODEL, messages=[alone]).get("isError")
+    assert upstream.calls[-1].body["messages"][0]["content"] == [alone["content"]]
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "named"),
     [
@@ -412,8 +436,15 @@ def test_a_failure_upstream_is_a_tool_error(visitor: Visitor, upstream: FakeOpen
         ("list-models", {"limit": 1001}, "limit"),
         (
             "chat",
-            {"model": MODEL, "messages": [{"role": "tool", "content": ""}]},
-            "not one of assistant, system or user",
+            {"model": MODEL, "messages": [{"role": "critic", "content": ""}]},
+            "not one of assistant, developer, system, tool or user",
+        ),
+        ("chat", {"model": MODEL, "messages": [{"role": "tool", "content": ""}]}, "messages.0.tool_call_id"),
+        ("chat", {"model": MODEL, "messages": [{"role": "user"}]}, "messages.0.content"),
+        (
+            "chat",
+            {"model": MODEL, "messages": [{"role": "user", "content": [{"type": "dance"}]}]},
+            "messages.0.content.0",
         ),
         ("chat", {"model": MODEL, "messages": TALK, "max_tokens": 1.5}, "max_tokens"),
         (

@@ -180,6 +180,10 @@ def decode(raw: bytes) -> tuple[GenerateBody, Json]:
     body: GenerateBody = convert(wire, GenerateBody)
     if not body.contents:
         raise InvalidRequest("The required field 'contents' is missing or empty; add it.", param="contents")
+    if not any(content.parts for content in body.contents):
+        raise InvalidRequest(
+            "The required field 'contents.0.parts' is missing or empty; add it.", param="contents.0.parts"
+        )
     check(body)
     return body, wire
 

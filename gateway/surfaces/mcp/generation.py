@@ -5,12 +5,11 @@ from dataclasses import replace
 from gateway.billing.context import RequestContext
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult, units_of
-from gateway.neutral.parts import Message, Text
+from gateway.neutral.parts import Text
 from gateway.neutral.request import Requirements
-from gateway.surfaces import auth, caps, chat_options, image_uploads
-from gateway.surfaces.chat_option_reader import PromptSize, request_of
+from gateway.surfaces import auth, image_uploads
 from gateway.surfaces.facts import Facts
-from gateway.surfaces.mcp import remote_gateway, saved_images, tool_schemas
+from gateway.surfaces.mcp import chat_messages, remote_gateway, saved_images, tool_schemas
 from gateway.surfaces.mcp.tool_results import Json, ToolContext, blocks, text_of
 
 OPTIONS = ("temperature", "max_tokens")
@@ -20,29 +19,17 @@ DEFAULT_IMAGE_TYPE = "image/png"
 def chat(ctx: ToolContext, arguments: tool_schemas.ChatArguments) -> Json:
     """Return the reply as text, then its token counts."""
     options: Json = {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
+    body = chat_messages.body_of(arguments.model, arguments.messages, options)
+    request = chat_messages.request_of(ctx.services.settings.limits, body)
     address = remote_gateway.address_of(ctx)
     if address:
-        messages = [{"role": message.role, "content": message.content} for message in arguments.messages]
-        body = {"model": arguments.model, "messages": messages, **options}
         text, prompt, completion = remote_gateway.chat(ctx, address, body)
     else:
-        text, prompt, completion = _chat_here(ctx, _request_of(ctx, arguments, options))
+        text, prompt, completion = _chat_here(ctx, request)
     text = text or "The model returned no text."
     if prompt or completion:
         text += f"\n\n---\nTokens: {prompt} prompt, {completion} completion, {prompt + completion} total"
     return blocks(text_of(text))
-
-
-def _request_of(ctx: ToolContext, arguments: tool_schemas.ChatArguments, options: Json) -> ChatRequest:
-    caps.check(ctx.services.settings.limits, b"", arguments.messages, None)
-    messages = tuple(
-        Message(message.role, (Text(message.content),) if message.content else ()) for message in arguments.messages
-    )
-    text = sum(len(message.content.encode("utf-8", "replace")) for message in arguments.messages)
-    size = PromptSize(text, messages=len(messages))
-    request = request_of(arguments.model, chat_options.read(options), size, messages)
-    request.large = text >= caps.LARGE
-    return request
 
 
 def _chat_here(ctx: ToolContext, request: ChatRequest) -> tuple[str, int, int]:

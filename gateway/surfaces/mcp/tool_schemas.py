@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.errors import InvalidRequest
+from gateway.surfaces.mcp.chat_messages import ChatMessage
 from gateway.surfaces.validation_errors import explain, words_of
 
 Json = dict[str, Any]
@@ -36,11 +37,6 @@ class BreakdownArguments(
     to_date: Annotated[Day, Meta(description="Last day in UTC, included; default: today.")] | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 10
     offset: Annotated[int, Meta(ge=0, le=10_000)] = 0
-
-
-class ChatMessage(Struct):
-    role: Literal["user", "assistant", "system"]
-    content: str
 
 
 class ChatArguments(Struct):

@@ -134,8 +134,8 @@ def _summarize(messages: schema.Messages) -> "_PromptSummary":
 
 
 def _normalize(message: schema.AnyMessage) -> None:
-    """Normalize equivalent spellings: an empty list counts as absent, a null content of plain text as empty, and images
-    of the assistant belong to its content."""
+    """Normalize equivalent spellings: an empty list counts as absent, a null content of the assistant as empty, and its
+    images belong to its content."""
     if type(message) is schema.AssistantMessage:
         if message.images:
             text = [schema.TextPart(message.content)] if isinstance(message.content, str) else message.content

@@ -93,20 +93,21 @@ class CustomCall(Struct, tag_field="type", tag="custom", gc=False):
 
 
 class Message(Shape, tag_field="role"):
-    """A message, distinguished by `role`. `content` is UNSET when absent, None when null."""
-
-    content: str | Parts | None | UnsetType = UNSET
+    """A message, distinguished by `role`."""
 
 
 class SystemMessage(Message, tag="system"):
+    content: str | Parts
     name: Speaker | None = None
 
 
 class DeveloperMessage(Message, tag="developer"):
+    content: str | Parts
     name: Speaker | None = None
 
 
 class UserMessage(Message, tag="user"):
+    content: str | Parts
     name: Speaker | None = None
 
 
@@ -115,6 +116,9 @@ class PastAudio(Shape):
 
 
 class AssistantMessage(Message, tag="assistant"):
+    """`content` is UNSET when absent, None when null: an answer may consist of calls alone, or of nothing."""
+
+    content: str | Parts | None | UnsetType = UNSET
     name: Speaker | None = None
     refusal: str | None = None
     audio: PastAudio | None = None
@@ -127,6 +131,7 @@ class AssistantMessage(Message, tag="assistant"):
 
 
 class ToolMessage(Message, tag="tool", kw_only=True):
+    content: str | Parts
     tool_call_id: Name
     tool_result_cache_control: CacheControl | None = None
 

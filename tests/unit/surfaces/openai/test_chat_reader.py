@@ -106,8 +106,13 @@ def test_empty_lists_count_as_absent():
     assert native == {"messages": [{"role": "assistant", "content": "x"}]}
 
 
-def test_null_content_of_a_user_is_relayed_as_empty_text():
-    assert sent(read([{"role": "user", "content": None}]))["messages"][0]["content"] == ""
+def test_an_empty_list_of_parts_is_relayed_as_empty_text():
+    assert sent(read([{"role": "user", "content": []}]))["messages"][0]["content"] == ""
+
+
+def test_an_answer_of_nothing_may_be_sent_back():
+    for answer in ({"role": "assistant", "content": None}, {"role": "assistant"}):
+        assert sent(read([answer]))["messages"][0]["content"] == ""
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,15 @@ def test_null_content_differs_from_absent_content():
     assert second.content is schema.UNSET
 
 
+@pytest.mark.parametrize("role", ["system", "developer", "user", "tool"])
+def test_a_message_needs_its_content(role):
+    message = {"role": role} | ({"tool_call_id": "c1"} if role == "tool" else {})
+    for given, reason in ((message, "missing"), (message | {"content": None}, "expected string or array, got null")):
+        with pytest.raises(InvalidRequest, match=reason) as caught:
+            schema.decode(orjson.dumps(HELLO | {"messages": [given]}))
+        assert caught.value.param == "messages.0.content"
+
+
 def test_full_request_is_understood():
     body = schema.decode((SAMPLES / "tools_request.json").read_bytes())
     assert [type(message).__name__ for message in body.messages][-2:] == ["ToolMessage", "ToolMessage"]
