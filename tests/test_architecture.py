@@ -15,7 +15,7 @@ MAX_LINES = 600
 
 # A layer may only import layers of lower rank and itself. The longest prefix decides.
 RANKS = {
-    "gateway.errors": -2,
+    "gateway.errors": -2.5,
     "gateway.configuration": -2,
     "gateway.configuration.settings": -1.5,
     "gateway.clock": -2,

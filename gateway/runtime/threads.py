@@ -14,6 +14,7 @@ from gevent.lock import BoundedSemaphore
 from gevent.monkey import get_original
 from gevent.threadpool import ThreadPool
 
+from gateway.errors import GatewayError
 from gateway.runtime.fair_threads import FairThreads
 
 P = ParamSpec("P")
@@ -331,18 +332,30 @@ class Slots:
         self._free.release()
 
 
+def _outcome_of(work: Callable[..., T], *args: object) -> T | GatewayError:
+    """Return the result of the work, or the error that it raises: the event loop logs every exception that ends a
+    greenlet with its traceback, although the greenlet that waits for it handles this one."""
+    try:
+        return work(*args)
+    except GatewayError as error:
+        return error
+
+
 class Job(Generic[T]):
     """Work in a separate greenlet: it continues if the greenlet that waits for it is killed."""
 
     def __init__(self, work: Callable[..., T], *args: object) -> None:
-        self._greenlet = _start(work, args)
+        self._greenlet = _start(_outcome_of, (work, *args))
 
     def result(self, timeout_s: float | None = None) -> T:
         """Return the result, or raise the work's exception; raise TimeoutError after `timeout_s`."""
         try:
-            return self._greenlet.get(timeout=timeout_s)
+            outcome: T | GatewayError = self._greenlet.get(timeout=timeout_s)
         except gevent.Timeout:
             raise TimeoutError from None
+        if isinstance(outcome, GatewayError):
+            raise outcome
+        return outcome
 
     @property
     def is_over(self) -> bool:
@@ -351,7 +364,7 @@ class Job(Generic[T]):
 
     def outcome(self) -> T | None:
         """Return the result if it is available; None while the work runs, and after a failure."""
-        if self._greenlet.successful():
+        if self._greenlet.successful() and not isinstance(self._greenlet.value, GatewayError):
             return self._greenlet.value
         return None
 

@@ -91,3 +91,12 @@ def test_an_error_about_the_callers_request_is_passed_through(sandboxed: OpenAI)
     with pytest.raises(openai.BadRequestError) as caught:
         sandboxed.chat.completions.create(model="sandbox-echo", messages=messages)
     assert json.loads(json.dumps(caught.value.body))["message"]
+
+
+@pytest.mark.parametrize("model", ["sandbox-fail-refused", "sandbox-fail-503"])
+def test_a_fault_of_the_sandbox_logs_no_traceback(
+    sandboxed: OpenAI, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    with pytest.raises(openai.APIStatusError):
+        sandboxed.chat.completions.create(model=model, messages=[{"role": "user", "content": "Hello"}])
+    assert "Traceback" not in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """Generates JSON values for the JSON Schemas that tools and response formats use (drafts 7 to 2020-12).
 
-A string with a pattern takes the first entry of its `examples`. The keywords `not`, `if`, `contains`,
+A string takes its `examples` and `default`; one with a pattern takes the first entry of its `examples`. The keywords `not`, `if`, `contains`,
 `patternProperties`, `minProperties` and `maxProperties` are ignored.
 """
 
@@ -257,6 +257,15 @@ def _number(flat: Schema, turn: int, step: float) -> float:
     return value
 
 
+def _stated(flat: Schema) -> list[Any]:
+    """Return the values that the schema itself names, without repetition."""
+    examples = flat.get("examples")
+    values = list(examples) if isinstance(examples, list) else []
+    if "default" in flat:
+        values.append(flat["default"])
+    return [value for place, value in enumerate(values) if value not in values[:place]]
+
+
 def _string(flat: Schema, name: str, turn: int) -> str:
     if "pattern" in flat:
         if flat.get("examples"):
@@ -267,10 +276,13 @@ def _string(flat: Schema, name: str, turn: int) -> str:
     minimum = flat.get("minLength", 0)
     if minimum > MAX_CHARACTERS:
         raise refuse(f"The sandbox does not generate strings longer than {MAX_CHARACTERS} characters.")
+    maximum = flat.get("maxLength", MAX_CHARACTERS)
+    stated = [text for text in _stated(flat) if isinstance(text, str) and minimum <= len(text) <= maximum]
+    if turn < len(stated):
+        return stated[turn]
     text = f"sample {name}"
     if turn:
         text = f"{text} {turn + 1}"
-    maximum = flat.get("maxLength", MAX_CHARACTERS)
     if len(text) > maximum:
         text = str(turn + 1)[:maximum]
     return text.ljust(minimum, ".")

@@ -15,7 +15,13 @@ from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.personas import Persona
 from gateway.providers.sandbox.response import Response, write_event
 
-VOICES = ("calm", "bright")
+OWN_VOICES = ("calm", "bright")
+# Those of OpenAI's models, so that a program for them runs unchanged.
+USUAL_VOICES = (
+    *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
+    *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
+)
+VOICES = (*OWN_VOICES, *USUAL_VOICES)
 CHARACTERS_PER_SECOND = 15
 MAX_CHARACTERS = 4096  # the limit in the API reference
 TOKENS_PER_SECOND = 20

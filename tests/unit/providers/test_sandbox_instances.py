@@ -29,6 +29,8 @@ SCHEMAS = {
     "short string": {"type": "string", "maxLength": 2},
     "empty string": {"type": "string", "maxLength": 0},
     "pattern with an example": {"type": "string", "pattern": r"^[A-Z]{2}-\d{4}$", "examples": ["AB-1234"]},
+    "string with a default": {"type": "string", "default": "UTC"},
+    "default of another type": {"type": "string", "default": 5, "examples": [None, "x" * 9], "maxLength": 3},
     "integer range": {"type": "integer", "minimum": 5, "maximum": 7},
     "negative integer": {"type": "integer", "maximum": -3},
     "exclusive integer": {"type": "integer", "exclusiveMinimum": 4, "exclusiveMaximum": 6},
@@ -164,3 +166,11 @@ def test_a_schema_that_takes_too_much_is_refused_after_counted_work(schema):
     with pytest.raises(InvalidRequest):
         generator.make(schema, "value", 0, 0)
     assert generator.work < MAX_WORK + 2 * MAX_CHARACTERS
+
+
+def test_a_string_takes_the_values_that_its_schema_names():
+    assert write_instance({"type": "string", "default": "UTC"}) == "UTC"
+    both = {"type": "string", "default": "UTC", "examples": ["Europe/Paris"]}
+    assert write_instance(both) == "Europe/Paris"
+    three = {"type": "array", "items": both, "minItems": 3, "maxItems": 3}
+    assert write_instance(three) == ["Europe/Paris", "UTC", "sample value 3"]

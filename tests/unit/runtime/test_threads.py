@@ -11,7 +11,8 @@ import pytest
 from gevent.monkey import get_original
 
 from gateway.configuration.settings import ROOT
-from gateway.runtime.threads import IdleWait, OwnThread, Slots, Threads, follow
+from gateway.errors import NotFound
+from gateway.runtime.threads import IdleWait, Job, OwnThread, Slots, Threads, follow
 
 real_sleep = get_original("time", "sleep")
 
@@ -168,3 +169,14 @@ def test_steps_that_take_too_long_end_and_the_time_of_another_is_anothers() -> N
         assert told.value.seconds == 0.02
         far.sendall(b"x")
         assert follow(reads(near, 1), near.fileno(), None) == b"x"
+
+
+def test_an_error_of_a_job_is_raised_where_it_is_awaited_and_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise NotFound("nothing")
+
+    job: Job[None] = Job(fail)
+    with pytest.raises(NotFound, match="nothing"):
+        job.result(60)
+    assert job.is_over and job.outcome() is None
+    assert capsys.readouterr().err == ""

@@ -10,7 +10,13 @@ DEFINITION = {
         "description": "Return the current date and time.",
         "parameters": {
             "type": "object",
-            "properties": {"zone": {"type": "string", "description": "An IANA time zone, for example Europe/Paris."}},
+            "properties": {
+                "zone": {
+                    "type": "string",
+                    "description": "An IANA time zone, for example Europe/Paris.",
+                    "default": "UTC",
+                }
+            },
         },
     },
 }
