@@ -119,6 +119,7 @@ RANKS = {
     "gateway.surfaces.blueprints": 6.8,
     # Each folder of surfaces/ is a separate layer and must not import the others.
     **{f"gateway.surfaces.{folder.parent.name}": 7 for folder in sorted(GATEWAY.glob("surfaces/*/__init__.py"))},
+    "gateway.surfaces.mcp": 7.05,  # its tool for chat takes the messages of chat completions
     "gateway.surfaces.console": 7.1,  # its pages run operations of the management API
     "gateway.surfaces.openapi": 7,
     "gateway.surfaces.health": 7,

@@ -1,7 +1,7 @@
 """Generates JSON values for the JSON Schemas that tools and response formats use (drafts 7 to 2020-12).
 
-A string takes its `examples` and `default`; one with a pattern takes the first entry of its `examples`. The keywords `not`, `if`, `contains`,
-`patternProperties`, `minProperties` and `maxProperties` are ignored.
+A string takes its `examples` and `default`; one with a pattern takes the first entry of its `examples`. The keywords
+`not`, `if`, `contains`, `patternProperties`, `minProperties` and `maxProperties` are ignored.
 """
 
 from math import ceil, floor
