@@ -25,6 +25,7 @@ from gateway.catalogue.entries import (
 )
 from gateway.catalogue.price_rates import EPOCH
 from gateway.catalogue.protocols import PROTOCOLS
+from gateway.catalogue.quirk_names import known_quirks
 from gateway.configuration.names import suggest_similar
 from gateway.money import price_per_million
 from gateway.neutral import operations
@@ -279,6 +280,15 @@ def _protocol(value: Any) -> str:
     return text
 
 
+def _quirks(value: Any) -> tuple[str, ...]:
+    names = _texts(value)
+    known = known_quirks()
+    wrong = [f"unknown quirk {name!r}{suggest_similar(name, known)}" for name in names if name not in known]
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    return names
+
+
 def _address(value: Any) -> str:
     text = _text(value)
     if text and (problem := problem_of(text)):
@@ -309,6 +319,7 @@ BY_TYPE: dict[Any, Convert] = {
 BY_NAME: dict[str, Convert] = {
     **dict.fromkeys(DATES, _date),
     "service_tiers": _multipliers, "operations": _operations, "protocol": _protocol, "address": _address,
+    "quirks": _quirks,
     "model": _model_id, "search_price": _price, "tool_prices": _tool_prices,
 }  # fmt: skip
 NOT_IN_FILES = {Model: {"mappings"}, Mapping: set(), Provider: set(), DataPolicy: set()}

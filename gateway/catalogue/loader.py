@@ -250,6 +250,8 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
         if model_id not in merged.models:
             problem = f"no such model {model_id}{suggest_similar(model_id, merged.models)}"
             problems.append(f"{where}: {problem}; a new one needs an entry in [[models]]")
+        elif provider and not (provider.protocol or fields.get("protocol")):
+            problems.append(f"{where}: the provider {provider_id} has no protocol, so the entry needs one")
         elif _complete(Mapping, fields, where, [] if (Mapping, key) in merged.faulty else problems) and provider:
             served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
     ready = {}

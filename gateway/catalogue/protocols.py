@@ -21,7 +21,7 @@ class ProtocolEntry(Struct, frozen=True):
 # `providers/registry.py`.
 IDENTITIES: dict[str, tuple[str, ...]] = {"aws": (), "entra": (), "google": ("project",)}
 
-# Implementations are in `providers/registry.py`; "prediction" has none yet.
+# Implementations are in `providers/registry.py`.
 PROTOCOLS: dict[str, ProtocolEntry] = {
     "openai": ProtocolEntry(version_path="/v1", max_inputs=2048),
     "openai-responses": ProtocolEntry(version_path="/v1"),
@@ -29,7 +29,6 @@ PROTOCOLS: dict[str, ProtocolEntry] = {
     "google": ProtocolEntry("x-goog-api-key", "/v1beta", 100, max_images=1, max_streamed_n=1),
     "bedrock": ProtocolEntry("sigv4"),
     "cohere": ProtocolEntry(max_inputs=96),
-    "prediction": ProtocolEntry(),
     "dashscope": ProtocolEntry(version_path="/api/v1", max_images=1),
     "deepinfra": ProtocolEntry(version_path="/v1"),
     "elevenlabs": ProtocolEntry("xi-api-key"),

@@ -55,6 +55,12 @@ def _reachable(catalogue: Catalogue, usable: Usable, day: str, has_generic: bool
     return frozenset(reachable)
 
 
+def prefer_reachable(mappings: Sequence[Mapping], reach: frozenset[str]) -> Sequence[Mapping]:
+    """Return the mappings within reach, all where none is: an entry shows the sizes and prices of what its reader can
+    call."""
+    return [mapping for mapping in mappings if mapping.key in reach] or mappings
+
+
 def lists_available(services: Services, inbound: Inbound) -> bool:
     """Return whether a list contains only models that can be called now: as the caller's `available` says, else as the
     setting says."""

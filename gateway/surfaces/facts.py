@@ -233,9 +233,14 @@ def headers_before_record(facts: Facts, clock: Clock, *, streamed: bool = False)
     """Return the headers of `headers_of` except the overhead, which includes the wait for the request's record."""
     outcome = facts.outcome
     attempts = outcome.attempts
-    target = attempts[-1].target
-    headers = [("x-llmgateway-provider", target.provider.id), (ATTEMPTS, str(len(attempts)))]
-    if outcome.names:
+    serving = attempts[-1]
+    target = serving.target
+    headers: list[Header] = []
+    # Headers that go out with a heartbeat cannot name the provider: another one may still serve.
+    undecided = streamed and not serving.first_at and not serving.ended
+    if not undecided:
+        headers = [("x-llmgateway-provider", target.provider.id), (ATTEMPTS, str(len(attempts)))]
+    if outcome.names and not undecided:
         headers.append(("x-llmgateway-model", facts.served))
     if outcome.cached:
         headers.append(("x-llmgateway-cache", "HIT"))

@@ -300,7 +300,7 @@ def test_a_management_operation_is_added_with_its_command(outside, settings, mon
         described = openapi.describe(rows)["paths"]["/projects/{project_id}/key-expiry"]["put"]
         assert "For owners and admins. Audit entry: api_key.update." in described["description"]
         sent = described["requestBody"]["content"]["application/json"]["example"]
-        assert sent == {"expiresAt": "2026-01-31T12:00:00.000Z"}
+        assert sent == {"expiresAt": "2099-01-31T12:00:00.000Z"}
         data_folder = services.settings.database.data_dir
     monkeypatch.setenv("GATEWAY_DATA_DIR", data_folder)
     monkeypatch.setattr(derived_commands, "OPERATIONS", rows)

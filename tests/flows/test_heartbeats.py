@@ -86,3 +86,15 @@ def test_a_failure_after_a_heartbeat_is_an_error_part_to_the_ai_sdk(
 
 def test_the_default_breaks_silence_within_ten_seconds(settings: Callable[..., Settings]) -> None:
     assert settings().timeouts.heartbeat_s < 10
+
+
+@pytest.mark.parametrize(("silence_s", "named"), [(0.0, "openai"), (0.5, None)])
+def test_headers_that_go_out_before_an_answer_name_no_provider(
+    patient: LocalGateway, upstream: FakeOpenAI, silence_s: float, named: str | None
+) -> None:
+    upstream.script(Answer("At last.", silence_s=silence_s))
+    body = {"model": "openai/gpt-4o-mini", "messages": HELLO, "stream": True}
+    headers = {"Authorization": f"Bearer {patient.key}"}
+    with httpx.stream("POST", f"{patient.url}/chat/completions", json=body, headers=headers, timeout=20) as answer:
+        assert answer.headers.get("x-llmgateway-provider") == named
+        assert '"used_provider":"openai"' in answer.read().decode()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 from support.gateways import LocalGateway, local_gateway
+from support.two_providers import write_twins
 
 from gateway.configuration.settings import Settings
 
@@ -69,3 +70,22 @@ def test_a_variable_that_is_set_makes_its_models_available(settings):
     with local_gateway(settings, OPENAI_API_KEY="k") as gateway:
         found = listed(gateway, "?available=true&mapped=true")
     assert "openai/gpt-4o" in found and not [one for one in found if one.startswith("azure/")]
+
+
+def test_a_model_is_as_large_as_at_the_providers_that_can_be_called(settings, tmp_path):
+    """The cheap provider has no key and takes more than the one that serves."""
+    environment = write_twins(tmp_path / "own", "http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1") | {"NORTH_KEYS": ""}
+    file = tmp_path / "own" / "providers" / "north.toml"
+    file.write_text(file.read_text().replace("100000", "900000"))
+    with local_gateway(settings, **environment) as gateway, httpx.Client(timeout=60) as http:
+        key = {"authorization": f"Bearer {gateway.key}"}
+
+        def sizes(path: str, **headers: str) -> dict:
+            answer = http.get(gateway.address + path, headers=headers).json()
+            return next((one for one in answer["data"] if one["id"] == "twin"), {}) if "data" in answer else answer
+
+        for path in ("/v1/models", "/v1/models?available=true", "/v1/models/twin"):
+            entry = sizes(path, **key)
+            assert entry["context_length"] == 100_000 and entry["pricing"]["prompt"] == "0.000002"
+        assert sizes("/v1beta/models/twin", **key)["inputTokenLimit"] == 100_000
+        assert sizes("/v1/models")["context_length"] == 900_000, "the public catalogue has every provider"

@@ -12,7 +12,7 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.runtime.threads import compute
 from gateway.surfaces import auth, http_responses
 from gateway.surfaces.answer_structs import Answer
-from gateway.surfaces.availability import lists_available, reach_of
+from gateway.surfaces.availability import lists_available, prefer_reachable, reach_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.listing import own_models
 from gateway.worker.services import Services
@@ -69,7 +69,8 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
     """Get the entry of a model."""
     caller = auth.caller_of(services, inbound)
     ident = inbound.params["model"]
-    for entry in _find(_reader_of(services, caller), ident):
+    reader = replace(_reader_of(services, caller), reach=reach_of(services, caller))
+    for entry in _find(reader, ident):
         return http_responses.json_reply(entry, inbound.shown_id)
     text = f"models/{ident[:100]} does not exist, or the key may not use it; GET /v1beta/models lists all models."
     raise NotFound(text, param="model", code="model_not_found")
@@ -113,7 +114,7 @@ def _list(reader: Reader) -> list[GeminiModelAnswer]:
         if reader.only_reach:
             mappings = usable
         part = first if usable else last
-        part += _entry_of(model, mappings, model.id)
+        part += _entry_of(model, mappings, model.id, reader.reach)
     return first + last
 
 
@@ -124,7 +125,7 @@ def _find(reader: Reader, ident: str) -> list[GeminiModelAnswer]:
         entries += _entry_of(model, _shown(reader, reader.own, model, model.id), model.id)
     known = reader.catalogue.find(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
     if known is not None:
-        entries += _entry_of(known, _shown(reader, reader.catalogue, known, ident), ident)
+        entries += _entry_of(known, _shown(reader, reader.catalogue, known, ident), ident, reader.reach)
     return entries
 
 
@@ -139,12 +140,15 @@ def _shown(reader: Reader, catalogue: Catalogue, model: Model, name: str) -> lis
     ]
 
 
-def _entry_of(model: Model, mappings: list[Mapping], name: str) -> list[GeminiModelAnswer]:
+def _entry_of(
+    model: Model, mappings: list[Mapping], name: str, reach: frozenset[str] = frozenset()
+) -> list[GeminiModelAnswer]:
     methods = tuple(method for kind, names in METHODS.items() for method in names if _serves(mappings, kind))
     if not mappings or not methods:
         return []
-    context = max((mapping.context_length or 0 for mapping in mappings), default=0)
-    output = max((mapping.max_output or 0 for mapping in mappings), default=0)
+    measured = prefer_reachable(mappings, reach)
+    context = max((mapping.context_length or 0 for mapping in measured), default=0)
+    output = max((mapping.max_output or 0 for mapping in measured), default=0)
     entry = GeminiModelAnswer(
         PREFIX + name,
         VERSION,

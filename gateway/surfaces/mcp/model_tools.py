@@ -14,7 +14,7 @@ from gateway.catalogue.lifecycle import shown_on
 from gateway.catalogue.price_rates import UNPRICED, prices_at
 from gateway.money import format_price, usd_number
 from gateway.surfaces import image_uploads, listing
-from gateway.surfaces.availability import reach_of
+from gateway.surfaces.availability import prefer_reachable, reach_of
 from gateway.surfaces.mcp import generation, tool_schemas
 from gateway.surfaces.mcp.tool_results import Json, ToolContext, structured, text_of
 
@@ -71,7 +71,7 @@ def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json
     matching.sort(
         key=lambda candidate: (not _is_within(reach, candidate[2]), candidate[1].family.lower(), candidate[1].id)
     )
-    shown = [_entry(ctx, *candidate) for candidate in matching[: arguments.limit]]
+    shown = [_entry(ctx, reach, *candidate) for candidate in matching[: arguments.limit]]
     lines = [f"# Models (showing {len(shown)} of {len(matching)})"]
     family = None
     for entry in shown:
@@ -171,8 +171,11 @@ def _passes(catalogue: Catalogue, mapping: Mapping, refuse: Predicate | None) ->
     return refuse is None or refuse(mapping, catalogue.providers[mapping.provider]) is None
 
 
-def _entry(ctx: ToolContext, catalogue: Catalogue, model: Model, mappings: list[Mapping]) -> CallableModel:
-    rates = _rates(ctx, mappings[0])
+def _entry(
+    ctx: ToolContext, reach: frozenset[str], catalogue: Catalogue, model: Model, mappings: list[Mapping]
+) -> CallableModel:
+    measured = prefer_reachable(mappings, reach)
+    rates = _rates(ctx, measured[0])
     abilities = {name: any(getattr(mapping, name) for mapping in mappings) for name in ABILITIES}
     abilities["imageGeneration"] = any(IMAGES in mapping.operations for mapping in mappings)
     return {
@@ -182,7 +185,7 @@ def _entry(ctx: ToolContext, catalogue: Catalogue, model: Model, mappings: list[
         "providers": _providers(mappings),
         "capabilities": abilities,
         "pricing": {"input": format_price(rates.prompt or 0), "output": format_price(rates.completion or 0)},
-        "context_length": max(mapping.context_length for mapping in mappings) or model.context_length,
+        "context_length": max(mapping.context_length for mapping in measured) or model.context_length,
         "free": model.free,
     }
 

@@ -16,7 +16,7 @@ from gateway.catalogue.lifecycle import ACTIVE, DEACTIVATED, DEPRECATED, Dates, 
 from gateway.clock import from_datetime
 from gateway.neutral import parameters
 from gateway.neutral.parameters import CAPABILITY_PARAMETERS
-from gateway.surfaces.availability import AUTO
+from gateway.surfaces.availability import AUTO, prefer_reachable
 from gateway.surfaces.openai.model_answers import (
     ArchitectureAnswer,
     ModelAnswer,
@@ -74,15 +74,21 @@ def pseudo_entries(query: Query, names: frozenset[str], among: Sequence[Mapping]
 
 
 def write_entries(
-    catalogue: Catalogue, models: Iterable[Model], query: Query, at_us: int, refuse: Predicate | None
+    catalogue: Catalogue,
+    models: Iterable[Model],
+    query: Query,
+    at_us: int,
+    refuse: Predicate | None,
+    reach: frozenset[str] = frozenset(),
 ) -> Iterator[ModelAnswer]:
-    """Return the entries of the models of one catalogue that pass the query's filters and rules."""
+    """Return the entries of the models of one catalogue that pass the query's filters and rules; sizes and price are
+    those of the mappings in `reach`, if there are any."""
     for model in models:
         mappings = _shown(_allowed(catalogue, _offered(catalogue, model, query), refuse), query, day_of(at_us))
         if query.mapped:
             yield from (_mapped_entry(catalogue, model, mapping, at_us) for mapping in mappings)
         elif mappings:
-            yield _model_entry(catalogue, model, mappings, at_us)
+            yield _model_entry(catalogue, model, mappings, at_us, prefer_reachable(mappings, reach))
 
 
 class EntryParts:
@@ -100,12 +106,14 @@ class EntryParts:
         """Return all entries of `write_entries` as JSON: those with a mapping whose key is in `first` come first."""
         former: list[bytes] = []
         latter: list[bytes] = []
-        for entry, mappings in self._serialise(query, refuse):
+        for entry, mappings in self._serialise(query, refuse, first):
             chosen = former if any(mapping.key in first for mapping in mappings) else latter
             chosen.append(entry)
         return former + latter
 
-    def _serialise(self, query: Query, refuse: Predicate | None) -> Iterator[tuple[bytes, list[Mapping]]]:
+    def _serialise(
+        self, query: Query, refuse: Predicate | None, first: frozenset[str]
+    ) -> Iterator[tuple[bytes, list[Mapping]]]:
         """Return each entry as JSON, and the mappings that it shows."""
         catalogue = self._catalogue
         day = day_of(self._at_us)
@@ -116,7 +124,9 @@ class EntryParts:
             if query.mapped:
                 yield from ((self._mapped_entry(model, mapping), [mapping]) for mapping in mappings)
             elif mappings:
-                yield self._model_entry(model, mappings, touched=len(allowed) < len(offered)), mappings
+                measured = prefer_reachable(mappings, first)
+                touched = len(allowed) < len(offered) or len(measured) < len(mappings)
+                yield self._model_entry(model, mappings, measured, touched=touched), mappings
 
     def _mapped_entry(self, model: Model, mapping: Mapping) -> bytes:
         known = self._mapped.get(mapping.key)
@@ -125,13 +135,15 @@ class EntryParts:
             known = self._mapped[mapping.key] = entry.encode()
         return known
 
-    def _model_entry(self, model: Model, mappings: list[Mapping], *, touched: bool) -> bytes:
-        """Return the entry of a model. An entry `touched` by rules is not cached, since there are too many combinations
-        of rules."""
+    def _model_entry(
+        self, model: Model, mappings: list[Mapping], measured: Sequence[Mapping], *, touched: bool
+    ) -> bytes:
+        """Return the entry of a model. An entry `touched` by rules or credentials is not cached: they have too many
+        combinations."""
         place = (model.id, *(mapping.key for mapping in mappings))
-        known = self._models.get(place)
+        known = None if len(measured) < len(mappings) else self._models.get(place)
         if known is None:
-            known = _model_entry(self._catalogue, model, mappings, self._at_us, self._provider).encode()
+            known = _model_entry(self._catalogue, model, mappings, self._at_us, measured, self._provider).encode()
             if not touched:
                 self._models[place] = known
         return known
@@ -207,8 +219,14 @@ def _allowed(catalogue: Catalogue, mappings: list[Mapping], refuse: Predicate | 
 
 
 def _model_entry(
-    catalogue: Catalogue, model: Model, mappings: list[Mapping], at_us: int, provider: WriteProvider | None = None
+    catalogue: Catalogue,
+    model: Model,
+    mappings: list[Mapping],
+    at_us: int,
+    measured: Sequence[Mapping],
+    provider: WriteProvider | None = None,
 ) -> ModelAnswer:
+    """Return the entry of a model with its mappings; `measured` are those whose sizes and price it has."""
     write_provider = provider or _provider_entry
     return _entry(
         model,
@@ -217,9 +235,9 @@ def _model_entry(
         name=model.name,
         owner=model.family or mappings[0].provider,
         providers=[write_provider(catalogue, mapping, at_us) for mapping in mappings],
-        pricing=write_pricing(mappings[0], at_us, MODEL_PRICES),
-        context_length=max(m.context_length for m in mappings) or model.context_length,
-        max_output=max(m.max_output for m in mappings) or model.max_output,
+        pricing=write_pricing(measured[0], at_us, MODEL_PRICES),
+        context_length=max(m.context_length for m in measured) or model.context_length,
+        max_output=max(m.max_output for m in measured) or model.max_output,
         dates=dates_of(mappings),
         day=day_of(at_us),
         stability=model.stability,
@@ -346,7 +364,7 @@ def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mappi
     pseudo = Catalogue((model,), (Provider(PSEUDO_PROVIDER, "LLM Gateway", "openai"),), {})
     if mapped:
         return _mapped_entry(pseudo, model, mapping, 0)
-    return _model_entry(pseudo, model, [mapping], 0)
+    return _model_entry(pseudo, model, [mapping], 0, [mapping])
 
 
 def _inputs(model: Model, mappings: list[Mapping]) -> list[str]:

@@ -122,6 +122,8 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
     ident = inbound.params["model"]
     catalogue = services.routing.catalogue.current()
     audience = audience_of(services, inbound)
+    if audience is not PUBLIC:
+        audience = replace(audience, reach=reach_of(services, _caller(services, inbound)))
     for entry in _matching(services, ident, audience):
         written = entry.encode()
         form = find_form(inbound.headers)
@@ -154,7 +156,7 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[Mo
     query = Query(include_deactivated=True, mapped="/" in ident)
     models = () if model is None else (model,)
     pseudo = pseudo_entries(query, PSEUDO_NAMES, choices_of(services, None))
-    entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse))
+    entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse, audience.reach or frozenset()))
     yield from (entry for entry in entries if entry.id == model_id)
 
 

@@ -209,3 +209,16 @@ def test_files_that_change_places_are_another_catalogue(folder):
     first = load(folder=folder({"models/some.toml": MODEL, "providers/example.toml": PROVIDER}))
     moved = folder({"models/example.toml": MODEL, "providers/example.toml": PROVIDER}, "moved")
     assert load(folder=moved).version != first.version
+
+
+def test_a_misspelt_quirk_and_a_model_without_a_protocol_are_mistakes(folder):
+    for line, told in (
+        ('quirks = ["compatble"]', "unknown quirk 'compatble'; did you mean compatible?"),
+        ('protocol = "prediction"', "unknown protocol 'prediction'"),
+        ('protocol = ""', "the provider example has no protocol, so the entry needs one"),
+    ):
+        name = line.partition(" ")[0]
+        kept = "\n".join(row for row in PROVIDER.splitlines() if not row.startswith(f"{name} ="))
+        assert any(told in problem for problem in problems_of(folder, f"{line}\n{kept}")), line
+    mapping = PROVIDER.replace("tools = true", 'tools = true\nquirks = ["no_usr"]')
+    assert "unknown quirk 'no_usr'; did you mean no_user?" in problems_of(folder, mapping)[0]

@@ -7,18 +7,20 @@ import pytest
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.protocols import PROTOCOLS
+from gateway.catalogue.quirk_names import known_quirks
 from gateway.clock import Clock
-from gateway.configuration.settings import load
+from gateway.configuration.settings import ROOT, load
 from gateway.neutral.chat import ChatRequest, Conversation, ResponseFormat, Sampling
 from gateway.neutral.operations import names
 from gateway.neutral.parts import CacheMark, Message, Text
 from gateway.neutral.request import Requirements
+from gateway.providers import quirks
+from gateway.providers.openai import responses
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.registry import FACTORIES, make_protocols
 from gateway.transport import Transport
 
-# Entries may name these protocols, and are served once an implementation exists.
-UNSPOKEN = {"prediction"}
+PROVIDERS = ROOT / "gateway" / "providers"
 SETTINGS = load({"GATEWAY_ENV": "test"})
 MADE = make_protocols(Transport(SETTINGS.timeouts, SETTINGS.security), Clock())
 CLAUDE = "anthropic.claude-sonnet-4-5-v1:0"  # Bedrock's format has cache marks for this family
@@ -33,8 +35,15 @@ CONVERSATIONS = {
 }
 
 
-def test_every_protocol_of_the_catalogue_is_spoken_but_those_named_here():
-    assert set(PROTOCOLS) - set(FACTORIES) == UNSPOKEN and set(FACTORIES) <= set(PROTOCOLS)
+def test_every_protocol_that_an_entry_may_name_has_an_implementation():
+    assert set(PROTOCOLS) == set(FACTORIES)
+
+
+def test_every_quirk_that_an_entry_may_name_has_an_implementation():
+    texts = [path.read_text() for path in PROVIDERS.rglob("*.py")]
+    functions = set(quirks.QUIRKS) | set(responses.QUIRKS)
+    named = {name for name in known_quirks() if any(f'= "{name}"' in text for text in texts)}
+    assert known_quirks() == functions | named
 
 
 def test_a_protocol_is_made_under_its_own_name_with_codecs_of_known_operations():
