@@ -15,6 +15,7 @@ from gateway.accounts import alert_hooks, quotas, sessions, skills
 from gateway.catalogue import loader
 from gateway.configuration import settings
 from gateway.configuration.document import read_comments, without_names, write_reference
+from gateway.dialects.hosted_tools import HOSTED_TOOLS
 from gateway.engine import idempotency
 from gateway.metering.rollups import rollup_table
 from gateway.neutral.units import UNITS
@@ -112,6 +113,36 @@ def price_table() -> str:
         cells = [f"`{unit.price}`", meaning, code(unit.absent), code(unit.detail), ", ".join(map(code, figures))]
         lines.append(f"| {' | '.join(cell or '–' for cell in cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def tool_table() -> str:
+    """Return the table of hosted tools: one row for each that a vendor runs."""
+    prices = {unit.count: unit.price for unit in UNITS}
+    lines = [
+        "| Format | Tool | Price | Most uses reserved | Counted by |",
+        "|---|---|---|---|---|",
+    ]
+    for row in HOSTED_TOOLS:
+        if row.payment == "caller":
+            continue
+        names = ", ".join(code(prices[count]) for count in row.units) or "its tokens"
+        most = code(row.limit) + ", else " * bool(row.limit) + str(row.uses) if row.uses else "one context"
+        kind = code(row.type + "…" * row.type.endswith("_"))
+        lines.append(f"| `{row.vendor}` | {kind} | {names} | {most} | {row.counted or 'usage'} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_table_of_hosted_tools_is_that_of_the_code() -> None:
+    """`make pages` updates the page."""
+    page = ROOT / "docs" / "providers.md"
+    text = page.read_text()
+    head, marker, rest = text.partition("from gateway/dialects/hosted_tools.py. -->\n\n")
+    table, gap, tail = rest.partition("\nA container counts once")
+    assert marker and gap
+    if os.environ.get("WRITE_GOLDENS"):
+        page.write_text(head + marker + tool_table() + gap + tail)
+        table = tool_table()
+    assert table == tool_table()
 
 
 def code(text: str) -> str:

@@ -4,8 +4,6 @@ import sys
 from contextlib import suppress
 from functools import lru_cache
 
-from msgspec import structs
-
 from gateway.billing.unit_estimates import units_at
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import HighestRates, highest_rates
@@ -16,22 +14,23 @@ from gateway.limits.cost_bound import CostBound
 from gateway.media.token_counting import MAX_CONTEXT_TOKENS
 from gateway.money import MILLION
 from gateway.neutral.chat import ChatRequest
+from gateway.neutral.hosted_uses import HostedUse, most_model_tokens, most_units
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request, Requirements
-from gateway.neutral.units import TOOL_UNITS, UNITS
+from gateway.neutral.units import UNITS
 from gateway.neutral.usage import NO_USAGE, Units, Usage
 from gateway.neutral.videos import VideosRequest
 
-# Uses of tools in one answer when the caller sets no limit.
+# Searches of one answer when the request does not say what it uses.
 MAX_SEARCHES = sum(unit.maximum for unit in UNITS if unit.count == "searches")
-MAX_TOOL_USES = {unit.count: unit.maximum for unit in TOOL_UNITS}
+SEARCHED = Usage(searches=MAX_SEARCHES)
 # Output tokens of one answer of a model without a known limit: no provider of text gives more.
 MAX_OUTPUT_TOKENS = 131_072
 CACHED_PRICES = 8192
 CHAT = ChatRequest.operation
 
-# Hour since the epoch, service tier, whether media are priced, most searches, hosted tools that may run ("": none).
-Terms = tuple[int, str, bool, int, str]
+# Hour since the epoch, service tier, whether media are priced, whether only text is billed, most units of hosted tools.
+Terms = tuple[int, str, bool, bool, Usage]
 
 
 def compute_bound(request: Request, mappings: tuple[Mapping, ...], default_output: int, at_us: int) -> CostBound:
@@ -65,9 +64,9 @@ class Bounds:
         if requirements.units is not None:
             return self._compute_units(request, requirements.units, at_us)
         media = requirements.media > 0 or requirements.audio or requirements.image_output
-        hosted = requirements.hosted or requirements.vendor_only
-        searches = MAX_SEARCHES if requirements.web_search else 0
-        terms = (at_us // HOUR_US, request.options.service_tier, media, searches, hosted)
+        hosted = requirements.hosted_uses or requirements.web_search or requirements.hosted or requirements.vendor_only
+        units = _units_of(requirements) if hosted else NO_USAGE
+        terms = (at_us // HOUR_US, request.options.service_tier, media, not (media or hosted), units)
         cached = self._price_cache.get(terms)
         if cached is None:
             cached = self._price_cache[terms] = self._price(terms)
@@ -114,7 +113,15 @@ class Bounds:
 
         A prompt never costs more than the context length of its model: longer ones are rejected without a charge.
         """
-        unseen = requirements.unseen_media or requirements.web_search or requirements.hosted or requirements.vendor_only
+        uses = requirements.hosted_uses
+        unseen = (
+            requirements.unseen_media
+            or requirements.web_search
+            or requirements.hosted
+            or requirements.vendor_only
+            or any(use.payment != "object" for use in uses)
+        )
+        models = [use for use in uses if use.output]
         minimum = maximum = 0
         for mapping in self._mappings:
             rates = _dearest(_CacheKey(mapping), *terms)
@@ -123,7 +130,8 @@ class Bounds:
             minimum = max(minimum, rates.fixed - (-read * rates.input // MILLION))
             if unseen:
                 read = context
-            maximum = max(maximum, rates.fixed - (-read * rates.input // MILLION))
+            called = sum(_price_model(use, mapping, terms, tokens) for use in models)
+            maximum = max(maximum, rates.fixed + called - (-read * rates.input // MILLION))
         return maximum, maximum - minimum
 
     def _calls_for(self, n: int, streamed: bool) -> int:
@@ -174,9 +182,8 @@ class Bounds:
         all_rates = [_dearest(_CacheKey(mapping), *terms) for mapping in self._mappings]
         prices = {(rates.fixed, rates.input) for rates in all_rates}
         highest = [price for price in prices if not any(_dominates(other, price) for other in prices)]
-        _, _, media, searches, hosted = terms
         output_rate = max([rates.output for rates in all_rates], default=0)
-        return highest, output_rate, not (media or searches or hosted)
+        return highest, output_rate, terms[3]
 
 
 def _dominates(other: tuple[int, int], price: tuple[int, int]) -> bool:
@@ -199,13 +206,21 @@ class _CacheKey:
 
 
 @lru_cache(maxsize=CACHED_PRICES)
-def _dearest(key: _CacheKey, hour: int, tier: str, media: bool, searches: int, hosted: str) -> HighestRates:
+def _dearest(key: _CacheKey, hour: int, tier: str, media: bool, text: bool, units: Usage) -> HighestRates:
     """Return the highest rates within an hour. Its highest tier and peak rate count throughout, so that a bound takes
     one multiplication."""
-    if searches:
-        units = Usage(searches=searches)
-    else:
-        units = NO_USAGE
-    if hosted:
-        units = structs.replace(units, **MAX_TOOL_USES)
     return highest_rates(key.mapping, hour * HOUR_US, tier, media, units)
+
+
+def _units_of(requirements: Requirements) -> Usage:
+    """Return the most units of the tools that the provider runs, beside tokens."""
+    units = most_units(requirements.hosted_uses)
+    if units is NO_USAGE and requirements.web_search:
+        return SEARCHED
+    return units
+
+
+def _price_model(use: HostedUse, mapping: Mapping, terms: Terms, tokens: int) -> int:
+    """Return the most that the calls of a further model cost, whose prompt contains that of the request."""
+    hour, tier, media, _, _ = terms
+    return highest_rates(mapping, hour * HOUR_US, tier, media, most_model_tokens(use, tokens)).fixed

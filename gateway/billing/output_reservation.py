@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from gateway.billing.calls import BilledCall
+from gateway.billing.charges import in_units
 from gateway.billing.estimates import CLIENT_DISCONNECT, usage_of, usage_so_far
 from gateway.billing.outcome import Attempt
 from gateway.billing.retained_payload import FEE_NUSD, RetainedPayload
@@ -113,6 +114,8 @@ class OutputReservation(Struct, eq=False):
         call = self._open.get(attempt.number)
         if call is not None:
             used = usage_of(self.terms, structs.replace(attempt, finish=CLIENT_DISCONNECT))
+            if used is not None and self.terms.hosted_uses:
+                used = in_units(self.terms, attempt, used)
             payload = intent_of(self.terms, attempt.number, call, self._reservation, used)
             self._owner.intents.revise(self.terms.request, attempt.number, payload)
 

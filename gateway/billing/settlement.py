@@ -3,22 +3,14 @@
 import logging
 
 from gateway.billing.calls import BilledCall, discount_of, reserve_call
+from gateway.billing.charges import bill, bill_within
 from gateway.billing.context import PayloadCapture
 from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.outcome import Attempt
 from gateway.billing.output_reservation import OutputReservation
 from gateway.billing.retained_payload import HeldEntry, fee_of, refusal, retain
 from gateway.billing.settlement_states import ADMITTED, AWAITING_PAYLOAD, CLOSED, READ_ON, SETTLED, TRANSITIONS
-from gateway.billing.usage_rows import (
-    bill,
-    bill_within,
-    intent_of,
-    interrupted,
-    mode_of,
-    read_intent,
-    record_of,
-    row_of,
-)
+from gateway.billing.usage_rows import intent_of, interrupted, mode_of, read_intent, record_of, row_of
 from gateway.catalogue.prices import FREE
 from gateway.errors import BudgetInUse, GatewayError, Internal
 from gateway.limits.spending import CostBound, Reservation

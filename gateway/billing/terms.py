@@ -6,13 +6,15 @@ from gateway.billing.context import RequestContext
 from gateway.billing.identity import BillingIdentity, billing_identity_of
 from gateway.billing.unit_estimates import BYTES_PER_TOKEN
 from gateway.metering.models import STREAMED
+from gateway.neutral.hosted_uses import NO_USES, HostedUse
 from gateway.neutral.request import Request
 from gateway.neutral.usage import Units
 
 
 class Terms(Struct, frozen=True, eq=False):
     """Facts that all attempts of a request share. `flags` are the flags of its rows; `prompt_tokens` is the estimated
-    count of its prompt with media; `requested_model` is the model as the caller wrote it."""
+    count of its prompt with media; `requested_model` is the model as the caller wrote it,
+    `hosted_uses` what it uses beside that model."""
 
     context: RequestContext
     billing_identity: BillingIdentity
@@ -22,6 +24,7 @@ class Terms(Struct, frozen=True, eq=False):
     requested_model: str
     flags: int
     units: Units | None = None
+    hosted_uses: tuple[HostedUse, ...] = NO_USES
 
     @property
     def input_tokens(self) -> int:
@@ -44,4 +47,5 @@ def terms_of(context: RequestContext, request: Request) -> Terms:
         request.requested_model,
         STREAMED if requirements.stream else 0,
         requirements.units,
+        requirements.hosted_uses,
     )

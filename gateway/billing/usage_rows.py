@@ -10,19 +10,20 @@ from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing import unit_estimates
 from gateway.billing.calls import BilledCall
 from gateway.billing.context import RequestContext
-from gateway.billing.estimates import CLIENT_DISCONNECT, completed, usage_of, within
 from gateway.billing.outcome import Attempt, upstream_text
 from gateway.billing.terms import Terms
 from gateway.catalogue.price_rates import ORDINARY_TIERS, multiplier, rates_at
-from gateway.catalogue.prices import FREE, Charge, capped, cost_of, discounted, reduced
+from gateway.catalogue.prices import Charge, cost_of, reduced
+from gateway.catalogue.protocols import uses_at
 from gateway.errors import GatewayError
 from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT
 from gateway.metering.usage_table import INSERT_PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MAX_CALL_NUSD, cost
 from gateway.neutral.units import UNITS
-from gateway.neutral.usage import COUNTS, MAX_UNITS, NO_USAGE, Usage, within_bounds
+from gateway.neutral.usage import COUNTS, NO_USAGE, Usage
 from gateway.providers.protocol import Target
+from gateway.routing.hosted_rules import unpriced_parts
 from gateway.store.journal import Row
 
 INTERRUPTED = "interrupted"
@@ -30,6 +31,7 @@ PROVIDER_KEY = "provider_key"
 BOUNDED = "bounded"
 PRICE_KEY = "price_key"
 UPSTREAM_ERROR = "upstream_error"
+UNPRICED = "unpriced"  # names of hosted tools without a price
 BASIS = {name: number for number, name in enumerate(BASES)}
 # Counts and cost components without a column in the table of usage.
 RARE_UNITS = (*(name for name in COUNTS if name not in UsageRecord._fields), "calls")
@@ -71,73 +73,6 @@ class IntentDetails(NamedTuple):
     output_nusd: int = 0
     session: str | None = None
     tags: str | None = None
-
-
-def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
-    """Set the `charge` of an attempt, less `discount_ppm` millionths, and a missing `usage`; return the charge."""
-    usage = attempt.usage
-    if usage is None or attempt.error is not None or attempt.finish == CLIENT_DISCONNECT:
-        usage = attempt.usage = usage_of(terms, attempt)
-    if usage is None:
-        charge = FREE
-    else:
-        charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
-        read = usage.input + usage.cache_read + usage.cache_write
-        output = usage.output
-        if not charge.plain or output <= 0 or not 0 < read < MAX_UNITS - output or terms.units is not None:
-            charge = _bounded(terms, attempt, usage, charge)
-        if charge.total >= MAX_CALL_NUSD:
-            charge = capped(charge)
-            attempt.capped = True
-        if discount_ppm:
-            charge = discounted(charge, discount_ppm)
-    attempt.charge = charge
-    return charge
-
-
-def bill_within(terms: Terms, attempt: Attempt, discount_ppm: int, bound_nusd: int) -> bool:
-    """Reduce an estimate of tokens that costs more than was reserved; return whether it fits. False for usage that the
-    provider reported, and for units, because their maximum is always reserved."""
-    usage = attempt.usage
-    if usage is None or usage.basis != "estimated" or terms.units is not None:
-        return False
-
-    def price(counted: Usage) -> Charge:
-        charge = cost_of(counted, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
-        return discounted(charge, discount_ppm)
-
-    attempt.usage = within(usage, bound_nusd, price)
-    attempt.charge = price(attempt.usage)
-    return attempt.charge.total <= bound_nusd
-
-
-def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Charge:
-    """Complete a usage that lacks counts, limit implausible counts, store it in the attempt, and return its charge."""
-    if usage.input_total >= MAX_UNITS or usage.output_total >= MAX_UNITS:
-        attempt.capped = True  # parsers have limited the counts already
-    if _is_whole(terms, attempt, usage):
-        reported = usage
-        mapping = attempt.target.mapping
-        usage = completed(terms, attempt, reported)
-        if usage is not reported:
-            attempt.usage = usage
-            charge = cost_of(usage, mapping, terms.context.at_us, attempt.service_tier)
-    plausible = within_bounds(usage)
-    if plausible is usage:
-        return charge
-    attempt.usage = plausible
-    attempt.capped = True
-    return cost_of(plausible, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
-
-
-def _is_whole(terms: Terms, attempt: Attempt, usage: Usage) -> bool:
-    """Return whether reported usage must account for a whole answer: one that ended normally, unless the provider's
-    content filter removed all of its images."""
-    if attempt.error is not None and attempt.finish != CLIENT_DISCONNECT:
-        return False
-    if terms.units is None:
-        return usage.basis != "estimated"
-    return usage.images > 0 or attempt.finish != "content_filter"
 
 
 def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:
@@ -196,6 +131,8 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
         context.decision,
     )
     extra = extra_of(usage, charge, attempt)
+    if terms.hosted_uses:
+        extra = _add_unpriced(extra, terms, target)
     ppm = charge.discount_ppm
     if extra is None and error is None and not ppm and not context.attribution:
         return INSERT_PLAIN, columns
@@ -207,6 +144,14 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
     # The storage fee is added where the payload is written.
     saved = charge.saved if ppm else None
     return RECORD, (*columns, code, label, extra, None, ppm or None, saved, *(context.attribution[-2:] or (None, None)))
+
+
+def _add_unpriced(extra: str | None, terms: Terms, target: Target) -> str | None:
+    """Return `extra` with the names of what the request uses and that has no price at the target."""
+    names = unpriced_parts(uses_at(target.protocol, terms.hosted_uses), target.mapping)
+    if names:
+        return _write({**(orjson.loads(extra) if extra else {}), UNPRICED: names})
+    return extra
 
 
 def _add_text(extra: str | None, error: GatewayError, context: RequestContext) -> str | None:

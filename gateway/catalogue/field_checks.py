@@ -265,6 +265,10 @@ def _tool_prices(value: Any) -> dict[str, Any]:
     return _read_rates(value)
 
 
+def _tool_prices_of(value: Any) -> dict[str, Any]:
+    return {pattern: _tool_prices(prices) for pattern, prices in _table(value).items()}
+
+
 def _count_table(value: Any) -> dict[str, int]:
     return {name: _integer(count) for name, count in _table(value).items()}
 
@@ -321,6 +325,7 @@ BY_NAME: dict[str, Convert] = {
     "service_tiers": _multipliers, "operations": _operations, "protocol": _protocol, "address": _address,
     "quirks": _quirks,
     "model": _model_id, "search_price": _price, "tool_prices": _tool_prices,
+    "tool_prices_of": _tool_prices_of,
 }  # fmt: skip
 NOT_IN_FILES = {Model: {"mappings"}, Mapping: set(), Provider: set(), DataPolicy: set()}
 CONVERTERS: dict[type, dict[str, Convert]] = {

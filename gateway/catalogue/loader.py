@@ -11,12 +11,13 @@ from weakref import WeakValueDictionary
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.descriptions import describe
-from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, TokenRates
+from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.environment_credentials import PREFIX, credentials_for, settings_for, variables_of
 from gateway.catalogue.field_checks import required_fields
 from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_snapshot, read_tables
 from gateway.catalogue.lifecycle import dates_of
 from gateway.catalogue.protocols import IDENTITIES, PROTOCOLS, ProtocolEntry
+from gateway.catalogue.tool_prices import usual_prices, with_tool_models, with_tools
 from gateway.configuration.file import NAME, missing_file
 from gateway.configuration.lines import TomlPlace
 from gateway.configuration.names import suggest_similar, unknown_variables
@@ -254,6 +255,7 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
             problems.append(f"{where}: the provider {provider_id} has no protocol, so the entry needs one")
         elif _complete(Mapping, fields, where, [] if (Mapping, key) in merged.faulty else problems) and provider:
             served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
+    served = with_tool_models(served, providers)
     ready = {}
     vendors = {
         provider.id: provider.name for provider in providers.values() if provider.sources.get("maker") == provider.id
@@ -286,14 +288,9 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: TomlPlace
         full = {name: text or provider.service_tiers.get(name, "") for name, text in tiers.items()}
         problems.extend(f"{where}: no multiplier for tier {name}" for name, text in full.items() if not text)
         fields = fields | {"service_tiers": {name: text for name, text in full.items() if text}}
-    if fields.get("responses_api"):
-        usual = provider.tool_prices
-    else:
-        usual = {}
-    if provider.search_price is not None and fields.get("web_search"):
-        usual = usual | {"web_search": provider.search_price}
+    usual = usual_prices(fields, provider)
     if usual:
-        fields = fields | {"prices": tuple(_with_tools(prices, usual) for prices in fields.get("prices", ()))}
+        fields = fields | {"prices": tuple(with_tools(prices, usual) for prices in fields.get("prices", ()))}
     dates = {
         name: table[fields["model"]]
         for name, table in (("deprecated", provider.deprecated_models), ("deactivated", provider.deactivated_models))
@@ -318,23 +315,6 @@ def _with_most_of_a_call(fields: dict[str, Any], provider: Provider) -> dict[str
     if fields.get("supports_n") and not fields.get("max_streamed_n"):
         fields = fields | {"max_streamed_n": protocol.max_streamed_n}
     return fields
-
-
-def _with_tools(prices: Prices, usual: dict[str, Any]) -> Prices:
-    """Return the prices, completed with those of the tools that the provider runs."""
-
-    def fill(rates: TokenRates) -> TokenRates:
-        absent: dict[str, Any] = {name: price for name, price in usual.items() if getattr(rates, name) in (None, {})}
-        if absent:
-            return dataclasses.replace(rates, **absent)
-        return rates
-
-    return dataclasses.replace(
-        prices,
-        base=fill(prices.base),
-        tiers=tuple(Tier(tier.up_to, fill(tier.rates)) for tier in prices.tiers),
-        peaks=tuple(dataclasses.replace(peak, rates=fill(peak.rates)) for peak in prices.peaks),
-    )
 
 
 def _finish_model(fields: dict[str, Any], mappings: tuple[Mapping, ...]) -> Model:

@@ -14,6 +14,7 @@ from gateway.catalogue.entries import RATE_NAMES, Mapping, TokenRates
 from gateway.catalogue.offered_models import ChangedModel, ListComparison, NewModel
 from gateway.catalogue.unlisted_entries import FLAGS
 from gateway.money import format_price
+from gateway.neutral.units import DERIVED_PRICES
 
 # Members of the nearest model's entry that a new model is proposed to share.
 SHARED_FIELDS = (
@@ -96,7 +97,7 @@ def _model_of(new: NewModel) -> dict[str, Any]:
 def _base_prices(mapping: Mapping) -> dict[str, str]:
     """Return the newest base prices of a mapping that are one amount each."""
     rates: TokenRates = mapping.prices[-1].base
-    amounts = {name: getattr(rates, name) for name in RATE_NAMES}
+    amounts = {name: getattr(rates, name) for name in RATE_NAMES if name not in DERIVED_PRICES}
     return {name: format_price(amount) for name, amount in amounts.items() if isinstance(amount, int)}
 
 

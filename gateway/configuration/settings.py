@@ -116,6 +116,8 @@ class RoutingSettings:
     sticky_ttl_s: float
     low_uptime_percent: Annotated[float, NumberRange(0, 100)]
     decision_days: int
+    unpriced_tools: tuple[str, ...] = ()
+    provider_objects: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from msgspec import structs
+
+from gateway.dialects.anthropic_tools import with_model_tokens
 from gateway.dialects.error_details import DETAILED, with_details
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
@@ -155,23 +158,22 @@ def read_usage(wire: Any) -> Usage | None:
 
     input_tokens is only the uncached part; cache writes are split by lifetime in cache_creation, and count as 5-minute
     writes otherwise. thinking_tokens are part of output_tokens (API reference, "Usage"). Tokens for compacting the
-    conversation are reported only in iterations, and are added.
+    conversation are reported only in iterations, and are added; so are those of an advisor, with the price of its
+    model.
     """
     if not isinstance(wire, dict) or ("input_tokens" not in wire and "output_tokens" not in wire):
         return None
     usage = _read_counts(wire)
     iterations = wire.get("iterations")
     for entry in iterations if isinstance(iterations, list) else ():
-        if isinstance(entry, dict) and entry.get("type") == "compaction":
+        if not isinstance(entry, dict):
+            continue
+        if entry.get("type") == "compaction":
             usage = _add(usage, _read_counts(entry))
+        elif entry.get("type") == "advisor_message":
+            model = entry.get("model")
+            usage = with_model_tokens(usage, model if isinstance(model, str) else "", _read_counts(entry))
     return usage
-
-
-def is_search(block: dict[str, Any]) -> bool:
-    """Return whether a content block is the result of a billed web search; a failed search has an error as its
-    content.
-    """
-    return block.get("type") == "web_search_tool_result" and isinstance(block.get("content"), list)
 
 
 def _read_counts(wire: dict[str, Any]) -> Usage:
@@ -199,14 +201,13 @@ def _read_counts(wire: dict[str, Any]) -> Usage:
 
 def _add(usage: Usage, other: Usage) -> Usage:
     """Add the tokens of `other` to the usage."""
-    return Usage(
+    return structs.replace(
+        usage,
         input=usage.input + other.input,
         cache_read=usage.cache_read + other.cache_read,
         cache_write=usage.cache_write + other.cache_write,
         cache_write_1h=usage.cache_write_1h + other.cache_write_1h,
         output=usage.output + other.output,
-        reasoning=usage.reasoning,
-        searches=usage.searches,
     )
 
 

@@ -40,6 +40,17 @@ CALLS = frozenset(
     )
 )
 
+CODE_CALL = "code_interpreter_call"
+SHELL_CALL = "shell_call"
+IMAGE_CALL = "image_generation_call"
+# Items that are billed beside the tokens of a response.
+BILLED_ITEMS = frozenset(
+    ("web_search_call", "x_search_call", CODE_CALL, SHELL_CALL, IMAGE_CALL, *(tool.item for tool in PROVIDER_TOOLS))
+)
+# The most tokens of an image by its quality (image generation guide, "Cost and latency").
+IMAGE_TOKENS = {"low": 408, "medium": 1_584}
+MOST_IMAGE_TOKENS = 6_240
+
 # Prefixes of item ids.
 ID_PREFIXES = {
     "message": "msg",
@@ -217,18 +228,39 @@ def count_tools(response: dict[str, Any]) -> dict[str, int]:
     items = [item for item in response.get("output") or () if isinstance(item, dict)]
     counts = {"searches": count_searches(response)}
     for tool, unit in PROVIDER_TOOLS.items():
-        uses = [item for item in items if item.get("type") == tool.item]
-        if tool.distinct:
-            counts[unit.count] = len({str(use.get(tool.distinct)) for use in uses})
-        else:
-            counts[unit.count] = len(uses)
+        counts[unit.count] = sum(item.get("type") == tool.item for item in items)
+    counts["code_sessions"] = count_containers(items)
+    counts["tool_calls"] = sum(item.get("type") == "x_search_call" for item in items)
     counts |= _count_image_tool(response)
     return {name: count for name, count in counts.items() if count}
+
+
+def count_containers(items: list[dict[str, Any]]) -> int:
+    """Return the containers in which code or commands ran. A call that names none has its own."""
+    named = set()
+    unnamed = 0
+    for item in items:
+        kind = item.get("type")
+        if kind == CODE_CALL:
+            container = item.get("container_id")
+        elif kind == SHELL_CALL and isinstance(item.get("environment"), dict):
+            if item["environment"].get("type") == "local":
+                continue
+            container = item["environment"].get("container_id")
+        else:
+            continue
+        if container:
+            named.add(str(container))
+        else:
+            unnamed += 1
+    return len(named) + unnamed
 
 
 def _count_image_tool(response: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of the images that the provider's tool made."""
     used = _tool_usage(response, "image_gen")
+    if not used:
+        return {"image_tool_output": sum(map(_image_tokens, response.get("output") or ()))}
     read = read_count(used.get("input_tokens"))
     details = used.get("input_tokens_details")
     image = min(read, read_count(details.get("image_tokens"))) if isinstance(details, dict) else 0
@@ -237,6 +269,14 @@ def _count_image_tool(response: dict[str, Any]) -> dict[str, int]:
         "image_tool_image": image,
         "image_tool_output": read_count(used.get("output_tokens")),
     }
+
+
+def _image_tokens(item: Any) -> int:
+    """Return the most tokens of an image that the tool made, for a response that does not report them."""
+    if not isinstance(item, dict) or item.get("type") != IMAGE_CALL or not item.get("result"):
+        return 0
+    quality = item.get("quality")
+    return IMAGE_TOKENS.get(quality, MOST_IMAGE_TOKENS) if isinstance(quality, str) else MOST_IMAGE_TOKENS
 
 
 def _tool_usage(response: dict[str, Any], tool: str) -> dict[str, Any]:

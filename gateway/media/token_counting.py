@@ -14,6 +14,7 @@ from gateway.media.sounds import SoundDuration, length_of
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.encoded import decode_base64, normalize_base64
 from gateway.neutral.file_types import type_of
+from gateway.neutral.hosted_uses import HostedUse
 from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, Video
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute_if
@@ -41,6 +42,8 @@ LARGE = 1 << 18  # characters of base64
 TIFF = (b"II*\0", b"MM\0*")
 UNTYPED = ("application/octet-stream", "application/pdf", "application/x-pdf")
 RICH = ("image", "audio", "video")
+STORAGE = ("gs://", "s3://")  # addresses in the storage of the provider's account
+STORED_FILE = (HostedUse("", "file_id", "object"),)
 
 
 class MediaCount(NamedTuple):
@@ -69,11 +72,18 @@ def counted(request: ChatRequest) -> ChatRequest:
     if not needs.media or needs.media_tokens:
         return request
     total = NO_MEDIA
+    uses = needs.hosted_uses
     for message in request.conversation().messages:
         for part in _media_of(message.parts):
             total = total.plus(count(part))
+            if part.media.file_id or part.media.url.startswith(STORAGE):
+                uses = STORED_FILE
     changed = structs.replace(
-        needs, media_tokens=total.maximum, likely_media_tokens=total.likely, unseen_media=total.unseen
+        needs,
+        media_tokens=total.maximum,
+        likely_media_tokens=total.likely,
+        unseen_media=total.unseen,
+        hosted_uses=uses if uses is needs.hosted_uses else (*needs.hosted_uses, *uses),
     )
     return structs.replace(request, requirements=changed)
 

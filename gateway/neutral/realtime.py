@@ -78,8 +78,9 @@ class ServerEvent(Struct):
     """An event of the provider. `text` is sent to the caller ("": nothing).
 
     `kind` is its meaning for billing, "" for plain content: `started` and `done`: the response `id`, with its usage and
-    its end (a finish reason and a `fault`); `refused`: the caller's event `id` was rejected; `committed`, `transcribed`
-    and `transcription_failed`: the audio item `id` that is or will be transcribed, with the usage of the transcription;
+    its end (a finish reason and a `fault`); `refused`: the caller's event `id` was rejected; `committed`,
+    `transcribing`, `transcribed` and `transcription_failed`: the audio item `id` that is or will be transcribed, with a
+    piece of the transcript, or with the usage of the transcription;
     `settings`: the session's current settings; `account`: a message about the account with the provider. `text_length`
     and `sound_bytes` are the size of the content that belongs to the response `id`.
 
@@ -89,7 +90,16 @@ class ServerEvent(Struct):
     """
 
     kind: Literal[
-        "", "started", "done", "refused", "committed", "transcribed", "transcription_failed", "settings", "account"
+        "",
+        "started",
+        "done",
+        "refused",
+        "committed",
+        "transcribing",
+        "transcribed",
+        "transcription_failed",
+        "settings",
+        "account",
     ] = ""
     id: str = ""
     usage: Usage | None = None

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, get_
 
 from msgspec import Struct, structs
 
+from gateway.neutral.hosted_uses import NO_USES, HostedUse
 from gateway.neutral.usage import Units, Usage
 from gateway.runtime.threads import compute
 
@@ -51,7 +52,8 @@ class Requirements(Struct, frozen=True, gc=False):
     have images; those of other messages need `vision`.
 
     Provider tools that are offered but not forced can be left out: `search_offered` marks web search, and `hosted`
-    names the only dialect that has the others. `units` is None if text tokens determine the whole cost.
+    names the only dialect that has the others; `hosted_uses` is what it uses beside its model. `units` is None if text
+    tokens determine the whole cost.
 
     For media that were counted (gateway/media/token_counting.py), `media_tokens` is the maximum token count,
     `likely_media_tokens` the usual count, and `unseen_media` the number of media that only the provider can see.
@@ -96,6 +98,7 @@ class Requirements(Struct, frozen=True, gc=False):
     ] = False
     search_offered: bool = False
     hosted: str = ""
+    hosted_uses: tuple[HostedUse, ...] = NO_USES
     # The caller requests encrypted reasoning and sends it back with the next turn.
     keeps_reasoning: Annotated[bool, UNPLANNED] = False
     longest_input: Annotated[int, UNPLANNED] = 0

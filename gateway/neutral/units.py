@@ -25,12 +25,11 @@ class Figure(NamedTuple):
 
 class BilledTool(NamedTuple):
     """A tool of the Responses API that the provider runs. `type` is its name in requests; answers contain items of the
-    type `item` with ids that begin with `prefix`. Items with an equal value of `distinct` count once."""
+    type `item` with ids that begin with `prefix`."""
 
     type: str
     item: str
     prefix: str
-    distinct: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,9 @@ class Unit:
     - "model": the count times the price of the model that the provider's tool called.
 
     `media` marks tokens of sound and images, and `included_in` is the count that includes its count. `tool` is the
-    provider's tool that it counts, and `maximum` how often one answer may use it if the caller sets no limit.
+    provider's tool that it counts; it and units `by_provider` have one price at a provider, whatever model uses the
+    tool. The price of a `derived` one follows from those of models, so lists of prices leave it out. `maximum` is how
+    often one answer may use it if the caller sets no limit, or the tokens of one use.
 
     `listed` are the pricing objects of the model list that always contain the price, "0" if there is none; the others
     contain it if there is one. `detail` is the member of `cost_details` to which its cost is added; the member is
@@ -65,6 +66,8 @@ class Unit:
     media: bool = False
     included_in: str = ""
     tool: BilledTool | None = None
+    by_provider: bool = False
+    derived: bool = False
     maximum: int = 0
     listed: Literal["everywhere", "models", ""] = ""
     detail: str = ""
@@ -81,6 +84,7 @@ OUTPUT_TOKENS = Figure("output_tokens", "outputTokens")
 CACHED_TOKENS = Figure("cached_tokens", "cachedTokens")
 CACHE_WRITE_TOKENS = Figure("cache_write_tokens", "cacheWriteTokens")
 SEARCHES = Figure("searches", "searchCount")
+INPUT_COST = Figure("input_nusd", "inputCost")
 OUTPUT_COST = Figure("output_nusd", "outputCost")
 CACHE_WRITE_COST = Figure("cache_write_nusd", "cacheWriteInputCost")
 AUDIO_INPUT_COST = Figure("audio_input_nusd", "audioInputCost")
@@ -94,7 +98,7 @@ UNITS: tuple[Unit, ...] = (
     Unit(
         price="prompt", component="input", count="input", billed="input",
         listed="everywhere", detail="input_cost", always_detailed=True,
-        figures=(INPUT_TOKENS,), cost=Figure("input_nusd", "inputCost"), in_columns=True,
+        figures=(INPUT_TOKENS,), cost=INPUT_COST, in_columns=True,
         meaning="token in",
     ),
     Unit(
@@ -188,19 +192,44 @@ UNITS: tuple[Unit, ...] = (
         meaning="search of the caller's files at the provider",
     ),
     Unit(
-        price="code_session", component="code", count="code_sessions", billed="each",
-        tool=BilledTool("code_interpreter", "code_interpreter_call", "ci", distinct="container_id"), maximum=1,
-        detail="code_cost", figures=(Figure("code_sessions", "codeSessionCount"),),
-        cost=Figure("code_nusd", "codeCost"),
-        meaning="container in which code ran",
+        price="web_search_preview", component="web_search", count="preview_searches", billed="each", by_provider=True,
+        detail="web_search_cost", always_detailed=True, figures=(SEARCHES,), cost=SEARCH_COST,
+        meaning="web search with the older tool web_search_preview",
     ),
     Unit(
-        price="image_tool_text", component="image_input", count="image_tool_text", billed="model",
+        price="enterprise_search", component="web_search", count="enterprise_searches", billed="each", by_provider=True,
+        detail="web_search_cost", always_detailed=True, figures=(SEARCHES,), cost=SEARCH_COST,
+        meaning="web search under an enterprise's terms (tool `enterpriseWebSearch`)",
+    ),
+    Unit(
+        price="map_search", component="web_search", count="map_searches", billed="each", by_provider=True,
+        detail="web_search_cost", always_detailed=True, figures=(SEARCHES,), cost=SEARCH_COST,
+        meaning="answer with results of a map service (tool `googleMaps`)",
+    ),
+    Unit(
+        price="retrieval", component="file_search", count="retrievals", billed="each", by_provider=True,
+        detail="file_search_cost", figures=(SEARCHES,), cost=SEARCH_COST,
+        meaning="answer with results of the account's own data (tool `retrieval`)",
+    ),
+    Unit(
+        price="tool_call", component="code", count="tool_calls", billed="each", by_provider=True,
+        detail="code_cost", cost=Figure("code_nusd", "codeCost"),
+        meaning="call of another tool that the provider bills by calls",
+    ),
+    Unit(
+        price="code_session", component="code", count="code_sessions", billed="each",
+        tool=BilledTool("code_interpreter", "code_interpreter_call", "ci"), maximum=1,
+        detail="code_cost", figures=(Figure("code_sessions", "codeSessionCount"),),
+        cost=Figure("code_nusd", "codeCost"),
+        meaning="container in which code ran: a session of each gigabyte, or each five minutes of a container",
+    ),
+    Unit(
+        price="image_tool_text", component="image_input", count="image_tool_text", billed="model", maximum=4_096,
         detail="image_input_cost", always_detailed=True, figures=(INPUT_TOKENS,), cost=IMAGE_INPUT_COST,
         meaning="token of text that the tool image_generation read, by its model",
     ),
     Unit(
-        price="image_tool_image", component="image_input", count="image_tool_image", billed="model",
+        price="image_tool_image", component="image_input", count="image_tool_image", billed="model", maximum=16_384,
         detail="image_input_cost", always_detailed=True, figures=(INPUT_TOKENS,), cost=IMAGE_INPUT_COST,
         meaning="token of an image that the tool image_generation read, by its model",
     ),
@@ -208,6 +237,34 @@ UNITS: tuple[Unit, ...] = (
         price="image_tool_output", component="image_output", count="image_tool_output", billed="model", maximum=6_240,
         detail="image_output_cost", always_detailed=True, figures=(OUTPUT_TOKENS,), cost=IMAGE_OUTPUT_COST,
         meaning="token of an image that the tool image_generation made, by its model",
+    ),
+    Unit(
+        price="tool_model_input", component="tool_model_read", count="tool_model_input", billed="model",
+        derived=True, detail="tool_model_cost", figures=(INPUT_TOKENS,), cost=INPUT_COST,
+        meaning="token in of a model that the provider's tool calls, by that model",
+    ),
+    Unit(
+        price="tool_model_cache_read", component="tool_model_read", count="tool_model_cache_read", billed="model",
+        derived=True, detail="tool_model_cost", figures=(INPUT_TOKENS, CACHED_TOKENS),
+        cost=INPUT_COST,
+        meaning="token from the cache of a model that the provider's tool calls, by that model",
+    ),
+    Unit(
+        price="tool_model_cache_write", component="tool_model_read", count="tool_model_cache_write", billed="model",
+        derived=True, detail="tool_model_cost", figures=(INPUT_TOKENS, CACHE_WRITE_TOKENS),
+        cost=INPUT_COST,
+        meaning="token into the cache of a model that the provider's tool calls, by that model",
+    ),
+    Unit(
+        price="tool_model_cache_write_1h", component="tool_model_read", count="tool_model_cache_write_1h",
+        billed="model", derived=True, detail="tool_model_cost",
+        figures=(INPUT_TOKENS, CACHE_WRITE_TOKENS), cost=CACHE_WRITE_COST,
+        meaning="token into the cache for an hour of a model that the provider's tool calls, by that model",
+    ),
+    Unit(
+        price="tool_model_output", component="tool_model_written", count="tool_model_output", billed="model",
+        derived=True, detail="tool_model_cost", figures=(OUTPUT_TOKENS,), cost=OUTPUT_COST,
+        meaning="token out of a model that the provider's tool calls, by that model",
     ),
     Unit(
         price="internal_reasoning", component="reasoning", count="reasoning", billed="output",
@@ -246,7 +303,9 @@ COUNTS = tuple(unit.count for unit in UNITS if unit.count)
 COMPONENTS = tuple(dict.fromkeys(unit.component for unit in UNITS))
 PROVIDER_TOOLS = {unit.tool: unit for unit in UNITS if unit.tool}
 # The units of tools that a provider has one price for, whatever model of it runs the tool.
-TOOL_UNITS = tuple(unit for unit in UNITS if unit.tool or unit.billed == "model")
+TOOL_UNITS = tuple(unit for unit in UNITS if unit.tool or unit.by_provider or unit.billed == "model")
+DERIVED_PRICES = frozenset(unit.price for unit in UNITS if unit.derived)
+PRICE_OF_COUNT = {unit.count: unit.price for unit in UNITS if unit.count}
 TOKEN_COUNTS = tuple(unit.count for unit in UNITS if unit.count and unit.billed in ("input", "output"))
 # Counts of text; all others are of media, tools and other units.
 TEXT_COUNTS = tuple(unit.count for unit in UNITS if unit.count in TOKEN_COUNTS and not unit.media)

@@ -9,6 +9,7 @@ from gateway.errors import ATTEMPTS, Forbidden, GatewayError, InvalidRequest, No
 from gateway.neutral.operations import OPERATIONS
 from gateway.routing.candidates import Candidate, blend
 from gateway.routing.capabilities import CODES, CONTEXT, SOFT, TIER, Demand, lacks, refuse
+from gateway.routing.hosted_rules import HostedRules
 from gateway.routing.provider_health import Health, KnownCredential, Pause
 from gateway.routing.score import ScoreEntry
 from gateway.routing.sliding_window import DEFAULTS
@@ -26,6 +27,7 @@ ABILITY = "ability"
 CREDENTIAL = "credential"
 COOLDOWN = "rest"
 BUDGET = "budget"
+PAYMENT = "payment"
 
 
 class NoCredential(InvalidRequest):
@@ -69,8 +71,8 @@ class CandidateFilter:
     """
 
     __slots__ = (
-        "_allowed", "_blended", "_health", "_image", "_now", "_now_us", "_organization", "_tick", "_usable", "cooling",
-        "demand", "excluded", "operation",
+        "_allowed", "_blended", "_health", "_hosted", "_image", "_now", "_now_us", "_organization", "_tick", "_usable",
+        "cooling", "demand", "excluded", "operation",
     )  # fmt: skip
 
     def __init__(
@@ -84,13 +86,15 @@ class CandidateFilter:
         blended: bool = False,
         image: bool = False,
         organization: str = "",
+        hosted: HostedRules | None = None,
     ) -> None:
         """Set up the checks.
 
         `blended` includes the price of cached input (large prompts, sessions); `image` compares image prices;
-        `organization` is the caller's.
+        `organization` is the caller's; `hosted` decides who may pay for what the request uses beside its model.
         """
         self._health = health
+        self._hosted = hosted
         self.demand = demand
         self.operation = operation
         self._allowed = allowed
@@ -112,7 +116,7 @@ class CandidateFilter:
     def _is_plain(self) -> bool:
         """Return whether only capabilities, sizes, credentials and health decide, as for most requests."""
         demand = self.demand
-        return self._allowed is None and demand.plain and not self._image
+        return self._allowed is None and demand.plain and not self._image and self._hosted is None
 
     def _pass_all(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
         return [entry for candidate in candidates if (entry := self.examine(candidate)) is not None]
@@ -181,15 +185,24 @@ class CandidateFilter:
         credentials = self._usable(mapping)
         if self.demand.tier and TIER not in lacking:
             credentials, lacking = _for_tier(credentials, lacking)
-        if not credentials:
-            self._exclude(candidate, CREDENTIAL, "no credential")
-            return None
-        if self._health.cooldowns.may_be_cooling(candidate.provider.id):
+        credentials = self._payable(candidate, credentials)
+        if credentials and self._health.cooldowns.may_be_cooling(candidate.provider.id):
             credentials = self._in_turn(candidate, credentials)
-            if not credentials:
-                return None
+        if not credentials:
+            return None
         figures = self._health.figures(candidate.key, self._tick)
         return ScoreEntry(candidate, credentials, self._price(candidate), *figures, lacking)
+
+    def _payable(self, candidate: Candidate, credentials: tuple[KnownCredential, ...]) -> tuple[KnownCredential, ...]:
+        """Return the credentials that may pay for the model, and for what the request uses beside it."""
+        if not credentials:
+            self._exclude(candidate, CREDENTIAL, "no credential")
+        if not credentials or self._hosted is None:
+            return credentials
+        verdict = self._hosted.decide(candidate, credentials)
+        if not verdict.credentials:
+            self._exclude(candidate, ACCESS if verdict.denied else PAYMENT, verdict.reason)
+        return verdict.credentials
 
     def has_credential(self, candidate: Candidate) -> bool:
         return not candidate.barred and bool(self._usable(candidate.mapping))
@@ -306,6 +319,10 @@ class CandidateFilter:
         missing.providers = tuple(providers[name] for name in sorted(providers))
         return missing
 
+    def _refuse_payment(self, requested: str, rows: list[Excluded]) -> GatewayError:
+        reasons = _join_some("; ", {row.reason for row in rows})
+        return NotSupported(f"{reasons} (model {requested}).", param="tools", code="unpriced_use")
+
     def _refuse_access(self, requested: str, rows: list[Excluded]) -> GatewayError:
         reasons = _join_some("; ", {row.reason for row in rows})
         return Forbidden(f"Access denied: {reasons} (model {requested}).", param="model", code="model_not_allowed")
@@ -341,9 +358,10 @@ STAGE_ERRORS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], Gateway
     ABILITY: CandidateFilter._refuse_ability,
     CREDENTIAL: CandidateFilter._refuse_credential,
     COOLDOWN: CandidateFilter._refuse_cooling,
+    PAYMENT: CandidateFilter._refuse_payment,
 }
 # BUDGET is checked when the request is sent, not by the filter. Stored decisions refer to stages by position.
-STAGES = (*STAGE_ERRORS, BUDGET)
+STAGES = (*(stage for stage in STAGE_ERRORS if stage != PAYMENT), BUDGET, PAYMENT)
 
 
 def _for_tier(

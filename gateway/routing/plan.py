@@ -10,6 +10,7 @@ from gateway.routing.candidate_filter import COOLDOWN, Allowed, CandidateFilter,
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import read_demand
 from gateway.routing.decision import Plan, RouteRequest
+from gateway.routing.hosted_rules import HostedRules
 from gateway.routing.preferences import CHOOSING_MODES, check_preferences
 from gateway.routing.provider_choice import plan_with_preferences
 from gateway.routing.provider_health import Health
@@ -134,6 +135,10 @@ class Router:
     def _make_filter(self, request: RouteRequest, default_output: int) -> CandidateFilter:
         demand = read_demand(request.requirements, request.options, default_output)
         blended = bool(request.session) or demand.tokens >= LARGE_PROMPT_TOKENS
+        uses = request.requirements.hosted_uses
+        hosted = None
+        if uses:
+            hosted = HostedRules(uses, self.catalogue(), request.allowed, self._settings)
         return CandidateFilter(
             self.health,
             demand,
@@ -144,6 +149,7 @@ class Router:
             blended,
             request.requirements.image_output,
             request.organization,
+            hosted,
         )
 
     def _plan_choice(self, request: RouteRequest, table: CandidateTable) -> Plan:

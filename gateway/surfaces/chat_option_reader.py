@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, UnsetType, to_builtins
 from msgspec.json import encode
 
 from gateway.dialects import openai as dialect
+from gateway.dialects.hosted_tools import SEARCH
 from gateway.neutral.chat import (
     NO_OPTIONS,
     ChatRequest,
@@ -31,6 +32,7 @@ from gateway.neutral.chat import (
     WebSearch,
 )
 from gateway.neutral.cut_pairs import without_halves
+from gateway.neutral.hosted_uses import NO_USES
 from gateway.neutral.parameters import capabilities_of
 from gateway.neutral.parts import CacheMark, Message
 from gateway.surfaces import chat_options as schema
@@ -122,6 +124,7 @@ def requirements_of(options: schema.ChatOptions, prompt: PromptSize, *, marks: b
         forced_tool=_forced(options.tool_choice),
         parameters=capabilities_of(read_sampling(options)),
         cache_marks=marks,
+        hosted_uses=(SEARCH,) if searches or asks else NO_USES,
     )
 
 

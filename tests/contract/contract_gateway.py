@@ -156,7 +156,12 @@ def open_stage(folder: Path, **environment: str) -> Iterator[ContractGateway]:
         fakes = {name: stack.enter_context(vendor.fake()) for name, vendor in ALL.items()}
         places = {f"LLM_FAKE_{name.upper()}_BASE_URL": fake.url for name, fake in fakes.items()}
         keys = {f"LLM_FAKE_{name.upper()}_API_KEY": vendor.key for name, vendor in ALL.items()}
-        catalogue = {"GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue"))}
+        catalogue = {
+            "GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue")),
+            # What a request uses beside its model has no price in this catalogue.
+            "GATEWAY_ROUTING_UNPRICED_TOOLS": "*",
+            "GATEWAY_ROUTING_PROVIDER_OBJECTS": "true",
+        }
         gateway = stack.enter_context(local_gateway(settings, **places, **keys, **catalogue, **environment))
         gateway.services.routing.transport.fetch = fetch
         yield ContractGateway(gateway, fakes)

@@ -368,6 +368,24 @@ def test_a_caller_who_leaves_before_a_transcript_is_complete_pays_for_its_sound(
     assert until(lambda: bool(costs(gateway))) and costs(gateway) == [(model, "client_disconnect", expected_nusd)]
 
 
+def test_a_caller_who_leaves_after_live_words_pays_for_the_sound(gateway, fake) -> None:
+    """Words of a transcript came before its sound was committed, and nothing was billed."""
+
+    def play(talk: Conversation) -> None:
+        updated(talk)
+        talk.hear("input_audio_buffer.append")
+        talk.send(HEARD.replace("completed", "delta"), item_id="item_1", content_index=0, delta="Hello")
+
+    fake.plays = [play]
+    with session(gateway) as connection:
+        set_transcriber(connection, "whisper-1")
+        wait(connection, "session.updated")
+        connection.input_audio_buffer.append(audio=sound(10))
+        wait(connection, HEARD.replace("completed", "delta"))
+    assert until(lambda: bool(costs(gateway)))
+    assert costs(gateway) == [("whisper-1", "client_disconnect", 1_000_000)]
+
+
 def test_a_caller_who_leaves_right_after_the_commit_pays_for_the_transcript(gateway, fake) -> None:
     fake.plays = [transcript_left_behind(10, tells=True)]
     with session(gateway) as connection:

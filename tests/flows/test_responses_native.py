@@ -35,8 +35,9 @@ def vendor(share: Share) -> FakeVendor:
 
 @pytest.fixture
 def gateway(share: Share, vendor: FakeVendor) -> LocalGateway:
-    """A gateway with nothing but the vendor's key and address."""
-    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": vendor.url})
+    """A gateway with nothing but the vendor's key and address, which lets callers name objects of its account."""
+    environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": vendor.url}
+    return share.gateway(environment | {"GATEWAY_ROUTING_PROVIDER_OBJECTS": "true"})
 
 
 @pytest.fixture

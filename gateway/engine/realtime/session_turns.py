@@ -23,6 +23,7 @@ from gateway.neutral.usage import counts_anything
 
 MAX_RESPONSES = 16  # simultaneous responses of a session, and pending transcripts
 ENDED_TURNS = 64  # ids of ended turns, which count once even when their end is repeated
+TRANSCRIPTS = ("transcribing", "transcribed", "transcription_failed")
 
 
 class SessionTurns:
@@ -125,7 +126,7 @@ class SessionTurns:
             self._finish(event)
         elif event.kind == "committed":
             self._commit(event.id)
-        elif event.kind in ("transcribed", "transcription_failed"):
+        elif event.kind in TRANSCRIPTS:
             self._transcribed(event)
         elif event.kind == "settings":
             self.settings.confirmed(event)
@@ -148,8 +149,9 @@ class SessionTurns:
         """
         self.books.closed = True
         left = list(self._waiting)
-        if self._transcript is not None:
-            left.append(self._transcript)
+        transcript = self._transcript
+        if transcript is not None and not transcript.attempt.first_at:
+            left.append(transcript)
         self._waiting.clear()
         self._transcript = None
         for turn in left:
@@ -160,6 +162,9 @@ class SessionTurns:
             self.books.abandon(turn, self.conversation.estimate(turn.text_bytes, turn.sound_bytes), error)
         transcripts = list(self._transcribing.values())
         self._transcribing = {}
+        if transcript is not None and transcript.attempt.first_at:
+            transcript.sound_bytes = self._uncommitted_bytes  # live words of sound that was never committed
+            transcripts.append(transcript)
         for turn in transcripts:
             self.books.abandon(turn, transcription_usage(turn.sound_bytes), error)
 
@@ -246,7 +251,10 @@ class SessionTurns:
         error = None
         known = item in self._transcribing or item in self._ended or len(self._transcribing) >= MAX_RESPONSES
         if turn is not None and (turn.place is not place or known):
-            self.books.void(turn)
+            if turn.attempt.first_at:
+                self.books.abandon(turn, transcription_usage(sound_bytes), None)
+            else:
+                self.books.void(turn)
             turn = None
         if place is None or known:
             return
@@ -261,6 +269,11 @@ class SessionTurns:
 
     def _transcribed(self, event: ServerEvent) -> None:
         if event.id in self._ended:
+            return
+        if event.kind == "transcribing":
+            live = self._transcribing.get(event.id) or self._transcript
+            if live is not None:
+                self.books.note(live, event.text_length, 0)
             return
         turn = self._transcribing.pop(event.id, None)
         late = None

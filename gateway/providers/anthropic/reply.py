@@ -7,10 +7,11 @@ import orjson
 from gateway import ids
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.anthropic_citations import read_citation
+from gateway.dialects.anthropic_tools import CONTAINER, HOSTED, plus, shown_in, with_tools
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import ExecutedBy, Part, Reasoning, Text, ToolCall, VendorPart
-from gateway.neutral.usage import with_shown
+from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object, text_in
 from gateway.providers.failures import stream_failure
 
@@ -27,8 +28,11 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     try:
         parts = tuple(read_block(block) for block in wire["content"])
         usage = dialect.read_usage(wire.get("usage"))
-        if len(parts) > 1 and (usage is None or "server_tool_use" not in wire["usage"]):
-            usage = with_shown(usage, sum(map(dialect.is_search, wire["content"])))
+        if len(parts) > 1:
+            shown = _shown(wire["content"])
+            if wire.get("container"):
+                shown = plus(shown, CONTAINER)
+            usage = with_tools(usage, shown, wire["usage"])
         finish = read_stop(wire.get("stop_reason"), parts)
     except SHAPE_ERRORS:
         raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
@@ -42,6 +46,15 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
         service_tier=read_tier(wire.get("usage")),
         native=Native(dialect.NAME, wire) if relayed else None,
     )
+
+
+def _shown(blocks: list[dict[str, Any]]) -> Usage:
+    """Return what the results of the provider's tools show to be used."""
+    shown = NO_USAGE
+    for block in blocks:
+        if block["type"].endswith(HOSTED):
+            shown = plus(shown, shown_in(block))
+    return shown
 
 
 def read_stop(reason: Any, parts: tuple[Part, ...] = ()) -> FinishReason:

@@ -13,6 +13,7 @@ import orjson
 from gateway import ids
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.anthropic_citations import read_citation
+from gateway.dialects.anthropic_tools import CONTAINER, HOSTED, plus, shown_in, with_tools
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.events import (
@@ -33,8 +34,8 @@ from gateway.neutral.events import (
     has_content,
     text_length,
 )
-from gateway.neutral.parts import VendorPart
-from gateway.neutral.usage import Usage, with_shown
+from gateway.neutral.parts import LENGTH, VendorPart
+from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.providers.answer_checks import (
     EMPTY,
     SHALLOW_BYTES,
@@ -60,7 +61,7 @@ class AnthropicStreamReader(WireStream):
     def __init__(self, relayed: bool) -> None:
         self._relayed = relayed
         self._wire_usage: dict[str, Any] = {}
-        self._searches = 0
+        self._shown = NO_USAGE
         self._called = False
         self._pings = 0
         self._stop: FinishReason | None = None
@@ -112,7 +113,10 @@ class AnthropicStreamReader(WireStream):
         content = False
         length = 0
         for event in read(self, wire):
-            if has_content(event):
+            if type(event) is TextDelta:  # the most frequent event
+                content = True
+                length += LENGTH(event.text)
+            elif has_content(event):
                 content = True
                 length += text_length(event)
             if not self._relayed or type(event) in UNRELAYED:
@@ -134,10 +138,7 @@ class AnthropicStreamReader(WireStream):
             self._wire_usage.update({name: value for name, value in usage.items() if value is not None})
 
     def _used(self) -> Usage | None:
-        usage = dialect.read_usage(self._wire_usage)
-        if self._searches and usage is not None:
-            return with_shown(usage, self._searches)
-        return usage
+        return with_tools(dialect.read_usage(self._wire_usage), self._shown, self._wire_usage)
 
     def _open(self, wire: dict[str, Any]) -> list[Event]:
         number = number_in(wire["index"])
@@ -158,9 +159,13 @@ class AnthropicStreamReader(WireStream):
         if kind in CALLS:
             return [self._call(number, block)]
         check_depth(block)
-        if dialect.is_search(block) and "server_tool_use" not in self._wire_usage:
-            self._searches += 1
-        return [PartFound(VendorPart(dialect.NAME, kind, block), number)]
+        found: list[Event] = [PartFound(VendorPart(dialect.NAME, kind, block), number)]
+        if kind.endswith(HOSTED) and (shown := shown_in(block)) is not NO_USAGE:
+            self._shown = plus(self._shown, shown)
+            used = self._used()
+            if used is not None:  # a caller who leaves now pays for the tool
+                found.append(Progress(used))
+        return found
 
     def _call(self, number: int, block: dict[str, Any]) -> ToolCallDelta:
         """Return the start of a call. Some servers send the whole input here and no deltas."""
@@ -213,6 +218,8 @@ class AnthropicStreamReader(WireStream):
         if delta.get("stop_reason"):
             self._stop = read_stop(delta["stop_reason"])
             self._stop_sequence = word(delta.get("stop_sequence"))
+        if delta.get("container"):
+            self._shown = plus(self._shown, CONTAINER)
         usage = self._used()
         if usage is not None:
             return [Progress(usage)]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
+from msgspec import structs
 
 from gateway import ids
 from gateway.dialects import google as dialect
@@ -11,6 +12,7 @@ from gateway.errors import GatewayError, UpstreamFailed, UpstreamRefused
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, Text, ToolCall, VendorPart
 from gateway.neutral.request import Native
+from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 from gateway.providers.google.traits import generation_of
@@ -47,6 +49,8 @@ def _result(wire: dict[str, Any], headers: Mapping[str, str]) -> ChatResult:
     choices = tuple(_choice(candidate) for candidate in candidates)
     images = sum(type(part) is Image for choice in choices for part in choice.parts)
     usage = dialect.read_usage(wire.get("usageMetadata"), count_searches(groundings, model), images)
+    if groundings != [None]:
+        usage = with_grounding(usage, groundings)
     if not choices and is_blocked(wire):
         choices = (Choice((), "content_filter"),)
     if not choices or all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):
@@ -183,6 +187,24 @@ def count_searches(groundings: Iterable[Any], model: str) -> int:
     if generation_of(model) >= BILLED_BY_QUERY:
         return len(queries)
     return min(len(queries), 1)
+
+
+def with_grounding(usage: Usage | None, groundings: Iterable[Any]) -> Usage | None:
+    """Return the usage with the places and the retrieved contexts that an answer was grounded in, which are billed once
+    for each answer."""
+    maps = retrieved = False
+    for grounding in groundings:
+        if not isinstance(grounding, dict):
+            continue
+        chunks = grounding.get("groundingChunks")
+        chunks = [chunk for chunk in chunks if isinstance(chunk, dict)] if isinstance(chunks, list) else []
+        maps = maps or "googleMapsWidgetContextToken" in grounding or any("maps" in chunk for chunk in chunks)
+        retrieved = (
+            retrieved or bool(grounding.get("retrievalQueries")) or any("retrievedContext" in chunk for chunk in chunks)
+        )
+    if not (maps or retrieved):
+        return usage
+    return structs.replace(usage or NO_USAGE, map_searches=int(maps), retrievals=int(retrieved))
 
 
 def read_sources(grounding: dict[str, Any], text: str) -> tuple[Source, ...]:

@@ -19,6 +19,7 @@ from gateway.neutral.events import (
     Finished,
     NativeChunk,
     PartFound,
+    Progress,
     ReasoningDelta,
     SourceFound,
     Started,
@@ -48,6 +49,7 @@ from gateway.providers.google.reply import (
     read_part,
     read_sources,
     read_tier,
+    with_grounding,
 )
 from gateway.providers.protocol import UpstreamReply
 from gateway.providers.wire_streams import WireStream
@@ -150,6 +152,8 @@ class GoogleStreamReader(WireStream):
         read: Batch = []
         for candidate in chunk.get("candidates") or ():
             self._read_candidate(candidate, read)
+            if candidate.get("groundingMetadata") and (used := self._used()) is not None:
+                batch.append(Progress(used))  # a caller who leaves now pays for the tool
         if self._relayed:
             content = bool(read)
             size = sum(map(text_length, read))
@@ -195,7 +199,8 @@ class GoogleStreamReader(WireStream):
 
     def _used(self) -> Usage | None:
         groundings = [grounding for choice in self._choices.values() for grounding in choice.groundings]
-        return dialect.read_usage(self._wire_usage, count_searches(groundings, self._model), self._images)
+        usage = dialect.read_usage(self._wire_usage, count_searches(groundings, self._model), self._images)
+        return with_grounding(usage, groundings)
 
 
 def _event(part: ReadPart, choice: _Choice, number: int) -> Event:

@@ -236,6 +236,10 @@ def _transcribed(event: RealtimeEvent) -> ServerEvent:
     return ServerEvent("transcribed", _text(event.item_id), usage=usage, text_length=len(event.transcript))
 
 
+def _transcribing(event: RealtimeEvent) -> ServerEvent:
+    return ServerEvent("transcribing", _text(event.item_id), text_length=len(event.delta))
+
+
 def _transcription_failed(event: RealtimeEvent) -> ServerEvent:
     return ServerEvent("transcription_failed", _text(event.item_id))
 
@@ -252,6 +256,7 @@ READERS = {
     "session.updated": _settings,
     "input_audio_buffer.committed": _committed,
     "rate_limits.updated": _account,
+    f"{TRANSCRIPTION_PREFIX}delta": _transcribing,
     f"{TRANSCRIPTION_PREFIX}completed": _transcribed,
     f"{TRANSCRIPTION_PREFIX}failed": _transcription_failed,
 }

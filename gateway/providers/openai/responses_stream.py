@@ -15,6 +15,7 @@ from gateway.neutral.events import (
     Failed,
     Finished,
     NativeChunk,
+    Progress,
     Started,
 )
 from gateway.providers.answer_checks import (
@@ -43,6 +44,7 @@ COMPLETE_ENDS = ("response.completed", "response.incomplete")
 FAILED_ENDS = ("response.failed", "response.cancelled")
 ANSWERED = ("function_call", "custom_tool_call")  # calls that results refer to by call_id
 DONE = b"[DONE]"
+DONE_ITEM = "response.output_item.done"
 UNWRITTEN = frozenset(("response.audio.delta",))  # deltas of sound, in base64
 Wire = dict[str, Any]
 
@@ -58,6 +60,7 @@ class ResponsesStreamReader(WireStream):
         self._calls = False
         self._done: set[int] = set()  # indices of complete output items
         self._call_ids: dict[int, str] = {}
+        self._billed: list[Wire] = []  # uses of the provider's tools
         self._in_pieces: set[Any] = set()  # indices of output items of which pieces arrived
 
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
@@ -107,7 +110,17 @@ class ResponsesStreamReader(WireStream):
             self._start({}, batch)
             self._note(wire, kind)
             self._add(wire, kind, batch)
+            if kind == DONE_ITEM and wire["item"]["type"] in dialect.BILLED_ITEMS:
+                self._count(wire["item"], batch)
         return None
+
+    def _count(self, item: Wire, batch: Batch) -> None:
+        """Report a use of the provider's tools at once: a caller who leaves now pays for it."""
+        kept = ("type", "id", "status", "action", "container_id", "environment", "quality")
+        self._billed.append({name: item[name] for name in kept if name in item} | {"result": bool(item.get("result"))})
+        self._usage = read_usage({"output": self._billed}) or self._usage
+        if self._usage is not None:
+            batch.append(Progress(self._usage))
 
     def _start(self, wire: Wire, batch: Batch) -> None:
         if not self._started:
@@ -123,7 +136,7 @@ class ResponsesStreamReader(WireStream):
         index = wire["output_index"]
         if text_in(item["type"]) in ANSWERED:
             item["call_id"] = self._call_ids.setdefault(index, call_id_of(item))
-        if kind == "response.output_item.done":
+        if kind == DONE_ITEM:
             self._done.add(index)
             self._calls = self._calls or item["type"] in dialect.CALLS
 
@@ -146,7 +159,7 @@ class ResponsesStreamReader(WireStream):
                 return 0
             self._in_pieces.add(wire.get("output_index"))
             return len(delta)
-        if kind == "response.output_item.done" and wire["output_index"] not in self._in_pieces:
+        if kind == DONE_ITEM and wire["output_index"] not in self._in_pieces:
             return written_length(wire["item"])
         return 0
 

@@ -9,7 +9,9 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from gateway.dialects.anthropic import BETAS, FAST_BETA, ID_ALLOWED, NAME, OWN_FIELDS, TIER_FIELDS, tier_of
+from gateway.dialects.hosted_tools import container_uses, part_uses, tool_uses
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
+from gateway.neutral.hosted_uses import NO_USES, HostedUse
 from gateway.neutral.parameters import capabilities_of, relayed_fields
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import native_messages, schema
@@ -94,7 +96,7 @@ def _warn(body: schema.MessagesBody) -> Iterator[str]:
 class PromptSummary:
     """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
 
-    __slots__ = ("text", "images", "files", "mixed", "instructed", "own_files", "own_parts", "_ids")
+    __slots__ = ("text", "images", "files", "mixed", "instructed", "own_files", "own_parts", "unknown", "_ids")
 
     def __init__(self) -> None:
         self.text = self.images = self.files = 0
@@ -102,6 +104,7 @@ class PromptSummary:
         self.instructed = False  # has instructions among the messages
         self.own_files = False  # has files that one vendor alone can read
         self.own_parts = False  # has other content that one vendor alone can read, such as calls of its own tools
+        self.unknown: list[wire.UnknownBlock] = []
         self._ids: set[str] = set()
 
     def add_prompt(self, body: schema.Prompt) -> None:
@@ -183,7 +186,9 @@ class PromptSummary:
             self._add_text(block.content or block.encrypted_content or "")
             self.own_parts = self.own_parts or (block.encrypted_content is not None and not block.content)
         else:
-            self.mixed = self.mixed or isinstance(block, wire.UnknownBlock)
+            if isinstance(block, wire.UnknownBlock):
+                self.mixed = True
+                self.unknown.append(block)
             self.own_parts = self.own_parts or isinstance(block, OWN_BLOCKS)
             self.text += len(encode(block))
 
@@ -204,6 +209,7 @@ def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Req
     kinds = [tool.get("type") or "custom" for tool in body.tools or ()]
     own = any(kind != "custom" and not kind.startswith(SHARED_TOOLS) for kind in kinds)
     searches = any(kind.startswith(schema.SEARCH) for kind in kinds)
+    uses = _uses(body, prompt, kinds)
     forced = _forced(body.tool_choice)
     named = getattr(body.tool_choice, "name", "")
     effort = (body.output_config.effort if body.output_config else None) or ""
@@ -234,8 +240,27 @@ def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Req
         cache_marks=marks,
         search_offered=searches and not needed,
         hosted=NAME if own and not needed else "",
+        hosted_uses=uses,
         keeps_reasoning=isinstance(body.thinking, schema.EnabledThinking | schema.AdaptiveThinking),
     )
+
+
+def _uses(body: schema.MessagesBody, prompt: PromptSummary, kinds: list[str]) -> tuple[HostedUse, ...]:
+    """Return what the request uses beside its model: tools of the provider, further models and stored objects."""
+    found = [
+        use for kind, tool in zip(kinds, body.tools or (), strict=True) for use in tool_uses(NAME, kind, tool, kinds)
+    ]
+    if body.container:
+        found += container_uses(NAME, body.container)
+    for block in prompt.unknown:
+        found += part_uses(NAME, block.kind, block.body)
+    if body.mcp_servers:
+        found.append(HostedUse(NAME, "mcp_servers", "tokens"))
+    if prompt.own_files:
+        found.append(HostedUse(NAME, "file_id", "object"))
+    if found:
+        return tuple(found)
+    return NO_USES
 
 
 def _is_server(tool: dict[str, Any]) -> bool:

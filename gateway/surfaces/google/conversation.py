@@ -66,6 +66,10 @@ class _Turns:
         texts = [Text(part.text) for part in content.parts or () if part.text]
         if texts:
             self._turns.append(("system", list(texts)))
+        # Other formats have no media in instructions: they come first in the conversation.
+        for place, part in enumerate(content.parts or ()):
+            if part.inlineData is not None or part.fileData is not None:
+                self._append("user", read_media(part.inlineData, part.fileData, f"systemInstruction.parts.{place}"))
 
     def add(self, content: schema.WireContent, path: str) -> None:
         """Add a content. Raises InvalidRequest."""

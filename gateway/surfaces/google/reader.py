@@ -6,7 +6,9 @@ from typing import Any
 from msgspec.json import encode
 
 from gateway.dialects.google import NAME, OWN_FIELDS, TIERS_READ
+from gateway.dialects.hosted_tools import tool_uses
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
+from gateway.neutral.hosted_uses import NO_USES, HostedUse
 from gateway.neutral.parameters import capabilities_of
 from gateway.surfaces.google import schema
 from gateway.surfaces.google.conversation import (
@@ -19,7 +21,7 @@ from gateway.surfaces.google.conversation import (
     read_sampling,
 )
 from gateway.surfaces.google.opaque_tokens import is_enveloped
-from gateway.surfaces.google.wire_parts import SERVER_PARTS, TEXT_TYPES, is_own_file
+from gateway.surfaces.google.wire_parts import SERVER_PARTS, TEXT_TYPES, is_own_file, is_stored
 
 Json = dict[str, Any]
 
@@ -40,10 +42,11 @@ ROLES = (None, "", "user", "model")  # the roles that the vendor's own servers a
 class PromptFacts:
     """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
 
-    __slots__ = ("text", "images", "earlier_images", "audio", "files", "mixed", "own_parts")
+    __slots__ = ("text", "images", "earlier_images", "audio", "files", "mixed", "own_parts", "stored")
 
     def __init__(self, body: schema.GenerateBody) -> None:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
+        self.stored = False  # has files that the vendor stores
         self.mixed = False  # has content that the format's own vendor would reject: the body must be rebuilt
         # Has content that the format's own vendor alone can read.
         self.own_parts = body.cachedContent is not None or body.continuationToken is not None
@@ -93,6 +96,7 @@ class PromptFacts:
         family = kind.partition("/")[0].lower()
         if file is not None and is_own_file(file):
             self.own_parts = True
+            self.stored = self.stored or is_stored(file)
         if blob is not None and kind.lower().startswith(TEXT_TYPES):
             self.text += len(blob.data) * 3 // 4
         elif family in ("image", "video"):
@@ -155,6 +159,24 @@ def _warn(body: schema.GenerateBody) -> Iterator[str]:
         yield "serviceTier was left out: it must be standard, flex or priority."
 
 
+def _uses(body: schema.GenerateBody, facts: PromptFacts) -> tuple[HostedUse, ...]:
+    """Return what the request uses beside its model: tools of the provider, further models and stored objects."""
+    found = [
+        use
+        for tool in body.tools or ()
+        for name, options in tool.items()
+        if options is not None
+        for use in tool_uses(NAME, name, options if isinstance(options, dict) else {})
+    ]
+    if body.cachedContent is not None:
+        found.append(HostedUse(NAME, "cachedContent", "object"))
+    if facts.stored:
+        found.append(HostedUse(NAME, "fileData.fileUri", "object"))
+    if found:
+        return tuple(found)
+    return NO_USES
+
+
 def _tier(body: schema.GenerateBody) -> str:
     tier = TIERS_READ.get((body.serviceTier or "").lower(), "")
     return "" if tier == "default" else tier
@@ -211,5 +233,6 @@ def requirements_of(body: schema.GenerateBody, facts: PromptFacts, wire: Json, *
         forced_tool=forced_by(body),
         vendor_only=NAME if facts.own_parts or speaks else "",
         hosted=NAME if own_tools else "",
+        hosted_uses=_uses(body, facts),
         keeps_reasoning=_shows_thoughts(body.generationConfig),
     )

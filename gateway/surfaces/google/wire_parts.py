@@ -30,7 +30,8 @@ from gateway.surfaces.validation_errors import invalid
 NO_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 SERVER_PARTS = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 TEXT_TYPES = ("text/", "application/json", "application/xml")
-OWN_HOSTS = ("generativelanguage.googleapis.com", "www.youtube.com", "youtube.com", "youtu.be")
+STORAGE_HOST = "generativelanguage.googleapis.com"
+OWN_HOSTS = (STORAGE_HOST, "www.youtube.com", "youtube.com", "youtu.be")
 
 
 def signed_of(part: schema.WirePart) -> SignedData:
@@ -135,6 +136,13 @@ def is_own_file(file: schema.FileAddress) -> bool:
         return True
     host = file.fileUri.split("/", 3)[2].lower()
     return host in OWN_HOSTS
+
+
+def is_stored(file: schema.FileAddress) -> bool:
+    """Return whether a file is an object of the vendor's storage, which belongs to the account that called."""
+    if not file.fileUri.startswith(WEB):
+        return True
+    return file.fileUri.split("/", 3)[2].lower() == STORAGE_HOST
 
 
 def read_server_part(part: schema.WirePart) -> VendorPart | None:

@@ -17,7 +17,7 @@ def _price_field(unit: Unit) -> tuple[str, Any] | tuple[str, Any, Any]:
     return unit.price, Annotated[kind | UnsetType, meta], UNSET
 
 
-PricingAnswer = defstruct("PricingAnswer", [_price_field(unit) for unit in UNITS], kw_only=True)
+PricingAnswer = defstruct("PricingAnswer", [_price_field(unit) for unit in UNITS if not unit.derived], kw_only=True)
 Pricing = Annotated[dict[str, Any], Meta(extra_json_schema=describe_answer(PricingAnswer))]
 
 

@@ -6,11 +6,12 @@ from typing import Any
 from gateway.catalogue.catalogue import day_of
 from gateway.catalogue.entries import RATE_NAMES, TABLE_RATES, Mapping, Prices, TokenRates
 from gateway.money import format_price
-from gateway.neutral.units import UNITS
+from gateway.neutral.units import DERIVED_PRICES, UNITS
 
 # Prices that are shown if there is none, as "0" or an empty table: at a mapping, and at a model.
 MAPPING_PRICES = frozenset(unit.price for unit in UNITS if unit.listed == "everywhere")
 MODEL_PRICES = frozenset(unit.price for unit in UNITS if unit.listed)
+SHOWN_RATES = tuple(name for name in RATE_NAMES if name not in DERIVED_PRICES)
 NO_RATES = TokenRates()
 
 
@@ -19,7 +20,7 @@ def write_pricing(mapping: Mapping, at_us: int, shown: frozenset[str]) -> dict[s
     exist."""
     rates = _base_rates(mapping.prices, day_of(at_us))
     pricing: dict[str, Any] = {}
-    for name in RATE_NAMES:
+    for name in SHOWN_RATES:
         rate = getattr(rates, name)
         if name in TABLE_RATES:
             if rate or name in shown:

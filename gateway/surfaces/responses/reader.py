@@ -21,6 +21,7 @@ from gateway.surfaces.responses.conversation import (
     flat_name,
 )
 from gateway.surfaces.responses.opaque_tokens import open_summary
+from gateway.surfaces.responses.request_uses import uses_of
 from gateway.surfaces.responses.response_answers import RequestEcho
 from gateway.surfaces.validation_errors import either, invalid
 
@@ -159,6 +160,7 @@ class _Survey:
         self.text = _size(body.instructions or "")
         self.images = self.earlier_images = self.files = self.audio = 0
         self.foreign = False
+        self._items = items
         for _, item in items:
             self._add(item)
 
@@ -246,6 +248,7 @@ class _Survey:
             vendor_only=dialect.NAME if self.foreign or (hosted and (needed or named)) else "",
             search_offered=searches and not needed and forced != "web_search",
             hosted=dialect.NAME if hosted and not (needed or named) else "",
+            hosted_uses=uses_of(body, self._items),
         )
 
     def _capabilities(self) -> frozenset[str]:

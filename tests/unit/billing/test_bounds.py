@@ -1,6 +1,5 @@
 """The bound of a request is never below what it may really cost."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -9,6 +8,8 @@ from gateway.billing.bounds import Bounds, compute_bound
 from gateway.billing.unit_estimates import units_at
 from gateway.catalogue.entries import Mapping, Peak, Prices, Tier, TokenRates
 from gateway.catalogue.prices import cost_of
+from gateway.dialects.hosted_tools import tool_uses
+from gateway.limits.cost_bound import CostBound
 from gateway.money import MILLION
 from gateway.neutral.chat import ChatRequest, Requirements
 from gateway.neutral.usage import Units, Usage
@@ -132,15 +133,34 @@ def test_no_use_of_any_unit_costs_more_than_the_bound_of_its_operation(
     assert bound.bound_nusd == bound.min_nusd
 
 
-@pytest.mark.parametrize("named", ["hosted", "vendor_only"])
-def test_tools_that_the_provider_may_run_are_reserved_for(named: str) -> None:
-    rates = TokenRates(prompt=0, completion=0, file_search=2_500_000 * 10**6, code_session=30_000_000 * 10**6)
-    bounds = Bounds((Mapping("p", "m", "x", prices=(Prices(rates),)),))
-    plain, hosted = (
-        bounds.compute(ChatRequest("m", Requirements(**more), lambda: None), 4096, AT_US).bound_nusd
-        for more in ({}, {named: "responses"})
+def bound_with(tools: list[dict], rates: TokenRates, **more) -> CostBound:
+    """The bound of a request of the Responses API with these tools."""
+    uses = tuple(use for tool in tools for use in tool_uses("responses", tool["type"], tool))
+    needs = Requirements(hosted="responses" if tools else "", hosted_uses=uses, **more)
+    return Bounds((Mapping("p", "m", "x", prices=(Prices(rates),)),)).compute(
+        ChatRequest("m", needs, lambda: None), 4096, AT_US
     )
-    assert plain == 0 and hosted >= 5 * 2_500_000 + 30_000_000
+
+
+def test_tools_that_the_provider_may_run_are_reserved_for() -> None:
+    rates = TokenRates(prompt=0, completion=0, file_search=2_500_000 * 10**6, code_session=30_000_000 * 10**6)
+    code = {"type": "code_interpreter", "container": {"type": "auto"}}
+    assert bound_with([], rates).bound_nusd == 0
+    assert bound_with([{"type": "file_search"}, code], rates).bound_nusd >= 5 * 2_500_000 + 30_000_000
+    code["container"]["memory_limit"] = "64g"
+    assert bound_with([code], rates).bound_nusd >= 64 * 30_000_000
+    assert bound_with([code | {"container": "cntr_1"}], rates).bound_nusd >= 64 * 30_000_000
+
+
+def test_the_calls_of_a_further_model_are_reserved_at_its_price() -> None:
+    uses = tuple(tool_uses("anthropic", "advisor_20260301", {"model": "dear-20260205", "max_tokens": 1000}))
+    tables = {"cheap": 10**9, "dear": 50 * 10**9}
+    rates = TokenRates(prompt=10**9, completion=10**9, tool_model_cache_write_1h=tables, tool_model_output=tables)
+    needs = Requirements(prompt_bytes=10_000, max_tokens=100, hosted_uses=uses)
+    mapping = Mapping("p", "m", "x", prices=(Prices(rates),), context_length=200_000, max_output=4_000)
+    bound = Bounds((mapping,)).compute(ChatRequest("m", needs, lambda: None), 4096, AT_US)
+    assert bound.bound_nusd >= 3 * (11_000 + 1_000) * 50_000
+    assert bound.min_nusd < bound.bound_nusd / 100  # a budget without room for it admits one such request at a time
 
 
 def test_the_prompt_is_reserved_for_each_of_several_calls() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.engine.plan_cache import LARGE_BYTES, LIFETIME_S, PlanCache, key_of, range_of
 from gateway.neutral.chat import Options, Requirements
+from gateway.neutral.hosted_uses import HostedUse
 from gateway.neutral.request import ProviderPreferences
 from gateway.routing.plan import EXPLORED, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
 from gateway.routing.score import LARGE_PROMPT_TOKENS
@@ -122,7 +123,14 @@ def test_requests_that_differ_in_what_they_need_share_no_plan(one, other):
 
 SIZES = ("prompt_bytes", "messages", "media", "longest_input", "units", "media_tokens", "likely_media_tokens")
 PLANNED = {*Requirements.__struct_fields__} - {*SIZES, "unseen_media", "keeps_reasoning"}
-OTHER_VALUES = {bool: True, str: "word", int: 7, int | None: 7, frozenset[str]: frozenset(("verbosity",))}
+OTHER_VALUES = {
+    bool: True,
+    str: "word",
+    int: 7,
+    int | None: 7,
+    frozenset[str]: frozenset(("verbosity",)),
+    tuple[HostedUse, ...]: (HostedUse("", "web_search", "units"),),
+}
 
 
 @pytest.mark.parametrize("name", sorted(PLANNED))

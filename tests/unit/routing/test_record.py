@@ -9,7 +9,7 @@ from support.steps import count_steps
 
 from gateway.errors import ConnectFailed, GatewayError, UpstreamFailed, UpstreamRateLimited, UpstreamRefused
 from gateway.neutral.chat import Options, Requirements
-from gateway.routing.candidate_filter import BUDGET, STAGES, Excluded
+from gateway.routing.candidate_filter import BUDGET, PAYMENT, STAGES, Excluded
 from gateway.routing.record import pack, unpack, write_record
 
 CASES, MARKETS = 10_000, 100
@@ -124,7 +124,7 @@ def test_the_stage_of_each_excluded_provider_is_stored_also_that_of_a_spent_budg
     excluded = [Excluded("a/m", stage, "a reason", plan.order[0].candidate) for stage in STAGES]
     stored = unpack(json.loads(json.dumps(pack(plan._replace(excluded=excluded)))))
     assert [candidate["stage"] for candidate in stored["excluded"]] == list(STAGES)
-    assert STAGES[-1] == BUDGET
+    assert STAGES[7:] == (BUDGET, PAYMENT)  # stored decisions refer to them by position
 
 
 def test_a_decision_among_four_providers_and_five_without_a_key_stays_below_300_bytes(make_world, mapping):

@@ -28,6 +28,7 @@ STAGES = {
     "credential": "Keys",
     "rest": "Cooldown",
     "budget": "Budget",
+    "payment": "Payment",
 }
 WEIGHTS = {"price": "Price", "uptime": "Uptime", "throughput": "Throughput", "latency": "Latency"}
 TOOL = {"type": "function", "function": {"name": "example"}}

@@ -1,0 +1,60 @@
+"""What the readers of bodies find that a request uses beside its model, and what is reserved for it."""
+
+from base64 import b64encode
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.billing.bounds import compute_bound
+from gateway.catalogue.entries import Mapping, Prices, TokenRates
+from gateway.media.token_counting import counted
+from gateway.neutral.chat import ChatRequest
+from gateway.providers.sandbox.audio_files import make
+from gateway.surfaces.anthropic import reader as anthropic_reader
+from gateway.surfaces.anthropic import schema as anthropic_schema
+from gateway.surfaces.google import reader as google_reader
+from gateway.surfaces.google import schema as google_schema
+
+CONTEXT = 200_000
+MAPPING = Mapping(
+    "p", "m", "x", prices=(Prices(TokenRates(prompt=10**9, completion=0)),), context_length=CONTEXT, max_output=100
+)
+TOKEN = 1_000  # nano-dollars
+
+
+def claude(**more: Any) -> ChatRequest:
+    body = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "Hello"}], **more}
+    return anthropic_reader.read(anthropic_schema.decode(orjson.dumps(body)))
+
+
+def gemini(**more: Any) -> ChatRequest:
+    wire = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **more}
+    return google_reader.read("m", google_schema.decode(orjson.dumps(wire))[0], wire, stream=False)
+
+
+def reserved_for(request: ChatRequest) -> int:
+    return compute_bound(request, (MAPPING,), 100, 0).bound_nusd
+
+
+def test_the_servers_of_mcp_reserve_a_context() -> None:
+    """Eight calls at once spent $3.60 on a limit of $0.01."""
+    servers = [{"type": "url", "name": "one", "url": "https://mcp.example"}]
+    assert reserved_for(claude()) < 1_000 * TOKEN
+    assert reserved_for(claude(mcp_servers=servers)) >= CONTEXT * TOKEN
+
+
+@pytest.mark.parametrize("seconds", [600, 2400])
+def test_media_of_instructions_are_counted_by_their_content(seconds: int) -> None:
+    """They counted as one image: a key of $0.10 spent $4.50."""
+    sound = b64encode(make("wav", float(seconds))).decode()
+    part = {"inlineData": {"mimeType": "audio/wav", "data": sound}}
+    request = counted(gemini(systemInstruction={"parts": [{"text": "Be brief."}, part]}))
+    assert request.requirements.media_tokens >= 10 * seconds
+    assert reserved_for(request) >= min(CONTEXT, 10 * seconds) * TOKEN
+
+
+def test_a_plain_request_uses_nothing_beside_its_model() -> None:
+    tools = [{"name": "one", "input_schema": {"type": "object"}}, {"type": "bash_20250124", "name": "bash"}]
+    assert claude(tools=tools).requirements.hosted_uses == ()
+    assert gemini(tools=[{"functionDeclarations": [{"name": "one"}]}]).requirements.hosted_uses == ()
