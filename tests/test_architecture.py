@@ -210,6 +210,7 @@ LIBRARIES = {
     ),
     "gunicorn": ("gateway.server",),
     "opentelemetry": ("gateway.telemetry.otel",),
+    "yaml": ("gateway.operator.migration",),
     "click": ("gateway.operator.command", "gateway.operator"),
 }
 

@@ -23,6 +23,7 @@ from gateway.oauth.redirects import LOOPBACK
 from gateway.operator import config
 from gateway.operator.installation_commands import Installation, address_of, opened
 from gateway.operator.output import AS_JSON, print_result
+from gateway.runtime.lazy_import import LazyImport
 from gateway.server.ports import problem_of
 from gateway.store import migrations
 from gateway.store.database import check_scheme
@@ -33,14 +34,28 @@ from gateway.worker import accepted_configuration
 
 # With 3.15.0, `yield from` a list failed in a generator of Werkzeug.
 MIN_COMPILER_VERSION = (3, 15, 2)
+litellm_command = LazyImport("gateway.operator.migration.litellm_command")
 KEY_VARIABLE = "LLMGATEWAY_API_KEY"  # used in the example of the banner and of the documents
 INHERITED = "LISTEN_FDS"  # set by systemd socket activation: the socket is already open
 
 
-@click.command()
+class MigrateGroup(click.Group):
+    """The migration of the database, with migrations from other gateways as commands, imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["litellm"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return litellm_command.litellm if cmd_name == "litellm" else None
+
+
+@click.group(cls=MigrateGroup, invoke_without_command=True)
 @AS_JSON
-def migrate() -> None:
-    """Migrate the database to the version of this code."""
+@click.pass_context
+def migrate(ctx: click.Context) -> None:
+    """Migrate the database to the version of this code, or the configuration of another gateway."""
+    if ctx.invoked_subcommand is not None:
+        return
     with opened() as installation:
         applied = migrations.migrate(installation.raw_database)
     text = "\n".join(f"applied {name}" for name in applied)
