@@ -42,7 +42,7 @@ LIMITS = """context_length = 200000
 max_output = 32000
 min_cacheable_tokens = 1024
 max_n = 8
-prices = { prompt = "0.000001", completion = "0.000002" }
+prices = { prompt = "0.000001", completion = "0.000002", web_search = "0" }
 """
 # A model with almost no features: the matrix in test_unsupported_options covers every feature that it lacks.
 MIN_LIMITS = """context_length = 8000

@@ -38,6 +38,7 @@ def maker(share: Share) -> FakeAnthropic:
 def gateway(share: Share, vendor: FakeVendor, maker: FakeAnthropic) -> LocalGateway:
     environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": vendor.url}
     environment |= {"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": maker.url}
+    environment["GATEWAY_ROUTING_PROVIDER_OBJECTS"] = "true"
     return share.gateway(environment)
 
 

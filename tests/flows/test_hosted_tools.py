@@ -11,8 +11,6 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, get_args, get_type_hints
 
-import anthropic
-import openai
 import pytest
 from fakes.hosted_tools import FakeToolVendors
 from support.gateways import LocalGateway, local_gateway
@@ -20,6 +18,8 @@ from support.shared import Share
 from support.spending import until
 
 from gateway.accounts import rules
+from gateway.accounts.projects import ProjectChange, update_project
+from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.configuration.settings import Settings
 from gateway.dialects.hosted_tools import CALLERS, find_tool
 
@@ -64,8 +64,8 @@ def published_tools() -> list[tuple[str, str]]:
     genai = importlib.import_module("google.genai.types")
     google = [field.alias or name for name, field in genai.Tool.model_fields.items()]
     found = {
-        CLAUDE: set(types_of(anthropic.types.beta.BetaToolUnionParam)) | {"mcp_toolset"},
-        OPENAI: set(types_of(openai.types.responses.Tool)),
+        CLAUDE: set(types_of(importlib.import_module("anthropic.types.beta").BetaToolUnionParam)) | {"mcp_toolset"},
+        OPENAI: set(types_of(importlib.import_module("openai.types.responses").Tool)),
         GEMINI: set(google),
     }
     assert all(len(kinds) > 8 for kinds in found.values()), found
@@ -294,6 +294,16 @@ def test_a_further_model_is_subject_to_the_rules_of_the_key(
     assert not vendors.calls and Sent(gateway, "whole", vendor).status == 200
 
 
+def bring_key(gateway: LocalGateway, vendors: FakeToolVendors, vendor: str) -> None:
+    """Store a provider key of the organization, which alone pays."""
+    services = gateway.services
+    provider = MODELS[vendor].partition("/")[0]
+    draft = ProviderKeyDraft(provider, "sk-own", base_url=vendors.url + ("/v1beta" if vendor == GEMINI else "/v1"))
+    services.accounts.provider_keys.add(gateway.organization_id, draft, actor="operator")
+    change = ProjectChange(mode="api-keys")
+    update_project(services.store.database, services.store.control, gateway.project_id, change, actor="test")
+
+
 def allow_only(gateway: LocalGateway, model: str) -> None:
     services = gateway.services
     place = ("organization", gateway.organization_id)
@@ -384,3 +394,30 @@ def test_a_tool_that_a_message_adds_is_treated_as_one_of_the_request(
     sent = Sent(gateway, "whole", OPENAI, input=[{"role": "user", "content": "Hello"}, later])
     assert sent.status == 400 and "programmatic_tool_calling" in sent.text, sent.text
     assert not vendors.calls
+
+
+def test_a_model_that_is_chosen_in_the_body_is_no_way_round_the_requests_model(
+    gateway: LocalGateway, vendors: FakeToolVendors
+) -> None:
+    config = {"routingConfig": {"manualMode": {"modelName": "gemini-3.1-pro-preview"}}}
+    sent = Sent(gateway, "whole", GEMINI, generationConfig=config)
+    assert sent.status == 400 and "routingConfig" in sent.text and not vendors.calls
+
+
+@pytest.mark.parametrize(("vendor", "kind"), [(GEMINI, "exaAiSearch"), (OPENAI, "programmatic_tool_calling")])
+def test_a_provider_key_of_the_organization_pays_for_a_tool_without_a_price(
+    gateway: LocalGateway, vendors: FakeToolVendors, vendor: str, kind: str
+) -> None:
+    """The row names the part that has no price."""
+    bring_key(gateway, vendors, vendor)
+    sent = Sent(gateway, "whole", vendor, tools=[tool_of(vendor, kind)])
+    assert sent.status == 200, sent.text
+    cost, _, extra = row_of(gateway)
+    assert extra["unpriced"] == [kind] and cost > 0
+    assert Sent(gateway, "whole", vendor, **OWN_OBJECTS[vendor]).status == 200
+
+
+OWN_OBJECTS: dict[str, Json] = {
+    GEMINI: {"cachedContent": "cachedContents/1"},
+    OPENAI: {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
+}

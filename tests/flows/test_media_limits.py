@@ -42,6 +42,7 @@ def mint() -> Iterator[FakeUpstream]:
 @pytest.fixture(params=STORES)
 def gateway(request: pytest.FixtureRequest, tmp_path: Path, mint: FakeUpstream) -> Iterator[GatewayProcess]:
     environment = write_mint(tmp_path / "catalogue", mint.url)
+    environment["GATEWAY_ROUTING_PROVIDER_OBJECTS"] = "true"  # its prompts name files of the provider's account
     if request.param == "postgresql":
         environment |= SECRETS | {"DATABASE_URL": request.getfixturevalue("postgresql_url")}
     with_workers = GatewayProcess(tmp_path / "node", 2, **environment).start()

@@ -159,7 +159,18 @@ def _warn(body: schema.GenerateBody) -> Iterator[str]:
         yield "serviceTier was left out: it must be standard, flex or priority."
 
 
-def _uses(body: schema.GenerateBody, facts: PromptFacts) -> tuple[HostedUse, ...]:
+def _chosen_models(config: Json) -> list[HostedUse]:
+    """Return the use of models that answer instead of the request's: by name, or by the vendor's choice."""
+    routing = config.get("routingConfig")
+    if not isinstance(routing, dict):
+        return []
+    manual = routing.get("manualMode")
+    name = manual.get("modelName") if isinstance(manual, dict) else None
+    models = (name,) if isinstance(name, str) else ()
+    return [HostedUse(NAME, "generationConfig.routingConfig", "unknown", models=models)]
+
+
+def _uses(body: schema.GenerateBody, facts: PromptFacts, wire: Json) -> tuple[HostedUse, ...]:
     """Return what the request uses beside its model: tools of the provider, further models and stored objects."""
     found = [
         use
@@ -168,6 +179,7 @@ def _uses(body: schema.GenerateBody, facts: PromptFacts) -> tuple[HostedUse, ...
         if options is not None
         for use in tool_uses(NAME, name, options if isinstance(options, dict) else {})
     ]
+    found += _chosen_models(wire.get("generationConfig") or {})
     if body.cachedContent is not None:
         found.append(HostedUse(NAME, "cachedContent", "object"))
     if facts.stored:
@@ -233,6 +245,6 @@ def requirements_of(body: schema.GenerateBody, facts: PromptFacts, wire: Json, *
         forced_tool=forced_by(body),
         vendor_only=NAME if facts.own_parts or speaks else "",
         hosted=NAME if own_tools else "",
-        hosted_uses=_uses(body, facts),
+        hosted_uses=_uses(body, facts, wire),
         keeps_reasoning=_shows_thoughts(body.generationConfig),
     )

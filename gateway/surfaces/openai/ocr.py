@@ -9,6 +9,7 @@ from msgspec.json import Decoder
 from gateway.media.pdf_reader import PDF, READER, is_pdf
 from gateway.neutral.encoded import decode_base64
 from gateway.neutral.file_types import type_of
+from gateway.neutral.hosted_uses import NO_USES, HostedUse
 from gateway.neutral.parts import WEB
 from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
@@ -111,7 +112,14 @@ class OcrAnswer(ModelApiAnswer, kw_only=True):
 
 def read_document(services: Services, inbound: Inbound) -> Outbound:
     """Extract the text of each page."""
-    return answer(services, inbound, OcrRequest, DECODER, read, ID_PREFIX, write)
+    return answer(services, inbound, OcrRequest, DECODER, read, ID_PREFIX, write, uses_of=_uses)
+
+
+def _uses(body: OcrBody) -> tuple[HostedUse, ...]:
+    """Return the document's file, if the provider stores it."""
+    if body.document.get("file_id"):
+        return STORED
+    return NO_USES
 
 
 def read(body: OcrBody) -> tuple[Json, Units | None]:
@@ -202,6 +210,7 @@ def write(body: Json, facts: Facts) -> Json:
     return OcrAnswer.extend(body, model=facts.served, usage_info=usage, metadata=facts.metadata())
 
 
+STORED = (HostedUse("", "document.file_id", "object"),)
 DECODER = Decoder(OcrBody)
 ABOUT = About(
     "Extract the text of a document",

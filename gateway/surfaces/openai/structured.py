@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType, json
 from msgspec.json import Decoder
 
+from gateway.neutral.hosted_uses import NO_USES, HostedUse
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Units
@@ -41,15 +42,23 @@ def answer(
     prefix: str,
     write: Callable[[Json, Facts], Json],
     count_images: Callable[[Body], int] = lambda body: 0,
+    uses_of: Callable[[Body], tuple[HostedUse, ...]] = lambda body: NO_USES,
 ) -> Outbound:
     """Return the response of one such operation. `read` returns the upstream body for the validated body (without the
     model) and its units; `write` adds the gateway's members to the provider's response; `count_images` returns the
-    number of images."""
+    number of images, `uses_of` what the body names at the provider beside the model."""
     context = auth.admit(services, inbound, kind.operation)
     raw = inbound.body
     body: Any = read_json(services.settings.limits, decoder, raw)
     sent, units = read(body)
-    needs = Requirements(max_tokens=0, prompt_bytes=len(raw), messages=1, units=units, media=count_images(body))
+    needs = Requirements(
+        max_tokens=0,
+        prompt_bytes=len(raw),
+        messages=1,
+        units=units,
+        media=count_images(body),
+        hosted_uses=uses_of(body),
+    )
     request = kind(
         body.model, needs, lambda: sent, Options(**read_preferences(routing=body.routing)), large=len(raw) >= caps.LARGE
     )
