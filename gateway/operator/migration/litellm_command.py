@@ -20,6 +20,7 @@ from gateway.operator.migration.litellm_accounts import (
 from gateway.operator.migration.litellm_models import ModelMigration, ModelPlan, read_config, write_toml
 from gateway.operator.migration.report import MigrationReport
 from gateway.operator.output import AS_JSON, is_json, only_one, print_json, printable
+from gateway.surfaces.tabular import write_cell
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -76,9 +77,10 @@ def _write_files(output: Path, models: ModelPlan, issued: list[IssuedKey], repor
         _write_private(output / name, secret)
     if issued:
         table = io.StringIO()
-        writer = csv.writer(table)
+        writer = csv.writer(table, lineterminator="\n")
         writer.writerow(HEADER)
-        writer.writerows((key.name, key.before, key.key_id, key.token) for key in issued)
+        rows = ((key.name, key.before, key.key_id, key.token) for key in issued)
+        writer.writerows(map(write_cell, row) for row in rows)
         _write_private(output / TOKENS, table.getvalue())
 
 

@@ -154,6 +154,7 @@ def test_teams_and_keys_are_made_with_their_limits(run: Run, files: Path) -> Non
     run("seed")
     run(*arguments(files, "--apply"))
     path = files / "out" / "keys.csv"
+    assert b"\r" not in path.read_bytes(), "a shell reads it line by line"
     rows = list(csv.DictReader(path.open()))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [(row["name"], row["former key"]) for row in rows] == [
