@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from gateway.billing.unit_estimates import units_at
 from gateway.catalogue.entries import Mapping
+from gateway.catalogue.price_rates import multiplier
 from gateway.catalogue.prices import HighestRates, highest_rates
 from gateway.catalogue.video_shapes import max_cost
 from gateway.clock import HOUR_US
@@ -223,4 +224,6 @@ def _units_of(requirements: Requirements) -> Usage:
 def _price_model(use: HostedUse, mapping: Mapping, terms: Terms, tokens: int) -> int:
     """Return the most that the calls of a further model cost, whose prompt contains that of the request."""
     hour, tier, media, _, _ = terms
-    return highest_rates(mapping, hour * HOUR_US, tier, media, most_model_tokens(use, tokens)).fixed
+    fixed = highest_rates(mapping, hour * HOUR_US, tier, media, most_model_tokens(use, tokens)).fixed
+    numerator, denominator = multiplier(mapping, tier)
+    return max(fixed, -(-fixed * numerator // denominator))

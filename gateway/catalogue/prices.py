@@ -27,6 +27,7 @@ READ_EACH_COUNT = attrgetter(*(unit.count for unit in UNITS_BILLED_EACH))
 READ_EACH_RATE = attrgetter(*(unit.price for unit in UNITS_BILLED_EACH))
 # Units with a price for each model of the provider's tool.
 BY_TOOL_MODEL = [unit for unit in UNITS if unit.billed == "model"]
+TOOL_MODEL_COMPONENTS = frozenset(unit.component for unit in BY_TOOL_MODEL if unit.derived)
 READ_OTHER_COUNTS = attrgetter(*(name for name in COUNTS if name not in TEXT_COUNTS))
 READ_INPUT_RATES = attrgetter(*prices_of("input"))
 READ_TEXT_INPUT_RATES = attrgetter(*prices_of("input", media=False))
@@ -93,6 +94,8 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
         for name, tokens, rate in _media_buckets(usage, rates, prompt, completion):
             _add(charge, name, (tokens * rate * numerator + half) // scale)
         for name, nusd in _unit_parts(usage, rates).items():
+            if name in TOOL_MODEL_COMPONENTS:  # its model works in the tier of the request
+                nusd = (nusd * numerator * MILLION + half) // scale
             _add(charge, name, nusd)
     else:
         charge.plain = not (usage.cache_write_1h or usage.calls)
@@ -204,7 +207,7 @@ def _media_buckets(usage: Usage, rates: TokenRates, prompt: int, completion: int
 
 
 def _unit_parts(usage: Usage, rates: TokenRates, bound: bool = False) -> dict[str, int]:
-    """Return the components priced by units, which service tiers do not affect. `bound`: their maximum."""
+    """Return the components priced by units at the ordinary service tier. `bound`: their maximum."""
     parts: dict[str, int] = {}
     if rates.request:
         parts["request"] = _rounded(rates.request * (usage.calls or 1), MILLION)

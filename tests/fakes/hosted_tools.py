@@ -65,6 +65,8 @@ class Message:
         self.model = call.body["model"]
         self.blocks: list[Json] = []
         self.usage: Json = {"input_tokens": INPUT, "output_tokens": OUTPUT}
+        if "inference_geo" in call.body:
+            self.usage["inference_geo"] = call.body["inference_geo"]
         kinds = [tool.get("type") or "custom" for tool in call.body.get("tools") or ()]
         free = any(kind.startswith(("web_search_2026", "web_fetch_2026")) for kind in kinds)
         for tool, kind in zip(call.body.get("tools") or (), kinds, strict=True):

@@ -421,3 +421,36 @@ OWN_OBJECTS: dict[str, Json] = {
     GEMINI: {"cachedContent": "cachedContents/1"},
     OPENAI: {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
 }
+
+
+def test_an_advisor_of_a_dearer_service_has_its_multiplier(gateway: LocalGateway, vendors: FakeToolVendors) -> None:
+    tools = [tool_of(CLAUDE, "advisor_20260301")]
+    Sent(gateway, "whole", CLAUDE, tools=tools, model="anthropic/claude-opus-4-6", inference_geo="us")
+    _, flags, extra = row_of(gateway)
+    written = 2 * 1_500 * 25_000
+    assert extra["nusd"]["tool_model_written"] == written * 11 // 10 and not flags & OVERRUN
+
+
+CHAT_TOOLS = (
+    "web_search_premium",
+    "code_interpreter",
+    "image_generation",
+    "document_library",
+    "connector",
+    "retrieval",
+)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v2/chat"])
+@pytest.mark.parametrize("kind", CHAT_TOOLS)
+def test_tools_that_other_formats_do_not_carry_are_refused_by_name(
+    gateway: LocalGateway, vendors: FakeToolVendors, path: str, kind: str
+) -> None:
+    body = {"model": MODELS[OPENAI], "messages": [{"role": "user", "content": "Hello"}], "tools": [{"type": kind}]}
+    connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=60)
+    headers = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json"}
+    connection.request("POST", path, json.dumps(body), headers)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    assert answer.status == 400 and kind in text and not vendors.calls, text
