@@ -29,6 +29,8 @@ NO_RARE_COSTS = {unit.detail: 0.0 for unit in UNITS if unit.always_detailed and 
 HEADER_LENGTH = 2000  # servers and proxies reject response headers beyond some kilobytes
 CostDetails = Annotated[dict[str, float], Meta(title="CostDetails")]
 
+OF_SERVING = ("x-llmgateway-provider", "x-llmgateway-model", ATTEMPTS)
+
 
 class AnswerCost(TypedDict):
     """The cost of a request in US dollars, in all and by its parts."""
@@ -233,14 +235,9 @@ def headers_before_record(facts: Facts, clock: Clock, *, streamed: bool = False)
     """Return the headers of `headers_of` except the overhead, which includes the wait for the request's record."""
     outcome = facts.outcome
     attempts = outcome.attempts
-    serving = attempts[-1]
-    target = serving.target
-    headers: list[Header] = []
-    # Headers that go out with a heartbeat cannot name the provider: another one may still serve.
-    undecided = streamed and not serving.first_at and not serving.ended
-    if not undecided:
-        headers = [("x-llmgateway-provider", target.provider.id), (ATTEMPTS, str(len(attempts)))]
-    if outcome.names and not undecided:
+    target = attempts[-1].target
+    headers = [("x-llmgateway-provider", target.provider.id), (ATTEMPTS, str(len(attempts)))]
+    if outcome.names:
         headers.append(("x-llmgateway-model", facts.served))
     if outcome.cached:
         headers.append(("x-llmgateway-cache", "HIT"))
@@ -249,7 +246,10 @@ def headers_before_record(facts: Facts, clock: Clock, *, streamed: bool = False)
     if outcome.rate_limits:
         headers += rate_limits.headers(outcome.rate_limits, clock.now_us())
     if streamed:
-        return headers
+        if attempts[-1].first_at or attempts[-1].ended:
+            return headers
+        # Headers that go out with a heartbeat cannot name the provider: another one may still serve.
+        return [header for header in headers if header[0] not in OF_SERVING]
     headers.append(("x-llmgateway-cost", format_usd(attempts[-1].charge.total)))
     if target.mapping.price_version:
         headers.append(("x-llmgateway-price-version", target.mapping.price_version))
