@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.accounts.project_modes import API_KEYS, CREDITS
-from gateway.billing.usage_rows import UPSTREAM_ERROR
+from gateway.billing.usage_rows import UNPRICED, UPSTREAM_ERROR
 from gateway.metering.log.records import LoggedRequest, input_of, output_of
 from gateway.metering.models import BYOK
 from gateway.metering.usage_table import UsageRecord
@@ -57,7 +57,7 @@ class LogAnswer(Answer):
 
 
 class LoggedAttemptAnswer(Answer):
-    """An upstream call. `costs` are the components that add up to `cost`."""
+    """An upstream call. `costs` are the components that add up to `cost`; `unpriced` names what has no price."""
 
     number: int
     started_at: Time
@@ -79,6 +79,7 @@ class LoggedAttemptAnswer(Answer):
     reasoning_tokens: int
     cost: Usd
     costs: Mapping[str, str]
+    unpriced: list[str]
     data_storage_cost: Usd
     discount_savings: Usd
     price_version: str | None
@@ -171,6 +172,7 @@ def show_attempt(record: UsageRecord, for_operator: bool = False) -> LoggedAttem
         output_tokens=output_of(record),
         reasoning_tokens=record.reasoning,
         costs={name: format_usd(nusd) for name, nusd in parts.items() if nusd or name in COMPONENTS},
+        unpriced=details.get(UNPRICED, []),
         data_storage_cost=record.storage_nusd or 0,
         discount_savings=record.discount_nusd or 0,
         price_version=record.price_version or None,
