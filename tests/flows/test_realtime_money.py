@@ -170,11 +170,20 @@ def test_a_large_image_is_estimated_as_an_image(gateway, fake) -> None:
 
 UNSEEN = {
     "file at an address": {"type": "input_file", "file_url": "https://example.com/book.pdf"},
-    "file of the provider": {"type": "input_file", "file_id": "file-1"},
     "file in the event": {"type": "input_file", "filename": "a.txt", "file_data": PDF_URL},
     "file sent as an image": {"type": "input_image", "image_url": PDF_URL.replace("application/pdf", "image/png")},
     "image at an address": {"type": "input_image", "image_url": "https://example.com/a.png"},
 }
+
+
+def test_a_file_of_the_platforms_account_is_refused(gateway, fake) -> None:
+    part = {"type": "input_file", "file_id": "file-1"}
+    with session(gateway) as connection:
+        connection.conversation.item.create(item={"type": "message", "role": "user", "content": [part]})
+        while (event := connection.recv()).type != "error":
+            continue
+        assert event.error.code == "unpriced_use" and "routing.provider_objects" in event.error.message
+    assert fake.last.named("conversation.item.create") == []
 
 
 @pytest.mark.parametrize("part", UNSEEN.values(), ids=UNSEEN)

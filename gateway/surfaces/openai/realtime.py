@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.accounts.authentication import Caller
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.accounts.realtime_secrets import PREFIX, FoundSecret
 from gateway.billing.context import RequestContext
 from gateway.engine.realtime.engine import OpenedSession
@@ -152,7 +153,9 @@ def _open(
         mapping = session.place.target.mapping
         names = names_of(mapping, model)
         transcriber = _transcriber(services, session, names)
-        events = OpenAIEvents(opened.type, names, transcriber, who.lock, services.settings.limits)
+        own = session.place.target.credential.source == OWN_SOURCE
+        objects = own or services.settings.routing.provider_objects
+        events = OpenAIEvents(opened.type, names, transcriber, who.lock, services.settings.limits, objects)
         if "transcriptions" in mapping.operations:
             events.transcription_model = model
         return engine.session(session, events, who.caller), events.opening()

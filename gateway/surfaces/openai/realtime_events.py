@@ -51,13 +51,19 @@ OWNERS = ("prompt", "tracing")
 OWN_CONTEXT = frozenset(("input", "conversation", "instructions", "tools"))
 MESSAGE_ROLES = (None, "user", "assistant")  # roles of items without instructions; function calls have none
 INSTRUCTIONS_LOCKED = "The client secret fixes the instructions of this session."
+NOT_OURS = (
+    "file_id names an object of the account at the provider, which is the platform's; only a provider key of the "
+    "organization may be used with its own objects; the operator can allow it for the platform's keys with "
+    "routing.provider_objects"
+)
 OUTPUT_LIMITS = ("max_output_tokens", "max_response_output_tokens")
 
 
 class OpenAIEvents:
     """Reads the events of one session. `names` are the names that the caller may use for its model, `transcribe`
     returns the provider's name of a transcription model, or raises; `lock` holds the settings that a client secret
-    fixes, `limits` the limits of an event, as for the body of a request."""
+    fixes, `limits` the limits of an event, as for the body of a request. `objects`: items may name files that the
+    provider stores for its account."""
 
     def __init__(
         self,
@@ -66,8 +72,10 @@ class OpenAIEvents:
         transcribe: Callable[[str], str],
         lock: SessionLock,
         limits: LimitSettings,
+        objects: bool = False,
     ) -> None:
         self._kind = kind
+        self._objects = objects
         self._names = names
         self._transcribe = transcribe
         self._lock = lock
@@ -189,11 +197,14 @@ class OpenAIEvents:
             raise _refuse(f"{place}.audio.output.voice", "voice_locked", "The client secret fixes the voice.")
 
     def _check_item(self, item: Any, place: str) -> None:
-        """Reject items that instruct the model where a client secret fixes the instructions."""
+        """Reject items that instruct the model where a client secret fixes the instructions, and files of an account
+        that is everybody's."""
         if isinstance(item, dict):
             role = item.get("role")
         else:
             role = None
+        if not self._objects and isinstance(item, dict) and any(part.get("file_id") for part in _parts_of(item)):
+            raise _refuse(f"{place}.content", "unpriced_use", NOT_OURS)
         if self._lock.instructions and role not in MESSAGE_ROLES:
             raise _refuse(f"{place}.role", "instructions_locked", INSTRUCTIONS_LOCKED)
 
@@ -282,6 +293,13 @@ def _object(holder: Json, name: str, keep: bool = True) -> Json:
     elif member is not None:
         raise _refuse(name, "invalid_event", f"'{name}' must be an object.")
     return made
+
+
+def _parts_of(item: Json) -> list[Json]:
+    parts = item.get("content")
+    if isinstance(parts, list):
+        return [part for part in parts if isinstance(part, dict)]
+    return []
 
 
 def _limit(holder: Json) -> int | None:

@@ -24,7 +24,7 @@ PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" *
 
 @pytest.fixture
 def events() -> OpenAIEvents:
-    return OpenAIEvents("realtime", frozenset(("gpt-realtime",)), str, SessionLock(), load({}).limits)
+    return OpenAIEvents("realtime", frozenset(("gpt-realtime",)), str, SessionLock(), load({}).limits, objects=True)
 
 
 def read(events: OpenAIEvents, kind: str, **members: Any) -> ClientEvent:
