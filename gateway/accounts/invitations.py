@@ -1,6 +1,7 @@
 """Invitations: the only way for a person without an account to join."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ from gateway import ids
 from gateway.accounts import audit, tokens
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
-from gateway.accounts.models import Invitation, Member, Organization, ServiceAccount, User
+from gateway.accounts.models import Invitation, Member, Organization, ServiceAccount, Team, User
 from gateway.accounts.quotas import MAX_INVITATIONS, check_quota
 from gateway.accounts.roles import MANAGERS
 from gateway.clock import SECOND_US
@@ -41,6 +42,21 @@ class InvitationInfo(Struct, frozen=True):
     expires_at_us: int
     inviter: str = ""
     has_account: bool = False
+    team_id: str = ""
+    team_name: str = ""
+    limits: dict[str, Any] = {}
+
+
+class InvitationGrant(Struct, frozen=True):
+    """A team ("" for none) and spending limits (as a group rule stores them) for the person who accepts an
+    invitation."""
+
+    team_id: str = ""
+    limits: dict[str, Any] = {}
+
+
+# Gives a new member what the invitation says, within the transaction that accepts it. `setter` is the inviter.
+GiveGrant = Callable[[MemberInfo, InvitationGrant, str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +68,24 @@ class NewInvitation:
 
 
 class Invitations:
-    def __init__(self, database: Database, control: Control, secrets: Secrets) -> None:
+    def __init__(self, database: Database, control: Control, secrets: Secrets, give: GiveGrant) -> None:
         self._database = database
         self._control = control
         self._hash_keys = secrets.hash_keys
+        self._give = give
 
-    def invite(self, organization_id: str, email: str, role: Role, *, actor: str) -> NewInvitation:
+    def invite(
+        self,
+        organization_id: str,
+        email: str,
+        role: Role,
+        grant: InvitationGrant = InvitationGrant(),
+        *,
+        actor: str,
+    ) -> NewInvitation:
         """Invite an address for a week; an earlier pending invitation of it is revoked.
 
-        InvalidRequest (address, role), NotFound (organization), Conflict (an active member has the address).
+        InvalidRequest (address, role), NotFound (organization, team), Conflict (an active member has the address).
         """
         email = read_email(email)
         check_role(role)
@@ -71,6 +96,7 @@ class Invitations:
             if not Organization.select().where(Organization.id == organization_id).exists():
                 raise NotFound(f"There is no organization {organization_id}.")
             _check_new(organization_id, email)
+            _check_team(organization_id, grant.team_id)
             invitations = Invitation.select().where(Invitation.organization == organization_id)
             check_quota(invitations, MAX_INVITATIONS, "invitations, those of the last months among them")
             _revoke_pending(organization_id, email)
@@ -83,8 +109,15 @@ class Invitations:
                 invited_by=actor,
                 created_at=now,
                 expires_at=now + LIFETIME_S * SECOND_US,
+                team_id=grant.team_id,
+                limits=json.dumps(dict(grant.limits), sort_keys=True),
             ).execute()
-            _audit("invitation.create", invitation_id, organization_id, {"email": email, "role": role}, actor, now)
+            detail: dict[str, object] = {"email": email, "role": role}
+            if grant.team_id:
+                detail["team"] = grant.team_id
+            if grant.limits:
+                detail["limits"] = dict(grant.limits)
+            _audit("invitation.create", invitation_id, organization_id, detail, actor, now)
             return _info(_load(invitation_id), now)
 
         return NewInvitation(commit(self._database, self._control, work, confirm=False), token)
@@ -141,7 +174,7 @@ class Invitations:
                 raise Forbidden("This invitation is for another e-mail address.")
             return self._join(row, new_ids, "", "", user_id, now)
 
-        return commit(self._database, self._control, work, confirm=False)
+        return commit(self._database, self._control, work)
 
     def sign_up(self, token: str, name: str, password_hash: str) -> MemberInfo:
         """A new person joins. NotFound; Conflict (code user_exists) when the address has an account: its owner
@@ -156,7 +189,7 @@ class Invitations:
                 )
             return self._join(row, new_ids, name.strip()[:255], password_hash, new_ids[1], now)
 
-        return commit(self._database, self._control, work, confirm=False)
+        return commit(self._database, self._control, work)
 
     def _join(
         self, row: Invitation, new_ids: tuple[str, str], name: str, password_hash: str, actor: str, now: int
@@ -164,12 +197,14 @@ class Invitations:
         organization_id = row.organization_id
         Invitation.update(status="accepted").where(Invitation.id == row.id).execute()
         _audit("invitation.accept", row.id, organization_id, {"email": row.email}, actor, now)
-        revived = revive_member(organization_id, row.email, row.role, actor=actor, now=now)
-        if revived is not None:
-            return revived
-        return insert_member(
-            new_ids, organization_id, row.email, row.role, name=name, password_hash=password_hash, actor=actor, now=now
-        )
+        member = revive_member(organization_id, row.email, row.role, actor=actor, now=now)
+        if member is None:
+            place = (new_ids, organization_id, row.email, row.role)
+            member = insert_member(*place, name=name, password_hash=password_hash, actor=actor, now=now)
+        grant = InvitationGrant(row.team_id, json.loads(row.limits))
+        if grant.team_id or grant.limits:
+            self._give(member, grant, row.invited_by, now)
+        return member
 
     def _pending(self, token: str, now: int) -> Invitation:
         row = self._row(token)
@@ -192,6 +227,12 @@ def _check_new(organization_id: str, email: str) -> None:
         raise Conflict(f"{email} is already a member of this organization.", code="member_exists")
 
 
+def _check_team(organization_id: str, team_id: str) -> None:
+    same = (Team.id == team_id) & (Team.organization == organization_id)
+    if team_id and not Team.select().where(same).exists():
+        raise NotFound(f"There is no team {team_id} in this organization.")
+
+
 def _revoke_pending(organization_id: str, email: str) -> None:
     same = (Invitation.organization == organization_id) & (Invitation.email == email)
     Invitation.update(status="revoked").where(same, Invitation.status == "pending").execute()
@@ -208,12 +249,15 @@ def _select() -> "peewee.ModelSelect[Any]":
         Invitation.select(
             *(Invitation, Organization.name.alias("organization_name"), invited.id.alias("account")),
             *(inviter.name.alias("inviter_name"), inviter.email.alias("inviter_email")),
+            Team.name.alias("team_name"),
         )
         .join(Organization)
         .switch(Invitation)
         .join(inviter, peewee.JOIN.LEFT_OUTER, on=Invitation.invited_by == inviter.id)
         .switch(Invitation)
         .join(invited, peewee.JOIN.LEFT_OUTER, on=Invitation.email == invited.email)
+        .switch(Invitation)
+        .join(Team, peewee.JOIN.LEFT_OUTER, on=Invitation.team_id == Team.id)
         .objects()
     )
 
@@ -266,4 +310,7 @@ def _info(row: Any, now: int) -> InvitationInfo:
         row.expires_at,
         row.inviter_name or row.inviter_email or "",
         row.account is not None,
+        row.team_id if row.team_name else "",
+        row.team_name or "",
+        json.loads(row.limits),
     )

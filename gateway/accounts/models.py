@@ -325,7 +325,8 @@ class DeviceCode(Base):
 
 
 class Invitation(Base):
-    """`status` pending, accepted or revoked; `invited_by` a user id or "operator"."""
+    """`status` pending, accepted or revoked; `invited_by` a user id or "operator". `team_id` ("" for none) and `limits`
+    (as `group_grants.store_limits` writes them) are given to the person who accepts."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
@@ -337,6 +338,8 @@ class Invitation(Base):
     status = peewee.CharField(16, default="pending")
     created_at = TimeField()
     expires_at = TimeField()
+    team_id = peewee.CharField(40, default="")
+    limits = peewee.TextField(default="{}")
 
     class Meta:
         table_name = "invitation"

@@ -113,18 +113,20 @@ def set_team_member(
 ) -> None:
     """Put a member into a team or take them out: its rules and limits hold for their keys' next requests. NotFound."""
 
-    def work(now: int) -> None:
-        team = Team.get_or_none(Team.id == team_id)
-        member = Member.get_or_none(Member.id == member_id)
-        if team is None or member is None or member.organization_id != team.organization_id:
-            raise NotFound(f"There is no team {team_id} in the organization of member {member_id}.")
-        link = (TeamMember.team == team_id) & (TeamMember.member == member_id)
-        TeamMember.delete().where(link).execute()
-        if belongs:
-            TeamMember.insert(team=team_id, member=member_id).execute()
-        _audit("team.update", _info(team, ()), {"member": member_id, "belongs": belongs}, actor, now)
+    commit(database, control, lambda now: write_team_member(team_id, member_id, belongs, actor=actor, now=now))
 
-    commit(database, control, work)
+
+def write_team_member(team_id: str, member_id: str, belongs: bool, *, actor: str, now: int) -> None:
+    """The part of `set_team_member` that runs within a transaction."""
+    team = Team.get_or_none(Team.id == team_id)
+    member = Member.get_or_none(Member.id == member_id)
+    if team is None or member is None or member.organization_id != team.organization_id:
+        raise NotFound(f"There is no team {team_id} in the organization of member {member_id}.")
+    link = (TeamMember.team == team_id) & (TeamMember.member == member_id)
+    TeamMember.delete().where(link).execute()
+    if belongs:
+        TeamMember.insert(team=team_id, member=member_id).execute()
+    _audit("team.update", _info(team, ()), {"member": member_id, "belongs": belongs}, actor, now)
 
 
 def mark_limited(organization_id: str, team_id: str, limited: bool) -> None:

@@ -3,7 +3,7 @@
 from gateway import ids, money
 from gateway.accounts import client_ids, key_caps, keys, members, organizations, projects, tokens
 from gateway.accounts.change_quota import ChangePace
-from gateway.accounts.changes import commit
+from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.device_codes import DeviceRequest, Devices
@@ -27,6 +27,7 @@ from gateway.admin import agent_sign_in
 from gateway.admin.account_mails import AccountMails
 from gateway.admin.funding import Funding, LimitEdit, Posting
 from gateway.admin.group_grants import GroupGrants
+from gateway.admin.invitation_grants import InvitationGrants
 from gateway.admin.provider_check import ProviderCheck
 from gateway.admin.sign_in import ATTEMPT_WINDOW_S, KNOWN, SignInService
 from gateway.admin.sign_in_links import SignInLinks
@@ -85,7 +86,7 @@ class Management:
         self.sessions = Sessions(database, secrets)
         self.devices = Devices(database, secrets, self.sessions)
         self.agent_sign_in = agent_sign_in.AgentSignIn(database, secrets, self.devices, grants, self._caps)
-        self.invitations = Invitations(database, control, secrets)
+        self.invitations = Invitations(database, control, secrets, InvitationGrants(funding).give)
         self.service_accounts = ServiceAccounts(database, control, secrets.hash_keys)
         self.workload_identities = WorkloadIdentities(database, control, secrets.hash_keys, self._caps)
         self.throttle = throttle
@@ -262,8 +263,10 @@ class Management:
     def create_key(
         self, draft: keys.Draft, limits: Limits, *, actor: str, claim: ClientIdClaim | None = None
     ) -> keys.NewKey:
-        """Create a key with its limits in one transaction. Raises InvalidRequest (code key_cap_reached: too many active
-        keys), NotFound (project, member) or Conflict."""
+        """Create a key with its limits in one transaction. Limits of a key for another member are held by `actor`.
+
+        Raises InvalidRequest (code key_cap_reached: too many active keys), NotFound (project, member) or Conflict.
+        """
         description = keys.read_description(draft.description)
         self._check_within_member(draft.member_id, limits)
         key_id = ids.new("key")
@@ -273,8 +276,11 @@ class Management:
             key = keys.insert(
                 self._hash_keys, draft, key_id, token, description=description, actor=actor, now=now, caps=self._caps
             )
-            if limits != Limits():
+            if limits != Limits() and actor in (key.info.creator_id, OPERATOR):
                 self.budgets.write_limits(KEY, key_id, limits)
+            elif limits != Limits():
+                place = (KEY, key_id, key.info.organization_id)
+                self._funding.write_limits(*place, lambda before: limits, setter=actor, actor=actor, now=now)
             client_ids.insert(claim, key_id, now)
             return key
 

@@ -13,7 +13,7 @@ from gateway.accounts.organizations import list_organizations
 from gateway.accounts.projects import list_projects
 from gateway.accounts.rules import organization_of
 from gateway.errors import NotFound
-from gateway.operator.command_usage import MEMBER, ORGANIZATION, PROJECT, CommandUsage
+from gateway.operator.command_usage import ORGANIZATION, PROJECT, CommandUsage
 from gateway.operator.command_values import STANDARD_INPUT, read_period, read_secret, read_value
 from gateway.operator.installation_commands import Installation, address_of
 from gateway.operator.operator_visitor import visit_as_operator
@@ -54,7 +54,6 @@ class CommandRun:
         self._services = installation.services
         self._database = self._services.store.database
         self._usage = usage
-        self._member_id = ""
         self._params: dict[str, str] = {}
         self._body: dict[str, Any] = {}
         for name, value in zip(usage.arguments, arguments, strict=True):
@@ -117,8 +116,6 @@ class CommandRun:
         if option in self._usage.switches:
             member, constant = self._usage.switches[option]
             self._body[member] = constant
-        elif members == (MEMBER,):
-            self._member_id = value
         elif members == ("*",):
             self._body |= read_object(value)
         elif len(members) > 1:
@@ -174,7 +171,7 @@ class CommandRun:
             base_url=address_of(self._installation),
             params=params,
         )
-        return usage.action.run(visit_as_operator(self._services, self._member_id), inbound)
+        return usage.action.run(visit_as_operator(self._services), inbound)
 
 
 def _find_parts(plain: Any, path: Sequence[str]) -> list[str]:

@@ -2,11 +2,10 @@
 
 `keys create <projectId> --expires=expiresAt status=active ... -> token` means: the command's name; positional
 arguments, each named after a variable of the path or a member of the request (`<kind?>` is optional); options for a
-member (two joined by + are given as one period, * is the whole request, @member a member in whose place the operator
-acts; `--note=note!` is required, `--off=unlimited=false` takes no value and sets a constant); constant members; `...`
-for options for all other members. `-> token` prints these parts of the answer, `| id usage` prints a table with these
-columns, `.apiKeys` takes this part as the content, and `?delivered` ends the command with status 1 if this part is
-false.
+member (two joined by + are given as one period, * is the whole request; `--note=note!` is required,
+`--off=unlimited=false` takes no value and sets a constant); constant members; `...` for options for all other
+members. `-> token` prints these parts of the answer, `| id usage` prints a table with these columns, `.apiKeys` takes
+this part as the content, and `?delivered` ends the command with status 1 if this part is false.
 """
 
 import json
@@ -18,7 +17,6 @@ from gateway.surfaces.management.managed_operation import Action, ManagedOperati
 from gateway.surfaces.openapi import VARIABLE
 
 ORGANIZATION = "organization_id"
-MEMBER = "@member"
 PROJECT = "projectId"  # without a value, the only project there is
 
 

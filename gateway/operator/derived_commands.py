@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gateway.operator.command_runs import CommandRun, choose_usage
-from gateway.operator.command_usage import MEMBER, ORGANIZATION, PROJECT, CommandUsage, read_usages
+from gateway.operator.command_usage import ORGANIZATION, PROJECT, CommandUsage, read_usages
 from gateway.operator.command_values import STANDARD_INPUT, is_repeated, is_switch, type_of
 from gateway.operator.installation_commands import opened
 from gateway.operator.output import AS_JSON
@@ -18,7 +18,6 @@ from gateway.surfaces.management.table import OPERATIONS
 # Help of options for something else than a member of the request.
 OTHER_OPTIONS = {
     "*": "The whole value as JSON; {} removes it.",
-    MEMBER: "Member who owns it; default: the organization's first owner.",
     ORGANIZATION: "Organization id; required if there are several organizations.",
 }
 

@@ -3,13 +3,10 @@
 from collections import ChainMap
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.members import MemberInfo, list_members
 from gateway.accounts.organizations import OrganizationInfo, list_organizations
 from gateway.accounts.sessions import SessionInfo
-from gateway.errors import NotFound
 from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
@@ -28,20 +25,15 @@ class OperatorVisitor(Visitor):
         return True
 
 
-def visit_as_operator(services: Services, member_id: str = "") -> OperatorVisitor:
-    """Return the operator's visitor, in place of a member if `member_id` is given. Raises NotFound."""
+def visit_as_operator(services: Services) -> OperatorVisitor:
+    """Return the operator's visitor."""
     database = services.store.database
     absent = {
         info.id: MemberInfo("", info.id, OPERATOR, "", "", "owner", "active") for info in list_organizations(database)
     }
     owners: dict[str, MemberInfo] = {}
-    replaced: dict[str, MemberInfo] = {}
     for member in list_members(database):
-        if member.id == member_id:
-            replaced[member.organization_id] = replace(member, role="owner")
         if member.role == "owner" and member.status == "active":
             owners.setdefault(member.organization_id, member)
-    if member_id and not replaced:
-        raise NotFound(f"There is no member {member_id}.")
-    memberships: Mapping[str, MemberInfo] = ChainMap(replaced, owners, absent)
+    memberships: Mapping[str, MemberInfo] = ChainMap(owners, absent)
     return OperatorVisitor(services, SESSION, memberships)

@@ -239,6 +239,7 @@ PEOPLE = (
         status=201,
     ),
     Step("GET", f"{ORGANIZATION}/invitations"),
+    Step("GET", f"{ORGANIZATION}/membership"),
     Step("POST", "/auth/invitation", {"token": "{invitation}"}, access="none"),
     Step(
         "POST", "/auth/sign-up/email", {"token": "{invitation}", "password": ADAS, "name": "Ada"},

@@ -11,7 +11,6 @@ from gateway.accounts.projects import list_projects
 from gateway.accounts.roles import MANAGERS
 from gateway.clock import DAY_US, to_datetime
 from gateway.money import NANO, round_usd
-from gateway.routing.health_history import read_history
 from gateway.runtime.threads import compute
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.attention import (
@@ -23,9 +22,9 @@ from gateway.surfaces.console.attention import (
     find_retiring,
 )
 from gateway.surfaces.console.keys.key_pages import list_visible_keys
+from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, page
 from gateway.surfaces.console.plots import Plot, build_plot, plot_outcomes
-from gateway.surfaces.console.providers.provider_states import ProviderFigures, sum_figures
 from gateway.surfaces.console.usage.grouping import NO_APP
 from gateway.surfaces.console.visits import as_page, require_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
@@ -37,6 +36,8 @@ TITLE = "Overview"
 DAYS = 30
 DAYS_PER_MONTH = 31
 AVERAGED_DAYS = 7  # number of complete days in the average that the forecast extends
+LATENCY = ManagementCall("GET /activity/latency")
+MEMBERSHIP = ManagementCall("GET /orgs/<organization_id>/membership")
 TOP = 5
 KEYS = 200  # number of newest keys to check for exhausted budgets
 COUNTS = ("requestCount", "errorCount", "cacheCount", "totalTokens")
@@ -80,7 +81,8 @@ def show(services: Services, inbound: Inbound) -> Outbound:
         ][:MAX_NOTICES],
         has_keys=bool(keys),
         is_new=not figures["totals"]["requestCount"] and _has_new_request(services, visitor),
-        latency=_sum_latency(services),
+        latency=_find_latency(visitor, inbound),
+        budgets=list_budgets(visitor, inbound),
         **figures,
     )
 
@@ -91,10 +93,22 @@ def _has_new_request(services: Services, visitor: Visitor) -> bool:
     return newest is not None and newest.at_us > services.clock.now_us() - DAYS * DAY_US
 
 
-def _sum_latency(services: Services) -> ProviderFigures:
-    """Return the figures of all providers over the last hour."""
-    history = read_history(services.routing.health)
-    return sum_figures(counts for minutes in history.values() for counts in minutes)
+def _find_latency(visitor: Visitor, inbound: Inbound) -> dict[str, Any] | None:
+    """Return the latency of the model that the visitor's requests of today used most; None without requests."""
+    measured = [one for one in LATENCY.run(visitor, inbound, {"timeRange": "24h"}) if one["timeToFirstTokenMs"]]
+    return max(measured, key=lambda one: int(one["calls"]), default=None)
+
+
+def list_budgets(visitor: Visitor, inbound: Inbound) -> list[dict[str, Any]]:
+    """Return the visitor's own memberships that have spending limits, with the names of the organizations."""
+    budgets = []
+    for organization in visitor.organizations():
+        own = MEMBERSHIP.run(visitor, inbound, organization_id=organization.id)
+        teams = [team for team in own["teams"] if team["usageLimit"] or team["periodUsageLimit"]]
+        member = own["member"]
+        if member["usageLimit"] or member["periodUsageLimit"] or teams:
+            budgets.append({"organization": organization.name, "member": member, "teams": teams})
+    return budgets
 
 
 def _find_owners(visitor: Visitor) -> dict[str, RankedName]:

@@ -88,6 +88,23 @@ class TeamAnswer(LimitedAnswer):
     member_ids: Sequence[str]
 
 
+class OwnTeamAnswer(Answer):
+    """A team of the visitor: its limits, without the spending of the other members."""
+
+    id: str
+    name: str
+    usage_limit: Usd | None
+    period_usage_limit: Usd | None
+    period_usage_duration_value: int | None
+    period_usage_duration_unit: str | None
+    period_timezone: str | None
+
+
+class OwnMembershipAnswer(Answer):
+    member: MemberAnswer
+    teams: list[OwnTeamAnswer]
+
+
 class InvitationAnswer(Answer):
     id: str
     organization_id: str
@@ -96,6 +113,13 @@ class InvitationAnswer(Answer):
     role: str
     status: str
     invited_by: str | None
+    team_id: str | None
+    team_name: str | None
+    usage_limit: Usd | None
+    period_usage_limit: Usd | None
+    period_usage_duration_value: int | None
+    period_usage_duration_unit: str | None
+    period_timezone: str | None
     created_at: Time
     expires_at: Time
 

@@ -39,6 +39,7 @@ STATUS = {"expired": "inactive", "revoked": "inactive"}
 class NewKey(Creating, LimitFields):
     description = TextField(1, MAX_DESCRIPTION_LENGTH, required=True, about="Name in lists.")
     projectId = TextField(1, 80, required=True, about="The key's project.")
+    memberId = TextField(1, 80, about="The member who owns the key; default: yourself. For owners and admins.")
     kind = OneOf(tuple(tokens.PREFIXES), load_default="user", about="customer: a key that can only call models.")
     expiresAt = IsoTime(allow_none=True, about="When the key expires.")
 
@@ -56,10 +57,16 @@ class KeyQuery(Body):
 
 def create(call: ManagedCall[ProjectInfo]) -> NewApiKeyAnswer:
     """Create a key of your own; its token is shown only in this response, and null if `clientId` found an existing
-    key."""
+    key.
+
+    Owners and admins also create keys for another member (`memberId`), whose requests and limits it then counts to;
+    only an owner does for an owner. That member sees the key, and cannot raise the limits that you give it.
+    """
     project = call.subject
-    member = call.visitor.member(project.organization_id)
     fields = call.fields
+    member = call.visitor.member(project.organization_id)
+    if fields.get("memberId", member.id) != member.id:
+        member = call.visitor.other_member(project.organization_id, fields["memberId"])
     draft = Draft(project.id, member.id, fields["description"], fields["kind"], fields.get("expiresAt"))
     limits = read_limits({name: fields[name] for name in FIELDS if name in fields})
     return _show_new(call.visitor, call.management.create_key(draft, limits, actor=call.actor, claim=call.claim))
@@ -193,7 +200,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("POST", "/keys/api", create, "Create an API key", tag=TAG,
             who=PROJECT_MEMBER, scope="keys:write", request=NewKey,
             inside="apiKey", audit="api_key.create", creates=Creation("key", _show_existing),
-            commands=("keys create --expires=expiresAt --member=@member ... -> token",)),
+            commands=("keys create --expires=expiresAt ... -> token",)),
     managed("GET", KEY, find, "Show an API key", tag=TAG,
             who=KEY_USER, scope="keys:read", inside="apiKey",
             commands=("keys show <key_id>",)),

@@ -5,21 +5,32 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from gateway.accounts import members
-from gateway.accounts.invitations import InvitationInfo
+from gateway.accounts import members, teams
+from gateway.accounts.invitations import InvitationGrant, InvitationInfo
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.roles import ROLES
+from gateway.admin.group_grants import read_limits as stored_limits
+from gateway.admin.group_grants import store_limits
 from gateway.errors import Forbidden, NotFound
-from gateway.limits.budgets import Status
+from gateway.limits.budgets import Limits, Status
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import MANAGER, MEMBER_MANAGER
-from gateway.surfaces.management.answers import InvitationAnswer, MemberAnswer, NewInvitationAnswer, limits_of
-from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
+from gateway.surfaces.management.access_groups import MEMBER as IN_ORGANIZATION
+from gateway.surfaces.management.answers import (
+    InvitationAnswer,
+    MemberAnswer,
+    NewInvitationAnswer,
+    OwnMembershipAnswer,
+    OwnTeamAnswer,
+    limits_of,
+)
+from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, LimitFields, limit_commands, read_limits
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, OneOf, StatusField, TextField
+from gateway.surfaces.validation_schemas import Body, OneOf, StatusField, StrictBody, TextField
 
 TAG = "Members"
 PAGE = "/console/invitation"
+TEAMS_SCOPE = "teams:write"
 
 
 class MemberChange(Body):
@@ -27,9 +38,10 @@ class MemberChange(Body):
     status = StatusField()
 
 
-class NewInvitation(Body):
+class NewInvitation(LimitFields, StrictBody):
     email = TextField(3, required=True)
     role = OneOf(ROLES, load_default="developer", about="The member's role.")
+    teamId = TextField(1, 80, about="The team that the person joins.")
 
 
 def list_members(call: ManagedCall[str]) -> list[MemberAnswer]:
@@ -70,14 +82,35 @@ def set_limits(call: ManagedCall[MemberInfo]) -> MemberAnswer:
     return _show(call, call.subject)
 
 
+def show_own(call: ManagedCall[str]) -> OwnMembershipAnswer:
+    """Return your own membership: your role, your spending limits with what you spent, and your teams with theirs."""
+    member = call.visitor.member(call.subject)
+    own = [team for team in teams.list_teams(call.database, call.subject) if member.id in team.member_ids]
+    statuses = call.management.budgets.statuses([member.id, *(team.id for team in own)])
+    return OwnMembershipAnswer(
+        show_member(member, statuses[member.id]),
+        [OwnTeamAnswer.of(team, **show_limits(statuses[team.id].limits)) for team in own],
+    )
+
+
 def invite(call: ManagedCall[str]) -> NewInvitationAnswer:
     """Invite an address for a week. Pass the link on to the person: link and token are shown here only. `emailed` is
-    true if it was sent to the address."""
+    true if it was sent to the address.
+
+    Who accepts becomes a member of the team and has the spending limits from the first request on. A service account
+    needs the scope `teams:write` for `teamId`.
+    """
     organization_id = call.subject
-    _check_role(call, organization_id, call.fields["role"])
+    fields = call.fields
+    _check_role(call, organization_id, fields["role"])
+    account = call.visitor.account
+    if account is not None and "teamId" in fields and TEAMS_SCOPE not in account.scopes:
+        raise Forbidden(f"teamId requires the scope {TEAMS_SCOPE} of the service account.", code="scope_missing")
+    limits = read_limits({name: fields[name] for name in FIELDS if name in fields}).checked()
     management = call.management
+    grant = InvitationGrant(fields.get("teamId", ""), store_limits(limits))
     invitation = management.invitations.invite(
-        organization_id, call.fields["email"], call.fields["role"], actor=call.actor
+        organization_id, fields["email"], fields["role"], grant, actor=call.actor
     )
     path = f"{PAGE}?token={invitation.token}"
     emailed = management.letters.send_invitation(invitation.info, path)
@@ -104,7 +137,25 @@ def show_member(info: MemberInfo, status: Status) -> MemberAnswer:
 
 
 def show_invitation(info: InvitationInfo) -> InvitationAnswer:
-    return InvitationAnswer.of(info, invited_by=info.inviter or None)
+    return InvitationAnswer.of(
+        info,
+        invited_by=info.inviter or None,
+        team_id=info.team_id or None,
+        team_name=info.team_name or None,
+        **show_limits(stored_limits(info.limits)),
+    )
+
+
+def show_limits(limits: Limits) -> dict[str, Any]:
+    """Return the members of an answer that has limits without counters."""
+    period = limits.period
+    return {
+        "usage_limit": limits.total_nusd,
+        "period_usage_limit": limits.period_nusd,
+        "period_usage_duration_value": period.amount if period else None,
+        "period_usage_duration_unit": period.unit if period else None,
+        "period_timezone": (period.zone or None) if period else None,
+    }
 
 
 def _check_role(call: ManagedCall[Any], organization_id: str, role: str) -> None:
@@ -144,6 +195,8 @@ OPERATIONS: tuple[Operation, ...] = (
             who=MEMBER_MANAGER, scope="members:write",
             request=LimitChange, inside="member", audit="member.update_limit",
             commands=limit_commands("member_id")),
+    managed("GET", f"{ORG}/membership", show_own, "Show your own membership", tag=TAG, who=IN_ORGANIZATION,
+            inside="membership"),
     managed("GET", f"{ORG}/invitations", list_invitations, "List pending invitations", tag=TAG,
             who=MANAGER, scope="members:read",
             inside="invitations"),

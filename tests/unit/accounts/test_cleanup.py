@@ -82,7 +82,7 @@ def test_device_codes_that_are_over_go_and_so_many_may_wait(company, ended, monk
 
 
 def test_invitations_stay_some_days_after_their_end(company, ended) -> None:
-    invitations_ = invitations.Invitations(company.database, company.control, company.secrets)
+    invitations_ = invitations.Invitations(company.database, company.control, company.secrets, lambda *given: None)
     for number in range(3):
         invitations_.invite(company.organization_id, f"guest{number}@example.com", "developer", actor="operator")
     now = company.database.now_us()

@@ -7,7 +7,7 @@ from gateway.errors import Conflict, Forbidden, NotFound
 
 @pytest.fixture
 def invitations(company) -> Invitations:
-    return Invitations(company.database, company.control, company.secrets)
+    return Invitations(company.database, company.control, company.secrets, lambda *given: None)
 
 
 def test_an_invited_person_joins_in_the_role_they_were_invited_for(invitations, company) -> None:

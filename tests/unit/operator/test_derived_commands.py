@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from gateway.operator.command_usage import MEMBER, PROJECT, CommandUsage, read_usages
+from gateway.operator.command_usage import PROJECT, CommandUsage, read_usages
 from gateway.surfaces.management.managed_operation import ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS
 
@@ -15,7 +15,7 @@ COMMANDS = [f"{usage.group} {usage.name} {usage.operation.path}" for usage in US
 
 @pytest.mark.parametrize("usage", USAGES, ids=COMMANDS)
 def test_a_usage_line_names_all_that_its_operation_takes(usage: CommandUsage) -> None:
-    known = {*usage.variables, *usage.members, MEMBER, "*"}
+    known = {*usage.variables, *usage.members, "*"}
     assert {member for member, _ in usage.switches.values()} <= known
     assert usage.named <= known
     required = {name for name, member in usage.members.items() if member.required} - {PROJECT}

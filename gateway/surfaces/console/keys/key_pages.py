@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.accounts import keys
 from gateway.accounts.keys import KeyInfo
+from gateway.accounts.members import list_members
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.roles import MANAGERS
 from gateway.errors import GatewayError
@@ -69,10 +70,31 @@ def show_new(call: PageCall) -> Outbound:
     """Show the form for a new key."""
     projects = [(key, info.name) for key, info in _projects_of(call.visitor).items() if info.status == "active"]
     manages = call.visitor.manages
-    rates = RATES if manages else ()
     return call.page(
-        "keys/key_new.html", "Create key", projects=projects, manages=manages, rates=rates, **rule_fields(call)
+        "keys/key_new.html",
+        "Create key",
+        projects=projects,
+        manages=manages,
+        people=_list_colleagues(call),
+        chosen=call.form.get("member", "") or call.arguments.get("member", ""),
+        rates=RATES if manages else (),
+        **rule_fields(call),
     )
+
+
+def _list_colleagues(call: PageCall) -> list[tuple[str, str]]:
+    """Return the members for whom the visitor may create a key; with the organization's name if there are several."""
+    visitor = call.visitor
+    people = []
+    for organization in visitor.organizations():
+        own = visitor.memberships[organization.id]
+        if own.role not in MANAGERS:
+            continue
+        note = f" ({organization.name})" if len(visitor.memberships) > 1 else ""
+        for member in list_members(call.services.store.database, organization.id):
+            if member.status == "active" and member.id != own.id and (member.role != "owner" or own.role == "owner"):
+                people.append((member.id, (member.name or member.email) + note))
+    return people
 
 
 def show_key(call: PageCall) -> Outbound:
@@ -105,6 +127,8 @@ def redirect_client(services: Services, inbound: Inbound) -> Outbound:
 def _create(call: PageCall) -> Outbound:
     form = call.form
     fields = {"description": form.get("description", ""), "projectId": form.get("project", "")}
+    if form.get("member"):
+        fields["memberId"] = form["member"]
     if form.get("kind"):
         fields["kind"] = form["kind"]
     if form.get("expiresAt"):

@@ -158,6 +158,8 @@ def _show_place(call: PageCall, row: ModelRow, entry: ProviderMappingAnswer) -> 
         "usable": use.stage == USABLE,
         "prices": list_prices(entry.pricing),
         "health": view if view.events else None,
+        # It is that of everybody's requests.
+        "latency": view.latency_ms if view.events and call.visitor.is_operator() else None,
         "cooldown": view.cooldown,
     }
 

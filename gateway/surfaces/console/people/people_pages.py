@@ -1,5 +1,6 @@
 """`/console/people`: the members and invitations of an organization, and what each member may do and spend."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.surfaces.console.limit_forms import read_limit_fields
@@ -23,6 +24,8 @@ COLUMNS = (
 INVITATION_COLUMNS = (
     Column("E-mail address", "email"),
     Column("Role", "role"),
+    Column("Team", "teamName"),
+    Column("Limits"),
     Column("Valid until", "expiresAt"),
     Column("Actions"),
 )
@@ -54,11 +57,17 @@ def show_list(call: PageCall, link: str = "") -> Outbound:
         call.run(INVITATIONS, organization_id=choice.id),
         INVITATION_COLUMNS,
         call.arguments,
-        searched=("email", "role"),
+        searched=("email", "role", "teamName"),
         sort="email",
         page_name="invitations-page",
     )
-    values = {"invitations": invitations, "roles": ROLES, "may_make_owners": _is_owner(call, choice.id), "link": link}
+    values = {
+        "invitations": invitations,
+        "teams": [(team["id"], team["name"]) for team in teams],
+        "roles": ROLES,
+        "may_make_owners": _is_owner(call, choice.id),
+        "link": link,
+    }
     return call.page("people/people.html", TITLE, people=shown, choice=choice, path=PATH, **values)
 
 
@@ -89,12 +98,19 @@ def show_member(call: PageCall) -> Outbound:
 
 def _invite(call: PageCall) -> Outbound:
     choice = choose_organization(call)
-    fields = {"email": call.form.get("email", "").strip(), "role": call.form.get("role", "")}
-    made = call.run(INVITE, fields, organization_id=choice.id)
+    made = call.run(INVITE, read_invitation(call.form), organization_id=choice.id)
     message = f"Send the link to {made['email']}; it is shown only now and works for a week."
     if made["emailed"]:
         message = f"The invitation was sent to {made['email']}. It works for a week."
     return show_list(PageCall(call.visitor, call.inbound, message=message), made["link"])
+
+
+def read_invitation(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the members of an invitation from its form."""
+    fields: dict[str, Any] = {"email": form.get("email", "").strip(), "role": form.get("role", "")}
+    if form.get("team"):
+        fields["teamId"] = form["team"]
+    return fields | {name: value for name, value in read_limit_fields(form).items() if value is not None}
 
 
 def _revoke(call: PageCall) -> str:

@@ -71,7 +71,7 @@ def show_provider(call: PageCall) -> Outbound:
     chosen = call.arguments.get("timeRange", "")
     if chosen not in TIMES:
         chosen = LIVE
-    if chosen == LIVE:
+    if chosen == LIVE and call.visitor.is_operator():
         plots = _draw_hour(call, row["id"])
     else:
         plots = _draw_calls(call, row["id"], chosen)
@@ -106,6 +106,8 @@ def _list_rows(call: PageCall) -> list[dict[str, Any]]:
         provider for model in catalogue.models.values() for provider in {mapping.provider for mapping in model.mappings}
     )
     history = read_history(routing.health)
+    # The figures are those of everybody's requests.
+    is_operator = call.visitor.is_operator()
     rows = []
     for provider in catalogue.providers.values():
         figures = sum_figures(history.get(provider.id, ()))
@@ -118,10 +120,10 @@ def _list_rows(call: PageCall) -> list[dict[str, Any]]:
                 "own": counted[provider.id],
                 "keyless": not platform and not counted[provider.id],
                 "models": models[provider.id],
-                "requests": figures.requests or None,
+                "requests": (figures.requests or None) if is_operator else None,
                 "uptime": figures.uptime,
-                "latency": figures.latency_ms,
-                "throughput": figures.throughput,
+                "latency": figures.latency_ms if is_operator else None,
+                "throughput": figures.throughput if is_operator else None,
                 "identities": identities.get(provider.id, []),
                 "cooldowns": cooldowns.get(provider.id, []),
                 "ailing": provider.id not in cooldowns,
