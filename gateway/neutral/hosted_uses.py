@@ -5,12 +5,14 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import structs
 
+from gateway.errors import InvalidRequest
 from gateway.neutral.units import UNITS
 from gateway.neutral.usage import NO_USAGE, Usage
 
 # How a use is paid for: by the tokens of the request, by units or the tokens of another model, in a way that the
 # gateway does not know, or not at all, because it is an object that the provider stores.
 Payment = Literal["tokens", "units", "unknown", "object"]
+MAX_USES = 256
 LONG_PROMPT = 200_000  # tokens of a prompt up to which a tool's model has its ordinary price
 LONG = " long"
 BLOCK_S = 300  # seconds of a container that are billed as one unit where the provider bills time
@@ -49,6 +51,17 @@ NO_USES: tuple[HostedUse, ...] = ()
 # Tokens of one use of a tool that is billed by those of its model.
 TOKENS_A_USE = {unit.count: unit.maximum for unit in UNITS if unit.billed == "model" and unit.maximum}
 DATE = re.compile(r"-(?:latest|\d{8}|\d{4}-\d{2}-\d{2})$")
+
+
+def collect(found: list[HostedUse]) -> tuple[HostedUse, ...]:
+    """Return the different uses of a request. InvalidRequest for more than MAX_USES: each candidate checks them."""
+    if not found:
+        return NO_USES
+    uses = tuple(dict.fromkeys(found))
+    if len(uses) > MAX_USES:
+        text = f"A request may name at most {MAX_USES} different hosted tools, further models and stored objects."
+        raise InvalidRequest(text, param="tools")
+    return uses
 
 
 def price_key_of(model: str, prompt_tokens: int) -> str:

@@ -181,7 +181,7 @@ def request_of(vendor: str, streamed: bool, **more: Any) -> tuple[str, Json]:
 
 
 def environment_of(vendors: FakeToolVendors) -> dict[str, str]:
-    places = {"ANTHROPIC": "/v1", "OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta"}
+    places = {"ANTHROPIC": "/v1", "OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "MISTRAL": "/v1"}
     return {
         **{f"LLM_{name}_API_KEY": "sk-upstream" for name in places},
         **{f"LLM_{name}_BASE_URL": vendors.url + path for name, path in places.items()},
@@ -447,10 +447,32 @@ def test_tools_that_other_formats_do_not_carry_are_refused_by_name(
     gateway: LocalGateway, vendors: FakeToolVendors, path: str, kind: str
 ) -> None:
     body = {"model": MODELS[OPENAI], "messages": [{"role": "user", "content": "Hello"}], "tools": [{"type": kind}]}
+    status, text = post(gateway, path, body)
+    assert status == 400 and kind in text and not vendors.calls, text
+
+
+STORED: dict[str, Json] = {
+    "/v1/chat/completions": {
+        "model": MODELS[OPENAI],
+        "messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}],
+    },
+    "/v1/ocr": {"model": "mistral/mistral-ocr-latest", "document": {"type": "file", "file_id": "file-1"}},
+}
+
+
+@pytest.mark.parametrize("path", STORED)
+def test_a_stored_file_is_refused_by_every_operation_that_reads_files(
+    gateway: LocalGateway, vendors: FakeToolVendors, path: str
+) -> None:
+    status, text = post(gateway, path, STORED[path])
+    assert status == 400 and "routing.provider_objects" in text and not vendors.calls, text
+
+
+def post(gateway: LocalGateway, path: str, body: Json) -> tuple[int, str]:
     connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=60)
     headers = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json"}
     connection.request("POST", path, json.dumps(body), headers)
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
-    assert answer.status == 400 and kind in text and not vendors.calls, text
+    return answer.status, text

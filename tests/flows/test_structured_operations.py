@@ -35,7 +35,7 @@ def installation(share: Share, upstream: FakeStructuredServices) -> LocalGateway
         "TYPESAFE": "/v1",
         "DEEPINFRA": "/v1/openai",
     }
-    return share.gateway(providers_at(upstream, paths))
+    return share.gateway(providers_at(upstream, paths) | {"GATEWAY_ROUTING_PROVIDER_OBJECTS": "true"})
 
 
 def post(installation: LocalGateway, path: str, **body: Any) -> httpx.Response:

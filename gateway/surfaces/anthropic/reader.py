@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway.dialects.anthropic import BETAS, FAST_BETA, ID_ALLOWED, NAME, OWN_FIELDS, TIER_FIELDS, tier_of
 from gateway.dialects.hosted_tools import container_uses, part_uses, tool_uses
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
-from gateway.neutral.hosted_uses import NO_USES, HostedUse
+from gateway.neutral.hosted_uses import HostedUse, collect
 from gateway.neutral.parameters import capabilities_of, relayed_fields
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import native_messages, schema
@@ -258,9 +258,7 @@ def _uses(body: schema.MessagesBody, prompt: PromptSummary, kinds: list[str]) ->
         found.append(HostedUse(NAME, "mcp_servers", "tokens"))
     if prompt.own_files:
         found.append(HostedUse(NAME, "file_id", "object"))
-    if found:
-        return tuple(found)
-    return NO_USES
+    return collect(found)
 
 
 def _is_server(tool: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from msgspec.json import encode
 from gateway.dialects.google import NAME, OWN_FIELDS, TIERS_READ
 from gateway.dialects.hosted_tools import tool_uses
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
-from gateway.neutral.hosted_uses import NO_USES, HostedUse
+from gateway.neutral.hosted_uses import HostedUse, collect
 from gateway.neutral.parameters import capabilities_of
 from gateway.surfaces.google import schema
 from gateway.surfaces.google.conversation import (
@@ -184,9 +184,7 @@ def _uses(body: schema.GenerateBody, facts: PromptFacts, wire: Json) -> tuple[Ho
         found.append(HostedUse(NAME, "cachedContent", "object"))
     if facts.stored:
         found.append(HostedUse(NAME, "fileData.fileUri", "object"))
-    if found:
-        return tuple(found)
-    return NO_USES
+    return collect(found)
 
 
 def _tier(body: schema.GenerateBody) -> str:

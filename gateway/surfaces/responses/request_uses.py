@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.dialects.hosted_tools import named_models, part_uses, tool_uses
 from gateway.dialects.responses_vocabulary import NAME
-from gateway.neutral.hosted_uses import NO_USES, HostedUse
+from gateway.neutral.hosted_uses import HostedUse, collect
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
 
@@ -31,9 +31,7 @@ def uses_of(body: schema.ResponsesBody, items: Iterable[tuple[str, shapes.Item]]
     most = body.max_tool_calls
     if most:
         found = [use._replace(most=min(use.most, most)) for use in found]
-    if found:
-        return tuple(found)
-    return NO_USES
+    return collect(found)
 
 
 def _kind_of(tool: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.billing.bounds import compute_bound
 from gateway.catalogue.entries import Mapping, Prices, TokenRates
+from gateway.errors import InvalidRequest
 from gateway.media.token_counting import counted
 from gateway.neutral.chat import ChatRequest
 from gateway.providers.sandbox.audio_files import make
@@ -58,3 +59,11 @@ def test_a_plain_request_uses_nothing_beside_its_model() -> None:
     tools = [{"name": "one", "input_schema": {"type": "object"}}, {"type": "bash_20250124", "name": "bash"}]
     assert claude(tools=tools).requirements.hosted_uses == ()
     assert gemini(tools=[{"functionDeclarations": [{"name": "one"}]}]).requirements.hosted_uses == ()
+
+
+def test_the_uses_of_a_request_are_bounded() -> None:
+    """Each candidate checks each of them."""
+    same = [{"type": "web_search_20250305", "name": "web_search"}] * 5_000
+    assert len(claude(tools=same).requirements.hosted_uses) == 1
+    with pytest.raises(InvalidRequest, match="at most 256"):
+        claude(tools=[{"type": f"tool_{number}", "name": "one"} for number in range(300)])
