@@ -41,8 +41,8 @@ StopReason = Literal[
     "refusal",
     "model_context_window_exceeded",
 ]
-# Every other reason, as "end_turn", ends an answer as usual.
 STOP_READ: dict[str, FinishReason] = {
+    "end_turn": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "stop_sequence": "stop_sequence",

@@ -11,8 +11,10 @@ EMBED = "cohere_embed"  # embeddings have other fields than chats (neutral/param
 OWN_FIELDS = "cohere_fields"  # a key of `Options.extra`: fields of a body that only this vendor's models have
 
 # Source: Cohere API reference, v2/chat, finish_reason.
-# Every other reason (COMPLETE, TOOL_CALL) ends an answer as usual, with calls or without.
+# COMPLETE and TOOL_CALL end an answer as usual, with calls or without.
 FINISH_READ: dict[str, FinishReason] = {
+    "COMPLETE": "stop",
+    "TOOL_CALL": "tool_calls",
     "STOP_SEQUENCE": "stop_sequence",
     "MAX_TOKENS": "length",
     "ERROR_TOXIC": "content_filter",

@@ -4,6 +4,7 @@ from operator import attrgetter
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from gateway.dialects.error_details import DETAILED, with_details
+from gateway.dialects.finish_words import read_unknown
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.units import TOKEN_COUNTS
@@ -59,7 +60,7 @@ FINISH_READ: dict[str, FinishReason] = {
     "refusal": "refusal",
 }
 # Reasons that mean a failed response, as some compatible servers report a server error.
-FINISH_FAILED = frozenset(("error",))
+FINISH_FAILED = frozenset(("error", "network_error", "insufficient_system_resource"))
 FINISH_WRITE: dict[FinishReason, ChatFinish] = {
     "stop": "stop",
     "length": "length",
@@ -125,6 +126,16 @@ def retention_of(word: str | None) -> str:
     if word:
         return word.replace("-", "_")
     return ""
+
+
+def read_finish(word: Any) -> FinishReason:
+    """Return the finish reason of a word; "stop" for none."""
+    if not word:
+        return "stop"
+    known = FINISH_READ.get(word)
+    if known is None:
+        return read_unknown(word)
+    return known
 
 
 class ErrorContent(TypedDict):

@@ -20,6 +20,7 @@ from gateway.errors import (
 )
 from gateway.providers.protocol import Target
 
+TOO_LONG = "context_length_exceeded"  # the code of a prompt that exceeds a model's context
 # Errors that concern one key: another key of the provider may work. Other errors concern the whole provider.
 KEY_FAULTS = (UpstreamRefused, UpstreamRateLimited)
 ROTATIONS = 3
@@ -59,6 +60,8 @@ class Walk(Struct, eq=False):
         if isinstance(error, NotSupported) and not error.upstream_status:
             self.refusals.append(error)
             return self._next_mapping(spent=0)
+        if error.code == TOO_LONG:
+            return self._next_longer()
         if error.blame != "provider":
             return None
         if isinstance(error, KEY_FAULTS) and self.rotations < ROTATIONS:
@@ -105,6 +108,20 @@ class Walk(Struct, eq=False):
                 self.key = key
                 self.rotations = 0
                 return group[key]
+        return None
+
+    def _next_longer(self) -> Target | None:
+        """Return the next target whose context may hold a prompt that was too long for the current one: of another
+        model of the request, or of the same model at a provider with a longer context."""
+        known = self.groups[self.place][self.key].mapping.context_length
+        for place in range(self.place + 1, len(self.groups)):
+            other = self.groups[place][0].mapping.context_length
+            if other > known or (not (other and known) and self._model(place) != self._model(self.place)):
+                self.spent = 0 if self._model(place) != self._model(self.place) else self.spent + 1
+                self.place = place
+                self.key = 0
+                self.rotations = 0
+                return self.groups[place][0]
         return None
 
     def _next_mapping(self, spent: int) -> Target | None:

@@ -21,6 +21,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.providers.protocol import Target, UpstreamReply
+from gateway.providers.too_long import TOO_LONG, is_too_long
 
 TEXT_LIMIT = 2048
 RETRY_LIMIT_S = 86_400.0
@@ -59,17 +60,6 @@ PROVIDER_WORDS = re.compile(
 )
 # A 404 for a file of the request, not for the model or the address. No other provider has the file either.
 LOST_FILE = re.compile(r"no such file|\bfiles?\b.{0,80}(?:not (?:be )?found|does not exist)", re.IGNORECASE | re.DOTALL)
-# The messages of vendors for a prompt that exceeds the model's context. Clients shorten the conversation and retry when
-# they see this code, so every provider's error gets the same code.
-TOO_LONG = "context_length_exceeded"
-TOO_LONG_WORDS = re.compile(
-    r"prompt is too long|maximum (?:context|prompt) length|context[ _]length[ _]exceeded|context window"
-    r"|input is too long|input token count.{0,40}exceeds|reduce the length of the messages"
-    r"|greater than the context length|exceeded model token limit"
-    r"|exceeds the available context size|loaded with context length of only"
-    r"|longer than the (?:maximum model length|model's context length)",
-    re.IGNORECASE | re.DOTALL,
-)
 TOO_LONG_STATUSES = (400, 413, 422)
 REFUSED_CONTENT_CODES = frozenset(
     (
@@ -194,7 +184,7 @@ def _refused(status: int, cause: Explanation, details: dict[str, str]) -> Gatewa
 
 def _callers(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
     """Return the error for an invalid request, with the provider's message."""
-    if status in TOO_LONG_STATUSES and _is_too_long(cause):
+    if status in TOO_LONG_STATUSES and is_too_long(cause.code, cause.message):
         known = TOO_LONG
     else:
         known = ""
@@ -203,10 +193,6 @@ def _callers(status: int, cause: Explanation, details: dict[str, str]) -> Gatewa
         return InvalidRequest(cause.message, status=status, code=code, param=cause.param, upstream_status=status)
     message = cause.message or f"The provider refused the request with status {status}."
     return InvalidRequest(message, status=status, code=known or "client_error", details=details, upstream_status=status)
-
-
-def _is_too_long(cause: Explanation) -> bool:
-    return cause.code.lower() == TOO_LONG or bool(TOO_LONG_WORDS.search(cause.message))
 
 
 def diagnose(cause: Explanation, target: Target | None) -> dict[str, str]:
@@ -235,7 +221,7 @@ def _classify_event(cause: Explanation) -> GatewayError:
     details = diagnose(cause, None)
     if cause.code.lower() in REFUSED_CONTENT_CODES:
         return ContentRefused(cause.message or "The provider refused the content.", code="content_filter")
-    if _is_too_long(cause):
+    if is_too_long(cause.code, cause.message):
         return InvalidRequest(cause.message or "The prompt is too long.", code=TOO_LONG, param=cause.param)
     if "429" in words or "rate_limit" in words:
         return UpstreamRateLimited("The provider limits the rate of requests.", details=details)
@@ -284,11 +270,13 @@ def explain_object(parsed: Any, body: bytes, secrets: tuple[str, ...] = ()) -> E
     mistakes = _mistakes(fields)
     message = "; ".join(f"{place}: {text}" if place else text for place, text in mistakes)
     message = (
-        message or _first(fields, "message", "detail", "error_description") or (inner if isinstance(inner, str) else "")
+        message
+        or _first(fields, "message", "detail", "error_description", "error_msg")
+        or (inner if isinstance(inner, str) else "")
     )
     return Explanation(
         message=scrub(message, secrets),
-        code=scrub(_first(fields, "code", "status"), secrets),
+        code=scrub(_first(fields, "code", "status", "error_code"), secrets),
         kind=scrub(_first(fields, "type", "__type"), secrets),
         param=scrub(_first(fields, "param") or (mistakes[0][0] if mistakes else ""), secrets),
         text=scrub(body[: TEXT_LIMIT * 4].decode("utf-8", "replace"), secrets),

@@ -34,6 +34,7 @@ TEXTS = {
     "cacheMarkers": "automatic",
     "callbackSecret": "whsec_" + "0" * 32,
     "citation_quality": "accurate",
+    "citation": "https://example.com/page",
     "code": "invalid_request",
     "content": "Hello!",
     "createdBy": "user_" + HEX,

@@ -15,7 +15,7 @@ from gateway.catalogue import video_shapes
 from gateway.dialects.anthropic import UNTHREADED
 from gateway.limits import cost_bound
 from gateway.neutral.videos import CONTENT_FILTER
-from gateway.providers import failures
+from gateway.providers import too_long
 from gateway.routing import capabilities, resolve
 from gateway.surfaces.management import device_routes
 
@@ -49,7 +49,7 @@ VARIABLE = {
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own code for an invalid request; the page says so.
-    ("providers/failures.py", "TOO_LONG"): {failures.TOO_LONG},
+    ("providers/failures.py", "TOO_LONG"): {too_long.TOO_LONG},
     ("providers/failures.py", "code"): {"invalid_request", "request_too_large"},
     ("providers/openai/responses_reply.py", "cause.code"): set(),
     ("surfaces/anthropic/schema.py", "UNTHREADED"): {UNTHREADED},

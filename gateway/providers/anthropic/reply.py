@@ -8,6 +8,7 @@ from gateway import ids
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.anthropic_citations import read_citation
 from gateway.dialects.anthropic_tools import CONTAINER, HOSTED, plus, shown_in, with_tools
+from gateway.dialects.finish_words import read_unknown
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import ExecutedBy, Part, Reasoning, Text, ToolCall, VendorPart
@@ -59,12 +60,11 @@ def _shown(blocks: list[dict[str, Any]]) -> Usage:
 
 def read_stop(reason: Any, parts: tuple[Part, ...] = ()) -> FinishReason:
     """Return the finish reason of a stop_reason; a missing one is derived from the content."""
-    if isinstance(reason, str):
-        known = dialect.STOP_READ.get(reason)
-    else:
-        known = None
+    known = dialect.STOP_READ.get(word(reason)) or read_unknown(reason)
     called = any(isinstance(part, ToolCall) and not part.executed for part in parts)
-    return known or ("tool_calls" if called else "stop")
+    if known == "stop" and called:
+        return "tool_calls"
+    return known
 
 
 def read_tier(usage: Any) -> str:

@@ -58,6 +58,8 @@ UNRELAYED = (Started, Progress)  # events that the gateway needs also when it re
 class AnthropicStreamReader(WireStream):
     """Reads one stream."""
 
+    _cited: dict[int, list[Event]] | None = None  # by block: citations, which may arrive before their text
+
     def __init__(self, relayed: bool) -> None:
         self._relayed = relayed
         self._wire_usage: dict[str, Any] = {}
@@ -197,14 +199,17 @@ class AnthropicStreamReader(WireStream):
         if kind == "citations_delta":
             source = read_citation(delta["citation"])
             if source is not None:
-                return [SourceFound(source, number)]
-            return []
+                self._content = True
+                self._cited = self._cited or {}
+                self._cited.setdefault(number, []).append(SourceFound(source, number))
         return []
 
     def _close(self, wire: dict[str, Any]) -> list[Event]:
         number = number_in(wire["index"])
         whole = self._inputs.pop(number, "")
         done: list[Event] = [BlockDone(number)]
+        if self._cited is not None:
+            done = [*self._cited.pop(number, ()), *done]
         if whole:
             return [ToolCallDelta(number, whole), *done]
         return done

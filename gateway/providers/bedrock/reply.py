@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from gateway import ids
+from gateway.dialects.finish_words import read_unknown
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import (
@@ -28,8 +29,8 @@ from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, 
 from gateway.providers.bedrock.content import SEALER, SIGNER
 
 DIALECT = "bedrock"
-# Other reasons, such as end_turn, are "stop".
 FINISH: dict[str, FinishReason] = {
+    "end_turn": "stop",
     "tool_use": "tool_calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -72,7 +73,7 @@ def read_finish(reason: str) -> FinishReason:
     """Return the neutral finish reason. UpstreamFailed if the model's output was malformed."""
     if reason in MALFORMED:
         raise UpstreamFailed(MALFORMED_OUTPUT, upstream_status=200, details={"responseText": reason})
-    return FINISH.get(reason, "stop")
+    return FINISH.get(reason) or read_unknown(reason)
 
 
 def read_stop(wire: dict[str, Any]) -> str:

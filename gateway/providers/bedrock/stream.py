@@ -53,6 +53,7 @@ class BedrockStreamReader(WireStream):
         self._blocks: dict[tuple[int, str], int] = {}
         self._sealed: dict[int, bytearray] = {}
         self._formats: dict[int, str] = {}
+        self._cited: dict[int, Batch] = {}  # by index: citations, which may arrive before their text
 
     def take(self, frames: list[Frame]) -> tuple[Batch, bool]:
         """Return the neutral events of some frames, and whether the last one is terminal."""
@@ -137,7 +138,8 @@ class BedrockStreamReader(WireStream):
             case {"citation": citation}:
                 source = read_source(citation)
                 if source is not None:
-                    batch.append(SourceFound(source, self._block(index, "text")))
+                    self._content = True
+                    self._cited.setdefault(index, []).append(SourceFound(source, self._block(index, "text")))
             case {"image": {"source": source}}:
                 image = {"format": self._formats.get(index, ""), "source": source}
                 batch.append(PartFound(read_image(image), self._block(index, "image")))
@@ -168,6 +170,7 @@ class BedrockStreamReader(WireStream):
         if sealed is not None:
             text = base64.b64encode(sealed).decode()
             batch.append(ReasoningDelta(sealed=text, vendor=SEALER, block=self._block(index, "sealed")))
+        batch += self._cited.pop(index, ())
         batch.extend(BlockDone(block) for (block_index, _), block in self._blocks.items() if block_index == index)
 
     def _take_stop(self, wire: Wire, batch: Batch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway import ids
 from gateway.dialects import cohere as dialect
+from gateway.dialects.finish_words import read_unknown
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Part, Reasoning, Source, SourceRange, Text, ToolCall
@@ -47,7 +48,10 @@ def read_finish(reason: Any, message: Any, calls: bool) -> FinishReason:
         if reason == dialect.TIMED_OUT:
             raise UpstreamTimeout(TIMED_OUT_ANSWER, details=details, upstream_status=200)
         raise UpstreamFailed(ENDED_WITH_ERROR, details=details, upstream_status=200)
-    return dialect.FINISH_READ.get(word(reason)) or ("tool_calls" if calls else "stop")
+    finish = dialect.FINISH_READ.get(word(reason)) or read_unknown(reason)
+    if finish in ("stop", "tool_calls"):
+        return "tool_calls" if calls else "stop"
+    return finish
 
 
 def _read_message(message: dict[str, Any]) -> tuple[Part, ...]:

@@ -26,6 +26,7 @@ from gateway.neutral.events import (
     has_content,
     text_length,
 )
+from gateway.neutral.parts import Source
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty
 from gateway.providers.cohere.reply import TEXT_CITED, read_call, read_finish, read_sources, word
 from gateway.providers.failures import stream_failure
@@ -44,6 +45,7 @@ class CohereStreamReader(WireStream):
         self._relayed = relayed
         self._blocks: dict[tuple[str, int], int] = {}
         self._called = False
+        self._cited: dict[int, list[Source]] = {}  # by content: citations that arrive before their text
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """Return the neutral events of some wire events, and whether the last one is terminal."""
@@ -96,6 +98,12 @@ class CohereStreamReader(WireStream):
             return [TextDelta(content["text"], self._block("content", wire.get("index")))]
         return []
 
+    def _end_text(self, wire: Wire) -> list[Event]:
+        """Read the end of a content: the citations that came before it."""
+        index = wire.get("index") or 0
+        sources = self._cited.pop(index, ())
+        return [SourceFound(source, self._block("content", index)) for source in sources]
+
     def _plan(self, wire: Wire) -> list[Event]:
         text = wire["delta"]["message"].get("tool_plan")
         if text:
@@ -124,7 +132,11 @@ class CohereStreamReader(WireStream):
         citation = wire["delta"]["message"]["citations"]
         if citation.get("type") not in TEXT_CITED:
             return []
-        number = self._blocks.get(("content", citation.get("content_index") or 0), -1)
+        index = citation.get("content_index") or 0
+        number = self._blocks.get(("content", index))
+        if number is None:
+            self._cited.setdefault(index, []).extend(read_sources(citation))
+            return []
         return [SourceFound(source, number) for source in read_sources(citation)]
 
     def _last(self, delta: Wire) -> Finished | Failed:
@@ -140,6 +152,7 @@ READERS: dict[str, Callable[[CohereStreamReader, Wire], list[Event]]] = {
     START: CohereStreamReader._start,
     "content-start": CohereStreamReader._text,
     "content-delta": CohereStreamReader._text,
+    "content-end": CohereStreamReader._end_text,
     "tool-plan-delta": CohereStreamReader._plan,
     "tool-call-start": CohereStreamReader._call,
     "tool-call-delta": CohereStreamReader._arguments,

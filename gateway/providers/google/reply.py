@@ -8,6 +8,7 @@ from msgspec import structs
 
 from gateway import ids
 from gateway.dialects import google as dialect
+from gateway.dialects.finish_words import read_unknown
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamRefused
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, Text, ToolCall, VendorPart
@@ -150,7 +151,7 @@ def _read_inline(wire: dict[str, Any]) -> Image | VendorPart:
 
 
 def finish_of(reason: str, calls: bool) -> FinishReason:
-    finish = dialect.FINISH_READ.get(reason, "stop")
+    finish = dialect.FINISH_READ.get(reason) or read_unknown(reason)
     if calls and finish == "stop":
         return "tool_calls"
     return finish

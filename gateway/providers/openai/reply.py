@@ -6,6 +6,7 @@ import orjson
 
 from gateway import ids
 from gateway.dialects import openai as dialect
+from gateway.dialects.listed_sources import read_sources
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
@@ -114,7 +115,7 @@ def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
     parts += [read_image(image) for image in message.get("images") or ()]
     calls = message.get("tool_calls") or ()
     parts += [_call(call) for call in calls]
-    finish = dialect.FINISH_READ.get(wire.get("finish_reason") or "", "stop")
+    finish = dialect.FINISH_READ.get(wire.get("finish_reason") or "stop") or dialect.read_finish(wire["finish_reason"])
     if calls and finish == "stop":  # some servers say so, while clients continue only after "tool_calls"
         finish = wire["finish_reason"] = "tool_calls"
     return Choice(tuple(parts), finish)
@@ -209,17 +210,10 @@ def read_annotations(holder: dict[str, Any]) -> tuple[Source, ...]:
     return tuple(sources)
 
 
-def read_sources(wire: dict[str, Any]) -> tuple[Source, ...]:
-    """Return the sources that some servers list beside the choices: `search_results` [{url, title}], else `citations`
-    [url]."""
-    listed = wire.get("search_results")
-    if isinstance(listed, list):
-        entries = [entry for entry in listed if isinstance(entry, dict) and text_of(entry.get("url"))]
-        return tuple(Source(entry["url"], text_of(entry.get("title"))) for entry in entries)
-    cited = wire.get("citations")
-    if isinstance(cited, list):
-        return tuple(Source(url) for url in cited if isinstance(url, str))
-    return ()
+def write_annotation(source: Source) -> dict[str, Any]:
+    """Return a source that a server listed beside its choices as a citation without positions."""
+    named = {"url": source.url, "title": source.title, "start_index": 0, "end_index": 0}
+    return {"type": "url_citation", "url_citation": named}
 
 
 def read_image(wire: Any) -> Image:

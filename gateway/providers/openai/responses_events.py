@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.neutral.events import (
@@ -15,7 +15,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.neutral.parts import Reasoning, VendorPart
+from gateway.neutral.parts import Reasoning, Source, VendorPart
 from gateway.providers.openai.responses_reply import (
     PARAGRAPH,
     call_id_of,
@@ -36,12 +36,14 @@ ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 class _Block(Struct):
     """A block in progress. `has_content`: some of its text arrived. `kind`: for reasoning, SUMMARY or CONTENT,
-    depending on which arrived first. `part`: the index of the current reasoning part."""
+    depending on which arrived first. `part`: the index of the current reasoning part. `cited`: citations, which may
+    arrive before their text."""
 
     number: int
     has_content: bool = False
     kind: str = ""
     part: int = 0
+    cited: list[Source] = field(default_factory=list)
 
 
 class EventRebuilder:
@@ -111,8 +113,11 @@ class EventRebuilder:
         source = read_source(wire.get("annotation"))
         if source is not None:
             block = self._block(wire)
-            block.kind = CONTENT  # the closing event repeats the citations, which must then be skipped
-            batch.append(SourceFound(source, block.number))
+            if block.has_content:
+                block.kind = CONTENT  # the closing event repeats the citations, which must then be skipped
+                batch.append(SourceFound(source, block.number))
+            else:
+                block.cited.append(source)
 
     def _read_added(self, wire: Wire, batch: Batch) -> None:
         item = wire["item"]
@@ -173,7 +178,10 @@ class EventRebuilder:
                 refused = content.get("type") == "refusal"
                 batch.append((RefusalDelta if refused else TextDelta)(part.text, block=block.number))
             if block.kind != CONTENT:
-                batch.extend(SourceFound(source, block.number) for source in getattr(part, "sources", ()))
+                sources = getattr(part, "sources", ()) or block.cited
+            else:
+                sources = block.cited
+            batch.extend(SourceFound(source, block.number) for source in sources)
             batch.append(BlockDone(block.number))
 
 

@@ -29,6 +29,7 @@ from gateway.surfaces.facts import Facts
 from gateway.surfaces.http_responses import write_event, write_frames
 
 PING = b": keep-alive\n\n"
+NO_ARGUMENTS = {"function": {"arguments": "{}"}}
 EMPTY: dict[str, Any] = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
 
 
@@ -64,6 +65,7 @@ class ChatEvents:
         self._open: dict[int, tuple[str, int]] = {}
         self._lengths: dict[int, int] = {}  # of the texts, by block
         self._last_text = -1  # the block of the newest text
+        self._bare: set[int] = set()  # calls without any arguments so far
         self._counts = {"content": 0, "tool-call": 0, "citation": 0}
         self._warnings: list[str] = []
 
@@ -131,8 +133,10 @@ class ChatEvents:
                 return b""
             call = {"id": event.id, "type": "function", "function": {"name": event.name, "arguments": ""}}
             begun = self._begin(event.block, "tool-call", tool_calls=call)
+            self._bare.add(event.block)
         if not event.arguments:
             return begun
+        self._bare.discard(event.block)
         piece = {"function": {"arguments": event.arguments}}
         return begun + self._message("tool-call-delta", self._blocks[event.block][1], tool_calls=piece)
 
@@ -155,7 +159,12 @@ class ChatEvents:
         if block not in self._open:
             return b""
         kind, number = self._open.pop(block)
-        return self._frame({"type": f"{kind}-end", "index": number})
+        end = self._frame({"type": f"{kind}-end", "index": number})
+        if block in self._bare:
+            # Clients parse the joined arguments: for a call without any they must be an empty object.
+            self._bare.discard(block)
+            return self._message("tool-call-delta", number, tool_calls=NO_ARGUMENTS) + end
+        return end
 
     def _close_all(self) -> bytes:
         return b"".join([self._close(block) for block in list(self._open)])

@@ -154,6 +154,8 @@ class ChatChunkContent(TypedDict):
     metadata: NotRequired[RoutingMetadata]
     service_tier: NotRequired[str]
     x_groq: NotRequired[UsageOfStream]
+    citations: NotRequired[list[str]]
+    search_results: NotRequired[list[JsonObject]]
 
 
 class ChatCompletionChunk(ChatCompletionHead, ChatChunkContent):

@@ -8,8 +8,9 @@ from typing import Protocol as Interface
 import orjson
 
 from gateway.dialects import openai as dialect
+from gateway.dialects.listed_sources import LISTED_SOURCES
 from gateway.errors import GatewayError
-from gateway.neutral.chat import ChatResult, Choice, images_of, sources_of
+from gateway.neutral.chat import ChatResult, sources_of
 from gateway.neutral.events import (
     Batch,
     Event,
@@ -25,21 +26,20 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.neutral.parts import Reasoning, Refusal, Text, ToolCall, VendorPart
+from gateway.neutral.parts import Reasoning, VendorPart
 from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.http_responses import write_frames
 from gateway.surfaces.openai.chat_answers import (
     FINGERPRINT,
-    ChatChoice,
     ChatChunkChoice,
     ChatChunkContent,
     ChatCompletion,
     ChatDelta,
     ChatToolCall,
-    CompletionMessage,
 )
-from gateway.surfaces.openai.chat_parts import add_piece, write_annotation, write_annotations, write_call, write_image
-from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_token
+from gateway.surfaces.openai.chat_choices import list_sources, native_choices, write_choice, write_finish
+from gateway.surfaces.openai.chat_parts import add_piece, write_annotation, write_image
+from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_token
 
 KEEP_ALIVE = b": keep-alive\n\n"
 UNCITED = "Document citations were left out: chat completions have no field for them."
@@ -73,7 +73,7 @@ def reply(result: ChatResult, facts: ChatFacts) -> bytes:
         "object": "chat.completion",
         "created": facts.created,
         "model": facts.served,
-        "choices": _native_choices(native) if native else [_choice(c, n) for n, c in enumerate(result.choices)],
+        "choices": native_choices(native) if native else [write_choice(c, n) for n, c in enumerate(result.choices)],
         "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
         "metadata": metadata,
         "system_fingerprint": FINGERPRINT,
@@ -81,8 +81,8 @@ def reply(result: ChatResult, facts: ChatFacts) -> bytes:
     tier = facts.service_tier
     if tier:
         body["service_tier"] = tier
-    if native and native.get("search_results"):
-        body["search_results"] = native["search_results"]
+    if native and not LISTED_SOURCES.isdisjoint(native):
+        list_sources(body, native)
     if facts.adapt:
         facts.adapt(body)
     return orjson.dumps(body)
@@ -100,84 +100,6 @@ def _cites_documents(result: ChatResult) -> bool:
     return any(not source.url for choice in result.choices for source in sources_of(choice))
 
 
-def _native_choices(native: dict[str, Any]) -> list[ChatChoice]:
-    """Return the upstream's choices with the gateway's names for reasoning and finish reasons (copies where they
-    differ)."""
-    choices: list[ChatChoice] = []
-    for place, choice in enumerate(native["choices"]):
-        message = choice["message"]
-        if "reasoning_content" in message and message["reasoning_content"] and not message.get("reasoning"):
-            message = {**message, "reasoning": message["reasoning_content"]}
-        if message.get("reasoning") and "reasoning_details" not in message:
-            message = {**message, "reasoning_details": write_details([Reasoning(str(message["reasoning"]))])}
-        if "tool_calls" in message:
-            message = _with_types(message)
-        reason = _finish(choice.get("finish_reason")) or "stop"
-        choices.append({"index": choice.get("index", place), "message": message, "finish_reason": reason})
-    return choices
-
-
-def _with_types(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message with complete tool calls: some servers omit the type and number the calls as in a stream."""
-    calls = message["tool_calls"] or ()
-    if all(call.get("type") for call in calls):
-        return message
-    kept = [{name: value for name, value in call.items() if name != "index"} for call in calls]
-    typed = [call | {"type": "custom" if "custom" in call else "function"} for call in kept]
-    return {**message, "tool_calls": typed}
-
-
-def _finish(reason: Any) -> dialect.ChatFinish | None:
-    """Map an upstream's finish reason to one of the four that callers know; None for none."""
-    if not reason:
-        return None
-    return dialect.FINISH_WRITE[dialect.FINISH_READ.get(reason, "stop")]
-
-
-def _choice(choice: Choice, index: int) -> ChatChoice:
-    message: CompletionMessage
-    text = _only_text(choice)
-    if text is None:
-        message = _message(choice)
-    else:
-        message = {"role": "assistant", "content": text}
-    return {"index": index, "message": message, "finish_reason": dialect.FINISH_WRITE[choice.finish]}
-
-
-def _only_text(choice: Choice) -> str | None:
-    """Return the text of a choice that consists of nothing else, as most do."""
-    if len(choice.parts) != 1:
-        return None
-    part = choice.parts[0]
-    if isinstance(part, Text) and not part.sources and not part.signature:
-        return part.text
-    return None
-
-
-def _message(choice: Choice) -> CompletionMessage:
-    texts = [part.text for part in choice.parts if isinstance(part, Text)]
-    message: CompletionMessage = {"role": "assistant", "content": "".join(texts) if texts else None}
-    refusals = [part.text for part in choice.parts if isinstance(part, Refusal)]
-    if refusals:
-        message["refusal"] = "".join(refusals)
-    thoughts = [part.text for part in choice.parts if isinstance(part, Reasoning) and part.text]
-    if thoughts:
-        message["reasoning"] = "\n\n".join(thoughts)
-    details = write_details(choice.parts)
-    if details:
-        message["reasoning_details"] = details
-    calls = [write_call(part) for part in choice.parts if isinstance(part, ToolCall) and not part.executed]
-    if calls:
-        message["tool_calls"] = calls
-    images = [write_image(image) for image in images_of(choice)]
-    if images:
-        message["images"] = images
-    sources = write_annotations(choice.parts)
-    if sources:
-        message["annotations"] = sources
-    return message
-
-
 def frames(batches: Iterable[Batch], facts: ChatFacts) -> Iterator[bytes]:
     """Write server-sent events, one item a batch. A complete response ends with usage, metadata and [DONE]; a failed
     one with an `error` event and no [DONE], so that no client takes it for complete."""
@@ -187,6 +109,13 @@ def frames(batches: Iterable[Batch], facts: ChatFacts) -> Iterator[bytes]:
 
 def error_frame(error: GatewayError) -> bytes:
     return b"event: error\ndata: %b\n\n" % orjson.dumps(dialect.error_body(error))
+
+
+def _add_listed(tail: ChatChunkContent, listed: dict[str, Any]) -> None:
+    """Add the sources that the upstream listed beside its choices."""
+    for name in LISTED_SOURCES:
+        if listed.get(name):
+            tail[name] = listed[name]  # type: ignore[literal-required]
 
 
 class _Stream:
@@ -242,7 +171,7 @@ class _Stream:
                 delta["reasoning"] = delta["reasoning_content"]
             reason = choice.get("finish_reason")
             if reason:
-                choice["finish_reason"] = _finish(reason)
+                choice["finish_reason"] = write_finish(reason)
                 choice.pop("usage", None)
                 self._ended.add(choice.get("index", 0))
                 continue
@@ -375,12 +304,12 @@ class _Stream:
                     reason = event.reason
                 sent.append(self._chunk(choice, {}, dialect.FINISH_WRITE[reason]))
         try:
-            sent.append(self._tail())
+            sent.append(self._tail(event.native))
         except GatewayError as error:
             sent.append(error_frame(error))
         return b"".join(sent)
 
-    def _tail(self) -> bytes:
+    def _tail(self, listed: dict[str, Any]) -> bytes:
         facts = self._facts
         metadata = facts.metadata()
         if self._warnings:
@@ -393,6 +322,8 @@ class _Stream:
         tier = facts.service_tier
         if tier:
             tail["service_tier"] = tier
+        if listed:
+            _add_listed(tail, listed)
         if facts.adapt:
             facts.adapt(tail)
         head = (self._head or self._open())[:CHOICES_AT]

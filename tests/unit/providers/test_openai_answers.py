@@ -127,10 +127,12 @@ def test_missing_done_is_forgiven_only_after_finish_and_usage():
 
 def test_finish_reasons_of_other_servers_with_this_format_are_understood():
     words = {
-        "stop": "stop eos eos_token end_turn stop_sequence abc",
-        "length": "length max_tokens model_length",
-        "tool_calls": "tool_calls function_call tool_use",
-        "content_filter": "content_filter sensitive safety",
+        "stop": "stop eos eos_token end_turn abc STOP COMPLETE completed",
+        "stop_sequence": "stop_sequence STOP_SEQUENCE",
+        "length": "length max_tokens model_length MAX_TOKENS max_output_tokens FINISH_REASON_MAX_TOKENS incomplete"
+        " model_context_window_exceeded repetition_truncation",
+        "tool_calls": "tool_calls function_call tool_use TOOL_CALL",
+        "content_filter": "content_filter sensitive safety SAFETY RECITATION content_filtered guardrail_intervened",
         "refusal": "refusal",
     }
     for finish, reasons in words.items():
@@ -233,7 +235,7 @@ def test_relayed_chunks_show_what_a_caller_sees():
     ],
 )
 def test_anything_of_an_answer_that_a_caller_saw_binds_it_to_its_provider(delta, content):
-    found = events(chunk(delta), chunk({}, "stop"), relayed=True)
+    found = events(chunk(delta), chunk({}, "stop", **USAGE), DONE, relayed=True)
     assert [event.content for event in found if isinstance(event, NativeChunk)] == [content, False]
 
 
@@ -273,7 +275,7 @@ def test_a_call_without_arguments_has_an_empty_object_since_clients_parse_them(t
         chunk({"tool_calls": [call, custom]}), chunk({"tool_calls": [full]}, "tool_calls"), DONE, relayed=True
     )
     last = [event for event in pieces if isinstance(event, NativeChunk)][-1].body["choices"][0]["delta"]
-    assert [(call["index"], call["function"]["arguments"]) for call in last["tool_calls"]] == [(2, "{}"), (0, "{}")]
+    assert [(call["index"], call["function"]["arguments"]) for call in last["tool_calls"]] == [(0, "{}")]
     body = orjson.dumps({"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "stop"}]})
     result = PROTOCOL.read(MemoryReply(body, headers={}), True)
     assert result.native.body["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] == "{}"

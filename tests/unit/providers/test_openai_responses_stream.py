@@ -7,6 +7,7 @@ from fakes.responses import Answer, FakeResponse, call, custom_call, refused, sa
 from gateway.errors import InvalidRequest, StreamTruncated, UpstreamFailed
 from gateway.neutral.chat import ChatResult
 from gateway.neutral.events import (
+    BlockDone,
     Failed,
     Finished,
     NativeChunk,
@@ -90,11 +91,6 @@ CITED = {"type": "url_citation", "url": "https://a.org", "title": "A", "start_in
         ("function_call_arguments.delta", {"delta": '{"a'}, ToolCallDelta(0, '{"a')),
         ("custom_tool_call_input.delta", {"delta": "***"}, ToolCallDelta(0, "***")),
         (
-            "output_text.annotation.added",
-            {"annotation": CITED},
-            SourceFound(Source("https://a.org", "A", start=0, end=2), 0),
-        ),
-        (
             "output_item.added",
             {"item": {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": ""}},
             ToolCallDelta(0, id="c1", name="weather"),
@@ -114,6 +110,19 @@ def test_a_caller_gets_each_piece_when_the_provider_sends_it(kind: str, fields: 
     ]
     batches = OpenAIResponses().read_stream(Stream(Answer(raw=b"".join(frames))), False)
     assert [found for batch in batches for found in batch][1:-1] == [event]
+
+
+def test_a_citation_follows_its_text_although_the_provider_sends_it_before() -> None:
+    place = {"item_id": "item_1", "output_index": 0, "content_index": 0}
+    cited = {"type": "response.output_text.annotation.added", **place, "annotation": CITED}
+    text = {"type": "response.output_text.delta", **place, "delta": "Hi"}
+    part = {"type": "output_text", "text": "Hi", "annotations": [CITED]}
+    done = {"type": "response.output_item.done", **place, "item": {"type": "message", "content": [part]}}
+    source = SourceFound(Source("https://a.org", "A", start=0, end=2), 0)
+    for order in ([cited, text, done], [text, cited, done], [text, done]):
+        frames = b"".join(b"data: " + orjson.dumps(frame) + b"\n\n" for frame in order)
+        batches = OpenAIResponses().read_stream(Stream(Answer(raw=frames)), False)
+        assert [found for batch in batches for found in batch][1:-1] == [TextDelta("Hi"), source, BlockDone(0)]
 
 
 @pytest.mark.parametrize("kind", ["response.created", "response.in_progress"])
