@@ -244,6 +244,14 @@ class UpstreamFailed(GatewayError):
     blame = "provider"
 
 
+class EmptyAnswer(UpstreamFailed):
+    """A provider ended its answer without any content. `finish` is the neutral finish reason, `usage` the neutral
+    Usage, None if the provider reported none."""
+
+    finish = ""
+    usage: Any = None
+
+
 class UpstreamUnreachable(UpstreamFailed):
     """The connection or the name lookup failed, or the connection was reset before a response."""
 

@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator
 from msgspec import structs
 
 from gateway.billing.outcome import Attempt
+from gateway.engine.empty_answers import meant_end
 from gateway.engine.run import Run
 from gateway.engine.split_streams import SplitAnswering
 from gateway.errors import GatewayError, StreamTruncated, UpstreamFailed, UpstreamTimeout
@@ -159,8 +160,7 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             held += batch
         last = held[-1] if held else None
         if type(last) is Failed and not content:
-            attempt.usage = last.usage or attempt.usage
-            raise last.error
+            held[-1] = last = _end_without_content(run, attempt, last)
         if content or type(last) is Finished or len(held) > MAX_HELD_EVENTS:
             attempt.first_at = run.clock.monotonic()
             yield held
@@ -168,6 +168,15 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             yield batch
     if not attempt.first_at or type(batch[-1]) not in FINAL_EVENTS:
         raise StreamTruncated(TRUNCATED)
+
+
+def _end_without_content(run: Run, attempt: Attempt, failed: Failed) -> Finished:
+    """Return the end of an empty answer that the request allows. Raises any other error before the first content."""
+    attempt.usage = failed.usage or attempt.usage
+    finish = meant_end(failed.error, run.request)
+    if finish is None:
+        raise failed.error
+    return Finished(finish, failed.usage)
 
 
 def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:

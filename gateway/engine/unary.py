@@ -5,9 +5,10 @@ from typing import Any
 
 from gateway.billing.outcome import Attempt
 from gateway.engine import split_calls
+from gateway.engine.empty_answers import meant_end
 from gateway.engine.run import Run
 from gateway.errors import GatewayError
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.chat import ChatRequest, ChatResult, Choice
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Result
 from gateway.runtime.disconnects import current
@@ -24,8 +25,11 @@ def answer(run: Run) -> Any:
         try:
             result = _send(run, attempt)
         except GatewayError as error:
-            target = run.failed(attempt, error)
-            continue
+            finish = meant_end(error, run.request)
+            if finish is None:
+                target = run.failed(attempt, error)
+                continue
+            result = ChatResult((Choice((), finish),), getattr(error, "usage", None))
         describe(attempt, result)
         if result.warnings:
             run.outcome.warnings.extend(result.warnings)

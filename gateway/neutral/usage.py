@@ -12,6 +12,7 @@ UsageBasis = Literal["provider", "drained", "estimated", "interrupted"]
 # The highest accepted count of one kind in one response: more than a hundred times any model's limit, and sums of
 # several fit 32 bits.
 MAX_UNITS = 250_000_000
+MAX_DIGITS = 20  # of a count that is text
 
 
 @with_counters(COUNTS)
@@ -108,12 +109,14 @@ def with_shown(usage: Usage | None, searches: int = 0, images: int = 0) -> Usage
 
 def read_count(value: Any) -> int:
     """Return an external count, limited to 0 and MAX_UNITS; 0 for invalid values. Some providers send counts as
-    floats.
+    floats or as text.
     """
     if type(value) is int or (type(value) is float and value == value):
         if value <= 0:
             return 0
         return int(value) if value < MAX_UNITS else MAX_UNITS
+    if type(value) is str and value.isdecimal() and len(value) <= MAX_DIGITS:
+        return min(int(value), MAX_UNITS)
     return 0
 
 

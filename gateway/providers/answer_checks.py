@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import UpstreamFailed
+from gateway.errors import EmptyAnswer, UpstreamFailed
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.json_parts import OPENING, has_more_parts
@@ -80,6 +80,14 @@ def _read_repaired(body: bytes) -> Any:
 def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
     """Whether a successful answer is empty: no content, no tokens, and no finish reason that explains it."""
     return not content and finish not in EMPTY_ANSWER_REASONS and not (usage and usage.output_total)
+
+
+def empty_answer(finish: FinishReason, usage: Usage | None) -> EmptyAnswer:
+    """Return the error for an answer without content."""
+    error = EmptyAnswer(EMPTY, upstream_status=200)
+    error.finish = finish
+    error.usage = usage
+    return error
 
 
 def check_choice(number: Any) -> None:

@@ -15,6 +15,8 @@ from gateway.providers.failures import ERROR, text_failure, truncated
 from gateway.providers.protocol import UpstreamReply
 from gateway.providers.sse import EVENTS, read_batches
 
+NO_EVENT = (b"", b"[DONE]")  # data that is no event: some servers add OpenAI's end to streams of other formats
+
 
 class WireStream(ABC):
     """Reads one stream, as an EventStream. Derived classes implement `take` for their format."""

@@ -7,6 +7,7 @@ from typing import Any
 Json = dict[str, Any]
 SURFACES = ("chat", "messages", "responses", "gemini", "cohere", "ai", "mcp")
 UNSTREAMED = ("mcp",)
+WITHOUT_STOP = ("chat", "responses", "ai", "mcp")  # they have no stop sequences
 FINISHES = {
     "chat": {"content_filter": "filter"},
     "messages": {
@@ -37,26 +38,36 @@ class Seen:
     error: str = ""
 
 
-def request_of(surface: str, model: str, streamed: bool, **extra: Any) -> tuple[str, Json, dict[str, str]]:
-    """Return path, body and headers of a plain request, with a tool."""
+def request_of(surface: str, model: str, streamed: bool, given: Json) -> tuple[str, Json, dict[str, str]]:
+    """Return path, body and headers of a plain request, with a tool and the given `stop` sequences."""
     words = "What is new in Oslo?"
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     function = {"name": "weather", "parameters": schema}
     tool = {"type": "function", "function": function}
     say = [{"role": "user", "content": words}]
     stream = {"stream": True} if streamed else {}
+    stops = {"stop_sequences": given["stop"]} if "stop" in given else {}
+    camel = {"stopSequences": given["stop"]} if "stop" in given else {}
     match surface:
         case "chat":
-            return "/v1/chat/completions", {"model": model, "messages": say, "tools": [tool], **stream, **extra}, {}
+            return "/v1/chat/completions", {"model": model, "messages": say, "tools": [tool], **stream, **given}, {}
         case "cohere":
-            return "/v2/chat", {"model": model, "messages": say, "tools": [tool], **stream}, {}
+            return "/v2/chat", {"model": model, "messages": say, "tools": [tool], **stream, **stops}, {}
         case "messages":
             tools = [{"name": "weather", "input_schema": schema}]
-            return "/v1/messages", {"model": model, "messages": say, "max_tokens": 9000, "tools": tools, **stream}, {}
+            body = {"model": model, "messages": say, "max_tokens": 9000, "tools": tools}
+            body["thinking"] = {"type": "enabled", "budget_tokens": 2000}
+            return "/v1/messages", body | stream | stops, {}
         case "responses":
             return (
                 "/v1/responses",
-                {"model": model, "input": say, "tools": [{"type": "function", **function}], **stream},
+                {
+                    "model": model,
+                    "input": say,
+                    "tools": [{"type": "function", **function}],
+                    "reasoning": {"summary": "auto"},
+                    **stream,
+                },
                 {},
             )
         case "gemini":
@@ -64,14 +75,14 @@ def request_of(surface: str, model: str, streamed: bool, **extra: Any) -> tuple[
             body = {
                 "contents": [{"role": "user", "parts": [{"text": words}]}],
                 "tools": [{"functionDeclarations": [function]}],
-                "generationConfig": {"thinkingConfig": {"includeThoughts": True}},
+                "generationConfig": {"thinkingConfig": {"includeThoughts": True}, **camel},
             }
             return f"/v1beta/models/{model}:{method}", body, {}
         case "ai":
             prompt = [{"role": "user", "content": [{"type": "text", "text": words}]}]
             tools = [{"type": "function", "name": "weather", "inputSchema": schema}]
             named = {"ai-language-model-id": model, "ai-language-model-streaming": "true" if streamed else "false"}
-            return "/v4/ai/language-model", {"prompt": prompt, "tools": tools}, named
+            return "/v4/ai/language-model", {"prompt": prompt, "tools": tools, **camel}, named
     arguments = {"model": model, "messages": say}
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "chat", "arguments": arguments}}
     return "/mcp", call, {"accept": "application/json, text/event-stream"}
@@ -101,7 +112,6 @@ def _chat(body: Json, seen: Seen) -> None:
         return
     choice = body["choices"][0]
     message = choice["message"]
-    assert not message.get("reasoning_content") or message["reasoning"] == message["reasoning_content"]
     seen.text = (message.get("content") or "") + (message.get("refusal") or "")
     seen.thought = message.get("reasoning") or ""
     seen.calls = [[call["function"]["name"], call["function"]["arguments"]] for call in message.get("tool_calls") or ()]
@@ -128,7 +138,6 @@ def _chat_stream(events: list[Json], seen: Seen) -> None:
         for choice in event["choices"]:
             delta = choice["delta"]
             assert not (ended and any(delta.values())), "something of the answer behind its finish reason"
-            assert delta.get("reasoning") == delta.get("reasoning_content")
             seen.text += (delta.get("content") or "") + (delta.get("refusal") or "")
             seen.thought += delta.get("reasoning") or ""
             for call in delta.get("tool_calls") or ():

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import orjson
-
 from gateway import ids
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.anthropic_citations import read_citation
@@ -12,8 +10,16 @@ from gateway.dialects.finish_words import read_unknown
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import ExecutedBy, Part, Reasoning, Text, ToolCall, VendorPart
+from gateway.neutral.tool_arguments import plain_arguments, read_arguments
 from gateway.neutral.usage import NO_USAGE, Usage
-from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object, text_in
+from gateway.providers.answer_checks import (
+    SHAPE_ERRORS,
+    UNKNOWN_SHAPE,
+    empty_answer,
+    is_empty,
+    read_object,
+    text_in,
+)
 from gateway.providers.failures import stream_failure
 
 CALLS: dict[str, ExecutedBy] = {"tool_use": "", "server_tool_use": "provider"}
@@ -38,7 +44,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     except SHAPE_ERRORS:
         raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if is_empty(bool(parts), finish, usage):
-        raise UpstreamFailed(EMPTY, upstream_status=200)
+        raise empty_answer(finish, usage)
     return ChatResult(
         choices=(Choice(parts, finish, word(wire.get("stop_sequence"))),),
         usage=usage,
@@ -93,7 +99,9 @@ def read_block(block: dict[str, Any]) -> Part:
         return Reasoning(sealed=text_in(block["data"]), vendor=dialect.NAME)
     if kind in CALLS:
         ident = block["id"] = word(block.get("id")) or f"toolu_{ids.new_hex()}"
-        arguments = orjson.dumps(block.get("input") or {}).decode()
+        arguments = plain_arguments(block.get("input"))
+        if not isinstance(block.get("input"), dict):
+            block["input"] = read_arguments(ToolCall("", "", arguments))
         vendor = dialect.NAME if CALLS[kind] else ""
         return ToolCall(ident, text_in(block["name"]), arguments, vendor=vendor, executed=CALLS[kind])
     return VendorPart(dialect.NAME, kind, block)

@@ -35,13 +35,14 @@ from gateway.neutral.events import (
     text_length,
 )
 from gateway.neutral.parts import LENGTH, VendorPart
+from gateway.neutral.tool_arguments import plain_arguments
 from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.providers.answer_checks import (
-    EMPTY,
     SHALLOW_BYTES,
     SHAPE_ERRORS,
     UNKNOWN_SHAPE,
     check_depth,
+    empty_answer,
     is_empty,
     number_in,
     text_in,
@@ -50,7 +51,7 @@ from gateway.providers.anthropic.pieces import EVENT as PIECE
 from gateway.providers.anthropic.pieces import read_piece
 from gateway.providers.anthropic.reply import CALLS, read_stop, read_tier, word
 from gateway.providers.failures import stream_failure
-from gateway.providers.wire_streams import WireStream
+from gateway.providers.wire_streams import NO_EVENT, WireStream
 
 UNRELAYED = (Started, Progress)  # events that the gateway needs also when it relays the stream
 
@@ -83,6 +84,8 @@ class AnthropicStreamReader(WireStream):
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
+                if data.strip() in NO_EVENT:
+                    continue
                 wire = self._read_joined(data)
                 if wire is None:
                     return self._fail(batch, self._unreadable(name, data)), True
@@ -177,7 +180,7 @@ class AnthropicStreamReader(WireStream):
         self._called = self._called or not executed
         if block.get("input"):
             self._in_pieces = False
-            self._inputs[number] = orjson.dumps(block["input"]).decode()
+            self._inputs[number] = plain_arguments(block["input"])
         vendor = dialect.NAME if executed else ""
         return ToolCallDelta(number, id=block["id"], name=name, vendor=vendor, executed=executed)
 
@@ -234,7 +237,7 @@ class AnthropicStreamReader(WireStream):
         usage = self._used()
         reason = self._stop or ("tool_calls" if self._called else "stop")
         if is_empty(self._content, reason, usage):
-            return Failed(UpstreamFailed(EMPTY, upstream_status=200), usage)
+            return Failed(empty_answer(reason, usage), usage)
         return Finished(reason, usage, self._stop_sequence, read_tier(self._wire_usage))
 
 

@@ -6,8 +6,6 @@ user guide, "Prompt caching").
 
 from typing import Any
 
-import orjson
-
 from gateway import ids
 from gateway.dialects.finish_words import read_unknown
 from gateway.errors import UpstreamFailed
@@ -24,8 +22,16 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
 )
+from gateway.neutral.tool_arguments import plain_arguments
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object, text_in
+from gateway.providers.answer_checks import (
+    SHAPE_ERRORS,
+    UNKNOWN_SHAPE,
+    empty_answer,
+    is_empty,
+    read_object,
+    text_in,
+)
 from gateway.providers.bedrock.content import SEALER, SIGNER
 
 DIALECT = "bedrock"
@@ -60,7 +66,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     except SHAPE_ERRORS:
         raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if is_empty(bool(parts), finish, usage):
-        raise UpstreamFailed(EMPTY, upstream_status=200)
+        raise empty_answer(finish, usage)
     return ChatResult(
         choices=(Choice(tuple(parts), finish, stop),),
         usage=usage,
@@ -114,7 +120,7 @@ def read_block(block: dict[str, Any]) -> Part | None:
             return None
         case {"toolUse": call}:
             executed: ExecutedBy = "provider" if call.get("type") == "server_tool_use" else ""
-            arguments = orjson.dumps(call.get("input") or {}).decode()
+            arguments = plain_arguments(call.get("input"))
             ident = text_in(call.get("toolUseId") or f"call_{ids.new_hex()}")
             return ToolCall(ident, text_in(call["name"]), arguments, executed=executed)
         case {"reasoningContent": {"redactedContent": str(sealed)}}:

@@ -25,7 +25,14 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import ExecutedBy
-from gateway.providers.answer_checks import EMPTY, NOT_JSON, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, text_in
+from gateway.providers.answer_checks import (
+    NOT_JSON,
+    SHAPE_ERRORS,
+    UNKNOWN_SHAPE,
+    empty_answer,
+    is_empty,
+    text_in,
+)
 from gateway.providers.bedrock.content import SEALER, SIGNER
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
 from gateway.providers.bedrock.reply import read_finish, read_image, read_source, read_stop, read_tier, read_usage
@@ -181,7 +188,7 @@ class BedrockStreamReader(WireStream):
     def _last(self) -> Finished | Failed:
         finish = self._finish or "stop"
         if is_empty(self._content, finish, self._usage):
-            return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
+            return Failed(empty_answer(finish, self._usage), self._usage)
         return Finished(finish, self._usage, self._stop, self._tier)
 
 

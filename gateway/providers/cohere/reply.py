@@ -11,7 +11,8 @@ from gateway.dialects.finish_words import read_unknown
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Part, Reasoning, Source, SourceRange, Text, ToolCall
-from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object
+from gateway.neutral.tool_arguments import plain_arguments
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, empty_answer, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 
 ENDED_WITH_ERROR = "The provider ended its response with an error."
@@ -36,7 +37,7 @@ def read_result(body: bytes, relayed: bool = False) -> ChatResult:
     except SHAPE_ERRORS:
         raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if is_empty(bool(parts), finish, usage):
-        raise UpstreamFailed(EMPTY, upstream_status=200)
+        raise empty_answer(finish, usage)
     native = Native(dialect.NAME, wire) if relayed else None
     return ChatResult((Choice(parts, finish),), usage, upstream_id=word(wire.get("id")), native=native)
 
@@ -74,7 +75,7 @@ def read_call(wire: dict[str, Any]) -> ToolCall:
     """Return a call. A call without an id gets a new id, since its result needs one."""
     function = wire.get("function") or {}
     ident = word(wire.get("id")) or f"call_{ids.new_hex()}"
-    return ToolCall(ident, word(function.get("name")), word(function.get("arguments")))
+    return ToolCall(ident, word(function.get("name")), plain_arguments(function.get("arguments")))
 
 
 def read_sources(citation: dict[str, Any]) -> tuple[Source, ...]:

@@ -27,10 +27,10 @@ from gateway.neutral.events import (
     text_length,
 )
 from gateway.neutral.parts import Source
-from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, empty_answer, is_empty
 from gateway.providers.cohere.reply import TEXT_CITED, read_call, read_finish, read_sources, word
 from gateway.providers.failures import stream_failure
-from gateway.providers.wire_streams import WireStream
+from gateway.providers.wire_streams import NO_EVENT, WireStream
 
 PLAN = ("plan", 0)
 START = "message-start"
@@ -54,6 +54,8 @@ class CohereStreamReader(WireStream):
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
+                if data.strip() in NO_EVENT:
+                    continue
                 wire = self._read_joined(data)
                 if wire is None:
                     return self._fail(batch, self._unreadable(name, data)), True
@@ -112,8 +114,10 @@ class CohereStreamReader(WireStream):
 
     def _call(self, wire: Wire) -> list[Event]:
         self._called = True
-        call = read_call(wire["delta"]["message"]["tool_calls"])
-        return [ToolCallDelta(self._block("call", wire.get("index")), call.arguments, call.id, call.name)]
+        wire_call = wire["delta"]["message"]["tool_calls"]
+        call = read_call(wire_call)
+        arguments = word((wire_call.get("function") or {}).get("arguments"))
+        return [ToolCallDelta(self._block("call", wire.get("index")), arguments, call.id, call.name)]
 
     def _arguments(self, wire: Wire) -> list[Event]:
         text = wire["delta"]["message"]["tool_calls"]["function"].get("arguments")
@@ -143,7 +147,7 @@ class CohereStreamReader(WireStream):
         self._usage = dialect.read_usage(delta.get("usage"))
         finish = read_finish(delta.get("finish_reason"), delta.get("error"), self._called)
         if is_empty(self._content, finish, self._usage):
-            return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
+            return Failed(empty_answer(finish, self._usage), self._usage)
         return Finished(finish, self._usage, native=delta if self._relayed else {})
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import orjson
 from msgspec import structs
 
 from gateway import ids
@@ -13,8 +12,9 @@ from gateway.errors import GatewayError, UpstreamFailed, UpstreamRefused
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, Text, ToolCall, VendorPart
 from gateway.neutral.request import Native
+from gateway.neutral.tool_arguments import plain_arguments
 from gateway.neutral.usage import NO_USAGE, Usage
-from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, empty_answer, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 from gateway.providers.google.traits import generation_of
 from gateway.providers.protocol import UpstreamReply
@@ -54,8 +54,10 @@ def _result(wire: dict[str, Any], headers: Mapping[str, str]) -> ChatResult:
         usage = with_grounding(usage, groundings)
     if not choices and is_blocked(wire):
         choices = (Choice((), "content_filter"),)
-    if not choices or all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):
+    if not choices:
         raise UpstreamFailed(EMPTY, upstream_status=200)
+    if all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):
+        raise empty_answer(choices[0].finish, usage)
     return ChatResult(
         choices=choices,
         usage=usage,
@@ -136,7 +138,7 @@ def _read_call(call: dict[str, Any], signature: str) -> ToolCall:
     return ToolCall(
         id=_text(call.get("id")) or f"call_{ids.new_hex()}",
         name=_text(call.get("name")),
-        arguments=orjson.dumps(call.get("args") or {}).decode(),
+        arguments=plain_arguments(call.get("args")),
         signature=signature,
         vendor=dialect.NAME if signature else "",
     )

@@ -30,12 +30,12 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Image, Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers.answer_checks import (
-    EMPTY,
     SHALLOW_BYTES,
     SHAPE_ERRORS,
     UNKNOWN_SHAPE,
     check_choice,
     check_depth,
+    empty_answer,
     is_empty,
 )
 from gateway.providers.failures import ERROR, stream_failure, text_failure, truncated
@@ -52,7 +52,7 @@ from gateway.providers.google.reply import (
     with_grounding,
 )
 from gateway.providers.protocol import UpstreamReply
-from gateway.providers.wire_streams import WireStream
+from gateway.providers.wire_streams import NO_EVENT, WireStream
 
 
 class _Choice(Struct):
@@ -114,6 +114,8 @@ class GoogleStreamReader(WireStream):
             try:
                 chunk = orjson.loads(data)
             except orjson.JSONDecodeError:
+                if data.strip() in NO_EVENT:
+                    continue
                 chunk = self._read_joined(data)
                 if chunk is None:
                     return self._fail(batch, text_failure(data) if name == ERROR else truncated()), True
@@ -191,7 +193,7 @@ class GoogleStreamReader(WireStream):
             finish_of(choice.reason, choice.calls) for choice in (self._choices[n] for n in sorted(self._choices))
         )
         if is_empty(self._content, reasons[0], usage):
-            return Failed(UpstreamFailed(EMPTY, upstream_status=200), usage)
+            return Failed(empty_answer(reasons[0], usage), usage)
         if not self._relayed:
             for number, choice in self._choices.items():
                 batch.extend(_sources(choice, number))

@@ -10,8 +10,9 @@ from gateway.dialects.listed_sources import read_sources
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.tool_arguments import plain_arguments
 from gateway.neutral.usage import Usage, with_shown
-from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, empty_answer, is_empty, read_object
 from gateway.providers.failures import stream_failure
 
 ENDED_WITH_ERROR = "The provider broke off its answer with an error."
@@ -24,6 +25,8 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     get = wire.get
     if get("error"):
         raise stream_failure(wire)
+    if not get("choices"):
+        refuse_error(wire)
     usage = dialect.read_usage(get("usage"))
     model = get("model")
     ident = get("id")
@@ -75,7 +78,10 @@ def _is_plain(call: dict[str, Any]) -> bool:
     function = call["function"]
     named = type(call["id"]) is str and call["id"] != "" and "custom" not in call
     return (
-        named and type(function["name"]) is str and type(function["arguments"]) is str and function["arguments"] != ""
+        named
+        and type(function["name"]) is str
+        and type(function["arguments"]) is str
+        and function["arguments"][:1] == "{"
     )
 
 
@@ -87,8 +93,10 @@ def _check_choices(wire: dict[str, Any], usage: Usage | None) -> tuple[Choice, .
         raise
     except SHAPE_ERRORS:
         raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
-    if not choices or all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):
+    if not choices:
         raise UpstreamFailed(EMPTY, upstream_status=200)
+    if all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):
+        raise empty_answer(choices[0].finish, usage)
     return choices
 
 
@@ -134,6 +142,15 @@ def refuse_failed(reason: Any) -> None:
         )
 
 
+def refuse_error(wire: dict[str, Any]) -> None:
+    """Raise the error that a body or chunk without choices is: some servers have no member `error`."""
+    state = wire.get("base_resp")
+    if isinstance(state, dict) and state.get("status_code"):
+        raise stream_failure({"code": state["status_code"], "message": state.get("status_msg")})
+    if "error" in (wire.get("object"), wire.get("type")):
+        raise stream_failure(wire)
+
+
 def details_text(holder: dict[str, Any]) -> str:
     """Return the reasoning that some servers only send in `reasoning_details`: [{type: reasoning.text, text}] (or
     summary)."""
@@ -151,7 +168,7 @@ def _call(wire: dict[str, Any]) -> ToolCall:
     if isinstance(custom, dict):
         return ToolCall(ident, text_of(custom.get("name")), text_of(custom.get("input")), custom=True)
     function = wire.get("function") or {}
-    arguments = function["arguments"] = arguments_text(function) or "{}"  # since clients parse the arguments
+    arguments = function["arguments"] = plain_arguments(function.get("arguments"))
     return ToolCall(ident, text_of(function.get("name")), arguments)
 
 

@@ -21,8 +21,9 @@ from gateway.neutral.parts import (
     VendorPart,
     text_length,
 )
+from gateway.neutral.tool_arguments import plain_arguments
 from gateway.neutral.usage import NO_USAGE, Usage
-from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, is_empty, read_object
+from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, empty_answer, is_empty, read_object
 from gateway.providers.failures import explain_object, stream_failure
 
 FINAL_STATUSES = ("completed", "incomplete")
@@ -48,7 +49,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     except SHAPE_ERRORS:
         raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
     if is_empty(bool(parts), finish, usage):
-        raise UpstreamFailed(EMPTY, upstream_status=200)
+        raise empty_answer(finish, usage)
     return ChatResult(
         choices=(Choice(parts, finish),),
         usage=usage,
@@ -128,7 +129,8 @@ def read_item(item: Wire) -> tuple[Part, ...]:
         case "reasoning":
             return (read_reasoning(item),)
         case "function_call":
-            return (ToolCall(call_id_of(item), text_of(item.get("name")), text_of(item.get("arguments"))),)
+            arguments = item["arguments"] = plain_arguments(item.get("arguments"))
+            return (ToolCall(call_id_of(item), text_of(item.get("name")), arguments),)
         case "custom_tool_call":
             return (ToolCall(call_id_of(item), text_of(item.get("name")), text_of(item.get("input")), custom=True),)
         case "web_search_call":

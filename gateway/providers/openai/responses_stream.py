@@ -19,11 +19,11 @@ from gateway.neutral.events import (
     Started,
 )
 from gateway.providers.answer_checks import (
-    EMPTY,
     SHALLOW_BYTES,
     SHAPE_ERRORS,
     UNKNOWN_SHAPE,
     check_depth,
+    empty_answer,
     is_empty,
     text_in,
 )
@@ -74,7 +74,10 @@ class ResponsesStreamReader(WireStream):
         after them."""
         batch: Batch = []
         for name, data in events:
-            if data == DONE:
+            text = data.strip()
+            if not text:
+                continue
+            if text == DONE:
                 return self._fail(batch, truncated()), True
             try:
                 wire = orjson.loads(data)
@@ -177,7 +180,7 @@ class ResponsesStreamReader(WireStream):
         status = kind.removeprefix("response.")
         reason = read_finish({**response, "status": status}, self._calls)
         if is_empty(self._content, reason, self._usage):
-            return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
+            return Failed(empty_answer(reason, self._usage), self._usage)
         tier = text_of(response.get("service_tier"))
         if self._rebuilder is None:
             native = response

@@ -29,21 +29,21 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Source
 from gateway.neutral.usage import with_shown
 from gateway.providers.answer_checks import (
-    EMPTY,
     SHALLOW_BYTES,
     SHAPE_ERRORS,
     UNKNOWN_SHAPE,
     check_choice,
     check_depth,
+    empty_answer,
     is_empty,
 )
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.pieces import REBUILT, RELAYED, read_run
 from gateway.providers.openai.reply import (
-    arguments_text,
     flatten_content,
     read_annotations,
     read_image,
+    refuse_error,
     refuse_failed,
     text_of,
     write_annotation,
@@ -52,6 +52,7 @@ from gateway.providers.openai.stream_choices import ChoiceState
 from gateway.providers.wire_streams import WireStream
 
 DONE = b"[DONE]"
+NO_CHUNK = (DONE, b"")  # which some servers surround with blanks
 NO_FUNCTION: dict[str, Any] = {}
 NO_BODY: dict[str, Any] = {}
 # Members that most chunks lack.
@@ -122,6 +123,8 @@ class ChatStreamReader(WireStream):
                 self._relay_ends(batch)
                 last.native = self._listed
             else:
+                for number, choice in self._choices.items():
+                    batch.extend(ToolCallDelta(call.block, call.rest(), choice=number) for call in choice.broken())
                 batch += self._cited or ()
                 if not self._searched:
                     batch.extend(SourceFound(source) for source in self._sources)
@@ -148,6 +151,9 @@ class ChatStreamReader(WireStream):
         try:
             chunk = orjson.loads(data)
         except orjson.JSONDecodeError:
+            text = data.strip()
+            if text in NO_CHUNK:
+                return self._last(True) if text else None
             chunk = self._read_joined(data)
             if chunk is None:
                 return Failed(self._unreadable(name, data), self._usage)
@@ -172,6 +178,7 @@ class ChatStreamReader(WireStream):
             batch.append(Started(text_of(chunk.get("model")), text_of(chunk.get("id"))))
         self._note(chunk)
         if not chunk.get("choices"):
+            refuse_error(chunk)
             return
         if self._relayed:
             self._relay(chunk, batch)
@@ -332,7 +339,7 @@ class ChatStreamReader(WireStream):
         numbers = range(max(self._choices, default=0) + 1)
         reasons = tuple((self._choices.get(number) or ChoiceState()).reason() for number in numbers)
         if is_empty(self._content, reasons[0], self._usage):
-            return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
+            return Failed(empty_answer(reasons[0], self._usage), self._usage)
         usage = with_shown(self._usage, self._searched, self._images)
         return Finished(reasons[0], usage, service_tier=self._tier, reasons=reasons)
 
@@ -358,7 +365,7 @@ def _read_call(call: dict[str, Any], choice: ChoiceState, number: int) -> ToolCa
     else:
         function = call.get("function") or {}
         name = text_of(function.get("name"))
-        arguments = arguments_text(function)
+        arguments = function.get("arguments") or ""
     late = not fresh and not known.name and bool(name)
     known.name = known.name or name
     return ToolCallDelta(

@@ -6,20 +6,52 @@ from msgspec import Struct, field
 
 from gateway import ids
 from gateway.neutral.chat import FinishReason
+from gateway.neutral.tool_arguments import NOTHING, plain_arguments, unwrapped
 from gateway.providers.openai.reply import arguments_text, details_text, text_of
 
 # Members of a choice that belong to the content of its chunk rather than to its end.
 OF_CONTENT = ("delta", "logprobs", "usage")
 
 
+MAX_TRIES = 64
+
+
 class CallState(Struct):
-    """A tool call in progress: `slot` is its index among the choice's calls. `filled`: it has arguments."""
+    """A tool call in progress: `slot` is its index among the choice's calls. `filled`: it has arguments. `wrapped` are
+    the pieces of arguments that are a JSON string so far, `tries` how often they were parsed."""
 
     slot: int
     block: int
     id: str
     name: str
     filled: bool = False
+    wrapped: list[str] | None = None
+    tries: int = 0
+
+    def take(self, piece: str) -> str:
+        """Return what a piece of the arguments adds to their text: nothing for a blank beginning, and the whole object
+        at the end of arguments that are encoded once more as a string."""
+        if self.filled:
+            return piece
+        if self.wrapped is None:
+            text = piece.strip()
+            if text in NOTHING:
+                return ""
+            if text[0] != '"':
+                self.filled = True
+                return piece
+            self.wrapped = []
+        self.wrapped.append(piece)
+        if piece.rstrip().endswith('"') and self.tries < MAX_TRIES:
+            self.tries += 1
+            whole = unwrapped("".join(self.wrapped))
+            self.filled = bool(whole)
+            return whole
+        return ""
+
+    def rest(self) -> str:
+        """Return what the arguments lack at the end, since clients parse them."""
+        return plain_arguments("".join(self.wrapped or ()))
 
 
 class ChoiceState(Struct):
@@ -84,10 +116,15 @@ class ChoiceState(Struct):
             if known.name and inner.get("name") == known.name:
                 del inner["name"]
         call["index"] = known.slot
-        if "function" in call and type(inner.get("arguments")) is dict:
-            arguments_text(inner)
-        known.filled = known.filled or "custom" in call or bool(inner.get("arguments"))
+        if "custom" in call:
+            known.filled = True
+        elif "arguments" in inner:
+            inner["arguments"] = known.take(arguments_text(inner))
         return known, fresh
+
+    def broken(self) -> list[CallState]:
+        """Return the calls with a beginning of arguments that was never completed."""
+        return [call for call in self.calls if call.wrapped and not call.filled]
 
     def reason(self) -> FinishReason:
         """Return the finish reason. Some servers say "stop" beside calls, while clients continue only after
@@ -110,7 +147,7 @@ class ChoiceState(Struct):
     def write_end(self, number: int) -> dict[str, Any] | None:
         """Return the wire choice that ends the choice, None where its server sent none and no call lacks arguments.
         Calls without arguments get an empty object, since clients parse the arguments."""
-        empty = [{"index": call.slot, "function": {"arguments": "{}"}} for call in self.calls if not call.filled]
+        empty = [{"index": call.slot, "function": {"arguments": call.rest()}} for call in self.calls if not call.filled]
         if self.end is None and not empty:
             return None
         end = {"index": number, **(self.end or {}), "finish_reason": self.reason()}

@@ -125,7 +125,7 @@ class _Stream:
             last = self._end
             usage = self._end.get("usage") or NO_USAGE
         else:
-            reason = write_stop(event.reason, self._blocks.called)
+            reason = write_stop(event.reason, self._blocks.called, self._blocks.refused)
             ending: MessageEnding = {"stop_reason": reason, "stop_sequence": event.stop_sequence or None}
             last = {"type": "message_delta", "delta": ending}
             usage = write_usage(facts.usage)

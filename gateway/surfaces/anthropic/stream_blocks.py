@@ -252,13 +252,17 @@ def _family(writer: _Writer) -> type:
 
 
 class BlockOrder:
-    """Takes block events and returns frames in block order. `called`: the caller has a tool to run. The
-    signature of a text is sent before the next block. That of the last text is left out: clients take the last block
-    for the response, and no vendor requires it (Google, "Thought signatures": only those of calls are checked)."""
+    """Takes block events and returns frames in block order. `called`: the caller has a tool to run; `refused`: the
+    model refused to answer.
+
+    The signature of a text is sent before the next block. That of the last text is left out: clients take the last
+    block for the response, and no vendor requires it (Google, "Thought signatures": only those of calls are checked).
+    """
 
     def __init__(self, silent: bool = False) -> None:
         """`silent`: the caller disabled thinking, so that there is no thinking block."""
         self.called = False
+        self.refused = False
         self._silent = silent
         self._framer = BlockFramer()
         self._open: _Writer | None = None
@@ -285,6 +289,7 @@ class BlockOrder:
             return b""
         if isinstance(event, ToolCallDelta) and not event.executed:
             self.called = True
+        self.refused = self.refused or type(event) is RefusalDelta
         known = self._find(kind, event)
         if known is None:
             self._append((_SilentCallWriter if self._silent and kind is _CallWriter else kind)(event.block), event)

@@ -35,7 +35,11 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
         content: MessageContent = {
             "role": "assistant",
             "content": [block for part in choice.parts for block in write(part)],
-            "stop_reason": write_stop(choice.finish, any(is_call(part) for part in choice.parts)),
+            "stop_reason": write_stop(
+                choice.finish,
+                any(is_call(part) for part in choice.parts),
+                any(isinstance(part, Refusal) for part in choice.parts),
+            ),
             "stop_sequence": choice.stop_sequence or None,
         }
         body = content
@@ -50,12 +54,13 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
     return orjson.dumps({**body, **end})
 
 
-def write_stop(reason: FinishReason, called: bool) -> StopReason:
-    """Return the stop_reason. Clients run tools on tool_use alone, so calls decide between it and end_turn."""
+def write_stop(reason: FinishReason, called: bool, refused: bool) -> StopReason:
+    """Return the stop_reason. Clients run tools on tool_use alone, so calls decide between it and end_turn. Other
+    vendors end a refusal as any other answer."""
     if reason in ("stop", "tool_calls"):
         if called:
             return "tool_use"
-        return "end_turn"
+        return "refusal" if refused else "end_turn"
     return STOP_WRITE[reason]
 
 

@@ -112,7 +112,7 @@ class ChatEvents:
         return b""
 
     def _done(self, event: BlockDone) -> bytes:
-        return self._close(event.block)
+        return self._fill([event.block]) + self._close(event.block)
 
     def _failed(self, event: Failed) -> bytes:
         return self.fail(event.error)
@@ -159,12 +159,13 @@ class ChatEvents:
         if block not in self._open:
             return b""
         kind, number = self._open.pop(block)
-        end = self._frame({"type": f"{kind}-end", "index": number})
-        if block in self._bare:
-            # Clients parse the joined arguments: for a call without any they must be an empty object.
-            self._bare.discard(block)
-            return self._message("tool-call-delta", number, tool_calls=NO_ARGUMENTS) + end
-        return end
+        return self._frame({"type": f"{kind}-end", "index": number})
+
+    def _fill(self, blocks: list[int]) -> bytes:
+        """Return the arguments of complete calls without any: clients parse them, so they must be an empty object."""
+        filled = [self._blocks[block][1] for block in blocks if block in self._bare]
+        self._bare.difference_update(blocks)
+        return b"".join([self._message("tool-call-delta", number, tool_calls=NO_ARGUMENTS) for number in filled])
 
     def _close_all(self) -> bytes:
         return b"".join([self._close(block) for block in list(self._open)])
@@ -188,14 +189,18 @@ class ChatEvents:
         metadata = facts.metadata()
         if self._warnings:
             metadata["warnings"] = list(dict.fromkeys([*metadata.get("warnings", ()), *self._warnings]))
-        return self._close_all() + self._frame(
-            {
-                "type": "message-end",
-                "id": facts.answer_id,
-                "delta": {**delta, "usage": usage_of(facts, relayed)},
-                "model": facts.served,
-                "metadata": metadata,
-            }
+        return (
+            self._fill(sorted(self._bare))
+            + self._close_all()
+            + self._frame(
+                {
+                    "type": "message-end",
+                    "id": facts.answer_id,
+                    "delta": {**delta, "usage": usage_of(facts, relayed)},
+                    "model": facts.served,
+                    "metadata": metadata,
+                }
+            )
         )
 
 

@@ -11,7 +11,7 @@ import orjson
 from msgspec.structs import replace
 
 from gateway.dialects.field_names import reword
-from gateway.dialects.google import FINISH_WRITE, NAME, error_body, write_usage
+from gateway.dialects.google import NAME, error_body, write_usage
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.events import (
@@ -46,6 +46,7 @@ from gateway.surfaces.google.writer import (
     NO_USAGE,
     write_call,
     write_end,
+    write_finish,
     write_grounding,
     write_part,
     write_text,
@@ -95,6 +96,7 @@ class _Stream:
         self._facts = facts
         self._calls: dict[tuple[int, int], list[Event]] = {}
         self._texts: dict[int, list[str]] = {}
+        self._refused: set[int] = set()  # choices
         self._sources: dict[int, list[Source]] = {}
         # By choice and block: the pieces with data that a thought's vendor needs back.
         self._sealed: dict[tuple[int, int], list[Event]] = {}
@@ -136,6 +138,7 @@ class _Stream:
                 self._texts.setdefault(event.choice, []).append(event.text)
                 return self._item(event.choice, write_text(event.text, SignedData(event.vendor, event.signature)))
             case RefusalDelta():
+                self._refused.add(event.choice)
                 return self._item(event.choice, write_text(event.text, SignedData()))
             case ReasoningDelta():
                 return self._think(event)
@@ -238,7 +241,7 @@ class _Stream:
     def _close(self, place: int, reason: FinishReason) -> GeminiCandidate:
         candidate: GeminiCandidate = {
             "content": {"parts": [EMPTY], "role": "model"},
-            "finishReason": FINISH_WRITE[reason],
+            "finishReason": write_finish(reason, place in self._refused),
             "index": place,
         }
         grounding = write_grounding(self._sources.get(place, ()), "".join(self._texts.get(place, ())))

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from gateway.dialects.google import FINISH_WRITE, NAME, GeminiTokens, write_usage
-from gateway.neutral.chat import ChatResult, Choice, sources_of
+from gateway.neutral.chat import ChatResult, Choice, FinishReason, sources_of
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.tool_arguments import read_arguments
 from gateway.surfaces.facts import Facts
@@ -59,13 +59,18 @@ def write_candidate(choice: Choice, place: int, silent: bool) -> GeminiCandidate
     parts = [written for part in choice.parts for written in write_part(part, silent)]
     candidate: GeminiCandidate = {
         "content": {"parts": parts or [EMPTY], "role": "model"},
-        "finishReason": FINISH_WRITE[choice.finish],
+        "finishReason": write_finish(choice.finish, any(isinstance(part, Refusal) for part in choice.parts)),
         "index": place,
     }
     grounding = write_grounding(sources_of(choice), "".join(p.text for p in choice.parts if isinstance(p, Text)))
     if grounding:
         candidate["groundingMetadata"] = grounding
     return candidate
+
+
+def write_finish(reason: FinishReason, refused: bool) -> str:
+    """Return the finishReason. Other vendors end a refusal as any other answer."""
+    return FINISH_WRITE["refusal" if refused and reason == "stop" else reason]
 
 
 def write_part(part: Part, silent: bool) -> list[GeminiPart]:

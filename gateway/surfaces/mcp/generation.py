@@ -5,7 +5,7 @@ from dataclasses import replace
 from gateway.billing.context import RequestContext
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult, units_of
-from gateway.neutral.parts import Text
+from gateway.neutral.parts import Refusal, Text
 from gateway.neutral.request import Requirements
 from gateway.surfaces import auth, image_uploads
 from gateway.surfaces.facts import Facts
@@ -40,7 +40,7 @@ def _chat_here(ctx: ToolContext, request: ChatRequest) -> tuple[str, int, int]:
     else:
         parts = ()
     used = Facts(context, answer.outcome, "").usage
-    return "".join(part.text for part in parts if isinstance(part, Text)), used.input_total, used.output_total
+    return "".join(part.text for part in parts if isinstance(part, Text | Refusal)), used.input_total, used.output_total
 
 
 def generate_image(ctx: ToolContext, arguments: tool_schemas.ImageArguments) -> Json:
