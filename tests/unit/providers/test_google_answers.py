@@ -194,7 +194,7 @@ def test_end_without_content_or_tokens_is_a_failure():
     empty = answer({"text": ""}) | {"usageMetadata": {"promptTokenCount": 3, "totalTokenCount": 3}}
     with pytest.raises(UpstreamFailed):
         read(empty)
-    assert type(events(b"data: " + orjson.dumps(empty) + b"\n\n")[-1].error) is UpstreamFailed
+    assert isinstance(events(b"data: " + orjson.dumps(empty) + b"\n\n")[-1].error, UpstreamFailed)
 
 
 @pytest.mark.parametrize("size", [1, 3, 100, 10_000])
