@@ -65,5 +65,5 @@ def test_absent_usage_is_read_as_none(wire):
 
 
 def test_odd_counts_are_nothing():
-    wire = {"input_tokens": -5, "output_tokens": "7", "cache_read_input_tokens": True, "server_tool_use": []}
+    wire = {"input_tokens": -5, "output_tokens": "many", "cache_read_input_tokens": True, "server_tool_use": []}
     assert dialect.read_usage(wire) == Usage()
