@@ -66,9 +66,11 @@ def _shown(blocks: list[dict[str, Any]]) -> Usage:
 
 def read_stop(reason: Any, parts: tuple[Part, ...] = ()) -> FinishReason:
     """Return the finish reason of a stop_reason; a missing one is derived from the content."""
-    known = dialect.STOP_READ.get(word(reason)) or read_unknown(reason)
-    called = any(isinstance(part, ToolCall) and not part.executed for part in parts)
-    if known == "stop" and called:
+    try:
+        known = dialect.STOP_READ[reason]
+    except (KeyError, TypeError):
+        known = read_unknown(reason)
+    if known == "stop" and any(isinstance(part, ToolCall) and not part.executed for part in parts):
         return "tool_calls"
     return known
 

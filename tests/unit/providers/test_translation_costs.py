@@ -50,7 +50,7 @@ def warm(work: Callable[[], object]) -> int:
     ("codec", "target", "answer", "maximum"),
     [
         (ANTHROPIC, target_of("anthropic", "claude-haiku-4-5"), lanes.ANTHROPIC, 420),
-        (GOOGLE, target_of("google", "gemini-2.5-flash-lite"), lanes.GOOGLE, 465),
+        (GOOGLE, target_of("google", "gemini-2.5-flash-lite"), lanes.GOOGLE, 466),
     ],
 )
 def test_a_short_request_and_its_answer_are_translated_in_few_steps(
