@@ -25,6 +25,8 @@ Quirk = Callable[[Body, ChatRequest], None]
 
 # A flag of the entry, without a function: past reasoning is sent back as `reasoning_content`.
 REPLAY_REASONING = "replay_reasoning"
+# Only for models that reason: see the function of this name.
+REASONED_CALLS = "reasoning_content_required"
 # Changes of the URL: `?api-version=` from the provider's settings; with a dated version, the model is in the path.
 API_VERSION_QUERY = "api_version_query"
 DEPLOYMENT_PATH = "deployment_path"
@@ -168,6 +170,19 @@ def content_text_required(body: Body, request: ChatRequest) -> None:
     ]
 
 
+def reasoning_content_required(body: Body, request: ChatRequest) -> None:
+    """Add an empty `reasoning_content` to assistant messages with calls and without reasoning, which are those of other
+    models: while they reason, some servers refuse such a turn for the rest of the conversation."""
+    if (body.get("thinking") or {}).get("type") == "disabled" or not any(map(_has_calls, body["messages"])):
+        return
+    body["messages"] = [
+        {**message, "reasoning_content": ""}
+        if _has_calls(message) and not message.get("reasoning_content")
+        else message
+        for message in _plain(body["messages"])
+    ]
+
+
 def text_as_string(body: Body, request: ChatRequest) -> None:
     """Join text parts into one string, for servers that only accept a string as content."""
     body["messages"] = [_join_text(message) for message in _plain(body["messages"])]
@@ -243,6 +258,10 @@ def _role(message: Any) -> str:
     return message.__struct_config__.tag
 
 
+def _has_calls(message: Any) -> bool:
+    return bool(message.get("tool_calls") if type(message) is dict else getattr(message, "tool_calls", None))
+
+
 def _without_strict(tool: dict[str, Any]) -> dict[str, Any]:
     if "function" not in tool:
         return tool
@@ -296,6 +315,7 @@ QUIRKS: dict[str, Quirk] = {
             no_cache_breakpoints,
             content_null_required,
             content_text_required,
+            reasoning_content_required,
             text_as_string,
             developer_as_system,
             system_as_user,

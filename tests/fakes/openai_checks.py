@@ -127,6 +127,18 @@ def _check_rules(body: dict[str, Any]) -> None:
             raise Refused(f"Invalid '{name}': out of range.", param=name, code="decimal_out_of_range")
 
 
+def check_reasoned_calls(body: dict[str, Any]) -> None:
+    """Check what services with thinking models check besides: a turn with calls has its reasoning, if only an empty one
+    (DeepSeek, Moonshot and Xiaomi, error messages)."""
+    if (body.get("thinking") or {}).get("type") == "disabled":
+        return
+    for place, message in enumerate(body["messages"]):
+        if message.get("tool_calls") and message.get("reasoning_content") is None:
+            raise Refused(
+                f"thinking is enabled but reasoning_content is missing in assistant tool call message at index {place}"
+            )
+
+
 def _check_calls(messages: list[dict[str, Any]]) -> None:
     """Check that every tool message answers a directly preceding call, and that every call is answered."""
     waiting: set[str] = set()

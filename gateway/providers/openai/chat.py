@@ -133,7 +133,10 @@ def _custom_of(target: Target) -> Custom:
     watched |= set() if mapping.parallel_tool_calls else {PARALLEL}
     watched |= {"temperature"} if mapping.max_temperature else set()
     watched |= set() if _can_stop_reasoning(target) else {"reasoning_effort"}
-    return Custom(mapping.external_id, frozenset(watched), quirks.find_quirks(target.quirks))
+    names = [name for name in target.quirks if name != quirks.REASONED_CALLS]
+    if mapping.reasoning and quirks.REASONED_CALLS in target.quirks:
+        names.append(quirks.REASONED_CALLS)  # the last one, since others set or remove the switch that it reads
+    return Custom(mapping.external_id, frozenset(watched), quirks.find_quirks(names))
 
 
 def _limit(body: dict[str, Any], cap: int) -> None:

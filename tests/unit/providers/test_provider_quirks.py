@@ -2,6 +2,7 @@
 
 import orjson
 import pytest
+from fakes.openai_checks import check_reasoned_calls
 
 from gateway.catalogue import loader
 from gateway.catalogue.entries import Mapping
@@ -20,6 +21,7 @@ from gateway.neutral.parts import Image, Media, Message, Reasoning, Text, ToolCa
 from gateway.providers import quirks
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.protocol import Credential, Target
+from gateway.surfaces.openai import chat_reader, chat_schema
 
 CATALOGUE = loader.load()
 TALK = Conversation(
@@ -189,6 +191,29 @@ def test_past_reasoning_goes_back_where_the_next_turn_needs_it():
     replaying = {provider for provider in PROVIDERS if names & sent_to(provider, *turns)["messages"][1].keys()}
     assert {"deepseek", "minimax", "moonshot", "xiaomi", "zai"} <= replaying and "groq" not in replaying
     assert "reasoning_details" in sent_to("minimax", *turns)["messages"][1]
+
+
+@pytest.mark.parametrize(
+    ("provider", "model"), [("deepseek", "deepseek-v4-pro"), ("moonshot", "kimi-k3"), ("xiaomi", "")]
+)
+@pytest.mark.parametrize("effort", ["", "high", "none"])
+def test_calls_of_other_models_have_empty_reasoning_where_the_service_refuses_a_turn_without(provider, model, effort):
+    ident = model or model_of(provider)
+    mapping = next(mapping for mapping in CATALOGUE.find(ident).mappings if mapping.provider == provider)
+    where = Target(CATALOGUE.provider(provider), mapping, Credential("k"), "https://x.example/v1")
+    past = Message("assistant", (ToolCall("c1", "look", "{}"),))
+    turns = (Message("user", (Text("hi"),)), past, Message("tool", (ToolResult("c1", (Text("It rains."),)),)))
+    talk = Conversation(turns, TALK.tools, reasoning=ReasoningOptions(effort))
+    needs = Requirements(tools=True, effort=effort, reasoning=bool(effort))
+    rebuilt = ChatRequest("m", needs, lambda: talk)
+    check_reasoned_calls(orjson.loads(OpenAIChat().write(rebuilt, where).body))
+    wire = {"model": "m", "messages": orjson.loads(OpenAIChat().write(rebuilt, where).body)["messages"]}
+    for message in wire["messages"]:
+        message.pop("reasoning_content", None)
+    raw = orjson.dumps(wire | ({"reasoning_effort": effort} if effort else {}))
+    request = chat_reader.read(chat_schema.decode(raw), raw)
+    assert request.native is not None
+    check_reasoned_calls(orjson.loads(OpenAIChat().relay(request.native, request, where).body))
 
 
 def test_instructions_amid_the_conversation_are_the_users_for_mistral():
