@@ -15,6 +15,7 @@ ADJUSTMENTS = frozenset((
     *("no_parallel_tool_calls", "no_reasoning_effort", "no_sampling", "no_stop", "no_stream_options", "no_strict"),
     *("no_usage_in_stream", "no_user", "no_verbosity", "none_or_default_effort", "none_or_high_effort", "one_stop"),
     *("parameters_required", "parsed_reasoning", "plain_media", "plain_tools", "reasoning_as_details"),
+    *("reasoning_content_required",),
     *("replay_reasoning", "required_as_any", "sends_prompt_cache", "sends_sensitive_word_check", "short_call_ids"),
     *("split_reasoning", "streamed_tool_arguments", "system_as_user", "template_thinking", "text_as_string"),
     *("think_tags", "thinking_and_effort", "thinking_needs_stream", "thinking_parts", "thinking_switch"),
