@@ -20,7 +20,8 @@ def variable_of(provider_id: str, suffix: str) -> str:
 
 def variables_of(provider_id: str, entries: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return every variable that is read for a provider, from its entries in the catalogue's layers."""
-    names = {variable_of(provider_id, suffix) for suffix in ("API_KEY", "BASE_URL")}
+    suffixes = ("API_KEY", "BASE_URL", *(key.upper() for key in file.ROUTE_KEYS))
+    names = {variable_of(provider_id, suffix) for suffix in suffixes}
     for entry in entries:
         for joined in entry.get("credential", ()):
             names |= {part.removesuffix("?") for part in joined.split(":")}

@@ -41,6 +41,9 @@ CLIENT_SECRET = "client_secret"
 IDENTITY_PROVIDERS = "identity_providers"
 BASE_URL = "base_url"
 VALUES = "values"
+PROXY = "proxy"
+# The way to the addresses of a provider. The files are relative to the folder of gateway.toml.
+ROUTE_KEYS = (PROXY, "ca_file", "client_certificate_file", "client_key_file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,7 @@ class _Reader:
             plain = {BASE_URL: rest.pop(BASE_URL)}
         else:
             plain = {}
+        plain |= self._route(table, rest)
         values = rest.pop(VALUES, {})
         if not isinstance(values, dict):
             self._note(f"[{table}] {VALUES} must be a table", table, VALUES)
@@ -198,6 +202,17 @@ class _Reader:
                 else:
                     self._references[variable(ident, name)] = ""
         return rest
+
+    def _route(self, table: str, rest: dict[str, Any]) -> dict[str, Any]:
+        """Take the keys of the way to a provider out of its table."""
+        taken = {key: rest.pop(key) for key in ROUTE_KEYS if key in rest}
+        proxy = taken.get(PROXY)
+        if isinstance(proxy, str) and "@" in proxy:
+            self._note(f"[{table}] {PROXY}: a password must not be written in this file; {REFERENCE}", table, PROXY)
+        for key, value in taken.items():
+            if key != PROXY and isinstance(value, str) and value and not self._is_reference(value):
+                taken[key] = str(self._place(value))
+        return taken
 
     def _identity_provider(self, ident: str, value: Any) -> Any:
         """Return the table of an identity provider with its references resolved; its secret must be a reference."""

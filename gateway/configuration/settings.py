@@ -19,6 +19,7 @@ from gateway.configuration.file import ConfigFile
 from gateway.configuration.mail_settings import MAIL_PASSWORD, MailSettings
 from gateway.configuration.metering_settings import Analytics as Analytics
 from gateway.configuration.metering_settings import Metering as Metering
+from gateway.configuration.outgoing_settings import Outgoing as Outgoing
 from gateway.configuration.secrets import SettingsError as SettingsError
 from gateway.configuration.secrets import read_secret as read_secret
 from gateway.configuration.setting_sources import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
@@ -247,6 +248,7 @@ class Settings:
     redis: RedisSettings
     timeouts: Timeouts
     security: Security
+    outgoing: Outgoing
     catalogue: CatalogueSettings
     routing: RoutingSettings
     cache: Cache
@@ -311,6 +313,13 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "GATEWAY_TIMEOUT_MS": ("timeouts", "request_s", 0.001),
     "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": ("security", "allow_private_upstreams", 1),
     "GATEWAY_ALLOW_PRIVATE_MEDIA": ("security", "allow_private_media", 1),
+    # Other programs read the small names, curl even these alone for http; the large ones take precedence here.
+    "https_proxy": ("outgoing", "https_proxy", 1),
+    "http_proxy": ("outgoing", "http_proxy", 1),
+    "no_proxy": ("outgoing", "no_proxy", 1),
+    "HTTPS_PROXY": ("outgoing", "https_proxy", 1),
+    "HTTP_PROXY": ("outgoing", "http_proxy", 1),
+    "NO_PROXY": ("outgoing", "no_proxy", 1),
     "GATEWAY_CATALOGUE_PATH": ("catalogue", "path", 1),
     "UPLOAD_DIR": ("media", "upload_dir", 1),
     "OTEL_EXPORTER_OTLP_ENDPOINT": ("otel", "endpoint", 1),
@@ -335,7 +344,7 @@ SECRETS = {
 MIGRATE_LATE = "GATEWAY_MIGRATE_LATE"
 KNOWN_OTHERS = {ENVIRONMENT_NAME, CONFIG_NAME, MIGRATE_LATE, *SECRETS.values()}
 # Paths in gateway.toml that are relative to the folder of the file.
-PATHS = {("database", "data_dir"), ("catalogue", "path"), ("media", "upload_dir")}
+PATHS = {("database", "data_dir"), ("catalogue", "path"), ("media", "upload_dir"), ("outgoing", "ca_file")}
 
 
 def choose_file(path: str) -> None:

@@ -26,11 +26,14 @@ from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import Job
 from gateway.telemetry.collector import WatchedExporter, silence_export_errors
 from gateway.telemetry.finished import UNMATCHED, FinishedRequest, parse_traceparent
+from gateway.transport.outgoing_routes import OutgoingRoutes
+from gateway.transport.request_bytes import read_url
 
 sdk_trace = LazyImport("opentelemetry.sdk.trace")
 trace_export = LazyImport("opentelemetry.sdk.trace.export")
 sdk_metrics = LazyImport("opentelemetry.sdk.metrics")
 metrics_export = LazyImport("opentelemetry.sdk.metrics.export")
+otlp_session = LazyImport("gateway.telemetry.otlp_session")
 otlp_trace = LazyImport("opentelemetry.exporter.otlp.proto.http.trace_exporter")
 otlp_metrics = LazyImport("opentelemetry.exporter.otlp.proto.http.metric_exporter")
 sdk_resources = LazyImport("opentelemetry.sdk.resources")
@@ -116,13 +119,15 @@ class TracedCall:
 class Tracing:
     """The exporter of a worker. SettingsError where the optional packages are not installed."""
 
-    def __init__(self, settings: Otel, clock: Clock, states: StateLog | None = None) -> None:
-        """`states` is notified when the collector goes away."""
+    def __init__(
+        self, settings: Otel, clock: Clock, states: StateLog | None = None, routes: OutgoingRoutes | None = None
+    ) -> None:
+        """`states` is notified when the collector goes away; `routes` has the proxies."""
         self._clock = clock
         self._ratio = settings.sample
         try:
             with without_fork_hooks("opentelemetry"):
-                self._open(settings, states or StateLog())
+                self._open(settings, states or StateLog(), routes or OutgoingRoutes())
         except ImportError as error:
             raise SettingsError(
                 f"otel.endpoint is set, but {error.name} is missing; install llmgateway[otel]"
@@ -179,11 +184,11 @@ class Tracing:
                 export.result(max(0.0, stop_at - self._clock.monotonic()))
             export.stop()
 
-    def _open(self, settings: Otel, states: StateLog) -> None:
+    def _open(self, settings: Otel, states: StateLog, routes: OutgoingRoutes) -> None:
         self._resource = sdk_resources.Resource.create(
             {"service.name": settings.service_name, "service.version": __version__}
         )
-        traces, metrics = _otlp(settings.endpoint.rstrip("/"), states)
+        traces, metrics = _otlp(settings.endpoint.rstrip("/"), states, routes)
         self._processor = trace_export.BatchSpanProcessor(
             traces, max_queue_size=QUEUE, schedule_delay_millis=EXPORT_INTERVAL_MS, max_export_batch_size=BATCH
         )
@@ -298,9 +303,14 @@ def _details(attempt: Attempt, usage: Usage | None) -> dict[str, Any]:
     return facts
 
 
-def _otlp(endpoint: str, states: StateLog) -> tuple[Any, Any]:
+def _otlp(endpoint: str, states: StateLog, routes: OutgoingRoutes) -> tuple[Any, Any]:
     """Return exporters for traces and metrics; OpenTelemetry's own variables set their headers and time limits."""
-    traces = otlp_trace.OTLPSpanExporter(f"{endpoint}/v1/traces")
-    metrics = otlp_metrics.OTLPMetricExporter(f"{endpoint}/v1/metrics")
+    origin = read_url(endpoint, trusted=True).origin
+
+    def open_session() -> Any:
+        return otlp_session.open_session(origin, routes.find(origin))
+
+    traces = otlp_trace.OTLPSpanExporter(f"{endpoint}/v1/traces", session=open_session())
+    metrics = otlp_metrics.OTLPMetricExporter(f"{endpoint}/v1/metrics", session=open_session())
     silence_export_errors()
     return WatchedExporter(traces, states), WatchedExporter(metrics, states)

@@ -123,6 +123,12 @@ def check_public(host: str, addresses: list[str]) -> None:
         raise UpstreamUnreachable(_refusal(host), code="address_not_allowed")
 
 
+def check_host(host: str) -> None:
+    """Refuse a host that is not public as spelled, when a proxy looks up its name. Raises as `check_public`."""
+    if not _may_be_public(host):
+        raise UpstreamUnreachable(_refusal(host), code="address_not_allowed")
+
+
 def read_receiver(url: str, param: str) -> str:
     """Check and return a webhook address. InvalidRequest unless it is an http or https address without user and
     password."""
@@ -143,9 +149,15 @@ def check_spelling(url: str, param: str) -> None:
     Raises InvalidRequest, code address_not_allowed.
     """
     host = urlsplit(url).hostname or ""
-    literal = read_literal(host) is not None
-    if LOCALHOST.search(host) or (literal and not is_public(host)) or (not literal and NUMERIC_END.search(host)):
+    if not _may_be_public(host):
         raise InvalidRequest(_refusal(host), param=param, code="address_not_allowed")
+
+
+def _may_be_public(host: str) -> bool:
+    """Return whether a host is a public address, or a name that may lead to one."""
+    if read_literal(host) is not None:
+        return is_public(host)
+    return not LOCALHOST.search(host) and not NUMERIC_END.search(host)
 
 
 def _refusal(host: str) -> str:

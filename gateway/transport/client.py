@@ -2,13 +2,13 @@
 
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 import gevent
 from gevent import socket as sockets
-from gevent.ssl import SSLContext, create_default_context
+from gevent.ssl import SSLContext
 
 from gateway.clock import Clock
 from gateway.configuration.settings import Security, Timeouts
@@ -16,10 +16,12 @@ from gateway.errors import ConnectFailed, ConnectTimeout, UpstreamFailed, Upstre
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.loop_turns import bulk_turn
-from gateway.transport.addresses import CallerNameLookups, Resolver, check_public, resolve
+from gateway.transport.addresses import CallerNameLookups, Resolver, check_host, check_public, resolve
 from gateway.transport.answer_room import AnswerRoom, KeptBytes
 from gateway.transport.connection_pool import ConnectionPool
 from gateway.transport.connections import MIN_TIMEOUT_S, UpstreamConnection
+from gateway.transport.outgoing_routes import ForwardProxy, OutgoingRoutes
+from gateway.transport.proxy_tunnels import open_tunnel
 from gateway.transport.request_bytes import (
     JOIN_BYTES,
     LOOP_HEADER,
@@ -49,17 +51,21 @@ IDLE_TIMEOUT_S = 50.0  # below the 60 s at which common load balancers drop a si
 ORIGINS_KEPT = 1000
 PLACES_KEPT = 1000
 REDIRECTS = 5
+# How long a name is looked up here before a proxy does so. Networks without names of the internet often do not answer.
+NAME_CHECK_S = 1.0
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 
 
 class Transport:
     """The only HTTP client of the gateway; each worker has one.
 
-    `tls` and `resolver` replace the system's certificate store and name service. `loop_mark` is sent with every call to
+    `tls` and `resolver` replace the system's certificate store and name service. `routes` chooses the forward proxy and
+    the certificates of each destination; with a proxy, addresses are checked as far as their spelling and our own name
+    service tell, since the proxy looks up names itself. `loop_mark` is sent with every call to
     an address that is not trusted: a request with this mark comes from this installation. `trusted` calls go to
     addresses that the operator configured, which may be private. All others must lead to the public internet, unless
     settings allow private upstreams; a URL in a request (`fetch`) must too, unless settings allow private media.
-    Redirects are never followed, and proxy variables are ignored.
+    Redirects are never followed.
     """
 
     def __init__(
@@ -73,13 +79,14 @@ class Transport:
         per_origin: int = PER_ORIGIN,
         room: AnswerRoom | None = None,
         loop_mark: str = PRODUCT,
+        routes: OutgoingRoutes | None = None,
     ) -> None:
         self.loop_mark = loop_mark
         self._connect_s = timeouts.connect_s
         self._guarded = not security.allow_private_upstreams
         self._guards_named = not security.allow_private_media
         self._now = now = (clock or Clock()).monotonic
-        self._given_tls = tls
+        self.routes = routes or OutgoingRoutes(tls=tls)
         self._resolve = resolver or resolve
         self._resolve_strangers = resolver or CallerNameLookups().resolve
         self._per_origin = per_origin
@@ -206,11 +213,11 @@ class Transport:
         Its connection belongs to no pool, since it is long-lived. HandshakeRefused with the response of a server that
         refuses; else like `open`.
         """
-        place = self._place(url, trusted)
+        place = read_url(url, trusted)
         headers = self._marked(place, headers)
         write_head("GET", place, headers)  # refuses a header that could break out of its line
         origin = place.origin
-        channel = SocketChannel(self._reach(origin, deadline, TlsSession(self._now)))
+        channel = SocketChannel(self._reach(origin, deadline, TlsSession(self._now), tunnel=True))
         try:
             with gevent.Timeout(max(deadline - self._now(), MIN_TIMEOUT_S), TimeoutError):
                 return websockets.request(channel, place.host, place.target, {"user-agent": PRODUCT, **headers})
@@ -243,6 +250,9 @@ class Transport:
         place = self._places.get((url, trusted, named))
         if place is None:
             place = read_url(url, trusted, named)
+            proxy = self.routes.find(place.origin).proxy
+            if proxy is not None and place.origin.scheme == "http":
+                place = place.through_proxy(proxy.authorization)
             if len(self._places) >= PLACES_KEPT:
                 self._places.clear()
             self._places[url, trusted, named] = place
@@ -312,22 +322,57 @@ class Transport:
     def _connect(self, pool: ConnectionPool, origin: Origin, end: float) -> UpstreamConnection:
         return UpstreamConnection(self._reach(origin, end, pool.tls_session), origin.host, pool, self._now)
 
-    def _reach(self, origin: Origin, end: float, session: TlsSession) -> Any:
-        """Connect to an address that was looked up and checked here, so that no second lookup can change it."""
+    def _reach(self, origin: Origin, end: float, session: TlsSession, tunnel: bool = False) -> Any:
+        """Connect to an address that was looked up and checked here, so that no second lookup can change it, or to the
+        proxy of the origin. Over a proxy `tunnel` requires a tunnel for http too."""
         now = self._now()
         if now >= end:
             raise too_late(origin.host)
         end = min(end, now + self._connect_s)
-        addresses = self._look_up(origin, end)
+        route = self.routes.find(origin)
+        proxy = route.proxy
+        if proxy is None:
+            return self._dial_any(origin, self._look_up(origin, end), end, partial(self._secure, origin, session))
+        self._check_name(origin, end)
+        place = Origin("http", proxy.host, proxy.port, trusted=True)
+
+        def enter(sock: Any, end: float) -> Any:
+            return self._pass_proxy(sock, proxy, origin, session, end, tunnel)
+
+        return self._dial_any(place, self._look_up(place, end), end, enter, f"the proxy {proxy.name}")
+
+    def _dial_any(
+        self, origin: Origin, addresses: list[str], end: float, enter: Callable[[Any, float], Any], name: str = ""
+    ) -> Any:
+        """Connect to the first of the addresses that accepts; `enter` prepares its socket. `name` is for messages."""
         failure: Exception = ConnectFailed(f"The name {origin.host} has no address.")
         for index, address in enumerate(addresses):
             # Each address gets a share of the remaining time, so that an unreachable first one cannot use it up.
             seconds = (end - self._now()) / (len(addresses) - index)
             try:
-                return self._dial(origin, address, max(seconds, MIN_TIMEOUT_S), session)
+                return self._dial(origin, address, max(seconds, MIN_TIMEOUT_S), enter, name or origin.host)
             except (UpstreamUnreachable, UpstreamTimeout) as error:
                 failure = error
         raise failure
+
+    def _secure(self, origin: Origin, session: TlsSession, sock: Any, end: float) -> Any:
+        """Return the socket after the handshake of TLS, if the origin has it."""
+        if origin.scheme != "https":
+            return sock
+        sock.settimeout(max(end - self._now(), MIN_TIMEOUT_S))
+        try:
+            return session.secure(sock, self.routes.find(origin).tls(), origin.host)
+        except OSError as error:
+            raise _explain(error, origin.host) from None
+
+    def _pass_proxy(
+        self, sock: Any, proxy: ForwardProxy, origin: Origin, session: TlsSession, end: float, tunnel: bool
+    ) -> Any:
+        """Return a socket to the origin behind the proxy; for http without a tunnel to the proxy itself."""
+        if origin.scheme == "https" or tunnel:
+            sock.settimeout(max(end - self._now(), MIN_TIMEOUT_S))
+            open_tunnel(sock, proxy, origin)
+        return self._secure(origin, session, sock, end)
 
     def _look_up(self, origin: Origin, end: float) -> list[str]:
         seconds = max(end - self._now(), MIN_TIMEOUT_S)
@@ -337,36 +382,43 @@ class Transport:
                 addresses = look_up(origin.host, origin.port)
         except TimeoutError:
             raise ConnectTimeout(f"The name {origin.host} was not resolved in time.") from None
-        if self._guards_named if origin.named else self._guarded and not origin.trusted:
+        if self._is_guarded(origin):
             check_public(origin.host, addresses)
         return addresses
 
-    def _dial(self, origin: Origin, address: str, seconds: float, session: TlsSession) -> Any:
-        host = origin.host
+    def _is_guarded(self, origin: Origin) -> bool:
+        if origin.named:
+            return self._guards_named
+        return self._guarded and not origin.trusted
+
+    def _check_name(self, origin: Origin, end: float) -> None:
+        """Check a destination whose name the proxy looks up: its spelling, and its addresses if we can find any."""
+        if not self._is_guarded(origin):
+            return
+        check_host(origin.host)
+        if not self.routes.checks_names:
+            return
+        seconds = max(min(NAME_CHECK_S, end - self._now()), MIN_TIMEOUT_S)
+        try:
+            with gevent.Timeout(seconds, TimeoutError):
+                addresses = self._resolve_strangers(origin.host, origin.port)
+        except (TimeoutError, UpstreamUnreachable):
+            return  # only the proxy knows the name
+        check_public(origin.host, addresses)
+
+    def _dial(self, origin: Origin, address: str, seconds: float, enter: Callable[[Any, float], Any], name: str) -> Any:
         end = self._now() + seconds
         family = sockets.AF_INET6 if ":" in address else sockets.AF_INET
         sock = sockets.socket(family, sockets.SOCK_STREAM)
         try:
             sock.settimeout(seconds)
             sock.connect((address, origin.port))
-            if origin.scheme == "https":
-                sock.settimeout(max(end - self._now(), MIN_TIMEOUT_S))
-                sock = session.secure(sock, self._tls, host)
-            return sock
+            return enter(sock, end)
         except BaseException as error:
             sock.close()
             if isinstance(error, OSError):
-                raise _explain(error, host) from None
+                raise _explain(error, name) from None
             raise
-
-    @cached_property
-    def _tls(self) -> SSLContext:
-        """Created on first use, since reading the certificate store takes some 20 ms."""
-        if self._given_tls is not None:
-            return self._given_tls
-        context = create_default_context()
-        context.set_alpn_protocols(["http/1.1"])
-        return context
 
 
 def _explain(error: OSError, host: str) -> UpstreamUnreachable | UpstreamTimeout:

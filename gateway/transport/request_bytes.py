@@ -14,7 +14,9 @@ PRODUCT = "llmgateway"
 LOOP_HEADER = "cdn-loop"  # RFC 8586
 URL_LIMIT = 8192
 # Set by this client alone: a second length or a transfer coding would allow request smuggling.
-FRAMING = frozenset({"content-length", "transfer-encoding", "connection", "expect", "te", "trailer", "upgrade"})
+FRAMING = frozenset(
+    {"content-length", "transfer-encoding", "connection", "expect", "te", "trailer", "upgrade", "proxy-authorization"}
+)
 
 
 JOIN_BYTES = 65_536  # the largest body that is copied behind its head, so that both are sent at once
@@ -33,11 +35,20 @@ class Origin(NamedTuple):
 
 
 class UpstreamAddress(Struct, frozen=True):
-    """A parsed URL. `host` is the Host header, `target` the path and query of the request line."""
+    """A parsed URL. `host` is the Host header, `target` the path and query of the request line.
+
+    For a proxy that forwards the request, `target` is the whole URL, and `proxy_authorization` the header for it.
+    """
 
     origin: Origin
     host: str
     target: str
+    proxy_authorization: str = ""
+
+    def through_proxy(self, authorization: str) -> "UpstreamAddress":
+        """Return the address as a request to a proxy names it (RFC 9112, section 3.2.2)."""
+        target = f"{self.origin.scheme}://{self.host}{self.target}"
+        return UpstreamAddress(self.origin, self.host, target, authorization)
 
 
 def read_url(url: str, trusted: bool, named: bool = False) -> UpstreamAddress:
@@ -110,6 +121,8 @@ def write_head(method: str, place: UpstreamAddress, headers: Mapping[str, str]) 
         lines.append("accept-encoding: identity")
     if "user-agent" not in names:
         lines.append(f"user-agent: {PRODUCT}")
+    if place.proxy_authorization:
+        lines.append(f"proxy-authorization: {place.proxy_authorization}")
     head = "\r\n".join(lines)
     breaks = len(lines) - 1
     if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:

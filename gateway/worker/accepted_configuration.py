@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from gateway.catalogue import last_good, loader
+from gateway.catalogue import last_good, loader, provider_routes
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.environment_credentials import address_problem, identity_problem, variable_of
 from gateway.catalogue.loader import CatalogueError
@@ -206,6 +206,8 @@ def _load(chosen: Settings) -> Catalogue:
 
 def _conflicting_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
     """Return settings that conflict with each other or with the catalogue, one line each."""
+    if chosen.outgoing.ca_file and (problem := provider_routes.certificates_problem([chosen.outgoing.ca_file])):
+        return [f"[outgoing] ca_file: {problem}{describe_origin(chosen.origins, chosen.file, 'outgoing', 'ca_file')}"]
     mail = chosen.mail
     if mail.host and not (mail.sender and chosen.server.public_url):
         return ["[mail] host: e-mail needs [mail] sender, and [server] public_url for the links in it"]
@@ -225,6 +227,7 @@ def _bad_addresses(chosen: Settings, catalogue: Catalogue) -> list[str]:
     """Return invalid addresses and workload identities of providers, with their variables, one line each."""
     problems = []
     for provider in catalogue.providers.values():
+        problems += provider_routes.problems_of(provider, chosen.environment)
         if problem := identity_problem(provider, chosen.environment):
             problems.append(problem)
         problem = address_problem(provider, chosen.environment)

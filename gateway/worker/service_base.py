@@ -42,6 +42,7 @@ from gateway.telemetry.request_observers import RequestObservers
 from gateway.transport import Transport
 from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.mail import Mailer
+from gateway.transport.outgoing_routes import OutgoingRoutes
 from gateway.transport.request_bytes import PRODUCT
 from gateway.worker.services import BackgroundServices, StoreServices, TelemetryServices
 
@@ -120,7 +121,10 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
     )
     room = AnswerRoom(background.bodies, settings.server.answer_wait_s, clock.monotonic)
     mark = hmac.digest(secrets.hash_keys[0], LOOP_LABEL, "sha256").hex()[:16]
-    transport = Transport(settings.timeouts, settings.security, clock=clock, room=room, loop_mark=f"{PRODUCT}-{mark}")
+    routes = OutgoingRoutes(settings.outgoing)
+    transport = Transport(
+        settings.timeouts, settings.security, clock=clock, room=room, loop_mark=f"{PRODUCT}-{mark}", routes=routes
+    )
     telemetry = _open_telemetry(settings, clock, store, background.counters, states, transport)
 
     def count_change(change: StateChange) -> None:
@@ -156,15 +160,17 @@ def _open_telemetry(
         cache_watch=CacheWatch(store.database, states, clock, settings.alerts.cache_hits_percent),
         presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or full_version()),
         agent_signals=AgentSignals(settings.otel, settings.environment, transport, counters, states),
-        tracing=_open_tracing(settings, clock, requests, states),
+        tracing=_open_tracing(settings, clock, requests, states, transport.routes),
     )
 
 
-def _open_tracing(settings: Settings, clock: Clock, requests: RequestObservers, states: StateLog) -> Tracing | None:
+def _open_tracing(
+    settings: Settings, clock: Clock, requests: RequestObservers, states: StateLog, routes: OutgoingRoutes
+) -> Tracing | None:
     """Return the exporter of traces; None if the operator configured no collector."""
     if not settings.otel.endpoint:
         return None
-    tracing = Tracing(settings.otel, clock, states)
+    tracing = Tracing(settings.otel, clock, states, routes)
     requests.observe(tracing)
     return tracing
 

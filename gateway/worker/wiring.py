@@ -22,7 +22,7 @@ from gateway.billing.ledger_close import LedgerClose, closed_until_us
 from gateway.billing.reconciliation import MARKED
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
 from gateway.billing.recovery import Recovery
-from gateway.catalogue import loader
+from gateway.catalogue import loader, provider_routes
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.clock import DAY_US
 from gateway.configuration.settings import Settings
@@ -104,6 +104,7 @@ def build(settings: Settings, before: StateLog | None = None, catalogue: Catalog
 
 
 def _assemble(base: WorkerBase, catalogue: Catalogue) -> Services:
+    base.transport.routes.use(provider_routes.routes_of(catalogue, base.settings.environment))
     accounts = _open_accounts(base)
     routing = _open_routing(base, accounts, CurrentCatalogue(catalogue))
     billing = _open_billing(base, accounts, routing.catalogue)
