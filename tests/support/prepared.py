@@ -31,12 +31,16 @@ _merged: dict[tuple[int, ...], Layer] = {}
 _catalogues: list[Catalogue] = []
 
 
+# urllib3 opens a socket when it is imported, and a program that is forked later must not inherit the event loop of it.
+OPENS_SOCKET = "gateway.telemetry.otlp_session"
+
+
 def import_late() -> None:
     """Import the modules that the product imports on first use. Later, in a thread, they would create loggers while
     pytest reads the list of them."""
     for loaded in [module for name, module in sys.modules.items() if name.startswith("gateway.")]:
         for value in list(vars(loaded).values()):
-            if type(value) is LazyImport:
+            if type(value) is LazyImport and value._name != OPENS_SOCKET:
                 with suppress(ModuleNotFoundError):  # of optional packages
                     importlib.import_module(value._name)
 
