@@ -110,7 +110,9 @@ def test_following_prints_requests_as_they_end(columns: int, busy: Account, clie
         terminal.interrupt()
         text = terminal.end(130)
     assert "sandbox-echo" not in text  # older than the two newest
-    assert text.index("sandbox-tools") < text.index("gpt-99") < text.index("gpt-100")
+    # A narrow terminal shortens names, never numbers.
+    first = "sandbox-tools" if columns > 40 else "sandb"
+    assert text.index(first) < text.index("gpt-99") < text.index("gpt-100")
     assert all(len(line) <= columns for line in text.splitlines())
 
 

@@ -1,6 +1,5 @@
 """`init`, `list`, `add`, `dev`, `upgrade` and `docs`."""
 
-import importlib.metadata
 import json
 import re
 import stat
@@ -20,6 +19,7 @@ from llmgateway_cli.projects.manifest import digest_of
 from llmgateway_cli.projects.templates import FOLDER, TEMPLATES
 from llmgateway_cli.settings import Settings
 
+ROOT = Path(__file__).resolve().parents[2]
 CATEGORIES = {"web", "bot", "agent", "script"}
 
 
@@ -126,7 +126,9 @@ def test_tests_of_a_template_pass(signed_out: Client, template: str) -> None:
 @pytest.mark.parametrize("template", PYTHON_TEMPLATES)
 def test_pinned_versions_are_those_that_the_tests_use(template: str) -> None:
     pins = dict(line.split("==") for line in (FOLDER / template / "requirements.txt").read_text().split())
-    assert pins == {name: importlib.metadata.version(name) for name in pins}
+    text = (ROOT / "requirements-dev.txt").read_text()
+    locked = dict(re.findall(r"^([a-z0-9.-]+)(?:\[[a-z,]+\])?==([^\s;]+)", text, re.M))
+    assert pins == {name: locked[name.lower()] for name in pins}
 
 
 EXPECTED = {

@@ -84,6 +84,7 @@ OUTPUT_TOKENS = Figure("output_tokens", "outputTokens")
 CACHED_TOKENS = Figure("cached_tokens", "cachedTokens")
 CACHE_WRITE_TOKENS = Figure("cache_write_tokens", "cacheWriteTokens")
 SEARCHES = Figure("searches", "searchCount")
+CODE_SESSIONS = Figure("code_sessions", "codeSessionCount")
 INPUT_COST = Figure("input_nusd", "inputCost")
 OUTPUT_COST = Figure("output_nusd", "outputCost")
 CACHE_WRITE_COST = Figure("cache_write_nusd", "cacheWriteInputCost")
@@ -213,13 +214,13 @@ UNITS: tuple[Unit, ...] = (
     ),
     Unit(
         price="tool_call", component="code", count="tool_calls", billed="each", by_provider=True,
-        detail="code_cost", cost=Figure("code_nusd", "codeCost"),
+        detail="code_cost", figures=(CODE_SESSIONS,), cost=Figure("code_nusd", "codeCost"),
         meaning="call of another tool that the provider bills by calls",
     ),
     Unit(
         price="code_session", component="code", count="code_sessions", billed="each",
         tool=BilledTool("code_interpreter", "code_interpreter_call", "ci"), maximum=1,
-        detail="code_cost", figures=(Figure("code_sessions", "codeSessionCount"),),
+        detail="code_cost", figures=(CODE_SESSIONS,),
         cost=Figure("code_nusd", "codeCost"),
         meaning="container in which code ran: a session of each gigabyte, or each five minutes of a container",
     ),
@@ -258,7 +259,7 @@ UNITS: tuple[Unit, ...] = (
     Unit(
         price="tool_model_cache_write_1h", component="tool_model_read", count="tool_model_cache_write_1h",
         billed="model", derived=True, detail="tool_model_cost",
-        figures=(INPUT_TOKENS, CACHE_WRITE_TOKENS), cost=CACHE_WRITE_COST,
+        figures=(INPUT_TOKENS, CACHE_WRITE_TOKENS), cost=INPUT_COST,
         meaning="token into the cache for an hour of a model that the provider's tool calls, by that model",
     ),
     Unit(

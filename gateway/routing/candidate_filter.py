@@ -320,8 +320,10 @@ class CandidateFilter:
         return missing
 
     def _refuse_payment(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        reasons = _join_some("; ", {row.reason for row in rows})
-        return NotSupported(f"{reasons} (model {requested}).", param="tools", code="unpriced_use")
+        reasons = {row.reason for row in rows}
+        param = self._hosted.param_of(reasons) if self._hosted is not None else "tools"
+        text = f"{_join_some('; ', reasons)} (model {requested})."
+        return NotSupported(text, param=param, code="unpriced_use")
 
     def _refuse_access(self, requested: str, rows: list[Excluded]) -> GatewayError:
         reasons = _join_some("; ", {row.reason for row in rows})

@@ -5,7 +5,7 @@ account is everybody's. With a provider key of the organization everything passe
 without a price. Access rules hold for every model that a request names, whoever pays.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from gateway.accounts.credential_sources import OWN_SOURCE
@@ -71,6 +71,13 @@ class HostedRules:
         return PaymentVerdict(
             tuple(credential for credential in credentials if credential.source == OWN_SOURCE), reason
         )
+
+    def param_of(self, reasons: Collection[str]) -> str:
+        """Return the member of the request that the reasons of refusals are about."""
+        for use in self._uses:
+            if use.payment == "object" and any(reason.startswith(f"{use.name} names") for reason in reasons):
+                return use.name
+        return "tools"
 
     def _deny(self, use: HostedUse, provider: Provider) -> str:
         """Return the access rule that denies a model which the use names; "" if none does. A model that the catalogue

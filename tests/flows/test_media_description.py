@@ -36,7 +36,17 @@ WAYS = [
     *((path, FORM) for path in (*FORMS, "/v1/images/edits")),
 ]
 # Parameters in errors for valid bodies, which are refused because of the model and not of the operation.
-OF_THE_MODEL = {"model", "routing", "voice", "dimensions", "size", "quality", "pages", "response_format"}
+OF_THE_MODEL = {
+    "model",
+    "routing",
+    "voice",
+    "dimensions",
+    "size",
+    "quality",
+    "pages",
+    "response_format",
+    "document.file_id",
+}
 # Nothing is fetched from where a generator happens to say, and a picture is one.
 ADDRESSES = ("image_url", "document_url", "url")
 FILES = {"file": write_wav(), "image": write_png(), "image[]": write_png(), "mask": write_png(), "markup": write_png()}

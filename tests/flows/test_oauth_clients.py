@@ -4,7 +4,14 @@ import pytest
 from fakes.openai import Answer, FakeOpenAI
 from support.oauth import Person, owner_of
 from support.oauth_client import CALLS, Storage, visit
-from support.shared import Tenant
+from support.shared import Share, Tenant
+
+
+@pytest.fixture
+def gateway(share: Share, upstream_environment: dict[str, str]) -> Tenant:
+    """A gateway whose images come from the sandbox, since the fake provider makes none."""
+    models = {"GATEWAY_MEDIA_IMAGE_MODEL": "sandbox-image", "GATEWAY_MEDIA_ALT_IMAGE_MODEL": "sandbox-image"}
+    return share.gateway({**upstream_environment, **models})
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from tests.support.pages import ROOT
 
 START = """
-import runpy, sys
+import logging, runpy, sys, types
 configuration = runpy.run_path("gunicorn.conf.py")
-configuration["on_starting"](None)
+configuration["on_starting"](types.SimpleNamespace(log=logging.getLogger("master")))
 print("gateway.application.app" in sys.modules)
 """
 

@@ -71,7 +71,8 @@ def show_provider(call: PageCall) -> Outbound:
     chosen = call.arguments.get("timeRange", "")
     if chosen not in TIMES:
         chosen = LIVE
-    if chosen == LIVE and call.visitor.is_operator():
+    by_minute = chosen == LIVE and call.visitor.is_operator()
+    if by_minute:
         plots = _draw_hour(call, row["id"])
     else:
         plots = _draw_calls(call, row["id"], chosen)
@@ -87,6 +88,7 @@ def show_provider(call: PageCall) -> Outbound:
         times=TIMES.items(),
         chosen=chosen,
         live=chosen == LIVE,
+        by_minute=by_minute,
         period=TIMES[chosen],
         plots=plots,
         latencies=[one for one in latencies if one["provider"] == row["id"]],

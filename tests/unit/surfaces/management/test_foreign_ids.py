@@ -24,6 +24,7 @@ FIELDS = {
     "organizationId": "organization_id",
     "teamId": "team_id",
     "teamIds": "team_id",
+    "memberId": "member_id",
     "breakGlassMemberId": "owner_id",
     "apiKeyId": "key_id",
     "userId": "user_id",
