@@ -14,7 +14,7 @@ from gateway.billing.terms import Terms, terms_of
 from gateway.clock import Clock
 from gateway.errors import Unavailable
 from gateway.limits.rate_limits import RateLimiter, Slot
-from gateway.limits.spending import CostBound, Spending
+from gateway.limits.spending import CostBound, Payer, Spending
 from gateway.neutral.request import Request
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal, Row, Ticket
@@ -77,10 +77,7 @@ class Settlements:
         context = admission.context
         cost_bound = admission.cost_bound
         terms = terms_of(context, admission.request)
-        identity = terms.billing_identity
-        payer = identity.payer if admission.credits else identity.without_credits
-        if context.attribution:
-            payer = with_sessions(payer, context)
+        payer = self._payer(admission, terms)
         spending = self.spending
         version = spending.check()
         slot = None
@@ -100,11 +97,30 @@ class Settlements:
             settlement.retain(context.payload)
         return settlement
 
-    def _enter(self, terms: Terms, model: str, others: tuple[str, ...]) -> Slot:
+    def check(self, admission: Admission) -> None:
+        """Raise what `admit` raises for this request, and neither count nor hold anything: it is called before work
+        that costs much for a request that is small itself."""
+        terms = terms_of(admission.context, admission.request)
+        payer = self._payer(admission, terms)
+        if self.rates.limited(self.spending.check()):
+            self._enter(terms, admission.model, admission.others, counted=False)
+        self.spending.reserve(payer, admission.cost_bound, patient=False).release()
+
+    @staticmethod
+    def _payer(admission: Admission, terms: Terms) -> Payer:
+        identity = terms.billing_identity
+        payer = identity.payer if admission.credits else identity.without_credits
+        if admission.context.attribution:
+            return with_sessions(payer, admission.context)
+        return payer
+
+    def _enter(self, terms: Terms, model: str, others: tuple[str, ...], *, counted: bool = True) -> Slot:
         caller = terms.context.caller
         place = (caller.organization_id, caller.project_id, caller.key_id)
         operation = terms.context.operation
-        return self.rates.enter(*place, terms.requested_model, terms.input_tokens, operation, model, others)
+        return self.rates.enter(
+            *place, terms.requested_model, terms.input_tokens, operation, model, others, counted=counted
+        )
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Write pending entries and return all leases. The next worker recovers what fails here."""

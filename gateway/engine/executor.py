@@ -16,6 +16,7 @@ from gateway.engine import streaming, unary
 from gateway.engine.attempts import Walk
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.free_answers import SharedRequest
+from gateway.engine.further_models import with_choice
 from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
@@ -126,6 +127,19 @@ class Executor(Generic[R]):
             batches.close()
             raise
         return StreamedAnswer(first, batches, outcome)
+
+    def check(self, context: RequestContext, request: R) -> None:
+        """Raise what refuses a request however much it contains: no model may serve it, or its caller is over a limit
+        or out of credits. Nothing is counted or held."""
+        if context.choice:
+            request = with_choice(context, request)
+        route_plan = self._planner.plan(context, request)
+        cost_bound = route_plan.bounds.compute(request, self._default_output, context.at_us)
+        self._settlements.check(
+            Admission(
+                context, request, cost_bound, route_plan.platform_paid, route_plan.model, others=route_plan.others
+            )
+        )
 
     def _plan(self, context: RequestContext, request: R) -> tuple[RoutePlan, R]:
         """Return the plan, and the request as it will be sent."""

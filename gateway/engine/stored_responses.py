@@ -6,6 +6,7 @@ stored once per organization however often they are sent. Everything is compress
 
 import hmac
 import zlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,10 +18,15 @@ from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault
 from gateway.configuration.settings import Responses
 from gateway.engine import deduplication
+from gateway.engine.conversation_loads import ConversationLoad as ConversationLoad
+from gateway.engine.conversation_loads import no_check
+from gateway.engine.owner_turns import OwnerTurns
 from gateway.errors import InvalidRequest, NotFound, Unavailable
 from gateway.metering.payload_table import pack, unpack
+from gateway.neutral.json_parts import LARGE
+from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.stepwise import ShouldContinue, always
-from gateway.runtime.threads import Threads
+from gateway.runtime.threads import Threads, compute, compute_if
 from gateway.store.conversation_turns import (
     DIGEST_BYTES,
     Link,
@@ -39,6 +45,8 @@ MAX_TURNS = 10_000  # turns of one conversation
 MAX_ATTEMPTS = 3
 ECHOED_ID_LENGTH = 80  # characters of an id that an error repeats
 MB = 1 << 20
+LOAD_WAIT_S = 30.0  # how long a request waits until its organization loads no other long conversation
+Run = Callable[..., Any]
 Item = dict[str, Any]
 
 
@@ -69,13 +77,22 @@ class StoredResponses:
     """The responses of all tenants. A caller can read those of the project; a customer's key only its own."""
 
     def __init__(
-        self, turns: Turns, documents: Documents, vault: Vault, secret: bytes, threads: Threads, settings: Responses
+        self,
+        turns: Turns,
+        documents: Documents,
+        vault: Vault,
+        secret: bytes,
+        threads: Threads,
+        settings: Responses,
+        budget: ByteBudget | None = None,
     ) -> None:
         self._turns = turns
         self._documents = documents
         self._vault = vault
         self._secret = secret
         self._threads = threads
+        self._budget = budget
+        self._loading = OwnerTurns(LOAD_WAIT_S)
         self._max_bytes = settings.max_organization_mb * MB
         self._max_conversation = settings.max_conversation_mb * MB
 
@@ -110,10 +127,16 @@ class StoredResponses:
                 return
         raise Unavailable("The response could not be stored.")
 
+    def load_for(self, caller: Caller, check: Callable[[], object] = no_check) -> ConversationLoad:
+        """Return the load of one request, which must exist as long as what it finds. `check` is called before a
+        long conversation is read."""
+        return ConversationLoad(self._budget, self._loading, caller.organization_id, check)
+
     def find(
         self,
         caller: Caller,
         ident: str,
+        load: ConversationLoad,
         param: str = "response_id",
         code: str = "not_found",
         *,
@@ -122,11 +145,11 @@ class StoredResponses:
         """Return the response with that id, with its conversation if `whole`.
 
         NotFound when it does not exist, has expired or belongs to another caller; InvalidRequest when the conversation
-        is too long to continue.
+        is too long to continue; the errors of `load`.
         """
         if keeps_nothing(caller.rules):
             raise storage_conflict(param)
-        stored = self._find(caller, ident, param, whole)
+        stored = self._find(caller, ident, load, param, whole)
         if stored is None:
             raise NotFound(
                 f"There is no stored response {ident[:ECHOED_ID_LENGTH]!r}: "
@@ -136,19 +159,30 @@ class StoredResponses:
             )
         return stored
 
-    def _find(self, caller: Caller, ident: str, param: str, whole: bool) -> StoredResponse | None:
+    def _find(
+        self, caller: Caller, ident: str, load: ConversationLoad, param: str, whole: bool
+    ) -> StoredResponse | None:
         link = self._turns.find(ident)
         if link is None:
-            return self._find_old(caller, ident)
+            return self._find_old(caller, ident, load)
         if link.scope != scope_of(caller):
             return None
         if whole:
             self._check_length(link, param)
-        return self._read(link, whole)
+            size = link.chain_bytes
+        else:
+            size = self._turns.own_bytes(ident)
+        with load.begin(size):
+            return self._read(link, load, size, whole)
 
     def delete(self, caller: Caller, ident: str) -> None:
         """Delete a response. NotFound as in `find`; responses that continue it keep the conversation."""
-        if self._find(caller, ident, "response_id", whole=False) is None:
+        link = self._turns.find(ident)
+        if link is None:
+            known = self._find_old(caller, ident, self.load_for(caller)) is not None
+        else:
+            known = link.scope == scope_of(caller)
+        if not known:
             raise NotFound(f"There is no stored response {ident[:ECHOED_ID_LENGTH]!r}.", param="response_id")
         self._turns.end(ident)
         self._documents.delete(KIND, ident)
@@ -197,46 +231,59 @@ class StoredResponses:
         packed = {name: pack(self._vault, value) for name, value in values.items()}
         return pack(self._vault, deduplication.pack(segments)), packed
 
-    def _read(self, link: Link, whole: bool) -> StoredResponse | None:
+    def _read(self, link: Link, load: ConversationLoad, size: int, whole: bool) -> StoredResponse | None:
+        """Return a turn, of which `size` bytes are counted. Long ones take their owner's turn in computing."""
         rows = self._turns.chain(link.ident, MAX_TURNS if whole else 1)
         if not rows:
             return None
-        texts = self._threads.run(self._open_texts, rows)
-        digests = {digest for segments in texts for digest in deduplication.digests_of(segments)}
+        if size > LARGE:
+            run: Run = compute
+        else:
+            run = self._threads.run
+        segments = run(self._open_texts, rows)
+        digests = {digest for turn in segments for digest in deduplication.digests_of(turn)}
         values = self._turns.values(link.organization, tuple(digests))
         try:
-            return self._threads.run(self._join, texts, values, link.chain_bytes)
+            texts = run(self._join, segments, values)
         except KeyError:
             return None  # it was removed while it was being read
+        load.weigh_texts(texts, size)
+        return run(_decode, texts, link.chain_bytes)
 
     def _open_texts(self, rows: list[tuple[str, bytes]]) -> list[list[bytes]]:
         return [deduplication.unpack(unpack(self._vault, body)) for _, body in rows]
 
-    def _join(self, texts: list[list[bytes]], values: dict[bytes, bytes], size: int) -> StoredResponse:
+    def _join(self, segments: list[list[bytes]], values: dict[bytes, bytes]) -> list[bytes]:
+        """Return the JSON of each turn."""
         opened = {name: unpack(self._vault, value) for name, value in values.items()}
-        *before, last = (deduplication.join(segments, opened) for segments in texts)
-        earlier: list[PastTurn] = []
-        for body in before:
-            earlier += [PastTurn(*turn) for turn in body["earlier"]]
-            earlier.append(PastTurn(body["response"]["id"], body["items"], body["response"]["output"]))
-        earlier += [PastTurn(*turn) for turn in last["earlier"]]
-        return StoredResponse(last["response"], earlier, last["items"], size)
+        return [deduplication.join(turn, opened) for turn in segments]
 
-    def _find_old(self, caller: Caller, ident: str) -> StoredResponse | None:
+    def _find_old(self, caller: Caller, ident: str, load: ConversationLoad) -> StoredResponse | None:
         packed = self._documents.get(KIND, ident)
-        body = None if packed is None else self._threads.run(_read_old, packed)
-        if body is None or body["scope"] != scope_of(caller):
+        if packed is None:
+            return None
+        with load.begin(len(packed)):
+            text = self._threads.run(zlib.decompress, packed)
+            load.weigh_texts([text])
+            body = compute_if(len(text) > LARGE, orjson.loads, text)
+        if body["scope"] != scope_of(caller):
             return None
         return StoredResponse(body["response"], [PastTurn(ident, body["history"], [])], body["items"], MB)
 
 
+def _decode(texts: list[bytes], size: int) -> StoredResponse:
+    """Return the conversation of these turns."""
+    *before, last = map(orjson.loads, texts)
+    earlier: list[PastTurn] = []
+    for body in before:
+        earlier += [PastTurn(*turn) for turn in body["earlier"]]
+        earlier.append(PastTurn(body["response"]["id"], body["items"], body["response"]["output"]))
+    earlier += [PastTurn(*turn) for turn in last["earlier"]]
+    return StoredResponse(last["response"], earlier, last["items"], size)
+
+
 def _digest(key: bytes, data: bytes) -> bytes:
     return hmac.digest(key, data, "sha256")[:DIGEST_BYTES]
-
-
-def _read_old(packed: bytes) -> dict[str, Any]:
-    """Read a document of earlier releases: JSON in zlib."""
-    return orjson.loads(zlib.decompress(packed))
 
 
 def storage_conflict(param: str) -> InvalidRequest:

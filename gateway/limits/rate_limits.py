@@ -126,9 +126,13 @@ class RateLimiter:
         operation: str = "chat",
         canonical: str = "",
         others: tuple[str, ...] = (),
+        *,
+        counted: bool = True,
     ) -> Slot:
-        """Count a request in every window that applies to it, or in none. `model` is the model as the caller wrote it,
-        `canonical` its id: limits of a model count it under any name. `others` are further models that may serve it.
+        """Count a request in every window that applies to it, or in none (unless `counted`, only check them).
+
+        `model` is the model as the caller wrote it, `canonical` its id: limits of a model count it under any name.
+        `others` are further models that may serve it.
 
         RateLimited names the limit, and when to retry. `tokens` is the estimated prompt with its media; the true
         count replaces it when the slot is released.
@@ -153,6 +157,8 @@ class RateLimiter:
         if self._redis is not None and self._share < self._workers:
             self._refresh(rules, tokens, now, self._redis)
         rate_limits = tuple(self._check(rule, tokens, now) for rule in rules)
+        if not counted:
+            return Slot(rate_limits)
         for rule in rules:
             self._count(rule, tokens, now)
         return Slot(rate_limits, partial(self._free, rules), partial(self._correct, rules, tokens))

@@ -68,7 +68,7 @@ def has_more(raw: bytes, maximum: int, marks: tuple[bytes, ...] = STRUCTURE) -> 
     at = 0
     inside = False
     while at < len(raw):
-        end = _end_of_piece(raw, at + PIECE_BYTES)
+        end = end_of_piece(raw, at + PIECE_BYTES)
         piece = raw[at:end]
         start = 0
         if inside and (rest := STRING_REST.match(piece)) is not None:
@@ -86,7 +86,7 @@ def has_more(raw: bytes, maximum: int, marks: tuple[bytes, ...] = STRUCTURE) -> 
     return False
 
 
-def _end_of_piece(raw: bytes, end: int) -> int:
+def end_of_piece(raw: bytes, end: int) -> int:
     """Return the end of a piece near `end` that does not separate a backslash from its character."""
     while end < len(raw) and raw[end - 1] == BACKSLASH:
         end += 1

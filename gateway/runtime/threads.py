@@ -191,6 +191,14 @@ class SharedResource(Protocol):
 
     def share(self) -> None: ...
     def release(self) -> None: ...
+    def grow(self, size: int) -> None: ...
+
+
+def hold_more(size: int) -> None:
+    """Count `size` more bytes for what this greenlet holds, if it holds anything. Overloaded if there is no room."""
+    held: SharedResource | None = getattr(gevent.getcurrent(), "held", None)
+    if held is not None:
+        held.grow(size)
 
 
 def hold(held: SharedResource | None) -> None:

@@ -84,6 +84,17 @@ class Turns:
             return Link(*row)
         return None
 
+    def own_bytes(self, ident: str) -> int:
+        """Return the content size of one turn."""
+        sql = (
+            "SELECT turn.chain_bytes - coalesce(before.chain_bytes, 0) FROM stored_response turn "
+            "LEFT JOIN stored_response before ON before.id = turn.previous WHERE turn.id = ?"
+        )
+        row = self._database.query_row(sql, (ident,))
+        if row:
+            return max(0, int(row[0]))
+        return 0
+
     def chain(self, ident: str, maximum: int) -> list[tuple[str, bytes]]:
         """Return (id, body) of a turn and the turns before it, oldest first; at most the last `maximum`."""
         sql = (

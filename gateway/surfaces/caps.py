@@ -1,7 +1,6 @@
 """Limits on what one request may contain, each with its own error; and reading of large bodies in a thread."""
 
 from collections.abc import Callable, Sized
-from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
@@ -11,37 +10,44 @@ from gateway.configuration.settings import LimitSettings
 from gateway.errors import InvalidRequest
 from gateway.neutral.json_parts import LARGE as LARGE
 from gateway.neutral.json_parts import OPENING, count_marks, has_more, is_large
-from gateway.runtime.threads import compute
+from gateway.neutral.json_weight import weigh
+from gateway.runtime.threads import compute, compute_if, hold_more
 
 P = ParamSpec("P")
 T = TypeVar("T")
+WEIGHED_FROM = 1 << 14  # bytes of a body from which it is weighed: as many are held without an owner
 
 
 def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return `work(raw)` for the body `raw`. Raises InvalidRequest `request_too_complex` for a body with too many
     parts."""
-    if is_large(raw):
-        return compute(_read_large, limits, raw, partial(work, *args, **kwargs))
-    return work(*args, **kwargs)
+    if len(raw) < WEIGHED_FROM:
+        return work(*args, **kwargs)
+    large = is_large(raw)
+    _hold_decoded(limits, raw, large)
+    return compute_if(large, work, *args, **kwargs)
 
 
 def read_measured(
     limits: LimitSettings, raw: bytes, work: Callable[Concatenate[bool, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """Return `work(large, …)` as `read` does, where `large` says whether the body is large."""
-    if is_large(raw):
-        return compute(_read_large, limits, raw, partial(work, True, *args, **kwargs))
-    return work(False, *args, **kwargs)
+    if len(raw) < WEIGHED_FROM:
+        return work(False, *args, **kwargs)
+    large = is_large(raw)
+    _hold_decoded(limits, raw, large)
+    return compute_if(large, work, large, *args, **kwargs)
 
 
-def _read_large(limits: LimitSettings, raw: bytes, work: Callable[[], T]) -> T:
-    _check_parts(limits, raw)
-    return work()
+def _hold_decoded(limits: LimitSettings, raw: bytes, large: bool) -> None:
+    """Count what a body takes once it is decoded, beside its own bytes, until the request ends. Overloaded if there is
+    no room; InvalidRequest for too many parts."""
+    hold_more(compute(_weigh_checked, limits, raw) if large else weigh(raw) - len(raw))
 
 
-def _check_parts(limits: LimitSettings, raw: bytes) -> None:
-    """Raise InvalidRequest for a JSON text with too many parts before it is decoded, since each part takes memory and
-    time while no other request is served."""
+def _weigh_checked(limits: LimitSettings, raw: bytes) -> int:
+    """Return the bytes of what is decoded from a JSON text. Raise InvalidRequest for one with too many parts: each
+    takes memory, and time while no other request is served."""
     opening, commas = count_marks(raw)
     maximum = limits.max_json_nodes
     if 0 < maximum < opening + commas and has_more(raw, maximum):
@@ -49,6 +55,7 @@ def _check_parts(limits: LimitSettings, raw: bytes) -> None:
     maximum = limits.max_json_containers
     if 0 < maximum < opening and has_more(raw, maximum, OPENING):
         raise _too_many("The body", "objects and lists", maximum, "max_json_containers", "")
+    return weigh(raw) - len(raw)
 
 
 def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Sized | None, *schemas: Any) -> None:

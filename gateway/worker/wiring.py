@@ -315,7 +315,9 @@ def _open_engine(
             settings.timeouts.request_s,
             bodies,
         ),
-        responses=StoredResponses(turns, store.documents, store.vault, base.hash_key, threads, settings.responses),
+        responses=StoredResponses(
+            turns, store.documents, store.vault, base.hash_key, threads, settings.responses, bodies
+        ),
         replays=Replays(store.database, routing.catalogue, clock),
         retention=Retention(store.database, store.journal, store.vault, threads, SETTLE_TIMEOUT_S),
         realtime=RealtimeEngine(parts, store.documents, routing.catalogue),

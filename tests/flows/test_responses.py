@@ -1,5 +1,6 @@
 """Responses through the whole gateway, with the official SDK, against a strict fake of the chat API."""
 
+import gc
 import json
 from collections.abc import Callable, Iterator
 
@@ -11,6 +12,7 @@ from openai import OpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 from support.gateways import LocalGateway
+from support.spending import until
 
 from gateway.accounts import keys, projects
 from gateway.accounts.changes import OPERATOR
@@ -238,3 +240,55 @@ def test_invalid_input_is_refused_with_the_reason(
 def test_unknown_parameters_have_no_effect(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
     body = {"model": MODEL, "input": "x", "frobnicate": {"a": 1}, "client_metadata": {"b": "c"}}
     assert http(gateway, "POST", "/responses", json=body).status_code == 200
+
+
+LONG = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}] * 8000}]
+
+
+@pytest.fixture
+def long_response(client: OpenAI, gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of a long stored response, the turns of which nobody may read."""
+    ident = client.responses.create(model=MODEL, input=LONG).id
+
+    def read(ident: str, maximum: int) -> None:
+        raise AssertionError(f"{ident} was read")
+
+    monkeypatch.setattr(gateway.services.engine.responses._turns, "chain", read)
+    return ident
+
+
+def take_credits(gateway: LocalGateway) -> None:
+    ledger = gateway.services.billing.ledger
+    organization = gateway.services.accounts.authentication.caller(gateway.key).organization_id
+    ledger.post(organization, "adjustment", -ledger.balance(organization).balance_nusd, f"all of {organization}")
+    assert until(lambda: http(gateway, "POST", "/responses", json={"model": MODEL, "input": "x"}).status_code == 402)
+
+
+REFUSALS = [
+    (take_credits, MODEL, 402, "insufficient_credits"),
+    (lambda gateway: None, "openai/none", 400, "model_not_found"),
+]
+
+
+@pytest.mark.parametrize("path", ["/responses", "/responses/compact"])
+@pytest.mark.parametrize(("change", "model", "status", "code"), REFUSALS, ids=[row[3] for row in REFUSALS])
+def test_a_request_that_cannot_be_served_reads_no_long_conversation(
+    gateway: LocalGateway, long_response: str, path: str, change: Callable, model: str, status: int, code: str
+) -> None:
+    change(gateway)
+    body = {"model": model, "input": "More", "previous_response_id": long_response}
+    refused = http(gateway, "POST", path, json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+
+
+def test_bytes_of_a_long_conversation_count_until_its_request_ends(client: OpenAI, gateway: LocalGateway) -> None:
+    first = client.responses.create(model=MODEL, input=LONG)
+    budget = gateway.services.engine.responses._budget
+    before = budget.held
+    with client.responses.create(model=MODEL, input="More", previous_response_id=first.id, stream=True) as events:
+        next(events)
+        assert budget.held - before > 8000 * 300
+        for _ in events:
+            pass
+    gc.collect()
+    assert budget.held == before

@@ -139,4 +139,4 @@ def test_bytes_of_any_kind_are_read_or_refused(raw: bytes) -> None:
 def test_documents_stored_in_pieces_are_restored(value: object) -> None:
     segments, parts = deduplication.split(value, lambda data: str(hash(data)).encode())
     stored = deduplication.unpack(deduplication.pack(segments))
-    assert deduplication.join(stored, parts) == orjson.loads(orjson.dumps(value))
+    assert orjson.loads(deduplication.join(stored, parts)) == orjson.loads(orjson.dumps(value))

@@ -14,13 +14,14 @@ from gateway.configuration.settings import LimitSettings
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.dialects.field_names import restate
 from gateway.engine.executor import Answer, StreamedAnswer
-from gateway.engine.stored_responses import PastTurn, StoredResponse, storage_conflict
+from gateway.engine.stored_responses import ConversationLoad, PastTurn, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.usage import NO_USAGE
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import attribution, auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import reader, schema, store, stream, writer
 from gateway.surfaces.responses.assembler import COMPLETED
 from gateway.surfaces.responses.response_answers import ResponseEvent, ResponseObject
@@ -64,13 +65,14 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
     if socket is not None:
         body.stream = True
         source = socket.memory
-    history, own, size = store.gather(body, source, context.caller, replayer(services, inbound, context.caller))
+    load = load_for(services, context, body)
+    history, own, size = store.gather(body, source, context.caller, load, replayer(services, inbound, context.caller))
     large = is_large(raw, size)
     turn = compute_if(large, read, limits, raw, body, history, own)
     turn.request.large = large
     if turn.store:
         services.engine.responses.check_quota(context.caller)
-    keep = _keeper(services, context, turn, body.previous_response_id or "", socket, len(raw))
+    keep = _keeper(services, context, turn, body.previous_response_id or "", socket, len(raw), load)
     if socket is not None and not socket.generate:
         return _prepare(context, turn, keep)
     if turn.request.requirements.stream:
@@ -80,6 +82,20 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
     response = writer.reply(answer.result, turn, facts, keep)
     headers = headers_of(facts, services.clock, streamed=False)
     return compute_if(answer.result.large, http_responses.json_reply, response, context.shown_id, headers=headers)
+
+
+def load_for(services: Services, context: RequestContext, body: schema.CompactBody) -> ConversationLoad:
+    """Return the load of a paid request. Before a long conversation is read, the models, limits and credits are checked
+    for a request that says nothing: one with the conversation costs more."""
+
+    def check() -> None:
+        bare = schema.ResponsesBody(model=body.model, service_tier=body.service_tier)
+        if isinstance(body, schema.ResponsesBody):
+            bare.models = body.models
+            bare.provider = body.provider
+        services.engine.chat.check(context, reader.read(bare, [], [shapes.user_text("Hi")]).request)
+
+    return services.engine.responses.load_for(context.caller, check)
 
 
 def read(
@@ -129,12 +145,13 @@ def _keeper(
     previous: str,
     socket: SocketTurn | None,
     size: int,
+    load: ConversationLoad,
 ) -> writer.Keep:
     """Return a function that stores the finished response. A paid response is not lost when storing fails: it then has
     `store: false`, and a turn that continues it gets an error that it does not exist. A response that is not stored is
-    kept on its socket."""
+    kept on its socket. The function holds `load`, whose bytes count as long as the request lasts."""
 
-    def keep(response: Any) -> bool:
+    def keep(response: Any, load: ConversationLoad = load) -> bool:
         if not turn.store:
             if socket is not None:
                 socket.memory.keep(response, turn.items, previous, size)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects import responses_vocabulary as dialect
-from gateway.engine.stored_responses import StoredResponse
+from gateway.engine.stored_responses import ConversationLoad, StoredResponse
 from gateway.errors import InvalidRequest, MethodNotAllowed
 from gateway.neutral.chat import ChatRequest
 from gateway.runtime.threads import compute_if
@@ -35,9 +35,9 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
     limits = services.settings.limits
     raw = inbound.body
     body = caps.read(limits, raw, schema.decode_compact, raw)
-    history, own, size = store.gather(
-        body, services.engine.responses, context.caller, response_creation.replayer(services, inbound, context.caller)
-    )
+    load = response_creation.load_for(services, context, body)
+    check = response_creation.replayer(services, inbound, context.caller)
+    history, own, size = store.gather(body, services.engine.responses, context.caller, load, check)
     large = response_creation.is_large(raw, size)
     request, users = compute_if(large, _read_compact, limits, raw, body, history, own)
     request.large = large
@@ -61,9 +61,9 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     limits = services.settings.limits
     raw = inbound.body
     body = caps.read(limits, raw, schema.decode_count, raw)
-    history, own, size = store.gather(
-        body, services.engine.responses, context.caller, response_creation.replayer(services, inbound, context.caller)
-    )
+    load = services.engine.responses.load_for(context.caller)
+    check = response_creation.replayer(services, inbound, context.caller)
+    history, own, size = store.gather(body, services.engine.responses, context.caller, load, check)
     turn = compute_if(response_creation.is_large(raw, size), response_creation.read, limits, raw, body, history, own)
     needs = turn.request.requirements
     if needs.documents:
@@ -76,7 +76,7 @@ def count(services: Services, inbound: Inbound) -> Outbound:
 
 def retrieve(services: Services, inbound: Inbound) -> Outbound:
     """Get a stored response. It cannot be streamed again."""
-    stored = _find(services, inbound, whole=False)
+    stored, _load = _find(services, inbound, whole=False)
     if inbound.arguments().get("stream", "").lower() == "true":
         raise InvalidRequest("A stored response cannot be streamed; leave out stream.", param="stream")
     return compute_if(store.is_long(stored), _show, stored.response, inbound)
@@ -89,7 +89,7 @@ def _show(response: dict, inbound: Inbound) -> Outbound:
 
 def list_input(services: Services, inbound: Inbound) -> Outbound:
     """List the input items of a stored response: those of earlier turns and its own."""
-    stored = _find(services, inbound, whole=True)
+    stored, _load = _find(services, inbound, whole=True)
     page = compute_if(store.is_long(stored), store.list_items, stored, inbound.arguments(), sealed=_sealed(inbound))
     return http_responses.json_reply(page.encode(), inbound.shown_id)
 
@@ -115,11 +115,13 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     return socket_opening.open_socket(services, inbound)
 
 
-def _find(services: Services, inbound: Inbound, *, whole: bool) -> StoredResponse:
+def _find(services: Services, inbound: Inbound, *, whole: bool) -> tuple[StoredResponse, ConversationLoad]:
+    """Return the response, with its conversation if `whole`, and its load."""
     caller = auth.caller_of(services, inbound)
-    stored = services.engine.responses.find(caller, inbound.params["response_id"], whole=whole)
+    load = services.engine.responses.load_for(caller)
+    stored = services.engine.responses.find(caller, inbound.params["response_id"], load, whole=whole)
     response_creation.replayer(services, inbound, caller)(stored)
-    return stored
+    return stored, load
 
 
 def _sealed(inbound: Inbound) -> bool:

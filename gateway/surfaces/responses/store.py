@@ -9,7 +9,7 @@ import orjson
 
 from gateway.accounts.authentication import Caller
 from gateway.dialects import responses_vocabulary as dialect
-from gateway.engine.stored_responses import PastTurn, StoredResponse
+from gateway.engine.stored_responses import ConversationLoad, PastTurn, StoredResponse
 from gateway.errors import NotFound
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.answer_structs import ModelApiAnswer
@@ -39,7 +39,7 @@ class ResponseSource(Protocol):
     """Where earlier responses are found: the stored ones (engine/stored_responses.py), or those of a socket too."""
 
     def find(
-        self, caller: Caller, ident: str, param: str = "response_id", code: str = "not_found", *, whole: bool = True
+        self, caller: Caller, ident: str, load: ConversationLoad, param: str = "response_id", code: str = "not_found"
     ) -> StoredResponse: ...
     def check_size(self, size: int, param: str) -> None: ...
 
@@ -53,15 +53,20 @@ class GatheredTurns(NamedTuple):
 
 
 def gather(
-    body: schema.CompactBody, stored: ResponseSource, caller: Caller, check: Check = lambda conversation: None
+    body: schema.CompactBody,
+    stored: ResponseSource,
+    caller: Caller,
+    load: ConversationLoad,
+    check: Check = lambda conversation: None,
 ) -> GatheredTurns:
     """Return the earlier conversation, and this turn's own items with references resolved. Raises NotFound for an item
-    that is not stored; `check` raises for a stored one that this caller may not use."""
+    that is not stored; `check` raises for a stored one that this caller may not use. `load` must exist as long as the
+    result."""
     history: list[Json] = []
     size = 0
     ident = body.previous_response_id
     if ident:
-        conversation = stored.find(caller, ident, "previous_response_id", "previous_response_not_found")
+        conversation = stored.find(caller, ident, load, "previous_response_id", "previous_response_not_found")
         check(conversation)
         history = compute_if(is_long(conversation), items_of_turns, conversation.turns)
         size = conversation.size
@@ -70,7 +75,7 @@ def gather(
     own = body.input or []
     if not any(shapes.kind_of(item) == shapes.REFERENCE for item in own):
         return GatheredTurns(history, own, size)
-    resolver = _Resolver(stored, caller, history, check, size)
+    resolver = _Resolver(stored, caller, load, history, check, size)
     return GatheredTurns(history, resolver.resolve(own), resolver.size)
 
 
@@ -78,7 +83,16 @@ class _Resolver:
     """Replaces references by the items that they refer to; each response is read once. `size` is the total of stored
     bytes that are continued: an item counts as often as it is referred to, and so does the data read for it."""
 
-    def __init__(self, stored: ResponseSource, caller: Caller, history: list[Json], check: Check, size: int) -> None:
+    def __init__(
+        self,
+        stored: ResponseSource,
+        caller: Caller,
+        load: ConversationLoad,
+        history: list[Json],
+        check: Check,
+        size: int,
+    ) -> None:
+        self._load_of = load
         self._stored = stored
         self._caller = caller
         self._check = check
@@ -113,7 +127,7 @@ class _Resolver:
             raise missing
         self._seen.add(named[1])
         try:
-            conversation = self._stored.find(self._caller, ID_PREFIX + named[1])
+            conversation = self._stored.find(self._caller, ID_PREFIX + named[1], self._load_of)
         except NotFound:
             raise missing from None
         self._check(conversation)

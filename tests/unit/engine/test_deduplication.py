@@ -20,7 +20,7 @@ def digest(data: bytes) -> bytes:
 @given(values)
 def test_split_documents_are_restored(value: object) -> None:
     segments, parts = deduplication.split(value, digest)
-    assert deduplication.join(deduplication.unpack(deduplication.pack(segments)), parts) == value
+    assert orjson.loads(deduplication.join(deduplication.unpack(deduplication.pack(segments)), parts)) == value
     assert set(deduplication.digests_of(segments)) == parts.keys()
 
 
@@ -29,7 +29,7 @@ def test_a_caller_cannot_write_what_looks_like_a_piece() -> None:
     (known,) = parts
     forged = {"a": known.hex(), "b": [known.decode("latin-1")]}
     segments, own = deduplication.split(forged, digest)
-    assert own == {} and deduplication.join(segments, own) == forged
+    assert own == {} and orjson.loads(deduplication.join(segments, own)) == forged
 
 
 def test_a_longer_list_has_the_pieces_of_the_shorter_one() -> None:
@@ -42,7 +42,4 @@ def test_a_longer_list_has_the_pieces_of_the_shorter_one() -> None:
 def test_pieces_have_a_bound() -> None:
     segments, parts = deduplication.split([f"{place}{LARGE}" for place in range(deduplication.MAX_PARTS * 2)], digest)
     assert len(parts) == deduplication.MAX_PARTS
-    assert (
-        len(orjson.dumps(deduplication.join(segments, parts)))
-        > deduplication.MAX_PARTS * 2 * deduplication.MIN_PART_BYTES
-    )
+    assert len(deduplication.join(segments, parts)) > deduplication.MAX_PARTS * 2 * deduplication.MIN_PART_BYTES

@@ -39,7 +39,9 @@ def kept(empty: StoredResponses) -> StoredResponses:
 
 
 def test_a_turn_continues_the_whole_conversation(kept: StoredResponses) -> None:
-    history, own, _ = store.gather(body(previous_response_id=ANSWER, input="More"), kept, caller())
+    history, own, _ = store.gather(
+        body(previous_response_id=ANSWER, input="More"), kept, caller(), kept.load_for(caller())
+    )
     assert [item["id"] for item in history] == [f"msg_{HEX}_i0", f"msg_{HEX}_0"]
     assert own[0]["content"][0]["text"] == "More"
 
@@ -48,39 +50,42 @@ def test_a_turn_continues_the_whole_conversation(kept: StoredResponses) -> None:
     "other", [caller("q"), caller(kind="customer"), caller(kind="customer", key="z"), caller("p/k")]
 )
 def test_another_caller_does_not_find_it(kept: StoredResponses, other: SimpleNamespace) -> None:
-    for look in (kept.find, kept.delete):
-        with pytest.raises(NotFound):
-            look(other, ANSWER)
+    with pytest.raises(NotFound):
+        kept.find(other, ANSWER, kept.load_for(other))
+    with pytest.raises(NotFound):
+        kept.delete(other, ANSWER)
     with pytest.raises(NotFound) as caught:
-        store.gather(body(previous_response_id=ANSWER), kept, other)
+        store.gather(body(previous_response_id=ANSWER), kept, other, kept.load_for(other))
     assert caught.value.code == "previous_response_not_found"
 
 
 def test_a_customers_key_finds_its_own_only(empty: StoredResponses) -> None:
     stored = empty
     stored.keep(caller(kind="customer"), StoredResponse({"id": ANSWER, "output": []}, [], []))
-    assert stored.find(caller(kind="customer"), ANSWER).response["id"] == ANSWER
+    assert (
+        stored.find(caller(kind="customer"), ANSWER, stored.load_for(caller(kind="customer"))).response["id"] == ANSWER
+    )
     with pytest.raises(NotFound):
-        stored.find(caller(kind="customer", key="other"), ANSWER)
+        stored.find(caller(kind="customer", key="other"), ANSWER, stored.load_for(caller(kind="customer", key="other")))
 
 
 def test_a_deleted_response_is_not_found(kept: StoredResponses) -> None:
     kept.delete(caller(), ANSWER)
     with pytest.raises(NotFound):
-        kept.find(caller(), ANSWER)
+        kept.find(caller(), ANSWER, kept.load_for(caller()))
 
 
 @pytest.mark.parametrize("ident", [f"msg_{HEX}_0", f"msg_{HEX}_i0"])
 def test_a_reference_stands_for_its_item(kept: StoredResponses, ident: str) -> None:
     for reference in ({"type": "item_reference", "id": ident}, {"id": ident}):
-        _, (item,), _ = store.gather(body(input=[reference]), kept, caller())
+        _, (item,), _ = store.gather(body(input=[reference]), kept, caller(), kept.load_for(caller()))
         assert item["id"] == ident and item["type"] == "message"
 
 
 @pytest.mark.parametrize("ident", [f"msg_{HEX}_9", f"msg_{'2' * 32}_0", "msg_1", "rs_from_elsewhere"])
 def test_a_reference_to_nothing_is_named(kept: StoredResponses, ident: str) -> None:
     with pytest.raises(NotFound) as caught:
-        store.gather(body(input=[{"type": "item_reference", "id": ident}]), kept, caller())
+        store.gather(body(input=[{"type": "item_reference", "id": ident}]), kept, caller(), kept.load_for(caller()))
     assert caught.value.param == "input.0.id"
 
 
@@ -88,10 +93,10 @@ def test_a_referenced_item_counts_once_per_reference(empty: StoredResponses) -> 
     own = [{"type": "message", "role": "user", "content": "x" * 20_000}]
     empty.keep(caller(), StoredResponse({"id": ANSWER, "output": []}, [], own))
     reference = {"type": "item_reference", "id": f"msg_{HEX}_i0"}
-    _, items, size = store.gather(body(input=[reference] * 50), empty, caller())
+    _, items, size = store.gather(body(input=[reference] * 50), empty, caller(), empty.load_for(caller()))
     assert len(items) == 50 and size > 1_000_000
     with pytest.raises(InvalidRequest) as caught:
-        store.gather(body(input=[reference] * 60), empty, caller())
+        store.gather(body(input=[reference] * 60), empty, caller(), empty.load_for(caller()))
     assert caught.value.code == "conversation_too_long"
 
 
@@ -101,9 +106,9 @@ def test_bytes_read_for_references_are_bounded(empty: StoredResponses) -> None:
         ident = f"resp_{number}{'a' * 31}"
         empty.keep(caller(), StoredResponse({"id": ident, "output": [MESSAGE | {"id": f"msg_{ident[5:]}_0"}]}, [], own))
     named = [{"type": "item_reference", "id": f"msg_{number}{'a' * 31}_0"} for number in range(3)]
-    assert len(store.gather(body(input=named[:2]), empty, caller()).own) == 2
+    assert len(store.gather(body(input=named[:2]), empty, caller(), empty.load_for(caller())).own) == 2
     with pytest.raises(InvalidRequest) as caught:
-        store.gather(body(input=named), empty, caller())
+        store.gather(body(input=named), empty, caller(), empty.load_for(caller()))
     assert caught.value.code == "conversation_too_long"
 
 
