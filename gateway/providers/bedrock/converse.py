@@ -24,7 +24,7 @@ from gateway.providers.tool_names import BEDROCK
 SERVICE = "bedrock"
 # The host names of the service contain the region, also those of private endpoints.
 REGION_IN_HOST = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z]{2}[a-z0-9-]*-\d)\.")
-REGION = re.compile(r"[a-z]{2}[a-z0-9-]*-\d")
+REGION_NAME = re.compile(r"[a-z]{2}[a-z0-9-]*-\d")
 DEFAULT_REGION = "us-east-1"
 EVENT_STREAM_TYPE = "application/vnd.amazon.eventstream"
 JSON_TYPE = "application/json"
@@ -119,6 +119,6 @@ def region_of(url: str, target: Target) -> str:
     if match:
         return match[1]
     chosen = target.settings.get("region", "")
-    if REGION.fullmatch(chosen):
+    if REGION_NAME.fullmatch(chosen):
         return chosen
     return DEFAULT_REGION
