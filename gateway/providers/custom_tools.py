@@ -20,7 +20,6 @@ SCHEMA = {
     "type": "object",
     "properties": {INPUT: {"type": "string", "description": "The whole input of the tool, as plain text."}},
     "required": [INPUT],
-    "additionalProperties": False,
 }
 FREE_TEXT = "The input is free text, not JSON: pass all of it, unchanged and not quoted, as `input`."
 GRAMMAR = "It must match this {} grammar:\n{}"

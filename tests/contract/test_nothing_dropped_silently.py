@@ -158,9 +158,6 @@ def test_a_vendors_error_is_the_callers_only_if_it_is_about_the_request(surface:
 
 # One line for each loss: (surface, vendor, case, text of the caller's warning).
 LOSSES = [
-    ("chat", "anthropic", "custom tool", "no tool of type custom"),
-    ("chat", "google", "custom tool", "no tools with free-text input"),
-    ("chat", "bedrock", "custom tool", "no tool of type custom"),
     ("chat", "anthropic", "file by id", "files uploaded elsewhere"),
     ("chat", "google", "file by id", "does not know this file"),
     ("chat", "bedrock", "file by id", "does not load URLs"),

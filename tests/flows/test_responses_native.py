@@ -11,7 +11,7 @@ from fakes import openai as chat
 from fakes.chat_and_responses import FakeVendor
 from fakes.openai import FakeOpenAI
 from fakes.responses import Answer, call, drawn, looked_up, ran, said, searched, thought
-from openai import BadRequestError, OpenAI
+from openai import OpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 from support.gateways import LocalGateway, local_gateway
@@ -413,13 +413,16 @@ def test_offered_tools_are_left_out_by_a_server_without_the_api(settings: Callab
         assert [call.path for call in server.calls].count("/v1/responses") == 1
 
 
-def test_a_tool_of_free_text_reaches_no_vendor_that_lacks_it(grok: OpenAI, vendor: FakeVendor) -> None:
+def test_a_tool_of_free_text_is_a_function_for_a_vendor_that_lacks_it(grok: OpenAI, vendor: FakeVendor) -> None:
     free = {"type": "custom", "name": "patch", "description": "Patches."}
     for tools in ([free], [free, {"type": "web_search"}]):
-        with pytest.raises(BadRequestError, match="no tool of type custom"):
-            grok.responses.create(model="xai/grok-4.5", input="Hello", tools=tools)
+        grok.responses.create(model="xai/grok-4.5", input="Hello", tools=tools)
     nested = {"type": "custom", "custom": {"name": "patch", "description": "Patches."}}
     for tools in ([nested], [nested, {"type": "web_search"}]):
-        with pytest.raises(BadRequestError, match="no tool of type custom"):
-            grok.chat.completions.create(model="xai/grok-4.5", messages=HELLO, tools=tools)
-    assert not vendor.chat.calls and not vendor.responses.calls
+        grok.chat.completions.create(model="xai/grok-4.5", messages=HELLO, tools=tools)
+    sent = [call.body["tools"][0] for call in (*vendor.chat.calls, *vendor.responses.calls)]
+    assert len(sent) == 4
+    for tool in sent:
+        function = tool.get("function", tool)
+        assert tool["type"] == "function" and function["name"] == "patch"
+        assert function["parameters"]["required"] == ["input"]

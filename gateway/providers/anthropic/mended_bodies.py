@@ -11,10 +11,11 @@ from msgspec import json
 
 from gateway.dialects.anthropic import THINKING
 from gateway.errors import ContentNeeded
-from gateway.neutral.chat import ChatRequest, WebSearch
+from gateway.neutral.chat import ChatRequest, Conversation, WebSearch
 from gateway.neutral.parts import Media
 from gateway.neutral.request import Native
 from gateway.providers.anthropic import host_rules
+from gateway.providers.anthropic.conversation import OPENING
 from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_sampling
 from gateway.providers.anthropic.thinking import ADAPTIVE, BUDGET, forms_of, write_thinking
 from gateway.providers.anthropic.turns import place_instructions, results_first
@@ -43,12 +44,7 @@ def mend(native: Native, request: ChatRequest, target: Target, warnings: list[st
     """Return the body as the target takes it. ContentNeeded for media at addresses that the host does not load."""
     body: Body = json.decode(json.encode(native.body))
     if native.instructed:
-        front, body["messages"] = place_instructions(body["messages"], host_rules.takes_instructions(target))
-        results_first(body["messages"])
-        if front:
-            body["system"] = [*_system_of(body), *front]
-        if not body["messages"]:
-            body["messages"] = [{"role": "user", "content": body.pop("system")}]
+        _place_instructions(body, target)
     if request.requirements.media and not host_rules.takes_addresses(target):
         for turn in body["messages"]:
             _load(turn["content"], request.contents or {})
@@ -58,15 +54,40 @@ def mend(native: Native, request: ChatRequest, target: Target, warnings: list[st
     config = body.get("output_config") or {}
     body["output_config"] = {name: value for name, value in config.items() if name != "effort"}
     write_sampling(conversation, target, body, warnings)
-    if body.get("tools") and not any(isinstance(tool, WebSearch) for tool in conversation.tools):
-        _drop_search(body)
+    _fit_tools(body, conversation)
+    _fit_thinking(body, conversation, target, warnings)
+    if not body["output_config"]:
+        del body["output_config"]
+    return body
+
+
+def _place_instructions(body: Body, target: Target) -> None:
+    """Place the instructions among the messages, which begin with a user turn."""
+    front, messages = place_instructions(body["messages"], host_rules.takes_instructions(target))
+    results_first(messages)
+    if front:
+        body["system"] = [*_system_of(body), *front]
+    if not messages:
+        messages = [{"role": "user", "content": body.pop("system")}]
+    if messages[0]["role"] == "assistant":
+        messages.insert(0, {"role": "user", "content": OPENING})
+    body["messages"] = messages
+
+
+def _fit_thinking(body: Body, conversation: Conversation, target: Target, warnings: list[str]) -> None:
+    """Write the thinking that the model takes; further members of the caller's own stay."""
     thinking = body.pop("thinking", None)
     write_thinking(body, conversation.reasoning, target, warnings)
     if thinking and thinking.get("type") == body.get("thinking", {}).get("type"):
         body["thinking"] = thinking | body["thinking"]
-    if not body["output_config"]:
-        del body["output_config"]
-    return body
+
+
+def _fit_tools(body: Body, conversation: Conversation) -> None:
+    """Remove what the model lacks: a web search that is only offered, and the option of one call at a time."""
+    if body.get("tool_choice") and conversation.sampling.parallel_tool_calls is None:
+        body["tool_choice"].pop("disable_parallel_tool_use", None)
+    if body.get("tools") and not any(isinstance(tool, WebSearch) for tool in conversation.tools):
+        _drop_search(body)
 
 
 def _drop_search(body: Body) -> None:

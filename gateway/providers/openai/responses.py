@@ -54,13 +54,15 @@ class OpenAIResponses:
     def write(self, request: ChatRequest, target: Target) -> Call:
         """Return the call for a neutral request; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
-        prepared = prepare(request, self.dialect, OPENAI, warnings, free_text=True)
+        known = target.provider.responses_tools
+        prepared = prepare(request, self.dialect, OPENAI, warnings, free_text=not known or "custom" in known)
         body = write_body(prepared.request, _origin(target), warnings)
         _check_tools(body, target)
         if not target.mapping.web_search and any(tool["type"] == "web_search" for tool in body.get("tools", ())):
             raise NotSupported("This provider has no web search for this model.", param="tools")
         call = _finish(body, request, target, warnings, self._tokens)
         call.renamed = prepared.renamed
+        call.custom = prepared.custom
         return call
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
