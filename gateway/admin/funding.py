@@ -99,8 +99,8 @@ class Funding:
         before = self.budgets.status(scope_id).limits
         limits = edit(before)
         rank = setter_of(setter, organization_id)
-        restarts = hold(self._database, organization_id, scope_id, before, limits, rank, AUDITED[scope])
-        self.budgets.write_limits(scope, scope_id, limits, restarts)
+        hold(self._database, organization_id, scope_id, before, limits, rank, AUDITED[scope])
+        self.budgets.write_limits(scope, scope_id, limits)
         if scope == TEAM:
             teams.mark_limited(organization_id, scope_id, limits != Limits())
         _audit(AUDITED[scope], scope_id, organization_id, show_limits(limits), actor, now)

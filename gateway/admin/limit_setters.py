@@ -52,10 +52,8 @@ def setter_of(actor: str, organization_id: str) -> Setter:
 
 def hold(
     database: Database, organization_id: str, scope_id: str, before: Limits, after: Limits, setter: Setter, action: str
-) -> bool:
-    """Check a change of limits and store its setters, within the transaction of the change. Return whether a change of
-    the period's limit restarts the period. It does not when a person lowers a limit that another person set: the amount
-    could then be spent again.
+) -> None:
+    """Check a change of limits and store its setters, within the transaction of the change.
 
     `action` is the audit action of such changes. Raises Forbidden (limit_not_yours) if the change raises a limit that
     was set by another person of the same or a higher rank.
@@ -65,7 +63,6 @@ def hold(
         held = _from_trail(organization_id, scope_id, before, action)
     old = _parts(before)
     new = _parts(after)
-    restarts = True
     for part in (TOTAL, PERIOD):
         if new[part] == old[part]:
             continue
@@ -82,10 +79,7 @@ def hold(
                 "role can raise or remove it.",
                 code="limit_not_yours",
             )
-        elif part == PERIOD:
-            restarts = False
     _write(database, scope_id, held)
-    return restarts
 
 
 def _parts(limits: Limits) -> dict[str, tuple[int, str] | None]:

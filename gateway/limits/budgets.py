@@ -61,38 +61,35 @@ class Budgets:
         self._control = control
 
     def set_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
-        """Replace the limits of a key, member or team (`scope`). Usage is kept, but a changed period amount or length
-        resets the usage of the period."""
+        """Replace the limits of a key, member or team (`scope`). Usage is kept: only a period of another length or zone
+        begins a new window."""
         self._database.write(partial(self.write_limits, scope, scope_id, limits))
         self._control.confirm()
 
-    def write_limits(self, scope: str, scope_id: str, limits: Limits, restarts: bool = True) -> None:
-        """Replace the limits within an open transaction; the caller announces the change. Without `restarts` only the
-        amount of the period's limit changes, and its usage is kept."""
+    def write_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
+        """Replace the limits within an open transaction; the caller announces the change."""
         if scope not in (KEY, MEMBER, TEAM):
             raise InvalidRequest(f"There are no spending limits of a {scope}.")
         limits.checked()
         self._control.bump()
         total, window = (LeaseRequest(budget_id(scope_id, kind), scope, scope_id, kind) for kind in (TOTAL, WINDOW))
         insert_budget(self._database, total, None)
-        alert_at = pack_thresholds(read_thresholds(limits.alert_at))
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.total_nusd, total.budget))
+        if limits.period is not None:
+            insert_budget(self._database, window, None)
+            self._begin_other_window(window.budget, str(limits.period))
+        # Without a limit the period stays, so that a window that runs is continued by the next limit of that period.
+        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.period_nusd, window.budget))
+        alert_at = pack_thresholds(read_thresholds(limits.alert_at))
         both = (alert_at, total.budget, window.budget)
         self._database.execute("UPDATE budget SET alert_at = ? WHERE id IN (?, ?)", both)
-        known = self._database.execute(
-            "SELECT limit_nusd, period FROM budget WHERE id = ?", (window.budget,)
-        ).fetchone()
-        window_limit = (limits.period_nusd, str(limits.period or ""))
-        if tuple(known or (None, "")) == window_limit:
-            return
-        if not restarts:
-            self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.period_nusd, window.budget))
-            return
-        insert_budget(self._database, window, None)
+
+    def _begin_other_window(self, budget: str, period: str) -> None:
+        """Forget the window of a budget if its period was another one."""
         self._database.execute(
-            "UPDATE budget SET limit_nusd = ?, period = ?, alert_at = ?, window_start = NULL, settled_nusd = 0, "
-            "leased_nusd = 0, generation = generation + 1 WHERE id = ?",
-            (*window_limit, alert_at, window.budget),
+            "UPDATE budget SET period = ?, window_start = NULL, settled_nusd = 0, leased_nusd = 0, "
+            "generation = generation + 1 WHERE id = ? AND period <> ?",
+            (period, budget, period),
         )
 
     def write_bound(self, provider_key_id: str, max_nusd: int | None) -> None:

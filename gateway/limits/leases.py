@@ -26,6 +26,9 @@ MAX_LEASE_FACTOR = 1000
 MAX_COUNTER_NUSD = 1 << 62
 
 
+SELECT_BUDGETS = (
+    "SELECT id, limit_nusd, settled_nusd, leased_nusd, period, window_start, generation FROM budget WHERE id IN"
+)
 SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? WHERE id = ?", sums=True)
 
 
@@ -140,10 +143,11 @@ def take(
 
 
 def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, str, int]]:
-    """Return budget id → limit, period, generation; windows without a limit are left out."""
-    sql = f"SELECT id, limit_nusd, period, generation FROM budget WHERE id IN ({marks(budgets)})"
-    rows = database.read(partial(database.fetch, sql, budgets))
-    return {row[0]: (row[1], row[2], row[3]) for row in rows if row[1] is not None or not is_window(row[0])}
+    """Return budget id → limit, period, generation; windows that are not counted are left out."""
+    sql = f"{SELECT_BUDGETS} ({marks(budgets)})"
+    now = database.now_us()
+    rows = [BudgetRow(*row) for row in database.read(partial(database.fetch, sql, budgets))]
+    return {row.id: (row.limit_nusd, row.period, row.generation) for row in rows if _is_counted(row, now)}
 
 
 def _take(
@@ -191,7 +195,7 @@ def load(database: Database, holds: Sequence[LeaseRequest], now: int, running: b
         if hold.limit_nusd is not None and rows[hold.budget].limit_nusd != hold.limit_nusd:
             rows[hold.budget] = _set_limit(database, rows[hold.budget], hold.limit_nusd)
     for row in list(rows.values()):
-        if row.is_window and row.limit_nusd is None:
+        if not _is_counted(row, now):
             del rows[row.id]
         elif row.is_window and not running and _end(row) <= now:
             rows[row.id] = _begin_window(database, row, now)
@@ -221,10 +225,7 @@ def lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, BudgetRow]
     """Lock the rows of budgets in the order of their ids. Inside a write."""
     if not ids:
         return {}
-    sql = (
-        "SELECT id, limit_nusd, settled_nusd, leased_nusd, period, window_start, generation FROM budget "
-        f"WHERE id IN ({marks(ids)}) ORDER BY id{_for_update(database)}"
-    )
+    sql = f"{SELECT_BUDGETS} ({marks(ids)}) ORDER BY id{_for_update(database)}"
     return {row[0]: BudgetRow(*row) for row in database.execute(sql, ids).fetchall()}
 
 
@@ -237,6 +238,12 @@ def read_leases(database: Database, ids: Sequence[int]) -> dict[int, tuple[str, 
         f"ORDER BY id{_for_update(database)}"
     )
     return {row[0]: tuple(row[1:]) for row in database.execute(sql, ids).fetchall()}
+
+
+def _is_counted(row: BudgetRow, now: int) -> bool:
+    """Return whether spending is charged to a budget: to a window without a limit only while it runs, so that a limit
+    that is removed and set again has forgotten nothing."""
+    return row.limit_nusd is not None or not row.is_window or _end(row) > now
 
 
 def _begin_window(database: Database, row: BudgetRow, now: int) -> BudgetRow:
