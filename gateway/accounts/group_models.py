@@ -7,7 +7,8 @@ from gateway.store.database import Base, TimeField
 
 class GroupRuleRow(Base):
     """The grants for members of the group `name`. `role` "" gives none, `teams` is a JSON list of ids, `limits` a JSON
-    object of spending limits ({}: none), `set_by` the actor of the last change."""
+    object of spending limits ({}: none), `set_by` the actor of the last change. `source` is the only one whose groups
+    count, "" for all."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.CharField(40)
@@ -16,6 +17,7 @@ class GroupRuleRow(Base):
     teams = peewee.TextField(default="[]")
     limits = peewee.TextField(default="{}")
     priority = peewee.IntegerField(default=100)
+    source = peewee.CharField(80, default="")
     set_by = peewee.CharField(80)
     created_at = TimeField()
     updated_at = TimeField()
@@ -25,12 +27,14 @@ class GroupRuleRow(Base):
 
 
 class MemberGroup(Base):
-    """A group that `source` (an identity provider, or provisioning) stated for a member."""
+    """A group that `source` (an identity provider, or provisioning) stated for a member. `trusted`: an owner stands
+    behind the statement, so that it may make the member an owner."""
 
     member = peewee.CharField(40)
     source = peewee.CharField(80)
     name = peewee.CharField(255)
     organization = peewee.CharField(40)
+    trusted = peewee.BooleanField(default=False)
 
     class Meta:
         table_name = "member_group"

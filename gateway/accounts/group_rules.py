@@ -1,13 +1,14 @@
 """Group rules: roles, teams and limits by the groups that an identity provider or provisioning states.
 
 A group without a rule gives nothing, also when its name is that of a role. Where several rules match a person, the
-highest role counts, the teams of all, and the spending limits of the matching rule with the smallest `priority`.
+highest role counts, the teams of all, and the spending limits of the matching rule with the smallest `priority`. A rule
+that makes owners counts only for groups behind whose statement an owner stands.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
@@ -28,17 +29,29 @@ MAX_RULE_TEAMS = 50
 MAX_GROUP_LENGTH = 255
 FIRST_PRIORITY, LAST_PRIORITY = 1, 10_000
 NORMAL_PRIORITY = 100
+SCIM_SOURCE = "scim"  # the source of groups that provisioning states
+# Names of groups, and whether an owner stands behind the statement that the person is in them.
+GroupNames = Mapping[str, bool]
+
+
+class StatedGroup(NamedTuple):
+    """A group that a source states for a person; `trusted`: an owner stands behind the statement."""
+
+    name: str
+    source: str
+    trusted: bool
 
 
 class RuleDraft(Struct, frozen=True):
-    """The content of a rule. `group` is compared exactly; `role` "" gives none; `limits` are spending limits as
-    `admin.group_grants` writes them, {} gives none."""
+    """The content of a rule. `group` is compared exactly, and counts from `source` alone ("": any); `role` "" gives
+    none; `limits` are spending limits as `admin.group_grants` writes them, {} gives none."""
 
     group: str
     role: str = ""
     team_ids: tuple[str, ...] = ()
     limits: Mapping[str, Any] = field(default_factory=dict)
     priority: int = NORMAL_PRIORITY
+    source: str = ""
 
 
 class GroupRule(Struct, frozen=True):
@@ -53,6 +66,11 @@ class GroupRule(Struct, frozen=True):
     priority: int
     set_by: str
     created_at_us: int
+    source: str = ""
+
+    def matches(self, group: StatedGroup) -> bool:
+        """Return whether the rule is for this group."""
+        return self.group == group.name and self.source in ("", group.source)
 
 
 class Entitlement(Struct, frozen=True):
@@ -66,11 +84,16 @@ class Entitlement(Struct, frozen=True):
     matched: bool = False
 
 
-def entitle(rules: Iterable[GroupRule], groups: Iterable[str]) -> Entitlement:
+def entitle(rules: Iterable[GroupRule], groups: Iterable[StatedGroup]) -> Entitlement:
     """Return what `rules` give a person with these groups."""
-    names = set(groups)
-    matching = sorted((rule for rule in rules if rule.group in names), key=_order)
-    role = max((rule.role for rule in matching if rule.role), key=RANKS.__getitem__, default="")
+    stated: dict[str, list[StatedGroup]] = {}
+    for group in groups:
+        stated.setdefault(group.name, []).append(group)
+    found = [(rule, [group for group in stated.get(rule.group, ()) if rule.matches(group)]) for rule in rules]
+    matching = sorted((rule for rule, same in found if same), key=_order)
+    trusted = {rule.id for rule, same in found if any(group.trusted for group in same)}
+    roles = (rule.role for rule in matching if rule.role and (rule.role != "owner" or rule.id in trusted))
+    role = max(roles, key=RANKS.__getitem__, default="")
     teams = tuple(dict.fromkeys(team for rule in matching for team in rule.team_ids))
     limiting = next((rule for rule in matching if rule.limits), None)
     if limiting is None:
@@ -87,6 +110,13 @@ def clean_groups(groups: Iterable[object]) -> list[str]:
     names = (name.replace("\0", "").strip() for name in groups if isinstance(name, str))
     unique = dict.fromkeys(name for name in names if 1 <= len(name) <= MAX_GROUP_LENGTH)
     return list(unique)[:MAX_GROUPS]
+
+
+def clean_stated(groups: Mapping[Any, bool]) -> dict[str, bool]:
+    """Return groups as `clean_groups` does; a name that is stated twice is trusted if either statement is."""
+    names = clean_groups(groups)
+    trusted = set(clean_groups(name for name, is_trusted in groups.items() if is_trusted))
+    return {name: name in trusted for name in names}
 
 
 def list_rules(database: Database, organization_id: str) -> list[GroupRule]:
@@ -169,19 +199,32 @@ def mark_stale(organization_id: str, group: str) -> None:
     GroupGrant.update(stale=True).where(GroupGrant.member.in_(members)).execute()
 
 
-def groups_of(member_id: str, source: str = "", besides: str = "") -> set[str]:
-    """Return the groups of a member from one or ("") all sources, without those of `besides`. Within a read or
-    write."""
-    rows = MemberGroup.select(MemberGroup.name).where(MemberGroup.member == member_id, MemberGroup.source != besides)
-    if source:
-        rows = rows.where(MemberGroup.source == source)
-    return {row.name for row in rows}
+def groups_of(member_id: str) -> list[StatedGroup]:
+    """Return the groups of a member from all sources. Within a read or write."""
+    rows = MemberGroup.select().where(MemberGroup.member == member_id)
+    return [StatedGroup(row.name, row.source, bool(row.trusted)) for row in rows]
 
 
-def replace_groups(organization_id: str, member_id: str, source: str, groups: Sequence[str]) -> None:
+def distrust(source: str) -> None:
+    """Take the trust from all groups of a source, because no owner stands behind it any more. Within a write."""
+    rows = (MemberGroup.source == source) & (MemberGroup.trusted == True)  # noqa: E712
+    members = [row.member for row in MemberGroup.select(MemberGroup.member).where(rows).distinct()]
+    MemberGroup.update(trusted=False).where(rows).execute()
+    for start in range(0, len(members), 100):
+        GroupGrant.update(stale=True).where(GroupGrant.member.in_(members[start : start + 100])).execute()
+
+
+def makes_owners(organization_id: str, group: str, source: str) -> bool:
+    """Return whether a rule makes the members of a group owners. Within a read or write."""
+    rules = load_rules(organization_id, (group,))
+    return any(rule.role == "owner" and rule.matches(StatedGroup(group, source, True)) for rule in rules)
+
+
+def replace_groups(organization_id: str, member_id: str, source: str, groups: GroupNames) -> None:
     """Store the groups that one source states for a member, in place of its earlier ones. Within a write."""
     MemberGroup.delete().where(MemberGroup.member == member_id, MemberGroup.source == source).execute()
-    rows = [{"member": member_id, "source": source, "name": name, "organization": organization_id} for name in groups]
+    same = {"member": member_id, "source": source, "organization": organization_id}
+    rows = [{**same, "name": name, "trusted": trusted} for name, trusted in groups.items()]
     for start in range(0, len(rows), 100):
         MemberGroup.insert_many(rows[start : start + 100]).execute()
 
@@ -197,7 +240,7 @@ def _read(draft: RuleDraft) -> RuleDraft:
         raise InvalidRequest(f"A rule names at most {MAX_RULE_TEAMS} teams.", param="teamIds")
     if not FIRST_PRIORITY <= draft.priority <= LAST_PRIORITY:
         raise InvalidRequest(f"priority must be {FIRST_PRIORITY} to {LAST_PRIORITY}.", param="priority")
-    return RuleDraft(group, draft.role, teams, draft.limits, draft.priority)
+    return RuleDraft(group, draft.role, teams, draft.limits, draft.priority, draft.source)
 
 
 def _check(organization_id: str, draft: RuleDraft, rule_id: str) -> None:
@@ -219,6 +262,7 @@ def _values(draft: RuleDraft, actor: str, now: int) -> dict[str, Any]:
         "teams": json.dumps(list(draft.team_ids)),
         "limits": json.dumps(dict(draft.limits), sort_keys=True),
         "priority": draft.priority,
+        "source": draft.source,
         "set_by": actor,
         "updated_at": now,
     }
@@ -238,6 +282,7 @@ def _audited(action: str, rule: GroupRule, actor: str, now: int) -> GroupRule:
         "teams": list(rule.team_ids),
         "limits": dict(rule.limits),
         "priority": rule.priority,
+        "source": rule.source,
     }
     audit.append(action, rule.id, actor=actor, at_us=now, organization_id=rule.organization_id, detail=detail)
     return rule
@@ -254,4 +299,5 @@ def _info(row: GroupRuleRow) -> GroupRule:
         row.priority,
         row.set_by,
         row.created_at,
+        row.source,
     )

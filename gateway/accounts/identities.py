@@ -1,5 +1,6 @@
 """Linked identities: which account at an identity provider belongs to which person, by issuer and subject."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -49,9 +50,13 @@ def lacks_credentials(database: Database, user_id: str) -> bool:
     return database.read(lambda: without.exists() and not has_identity(user_id))
 
 
-def has_identity(user_id: str) -> bool:
-    """Return whether a person has an identity at any provider. Within a read or write."""
-    return UserIdentity.select().where(UserIdentity.user_id == user_id).exists()
+def has_identity(user_id: str, organization_ids: Sequence[str] | None = None) -> bool:
+    """Return whether a person has an identity at a provider of these organizations ("": of the installation), None: at
+    any. Within a read or write."""
+    rows = UserIdentity.select().where(UserIdentity.user_id == user_id)
+    if organization_ids is not None:
+        rows = rows.where(UserIdentity.organization.in_(organization_ids))
+    return rows.exists()
 
 
 def insert_identity(

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway import ids
-from gateway.accounts import audit, organizations, quotas
+from gateway.accounts import audit, group_rules, organizations, quotas
 from gateway.accounts.changes import commit
 from gateway.accounts.models import Organization
 from gateway.accounts.roles import Role
@@ -25,7 +25,7 @@ PREFIX = "idp"
 MAX_PROVIDERS = 20  # of an organization
 MAX_SCOPES = 20
 MAX_ISSUER_LENGTH = 512
-STORED = ("scopes", "groups_claim", "role", "trust_email", "link_by_email", "create_people")
+STORED = ("scopes", "groups_claim", "role", "trust_email", "link_by_email", "create_people", "for_owners")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class IdentityProvider:
     """An OpenID provider. `organization_id` is "" for one of the installation.
 
     The options are explained at `ConfiguredProvider`; `organizations` are those that its people may join. `domains` are
-    verified. `trusted`: the operator configured it, so its issuer may be on a private network.
+    verified. `trusted`: the operator configured it, so its issuer may be on a private network. `for_owners`: an owner
+    allowed owners to sign in with it, and its groups to make owners.
     """
 
     id: str
@@ -52,6 +53,7 @@ class IdentityProvider:
     domains: tuple[str, ...] = ()
     organizations: tuple[str, ...] = ()
     trusted: bool = False
+    for_owners: bool = False
     created_at_us: int = 0
 
 
@@ -186,6 +188,8 @@ class IdentityProviders:
             IdentityProviderRow.update(**_values(draft, now), **secret).where(row).execute()
             if not draft.active or (before.issuer, before.client_id) != (draft.issuer, draft.client_id):
                 delete_logins(SsoLogin.provider == provider_id)
+            if not draft.options.get("for_owners"):
+                group_rules.distrust(provider_id)
             return self._audited("identity_provider.update", self._load(provider_id), actor, now)
 
         return commit(self._database, self._control, work)
@@ -248,7 +252,12 @@ class IdentityProviders:
         )
 
     def _audited(self, action: str, provider: IdentityProvider, actor: str, now: int) -> IdentityProvider:
-        detail = {"name": provider.name, "issuer": provider.issuer, "active": provider.active}
+        detail = {
+            "name": provider.name,
+            "issuer": provider.issuer,
+            "active": provider.active,
+            "for_owners": provider.for_owners,
+        }
         organization_id = provider.organization_id
         audit.append(action, provider.id, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
         return provider
@@ -283,4 +292,5 @@ def _configured(provider: ConfiguredProvider) -> IdentityProvider:
         domains=provider.domains,
         organizations=provider.organizations,
         trusted=True,
+        for_owners=True,
     )

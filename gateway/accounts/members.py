@@ -1,6 +1,6 @@
 """People: users and their membership in organizations."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,11 +29,14 @@ from gateway.store.database import Database
 
 
 class UserInfo(Struct, frozen=True):
+    """A person. `confirmed`: nobody else changed the address, or the person confirmed it since."""
+
     id: str
     email: str
     name: str
     status: MemberStatus
     created_at_us: int
+    confirmed: bool = True
 
 
 class MemberInfo(Struct, frozen=True):
@@ -95,6 +98,16 @@ def set_password(
         audit.append("user.update_password", user_id, actor=actor, at_us=now)
 
     commit(database, control, work)
+
+
+def confirm_email(user_id: str, email: str, *, actor: str, now: int) -> bool:
+    """Record that the address that another gave an account is its person's; False if there is nothing to confirm.
+    Within a transaction."""
+    changed = (User.id == user_id) & (User.email == email) & (User.email_set_by != "")
+    if not User.update(email_set_by="", updated_at=now).where(changed).execute():
+        return False
+    audit.append("user.confirm_email", user_id, actor=actor, at_us=now)
+    return True
 
 
 def check_quota(user_id: str, maximum: int) -> None:
@@ -216,6 +229,11 @@ def list_members(
     return database.read(read)
 
 
+def load_members(member_ids: Sequence[str]) -> list[MemberInfo]:
+    """Return members by their ids, oldest first. Within a read or write."""
+    return [_info(row) for row in _select().where(Member.id.in_(list(member_ids))).order_by(Member.id)]
+
+
 def update_member(
     database: Database,
     control: Control,
@@ -321,4 +339,4 @@ def _info(row: Any) -> MemberInfo:
 
 
 def _user(row: User) -> UserInfo:
-    return UserInfo(row.id, row.email, row.name, row.status, row.created_at)
+    return UserInfo(row.id, row.email, row.name, row.status, row.created_at, not row.email_set_by)

@@ -61,7 +61,9 @@ class Project(Base):
 
 class User(Base):
     """`email` is kept in lower case; `password_hash` is "" for who cannot sign in by password. A user of the kind
-    service is a service account: it owns the keys that it creates, and never signs in."""
+    service is a service account: it owns the keys that it creates, and never signs in. `made_by` is the organization
+    whose provisioning made the account, `email_set_by` who changed the address until its person confirms it; "": nobody
+    else."""
 
     id = peewee.CharField(40, primary_key=True)
     email = peewee.CharField(255, unique=True)
@@ -69,6 +71,8 @@ class User(Base):
     password_hash = peewee.CharField(255, default="")
     status = cast("peewee.CharField[MemberStatus]", peewee.CharField(16, default="active"))
     kind = cast("peewee.CharField[UserKind]", peewee.CharField(16, default="person"))
+    made_by = peewee.CharField(40, default="")
+    email_set_by = peewee.CharField(80, default="")
     created_at = TimeField()
     updated_at = TimeField()
 

@@ -3,6 +3,7 @@
 One owner, the break-glass account, may still use a password: otherwise a broken provider would lock out all owners.
 """
 
+import json
 from collections.abc import Mapping
 from functools import partial
 
@@ -13,7 +14,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.members import MemberInfo, list_members
 from gateway.accounts.models import Member, Organization, User
 from gateway.accounts.sessions import SessionInfo
-from gateway.accounts.sso_models import has_own_provider
+from gateway.accounts.sso_models import IdentityProviderRow, has_own_provider
 from gateway.control.version import Control
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.store.database import Database
@@ -80,13 +81,16 @@ def set_requirement(
 def reachable(database: Database, session: SessionInfo, memberships: Mapping[str, MemberInfo]) -> dict[str, MemberInfo]:
     """Return the memberships that a session reaches.
 
-    A session of an organization's provider reaches that organization only: others did not choose this provider. Where
+    A session of an organization's provider reaches that organization only: others did not choose this provider; an
+    owner needs one that an owner allowed for owners. Where
     single sign-on is required, sessions of the organization's own providers count, or, if it has none, those of the
     installation; and sessions of the break-glass account.
     """
     if session.organization_id:
         member = memberships.get(session.organization_id)
-        return {session.organization_id: member} if member is not None else {}
+        if member is None or (member.role == "owner" and not database.read(partial(_is_for_owners, session))):
+            return {}
+        return {session.organization_id: member}
     if not memberships:
         return {}
     shut = database.read(partial(_shut, list(memberships), bool(session.sso_login)))
@@ -111,6 +115,11 @@ def check_password_sign_in(database: Database, user_id: str) -> None:
         organization_id in shut and shut[organization_id] != active[organization_id].id for organization_id in active
     ):
         raise Forbidden(REFUSAL, code="sso_required")
+
+
+def _is_for_owners(session: SessionInfo) -> bool:
+    row = IdentityProviderRow.get_or_none(IdentityProviderRow.id == session.provider_id)
+    return row is not None and bool(json.loads(row.settings).get("for_owners"))
 
 
 def _shut(organization_ids: list[str], by_installation: bool) -> dict[str, str]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from gateway.accounts import audit
+from gateway.accounts.authority import of_identity_provider
 from gateway.accounts.changes import commit
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.models import Member, Organization
@@ -54,7 +55,8 @@ class SsoSuspensions:
 def _required(provider: IdentityProvider, user_id: str) -> list[Member]:
     """Return the memberships of a person in organizations that require single sign-on with this provider."""
     is_required = (Organization.sso_required == True) & (Organization.break_glass != Member.id)  # noqa: E712
-    return _memberships(provider, user_id, is_required)
+    authority = of_identity_provider(provider.for_owners)
+    return [row for row in _memberships(provider, user_id, is_required) if authority.covers(row.role)]
 
 
 def _suspended(provider: IdentityProvider, user_id: str) -> list[Member]:

@@ -1,5 +1,7 @@
 """Changes across packages for the management API: sign-in, keys with their limits, credits."""
 
+from functools import partial
+
 from gateway import ids, money
 from gateway.accounts import client_ids, key_caps, keys, members, organizations, projects, tokens
 from gateway.accounts.change_quota import ChangePace
@@ -8,6 +10,7 @@ from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.device_codes import DeviceRequest, Devices
 from gateway.accounts.discounts import Discounts
+from gateway.accounts.group_rules import SCIM_SOURCE, GroupNames
 from gateway.accounts.identities import lacks_credentials
 from gateway.accounts.invitations import InvitationInfo, Invitations
 from gateway.accounts.mail_queue import MailQueue
@@ -42,7 +45,6 @@ from gateway.store.documents import Documents
 from gateway.store.installation_identity import Secrets
 
 MINUTE_S = 60
-PROVISIONING = "scim"  # the source of groups that an identity provider states over SCIM
 DAY_S = 86_400
 # Each leaves an entry in the audit log.
 # By one user in a day.
@@ -117,9 +119,9 @@ class Management:
         self.sign_in_links = SignInLinks(database, self.sessions, self.second_factors, throttle, secrets.hash_keys[0])
         self.letters = AccountMails(database, control, passwords, throttle, mail, secrets.hash_keys[0], public_url)
 
-    def _state_groups(self, organization_id: str, member_id: str, groups: list[str], actor: str, now: int) -> None:
+    def _state_groups(self, organization_id: str, member_id: str, groups: GroupNames, actor: str, now: int) -> None:
         """Store the provisioned groups of a member and apply the group rules, within a transaction."""
-        self.group_grants.write_groups(organization_id, member_id, PROVISIONING, groups, actor=actor, now=now)
+        self.group_grants.write_groups(organization_id, member_id, SCIM_SOURCE, groups, actor=actor, now=now)
 
     def count_change(self, member: members.MemberInfo) -> None:
         """Count a change by a member in their organization. Raises RateLimited (code too_many_changes)."""
@@ -161,6 +163,11 @@ class Management:
         members.set_password(
             self._database, self._control, self._passwords, user_id, new, actor=user_id, current_session=current_session
         )
+
+    def confirm_email(self, user_id: str, email: str) -> None:
+        """Confirm the address of a signed-in user, so that it can be used to reset the password."""
+        work = partial(members.confirm_email, user_id, email, actor=user_id)
+        commit(self._database, self._control, lambda now: work(now=now), confirm=False)
 
     def check_password(self, user_id: str, email: str, password: str) -> None:
         """Raise Unauthenticated unless this is the password of the signed-in user, or RateLimited."""

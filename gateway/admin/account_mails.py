@@ -30,6 +30,10 @@ INVITED_EACH, INVITED_BY = 3, 200  # a day: mails to an address, from an organiz
 MAX_NAME_LENGTH = 80
 UNKNOWN = "This link is not valid. Copy the whole link from the e-mail, or request a new one."
 LINK_EXPIRED = "This link has expired or was used. It is valid for an hour and works once. Request a new one."
+NOT_CONFIRMED = (
+    "Another changed the address of this account, and its person has not confirmed it. Ask the operator for a new "
+    "password."
+)
 OFF = "This installation does not send e-mail. Ask its operator to set a new password for you."
 
 RESET_TEXT = """A new password was requested for {email} at {base}.
@@ -129,8 +133,10 @@ class AccountMails:
         user = self._database.read(partial(User.get_or_none, User.id == user_id, User.status == "active"))
         if user is None or not ends.isascii() or not ends.isdigit():
             raise NotFound(UNKNOWN)
-        # The signature includes the password's hash, so the link becomes invalid when the password changes.
+        # The signature includes the address and the password's hash: the link ends when either changes.
         signed = hmac.compare_digest(self._mac(user, ends).encode(), mac.encode())
+        if user.email_set_by:
+            raise Gone(NOT_CONFIRMED)
         if not signed or int(ends) * SECOND_US <= self._database.now_us():
             raise Gone(LINK_EXPIRED)
         return ResetLink(user.id, user.email)
@@ -148,10 +154,12 @@ class AccountMails:
             if user is None:
                 return
             now = self._database.now_us()
-            detail = {"from": peer}
+            detail = {"from": peer, **({"refused": "address not confirmed"} if user.email_set_by else {})}
             self._database.write(
                 partial(audit.append, "user.ask_password", user.id, actor="anonymous", at_us=now, detail=detail)
             )
+            if user.email_set_by:
+                return
             ends = str(now // SECOND_US + LINK_LIFETIME_S)
             link = f"{self._base}{path}{user.id}.{ends}.{self._mac(user, ends)}"
             text = RESET_TEXT.format(email=user.email, base=self._base, link=link)
@@ -160,7 +168,7 @@ class AccountMails:
             return
 
     def _mac(self, user: User, ends: str) -> str:
-        return hash_token(f"reset\n{user.id}\n{ends}\n{user.password_hash}", self._hash_key)
+        return hash_token(f"reset\n{user.id}\n{ends}\n{user.email}\n{user.password_hash}", self._hash_key)
 
 
 def _line(text: str) -> str:

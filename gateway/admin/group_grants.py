@@ -4,16 +4,17 @@ Manual grants stay: the role of an owner, teams that a person added, and limits 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
-from gateway.accounts import audit, group_rules
+from gateway.accounts import audit, group_rules, members
 from gateway.accounts.changes import commit
-from gateway.accounts.group_models import GroupGrant
-from gateway.accounts.group_rules import Entitlement
+from gateway.accounts.group_models import GroupGrant, MemberGroup
+from gateway.accounts.group_rules import Entitlement, GroupNames, GroupRule, StatedGroup
+from gateway.accounts.members import MemberInfo
 from gateway.accounts.models import Member, Organization, Team, TeamMember
 from gateway.accounts.roles import Role
 from gateway.admin.funding import Funding
@@ -49,6 +50,17 @@ class GrantPlan(Struct, frozen=True):
         return self.recorded and not (self.groups_changed or self.role or self.joined or self.left or self.limits)
 
 
+class PreviewedGrant(Struct, frozen=True):
+    """What changed rules would give and take from a member. `role` and `limits` are None if they stay; `joined` and
+    `left` are ids of teams."""
+
+    member: MemberInfo
+    role: Role | None
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    limits: Limits | None
+
+
 class GroupGrants:
     """Applies group rules to members. Changes are in force on every worker on return, and audited."""
 
@@ -57,25 +69,23 @@ class GroupGrants:
         self._control = control
         self._funding = funding
 
-    def set_groups(
-        self, organization_id: str, member_id: str, source: str, groups: Iterable[object], *, actor: str
-    ) -> None:
+    def set_groups(self, organization_id: str, member_id: str, source: str, groups: GroupNames, *, actor: str) -> None:
         """Store the groups that `source` states for a member, and apply the rules for the groups of all sources.
 
         `source` is the id of an identity provider or of provisioning; its earlier groups of the member are replaced.
         Names that are too long or no text are ignored. Raises NotFound (member).
         """
-        names = group_rules.clean_groups(groups)
+        names = group_rules.clean_stated(groups)
         plan = self._database.read(partial(self._plan, organization_id, member_id, source, names))
         if not plan.is_empty:
             work = partial(self.write_groups, organization_id, member_id, source, names, actor=actor)
             commit(self._database, self._control, lambda now: work(now=now))
 
     def write_groups(
-        self, organization_id: str, member_id: str, source: str, groups: Iterable[object], *, actor: str, now: int
+        self, organization_id: str, member_id: str, source: str, groups: GroupNames, *, actor: str, now: int
     ) -> None:
         """The part of `set_groups` that runs within a transaction, of which the caller raises the control version."""
-        names = group_rules.clean_groups(groups)
+        names = group_rules.clean_stated(groups)
         plan = self._plan(organization_id, member_id, source, names)
         if plan.groups_changed:
             group_rules.replace_groups(organization_id, member_id, source, names)
@@ -84,17 +94,17 @@ class GroupGrants:
     def refresh(self, organization_id: str = "", maximum: int = BATCH_SIZE) -> int:
         """Apply changed rules to at most `maximum` members of one or ("") all organizations; how many there were."""
 
-        def stale() -> list[tuple[str, str]]:
+        def list_stale() -> list[tuple[str, str]]:
             rows = Member.select(Member.id, Member.organization).join(GroupGrant, on=GroupGrant.member == Member.id)
             rows = rows.where(GroupGrant.stale == True).order_by(Member.id).limit(maximum)  # noqa: E712
             if organization_id:
                 rows = rows.where(Member.organization == organization_id)
             return [(row.id, row.organization_id) for row in rows]
 
-        members = self._database.read(stale)
-        if members:
-            commit(self._database, self._control, partial(self._refresh, members))
-        return len(members)
+        stale = self._database.read(list_stale)
+        if stale:
+            commit(self._database, self._control, partial(self._refresh, stale))
+        return len(stale)
 
     def refresh_all(self, should_continue: ShouldContinue) -> None:
         """Apply changed rules to all members they concern; the recurring job."""
@@ -102,21 +112,51 @@ class GroupGrants:
         while self._database.query_row(ANY_STALE, (True,)) and self.refresh() and should_continue():
             pass
 
-    def _refresh(self, members: list[tuple[str, str]], now: int) -> None:
-        for member_id, organization_id in members:
+    def preview(
+        self, organization_id: str, rules: Sequence[GroupRule], groups: Collection[str], maximum: int
+    ) -> tuple[int, list[PreviewedGrant]]:
+        """Return how many members are in these groups, and what `rules`, in place of the stored ones, would change for
+        at most the first `maximum` of them."""
+
+        def read() -> tuple[int, list[PreviewedGrant]]:
+            known = MemberGroup.select(MemberGroup.member).where(
+                MemberGroup.organization == organization_id, MemberGroup.name.in_(list(groups))
+            )
+            member_ids = sorted({row.member for row in known})
+            people = {member.id: member for member in members.load_members(member_ids[:maximum])}
+            plans = [self._plan(organization_id, member_id, "", None, rules) for member_id in people]
+            return len(member_ids), [
+                PreviewedGrant(people[plan.member.id], plan.role, plan.joined, plan.left, plan.limits)
+                for plan in plans
+                if plan.role or plan.joined or plan.left or plan.limits is not None
+            ]
+
+        return self._database.report(read)
+
+    def _refresh(self, stale: list[tuple[str, str]], now: int) -> None:
+        for member_id, organization_id in stale:
             self._write(self._plan(organization_id, member_id, "", None), ACTOR, now)
 
-    def _plan(self, organization_id: str, member_id: str, source: str, groups: list[str] | None) -> GrantPlan:
-        """Return the changes for a member whose groups from `source` are `groups`, None: as stored."""
+    def _plan(
+        self,
+        organization_id: str,
+        member_id: str,
+        source: str,
+        groups: GroupNames | None,
+        rules: Sequence[GroupRule] | None = None,
+    ) -> GrantPlan:
+        """Return the changes for a member whose groups from `source` are `groups`, None: as stored. `rules` are those
+        of the organization, None: as stored."""
         member = Member.get_or_none(Member.id == member_id, Member.organization == organization_id)
         if member is None:
             raise NotFound(f"There is no member {member_id} in this organization.")
-        names = group_rules.groups_of(member_id, besides=source if groups is not None else "")
-        changed = False
+        stored = stated = group_rules.groups_of(member_id)
         if groups is not None:
-            changed = group_rules.groups_of(member_id, source) != set(groups)
-            names |= set(groups)
-        entitlement = group_rules.entitle(group_rules.load_rules(organization_id, sorted(names)), names)
+            own = [StatedGroup(name, source, trusted) for name, trusted in groups.items()]
+            stated = [group for group in stored if group.source != source] + own
+        if rules is None:
+            rules = group_rules.load_rules(organization_id, sorted({group.name for group in stated}))
+        entitlement = group_rules.entitle(rules, stated)
         row = GroupGrant.get_or_none(GroupGrant.member == member_id)
         grant = row or GroupGrant(member=member_id)
         role, granted_role = _plan_role(member, entitlement, grant.role)
@@ -128,7 +168,7 @@ class GroupGrants:
             "limits": json.dumps(granted_limits, sort_keys=True),
         }
         recorded = row is not None and not row.stale and granted == {name: getattr(row, name) for name in granted}
-        return GrantPlan(member, changed, role, joined, left, limits, set_by, granted, recorded)
+        return GrantPlan(member, set(stored) != set(stated), role, joined, left, limits, set_by, granted, recorded)
 
     def _plan_limits(
         self, member: Member, entitlement: Entitlement, granted: dict[str, Any]

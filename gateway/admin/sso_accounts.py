@@ -8,10 +8,12 @@ from functools import partial
 
 from gateway import ids
 from gateway.accounts import audit, group_rules, identities, members
+from gateway.accounts.authority import of_identity_provider
 from gateway.accounts.changes import commit
+from gateway.accounts.group_rules import StatedGroup
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.models import Member, Organization, User
-from gateway.accounts.provisioning.provisioned_accounts import organization_of_account
+from gateway.accounts.provisioning.provisioned_accounts import has_outside_sign_in, is_provisioned, maker_of_account
 from gateway.accounts.roles import Role
 from gateway.accounts.second_factor import SecondFactors
 from gateway.accounts.sso_suspension import SsoSuspensions
@@ -53,8 +55,7 @@ class SsoAccounts:
         known = self._database.read(partial(self._find, provider, identity))
         if known is not None and self._database.read(partial(_is_complete, provider, identity, known.user_id)):
             now = self._database.now_us()
-            note = partial(identities.note_use, known.id, provider.id, identity.email, now)
-            self._database.write(note)
+            self._database.write(partial(_note_use, provider, identity, known, now))
             user_id = known.user_id
         else:
             user_id = self._settle(provider, identity)
@@ -68,6 +69,7 @@ class SsoAccounts:
             known = identities.find_identity(provider.organization_id, identity.issuer, identity.subject)
             if known is not None and known.user_id == user_id:
                 return
+            _check_authority(provider, user_id)
             self._link(provider, identity, user_id, now)
 
         commit(self._database, self._control, work, confirm=False)
@@ -85,7 +87,8 @@ class SsoAccounts:
         for organization_id in provider.organizations:
             row = self._database.read(partial(_member, organization_id, user_id))
             if row is not None and row.status == "active":
-                self._grants.set_groups(organization_id, row.id, provider.id, groups, actor=actor_of(provider))
+                stated = dict.fromkeys(groups, provider.for_owners)
+                self._grants.set_groups(organization_id, row.id, provider.id, stated, actor=actor_of(provider))
 
     def _settle(self, provider: IdentityProvider, identity: ProviderIdentity) -> str:
         """Connect or create the account, or add memberships, in one transaction."""
@@ -95,7 +98,7 @@ class SsoAccounts:
             known = self._find(provider, identity)
             if known is not None:
                 user_id = known.user_id
-                identities.note_use(known.id, provider.id, identity.email, now)
+                _note_use(provider, identity, known, now)
             else:
                 _check_email(provider, identity)
                 user = User.get_or_none(User.email == identity.email)
@@ -124,20 +127,24 @@ class SsoAccounts:
             member = _member(provider.organization_id, user.id)
             if member is not None and member.status != "active":
                 raise Forbidden("Your membership was deactivated.", code="account_deactivated")
+            _check_authority(provider, user.id)
         return known
 
     def _check_may_connect(self, provider: IdentityProvider, user: User) -> None:
         """Raise unless the verified e-mail address may connect an existing account."""
         if user.status != "active":
             raise Forbidden("This account was deactivated.", code="account_deactivated")
-        if identities.has_identity(user.id):
+        is_provisioned_here = self._is_provisioned(provider, user)
+        # What another organization connected to an account that this one made does not shut out its people.
+        others = ("", provider.organization_id) if is_provisioned_here else None
+        if identities.has_identity(user.id, others):
             raise Conflict(
                 "This e-mail address belongs to a person who signs in with another identity provider.",
                 code="sso_conflict",
             )
         if self._factors.find(user.id).active:
             raise Conflict(CONNECT, code="sso_conflict")
-        if not provider.link_by_email and organization_of_account(user.id) not in provider.organizations:
+        if not provider.link_by_email and not is_provisioned_here:
             raise Conflict(CONNECT, code="sso_conflict")
         if provider.organization_id:
             member = _member(provider.organization_id, user.id)
@@ -145,6 +152,16 @@ class SsoAccounts:
                 raise Conflict(CONNECT, code="sso_conflict")
         elif _owns_any(user.id):
             raise Conflict(CONNECT, code="sso_conflict")
+
+    def _is_provisioned(self, provider: IdentityProvider, user: User) -> bool:
+        """Return whether provisioning of an organization of the provider made the account, or provisions its person and
+        nothing outside of the organization opens the account."""
+        if maker_of_account(user.id) in provider.organizations:
+            return True
+        organization_id = provider.organization_id
+        return is_provisioned(user.id, organization_id) and not has_outside_sign_in(
+            self._database, user, organization_id
+        )
 
     def _end_other_sign_ins(self, provider: IdentityProvider, user_id: str, now: int) -> None:
         """End the password, passkeys and sessions of an account that is connected by its address.
@@ -200,11 +217,31 @@ class SsoAccounts:
         )
 
 
+def _note_use(
+    provider: IdentityProvider, identity: ProviderIdentity, known: identities.LinkedIdentity, now: int
+) -> None:
+    """Record a sign-in. An address that another changed is confirmed where a provider for owners states it too."""
+    identities.note_use(known.id, provider.id, identity.email, now)
+    if provider.for_owners and _speaks_for(provider, identity):
+        members.confirm_email(known.user_id, identity.email, actor=actor_of(provider), now=now)
+
+
 def _check_email(provider: IdentityProvider, identity: ProviderIdentity) -> None:
     """Raise Forbidden unless the e-mail address is verified and the provider may speak for its domain."""
-    is_limited = bool(provider.organization_id or provider.domains)
-    if not identity.email or (is_limited and identity.domain not in provider.domains):
+    if not _speaks_for(provider, identity):
         raise Forbidden(NOT_VERIFIED, code="sso_failed")
+
+
+def _speaks_for(provider: IdentityProvider, identity: ProviderIdentity) -> bool:
+    is_limited = bool(provider.organization_id or provider.domains)
+    return bool(identity.email) and (not is_limited or identity.domain in provider.domains)
+
+
+def _check_authority(provider: IdentityProvider, user_id: str) -> None:
+    """Raise Forbidden for an owner and an organization's provider that no owner allowed for owners."""
+    member = _member(provider.organization_id, user_id)
+    if member is not None:
+        of_identity_provider(provider.for_owners).check(member.role)
 
 
 def _is_complete(provider: IdentityProvider, identity: ProviderIdentity, user_id: str) -> bool:
@@ -225,7 +262,8 @@ def _to_join(provider: IdentityProvider, identity: ProviderIdentity, user_id: st
             continue
         groups = identity.groups or ()
         rules = group_rules.load_rules(organization_id, groups)
-        if provider.role or group_rules.entitle(rules, groups).matched:
+        stated = [StatedGroup(name, provider.id, provider.for_owners) for name in groups]
+        if provider.role or group_rules.entitle(rules, stated).matched:
             chosen.append(organization_id)
     return chosen
 

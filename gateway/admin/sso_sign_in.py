@@ -52,6 +52,8 @@ SILENT_ERRORS = frozenset(("login_required", "interaction_required", "consent_re
 OFFLINE = "offline_access"
 EXPIRED = "This sign-in has expired or was begun in another browser. Sign in again."
 
+SIGNED_IN_MEANWHILE = "Another person is signed in in this browser meanwhile. Sign out, and then sign in again."
+
 client = LazyImport("gateway.sso.openid_client")
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class SsoStart:
     """The beginning of a flow. `target` is the path to return to, `browser` the secret of the browser's cookie.
-    `user_id` is the signed-in person who connects an identity, "" for a sign-in; `silent` shows no page."""
+    `user_id` is the signed-in person who connects an identity, "" for a sign-in; `silent` shows no page; `replaced` is
+    the session that the person agreed to end."""
 
     redirect_uri: str
     target: str
@@ -67,6 +70,7 @@ class SsoStart:
     user_id: str = ""
     silent: bool = False
     email: str = ""
+    replaced: str = ""
 
 
 class SsoResult(Struct, frozen=True):
@@ -146,6 +150,7 @@ class SingleSignOnService:
             "browser": self._hash(start.browser),
             "user": start.user_id,
             "silent": start.silent,
+            "replaced": start.replaced,
             "nonce": nonce,
             "verifier": verifier,
         }
@@ -154,9 +159,9 @@ class SingleSignOnService:
         return address
 
     def finish(
-        self, provider_id: str, response: Mapping[str, str], browser: str, user_id: str, place: Place
+        self, provider_id: str, response: Mapping[str, str], browser: str, current: SessionInfo | None, place: Place
     ) -> SsoResult:
-        """End a flow with the provider's response (its query parameters). `user_id` is the signed-in person, if any.
+        """End a flow with the provider's response (its query parameters). `current` is the browser's session, if any.
 
         Raises SignInNeeded after a silent flow, else Unauthenticated (code sso_failed), Forbidden, Conflict, NotFound,
         RateLimited or Unavailable.
@@ -184,11 +189,13 @@ class SingleSignOnService:
         identity = signed_in.identity
         try:
             if flow["user"]:
-                if user_id != flow["user"]:
+                if current is None or current.user_id != flow["user"]:
                     raise Unauthenticated(EXPIRED, code="sso_failed")
-                self.accounts.connect(provider, identity, user_id)
+                self.accounts.connect(provider, identity, current.user_id)
                 return SsoResult(None, flow["target"])
             signed_in_user = self.accounts.sign_in(provider, identity)
+            if current is not None and current.user_id != signed_in_user and current.id != flow["replaced"]:
+                raise Forbidden(SIGNED_IN_MEANWHILE, code="sso_failed")
         except GatewayError as refused:
             if refused.blame == "caller":
                 self._note(provider, place, refused.code)
@@ -206,6 +213,8 @@ class SingleSignOnService:
                 signed_in.id_token,
             )
         )
+        if current is not None and current.id == flow["replaced"]:
+            self._sessions.close(current.id, actor=current.user_id)
         return SsoResult(self._sessions.open(signed_in_user, place.agent, login_id), flow["target"])
 
     def sign_out(self, session: SessionInfo, return_uri: str) -> str:

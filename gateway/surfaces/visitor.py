@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from gateway.accounts import keys, members, organizations, projects
+from gateway.accounts.authority import Authority, of_service_account, of_session
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.known_names import KnownNames
 from gateway.accounts.members import MemberInfo
@@ -104,17 +105,15 @@ class Visitor:
         membership = self.manager(organization_id)
         for member in members.list_members(self.services.store.database, organization_id):
             if member.id == member_id:
-                if member.role == "owner" and membership.role != "owner":
-                    raise Forbidden("Only an owner may change an owner.")
-                self.check_grant(member.role)
+                self.authority(membership).check(member.role)
                 return member
         raise NotFound(f"There is no member {member_id} in this organization.")
 
-    def check_grant(self, role: str) -> None:
-        """Raise Forbidden if a service account would give or change a role above developer: people with these roles may
-        do what its scopes do not allow."""
-        if self.account is not None and role != "developer":
-            raise Forbidden("A service account manages members with the role developer only.")
+    def authority(self, membership: MemberInfo) -> Authority:
+        """Return the authority of the visitor over the other members of an organization."""
+        if self.account is not None:
+            return of_service_account()
+        return of_session(membership.role)
 
     def check_person(self, text: str) -> None:
         """Raise Forbidden with this text for a service account."""

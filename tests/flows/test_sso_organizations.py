@@ -19,7 +19,8 @@ from gateway.admin import sso_sign_in
 from gateway.errors import Forbidden, RateLimited
 from gateway.limits.budgets import Limits
 from gateway.sso.provider_identity import ProviderIdentity
-from gateway.surfaces.console.single_sign_on.sso_pages import BROWSER_COOKIE
+from gateway.surfaces.console.single_sign_on.begun_sign_ins import BROWSER_COOKIE
+from gateway.surfaces.console.visits import PROVIDER_COOKIE
 
 PASSWORD = "correct horse battery"
 SCOPES = ["openid", "email", "profile", "offline_access"]
@@ -467,7 +468,9 @@ def test_a_session_that_ended_is_renewed_without_a_page_while_the_provider_knows
     company.provider.account = None
     for error in ("login_required", "interaction_required", "consent_required", "account_selection_required"):
         company.provider.silent_error = error
-        redirect = browser.get(f"/console/sso/{company.provider_id}?silent=1&redirect=/console/keys")
+        browser.web.cookies.set(PROVIDER_COOKIE, company.provider_id)
+        silent = browser.get("/console/login?redirect=/console/keys").headers["location"]
+        redirect = browser.get(silent)
         back = browser.get(browser.get(redirect.headers["location"]).headers["location"])
         assert "sso=again" in back.headers["location"] and "redirect=%2Fconsole%2Fkeys" in back.headers["location"]
         assert BROWSER_COOKIE not in browser.web.cookies

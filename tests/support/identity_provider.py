@@ -7,11 +7,13 @@ wrong verifiers, requests without nonce or state. Its answers can be falsified o
 import base64
 import hashlib
 import json
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from html import unescape
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
@@ -217,10 +219,16 @@ class Browser:
         return self.web.post(self.base + path, data=form, headers={"Origin": self.base})
 
     def to_provider(self, provider_id: str, query: str = "") -> str:
-        """Begin a sign-in and return the provider's address."""
-        answer = self.get(f"/console/sso/{provider_id}{query}")
+        """Begin a sign-in by a link, agree to it, and return the provider's address."""
+        answer = self.agree(self.get(f"/console/sso/{provider_id}{query}"))
         assert answer.status_code == 303, answer.text
         return answer.headers["location"]
+
+    def agree(self, question: httpx.Response) -> httpx.Response:
+        """Answer the page that a link to an identity provider leads to."""
+        assert question.status_code == 200, question.text
+        form = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', question.text))
+        return self.post(question.url.path, **{name: unescape(value) for name, value in form.items()})
 
     def to_callback(self, provider_id: str, query: str = "") -> str:
         """Sign in at the provider and return the address of the gateway to which it leads."""

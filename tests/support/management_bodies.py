@@ -44,6 +44,7 @@ BODIES = {
     "Requirement": lambda p: {"required": False},
     "NewGroupRule": lambda p: {"group": f"spies of {p.user_id}", "role": "admin"},
     "GroupRuleChange": lambda p: {"role": "admin"},
+    "PreviewedRule": lambda p: {"group": "engineers"},
     "NewDiscount": lambda p: {"fraction": "0.5"},
     "NewPosting": lambda p: {"amount": "5"},
     "NewScimTokenBody": lambda p: {"name": "Identity provider"},

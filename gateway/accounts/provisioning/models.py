@@ -46,13 +46,15 @@ class ScimUser(Base):
 
 
 class ScimGroup(Base):
-    """A group of an identity provider. `name_key` is its name in lower case, unique in the organization."""
+    """A group of an identity provider. `name_key` is its name in lower case, unique in the organization.
+    `by_owner`: the token that named it is an owner's, so that the group may make owners."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.CharField(40)
     display_name = peewee.CharField(255)
     name_key = peewee.CharField(255)
     external_id = peewee.CharField(255, default="")
+    by_owner = peewee.BooleanField(default=False)
     version = peewee.BigIntegerField(default=1)
     created_at = TimeField()
     updated_at = TimeField()
@@ -62,9 +64,12 @@ class ScimGroup(Base):
 
 
 class ScimGroupMember(Base):
+    """`by_owner`: the token that stated the member is an owner's."""
+
     group = peewee.ForeignKeyField(ScimGroup, column_name="group_id", on_delete="CASCADE", backref="+")
     group_id: str
     member = peewee.CharField(40, column_name="member_id")
+    by_owner = peewee.BooleanField(default=False)
 
     class Meta:
         table_name = "scim_group_member"

@@ -6,23 +6,40 @@ from gateway.accounts.sso_models import UserIdentity
 from gateway.store.database import Database
 
 
+def maker_of_account(user_id: str) -> str:
+    """Return the organization whose provisioning made an account that nobody can sign in to by password, "" for any
+    other account: an identity provider of the organization may open it. Within a read or write."""
+    user = User.get_or_none(User.id == user_id)
+    if user is None or user.password_hash:
+        return ""
+    return user.made_by or _made_by_former_release(user_id)
+
+
+def _made_by_former_release(user_id: str) -> str:
+    """Return the maker of an account that a worker of the former release made during an upgrade."""
+    made = ScimUser.select(ScimUser.organization).join(Member, on=ScimUser.member == Member.id)
+    row = made.where(Member.user == user_id, ScimUser.made_account == True).first()  # noqa: E712
+    return row.organization if row is not None else ""
+
+
 def organization_of_account(user_id: str) -> str:
     """Return the organization that an account belongs to alone, "" for any other account. Within a read or write.
 
     Provisioning of the organization created the account, it has no password, its person has no other membership, and
     only identity providers of the organization are connected to it. The organization then decides about the account.
     """
-    memberships = list(Member.select(Member.id, Member.organization).where(Member.user == user_id).limit(2))
-    user = User.get_or_none(User.id == user_id)
-    if len(memberships) != 1 or user is None or user.password_hash:
-        return ""
-    (membership,) = memberships
-    made = ScimUser.select().where(ScimUser.member == membership.id, ScimUser.made_account == True)  # noqa: E712
-    organization_id: str = membership.organization_id
+    organization_id = maker_of_account(user_id)
+    elsewhere = Member.select().where(Member.user == user_id, Member.organization != organization_id)
     foreign = UserIdentity.select().where(UserIdentity.user_id == user_id, UserIdentity.organization != organization_id)
-    if not made.exists() or foreign.exists():
+    if elsewhere.exists() or foreign.exists():
         return ""
     return organization_id
+
+
+def is_provisioned(user_id: str, organization_id: str) -> bool:
+    """Return whether an organization provisions a person. Within a read or write."""
+    links = ScimUser.select().join(Member, on=ScimUser.member == Member.id)
+    return links.where(Member.user == user_id, Member.organization == organization_id).exists()
 
 
 def has_outside_sign_in(database: Database, user: User, organization_id: str) -> bool:

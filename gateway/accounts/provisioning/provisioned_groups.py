@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import audit
+from gateway.accounts import audit, group_rules
 from gateway.accounts.changes import commit
 from gateway.accounts.models import Member
 from gateway.accounts.provisioning import user_rows
@@ -125,6 +125,7 @@ class ProvisionedGroups:
                 display_name=name,
                 name_key=name.lower(),
                 external_id=external_id,
+                by_owner=client.by_owner,
                 created_at=now,
                 updated_at=now,
             ).execute()
@@ -177,10 +178,14 @@ class ProvisionedGroups:
             raise StaleVersion
         values: dict[str, Any] = {}
         if change is not None:
-            values = _changed_values(row, change)
+            values = _changed_values(client, row, change)
         joined, left = _moves(group_id, added, removed)
-        if not (values or joined or left):
+        confirmed = _confirmed(client, group_id, added)
+        if not (values or joined or left or confirmed):
             return
+        name = values.get("display_name", row.display_name)
+        if joined and group_rules.makes_owners(client.organization_id, name, group_rules.SCIM_SOURCE):
+            client.authority.check("owner")
         ScimGroup.update(version=ScimGroup.version + 1, updated_at=now, **values).where(
             ScimGroup.id == group_id
         ).execute()
@@ -188,10 +193,14 @@ class ProvisionedGroups:
         if joined:
             if change is not None:
                 _check_room(client.organization_id)
-            ScimGroupMember.insert_many([{"group": group_id, "member": member_id} for member_id in joined]).execute()
-        detail = {"name": values.get("display_name", row.display_name), "added": joined, "removed": left}
+            link = {"group": group_id, "by_owner": client.by_owner}
+            ScimGroupMember.insert_many([{**link, "member": member_id} for member_id in joined]).execute()
+        if confirmed:
+            links = (ScimGroupMember.group == group_id) & ScimGroupMember.member.in_(confirmed)
+            ScimGroupMember.update(by_owner=True).where(links).execute()
+        detail = {"name": name, "added": joined, "removed": left}
         _audit("scim_group.update", group_id, client, detail, now)
-        self._apply(client, [*joined, *left], now)
+        self._apply(client, [*joined, *left, *confirmed], now)
 
     def _apply_name(self, client: ProvisioningClient, group_id: str) -> None:
         """Apply the rules for a new name to all members."""
@@ -202,14 +211,13 @@ class ProvisionedGroups:
 
     def _apply(self, client: ProvisioningClient, member_ids: Sequence[str], now: int) -> None:
         """Apply the group rules to members. Raises Forbidden for a change of owners that the token may not make."""
-        groups = user_rows.groups_of(member_ids)
+        groups = _names_of(member_ids)
         for member_id in member_ids:
             before = Member.get_by_id(member_id).role
-            names = [name for _, name in groups.get(member_id, ())]
-            self._effect(client.organization_id, member_id, names, client.actor, now)
+            self._effect(client.organization_id, member_id, groups[member_id], client.actor, now)
             after = Member.get_by_id(member_id).role
             if after != before:
-                client.check_owner_change(before, after)
+                client.authority.check(before, after)
 
     def _check_members(self, organization_id: str, member_ids: Sequence[str]) -> None:
         """Raise InvalidRequest for an id of no user in the organization."""
@@ -223,11 +231,13 @@ class ProvisionedGroups:
                 raise InvalidRequest(text, param="members")
 
 
-def _changed_values(row: ScimGroup, change: GroupChange) -> dict[str, Any]:
+def _changed_values(client: ProvisioningClient, row: ScimGroup, change: GroupChange) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if change.name is not None and change.name != row.display_name:
         _check_name_free(row.organization, change.name, row.id)
-        values |= {"display_name": change.name, "name_key": change.name.lower()}
+        values |= {"display_name": change.name, "name_key": change.name.lower(), "by_owner": client.by_owner}
+    elif change.name is not None and client.by_owner and not row.by_owner:
+        values["by_owner"] = True
     if change.external_id is not None and change.external_id != row.external_id:
         values["external_id"] = change.external_id
     return values
@@ -241,6 +251,32 @@ def _moves(group_id: str, added: Sequence[str], removed: Sequence[str]) -> tuple
     joined = [member_id for member_id in dict.fromkeys(added) if member_id not in current]
     left = [member_id for member_id in dict.fromkeys(removed) if member_id in current]
     return joined, left
+
+
+def _confirmed(client: ProvisioningClient, group_id: str, added: Sequence[str]) -> list[str]:
+    """Return the members whom a token of an admin stated before, and the token of an owner states now."""
+    if not client.by_owner:
+        return []
+    links = ScimGroupMember.select().where(ScimGroupMember.group == group_id, ScimGroupMember.member.in_(list(added)))
+    return [link.member for link in links.where(ScimGroupMember.by_owner == False)]  # noqa: E712
+
+
+def _names_of(member_ids: Sequence[str]) -> dict[str, dict[str, bool]]:
+    """Return the names of the groups of each member. An owner stands behind one if the tokens that named the group and
+    that stated the member are an owner's."""
+    links: Any = (
+        ScimGroupMember.select(
+            ScimGroupMember.member, ScimGroupMember.by_owner, ScimGroup.display_name, ScimGroup.by_owner
+        )
+        .join(ScimGroup)
+        .where(ScimGroupMember.member.in_(list(member_ids)))
+        .order_by(ScimGroup.id)
+        .tuples()
+    )
+    names: dict[str, dict[str, bool]] = {member_id: {} for member_id in member_ids}
+    for member_id, stated_by_owner, name, named_by_owner in links:
+        names[member_id][name] = bool(stated_by_owner and named_by_owner)
+    return names
 
 
 def _check_room(organization_id: str) -> None:

@@ -75,6 +75,8 @@ class ProvisionedUsers:
                 member_id = self._add(client, new_ids, email, values, now)
             else:
                 member_id = self._adopt(client, known, values, now)
+            if account is None:
+                User.update(made_by=organization_id).where(User.email == email).execute()
             _insert(organization_id, member_id, values, account is None, now)
             detail = {"user_name": values.user_name, "external_id": values.external_id, "active": values.active}
             _audit("scim_user.create", member_id, client, detail, now)
@@ -99,7 +101,7 @@ class ProvisionedUsers:
                 _update(current, values, now)
             else:
                 _insert(client.organization_id, current.id, values, False, now)
-            self._update_account(current, values, now)
+            self._update_account(client, current, values, now)
             detail = {"user_name": values.user_name, "external_id": values.external_id, "active": values.active}
             _audit("scim_user.update", current.id, client, detail, now)
             return _find(client.organization_id, current.id)
@@ -116,7 +118,7 @@ class ProvisionedUsers:
                 raise StaleVersion
             self._switch(client, current, False, now)
             ScimGroupMember.delete().where(ScimGroupMember.member == member_id).execute()
-            self._effect(client.organization_id, member_id, [], client.actor, now)
+            self._effect(client.organization_id, member_id, {}, client.actor, now)
             ScimUser.delete().where(ScimUser.member == member_id).execute()
             live = (ApiKey.member == member_id) & ApiKey.status.in_(("active", "inactive"))
             revoked = ApiKey.update(status="revoked", updated_at=now).where(live).execute()
@@ -156,7 +158,7 @@ class ProvisionedUsers:
         if known.managed:
             raise Conflict(f"There is already a user with the address {known.account_email}.", code="user_exists")
         if not known.active:
-            client.check_owner_change(known.role, "developer")
+            client.authority.check(known.role, "developer")
             actor = client.actor
             change_member(
                 client.organization_id, known.id, role="developer", active=values.active, actor=actor, now=now
@@ -167,7 +169,7 @@ class ProvisionedUsers:
 
     def _switch(self, client: ProvisioningClient, user: ProvisionedUser, active: bool, now: int) -> None:
         """Activate or deactivate a member. The sign-ins of a person without another active membership end."""
-        client.check_owner_change(user.role, user.role)
+        client.authority.check(user.role)
         change_member(client.organization_id, user.id, active=active, actor=client.actor, now=now)
         if active:
             return
@@ -176,17 +178,24 @@ class ProvisionedUsers:
             ended = end_sign_ins(user.user_id)
             _audit("session.delete_others", user.user_id, client, {"sessions": ended}, now)
 
-    def _update_account(self, user: ProvisionedUser, values: UserValues, now: int) -> None:
-        """Change the name and address of an account that belongs to the organization alone. Raises Conflict."""
+    def _update_account(self, client: ProvisioningClient, user: ProvisionedUser, values: UserValues, now: int) -> None:
+        """Change the name and address of an account that belongs to the organization alone. Its person has to confirm
+        the address before a password can be reset with it. Raises Conflict or Forbidden."""
         email = members.read_email(values.email)
         name = values.name or user.account_name
         if (email, name) == (user.account_email, user.account_name):
             return
         if organization_of_account(user.user_id) != user.organization_id:
             return
-        if User.select().where(User.email == email, User.id != user.user_id).exists():
-            raise Conflict("Another account has this e-mail address.", code="user_exists")
-        User.update(email=email, name=name[:255], updated_at=now).where(User.id == user.user_id).execute()
+        client.authority.check(user.role)
+        changed = {"name": name[:255]}
+        if email != user.account_email:
+            if User.select().where(User.email == email).exists():
+                raise Conflict("Another account has this e-mail address.", code="user_exists")
+            changed |= {"email": email, "email_set_by": client.actor}
+        User.update(updated_at=now, **changed).where(User.id == user.user_id).execute()
+        detail = {"member": user.id, "changed": sorted(changed.keys() - {"email_set_by"})}
+        _audit("user.update", user.user_id, client, detail, now)
 
 
 def _find(organization_id: str, member_id: str) -> ProvisionedUser:

@@ -4,25 +4,26 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gateway.errors import Conflict, Forbidden
+from gateway.accounts.authority import Authority, of_scim_token
+from gateway.accounts.group_rules import GroupNames
+from gateway.errors import Conflict
 
 # Stores the names of a member's provisioned groups and applies the group rules to the member, within a transaction:
 # (organization id, member id, names, actor, now in microseconds).
-GroupEffect = Callable[[str, str, list[str], str, int], None]
+GroupEffect = Callable[[str, str, GroupNames, str, int], None]
 
 
 class ProvisioningClient(Struct, frozen=True):
     """The SCIM token that a change is made with: its organization and its id, which is the actor of audit entries.
-    `by_owner`: an owner created the token, so that it may change owners."""
+    `by_owner`: an owner stands behind the token, so that it may change owners."""
 
     organization_id: str
     actor: str
     by_owner: bool
 
-    def check_owner_change(self, role_before: str, role_after: str) -> None:
-        """Raise Forbidden for a change to or from an owner with a token that an admin created."""
-        if "owner" in (role_before, role_after) and not self.by_owner:
-            raise Forbidden("Only a SCIM token that an owner created may change owners or make owners.")
+    @property
+    def authority(self) -> Authority:
+        return of_scim_token(self.by_owner)
 
 
 class StaleVersion(Conflict):

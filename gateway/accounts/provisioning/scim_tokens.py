@@ -9,6 +9,7 @@ from msgspec import Struct
 from gateway import ids
 from gateway.accounts import audit, quotas, tokens
 from gateway.accounts.authentication import Authentication
+from gateway.accounts.authority import is_owner_now
 from gateway.accounts.changes import commit
 from gateway.accounts.models import Organization
 from gateway.accounts.organizations import read_name
@@ -32,7 +33,8 @@ BLOCKED = "The organization of this SCIM token is blocked."
 
 
 class ScimTokenInfo(Struct, frozen=True):
-    """A token as it may be shown. `used_at_us` is None before the first use."""
+    """A token as it may be shown. `used_at_us` is None before the first use. `by_owner`: its creator was an owner, and
+    still is one."""
 
     id: str
     organization_id: str
@@ -173,7 +175,7 @@ def _info(row: ScimToken) -> ScimTokenInfo:
         row.organization,
         row.name,
         row.mask,
-        bool(row.by_owner),
+        bool(row.by_owner) and is_owner_now(row.organization, row.created_by),
         row.created_by,
         row.created_at,
         row.expires_at,

@@ -5,6 +5,7 @@ from typing import Any
 from markupsafe import Markup
 
 from gateway.accounts import identities
+from gateway.accounts.members import find_user
 from gateway.errors import GatewayError
 from gateway.oauth.grant_values import GrantInfo
 from gateway.runtime.lazy_import import LazyImport
@@ -185,6 +186,12 @@ def _change_password(services: Services, inbound: Inbound, visitor: Visitor, for
     )
 
 
+def _confirm_email(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    visitor.check_account_access()
+    services.management.confirm_email(visitor.user_id, visitor.session.email)
+    return redirect(inbound, PATH)
+
+
 def name_agent(agent: str) -> str:
     """Return "Browser on system" for the User-Agent of a browser, and any other User-Agent unchanged."""
     if not agent.startswith("Mozilla/"):
@@ -230,6 +237,7 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
         form_redirects=True,  # connecting an identity leads to its provider
         visitor=visitor,
         email=own.email,
+        confirmed=find_user(services.store.database, visitor.user_id).confirmed,
         csrf=make_csrf(services, visitor, SIGN_OUT),
         own_csrf=make_csrf(services, visitor, FORM_NAME),
         sessions=sessions,
@@ -254,6 +262,7 @@ BUTTONS = {
     "remove_passkey": _remove_passkey,
     "passkey_factor": _enable_passkey_factor,
     "disconnect": _disconnect,
+    "confirm_email": _confirm_email,
 }
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", PATH, as_page(show)),

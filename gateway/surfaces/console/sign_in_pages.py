@@ -6,6 +6,7 @@ from gateway.admin.sign_in import PendingSignIn, SignedIn
 from gateway.errors import GatewayError
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, own_path, page, redirect
 from gateway.surfaces.console.passkey_pages import are_offered, signing_in
+from gateway.surfaces.console.single_sign_on.begun_sign_ins import MARK, begin_on_page
 from gateway.surfaces.console.visits import (
     LOGIN,
     PROVIDER_COOKIE,
@@ -33,7 +34,9 @@ def show_login(services: Services, inbound: Inbound) -> Outbound:
     last = read_cookie(inbound, PROVIDER_COOKIE)
     if last and arguments.get("sso") != SIGN_IN_AGAIN:
         # The provider may still know the person: then a session that has ended is renewed without a page.
-        return redirect(inbound, f"{SSO}/{quote(last)}?{urlencode({'silent': '1', 'redirect': target})}")
+        begun = begin_on_page(services, inbound)
+        query = urlencode({"silent": "1", "redirect": target, MARK: begun.mark})
+        return redirect(inbound, f"{SSO}/{quote(last)}?{query}", [begun.cookie])
     return _login_page(services, inbound, target, arguments.get("email", ""))
 
 
@@ -101,10 +104,13 @@ def _login_page(
     services: Services, inbound: Inbound, target: str, email: str, error: GatewayError | None = None
 ) -> Outbound:
     providers = services.sso.service.providers
+    begun = begin_on_page(services, inbound)
     after = {"redirect": target} if target != AFTER_SIGN_IN else {}
-    query = f"?{urlencode(after)}" if after else ""
     named = {**after, "email": email} if email else after
-    return page(
+    mark = {MARK: begun.mark}
+    query = f"?{urlencode(after | mark)}"
+    any_provider = providers.any_exists()
+    response = page(
         inbound,
         "login.html",
         "Sign in",
@@ -114,8 +120,11 @@ def _login_page(
         redirect=target,
         passkeys=are_offered(inbound),
         providers=[(provider.name, f"{SSO}/{provider.id}{query}") for provider in providers.of_installation],
-        single_sign_on=f"/sso?{urlencode(named)}" if providers.any_exists() else "",
+        single_sign_on=f"/sso?{urlencode(named | mark)}" if any_provider else "",
     )
+    if any_provider:
+        response.headers.append(begun.cookie)
+    return response
 
 
 OPERATIONS: tuple[Operation, ...] = (

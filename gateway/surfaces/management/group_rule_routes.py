@@ -3,6 +3,7 @@
 from typing import Any
 
 from marshmallow import fields
+from msgspec.structs import asdict
 
 from gateway.accounts import group_rules
 from gateway.accounts.group_rules import (
@@ -15,9 +16,9 @@ from gateway.accounts.group_rules import (
     RuleDraft,
 )
 from gateway.accounts.roles import MANAGERS, ROLES
+from gateway.admin.group_grants import PreviewedGrant, store_limits
 from gateway.admin.group_grants import read_limits as stored_limits
-from gateway.admin.group_grants import store_limits
-from gateway.errors import Forbidden
+from gateway.errors import InvalidRequest
 from gateway.surfaces.answer_structs import Answer, Time, Usd
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import MANAGER, AccessGroup, Values
@@ -27,6 +28,7 @@ from gateway.surfaces.validation_schemas import NameList, OneOf, StrictBody, Tex
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Single sign-on"
+PREVIEWED_MEMBERS = 500
 INLINE_MEMBERS = 200  # members whose grants are computed again before the answer; the others follow in seconds
 
 
@@ -39,6 +41,7 @@ ROLE = "The role of its members."
 TEAM = "Ids of teams that its members join."
 LIMITS = "Spending limits of each member, such as usageLimit."
 PRIORITY = "Of several matching rules, the limits of the smallest count."
+SOURCE = 'The only source whose groups count: the id of an identity provider, "scim" for provisioning, or "" for all.'
 
 
 class NewGroupRule(StrictBody):
@@ -46,27 +49,58 @@ class NewGroupRule(StrictBody):
     teams, and the limits of the rule with the smallest `priority`."""
 
     group = TextField(1, MAX_GROUP_LENGTH, required=True, about=GROUP)
+    source = TextField(0, 80, load_default="", about=SOURCE + " Rules that make owners need one.")
     role = OneOf(ROLES, allow_none=True, load_default=None, about=ROLE)
     teamIds = NameList(MAX_RULE_TEAMS, 40, load_default=list, about=TEAM)
     limits = fields.Nested(RuleLimits, load_default=dict, metadata=describe_field(LIMITS))
     priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, load_default=NORMAL_PRIORITY, about=PRIORITY)
 
 
+class PreviewedRule(NewGroupRule):
+    """`groupRuleId`: the rule that this one would replace."""
+
+    groupRuleId = TextField(0, 40, load_default="")
+
+
 class GroupRuleChange(StrictBody):
     """Absent members stay unchanged; `limits` replaces all limits."""
 
     group = TextField(1, MAX_GROUP_LENGTH, about=GROUP)
+    source = TextField(0, 80, about=SOURCE)
     role = OneOf(ROLES, allow_none=True, about=ROLE)
     teamIds = NameList(MAX_RULE_TEAMS, 40, about=TEAM)
     limits = fields.Nested(RuleLimits, metadata=describe_field(LIMITS))
     priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, about=PRIORITY)
 
 
+class PreviewedPersonAnswer(Answer):
+    """A member and what would change: `role` is null if it stays, `limits_change` is true if spending limits would."""
+
+    member_id: str
+    email: str
+    name: str
+    role_before: str
+    role: str | None
+    joined_team_ids: list[str]
+    left_team_ids: list[str]
+    limits_change: bool
+
+
+class RulePreviewAnswer(Answer):
+    """`members_of_group` are known to be in the group; people who sign in later are not. `complete` is false if there
+    are more of them than were compared."""
+
+    members_of_group: int
+    complete: bool
+    people: list[PreviewedPersonAnswer]
+
+
 class GroupRuleAnswer(Answer):
-    columns = ("id", "group", "role", "priority")
+    columns = ("id", "group", "source", "role", "priority")
     id: str
     organization_id: str
     group: str
+    source: str
     role: str | None
     team_ids: list[str]
     usage_limit: Usd | None
@@ -90,17 +124,21 @@ def list_rules(call: ManagedCall[str]) -> list[GroupRuleAnswer]:
     return [_show(rule) for rule in group_rules.list_rules(call.database, call.subject)]
 
 
+def preview(call: ManagedCall[str]) -> RulePreviewAnswer:
+    """Show whom a rule would change, without writing it."""
+    draft = _read_new(call)
+    rules = group_rules.list_rules(call.database, call.subject)
+    replaced = call.fields["groupRuleId"]
+    groups = {draft.group, *(rule.group for rule in rules if rule.id == replaced)}
+    rules = [rule for rule in rules if rule.id != replaced and rule.group != draft.group]
+    rules.append(GroupRule("new", call.subject, **asdict(draft), set_by=call.actor, created_at_us=0))
+    total, people = call.management.group_grants.preview(call.subject, rules, groups, PREVIEWED_MEMBERS)
+    return RulePreviewAnswer(total, total <= PREVIEWED_MEMBERS, [_show_person(person) for person in people])
+
+
 def create(call: ManagedCall[str]) -> GroupRuleAnswer:
     """Add a rule for a group. It applies at once to members with known groups, to others at their next sign-in."""
-    content = call.fields
-    _check_owner(call, call.subject, content["role"])
-    draft = RuleDraft(
-        content["group"],
-        content["role"] or "",
-        tuple(content["teamIds"]),
-        _read_limits(content["limits"]),
-        content["priority"],
-    )
+    draft = _read_new(call)
     rule = group_rules.create_rule(*call.stores, call.subject, draft, actor=call.actor)
     return _applied(call, rule)
 
@@ -117,7 +155,9 @@ def update(call: ManagedCall[GroupRule]) -> GroupRuleAnswer:
         tuple(content.get("teamIds", before.team_ids)),
         _read_limits(content["limits"]) if "limits" in content else before.limits,
         content.get("priority", before.priority),
+        content.get("source", before.source),
     )
+    _check_source(call, before.organization_id, draft)
     rule = group_rules.update_rule(*call.stores, before.organization_id, before.id, draft, actor=call.actor)
     return _applied(call, rule)
 
@@ -130,9 +170,38 @@ def delete(call: ManagedCall[GroupRule]) -> None:
     call.management.group_grants.refresh(before.organization_id, INLINE_MEMBERS)
 
 
+def _read_new(call: ManagedCall[str]) -> RuleDraft:
+    content = call.fields
+    _check_owner(call, call.subject, content["role"])
+    draft = RuleDraft(
+        content["group"].strip(),
+        content["role"] or "",
+        tuple(content["teamIds"]),
+        _read_limits(content["limits"]),
+        content["priority"],
+        content["source"],
+    )
+    _check_source(call, call.subject, draft)
+    return draft
+
+
+def _check_source(call: ManagedCall[Any], organization_id: str, draft: RuleDraft) -> None:
+    """Raise InvalidRequest for an unknown source, or for a rule that makes owners of groups from any source."""
+    providers = call.services.sso.service.providers
+    known = [provider for provider in providers.configured if organization_id in provider.organizations]
+    known += providers.list_providers(organization_id)
+    sources = {"", group_rules.SCIM_SOURCE, *(provider.id for provider in known)}
+    if draft.source not in sources:
+        text = 'source is the id of an identity provider of the organization, "scim" for provisioning, or "" for all.'
+        raise InvalidRequest(text, param="source")
+    if draft.role == "owner" and not draft.source:
+        text = "A rule that makes owners names the source of the group: an identity provider, or scim."
+        raise InvalidRequest(text, param="source")
+
+
 def _check_owner(call: ManagedCall[Any], organization_id: str, role: str | None) -> None:
-    if role == "owner" and call.visitor.member(organization_id).role != "owner":
-        raise Forbidden("Only an owner may write a rule that makes owners.")
+    if role:
+        call.visitor.authority(call.visitor.member(organization_id)).check(role)
 
 
 def _read_limits(content: dict[str, Any]) -> dict[str, Any]:
@@ -143,6 +212,20 @@ def _read_limits(content: dict[str, Any]) -> dict[str, Any]:
 def _applied(call: ManagedCall[Any], rule: GroupRule) -> GroupRuleAnswer:
     call.management.group_grants.refresh(rule.organization_id, INLINE_MEMBERS)
     return _show(rule)
+
+
+def _show_person(person: PreviewedGrant) -> PreviewedPersonAnswer:
+    member = person.member
+    return PreviewedPersonAnswer(
+        member.id,
+        member.email,
+        member.name,
+        member.role,
+        person.role,
+        list(person.joined),
+        list(person.left),
+        person.limits is not None,
+    )
 
 
 def _show(rule: GroupRule) -> GroupRuleAnswer:
@@ -159,7 +242,7 @@ def _show(rule: GroupRule) -> GroupRuleAnswer:
 
 RULES = "/orgs/<organization_id>/group-rules"
 RULE = f"{RULES}/<group_rule_id>"
-GRANTS = "--role=role --team=teamIds --limits=limits --priority=priority"
+GRANTS = "--role=role --team=teamIds --limits=limits --priority=priority --source=source"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", RULES, list_rules, "List group rules", tag=TAG, who=MANAGER,
@@ -167,6 +250,9 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("POST", RULES, create, "Add a group rule", tag=TAG, who=MANAGER, request=NewGroupRule,
             inside="groupRule", success=201, audit="group_rule.create",
             commands=(f"group-rules create <group> {GRANTS} -> id",)),
+    managed("POST", f"{RULES}/preview", preview, "Show whom a group rule would change", tag=TAG, who=MANAGER,
+            request=PreviewedRule, inside="preview",
+            commands=(f"group-rules preview <group> {GRANTS} --replaces=groupRuleId",)),
     managed("PATCH", RULE, update, "Change a group rule", tag=TAG, who=RULE_MANAGER, request=GroupRuleChange,
             inside="groupRule", audit="group_rule.update",
             commands=(f"group-rules set <group_rule_id> --group=group {GRANTS}",)),

@@ -6,6 +6,7 @@ from typing import Literal
 from msgspec.structs import asdict
 
 from gateway.accounts import keys, tokens
+from gateway.accounts.authority import of_service_account
 from gateway.accounts.keys import MAX_DESCRIPTION_LENGTH, Change, Draft, Expiry, KeyInfo
 from gateway.accounts.members import find_member
 from gateway.accounts.projects import ProjectInfo, list_projects
@@ -133,7 +134,8 @@ def _check_roll(call: ManagedCall[KeyInfo]) -> None:
     """Raise Forbidden for a service account that would get the token of an owner's or admin's key, which reads more
     than its scopes may allow."""
     if call.visitor.account is not None:
-        call.visitor.check_grant(find_member(call.database, call.subject.organization_id, call.subject.creator_id).role)
+        creator = find_member(call.database, call.subject.organization_id, call.subject.creator_id)
+        of_service_account().check(creator.role)
 
 
 def delete(call: ManagedCall[KeyInfo]) -> None:

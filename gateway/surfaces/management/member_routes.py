@@ -159,9 +159,8 @@ def show_limits(limits: Limits) -> dict[str, Any]:
 
 
 def _check_role(call: ManagedCall[Any], organization_id: str, role: str) -> None:
-    call.visitor.check_grant(role or "developer")
-    if role == "owner" and call.visitor.member(organization_id).role != "owner":
-        raise Forbidden("Only an owner may make an owner.")
+    if role:
+        call.visitor.authority(call.visitor.member(organization_id)).check(role)
 
 
 def _update(call: ManagedCall[MemberInfo], **change: Any) -> MemberInfo:

@@ -138,6 +138,13 @@ def change_password(call: ManagedCall[None]) -> None:
     )
 
 
+def confirm_email(call: ManagedCall[None]) -> None:
+    """Confirm that the address of your account is yours. Until then, no password can be reset with an address that
+    provisioning gave your account."""
+    call.visitor.check_account_access()
+    call.management.confirm_email(call.actor, call.visitor.session.email)
+
+
 def accept_invitation(call: ManagedCall[None]) -> MemberAnswer:
     """Join an organization by an invitation that was sent to this account's address."""
     call.visitor.check_account_access()
@@ -181,6 +188,8 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("POST", "/auth/change-password", change_password, "Change your password", tag=TAG, who=SIGNED_IN,
             request=ChangePassword, message="Password changed; your other sessions have ended.",
             audit="user.update_password"),
+    managed("POST", "/auth/confirm-email", confirm_email, "Confirm your e-mail address", tag=TAG, who=SIGNED_IN,
+            message="The address is confirmed.", audit="user.confirm_email"),
     managed("POST", "/auth/accept-invitation", accept_invitation, "Accept an invitation", tag=TAG, who=SIGNED_IN,
             request=Token, inside="member", audit=("invitation.accept", "member.create", "member.update")),
     managed("GET", "/user/me", show_me, "Show your account and memberships", tag=TAG, who=SIGNED_IN),

@@ -40,6 +40,9 @@ ROLE = "The role of new members."
 TRUST = "Accept e-mail addresses of tokens that do not say whether they are verified."
 LINK = "Connect members by their verified e-mail address."
 CREATE = "Create accounts and memberships at the first sign-in."
+FOR_OWNERS = "Owners may sign in with it, and its groups may make owners. Only an owner allows this."
+# Changes of an admin that do not end what an owner allowed: they decide nothing about who a person is.
+HARMLESS = {"name", "status"}
 
 
 class NewProvider(StrictBody):
@@ -55,10 +58,12 @@ class NewProvider(StrictBody):
     trustEmail = StrictBoolean(load_default=False, about=TRUST)
     linkByEmail = StrictBoolean(load_default=False, about=LINK)
     createPeople = StrictBoolean(load_default=False, about=CREATE)
+    forOwners = StrictBoolean(about=FOR_OWNERS + " By default true if an owner adds it.")
 
 
 class ProviderChange(StrictBody):
-    """Absent members stay unchanged. Sign-ins with an inactive provider are refused, and its sessions end."""
+    """Absent members stay unchanged. Sign-ins with an inactive provider are refused, and its sessions end. A change by
+    an admin of more than name and status sets `forOwners` to false."""
 
     name = TextField(1, 80, about=NAME)
     issuer = TextField(1, 512, about=ISSUER, example="https://login.example.com")
@@ -70,6 +75,7 @@ class ProviderChange(StrictBody):
     trustEmail = StrictBoolean(about=TRUST)
     linkByEmail = StrictBoolean(about=LINK)
     createPeople = StrictBoolean(about=CREATE)
+    forOwners = StrictBoolean(about=FOR_OWNERS)
     status = StatusField()
 
 
@@ -109,6 +115,7 @@ class ProviderAnswer(Answer):
     trust_email: bool
     link_by_email: bool
     create_people: bool
+    for_owners: bool
     domains: list[DomainAnswer]
     callback_url: str
     back_channel_logout_url: str
@@ -144,6 +151,19 @@ def _check_owners(call: ManagedCall[Any], organization_id: str) -> None:
         raise Forbidden("A group rule makes owners: only an owner may add or change identity providers.")
 
 
+def _is_owner(call: ManagedCall[Any], organization_id: str) -> bool:
+    return call.visitor.authority(call.visitor.member(organization_id)).covers("owner")
+
+
+def _read_for_owners(call: ManagedCall[Any], organization_id: str, default: bool) -> bool:
+    """Return whether owners may use a provider; without the field, `default`. Raises Forbidden for an admin who allows
+    it."""
+    for_owners = bool(call.fields.get("forOwners", default))
+    if "forOwners" in call.fields and for_owners:
+        call.visitor.authority(call.visitor.member(organization_id)).check("owner")
+    return for_owners
+
+
 PROVIDER_MANAGER = AccessGroup("For owners and admins.", _find_provider)
 
 
@@ -157,12 +177,16 @@ def create(call: ManagedCall[str]) -> ProviderAnswer:
     the provider."""
     _check_owners(call, call.subject)
     fields = call.fields
+    for_owners = _read_for_owners(call, call.subject, _is_owner(call, call.subject))
     draft = ProviderDraft(
         fields["name"],
         fields["issuer"],
         fields["clientId"],
         fields["clientSecret"],
-        options={option: fields[field] for field, option in OPTIONS.items() if field in fields},
+        options={
+            **{option: fields[field] for field, option in OPTIONS.items() if field in fields},
+            "for_owners": for_owners,
+        },
     )
     return _show(call, call.services.sso.service.providers.create(call.subject, draft, actor=call.actor))
 
@@ -172,13 +196,17 @@ def update(call: ManagedCall[IdentityProvider]) -> ProviderAnswer:
     before = call.subject
     _check_owners(call, before.organization_id)
     fields = call.fields
+    stays = before.for_owners and (_is_owner(call, before.organization_id) or fields.keys() <= HARMLESS)
     draft = ProviderDraft(
         fields.get("name", before.name),
         fields.get("issuer", before.issuer),
         fields.get("clientId", before.client_id),
         fields.get("clientSecret"),
         fields.get("status", "active" if before.active else "inactive") == "active",
-        {option: fields.get(field, getattr(before, option)) for field, option in OPTIONS.items()},
+        {
+            **{option: fields.get(field, getattr(before, option)) for field, option in OPTIONS.items()},
+            "for_owners": _read_for_owners(call, before.organization_id, stays),
+        },
     )
     providers = call.services.sso.service.providers
     return _show(call, providers.update(before.organization_id, before.id, draft, actor=call.actor))
@@ -279,7 +307,7 @@ PROVIDER = f"{PROVIDERS}/<provider_id>"
 DOMAIN = f"{PROVIDER}/domains/<domain>"
 SETTINGS = (
     "--client-secret=clientSecret --scope=scopes --groups-claim=groupsClaim --role=role --trust-email=trustEmail "
-    "--link-by-email=linkByEmail --create-people=createPeople"
+    "--link-by-email=linkByEmail --create-people=createPeople --for-owners=forOwners"
 )
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -31,8 +31,8 @@ class Directory:
         self.groups = ProvisionedGroups(company.database, company.control, self._apply)
         self.client = ProvisioningClient(company.organization_id, "scim_1", True)
 
-    def _apply(self, organization_id: str, member_id: str, names: list[str], actor: str, now: int) -> None:
-        self.effects[member_id] = names
+    def _apply(self, organization_id: str, member_id: str, names: Any, actor: str, now: int) -> None:
+        self.effects[member_id] = list(names)
         for name in names:
             if name in self.roles:
                 Member.update(role=self.roles[name]).where(Member.id == member_id).execute()

@@ -37,7 +37,9 @@ class GroupedCompany:
         return group_rules.create_rule(*self.at, self.id, draft, actor=self.owner.user_id)
 
     def groups(self, *names: str, source: str = "idp_1", member: str = "") -> None:
-        self.grants.set_groups(self.id, member or self.bea.id, source, names, actor=source)
+        """State groups of a member; owners trust the source unless its name begins with "admins"."""
+        stated = dict.fromkeys(names, not source.startswith("admins"))
+        self.grants.set_groups(self.id, member or self.bea.id, source, stated, actor=source)
 
     def role(self, user_id: str = "") -> str:
         return members.find_member(self.database, self.id, user_id or self.bea.user_id).role

@@ -2,37 +2,47 @@
 
 import re
 import secrets
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
+from gateway.accounts import organizations
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.throttle import ThrottleGate
 from gateway.admin.sso_sign_in import SignInNeeded, SsoStart
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, own_path, page, redirect
+from gateway.surfaces.console.single_sign_on.begun_sign_ins import (
+    BROWSER_COOKIE,
+    MARK,
+    begin_on_page,
+    browser_of,
+    was_begun_on_page,
+)
 from gateway.surfaces.console.visits import (
     PROVIDER_COOKIE,
     SIGN_IN_AGAIN,
     SSO,
     as_page,
+    check_csrf,
     find_visitor,
     login_path,
+    make_csrf,
+    submitted,
     submitted_by_visitor,
 )
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import place_of, read_cookie, write_cookie
+from gateway.surfaces.visitor import Visitor, place_of, write_cookie
 from gateway.worker.services import Services
 
 TITLE = "Single sign-on"
 CHOOSE = "/sso"
-BROWSER_COOKIE = "llmgateway.sso"
 FLOW_COOKIE_S = 600
 REMEMBERED_CHOICE_S = 180 * 86_400
-BROWSER = re.compile(r"[A-Za-z0-9_-]{32,64}")
 PROVIDER = re.compile(r"[a-z0-9_-]{1,40}")
 MAX_RESPONSE_LENGTH = 8_000
 LOOKUPS = 60  # a minute, from one place
 MINUTE_S = 60
 CONNECT = "connect identity"
+CONTINUE = "continue sign-in"
 ACCOUNT = "/console/account"
 
 
@@ -41,6 +51,9 @@ def choose(services: Services, inbound: Inbound) -> Outbound:
     arguments = inbound.arguments()
     target = own_path(arguments.get("redirect", ""))
     email = arguments.get("email", "")[:320].strip()
+    begun = begin_on_page(services, inbound)
+    # The address may come from a link: only the form of this page shows that the person typed it.
+    mark = begun.mark if was_begun_on_page(services, inbound) or not email else ""
     providers = services.sso.service.providers
     if not providers.any_exists():
         return redirect(inbound, login_path(target, **({"email": email} if email else {})))
@@ -50,10 +63,10 @@ def choose(services: Services, inbound: Inbound) -> Outbound:
         services.management.throttle.take(ThrottleGate("single sign-on, looked up", inbound.peer, LOOKUPS, MINUTE_S))
         found = providers.for_domain(email.rpartition("@")[2])
         if len(found) == 1:
-            return redirect(inbound, _begin_path(found[0].id, target, email))
+            return redirect(inbound, _begin_path(found[0].id, target, email, mark), [begun.cookie])
         if not found:
             problem = NotFound("There is no single sign-on for this e-mail address. Sign in with your password.")
-    return page(
+    response = page(
         inbound,
         "single_sign_on/choose.html",
         TITLE,
@@ -61,15 +74,22 @@ def choose(services: Services, inbound: Inbound) -> Outbound:
         form_redirects=True,  # the form's answer leads to the provider
         email=email,
         target=target,
-        choices=[(provider.name, _begin_path(provider.id, target, email)) for provider in found],
+        begun=begun.mark,
+        choices=[(provider.name, _begin_path(provider.id, target, email, mark)) for provider in found],
         login=login_path(target),
     )
+    response.headers.append(begun.cookie)
+    return response
 
 
 def begin(services: Services, inbound: Inbound) -> Outbound:
-    """Go to an identity provider. The query may give the path to return to (`redirect`) and the e-mail address."""
+    """Go to an identity provider. The query may give the path to return to (`redirect`) and the e-mail address. A link
+    that does not come from the sign-in page, or is followed while somebody is signed in, asks first."""
     arguments = inbound.arguments()
     target = own_path(arguments.get("redirect", ""))
+    visitor = find_visitor(services, inbound)
+    if visitor is not None or not was_begun_on_page(services, inbound):
+        return _ask(services, inbound, visitor, target, arguments.get("email", "")[:320])
     silent = arguments.get("silent") == "1"
     try:
         return _begin(services, inbound, target, silent=silent, email=arguments.get("email", "")[:320])
@@ -77,6 +97,16 @@ def begin(services: Services, inbound: Inbound) -> Outbound:
         if not silent:
             raise
         return redirect(inbound, login_path(target, sso=SIGN_IN_AGAIN), [write_cookie(inbound, "", 0, PROVIDER_COOKIE)])
+
+
+def begin_after_asking(services: Services, inbound: Inbound) -> Outbound:
+    """Go to an identity provider after the person agreed to."""
+    form = submitted(services, inbound)
+    visitor = find_visitor(services, inbound)
+    check_csrf(services, visitor, CONTINUE, form)
+    replaced = visitor.session.id if visitor is not None else ""
+    target = own_path(form.get("redirect", ""))
+    return _begin(services, inbound, target, replaced=replaced, email=form.get("email", "")[:320])
 
 
 def connect(services: Services, inbound: Inbound) -> Outbound:
@@ -97,8 +127,8 @@ def finish(services: Services, inbound: Inbound) -> Outbound:
         result = services.sso.service.finish(
             provider_id,
             inbound.arguments(),
-            _browser_of(inbound),
-            visitor.user_id if visitor is not None else "",
+            browser_of(inbound),
+            visitor.session if visitor is not None else None,
             place_of(inbound),
         )
     except SignInNeeded as needed:
@@ -109,9 +139,32 @@ def finish(services: Services, inbound: Inbound) -> Outbound:
     return redirect(inbound, own_path(result.target), cookies)
 
 
+def _ask(services: Services, inbound: Inbound, visitor: Visitor | None, target: str, hint: str) -> Outbound:
+    """Show who asks for the sign-in, and whose session it would replace."""
+    provider = services.sso.service.providers.find(_provider_of(inbound))
+    organization = ""
+    if provider.organization_id:
+        organization = organizations.find_organization(services.store.database, provider.organization_id).name
+    return page(
+        inbound,
+        "single_sign_on/ask.html",
+        TITLE,
+        form_redirects=True,  # the form's answer leads to the provider
+        organization=organization,
+        provider=provider.name,
+        host=urlsplit(provider.issuer).netloc,
+        email=visitor.session.email if visitor is not None else "",
+        csrf=make_csrf(services, visitor, CONTINUE),
+        path=f"{SSO}/{provider.id}",
+        target=target,
+        hint=hint,
+        login=login_path(target, sso=SIGN_IN_AGAIN),
+    )
+
+
 def _begin(services: Services, inbound: Inbound, target: str, user_id: str = "", **more: str | bool) -> Outbound:
     provider_id = _provider_of(inbound)
-    browser = _browser_of(inbound) or secrets.token_urlsafe(32)
+    browser = browser_of(inbound) or secrets.token_urlsafe(32)
     start = SsoStart(
         redirect_uri=f"{inbound.base_url}{SSO}/{provider_id}/callback",
         target=target,
@@ -119,6 +172,7 @@ def _begin(services: Services, inbound: Inbound, target: str, user_id: str = "",
         user_id=user_id,
         silent=bool(more.get("silent")),
         email=str(more.get("email", "")),
+        replaced=str(more.get("replaced", "")),
     )
     address = services.sso.service.begin(provider_id, start, inbound.peer)
     response = redirect(inbound, "", [write_cookie(inbound, browser, FLOW_COOKIE_S, BROWSER_COOKIE)])
@@ -126,10 +180,12 @@ def _begin(services: Services, inbound: Inbound, target: str, user_id: str = "",
     return Outbound(response.status, headers)
 
 
-def _begin_path(provider_id: str, target: str, email: str) -> str:
+def _begin_path(provider_id: str, target: str, email: str, mark: str) -> str:
     fields = {"redirect": target} if target != AFTER_SIGN_IN else {}
     if email:
         fields["email"] = email
+    if mark:
+        fields[MARK] = mark
     return f"{SSO}/{provider_id}" + (f"?{urlencode(fields)}" if fields else "")
 
 
@@ -140,15 +196,10 @@ def _provider_of(inbound: Inbound) -> str:
     return provider_id
 
 
-def _browser_of(inbound: Inbound) -> str:
-    """Return the secret of this browser's flows; "" without a usable one."""
-    value = read_cookie(inbound, BROWSER_COOKIE)
-    return value if BROWSER.fullmatch(value) else ""
-
-
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", CHOOSE, as_page(choose)),
     Operation("GET", f"{SSO}/<provider_id>", as_page(begin)),
+    Operation("POST", f"{SSO}/<provider_id>", as_page(begin_after_asking), body="form"),
     Operation("POST", f"{SSO}/<provider_id>/connect", as_page(connect), body="form"),
     Operation("GET", f"{SSO}/<provider_id>/callback", as_page(finish)),
 )

@@ -25,6 +25,7 @@ REMOVE_DOMAIN = ManagementCall(f"DELETE {PROVIDER}/domains/<domain>")
 REQUIREMENT = ManagementCall(f"GET {ORG}/sso")
 REQUIRE = ManagementCall(f"PUT {ORG}/sso")
 RULES = ManagementCall(f"GET {ORG}/group-rules")
+PREVIEW_RULE = ManagementCall(f"POST {ORG}/group-rules/preview")
 ADD_RULE = ManagementCall(f"POST {ORG}/group-rules")
 DELETE_RULE = ManagementCall(f"DELETE {ORG}/group-rules/<group_rule_id>")
 TEAMS = ManagementCall(f"GET {ORG}/teams")
@@ -37,8 +38,8 @@ FLAGS = {
 }
 
 
-def show(call: PageCall) -> Outbound:
-    """Show the single sign-on of an organization that the visitor manages."""
+def show(call: PageCall, preview: dict[str, Any] | None = None) -> Outbound:
+    """Show the single sign-on of an organization that the visitor manages; `preview` is what a rule would change."""
     choice = choose_organization(call)
     role = call.visitor.member(choice.id).role
     teams = call.run(TEAMS, organization_id=choice.id)
@@ -52,12 +53,18 @@ def show(call: PageCall) -> Outbound:
         for rule in call.run(RULES, organization_id=choice.id)
     ]
     members = call.run(MEMBERS, organization_id=choice.id)
+    providers = call.run(LIST, organization_id=choice.id)
+    sources = _list_sources(call, choice.id, providers)
     return call.page(
         "single_sign_on/settings.html",
         TITLE,
         choice=choice,
         is_owner=role == "owner",
-        providers=call.run(LIST, organization_id=choice.id),
+        providers=providers,
+        group_sources=sources,
+        names_of_sources=dict(sources),
+        roles=[(name, name) for name in ("developer", "admin", "owner") if name != "owner" or role == "owner"],
+        preview=preview,
         requirement=call.run(REQUIREMENT, organization_id=choice.id),
         owners=[
             (member["id"], member["email"])
@@ -70,6 +77,14 @@ def show(call: PageCall) -> Outbound:
         no_limits=dict.fromkeys(("usageLimit", *PERIOD)),
         path=PATH,
     )
+
+
+def _list_sources(call: PageCall, organization_id: str, providers: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return the sources of groups (id, name)."""
+    configured = call.services.sso.service.providers.configured
+    own = [(provider.id, provider.name) for provider in configured if organization_id in provider.organizations]
+    own += [(provider["id"], provider["name"]) for provider in providers]
+    return [("scim", "Provisioning (SCIM)"), *own]
 
 
 def _describe_period(text: str | None) -> str:
@@ -113,6 +128,14 @@ def _switch(call: PageCall) -> str:
     return "Sign-ins with this identity provider are now refused, and its sessions have ended."
 
 
+def _allow_owners(call: PageCall) -> str:
+    allowed = call.form.get("forOwners") == "on"
+    call.run(UPDATE, {"forOwners": allowed}, **_provider(call))
+    if allowed:
+        return "Owners may sign in with this identity provider, and its groups may make owners."
+    return "Owners can no longer sign in with this identity provider, and its groups make no owners."
+
+
 def _replace_secret(call: PageCall) -> str:
     call.run(UPDATE, {"clientSecret": call.form.get("clientSecret", "").strip()}, **_provider(call))
     return "The client secret was replaced."
@@ -148,17 +171,26 @@ def _require(call: PageCall) -> str:
     return "Single sign-on is not required."
 
 
+def _preview_rule(call: PageCall) -> Outbound:
+    organization_id = choose_organization(call).id
+    return show(call, call.run(PREVIEW_RULE, _read_rule(call), organization_id=organization_id))
+
+
 def _add_rule(call: PageCall) -> str:
+    call.run(ADD_RULE, _read_rule(call), organization_id=choose_organization(call).id)
+    return "The group rule was added. It applies to members with known groups now, and to others at their next sign-in."
+
+
+def _read_rule(call: PageCall) -> dict[str, Any]:
     form = call.form
-    fields: dict[str, Any] = {
+    return {
         "group": form.get("group", "").strip(),
+        "source": form.get("source", ""),
         "role": form.get("role") or None,
         "teamIds": [form["team"]] if form.get("team") else [],
         "priority": read_number(form, "priority", "priority"),
         "limits": {name: value for name, value in read_limit_fields(form).items() if value is not None},
     }
-    call.run(ADD_RULE, fields, organization_id=choose_organization(call).id)
-    return "The group rule was added. It applies to members with known groups now, and to others at their next sign-in."
 
 
 def _delete_rule(call: PageCall) -> str:
@@ -175,12 +207,14 @@ ACTIONS: dict[str, PageAction] = {
     "add": _add,
     "test": _test,
     "switch": _switch,
+    "allow-owners": _allow_owners,
     "secret": _replace_secret,
     "delete": _delete,
     "add-domain": _add_domain,
     "verify-domain": _verify_domain,
     "remove-domain": _remove_domain,
     "require": _require,
+    "preview-rule": _preview_rule,
     "add-rule": _add_rule,
     "delete-rule": _delete_rule,
 }

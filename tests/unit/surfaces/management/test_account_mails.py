@@ -174,3 +174,21 @@ def test_without_mail_nothing_is_sent_and_the_page_says_so(shared_tenants) -> No
     browser = shared_tenants.gateway.app.flask.test_client()
     assert "does not send e-mail" in browser.get("/console/forgot").text
     assert ask(browser, EMAIL).status_code == 404
+
+
+def test_an_address_that_another_changed_gets_no_link_until_its_person_confirms_it(gateway, server, browser) -> None:
+    ask(browser, EMAIL)
+    [letter] = deliver(gateway, server)
+    database = gateway.services.store.database
+    database.write(lambda: database.execute("UPDATE \"user\" SET email_set_by = 'scim_1' WHERE email = ?", (EMAIL,)))
+    assert open_link(browser, link_of(letter)).status_code == 410, "a link from before the change has ended too"
+    ask(browser, EMAIL)
+    assert len(deliver(gateway, server)) == 1
+    answer = browser.post("/auth/sign-in/email", json={"email": EMAIL, "password": "correct horse battery"})
+    session = {"Authorization": f"Bearer {answer.json['token']}"}
+    page = browser.get("/console/account", headers={**session}).text
+    assert "until you confirm that it is yours" in page
+    assert browser.post("/auth/confirm-email", headers=session).status_code == 200
+    assert open_link(browser, link_of(letter)).status_code == 200
+    ask(browser, EMAIL)
+    assert len(deliver(gateway, server)) == 2

@@ -158,7 +158,7 @@ def test_only_owners_connect_the_provider_that_says_who_becomes_an_owner(tenants
     providers = f"/orgs/{owner.organization_id}/identity-providers"
     draft = BODIES["NewProvider"](owner)
     provider = tenants.ok("POST", providers, admin, draft)["identityProvider"]["id"]
-    rule = {"group": "founders", "role": "owner"}
+    rule = {"group": "founders", "role": "owner", "source": "scim"}
     assert tenants.refused("POST", f"/orgs/{owner.organization_id}/group-rules", admin, rule).startswith("403")
     tenants.ok("POST", f"/orgs/{owner.organization_id}/group-rules", owner, rule)
     change = {"issuer": "https://own.example", "groupsClaim": "groups"}

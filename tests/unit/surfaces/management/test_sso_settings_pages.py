@@ -142,7 +142,10 @@ def test_group_rules_are_written_and_only_owners_make_owners(open_tenants) -> No
         assert "Teams: Research." in shown and "$20" in shown and "per 2 weeks. Priority 5." in shown
         press(tenants, "add-rule", 409, who="acme admin", group="eng", priority="5")
         press(tenants, "add-rule", 403, who="acme admin", group="bosses", role="owner", priority="5")
-        press(tenants, "add-rule", who="acme owner", group="bosses", role="owner", priority="5")
+        press(tenants, "add-rule", 400, who="acme owner", group="bosses", role="owner", priority="5")
+        bosses = {"group": "bosses", "role": "owner", "source": "scim", "priority": "5"}
+        assert "Nobody at the moment" in press(tenants, "preview-rule", who="acme owner", **bosses)
+        press(tenants, "add-rule", who="acme owner", **bosses)
         rules = tenants.ok("GET", f"/orgs/{owner.organization_id}/group-rules", owner)["groupRules"]
         assert [rule["group"] for rule in rules] == ["eng", "bosses"]
         press(tenants, "delete-rule", 403, who="acme admin", rule=rules[1]["id"])
