@@ -13,6 +13,10 @@ ALTER TABLE scim_group ADD COLUMN by_owner BOOLEAN NOT NULL DEFAULT FALSE;
 ALTER TABLE scim_group_member ADD COLUMN by_owner BOOLEAN NOT NULL DEFAULT FALSE;
 ALTER TABLE member_group ADD COLUMN trusted BOOLEAN NOT NULL DEFAULT FALSE;
 ALTER TABLE group_rule ADD COLUMN source VARCHAR(80) NOT NULL DEFAULT '';
+ALTER TABLE group_rule ADD COLUMN by_owner BOOLEAN NOT NULL DEFAULT FALSE;
+UPDATE group_rule SET by_owner = TRUE WHERE role = 'owner' OR NOT EXISTS (
+    SELECT 1 FROM member WHERE member.organization_id = group_rule.organization AND member.user_id = group_rule.set_by
+    AND member.status = 'active' AND member.role <> 'owner');
 UPDATE "user" SET made_by = COALESCE((
     SELECT MIN(scim_user.organization) FROM scim_user JOIN member ON member.id = scim_user.member_id
     WHERE member.user_id = "user".id AND scim_user.made_account = TRUE), '')

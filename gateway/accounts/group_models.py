@@ -8,7 +8,7 @@ from gateway.store.database import Base, TimeField
 class GroupRuleRow(Base):
     """The grants for members of the group `name`. `role` "" gives none, `teams` is a JSON list of ids, `limits` a JSON
     object of spending limits ({}: none), `set_by` the actor of the last change. `source` is the only one whose groups
-    count, "" for all."""
+    count, "" for all. `by_owner`: an owner wrote it, so that it concerns owners too."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.CharField(40)
@@ -18,6 +18,7 @@ class GroupRuleRow(Base):
     limits = peewee.TextField(default="{}")
     priority = peewee.IntegerField(default=100)
     source = peewee.CharField(80, default="")
+    by_owner = peewee.BooleanField(default=False)
     set_by = peewee.CharField(80)
     created_at = TimeField()
     updated_at = TimeField()

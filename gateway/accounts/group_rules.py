@@ -14,11 +14,12 @@ from msgspec import Struct, field
 
 from gateway import ids
 from gateway.accounts import audit, quotas
+from gateway.accounts.authority import is_owner_now
 from gateway.accounts.changes import commit
 from gateway.accounts.group_models import GroupGrant, GroupRuleRow, MemberGroup
 from gateway.accounts.members import check_role
 from gateway.accounts.models import Organization, Team
-from gateway.accounts.roles import RANKS
+from gateway.accounts.roles import RANKS, Role
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
@@ -55,7 +56,8 @@ class RuleDraft(Struct, frozen=True):
 
 
 class GroupRule(Struct, frozen=True):
-    """A stored rule. It sets spending limits with the rank of `set_by`, the actor of its last change."""
+    """A stored rule. It sets spending limits with the rank of `set_by`, the actor of its last change. `by_owner`: that
+    was an owner, so that the rule concerns owners too."""
 
     id: str
     organization_id: str
@@ -67,6 +69,7 @@ class GroupRule(Struct, frozen=True):
     set_by: str
     created_at_us: int
     source: str = ""
+    by_owner: bool = False
 
     def matches(self, group: StatedGroup) -> bool:
         """Return whether the rule is for this group."""
@@ -84,11 +87,15 @@ class Entitlement(Struct, frozen=True):
     matched: bool = False
 
 
-def entitle(rules: Iterable[GroupRule], groups: Iterable[StatedGroup]) -> Entitlement:
-    """Return what `rules` give a person with these groups."""
+def entitle(rules: Iterable[GroupRule], groups: Iterable[StatedGroup], current: Role = "developer") -> Entitlement:
+    """Return what `rules` give a person with these groups. `current` is the person's role: an owner gets and loses
+    nothing by rules of admins, or by groups behind which no owner stands."""
     stated: dict[str, list[StatedGroup]] = {}
+    is_owner = current == "owner"
     for group in groups:
-        stated.setdefault(group.name, []).append(group)
+        if group.trusted or not is_owner:
+            stated.setdefault(group.name, []).append(group)
+    rules = [rule for rule in rules if rule.by_owner or not is_owner]
     found = [(rule, [group for group in stated.get(rule.group, ()) if rule.matches(group)]) for rule in rules]
     matching = sorted((rule for rule, same in found if same), key=_order)
     trusted = {rule.id for rule, same in found if any(group.trusted for group in same)}
@@ -153,7 +160,7 @@ def create_rule(
         quotas.check_quota(rows, MAX_RULES, "group rules")
         _check(organization_id, draft, "")
         GroupRuleRow.insert(
-            id=rule_id, organization=organization_id, created_at=now, **_values(draft, actor, now)
+            id=rule_id, organization=organization_id, created_at=now, **_values(organization_id, draft, actor, now)
         ).execute()
         mark_stale(organization_id, draft.group)
         return _audited("group_rule.create", _find(organization_id, rule_id), actor, now)
@@ -171,7 +178,7 @@ def update_rule(
     def work(now: int) -> GroupRule:
         before = _find(organization_id, rule_id)
         _check(organization_id, draft, rule_id)
-        GroupRuleRow.update(**_values(draft, actor, now)).where(GroupRuleRow.id == rule_id).execute()
+        GroupRuleRow.update(**_values(organization_id, draft, actor, now)).where(GroupRuleRow.id == rule_id).execute()
         mark_stale(organization_id, before.group)
         mark_stale(organization_id, draft.group)
         return _audited("group_rule.update", _find(organization_id, rule_id), actor, now)
@@ -243,11 +250,16 @@ def _read(draft: RuleDraft) -> RuleDraft:
     return RuleDraft(group, draft.role, teams, draft.limits, draft.priority, draft.source)
 
 
-def _check(organization_id: str, draft: RuleDraft, rule_id: str) -> None:
-    teams = Team.select(Team.id).where(Team.organization == organization_id, Team.id.in_(draft.team_ids))
-    missing = set(draft.team_ids) - {row.id for row in teams}
+def check_teams(organization_id: str, team_ids: Sequence[str]) -> None:
+    """Raise NotFound for a team of another organization, within a read or a transaction."""
+    teams = Team.select(Team.id).where(Team.organization == organization_id, Team.id.in_(team_ids))
+    missing = set(team_ids) - {row.id for row in teams}
     if missing:
         raise NotFound(f"There is no team {min(missing)[:80]} in this organization.")
+
+
+def _check(organization_id: str, draft: RuleDraft, rule_id: str) -> None:
+    check_teams(organization_id, draft.team_ids)
     same = GroupRuleRow.select().where(
         GroupRuleRow.organization == organization_id, GroupRuleRow.name == draft.group, GroupRuleRow.id != rule_id
     )
@@ -255,8 +267,9 @@ def _check(organization_id: str, draft: RuleDraft, rule_id: str) -> None:
         raise Conflict(f"There is already a rule for the group {draft.group}.", code="group_rule_exists")
 
 
-def _values(draft: RuleDraft, actor: str, now: int) -> dict[str, Any]:
+def _values(organization_id: str, draft: RuleDraft, actor: str, now: int) -> dict[str, Any]:
     return {
+        "by_owner": is_owner_now(organization_id, actor),
         "name": draft.group,
         "role": draft.role,
         "teams": json.dumps(list(draft.team_ids)),
@@ -300,4 +313,5 @@ def _info(row: GroupRuleRow) -> GroupRule:
         row.set_by,
         row.created_at,
         row.source,
+        bool(row.by_owner),
     )

@@ -101,13 +101,11 @@ def set_password(
 
 
 def confirm_email(user_id: str, email: str, *, actor: str, now: int) -> bool:
-    """Record that the address that another gave an account is its person's; False if there is nothing to confirm.
-    Within a transaction."""
+    """Record that the address of an account is its person's; False if nobody else had set it. Within a transaction."""
     changed = (User.id == user_id) & (User.email == email) & (User.email_set_by != "")
-    if not User.update(email_set_by="", updated_at=now).where(changed).execute():
-        return False
+    confirmed = User.update(email_set_by="", updated_at=now).where(changed).execute()
     audit.append("user.confirm_email", user_id, actor=actor, at_us=now)
-    return True
+    return bool(confirmed)
 
 
 def check_quota(user_id: str, maximum: int) -> None:

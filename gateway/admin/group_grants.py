@@ -156,7 +156,7 @@ class GroupGrants:
             stated = [group for group in stored if group.source != source] + own
         if rules is None:
             rules = group_rules.load_rules(organization_id, sorted({group.name for group in stated}))
-        entitlement = group_rules.entitle(rules, stated)
+        entitlement = group_rules.entitle(rules, stated, member.role)
         row = GroupGrant.get_or_none(GroupGrant.member == member_id)
         grant = row or GroupGrant(member=member_id)
         role, granted_role = _plan_role(member, entitlement, grant.role)

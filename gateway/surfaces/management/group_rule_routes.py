@@ -128,10 +128,15 @@ def preview(call: ManagedCall[str]) -> RulePreviewAnswer:
     """Show whom a rule would change, without writing it."""
     draft = _read_new(call)
     rules = group_rules.list_rules(call.database, call.subject)
+    call.database.read(lambda: group_rules.check_teams(call.subject, draft.team_ids))
     replaced = call.fields["groupRuleId"]
+    if replaced:
+        group_rules.find_rule(call.database, call.subject, replaced)
     groups = {draft.group, *(rule.group for rule in rules if rule.id == replaced)}
     rules = [rule for rule in rules if rule.id != replaced and rule.group != draft.group]
-    rules.append(GroupRule("new", call.subject, **asdict(draft), set_by=call.actor, created_at_us=0))
+    by_owner = call.visitor.authority(call.visitor.member(call.subject)).covers("owner")
+    new = GroupRule("new", call.subject, **asdict(draft), set_by=call.actor, created_at_us=0, by_owner=by_owner)
+    rules.append(new)
     total, people = call.management.group_grants.preview(call.subject, rules, groups, PREVIEWED_MEMBERS)
     return RulePreviewAnswer(total, total <= PREVIEWED_MEMBERS, [_show_person(person) for person in people])
 

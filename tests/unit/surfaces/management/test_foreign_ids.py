@@ -25,6 +25,7 @@ FIELDS = {
     "teamId": "team_id",
     "teamIds": "team_id",
     "memberId": "member_id",
+    "groupRuleId": "group_rule_id",
     "breakGlassMemberId": "owner_id",
     "apiKeyId": "key_id",
     "userId": "user_id",
