@@ -30,12 +30,13 @@ BY_QUIRK: dict[str, tuple[str, ...]] = {
 }
 # Protocol, pattern of the provider's model id → levels; the first match applies. Sources: Google's guide, "Thinking":
 # models of generation 2.5 have budgets, later ones levels, and the large ones cannot be switched off; Anthropic's and
-# Amazon's guides, "Extended thinking"; OpenAI's model card of gpt-oss.
+# Amazon's guides, "Extended thinking"; OpenAI's model card of gpt-oss. A pattern with two parts begins at the first
+# place of its first part, so that it takes linear time.
 BY_FORMAT: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
-    ("google", re.compile(r"gemini-2\.5.*-pro"), RISING),
+    ("google", re.compile(r"^(?:(?!gemini-2\.5).)*+gemini-2\.5.*-pro"), RISING),
     ("google", re.compile(r"gemini-2\."), ALL_LEVELS),
     ("google", re.compile(r"gemini-3-pro"), ("low", "high")),
-    ("google", re.compile(r"gemini-.*-pro"), BASIC),
+    ("google", re.compile(r"^(?:(?!gemini-).)*+gemini-.*-pro"), BASIC),
     ("google", re.compile(r"gemini"), ("minimal", *BASIC)),
     ("google", re.compile(r"gemma"), ("minimal", "high")),
     ("anthropic", re.compile(r"claude"), ALL_LEVELS),

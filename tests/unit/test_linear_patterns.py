@@ -68,7 +68,7 @@ def uses_by_name() -> dict[str, set[str]]:
             uses.setdefault(name, set()).add(method)
         for name in MATCHED.findall(text):
             uses.setdefault(name, set()).add("match")
-    return uses
+    return uses | {"BY_FORMAT": {"search"}}  # a table, whose patterns have another name where they are used
 
 
 def patterns_in(value: Any, depth: int = 3) -> Iterator[re.Pattern[Any]]:
