@@ -49,7 +49,7 @@ class NewGroupRule(StrictBody):
     teams, and the limits of the rule with the smallest `priority`."""
 
     group = TextField(1, MAX_GROUP_LENGTH, required=True, about=GROUP)
-    source = TextField(0, 80, load_default="", about=SOURCE + " Rules that make owners need one.")
+    source = TextField(0, 80, load_default="", about=SOURCE + " Rules that make owners need one.", example="scim")
     role = OneOf(ROLES, allow_none=True, load_default=None, about=ROLE)
     teamIds = NameList(MAX_RULE_TEAMS, 40, load_default=list, about=TEAM)
     limits = fields.Nested(RuleLimits, load_default=dict, metadata=describe_field(LIMITS))
@@ -59,14 +59,14 @@ class NewGroupRule(StrictBody):
 class PreviewedRule(NewGroupRule):
     """`groupRuleId`: the rule that this one would replace."""
 
-    groupRuleId = TextField(0, 40, load_default="")
+    groupRuleId = TextField(0, 40, load_default="", about="The rule that this one would replace.")
 
 
 class GroupRuleChange(StrictBody):
     """Absent members stay unchanged; `limits` replaces all limits."""
 
     group = TextField(1, MAX_GROUP_LENGTH, about=GROUP)
-    source = TextField(0, 80, about=SOURCE)
+    source = TextField(0, 80, about=SOURCE, example="scim")
     role = OneOf(ROLES, allow_none=True, about=ROLE)
     teamIds = NameList(MAX_RULE_TEAMS, 40, about=TEAM)
     limits = fields.Nested(RuleLimits, metadata=describe_field(LIMITS))

@@ -171,7 +171,9 @@ def test_identity_providers(run: Run) -> None:
     provider: Row = {"id": added.split()[0], "status": "active", "issuer": issuer, "name": "Acme"}
     check_table(run, "identity-providers list", provider)
     rule = run("group-rules", "create", "engineers", "--role", "admin", "--priority", "5")
-    check_table(run, "group-rules list", {"id": rule, "group": "engineers", "role": "admin", "priority": "5"})
+    check_table(
+        run, "group-rules list", {"id": rule, "group": "engineers", "role": "admin", "priority": "5", "source": "-"}
+    )
 
 
 @pytest.fixture
