@@ -135,10 +135,10 @@ class AccountMails:
             raise NotFound(UNKNOWN)
         # The signature includes the address and the password's hash: the link ends when either changes.
         signed = hmac.compare_digest(self._mac(user, ends).encode(), mac.encode())
-        if user.email_set_by:
-            raise Gone(NOT_CONFIRMED)
         if not signed or int(ends) * SECOND_US <= self._database.now_us():
             raise Gone(LINK_EXPIRED)
+        if user.email_set_by:
+            raise Gone(NOT_CONFIRMED)
         return ResetLink(user.id, user.email)
 
     def reset(self, token: str, password: str, peer: str) -> ResetLink:
