@@ -59,6 +59,9 @@ def test_an_owner_connects_the_provider_and_signs_in_with_it(
         browser.wait_for("!!document.querySelector('#email')")
         browser.run("document.querySelector('#email').value = 'someone@acme.example'")
         press(browser, "form button")
+        # A session is open, so that the page asks first.
+        browser.wait_for(f"{AT} == '/console/sso/limited'")
+        press(browser, "form[action$='/console/sso/limited'] button")
         browser.wait_for(f"{AT} == '/console'")
         assert provider.authorizations[-1]["login_hint"] == "someone@acme.example"
         assert not [text for text in (provider.authorizations[-1]["nonce"], "refresh_token") if text in gateway.log()]
@@ -90,6 +93,9 @@ def test_pages_of_single_sign_on_fit_and_are_accessible(
         connect(browser, gateway.address)
         browser.ask("Network.clearBrowserCookies")
         browser.open(f"{gateway.address}/console/sso/acme?redirect=/console/account")
+        browser.wait_for("!!document.querySelector('form[action$=\"/console/sso/acme\"]')")
+        examine("sign-in-asked")
+        press(browser, "form[action$='/console/sso/acme'] button")
         browser.wait_for("!!document.querySelector('form[action$=\"/console/logout\"]')")
         browser.run(SIGN_OUT)
         browser.wait_for("document.title.startsWith('Signed out') && document.styleSheets.length === 1")
