@@ -21,14 +21,20 @@ def in_order(messages: Messages) -> Messages:
     return _move_results(_number_ids(messages))
 
 
-def next_free(ident: str, taken: set[str]) -> str:
-    """Return `ident`, or the id with the first number that is not in `taken`."""
-    if ident not in taken:
-        return ident
-    number = 2
-    while f"{ident}_{number}" in taken:
-        number += 1
-    return f"{ident}_{number}"
+def take_free(ident: str, taken: dict[str, int]) -> str:
+    """Return `ident`, or the id with the first number that is not in `taken`, and add it there.
+
+    `taken` has the last number of each id, from which the search goes on: a model may repeat one id in each turn.
+    """
+    number = taken.get(ident, 0)
+    free = ident
+    if number:
+        while free in taken:
+            number += 1
+            free = f"{ident}_{number}"
+    taken[ident] = number or 1
+    taken.setdefault(free, 1)
+    return free
 
 
 def _is_ordered(messages: Messages) -> bool:
@@ -53,14 +59,13 @@ def _is_ordered(messages: Messages) -> bool:
 
 def _number_ids(messages: Messages) -> Messages:
     """Return the messages with a number at each repeated id, and the same at its result."""
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     waiting: dict[str, deque[str]] = {}  # new ids of the calls without a result, by the caller's id
     latest: dict[str, str] = {}
 
     def rename(part: Part) -> Part:
         if isinstance(part, ToolCall) and not part.executed:
-            ident = next_free(part.id, taken)
-            taken.add(ident)
+            ident = take_free(part.id, taken)
             waiting.setdefault(part.id, deque()).append(ident)
             latest[part.id] = ident
             return part if ident == part.id else replace(part, id=ident)

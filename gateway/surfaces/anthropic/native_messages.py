@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.dialects.anthropic import call_id
-from gateway.neutral.message_order import next_free
+from gateway.neutral.message_order import take_free
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
 from gateway.surfaces.anthropic.opaque_tokens import is_ours
@@ -39,7 +39,7 @@ def is_foreign(citation: dict[str, Any]) -> bool:
 class _Mender:
     def __init__(self) -> None:
         self.messages: list[Any] = []
-        self._ids: set[str] = set()
+        self._ids: dict[str, int] = {}
         self._waiting: dict[str, deque[str]] = {}  # new ids of the calls without a result, by the caller's id
         self._latest: dict[str, str] = {}
         self._changed = False  # whether a message was left out or added, so that neighbours may have one role
@@ -106,8 +106,7 @@ class _Mender:
         return block
 
     def _call(self, block: wire.ToolUseBlock) -> wire.ToolUseBlock:
-        ident = next_free(call_id(block.id), self._ids)
-        self._ids.add(ident)
+        ident = take_free(call_id(block.id), self._ids)
         self._waiting.setdefault(block.id, deque()).append(ident)
         self._latest[block.id] = ident
         if ident == block.id and not block.signature:

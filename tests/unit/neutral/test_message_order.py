@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.neutral.message_order import in_order
+from gateway.neutral.message_order import in_order, take_free
 from gateway.neutral.parts import Message, Text, ToolCall, ToolResult
 
 LATE = Message("user", (Text("Hurry."),))
@@ -69,3 +69,17 @@ def test_any_session_keeps_its_results_and_has_distinct_ids(steps: list[str]) ->
     assert len(set(idents)) == len(idents) or not any(step.startswith("answer") for step in steps)
     results = [part for message in ordered for part in message.parts if isinstance(part, ToolResult)]
     assert len(results) == sum(step.startswith("answer") for step in steps)
+
+
+def test_an_id_that_is_repeated_in_each_turn_is_numbered_in_linear_time() -> None:
+    class CountingDict(dict[str, int]):
+        looked_up = 0
+
+        def __contains__(self, key: object) -> bool:
+            self.looked_up += 1
+            return super().__contains__(key)
+
+    taken = CountingDict()
+    numbered = [take_free("call_1", taken) for _ in range(1_000)]
+    assert numbered[:3] == ["call_1", "call_1_2", "call_1_3"] and len(set(numbered)) == 1_000
+    assert taken.looked_up <= 2_000
