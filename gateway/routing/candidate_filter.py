@@ -39,7 +39,8 @@ class NoCredential(InvalidRequest):
 
 class Excluded(NamedTuple):
     """A candidate that cannot serve the request, the stage that it failed and the reason. `until` is monotonic
-    seconds.
+    seconds. `lacking` are the capabilities that it lacks; at the stage PAYMENT the member of the request that no
+    credential may pay for.
     """
 
     key: str
@@ -201,7 +202,8 @@ class CandidateFilter:
             return credentials
         verdict = self._hosted.decide(candidate, credentials)
         if not verdict.credentials:
-            self._exclude(candidate, ACCESS if verdict.denied else PAYMENT, verdict.reason)
+            stage = ACCESS if verdict.denied else PAYMENT
+            self._exclude(candidate, stage, verdict.reason, lacking=(verdict.param,))
         return verdict.credentials
 
     def has_credential(self, candidate: Candidate) -> bool:
@@ -320,10 +322,8 @@ class CandidateFilter:
         return missing
 
     def _refuse_payment(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        reasons = {row.reason for row in rows}
-        param = self._hosted.param_of(reasons) if self._hosted is not None else "tools"
-        text = f"{_join_some('; ', reasons)} (model {requested})."
-        return NotSupported(text, param=param, code="unpriced_use")
+        reasons = _join_some("; ", {row.reason for row in rows})
+        return NotSupported(f"{reasons} (model {requested}).", param=rows[0].lacking[0], code="unpriced_use")
 
     def _refuse_access(self, requested: str, rows: list[Excluded]) -> GatewayError:
         reasons = _join_some("; ", {row.reason for row in rows})

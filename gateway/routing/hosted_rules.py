@@ -5,7 +5,7 @@ account is everybody's. With a provider key of the organization everything passe
 without a price. Access rules hold for every model that a request names, whoever pays.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from gateway.accounts.credential_sources import OWN_SOURCE
@@ -19,6 +19,7 @@ from gateway.routing.resolve import CatalogueView
 
 Allowed = Callable[[Mapping, Provider], str | None]
 ANY = "*"
+TOOLS = "tools"
 NO_PRICE = (
     "{name} has no price at {provider}, so only a provider key of the organization may pay for it; the operator can "
     "allow it for the platform's keys with routing.unpriced_tools"
@@ -31,11 +32,13 @@ NOT_OURS = (
 
 
 class PaymentVerdict(NamedTuple):
-    """The credentials that may pay, and the reason against the others. `denied`: the reason is an access rule."""
+    """The credentials that may pay, the reason against the others, and the member of the request that it is about.
+    `denied`: the reason is an access rule."""
 
     credentials: tuple[KnownCredential, ...]
     reason: str = ""
     denied: bool = False
+    param: str = TOOLS
 
 
 class HostedRules:
@@ -59,25 +62,19 @@ class HostedRules:
         """Return which of the credentials may pay for a call of the candidate."""
         provider = candidate.provider
         reason = ""
+        param = TOOLS
         for use in self._uses:
             if not applies(use, candidate):
                 continue
             denial = self._deny(use, provider)
             if denial:
                 return PaymentVerdict((), denial, True)
-            reason = reason or self._object_to(use, candidate.mapping, provider)
+            if not reason and (reason := self._object_to(use, candidate.mapping, provider)):
+                param = use.name if use.payment == "object" else TOOLS
         if not reason:
             return PaymentVerdict(credentials)
-        return PaymentVerdict(
-            tuple(credential for credential in credentials if credential.source == OWN_SOURCE), reason
-        )
-
-    def param_of(self, reasons: Collection[str]) -> str:
-        """Return the member of the request that the reasons of refusals are about."""
-        for use in self._uses:
-            if use.payment == "object" and any(reason.startswith(f"{use.name} names") for reason in reasons):
-                return use.name
-        return "tools"
+        own = tuple(credential for credential in credentials if credential.source == OWN_SOURCE)
+        return PaymentVerdict(own, reason, param=param)
 
     def _deny(self, use: HostedUse, provider: Provider) -> str:
         """Return the access rule that denies a model which the use names; "" if none does. A model that the catalogue
