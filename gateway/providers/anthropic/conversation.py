@@ -30,7 +30,7 @@ def write_turns(messages: Iterable[Message], target: Target, warnings: list[str]
     addresses = host_rules.takes_addresses(target)
     system: list[Block] = []
     turns: list[Turn] = []
-    late = False
+    late = answers = False
     for message in messages:
         role = ROLES[message.role]
         blocks = _write_blocks(message, addresses, warnings)
@@ -41,6 +41,7 @@ def write_turns(messages: Iterable[Message], target: Target, warnings: list[str]
         else:
             system += blocks
         late = late or (role == SYSTEM and bool(turns))
+        answers = answers or message.role == "tool"
     if late:
         front, turns = place_instructions(turns, host_rules.takes_instructions(target))
         system += front
@@ -49,7 +50,8 @@ def write_turns(messages: Iterable[Message], target: Target, warnings: list[str]
         system = []
     if turns and turns[0]["role"] == "assistant":
         turns.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
-    results_first(turns)
+    if answers:
+        results_first(turns)
     _trim_end(turns)
     return system, turns
 
