@@ -206,8 +206,6 @@ def _load(chosen: Settings) -> Catalogue:
 
 def _conflicting_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
     """Return settings that conflict with each other or with the catalogue, one line each."""
-    if chosen.outgoing.ca_file and (problem := provider_routes.certificates_problem([chosen.outgoing.ca_file])):
-        return [f"[outgoing] ca_file: {problem}{describe_origin(chosen.origins, chosen.file, 'outgoing', 'ca_file')}"]
     mail = chosen.mail
     if mail.host and not (mail.sender and chosen.server.public_url):
         return ["[mail] host: e-mail needs [mail] sender, and [server] public_url for the links in it"]
@@ -224,8 +222,12 @@ def _conflicting_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
 
 
 def _bad_addresses(chosen: Settings, catalogue: Catalogue) -> list[str]:
-    """Return invalid addresses and workload identities of providers, with their variables, one line each."""
+    """Return invalid addresses, certificates and workload identities, with their variables, one line each."""
     problems = []
+    ca_file = chosen.outgoing.ca_file
+    if ca_file and (problem := provider_routes.certificates_problem([ca_file])):
+        origin = describe_origin(chosen.origins, chosen.file, "outgoing", "ca_file")
+        problems.append(f"[outgoing] ca_file: {problem}{origin}")
     for provider in catalogue.providers.values():
         problems += provider_routes.problems_of(provider, chosen.environment)
         if problem := identity_problem(provider, chosen.environment):
