@@ -52,7 +52,7 @@ def format_usd(nano: int) -> str:
 
 def round_usd(nano: int, least_decimals: int = CENT_DECIMALS) -> str:
     """Format nano-dollars for people, rounded half up: cents ("$1,234.50"), and below a dollar as many decimals as
-    three significant digits need ("$0.0123"), so that amounts can be told apart, but at least `least_decimals`."""
+    three significant digits need ("$0.0123"), so that small amounts differ, but at least `least_decimals`."""
     amount = abs(nano)
     decimals = NANO_DECIMALS - len(str(amount)) + SIGNIFICANT  # negative for amounts above a dollar
     decimals = min(max(decimals, least_decimals), NANO_DECIMALS)

@@ -103,7 +103,7 @@ def read_date(text: str, option: str) -> date:
 
 def show_usd(amount: Any) -> str:
     """Return an amount, a number or a decimal string, with cents; below a dollar with three significant digits, so that
-    small amounts can be told apart: $1.50, $0.50, $0.0123, $0.00000245."""
+    small amounts differ: $1.50, $0.50, $0.0123, $0.00000245."""
     if amount is None or amount == "":
         return NO_VALUE
     try:

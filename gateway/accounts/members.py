@@ -29,7 +29,7 @@ from gateway.store.database import Database
 
 
 class UserInfo(Struct, frozen=True):
-    """A person. `confirmed`: nobody else changed the address, or the person confirmed it since."""
+    """A person. `confirmed`: the address is the person's own choice, or the person confirmed it."""
 
     id: str
     email: str
@@ -101,7 +101,7 @@ def set_password(
 
 
 def confirm_email(user_id: str, email: str, *, actor: str, now: int) -> bool:
-    """Record that the address of an account is its person's; False if nobody else had set it. Within a transaction."""
+    """Record that the address of an account is its person's; False if the person had set it. Within a transaction."""
     changed = (User.id == user_id) & (User.email == email) & (User.email_set_by != "")
     confirmed = User.update(email_set_by="", updated_at=now).where(changed).execute()
     audit.append("user.confirm_email", user_id, actor=actor, at_us=now)

@@ -51,7 +51,7 @@ class GrantPlan(Struct, frozen=True):
 
 
 class PreviewedGrant(Struct, frozen=True):
-    """What changed rules would give and take from a member. `role` and `limits` are None if they stay; `joined` and
+    """The changes of a member by changed rules. `role` and `limits` are None if they stay; `joined` and
     `left` are ids of teams."""
 
     member: MemberInfo

@@ -135,7 +135,7 @@ class SsoAccounts:
         if user.status != "active":
             raise Forbidden("This account was deactivated.", code="account_deactivated")
         is_provisioned_here = self._is_provisioned(provider, user)
-        # What another organization connected to an account that this one made does not shut out its people.
+        # An identity that another organization connected to an account of this one does not shut out its people.
         others = ("", provider.organization_id) if is_provisioned_here else None
         if identities.has_identity(user.id, others):
             raise Conflict(

@@ -222,7 +222,7 @@ def _units_of(requirements: Requirements) -> Usage:
 
 
 def _price_model(use: HostedUse, mapping: Mapping, terms: Terms, tokens: int) -> int:
-    """Return the most that the calls of a further model cost, whose prompt contains that of the request."""
+    """Return the most that the calls of a further model cost. Its prompt contains that of the request."""
     hour, tier, media, _, _ = terms
     fixed = highest_rates(mapping, hour * HOUR_US, tier, media, most_model_tokens(use, tokens)).fixed
     numerator, denominator = multiplier(mapping, tier)

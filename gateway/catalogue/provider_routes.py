@@ -84,7 +84,7 @@ def certificates_problem(ca_files: Iterable[str], certificate: str = "", key: st
 
 
 def match_hosts(addresses: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for the hosts of addresses, whose {settings} may have any value."""
+    """Return a pattern for the hosts of addresses; their {settings} may have any value."""
     patterns = []
     for address in addresses:
         filled = PLACEHOLDER.sub(FILLER, OPTIONAL.sub(FILLER, address))

@@ -48,8 +48,8 @@ def with_tools(prices: Prices, usual: dict[str, Any]) -> Prices:
 
 
 def with_tool_models(served: dict[str, list[Mapping]], providers: dict[str, Provider]) -> dict[str, list[Mapping]]:
-    """Return the mappings by model, those of providers whose tools call further models with the prices of all of the
-    provider's models."""
+    """Return the mappings by model. Where a provider's tools call further models, its mappings have the prices of all
+    its models."""
     tables: dict[str, dict[str, dict[str, int]]] = {
         ident: {name: {} for name in OWN_RATES} for ident, provider in providers.items() if provider.tool_models
     }

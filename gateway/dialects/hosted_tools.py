@@ -206,8 +206,8 @@ def named_models(vendor: str, name: str, models: Iterable[Any], output: int = 0)
 
 
 def part_uses(vendor: str, kind: str, body: Any) -> list[HostedUse]:
-    """Return what a part of a prompt uses whose type the gateway does not know: the tools that it defines, and the
-    models and stored files that it names, anywhere in it."""
+    """Return the uses of a part of an unknown type: the tools that it defines, and the models and stored files that it
+    names, anywhere in it."""
     found: list[HostedUse] = []
     left = [body]
     while left:

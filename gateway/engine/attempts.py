@@ -111,8 +111,8 @@ class Walk(Struct, eq=False):
         return None
 
     def _next_longer(self) -> Target | None:
-        """Return the next target whose context may hold a prompt that was too long for the current one: of another
-        model of the request, or of the same model at a provider with a longer context."""
+        """Return the next target that may hold a prompt that was too long for the current one: of another model of
+        the request, or of the same model at a provider with a longer context."""
         known = self.groups[self.place][self.key].mapping.context_length
         for place in range(self.place + 1, len(self.groups)):
             other = self.groups[place][0].mapping.context_length

@@ -1,4 +1,4 @@
-"""What a request uses at a provider beside its model: tools that the provider runs, further models, stored objects."""
+"""The uses of a request at a provider beside its model: tools that it runs, further models, stored objects."""
 
 import re
 from typing import Any, Literal, NamedTuple

@@ -1,4 +1,4 @@
-"""Tools with free-text input, at providers that have functions only: a function with one text, whose calls come back as
+"""Tools with free-text input, at providers that have functions only: a function with one text. Its calls come back as
 calls with that text.
 
 The answer's arguments are JSON, of which a stream shows the text as it arrives.

@@ -16,7 +16,7 @@ from gateway.routing.tables import Tables
 
 DEFAULT_OUTPUT = 4096  # output tokens to leave room for if the caller set no limit
 MODELS = 3  # number of models that a request may try when the providers of the first one fail
-# The same for operations other than chat, whose models differ more: one that lacks the voice, size or format that the
+# The same for operations other than chat. Their models differ more: one that lacks the voice, size or format that the
 # caller wants refuses before it is called.
 FURTHER_MODELS = 12
 EXAMINED_AFTER = 100  # candidates that are examined for the following models

@@ -23,7 +23,7 @@ class RoutedAdapter(HTTPAdapter):
         return super().proxy_manager_for(proxy, ssl_context=self._route.tls(), **more)
 
     def proxy_headers(self, proxy: str) -> dict[str, str]:
-        """Return the headers for the proxy, whose credentials are not a part of its address here."""
+        """Return the headers for the proxy. Its address here has no credentials."""
         given = self._route.proxy
         if given is None or not given.authorization:
             return {}

@@ -392,7 +392,7 @@ class Transport:
         return self._guarded and not origin.trusted
 
     def _check_name(self, origin: Origin, end: float) -> None:
-        """Check a destination whose name the proxy looks up: its spelling, and its addresses if we can find any."""
+        """Check a destination behind a proxy, which looks up its name: the spelling, and addresses if we find any."""
         if not self._is_guarded(origin):
             return
         check_host(origin.host)

@@ -40,7 +40,7 @@ class ForwardProxy(Struct, frozen=True):
 
 
 class ProviderRoute(Struct, frozen=True):
-    """The way to the addresses of one provider, whose hosts match `hosts`.
+    """The way to one provider: to all hosts that match `hosts`.
 
     `proxy` None: that of all destinations; "direct": none. The client certificate is sent with the platform's
     credentials alone.

@@ -158,7 +158,7 @@ def open_stage(folder: Path, **environment: str) -> Iterator[ContractGateway]:
         keys = {f"LLM_FAKE_{name.upper()}_API_KEY": vendor.key for name, vendor in ALL.items()}
         catalogue = {
             "GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue")),
-            # What a request uses beside its model has no price in this catalogue.
+            # Uses beside the model have no price in this catalogue.
             "GATEWAY_ROUTING_UNPRICED_TOOLS": "*",
             "GATEWAY_ROUTING_PROVIDER_OBJECTS": "true",
         }

@@ -26,8 +26,8 @@ FINISHES = {
 
 @dataclass
 class Seen:
-    """What a caller sees. `calls` are (name, arguments); `cited` are (address, the text that the citation marks, None
-    where the surface does not say)."""
+    """The answer as a caller sees it. `calls` are (name, arguments); `cited` are (address, the text that the
+    citation marks, None where the surface does not say)."""
 
     text: str = ""
     thought: str = ""

@@ -14,7 +14,7 @@ END = b"\r\n\r\n"
 
 
 class FakeForwardProxy:
-    """The only way to `hosts`, the names that nobody else knows, each with the local port that serves it.
+    """The only way to `hosts`, names that only the proxy knows, each with the local port that serves it.
 
     `credentials` ("user:password") are required if set. `asked` are the request lines, `refused` the statuses of
     refusals. A request in origin form is answered 400, as by every proxy.

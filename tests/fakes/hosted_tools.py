@@ -1,4 +1,4 @@
-"""A fake of three vendors whose answers use every hosted tool of the request, and that says what it bills for them.
+"""A fake of three vendors. Its answers use every hosted tool of the request, and it says what it bills for them.
 
 with FakeToolVendors() as vendors:
     ... call vendors.url + "/v1/messages", "/v1/responses", "/v1beta/models/x:generateContent" ...
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 DOLLAR = 10**9
 WORDS = 40
 INPUT, OUTPUT = 1_000, 50
-# Of Claude Opus 4.6 a token: https://platform.claude.com/docs/en/about-claude/pricing
+# Prices of Claude Opus 4.6 by token: https://platform.claude.com/docs/en/about-claude/pricing
 ADVISOR = {"input_tokens": 5_000, "output_tokens": 25_000}
 ADVICE = {"input_tokens": 2_500, "output_tokens": 1_500}
 GIGABYTES = {"1g": 1, "4g": 4, "16g": 16, "64g": 64}

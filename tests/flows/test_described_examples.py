@@ -127,7 +127,7 @@ GIVEN = {
     "userCode",
     "user_code",
 }
-# Operations whose example is right for most readers, and would end the tour or call a provider of the internet.
+# Operations with an example that is right for most readers, and would end the tour or call a provider of the internet.
 INSTEAD = {
     "PATCH /projects/{project_id}": {"retention"},
     "POST /oauth/register": {"grant_types"},

@@ -78,7 +78,7 @@ def environment_of(vendor: str, fake: FakeServer) -> dict[str, str]:
 
 
 def estimate_of(gateway: LocalGateway) -> int:
-    """The output of the only answer whose usage is estimated."""
+    """The output of the only answer with estimated usage."""
     database = gateway.services.store.database
     found: list[tuple[int, int]] = []
 

@@ -1,4 +1,4 @@
-"""A gateway whose only way out is a forward proxy: providers, traces, and what an operator reads when it fails."""
+"""A gateway with a forward proxy as its only way out: providers, traces, and the errors when it fails."""
 
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit

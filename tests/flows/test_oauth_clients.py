@@ -9,7 +9,7 @@ from support.shared import Share, Tenant
 
 @pytest.fixture
 def gateway(share: Share, upstream_environment: dict[str, str]) -> Tenant:
-    """A gateway whose images come from the sandbox, since the fake provider makes none."""
+    """A gateway with images from the sandbox, since the fake provider makes none."""
     models = {"GATEWAY_MEDIA_IMAGE_MODEL": "sandbox-image", "GATEWAY_MEDIA_ALT_IMAGE_MODEL": "sandbox-image"}
     return share.gateway({**upstream_environment, **models})
 

@@ -246,7 +246,7 @@ def test_offline_access_is_accepted_wherever_an_application_sends_it(gateway: Te
     assert first["scope"] == "mcp:tools offline_access" and first["refresh_token"]
     second = registered.refresh(first["refresh_token"], scope=asked).json()
     assert second["scope"] == "mcp:tools offline_access"
-    # A grant of an application that asked for it at the refresh alone, as some do.
+    # Some applications send the scope at the refresh alone.
     other = app.connect(person)
     assert app.refresh(other["refresh_token"], scope=f"{SCOPE} offline_access").json()["scope"] == SCOPE
     wider = registered.refresh(second["refresh_token"], scope="mcp:tools mcp:prompts offline_access").json()

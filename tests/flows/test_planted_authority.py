@@ -1,4 +1,4 @@
-"""What an admin or another tenant plants gives nobody an owner's account: by SCIM, by an identity provider, by group
+"""Settings that an admin or another tenant plants open no owner's account: by SCIM, by an identity provider, by group
 rules, by a reset, or by a link to sign in."""
 
 import re

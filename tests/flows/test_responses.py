@@ -247,7 +247,7 @@ LONG = [{"type": "message", "role": "user", "content": [{"type": "input_text", "
 
 @pytest.fixture
 def long_response(client: OpenAI, gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The id of a long stored response, the turns of which nobody may read."""
+    """The id of a long stored response; a read of its turns fails the test."""
     ident = client.responses.create(model=MODEL, input=LONG).id
 
     def read(ident: str, maximum: int) -> None:

@@ -192,7 +192,7 @@ class Doors:
         return made
 
     def _settle(self, role: str) -> Person:
-        """Return a new person whose account provisioning made."""
+        """Return a new person with an account from provisioning."""
         number = next(self._numbers)
         self.team = teams.create_team(*self.stores, self.id, f"Team {number}", actor=self.owner.user_id).id
         email = f"person-{number}@acme.example"

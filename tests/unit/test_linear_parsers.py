@@ -126,7 +126,7 @@ CRUMBS = (
 
 
 class Source:
-    """What a caller sends, as the reader of chunks takes it."""
+    """Bytes of a caller, as the reader of chunks takes them."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -287,7 +287,7 @@ PIECES = {
 
 
 def slow(parse: Callable[[Any], object], crumbs: Iterable[str], in_bytes: bool) -> dict[str, float]:
-    """Return the crumbs whose repetition takes more than its share of time."""
+    """Return the crumbs that take more than their share of time when they are repeated."""
     found = {}
     for crumb in crumbs:
 

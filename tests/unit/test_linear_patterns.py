@@ -31,7 +31,7 @@ class Found(NamedTuple):
     uses: frozenset[str]
 
 
-# Patterns that may take longer, with the reason why nobody else writes their text.
+# Patterns that may take longer, with the reason why only the project writes their text.
 OWN_TEXTS = {
     "gateway.configuration.document:LINE": "lines of the project's own default.toml",
     "gateway.surfaces.console.guides:HEADING": "headings of the project's own guides",
@@ -68,7 +68,7 @@ def uses_by_name() -> dict[str, set[str]]:
             uses.setdefault(name, set()).add(method)
         for name in MATCHED.findall(text):
             uses.setdefault(name, set()).add("match")
-    return uses | {"BY_FORMAT": {"search"}}  # a table, whose patterns have another name where they are used
+    return uses | {"BY_FORMAT": {"search"}}  # a table; its patterns have another name where they are used
 
 
 def patterns_in(value: Any, depth: int = 3) -> Iterator[re.Pattern[Any]]:

@@ -180,8 +180,8 @@ def start_agent(context: ClientContext, agent: Agent, given: Sequence[str], opti
 
 
 def asks_for_plan(agent: Agent, given: Sequence[str]) -> bool:
-    """Return whether the first argument after the name of an agent asks for the plan alone. Some agents have an
-    option of this name."""
+    """Return whether the first argument after the name of an agent is the option that shows the plan alone. Some agents
+    have an option of this name."""
     return list(given[:1]) == [DRY_RUN] and agent.id not in WITH_DRY_RUN and not agent.is_custom
 
 

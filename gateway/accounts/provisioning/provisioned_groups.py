@@ -254,7 +254,7 @@ def _moves(group_id: str, added: Sequence[str], removed: Sequence[str]) -> tuple
 
 
 def _confirmed(client: ProvisioningClient, group_id: str, added: Sequence[str]) -> list[str]:
-    """Return the members whom a token of an admin stated before, and the token of an owner states now."""
+    """Return the members that a token of an admin stated before, and the token of an owner states now."""
     if not client.by_owner:
         return []
     links = ScimGroupMember.select().where(ScimGroupMember.group == group_id, ScimGroupMember.member.in_(list(added)))

@@ -50,7 +50,7 @@ PROJECT = "LiteLLM"
 
 
 class AccountPlan(Struct):
-    """What the exports become. `teams` and `keys` are the rows of LiteLLM with the budget that they refer to."""
+    """The accounts that the exports become. `teams` and `keys` are the rows of LiteLLM with their budgets."""
 
     teams: list[Row] = field(default_factory=list)
     keys: list[Row] = field(default_factory=list)

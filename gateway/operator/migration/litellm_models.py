@@ -56,8 +56,8 @@ class Words(Struct, frozen=True):
 
 
 class ModelPlan(Struct):
-    """What the configuration becomes: tables of gateway.toml, files with keys by name, and what each model name of the
-    callers means here."""
+    """The result of a configuration: tables of gateway.toml, files with keys by name, and the model here for each
+    model name of the callers."""
 
     providers: dict[str, Table] = field(default_factory=dict)
     models: dict[str, Table] = field(default_factory=dict)

@@ -69,7 +69,7 @@ PLACES = re.compile(
     re.DOTALL,
 )
 ENDS_IN_BACKSLASH = b'\\","'  # in texts that were joined with `","`
-MAX_SHAPED_BYTES = 16_384  # of a piece whose shape is looked for; longer ones are few
+MAX_SHAPED_BYTES = 16_384  # the longest piece that is compared by its shape; longer ones are few
 BLOCK = 4  # events that are worth comparing as a block
 NAME_OF = itemgetter(0)
 DATA_OF = itemgetter(1)

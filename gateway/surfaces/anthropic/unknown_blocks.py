@@ -22,7 +22,7 @@ KNOWN_IN_RESULTS = _tags(wire.ResultParts)
 
 
 def wrap_unknown(body: bytes) -> bytes | None:
-    """Return a body whose blocks of unknown types are wrapped as UnknownBlock, None if there are none or if they belong
+    """Return a body with its blocks of unknown types wrapped as UnknownBlock, None if there are none or if they belong
     to another format."""
     try:
         wire_body = json.decode(body)

@@ -183,7 +183,7 @@ def _show_existing(call: ManagedCall[str], key_id: str) -> NewProviderKeyAnswer:
 def _show_added(
     call: ManagedCall[str], key: ProviderKeyAnswer, switched: Sequence[ProjectInfo]
 ) -> NewProviderKeyAnswer:
-    """Return a key with the projects that use it, that do not, and whose mode was set for it."""
+    """Return a key with the projects that use it, that do not, and that got another mode for it."""
     use = find_key_use(call.database, call.subject)
     return NewProviderKeyAnswer(
         key,

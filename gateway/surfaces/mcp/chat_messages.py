@@ -31,7 +31,7 @@ class ChatMessage(Struct, omit_defaults=True):
 
 
 def body_of(model: str, messages: list[ChatMessage], options: Json) -> Json:
-    """Return the body of the chat completion that a call of the tool asks for."""
+    """Return the body of the chat completion for a call of the tool."""
     return {"model": model, "messages": [_write(message) for message in messages], **options}
 
 

@@ -226,7 +226,7 @@ def _model_entry(
     measured: Sequence[Mapping],
     provider: WriteProvider | None = None,
 ) -> ModelAnswer:
-    """Return the entry of a model with its mappings; `measured` are those whose sizes and price it has."""
+    """Return the entry of a model with its mappings; `measured` are those from which it has sizes and price."""
     write_provider = provider or _provider_entry
     return _entry(
         model,

@@ -1,4 +1,4 @@
-"""What a Responses request uses at its provider beside its model."""
+"""The uses of a Responses request at its provider beside its model."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the readers of bodies find that a request uses beside its model, and what is reserved for it."""
+"""The uses beside the model that the readers of bodies find, and their reservations."""
 
 from base64 import b64encode
 from typing import Any

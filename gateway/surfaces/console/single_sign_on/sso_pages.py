@@ -84,7 +84,7 @@ def choose(services: Services, inbound: Inbound) -> Outbound:
 
 def begin(services: Services, inbound: Inbound) -> Outbound:
     """Go to an identity provider. The query may give the path to return to (`redirect`) and the e-mail address. A link
-    that does not come from the sign-in page, or is followed while somebody is signed in, asks first."""
+    that does not come from the sign-in page, or is followed over a live session, asks first."""
     arguments = inbound.arguments()
     target = own_path(arguments.get("redirect", ""))
     visitor = find_visitor(services, inbound)
@@ -140,7 +140,7 @@ def finish(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _ask(services: Services, inbound: Inbound, visitor: Visitor | None, target: str, hint: str) -> Outbound:
-    """Show who asks for the sign-in, and whose session it would replace."""
+    """Show the organization that asks for the sign-in, and the session that it would replace."""
     provider = services.sso.service.providers.find(_provider_of(inbound))
     organization = ""
     if provider.organization_id:
