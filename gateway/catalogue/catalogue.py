@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.spellings import Spellings
 from gateway.clock import to_iso
 from gateway.runtime.call_merging import SharedCalls
 
@@ -28,6 +29,7 @@ class Catalogue:
     version: str
     _grams: dict[str, frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
     _served: dict[tuple[str, str], Mapping] = field(default_factory=dict, repr=False, compare=False)
+    _spellings: list[Spellings] = field(default_factory=list, repr=False, compare=False)
 
     def __init__(
         self, models: Iterable[Model], providers: Iterable[Provider], aliases: dict[str, str], version: str = ""
@@ -39,6 +41,7 @@ class Catalogue:
         put(self, "version", version)
         put(self, "_grams", {})
         put(self, "_served", {})
+        put(self, "_spellings", [])
 
     def find(self, name: str) -> Model | None:
         """Return the model with this id or alias, ignoring case; None if there is none."""
@@ -47,6 +50,15 @@ class Catalogue:
             return model
         lower = name.lower()
         return self.models.get(self.aliases.get(lower, lower))
+
+    def find_spelling(self, name: str) -> Model | None:
+        """Return the model with this id or alias in another spelling: with other separators, and without the mark of a
+        long context. None if there is none."""
+        return self.find(name) or self.models.get(self._all_spellings().find(name))
+
+    def find_version(self, name: str) -> Model | None:
+        """Return the model in any spelling, or the one that `name` is the latest or a dated version of."""
+        return self.find_spelling(name) or self.models.get(self._all_spellings().find_version(name))
 
     def provider(self, ident: str) -> Provider | None:
         return self.providers.get(ident)
@@ -76,6 +88,12 @@ class Catalogue:
             if score >= 0.25:
                 ranked.append((-score, name))
         return [name for _, name in sorted(ranked)[:n]]
+
+    def _all_spellings(self) -> Spellings:
+        """Return every name in its common spelling, built on first use."""
+        if not self._spellings:
+            self._spellings.append(Spellings(self.models, self.aliases))
+        return self._spellings[0]
 
     def _all_grams(self) -> dict[str, frozenset[str]]:
         """Return the trigrams of every name, built on first use: most processes never need them."""

@@ -21,15 +21,12 @@ from gateway.neutral.usage import Usage, read_count
 NAME = "anthropic"
 VERSION = "2023-06-01"  # API version in the header anthropic-version
 
-# Key in `Options.extra` of the caller's beta features (the values of the header anthropic-beta).
-BETAS = "anthropic_betas"
 # Key in `Options.extra` of body fields that only the vendor's own servers support.
 OWN_FIELDS = "anthropic_fields"
 
 # Fields for premium service: the value that requests it, which is a service tier here (several are joined by +), and
 # the ordinary value. A usage object repeats them (API reference, "Messages"; "Fast mode").
 TIER_FIELDS = {"speed": ("fast", "standard"), "inference_geo": ("us", "global")}
-FAST_BETA = "fast-mode-2026-02-01"  # the beta feature that some models require for a speed
 
 THINKING = ("thinking", "redacted_thinking")  # types of blocks; they cannot have a cache mark ("Prompt caching")
 StopReason = Literal[

@@ -8,6 +8,7 @@ from msgspec import Struct
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import has_ended
 from gateway.errors import InvalidRequest, NotFound, UnknownModel
+from gateway.neutral.model_marks import unmarked
 
 Kind = Literal["canonical", "pinned", "auto", "smart", "custom"]
 
@@ -37,6 +38,8 @@ class CatalogueView(Protocol):
     @property
     def models(self) -> "Models": ...
     def find(self, text: str) -> Model | None: ...
+    def find_spelling(self, text: str) -> Model | None: ...
+    def find_version(self, text: str) -> Model | None: ...
     def provider(self, ident: str) -> Provider | None: ...
     def served_as(self, provider: str, external_id: str) -> Mapping | None: ...
     def suggest(self, text: str, n: int = NEAR_MATCHES) -> Iterable[str]: ...
@@ -90,7 +93,7 @@ class Resolution(Struct, frozen=True):
 
 def resolve(requested: str, catalogue: CatalogueView, today: str, routes: CustomRoutes | None = None) -> Resolution:
     """Resolve a model name, in this order: special names, a known provider's prefix, a custom provider's prefix, a
-    model's id or alias.
+    model's id or alias, another spelling of one, the model that a dated or "latest" name is a version of.
 
     `today` is "YYYY-MM-DD". Raise UnknownModel (model_not_found, with near matches; model_deactivated;
     unknown_region), InvalidRequest (smart_not_configured) or NotFound (dynamic_route_not_found); the field at fault is
@@ -104,7 +107,7 @@ def resolve(requested: str, catalogue: CatalogueView, today: str, routes: Custom
     text = requested.strip()
     if text.startswith(DYNAMIC):
         text = _follow(text, routes)
-    special = text.removeprefix(OWN_PREFIX).lower()
+    special = unmarked(text).removeprefix(OWN_PREFIX).lower()
     if special in SPECIAL_MODELS:
         return _resolve_special(special, requested, catalogue, routes)
     if "/" in text:
@@ -175,9 +178,10 @@ def _resolve_prefixed(
     # Rows and rules use "custom:<name>" for an organization's provider; the bare "custom" is its generic one.
     name = prefix.removeprefix(OWN_PROVIDER)
     if name == prefix and prefix != CUSTOM and catalogue.provider(prefix) is not None:
+        rest = unmarked(rest)
         resolution = _resolve_pinned(prefix, rest, requested, catalogue, today)
-        if resolution is None and catalogue.find(text) is None:
-            return _resolve_unlisted(prefix, rest, requested, catalogue, routes)
+        if resolution is None and catalogue.find(unmarked(text)) is None:
+            return _resolve_unlisted(prefix, rest, requested, catalogue, today, routes)
         return resolution
     if routes:
         custom_model = routes.custom_model(name, rest)
@@ -189,34 +193,27 @@ def _resolve_prefixed(
 
 
 def _resolve_unlisted(
-    provider: str, rest: str, requested: str, catalogue: CatalogueView, routes: CustomRoutes | None
+    provider: str, rest: str, requested: str, catalogue: CatalogueView, today: str, routes: CustomRoutes | None
 ) -> Resolution:
-    """Pass on a model that no provider is known to serve; raise UnknownModel where the caller may not do that."""
+    """Pass on a model that no provider is known to serve, since the provider may have it. Where the caller may not do
+    that, take the model that it is a version of, or raise UnknownModel."""
     error = _not_served(provider, rest, requested, catalogue)
     known = catalogue.provider(provider)
-    if routes is None or error.code == NOT_SERVED or known is None or known.protocol == SANDBOX:
-        raise error
-    unlisted = routes.unlisted_model(provider, rest)
-    if unlisted is None:
+    passed_on = error.code != NOT_SERVED and known is not None and known.protocol != SANDBOX
+    if routes is not None and passed_on and (unlisted := routes.unlisted_model(provider, rest)):
+        return _custom(unlisted, requested)
+    version = catalogue.find_version(rest)
+    if version is not None and (resolution := _resolve_pinned(provider, version.id, requested, catalogue, today)):
+        return resolution
+    if routes is not None and passed_on:
         raise UnknownModel(f"{error.message} {NOT_PASSED_ON.format(provider)}", param="model")
-    return _custom(unlisted, requested)
+    raise error
 
 
 def _resolve_pinned(
     provider: str, rest: str, requested: str, catalogue: CatalogueView, today: str
 ) -> Resolution | None:
-    model = catalogue.find(rest)
-    region = ""
-    if model is None and ":" in rest:
-        name, _, region = rest.rpartition(":")
-        model = catalogue.find(name)
-    if model is None:
-        # The provider's own name of the model, e.g. with a vendor or a region in front.
-        known = catalogue.served_as(provider, rest)
-        if known is None:
-            return None
-        model = catalogue.find(known.model)
-        region = known.region
+    model, region = _find_at(provider, rest, catalogue)
     if model is None:
         return None
     served = tuple(mapping for mapping in model.mappings if mapping.provider == provider)
@@ -229,6 +226,25 @@ def _resolve_pinned(
     if all(has_ended(mapping, today) for mapping in served):
         raise _ended(requested, max(mapping.deactivated for mapping in served), provider, others, today)
     return Resolution("pinned", requested, model, provider, region, served, others)
+
+
+def _find_at(provider: str, name: str, catalogue: CatalogueView) -> tuple[Model | None, str]:
+    """Return the model and the region that a name without its provider names; None if there is none."""
+    model = catalogue.find(name)
+    if model is not None:
+        return model, ""
+    first, _, region = name.rpartition(":")
+    model = catalogue.find(first)
+    if model is not None:
+        return model, region
+    # The provider's own name of the model, e.g. with a vendor or a region in front.
+    known = catalogue.served_as(provider, name)
+    if known is not None:
+        return catalogue.find(known.model), known.region
+    model = catalogue.find_spelling(name)
+    if model is not None:
+        return model, ""
+    return catalogue.find_spelling(first), region
 
 
 def _in_region(mappings: tuple[Mapping, ...], region: str, requested: str) -> tuple[Mapping, ...]:
@@ -244,7 +260,7 @@ def _in_region(mappings: tuple[Mapping, ...], region: str, requested: str) -> tu
 
 
 def _resolve_model(text: str, requested: str, catalogue: CatalogueView, today: str) -> Resolution:
-    model = catalogue.find(text)
+    model = catalogue.find(text) or catalogue.find_version(text)
     if model is None:
         raise _unknown(requested, catalogue)
     _check_alive(model, requested, today)

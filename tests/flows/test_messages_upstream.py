@@ -200,3 +200,42 @@ def test_messages_answers_with_the_model_as_it_was_named(claude: anthropic.Anthr
             streamed = stream.get_final_message()
         assert (whole.model, streamed.model) == (name, name)
         assert whole.metadata["used_provider"] == "anthropic"
+
+
+@pytest.mark.parametrize(
+    "name", ["claude-sonnet-4-5[1m]", "claude-sonnet-4.5", "claude-sonnet-4-5-latest", "claude-sonnet-4-5-20990101"]
+)
+def test_another_spelling_of_a_claude_model_reaches_that_model(
+    claude: anthropic.Anthropic, openai: OpenAI, vendor: FakeAnthropic, name: str
+) -> None:
+    claude.messages.create(model=name, max_tokens=9, messages=HELLO)
+    openai.chat.completions.create(model=name, max_tokens=9, messages=HELLO)
+    openai.responses.create(model=name, max_output_tokens=16, input="Hello")
+    sent = [(call.body["model"], call.headers.get("anthropic-beta")) for call in vendor.calls]
+    assert sent == [("claude-sonnet-4-5", "context-1m-2025-08-07" if "[1m]" in name else None)] * 3
+    assert claude.messages.count_tokens(model=name, messages=HELLO).input_tokens > 0
+    assert claude.models.retrieve(name).id == "claude-sonnet-4-5"
+    assert openai.models.retrieve(f"anthropic/{name}").id == "anthropic/claude-sonnet-4-5"
+
+
+def test_a_long_context_keeps_the_other_features_that_were_asked_for(
+    claude: anthropic.Anthropic, vendor: FakeAnthropic
+) -> None:
+    betas = {"anthropic-beta": "interleaved-thinking-2025-05-14"}
+    claude.messages.create(model="claude-sonnet-4-5[1m]", max_tokens=9, messages=HELLO, extra_headers=betas)
+    assert vendor.calls[0].headers["anthropic-beta"] == "interleaved-thinking-2025-05-14,context-1m-2025-08-07"
+
+
+@pytest.mark.parametrize(
+    ("name", "served"),
+    [
+        ("claude-sonnet-99", "claude-sonnet-5-5"),
+        ("claude-3-5-haiku-20241022", "claude-haiku-5-5"),
+        ("claude-nobody-7", "claude-haiku-4-5"),
+    ],
+)
+def test_another_claude_model_serves_one_that_cannot_be_called(
+    claude: anthropic.Anthropic, vendor: FakeAnthropic, name: str, served: str
+) -> None:
+    claude.messages.create(model=name, max_tokens=9, messages=HELLO)
+    assert vendor.calls[0].body["model"] == served

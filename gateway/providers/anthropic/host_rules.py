@@ -9,12 +9,22 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from gateway.dialects.anthropic import BETAS, FAST_BETA, VERSION
+from gateway.dialects.anthropic import VERSION
+from gateway.dialects.anthropic_betas import (
+    BETAS,
+    COMMON_BETAS,
+    OWN_BETAS,
+    VERTEX_BETAS,
+    known_betas,
+    requested_betas,
+)
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
+from gateway.neutral.model_marks import MARK_END
 from gateway.providers.protocol import CallEndpoint, Target
 
 PATH = "/messages"
+# `extra.betas` of a mapping replaces the list of the beta features that its host accepts.
 # Quirks of a catalogue entry. vertex_raw_predict: the model is in the path and the version in the body.
 # plain_tools: tools may have only the members in PLAIN_TOOL.
 RAW_PREDICT = "vertex_raw_predict"
@@ -26,45 +36,6 @@ OAUTH = "google-oauth"
 SIGNED = "sigv4"
 ENDPOINT = "endpoint of messages"  # key in `Target.memo`
 PLAIN_TOOL = ("type", "name", "description", "input_schema", "cache_control")
-
-# Beta headers that every host accepts. A host refuses an unknown value with 400, so only listed values are sent;
-# `extra.betas` of a mapping replaces the list.
-COMMON_BETAS = frozenset(
-    (
-        "interleaved-thinking-2025-05-14",
-        "fine-grained-tool-streaming-2025-05-14",
-        "token-efficient-tools-2025-02-19",
-        "output-128k-2025-02-19",
-        "context-1m-2025-08-07",
-        "context-management-2025-06-27",
-    )
-)
-OWN_BETAS = COMMON_BETAS | frozenset(
-    (
-        "prompt-caching-2024-07-31",
-        "extended-cache-ttl-2025-04-11",
-        "pdfs-2024-09-25",
-        "model-context-window-exceeded-2025-08-26",
-        "output-300k-2026-03-24",
-        "structured-outputs-2025-11-13",
-        "compact-2026-01-12",
-        "computer-use-2025-01-24",
-        "computer-use-2025-11-24",
-        "code-execution-2025-08-25",
-        "web-fetch-2025-09-10",
-        "files-api-2025-04-14",
-        "thinking-display-updates-2026-08-18",
-        "code-execution-2025-05-22",
-        "skills-2025-10-02",
-        "mcp-client-2025-04-04",
-        "mcp-client-2025-11-20",
-        "mcp-client-2026-09-15",
-        "advisor-tool-2026-03-01",
-        "thinking-token-count-2026-05-13",
-        "task-budgets-2026-03-13",
-        FAST_BETA,
-    )
-)
 
 TAKES_SYSTEM = re.compile(r"claude-(?:opus-4-(?:[89]|1\d)|[a-z]+-(?:[5-9]|\d\d))(?!\d)")
 
@@ -111,7 +82,7 @@ def endpoint_of(request: ChatRequest, target: Target, stream: bool, tokens: Toke
     The value is cached in the target, except for calls with the caller's beta headers and for credentials that are
     exchanged for tokens, which expire.
     """
-    cacheable = target.provider.auth != OAUTH and not request.options.extra.get(BETAS)
+    cacheable = target.provider.auth != OAUTH and not _has_betas(request)
     endpoint: CallEndpoint | None = target.memo.get((ENDPOINT, stream)) if cacheable else None
     if endpoint is None:
         headers = write_headers(request, target, tokens)
@@ -151,19 +122,28 @@ def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -
     return headers
 
 
+def _has_betas(request: ChatRequest) -> bool:
+    """Return whether the request asks for beta features, by name or by the mark of a model."""
+    options = request.options
+    return bool(options.extra.get(BETAS) or options.models) or request.requested_model.endswith(MARK_END)
+
+
 def _allowed_betas(request: ChatRequest, target: Target) -> list[str]:
-    """Return the caller's beta values that this host accepts, in their order and without duplicates."""
-    betas = request.options.extra.get(BETAS) or ()
-    if not betas:
+    """Return the requested beta values that this host accepts, in their order and without duplicates."""
+    if not _has_betas(request):
         return []
+    options = request.options
+    betas = requested_betas(options.extra.get(BETAS) or (), (request.requested_model, *options.models))
     listed = target.mapping.extra.get("betas")
     if listed is not None:
         accepted = frozenset(listed)
+    elif RAW_PREDICT in target.quirks:
+        accepted = VERTEX_BETAS
     elif is_own(target):
         accepted = OWN_BETAS
     else:
         accepted = COMMON_BETAS
-    return [name for name in dict.fromkeys(betas) if name in accepted]
+    return known_betas(betas, accepted)
 
 
 def address_body(body: dict[str, Any], target: Target) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import json
 
+from gateway.dialects.anthropic_betas import BETAS, converse_betas, requested_betas
 from gateway.errors import NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
@@ -62,12 +63,26 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dic
     _write_tools(conversation, tools, family, body, warnings)
     write_reasoning(body, conversation.reasoning, target, family, warnings)
     _write_effort(conversation.sampling.output_effort, target, family, body, warnings)
+    _write_betas(request, target, body)
     tier = request.options.service_tier
     if tier in TIERS and (
         tier == "default" or tier in {**target.provider.service_tiers, **target.mapping.service_tiers}
     ):
         body["serviceTier"] = {"type": tier}
     return {name: value for name, value in body.items() if value != {}}
+
+
+def _write_betas(request: ChatRequest, target: Target, body: dict[str, Any]) -> None:
+    """Write the requested beta features that the service takes with the model."""
+    options = request.options
+    betas = requested_betas(options.extra.get(BETAS) or (), (request.requested_model, *options.models))
+    listed = target.mapping.extra.get("betas")
+    if listed is not None:
+        betas = [name for name in betas if name in listed]
+    else:
+        betas = converse_betas(betas, f"{target.mapping.external_id} {target.mapping.model}")
+    if betas:
+        body.setdefault(EXTRA, {})["anthropic_beta"] = betas
 
 
 def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str]) -> list[Block]:

@@ -8,7 +8,8 @@ from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from gateway.dialects.anthropic import BETAS, FAST_BETA, ID_ALLOWED, NAME, OWN_FIELDS, TIER_FIELDS, tier_of
+from gateway.dialects.anthropic import ID_ALLOWED, NAME, OWN_FIELDS, TIER_FIELDS, tier_of
+from gateway.dialects.anthropic_betas import BETAS, FAST_BETA
 from gateway.dialects.hosted_tools import container_uses, part_uses, tool_uses
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.neutral.hosted_uses import HostedUse, collect

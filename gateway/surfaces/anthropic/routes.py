@@ -20,13 +20,13 @@ from gateway.surfaces import attribution, auth, caps, http_responses
 from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.anthropic import count_tokens, frames, reader, schema, usage_limits, writer
 from gateway.surfaces.anthropic.message_answers import Message, MessageEvent
+from gateway.surfaces.anthropic.substitutes import substitute
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.worker.services import Services
 
 DIALECT = "anthropic"
 ID_PREFIX = "msg_"
-OWN_MODELS = "claude-"
 BETA_HEADER = "anthropic-beta"
 P = TypeVar("P", bound=schema.Prompt)
 
@@ -56,20 +56,10 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     try:
         return _answer(services, context, request)
     except (UnknownModel, NoCredential):
-        substituted = _substitute(services, context, request)
-        if substituted is None:
+        models = substitute(services, context, request)
+        if not models:
             raise
-    return _answer(services, context, substituted)
-
-
-def _substitute(services: Services, context: RequestContext, request: ChatRequest) -> ChatRequest | None:
-    """Return the request with the operator's models after one of this vendor that cannot be called, None where the
-    caller chose the models. Agents of this vendor request its models even if they are not configured."""
-    models = services.settings.catalogue.messages_models
-    chosen = context.no_fallback or request.options.models or (context.choice or {}).get("models")
-    if chosen or not models or not request.requested_model.startswith(OWN_MODELS):
-        return None
-    return replace(request, options=request.options.with_changes(models=models))
+    return _answer(services, context, replace(request, options=request.options.with_changes(models=models)))
 
 
 def _answer(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:

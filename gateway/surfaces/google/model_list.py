@@ -123,7 +123,7 @@ def _find(reader: Reader, ident: str) -> list[GeminiModelAnswer]:
     entries: list[GeminiModelAnswer] = []
     for model in own_models(reader.catalogue, reader.own, ident):
         entries += _entry_of(model, _shown(reader, reader.own, model, model.id), model.id)
-    known = reader.catalogue.find(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
+    known = reader.catalogue.find_version(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
     if known is not None:
         entries += _entry_of(known, _shown(reader, reader.catalogue, known, ident), ident, reader.reach)
     return entries

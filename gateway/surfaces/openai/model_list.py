@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from gateway.accounts.access import Level, Predicate, predicate
 from gateway.accounts.authentication import Caller
-from gateway.catalogue.catalogue import CurrentCatalogue
+from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
+from gateway.catalogue.entries import Model
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
+from gateway.neutral.model_marks import unmarked
 from gateway.runtime.threads import compute
 from gateway.surfaces import auth, listing
 from gateway.surfaces.availability import choices_of, lists_available, reach_of, within
@@ -148,16 +150,23 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[Mo
     if audience.own is not None:
         own = audience.own.current()
         yield from write_entries(own, own_models(catalogue, own, ident), Query(), at_us, audience.refuse)
-    model = catalogue.find(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
-    if model is not None and "/" not in ident:
-        model_id = model.id
-    else:
-        model_id = ident
+    model, model_id = _named(catalogue, ident)
     query = Query(include_deactivated=True, mapped="/" in ident)
     models = () if model is None else (model,)
     pseudo = pseudo_entries(query, PSEUDO_NAMES, choices_of(services, None))
     entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse, audience.reach or frozenset()))
     yield from (entry for entry in entries if entry.id == model_id)
+
+
+def _named(catalogue: Catalogue, ident: str) -> tuple[Model | None, str]:
+    """Return the model that the text names, alone or with a provider and a region, and the id of its entry."""
+    provider, slash, rest = unmarked(ident).partition("/")
+    if not slash:
+        model = catalogue.find_version(provider)
+        return model, model.id if model is not None else ident
+    name, colon, region = rest.partition(":")
+    model = catalogue.find_version(name)
+    return model, f"{provider}/{model.id}{colon}{region}" if model is not None else ident
 
 
 def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, bytes]:

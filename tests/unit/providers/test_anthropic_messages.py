@@ -4,7 +4,7 @@ from fakes.anthropic_checks import Refused, check_body, sign
 from support.replies import json_reply
 
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.dialects.anthropic import BETAS
+from gateway.dialects.anthropic_betas import BETAS
 from gateway.errors import (
     ContentRefused,
     GatewayError,
@@ -527,6 +527,12 @@ def test_claude_gets_the_opt_ins_of_its_tools_and_fields(features: str):
     """Tools, blocks and fields of these features are passed on, and refused or ignored without the opt-in."""
     request = asking(options=Options(extra={BETAS: features.split(",")}))
     assert PROTOCOL.write(request, target()).headers["anthropic-beta"] == features
+
+
+def test_the_tool_search_of_another_cloud_has_its_own_opt_in():
+    request = asking(options=Options(extra={BETAS: ("advanced-tool-use-2025-11-20",)}))
+    sent = PROTOCOL.write(request, target(quirks=("vertex_raw_predict",))).headers["anthropic-beta"]
+    assert sent == "tool-search-tool-2025-10-19"
 
 
 @pytest.mark.parametrize("quirk", ["vertex_raw_predict", "plain_tools"])

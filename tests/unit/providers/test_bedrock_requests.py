@@ -4,6 +4,7 @@ from fakes.bedrock_checks import Refused, check_body, check_credential
 from support.clock import FakeClock
 
 from gateway.catalogue.entries import Mapping, Provider
+from gateway.dialects.anthropic_betas import BETAS
 from gateway.errors import NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
@@ -419,3 +420,30 @@ def test_the_service_tier_is_requested_where_it_is_offered():
         assert body(request, target(tiers={tier: "0.5"}))["serviceTier"] == {"type": tier}
         assert "serviceTier" not in body(request)
     assert body(asking(options=Options(service_tier="default")))["serviceTier"] == {"type": "default"}
+
+
+@pytest.mark.parametrize(
+    ("model", "sent"),
+    [
+        (CLAUDE, ["interleaved-thinking-2025-05-14", "fine-grained-tool-streaming-2025-05-14"]),
+        (
+            "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+            ["interleaved-thinking-2025-05-14", "context-1m-2025-08-07", "fine-grained-tool-streaming-2025-05-14"],
+        ),
+        (ADAPTIVE, ["fine-grained-tool-streaming-2025-05-14"]),
+        (LLAMA, None),
+    ],
+)
+def test_beta_features_reach_the_models_that_have_them(model: str, sent: list[str] | None) -> None:
+    asked = ("interleaved-thinking-2025-05-14", "context-1m-2025-08-07", "fine-grained-tool-streaming-2025-05-14")
+    options = Options(extra={BETAS: (*asked, "files-api-2025-04-14", "made-up-2030-01-01")})
+    extra = body(asking(options=options), target(model)).get("additionalModelRequestFields", {})
+    assert extra.get("anthropic_beta") == sent
+
+
+def test_a_model_with_the_mark_of_a_long_context_asks_for_it() -> None:
+    conversation = Conversation((HI,))
+    request = ChatRequest("claude-sonnet-4-5[1m]", Requirements(), lambda: conversation)
+    wanted = {"anthropic_beta": ["context-1m-2025-08-07"]}
+    where = target("us.anthropic.claude-sonnet-4-5-20250929-v1:0")
+    assert body(request, where)["additionalModelRequestFields"] == wanted

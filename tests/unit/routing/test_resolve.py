@@ -162,3 +162,57 @@ def test_a_pinned_model_may_be_named_as_its_provider_names_it(make_world, mappin
     for text in ("b/vendor/m-0125", "vendor/m-0125"):
         with pytest.raises(UnknownModel):
             resolve(text, world, TODAY)
+
+
+@pytest.fixture
+def versions(make_world, mapping):
+    rows = [
+        mapping("a", name) for name in ("big-4-5", "big-3-20240101", "big-3-20250101", "mini-2.5", "x-1.0", "x-1-0")
+    ]
+    return make_world(*rows, mapping("b", "big-4-5", region="eu"), mapping("b", "mini-2.5")).catalogue
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        ("big-4-5[1m]", "big-4-5"),
+        ("big-4.5[1M][1m]", "big-4-5"),
+        ("big_4.5", "big-4-5"),
+        ("mini-2-5", "mini-2.5"),
+        ("big-4-5-latest", "big-4-5"),
+        ("big-4.5-20250929", "big-4-5"),
+        ("big-4-5@20250929", "big-4-5"),
+        ("big-4-5-2025-09-29", "big-4-5"),
+        ("big-3-latest", "big-3-20250101"),
+        ("big-3-20240101", "big-3-20240101"),
+        ("a/big-4.5[1m]", "big-4-5"),
+        ("b/big-4.5:eu", "big-4-5"),
+        ("a/big-4-5-latest", "big-4-5"),
+    ],
+)
+def test_another_spelling_of_a_known_model_is_that_model(versions, text: str, model: str) -> None:
+    resolution = resolve(text, versions, TODAY)
+    assert (resolution.model.id, resolution.requested_model) == (model, text)
+    assert all(candidate.provider == text[0] for candidate in resolution.candidates if "/" in text)
+
+
+@pytest.mark.parametrize(
+    "text", ["big-4", "big-4-5-mini", "big-4-5-20259999", "x_1.0", "big-3", "big-4-5[2]", "latest"]
+)
+def test_a_name_that_is_close_but_no_spelling_of_one_model_stays_unknown(versions, text: str) -> None:
+    with pytest.raises(UnknownModel):
+        resolve(text, versions, TODAY)
+
+
+def test_a_dated_name_is_passed_on_where_the_provider_may_know_it(versions, own) -> None:
+    class Passing(Routes):
+        def unlisted_model(self, provider, model):
+            return CustomModel(Model(model), own.provider, own.mapping)
+
+    assert resolve("a/big-4-5-20260101[1m]", versions, TODAY, Passing()).model.id == "big-4-5-20260101"
+    assert resolve("a/big-4.5", versions, TODAY, Passing()).model.id == "big-4-5"
+
+
+@pytest.mark.parametrize("text", ["auto[1m]", "llmgateway/auto[1m]"])
+def test_the_mark_of_a_long_context_leaves_auto_as_it_is(versions, text: str) -> None:
+    assert resolve(text, versions, TODAY).kind == "auto"

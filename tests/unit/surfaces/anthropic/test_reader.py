@@ -5,7 +5,8 @@ import orjson
 import pytest
 from fakes.anthropic_checks import check_body, sign
 
-from gateway.dialects.anthropic import BETAS, OWN_FIELDS
+from gateway.dialects.anthropic import OWN_FIELDS
+from gateway.dialects.anthropic_betas import BETAS
 from gateway.neutral.chat import ChatRequest, FunctionTool, ReasoningOptions, ToolChoice, VendorTool, WebSearch
 from gateway.neutral.parts import (
     CacheMark,
