@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from gateway import ids
 from gateway.accounts import audit, organizations
 from gateway.accounts.changes import commit
 from gateway.accounts.members import read_email
-from gateway.accounts.models import Member, User
+from gateway.accounts.models import Member, Team, User
 from gateway.accounts.vault import Vault
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
@@ -37,7 +37,18 @@ EVENTS = (
     "leases.swept",
     "recovery.done",
 )
-COLUMNS = "id, organization, url, secret, events, created_at, form"
+# Ends of problems: the addresses that were sent the problem are sent its end too.
+ENDS = (
+    "budget.back",
+    "credits.back",
+    "credential.back",
+    "provider.back",
+    "session.cache_back",
+    "books.agree",
+    "database.back",
+    "redis.back",
+)
+COLUMNS = "id, organization, url, secret, events, created_at, form, team"
 # Forms of alerts, and the hosts of addresses by which they are recognised: equal, or ending so.
 WEBHOOK = "webhook"
 SLACK = "slack"
@@ -69,13 +80,20 @@ NAMES = {
     "pkey": "SELECT id, CASE WHEN label = '' THEN mask ELSE label END FROM provider_key WHERE id = ?",
 }
 MAX_NAME_LENGTH = 80
+# Kinds of ids in alerts that concern teams, and the query of the teams.
+TEAMS_OF = {
+    "team": "SELECT id FROM team WHERE id = ?",
+    "member": "SELECT team_id FROM team_member WHERE member_id = ?",
+    "key": "SELECT m.team_id FROM team_member m JOIN api_key k ON k.member_id = m.member_id WHERE k.id = ?",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class AlertHook:
-    """An alert hook. `events` () means all events. `form` is one of FORMS. The secret is set only where alerts are
-    delivered: it signs webhooks, and is the integration key of PagerDuty. `operators`, also set only there, is true
-    if the hook belongs to the organization that runs the installation."""
+    """An alert hook. `events` () means all events. `form` is one of FORMS. `team` limits it to alerts about that team,
+    its members and their keys; "" = no limit. The secret is set only where alerts are delivered: it signs webhooks, and
+    is the integration key of PagerDuty. `operators`, also set only there, is true if the hook belongs to the
+    organization that runs the installation."""
 
     id: str
     organization_id: str
@@ -85,6 +103,11 @@ class AlertHook:
     secret: str = field(default="", repr=False)
     form: str = WEBHOOK
     operators: bool = False
+    team: str = ""
+
+    def wants(self, events: Collection[str]) -> bool:
+        """Return whether the hook receives any of some events."""
+        return not self.events or not set(self.events).isdisjoint(events)
 
 
 class AlertHooks:
@@ -104,10 +127,11 @@ class AlertHooks:
         *,
         form: str = "",
         routing_key: str = "",
+        team: str = "",
         actor: str,
     ) -> AlertHook:
-        """A new one, with its secret. `form` "" is recognised by the address; `routing_key` is PagerDuty's. NotFound,
-        InvalidRequest (address, events, form, routing key, too many)."""
+        """A new one, with its secret. `form` "" is recognised by the address; `routing_key` is PagerDuty's. NotFound
+        (organization, team), InvalidRequest (address, events, form, routing key, too many)."""
         chosen = _read_events(events)
         form = _read_form(form, url)
         url = self._read_address(url, form)
@@ -119,13 +143,17 @@ class AlertHooks:
             organizations.load_organization(organization_id)
             if form == EMAIL:
                 _check_recipient(organization_id, url.removeprefix(MAILTO))
+            if team and not Team.select().where(Team.id == team, Team.organization == organization_id).exists():
+                raise NotFound(f"There is no team {team[:80]} in this organization.")
             if len(self._select(organization_id)) >= MAX_HOOKS:
                 raise InvalidRequest(f"An organization has at most {MAX_HOOKS} addresses for alerts.", param="url")
-            values = (ident, organization_id, url, sealed, json.dumps(chosen), now, form)
-            self._database.execute(f"INSERT INTO alert_hook ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            values = (ident, organization_id, url, sealed, json.dumps(chosen), now, form, team)
+            self._database.execute(f"INSERT INTO alert_hook ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             detail = {"host": urlsplit(url).hostname, "form": form}
+            if team:
+                detail["team"] = team
             _audit("alert_hook.create", ident, organization_id, detail, actor, now)
-            return AlertHook(ident, organization_id, url, chosen, now, secret, form)
+            return AlertHook(ident, organization_id, url, chosen, now, secret, form, team=team)
 
         return commit(self._database, self._control, work, confirm=False)
 
@@ -141,8 +169,7 @@ class AlertHooks:
         """The names of those ids that have one, as they may be shown: one line, at most MAX_NAME_LENGTH characters."""
 
         def read() -> list[tuple]:
-            known = [(NAMES[ident.partition("_")[0]], ident) for ident in idents if ident.partition("_")[0] in NAMES]
-            return [row for sql, ident in known for row in self._database.execute(sql, (ident,)).fetchall()]
+            return [row for sql, params in _queries(NAMES, idents) for row in self._database.fetch(sql, params)]
 
         names = self._database.read(read)
         return {ident: " ".join(name.split())[:MAX_NAME_LENGTH] for ident, name in names if name and name.strip()}
@@ -170,26 +197,40 @@ class AlertHooks:
             raise NotFound(f"There is no address for alerts {hook_id}.")
         return _info(hook_row, self._vault.open(hook_row[3]))
 
-    def concerned(self, event: str, organization_id: str) -> list[AlertHook]:
-        """Return the hooks, with secrets, for an event of an organization ("": of the installation)."""
+    def concerned(self, events: Collection[str], organization_id: str, idents: Collection[str] = ()) -> list[AlertHook]:
+        """Return the hooks, with secrets, for any of some events of an organization ("": of the installation) that
+        concern the objects with the ids `idents`."""
 
-        def read() -> tuple[str, list[tuple]]:
+        def read() -> tuple[str, list[tuple], set[str]]:
             first = organizations.first_id()
             sql = f"SELECT {COLUMNS} FROM alert_hook WHERE organization IN (?, ?) ORDER BY id"
-            return first, self._database.execute(sql, (first, organization_id)).fetchall()
+            rows = self._database.execute(sql, (first, organization_id)).fetchall()
+            if any(row[7] for row in rows):
+                teams = {
+                    team for sql, ident in _queries(TEAMS_OF, idents) for (team,) in self._database.fetch(sql, ident)
+                }
+            else:
+                teams = set()
+            return first, rows, teams
 
-        first, rows = self._database.read(read)
+        first, rows, teams = self._database.read(read)
         hooks = [replace(_info(row, self._vault.open(row[3])), operators=row[1] == first) for row in rows]
-        return [hook for hook in hooks if not hook.events or event in hook.events]
+        return [hook for hook in hooks if hook.wants(events) and (not hook.team or hook.team in teams)]
 
     def _select(self, organization_id: str) -> list[tuple]:
         sql = f"SELECT {COLUMNS} FROM alert_hook WHERE organization = ? ORDER BY id"
         return list(self._database.execute(sql, (organization_id,)).fetchall())
 
 
+def _queries(queries: Mapping[str, str], idents: Iterable[str]) -> list[tuple[str, tuple[str]]]:
+    """Return the query for each id whose kind has one, with its parameters."""
+    return [(queries[kind], (ident,)) for ident in idents if (kind := ident.partition("_")[0]) in queries]
+
+
 def _info(row: tuple, secret: str = "") -> AlertHook:
-    ident, organization_id, url, _, events, created_at, form = row
-    return AlertHook(ident, organization_id, url, tuple(json.loads(events)), created_at, secret, form or WEBHOOK)
+    ident, organization_id, url, _, events, created_at, form, team = row
+    chosen = tuple(json.loads(events))
+    return AlertHook(ident, organization_id, url, chosen, created_at, secret, form or WEBHOOK, team=team)
 
 
 def recognise_form(url: str) -> str:

@@ -68,6 +68,10 @@ class StateLog:
             self._firing.popitem(last=False)
         self.publish(change)
 
+    def adopt(self, change: StateChange) -> None:
+        """Take a problem as published: another worker did it."""
+        self._firing[change.subject] = change.event, change.stage
+
     def resolve(self, change: StateChange) -> None:
         """Publish that a subject is healthy again, if a problem was published."""
         if self._firing.pop(change.subject, None) is not None:

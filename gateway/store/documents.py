@@ -60,6 +60,12 @@ class Documents:
         sql = f"{self._insert(ttl_s)} DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at"
         self._change(sql, (kind, key, value))
 
+    def replace(self, kind: str, key: str, value: bytes, by: bytes, ttl_s: float) -> bool:
+        """Store `by` if the document is still `value`; returns whether it was. Atomic among all workers."""
+        end = f"{self._database.moment_sql()} + {round(ttl_s * SECOND_US)}"
+        sql = f"UPDATE document SET value = ?, expires_at = {end} WHERE kind = ? AND key = ? AND value = ?"
+        return self._change(sql, (by, kind, key, value))
+
     def delete(self, kind: str, key: str) -> bool:
         """Delete a document; returns whether there was one, live or expired."""
         return self._change("DELETE FROM document WHERE kind = ? AND key = ?", (kind, key))

@@ -49,6 +49,11 @@ def realtime_secret(digest: str) -> str:
     return f"{PREFIX}:realtime:{digest}"
 
 
+def alert_claim(digest: str) -> str:
+    """Return the key of the claim to send an alert while the database is away."""
+    return f"{PREFIX}:alert:{digest}"
+
+
 def sticky(subject: str) -> str:
     """Return the key of the mapping that a conversation is pinned to."""
     return f"{PREFIX}:sticky:{subject}"

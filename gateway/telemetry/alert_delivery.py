@@ -1,20 +1,23 @@
 """Alerts: state changes sent as signed webhooks to the addresses that subscribed, with retries until they are accepted.
 
 A worker that sees a state change notes it; within a second it becomes one document per address, under a name that every
-worker derives identically, so that the alert is sent once. The leading worker delivers.
+worker derives identically from the incident, so that the alert is sent once, and its end once. The leading worker
+delivers. That the database is away is sent at once by the first worker that sees it, to addresses it knows already.
 """
 
 import hashlib
 import logging
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import orjson
+from msgspec import Struct, field
 
-from gateway.accounts.alert_hooks import EMAIL, EVENTS, MAILTO, WEBHOOK, AlertHook, AlertHooks
-from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
+from gateway.accounts.alert_hooks import EMAIL, ENDS, EVENTS, MAILTO, PAGERDUTY, WEBHOOK, AlertHook, AlertHooks
+from gateway.clock import HOUR_US, SECOND_US, Clock
 from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
 from gateway.runtime.state_changes import StateChange, StateLog
@@ -22,6 +25,7 @@ from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Job
 from gateway.store.documents import Documents
 from gateway.telemetry.alert_forms import facts_of, title_of, write_body
+from gateway.telemetry.alert_incidents import Incidents, OutageClaims
 from gateway.transport import Transport
 from gateway.transport.mail import Mail, Mailer, MailFailed
 from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
@@ -36,14 +40,30 @@ MAX_DUE = 5_000
 SCAN_INTERVAL_S = 300.0  # interval between two scans of all alerts, for those without a hint
 TTL_S = 3 * 86_400.0
 SENT_TTL_S = 2 * 3600.0
+STANDBY_INTERVAL_S = 60.0  # interval at which the addresses for an outage of the database are read again
+RETRY_S = 30.0
 MAX_WAITING = 1_000
 CONCURRENT_DELIVERIES = 20
 EACH_AT_ONCE = 4
+MAX_SUBJECTS = 10_000
 MAX_HOURLY = 100  # alerts that one organization causes per hour, at one worker
 TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
 
+DATABASE_AWAY = "database.away"
+
 log = logging.getLogger(__name__)
 T = TypeVar("T", str, tuple[str, str])
+
+
+class NotedChange(Struct):
+    """A state change to report, noted at `at_us`. Of one that is sent without the database: `is_claimed` is whether
+    this worker sends it (None = undecided), `sent` has the ids of the hooks that took it, `retry_at` is monotonic."""
+
+    change: StateChange
+    at_us: int
+    is_claimed: bool | None = None
+    sent: set[str] = field(default_factory=set)
+    retry_at: float = float("-inf")
 
 
 class Alerts:
@@ -57,14 +77,21 @@ class Alerts:
         mailer: Mailer,
         states: StateLog,
         clock: Clock,
+        claims: OutageClaims,
     ) -> None:
         self._hooks = hooks
         self._documents = documents
+        self._incidents = Incidents(documents)
         self._transport = transport
         self._mailer = mailer
         self._states = states
         self._clock = clock
-        self._noted: deque[tuple[StateChange, int]] = deque(maxlen=MAX_WAITING)
+        self._claims = claims
+        self._noted: deque[NotedChange] = deque(maxlen=MAX_WAITING)
+        # When this worker last saw a subject recover.
+        self._ends: OrderedDict[str, int] = OrderedDict()
+        self._standby: list[AlertHook] = []
+        self._standby_read = float("-inf")
         self._hour = 0
         self._caused = dict[str, int]()
         self._looked = 0
@@ -73,23 +100,93 @@ class Alerts:
     def note(self, change: StateChange) -> None:
         """Queue a state change that an address may have subscribed to."""
         at_us = self._clock.now_us()
-        if change.event in EVENTS and self._has_room(str(change.facts.get("organization", "")), at_us):
-            self._noted.append((change, at_us))
+        is_wanted = change.event in EVENTS and self._has_room(str(change.facts.get("organization", "")), at_us)
+        if is_wanted or change.event in ENDS:
+            self._noted.append(NotedChange(change, at_us))
 
     def spread(self) -> None:
         """Store the queued changes for each address that subscribed. Unavailable: the next round tries again."""
+        for noted in self._noted:
+            if noted.change.event == DATABASE_AWAY:
+                self._send_directly(noted)
+        if self._clock.monotonic() - self._standby_read >= STANDBY_INTERVAL_S:
+            self._standby = self._hooks.concerned((DATABASE_AWAY,), "")
+            self._standby_read = self._clock.monotonic()
         while self._noted:
-            change, at_us = self._noted[0]
-            owner = str(change.facts.get("organization", ""))
-            event = with_names(event_of(change, at_us), self._hooks.names_of(map(str, change.facts.values())))
-            for hook in self._hooks.concerned(change.event, owner):
-                waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
-                waiting |= {"attempts": 0, "due": at_us, "operators": hook.operators}
-                key = f"{hook.id}:{event['id']}"
-                # The alert before its hint: a leader that meets a hint without an alert removes the hint.
-                self._documents.put_if_absent(KIND, key, orjson.dumps(waiting), TTL_S)
-                self._note_due(key, waiting)
-            self._noted.popleft()
+            noted = self._noted[0]
+            if noted.change.event in ENDS:
+                self._spread_end(noted)
+            else:
+                self._spread_begin(noted)
+            # Only what was spread: the queue drops its oldest changes when it is full.
+            if self._noted and self._noted[0] is noted:
+                self._noted.popleft()
+
+    def _spread_begin(self, noted: "NotedChange") -> None:
+        change, at_us = noted.change, noted.at_us
+        ended = self._ends.get(change.subject, 0)
+        began = self._incidents.begin(change.event, change.subject, at_us, ended)
+        if noted.is_claimed is False or (noted.is_claimed is None and self._is_sent_by_another(change)):
+            return
+        event, idents = self._with_names(event_of(change, at_us, began))
+        for hook in self._hooks.concerned((change.event,), _owner(change), idents):
+            if hook.id in noted.sent:
+                sent = orjson.dumps({"hook": hook.id, "told": True})
+                self._documents.put(KIND, f"{hook.id}:{event['id']}", sent, SENT_TTL_S)
+            else:
+                self._store(hook, event, at_us)
+
+    def _spread_end(self, noted: "NotedChange") -> None:
+        change, at_us = noted.change, noted.at_us
+        self._ends[change.subject] = at_us
+        self._ends.move_to_end(change.subject)
+        if len(self._ends) > MAX_SUBJECTS:
+            self._ends.popitem(last=False)
+        self._claims.drop(change.subject)
+        incident = self._incidents.end(change.subject, at_us)
+        if incident is None:
+            return
+        event, idents = self._with_names(event_of(change, at_us, incident.began))
+        event["data"]["duration_seconds"] = max(0, at_us - incident.began) // SECOND_US
+        for hook in self._hooks.concerned(incident.events, _owner(change), idents):
+            # PagerDuty has an incident for each event; the other receivers read one message.
+            ended = incident.events if hook.form == PAGERDUTY else incident.events[-1:]
+            for index, name in enumerate(ended):
+                ident = f"{event['id']}_{index}" if index else event["id"]
+                self._store(hook, {**event, "id": ident, "data": {**event["data"], "ends": name}}, at_us)
+
+    def _store(self, hook: AlertHook, event: dict[str, Any], at_us: int) -> None:
+        waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
+        waiting |= {"attempts": 0, "due": at_us, "operators": hook.operators}
+        key = f"{hook.id}:{event['id']}"
+        # The alert before its hint: a leader that meets a hint without an alert removes the hint. An alert with two hints
+        # would be sent twice in one round.
+        if self._documents.put_if_absent(KIND, key, orjson.dumps(waiting), TTL_S):
+            self._note_due(key, waiting)
+
+    def _with_names(self, event: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Return an event with names, and the texts in it that may be ids."""
+        idents = [str(value) for value in event["data"].values()]
+        return with_names(event, self._hooks.names_of(idents)), idents
+
+    def _is_sent_by_another(self, change: StateChange) -> bool:
+        return change.event == DATABASE_AWAY and self._claims.is_taken(change.subject)
+
+    def _send_directly(self, noted: "NotedChange") -> None:
+        """Send an alert without the database, if no other worker does; those that failed are tried again later."""
+        now = self._clock.monotonic()
+        if noted.is_claimed is None and self._standby:
+            noted.is_claimed = self._claims.take(noted.change.subject, noted.at_us)
+        if not noted.is_claimed or now < noted.retry_at:
+            return
+        noted.retry_at = now + RETRY_S
+        event = event_of(noted.change, noted.at_us, noted.at_us)
+        hooks = [hook for hook in self._standby if hook.id not in noted.sent]
+        jobs = [(hook, Job(self._send, hook, event)) for hook in hooks]
+        for hook, job in jobs:
+            with suppress(TimeoutError):
+                if not job.result(2 * TIMEOUT_S):
+                    noted.sent.add(hook.id)
 
     def _has_room(self, owner: str, at_us: int) -> bool:
         """Return whether an organization may cause another alert in this hour; the installation's own alerts are not
@@ -142,7 +239,8 @@ class Alerts:
     def test(self, organization_id: str, hook_id: str) -> tuple[bool, str]:
         """Send a test to one address now; returns whether it was accepted, and the response. NotFound."""
         hook = self._hooks.find(organization_id, hook_id)
-        problem = self._send(hook, event_of(TEST, self._clock.now_us()))
+        now = self._clock.now_us()
+        problem = self._send(hook, event_of(TEST, now, now))
         return not problem, problem or "taken"
 
     def _try(self, key: str, waiting: dict[str, Any]) -> None:
@@ -231,17 +329,11 @@ def with_names(event: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any
     return {**event, "data": {**data, "message": message}}
 
 
-def event_of(change: StateChange, at_us: int) -> dict[str, Any]:
-    """Return the alert as it is sent. The same incident has the same id within an hour, the end of a model within a
-    day, and a test always another."""
-    if change is TEST:
-        slot = at_us
-    elif change.event == "model.retiring":
-        slot = at_us // DAY_US
-    else:
-        slot = at_us // HOUR_US
+def event_of(change: StateChange, at_us: int, began_us: int) -> dict[str, Any]:
+    """Return the alert as it is sent. All alerts of one incident, which began at `began_us`, about the same event and
+    stage have the same id."""
     subject = f"{change.subject}\n{change.stage}" if change.stage else change.subject
-    digest = hashlib.sha256(f"{change.event}\n{subject}\n{slot}".encode()).hexdigest()[:32]
+    digest = hashlib.sha256(f"{change.event}\n{subject}\n{began_us}".encode()).hexdigest()[:32]
     data = {"subject": change.subject, "message": change.message, "remedy": change.remedy, **change.facts}
     return {
         "object": "event",
@@ -251,3 +343,8 @@ def event_of(change: StateChange, at_us: int) -> dict[str, Any]:
         "created_at": at_us // SECOND_US,
         "data": data,
     }
+
+
+def _owner(change: StateChange) -> str:
+    """Return the organization that a change concerns, "" = the installation."""
+    return str(change.facts.get("organization", ""))

@@ -103,8 +103,8 @@ def _pagerduty(event: Mapping[str, Any], hook: AlertHook) -> Json:
     data = event["data"]
     return {
         "routing_key": hook.secret,
-        "event_action": "trigger",
-        "dedup_key": _cut(f"{event['type']} {data['subject']}", 255),
+        "event_action": "resolve" if "ends" in data else "trigger",
+        "dedup_key": _cut(f"{data.get('ends', event['type'])} {data['subject']}", 255),
         "client": SOURCE,
         "payload": {
             "summary": _cut(data["message"], 1024),

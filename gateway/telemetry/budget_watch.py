@@ -45,7 +45,8 @@ class BudgetWatch:
         """Find budgets that are nearly spent, and fire state changes for each threshold that they newly reached.
         Unavailable when the store is down."""
         spent = find_spent(self._database, self._low_nusd, self._thresholds)
-        budgets = {f"{budget.scope} {budget.scope_id} {budget.kind}": budget for budget in spent}
+        budgets = _by_subject(spent)
+        self._continue_scans()
         for subject, budget in budgets.items():
             known = self._known.get(subject)
             if known is None or known.reached <= budget.reached:
@@ -55,15 +56,30 @@ class BudgetWatch:
         self._known = budgets
         self._documents.put(KIND, KEY, orjson.dumps([tuple(budget) for budget in budgets.values()]), TTL_S)
 
+    def _continue_scans(self) -> None:
+        """Take over what the leading worker found last, so that another leader does not report it again."""
+        stored = self._documents.get(KIND, KEY)
+        found = _by_subject(_decode(stored)) if stored else {}
+        if found != self._known:
+            for subject, budget in found.items():
+                self._states.adopt(change_of(subject, budget))
+            self._known = found
+
     def shown(self) -> list[SpentBudget]:
         """Return the latest result of any worker, [] when the store is down."""
         try:
             stored = self._documents.get(KIND, KEY)
         except GatewayError:
             return []
-        if stored:
-            return [SpentBudget(*row) for row in orjson.loads(stored)]
-        return []
+        return _decode(stored) if stored else []
+
+
+def _decode(stored: bytes) -> list[SpentBudget]:
+    return [SpentBudget(*row) for row in orjson.loads(stored)]
+
+
+def _by_subject(budgets: Sequence[SpentBudget]) -> dict[str, SpentBudget]:
+    return {f"{budget.scope} {budget.scope_id} {budget.kind}": budget for budget in budgets}
 
 
 def counts_of(budgets: list[SpentBudget]) -> Samples:

@@ -32,6 +32,7 @@ from gateway.store.redis import open_redis
 from gateway.store.shared_slots import SharedSlots
 from gateway.telemetry.agent_signals import AgentSignals
 from gateway.telemetry.alert_delivery import Alerts
+from gateway.telemetry.alert_incidents import OutageClaims
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.cache_watch import CacheWatch
 from gateway.telemetry.model_watch import ModelWatch
@@ -125,7 +126,7 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
     transport = Transport(
         settings.timeouts, settings.security, clock=clock, room=room, loop_mark=f"{PRODUCT}-{mark}", routes=routes
     )
-    telemetry = _open_telemetry(settings, clock, store, background.counters, states, transport)
+    telemetry = _open_telemetry(settings, data, clock, store, background.counters, states, transport)
 
     def count_change(change: StateChange) -> None:
         background.counters.add("state_changes_total", (change.event,))
@@ -136,6 +137,7 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
 
 def _open_telemetry(
     settings: Settings,
+    data: Path,
     clock: Clock,
     store: StoreServices,
     counters: Counters,
@@ -148,13 +150,14 @@ def _open_telemetry(
     low_nusd = round(settings.alerts.credits_low_usd * NANO)
     hooks = AlertHooks(store.database, store.control, store.vault, settings.security.allow_private_upstreams)
     mailer = Mailer(settings.mail, settings.secret(MAIL_PASSWORD))
+    claims = OutageClaims(data / "alerts", store.redis)
     return TelemetryServices(
         requests=requests,
         request_log=log,
         states=states,
         budget_watch=BudgetWatch(store.database, store.documents, states, low_nusd, settings.alerts.thresholds),
         hooks=hooks,
-        alerts=Alerts(hooks, store.documents, transport, mailer, states, clock),
+        alerts=Alerts(hooks, store.documents, transport, mailer, states, clock, claims),
         mail=MailQueue(store.documents, store.vault, mailer, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
         cache_watch=CacheWatch(store.database, states, clock, settings.alerts.cache_hits_percent),

@@ -1,7 +1,10 @@
 """`/console/alerts`: the webhooks that receive alerts, with a button to test each."""
 
+from collections.abc import Mapping
+
 from gateway.accounts.alert_hooks import DISCORD, EMAIL, FORMS, MAILTO, PAGERDUTY, SLACK, TEAMS, WEBHOOK, AlertHook
 from gateway.accounts.roles import MANAGERS
+from gateway.accounts.teams import list_teams
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.pages import page
@@ -49,6 +52,7 @@ def _add(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
         _read_address(form.get("url", "")),
         form=form.get("form", ""),
         routing_key=form.get("routing_key", "").strip(),
+        team=form.get("team", "")[:80],
         actor=visitor.user_id,
     )
     if hook.form == EMAIL:
@@ -85,8 +89,9 @@ def _page(
     for organization in visitor.organizations():
         if visitor.member(organization.id).role in MANAGERS:
             hooks = services.telemetry.hooks.list_hooks(organization.id)
-            shown = [_show_hook(hook) for hook in hooks]
-            managed.append({"id": organization.id, "name": organization.name, "hooks": shown})
+            teams = {team.id: team.name for team in list_teams(services.store.database, organization.id)}
+            shown = [_show_hook(hook, teams) for hook in hooks]
+            managed.append({"id": organization.id, "name": organization.name, "hooks": shown, "teams": teams})
     return page(
         inbound,
         "alerts.html",
@@ -100,8 +105,10 @@ def _page(
     )
 
 
-def _show_hook(hook: AlertHook) -> dict[str, str]:
+def _show_hook(hook: AlertHook, teams: Mapping[str, str]) -> dict[str, str]:
     events = ", ".join(hook.events) or "all events"
+    if hook.team:
+        events = f"{events} of the team {teams.get(hook.team, hook.team)}"
     return {"id": hook.id, "url": hook.url, "form": FORM_NAMES[hook.form], "events": events}
 
 

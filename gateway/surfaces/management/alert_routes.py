@@ -29,6 +29,9 @@ class NewHook(StrictBody):
     )
     form = OneOf(FORMS, load_default="", about="Message format; default: recognised by the address.")
     routingKey = TextField(0, 64, load_default="", about="PagerDuty's integration key; - reads it from standard input.")
+    team = TextField(
+        0, 40, load_default="", about="Only alerts about this team, its members and their keys; default: all alerts."
+    )
 
 
 def list_hooks(call: ManagedCall[str]) -> list[AlertAddressAnswer]:
@@ -46,6 +49,7 @@ def add(call: ManagedCall[str]) -> NewAlertAddressAnswer:
         fields["events"],
         form=fields["form"],
         routing_key=fields["routingKey"],
+        team=fields["team"],
         actor=call.actor,
     )
     return NewAlertAddressAnswer.of(hook, secret=hook.secret if hook.form == WEBHOOK else None)
@@ -73,7 +77,8 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("POST", PATH, add, "Add a webhook for alerts", tag=TAG,
             who=MANAGER, scope="settings:write", request=NewHook,
             inside="alert", success=201, audit="alert_hook.create",
-            commands=("alerts add <url> --event=events --form=form --routing-key=routingKey -> id form secret",)),
+            commands=("alerts add <url> --event=events --form=form --routing-key=routingKey --team=team "
+                      "-> id form secret",)),
     managed("DELETE", HOOK, remove, "Remove a webhook for alerts", tag=TAG,
             who=MANAGER, scope="settings:write", message="Address removed.",
             audit="alert_hook.delete", commands=("alerts remove <hook_id>",)),

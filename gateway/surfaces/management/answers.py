@@ -360,11 +360,12 @@ class PostedAnswer(BalanceAnswer):
 
 
 class AlertAddressAnswer(Answer):
-    columns = ("id", "form", "url", "events", "created_at")
+    columns = ("id", "form", "url", "events", "team", "created_at")
     id: str
     url: str
     form: str
     events: Sequence[str]
+    team: str
     created_at: Time
 
 

@@ -21,7 +21,7 @@ HOSTILE = StateChange("credits.low", "x", "<!channel> [click](http://x) @everyon
 
 def written(form: str, change: StateChange = SPENT, names: dict[str, str] | None = None) -> dict[str, Any]:
     hook = AlertHook("hook_1", "org_1", "https://x.example", (), 0, KEY, form)
-    return json.loads(json.dumps(write_body(hook, with_names(event_of(change, AT_US), names or {}))))
+    return json.loads(json.dumps(write_body(hook, with_names(event_of(change, AT_US, AT_US), names or {}))))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_each_level_has_its_word_and_colour(level: int, word: str, colour: int, 
 
 
 def test_names_stand_beside_ids() -> None:
-    event = with_names(event_of(SPENT, AT_US), {"key_1": "CI", "org_1": "Acme"})
+    event = with_names(event_of(SPENT, AT_US, AT_US), {"key_1": "CI", "org_1": "Acme"})
     data = event["data"]
     assert (data["name"], data["organization_name"]) == ("CI", "Acme")
     assert data["message"] == "key CI (key_1) spent 100 %"

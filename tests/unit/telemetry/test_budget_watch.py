@@ -105,7 +105,7 @@ def test_each_threshold_of_a_budget_is_reported_once_and_on_the_way_up_only(data
         watch.scan()
     reached = [(one.event, one.facts["threshold_percent"]) for one in told]
     assert reached == [("budget.nearly_spent", 50), ("budget.nearly_spent", 80), ("budget.spent", 100)]
-    assert len({event_of(one, 0)["id"] for one in told}) == 3, "an alert is not taken for a repetition of another"
+    assert len({event_of(one, 0, 0)["id"] for one in told}) == 3, "an alert is not taken for a repetition of another"
 
 
 def test_a_budgets_own_thresholds_take_the_place_of_the_usual_ones(database, watch, told) -> None:
@@ -115,3 +115,19 @@ def test_a_budgets_own_thresholds_take_the_place_of_the_usual_ones(database, wat
     database.write(lambda: database.execute("UPDATE budget SET alert_at = '95' WHERE scope = 'team'"))
     watch.scan()
     assert [(one.facts["scope"], one.facts["threshold_percent"]) for one in told] == [("key", 25)]
+
+
+def test_a_new_leader_reports_only_what_changed_since_the_last_scan_of_the_former_one(database, watch, told) -> None:
+    budget(database, "key", "total", 10 * DOLLAR, 9 * DOLLAR)
+    budget(database, "team", "total", 10 * DOLLAR, 9 * DOLLAR)
+    watch.scan()
+    assert len(told) == 2
+    states = StateLog()
+    states.subscribe(told.append)
+    leader = BudgetWatch(database, Documents(database), states, LOW_NUSD)
+    leader.scan()
+    assert len(told) == 2
+    spend(database, "key_1:total", 10 * DOLLAR)
+    spend(database, "team_1:total", DOLLAR)
+    leader.scan()
+    assert [(one.event, one.facts["scope"]) for one in told[2:]] == [("budget.spent", "key"), ("budget.back", "team")]
