@@ -1,5 +1,7 @@
 """Gauges of the reconciliation: one worker measures what `doctor` finds at intervals, every worker reports it."""
 
+from collections.abc import Sequence
+
 import orjson
 
 from gateway.billing.reconciliation import Difference, examine
@@ -41,6 +43,7 @@ class ReconciliationGauge:
         self._rollups = rollups
         self._backoff_until = float("-inf")
         self._states = states or StateLog()
+        self._suspected: set[tuple[str, str, str]] = set()
 
     def measure(self, should_continue: ShouldContinue = always) -> None:
         """Examine the books and store the size of their differences.
@@ -56,14 +59,30 @@ class ReconciliationGauge:
         finally:
             end = self._clock.monotonic()
             self._backoff_until = end + (end - start) / MAX_LOAD
+        self._report(differences)
         nusd = sum(difference.nusd for difference in differences)
-        if differences:
-            message = f"the books differ in {len(differences)} places by {format_usd(nusd)} USD"
-            facts: dict[str, object] = {"places": len(differences), "usd": format_usd(nusd)}
-            self._states.fire(StateChange("books.differ", SUBJECT, message, ERROR, REMEDY, facts))
-        else:
-            self._states.resolve(StateChange("books.agree", SUBJECT, "the books agree again", INFO))
         self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), TTL_S)
+
+    def _report(self, differences: Sequence[Difference]) -> None:
+        """Report the differences that the last examination found too, and their end.
+
+        Books never differ by themselves, and a difference never goes away, so a defect is reported one interval later.
+        What one examination alone finds is a record that another node posts late after an outage.
+        """
+        found = {(difference.subject, difference.left, difference.right) for difference in differences}
+        confirmed = [
+            difference
+            for difference in differences
+            if (difference.subject, difference.left, difference.right) in self._suspected
+        ]
+        self._suspected = found
+        if confirmed:
+            nusd = sum(difference.nusd for difference in confirmed)
+            message = f"the books differ in {len(confirmed)} places by {format_usd(nusd)} USD"
+            facts: dict[str, object] = {"places": len(confirmed), "usd": format_usd(nusd)}
+            self._states.fire(StateChange("books.differ", SUBJECT, message, ERROR, REMEDY, facts))
+        elif not differences:
+            self._states.resolve(StateChange("books.agree", SUBJECT, "the books agree again", INFO))
 
     def _examine(self, should_continue: ShouldContinue) -> list[Difference]:
         """Compare the books, with the rollups of recent days. Rows that were committed late, or by a slow clock, are

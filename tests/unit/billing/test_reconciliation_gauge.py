@@ -99,6 +99,19 @@ def test_a_difference_is_logged_once_with_what_to_do(process, caplog):
     assert record.getMessage() == "the books differ in 1 places by 0.000000007 USD" and "manage doctor" in record.remedy
 
 
+def test_a_difference_that_the_next_examination_does_not_find_is_not_reported(process, caplog):
+    drift = drift_of(process)
+    lose(process, 7)
+    drift.measure()
+    assert reported(drift) != 0
+    lose(process, -7)
+    for _ in range(2):
+        process.clock.advance(86_400)
+        drift.measure()
+    assert reported(drift) == 0
+    assert [record.getMessage() for record in caplog.records if "books" in record.getMessage()] == []
+
+
 def test_how_far_statistics_are_behind_is_reported_by_every_worker(process, start_billing):
     leader = drift_of(process)
     other_gauge = drift_of(start_billing())
