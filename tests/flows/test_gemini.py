@@ -340,3 +340,64 @@ def test_an_odd_body_is_the_callers_fault(
             answer = http.post(address, content=body)
             assert answer.status_code == 400, (body, answer.text)
             assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
+
+
+FOREIGN = base64.b64encode(b'llmgw1["anthropic","sig","","",false]').decode()
+CUT = {
+    "fileData": {"fileUri": "https://youtu.be/dQw4w9WgXcQ", "mimeType": "video/mp4"},
+    "videoMetadata": {"startOffset": "10s", "endOffset": "20s"},
+    "partMetadata": {"unknown_here": 1},
+}
+ASKED = {"role": "user", "parts": [CUT, {"text": "What is shown?"}]}
+CALLED = {"functionCall": {"name": "look", "args": {}}}
+LOOK = {"functionDeclarations": [{"name": "look", "parametersJsonSchema": {"type": "object", "properties": {}}}]}
+ANSWERED = {"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "A cat."}}}]}
+OLDER = "google-ai-studio/gemini-2.5-flash"
+MENDED = {
+    "a call without a signature": (GEMINI, {"contents": [{"role": "model", "parts": [CALLED]}, ANSWERED]}),
+    "a signature of another vendor": (
+        GEMINI,
+        {"contents": [{"role": "model", "parts": [CALLED | {"thoughtSignature": FOREIGN}]}, ANSWERED]},
+    ),
+    "a thought of another vendor": (
+        GEMINI,
+        {
+            "contents": [
+                {"role": "model", "parts": [{"text": "Hm.", "thought": True, "thoughtSignature": FOREIGN}]},
+                {"role": "model", "parts": [{"text": "A cat."}]},
+                {"role": "user", "parts": [{"text": "Sure?"}]},
+            ]
+        },
+    ),
+    "a content without parts": (GEMINI, {"contents": [{"role": "model", "parts": []}]}),
+    "the role of results": (
+        GEMINI,
+        {"contents": [{"role": "model", "parts": [CALLED]}, ANSWERED | {"role": "function"}]},
+    ),
+    "a late instruction": (GEMINI, {"contents": [{"role": "system", "parts": [{"text": "Be brief."}]}]}),
+    "a level for an older model": (OLDER, {"generationConfig": {"thinkingConfig": {"thinkingLevel": "LOW"}}}),
+    "a search beside functions": (OLDER, {"tools": [LOOK, {"googleSearch": {}}]}),
+    "a search beside JSON": (
+        OLDER,
+        {"tools": [{"googleSearch": {}}], "generationConfig": {"responseMimeType": "application/json"}},
+    ),
+    "a parameter that the model lacks": (GEMINI, {"generationConfig": {"thinkingConfig": {"thinkingBudget": 99999}}}),
+}
+
+
+@pytest.mark.parametrize("cause", MENDED)
+def test_a_body_that_is_changed_in_part_keeps_what_the_gateway_does_not_know(
+    gateway: LocalGateway, google: FakeGoogle, cause: str
+) -> None:
+    model, change = MENDED[cause]
+    body = {"tools": [LOOK]} | change | {"contents": [ASKED, *change.get("contents", ())]}
+    body["generationConfig"] = {"mediaResolution": "MEDIA_RESOLUTION_LOW", **body.get("generationConfig", {})}
+    answer = httpx.post(
+        f"{gateway.address}/v1beta/models/{model}:generateContent",
+        json=body,
+        headers={"x-goog-api-key": gateway.key},
+    )
+    assert answer.status_code == 200, answer.text
+    sent = google.calls[0].body
+    assert sent["contents"][0] == ASKED and sent["generationConfig"]["mediaResolution"] == "MEDIA_RESOLUTION_LOW"
+    assert FOREIGN not in json.dumps(sent) and '"system"' not in json.dumps(sent)

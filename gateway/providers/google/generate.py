@@ -11,6 +11,7 @@ from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers.google.failure import read_failure
+from gateway.providers.google.mended_bodies import mend, mixes_tools
 from gateway.providers.google.relayed_bodies import add_own_fields, can_relay, capped
 from gateway.providers.google.reply import read_result
 from gateway.providers.google.request import write_body
@@ -48,6 +49,7 @@ class GoogleGenerate:
     dialect = dialect.NAME
     lost = frozenset(("cache_marks",))
     waits = True  # for a token
+    mends = True
 
     def __init__(self, token_of: Callable[[str], str]) -> None:
         self._token_of = token_of
@@ -68,12 +70,15 @@ class GoogleGenerate:
         return call
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """Build the call from the caller's native body, or from the neutral request if this model would refuse it."""
+        """Build the call from the caller's native body, with what this model would refuse changed."""
         traits = traits_of(target)
-        if not can_relay(native.body, target, traits):
+        if not (native.instructed or native.adapted) and can_relay(native.body, target, traits):
+            return self._finish(capped(native.body, target.output_cap), request, target, traits)
+        warnings: list[str] = []
+        body = compute_if(request.large, mend, native, request, target, traits, warnings)
+        if mixes_tools(body, traits):
             return self.write(request, target)
-        body = capped(native.body, target.output_cap)
-        return self._finish(body, request, target, traits)
+        return self._finish(body, request, target, traits, tuple(warnings))
 
     def _finish(
         self,

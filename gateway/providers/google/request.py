@@ -41,7 +41,7 @@ def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: l
         config = write_tool_config(conversation.tool_choice, tools, traits, warnings)
         if config:
             body["toolConfig"] = config
-    generation = _write_generation(request, conversation, target, traits, warnings)
+    generation = write_generation(request, conversation, target, traits, warnings)
     if generation:
         body["generationConfig"] = generation
     return body
@@ -64,9 +64,10 @@ def _refuse_combinations(request: ChatRequest, conversation: Conversation, trait
         raise NotSupported("This model cannot combine JSON output with tools.", param="response_format")
 
 
-def _write_generation(
+def write_generation(
     request: ChatRequest, conversation: Conversation, target: Target, traits: Traits, warnings: list[str]
 ) -> Body:
+    """Return `generationConfig`, and append a warning for each dropped parameter."""
     config: Body = {}
     _write_limits(conversation, target, config, warnings)
     _write_sampling(conversation, target, config, warnings)

@@ -10,7 +10,7 @@ from gateway.dialects.hosted_tools import tool_uses
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.neutral.hosted_uses import HostedUse, collect
 from gateway.neutral.parameters import capabilities_of
-from gateway.surfaces.google import schema
+from gateway.surfaces.google import native_contents, schema
 from gateway.surfaces.google.conversation import (
     FUNCTIONS,
     SEARCHES,
@@ -47,7 +47,7 @@ class PromptFacts:
     def __init__(self, body: schema.GenerateBody) -> None:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
         self.stored = False  # has files that the vendor stores
-        self.mixed = False  # has content that the format's own vendor would reject: the body must be rebuilt
+        self.mixed = False  # has content that the format's own vendor would reject: the contents must be changed
         # Has content that the format's own vendor alone can read.
         self.own_parts = body.cachedContent is not None or body.continuationToken is not None
         if body.systemInstruction is not None:
@@ -122,19 +122,24 @@ def read(model: str, body: schema.GenerateBody, wire: Json, *, stream: bool) -> 
             image_config=_image_config(body.generationConfig),
             extra={OWN_FIELDS: extra} if extra else {},
         ),
-        None if facts.mixed else Native(NAME, _native(wire), whole=True),
+        _native(wire, facts.mixed),
         warnings=tuple(_warn(body)),
     )
 
 
-def _native(wire: Json) -> Json:
-    """Return the members that the vendor's servers take. Only some of them accept a content without a role."""
+def _native(wire: Json, mixed: bool) -> Native | None:
+    """Return the body for the vendor's servers. Only some of them accept a content without a role. `mixed`: with only
+    what they would reject changed."""
     body = {name: value for name in NATIVE_FIELDS if (value := wire.get(name)) is not None}
+    if mixed:
+        contents = body["contents"] = native_contents.mend(body["contents"])
+        instructed = native_contents.is_instructed(contents)
+        return Native(NAME, body, whole=True, instructed=instructed) if contents else None
     if any(not content.get("role") for content in body["contents"]):
         body["contents"] = [
             content if content.get("role") else content | {"role": "user"} for content in body["contents"]
         ]
-    return body
+    return Native(NAME, body, whole=True)
 
 
 def _own_fields(wire: Json) -> Json:

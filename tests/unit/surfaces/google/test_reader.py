@@ -66,10 +66,13 @@ def test_bytes_are_read_by_their_media_type() -> None:
         )
 
 
-def test_a_body_is_relayed_unless_a_role_is_one_that_google_refuses() -> None:
+def test_a_body_is_relayed_with_only_the_roles_changed_that_google_refuses() -> None:
     for role in (None, "", "user", "model", "function", "tool", "system"):
         request = read({"contents": [{"role": role, "parts": [{"text": "Hello"}]}]})
-        assert (request.native is not None) == (role in (None, "", "user", "model")), role
+        assert request.native is not None
+        relayed = role if role in ("model", "system") else "user"
+        assert request.native.body["contents"] == [{"role": relayed, "parts": [{"text": "Hello"}]}]
+        assert request.native.instructed == (role == "system")
     with pytest.raises(InvalidRequest, match="contents.0.role"):
         read({"contents": [{"role": "assistant", "parts": [{"text": "Hello"}]}]})
 
