@@ -261,3 +261,26 @@ def error_body(error: GatewayError, request_id: str) -> RpcError:
             "details": details,
         }
     }
+
+
+class GoogleExtra(TypedDict):
+    thought_signature: str
+
+
+class ExtraContent(TypedDict):
+    """What a tool call of a chat completion has beside OpenAI's members (guide, thought signatures: OpenAI
+    compatibility)."""
+
+    google: GoogleExtra
+
+
+def write_extra(signature: str) -> ExtraContent:
+    """Return the extra content of a call with a thought signature."""
+    return {"google": {"thought_signature": signature}}
+
+
+def read_extra(extra: Any) -> str:
+    """Return the thought signature of a call's extra content; "" for none."""
+    own = extra.get(NAME) if isinstance(extra, dict) else None
+    signature = own.get("thought_signature") if isinstance(own, dict) else None
+    return signature if isinstance(signature, str) else ""

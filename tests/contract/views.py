@@ -86,7 +86,7 @@ def _add_call(calls: list[Json], piece: Json) -> None:
         calls.append({})
     known = calls[place]
     inner = next((name for name in ("function", "custom") if name in piece), "")
-    known |= {key: piece[key] for key in ("id", "type") if piece.get(key)}
+    known |= {key: piece[key] for key in ("id", "type", "extra_content") if piece.get(key)}
     for name, text in (piece.get(inner) or {}).items():
         known.setdefault(inner, {})[name] = known.get(inner, {}).get(name, "") + (text or "")
 

@@ -15,6 +15,7 @@ from fakes.embedding_services import FakeEmbeddingServices
 from fakes.google import Answer as GoogleAnswer
 from fakes.google import FakeGoogle
 from fakes.openai import Answer, FakeOpenAI
+from openai import OpenAI
 from support.gateways import GatewayProcess, LocalGateway
 from support.shared import Share
 
@@ -54,6 +55,11 @@ def upstream_environment(
 def client_of(gateway: LocalGateway, key: str = "") -> genai.Client:
     """The official SDK, pointed at the gateway and otherwise unchanged."""
     return genai.Client(api_key=key or gateway.key, http_options=genai.types.HttpOptions(base_url=gateway.address))
+
+
+@pytest.fixture
+def openai(gateway: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
 
 
 @pytest.fixture
@@ -134,6 +140,31 @@ def test_signatures_and_thoughts_come_back_byte_for_byte(
     sent = json.dumps(google.calls[1].body)
     returned = base64.urlsafe_b64encode(call.thought_signature).decode()
     assert returned in sent and returned.translate(str.maketrans("-_", "+/")) in google.signatures
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_chat_client_that_keeps_only_the_calls_returns_their_signature(
+    openai: OpenAI, google: FakeGoogle, streamed: bool
+) -> None:
+    google.script(GoogleAnswer(tools=(("weather", {"city": "Oslo"}),)))
+    tool = {"type": "function", "function": {"name": "weather"}}
+    hello = {"role": "user", "content": "Hello"}
+    request = {"model": GEMINI, "tools": [tool], "messages": [hello]}
+    if streamed:
+        chunks = list(openai.chat.completions.create(stream=True, **request))
+        calls = [call for chunk in chunks for one in chunk.choices for call in one.delta.tool_calls or ()]
+        assert {call.index for call in calls} == {0}
+        extra = next(call.extra_content for call in calls if getattr(call, "extra_content", None))
+        arguments = "".join(call.function.arguments for call in calls)
+        call = {"id": calls[0].id, "type": "function", "extra_content": extra}
+        call["function"] = {"name": "weather", "arguments": arguments}
+    else:
+        call = openai.chat.completions.create(**request).choices[0].message.tool_calls[0].model_dump()
+    talk = [hello, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    talk.append({"role": "tool", "tool_call_id": call["id"], "content": "Rain."})
+    assert openai.chat.completions.create(**request | {"messages": talk}).choices[0].message.content == "Hello."
+    returned = google.calls[1].body["contents"][1]["parts"][0]["thoughtSignature"]
+    assert returned == call["extra_content"]["google"]["thought_signature"] and returned in google.signatures
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
 
+from gateway.dialects.google import ExtraContent
 from gateway.dialects.openai import ChatFinish, ChatTokens
 from gateway.surfaces.answer_structs import RELAYED, JsonObject
 from gateway.surfaces.facts import AnswerCost, RoutingMetadata
@@ -47,6 +48,7 @@ class ChatToolCall(TypedDict, total=False):
     type: Literal["function", "custom"]
     function: CalledFunction
     custom: CalledCustomTool
+    extra_content: ExtraContent
 
 
 class ChatImageUrl(TypedDict):

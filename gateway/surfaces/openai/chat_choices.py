@@ -17,10 +17,11 @@ def native_choices(native: dict[str, Any]) -> list[ChatChoice]:
     choices: list[ChatChoice] = []
     for place, choice in enumerate(native["choices"]):
         message = choice["message"]
-        if "reasoning_content" in message and message["reasoning_content"] and not message.get("reasoning"):
-            message = {**message, "reasoning": message["reasoning_content"]}
-        if message.get("reasoning") and "reasoning_details" not in message:
-            message = {**message, "reasoning_details": write_details([Reasoning(str(message["reasoning"]))])}
+        thoughts = message.get("reasoning") or message.get("reasoning_content")
+        if thoughts:
+            details = message.get("reasoning_details") or write_details([Reasoning(str(thoughts))])
+            both = {"reasoning": thoughts, "reasoning_content": message.get("reasoning_content") or thoughts}
+            message = {**message, **both, "reasoning_details": details}
         if "tool_calls" in message:
             message = _with_types(message)
         reason = write_finish(choice.get("finish_reason")) or "stop"
@@ -73,7 +74,7 @@ def _message(choice: Choice) -> CompletionMessage:
         message["refusal"] = "".join(refusals)
     thoughts = [part.text for part in choice.parts if isinstance(part, Reasoning) and part.text]
     if thoughts:
-        message["reasoning"] = "\n\n".join(thoughts)
+        message["reasoning"] = message["reasoning_content"] = "\n\n".join(thoughts)
     details = write_details(choice.parts)
     if details:
         message["reasoning_details"] = details

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from gateway.dialects import google
 from gateway.neutral.chat import Conversation, Effort, Sampling
 from gateway.neutral.parts import (
     Audio,
@@ -70,13 +71,15 @@ def _assistant(message: schema.AssistantMessage, place: int, names: dict[str, st
         parts.append(Refusal(message.refusal))
     for call in calls:
         custom = isinstance(call, schema.CustomCall)
+        signature, vendor = marks.of_call(call.id)
         if isinstance(call, schema.CustomCall):
             name = call.custom.name
             text = call.custom.input
         else:
             name = call.function.name
             text = call.function.arguments
-        signature, vendor = marks.of_call(call.id)
+            if not signature and (signature := google.read_extra(call.extra_content)):
+                vendor = google.NAME
         parts.append(ToolCall(call.id, name, text, signature=signature, vendor=vendor, custom=custom))
         names[call.id] = name
     return Message("assistant", tuple(parts), message.name or "")

@@ -2,21 +2,27 @@
 
 from collections.abc import Iterable
 
+from gateway.dialects import google
 from gateway.neutral.events import ToolCallDelta
 from gateway.neutral.parts import Image, Part, Source, Text, ToolCall
-from gateway.surfaces.openai.chat_answers import ChatAnnotation, ChatImage, ChatToolCall, UrlCitation
+from gateway.surfaces.openai.chat_answers import CalledFunction, ChatAnnotation, ChatImage, ChatToolCall, UrlCitation
 
 
 def write_call(call: ToolCall) -> ChatToolCall:
     if call.custom:
         return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
-    arguments = call.arguments or "{}"
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    function: CalledFunction = {"name": call.name, "arguments": call.arguments or "{}"}
+    written: ChatToolCall = {"id": call.id, "type": "function", "function": function}
+    if call.signature and call.vendor == google.NAME:
+        written["extra_content"] = google.write_extra(call.signature)
+    return written
 
 
 def add_piece(call: ChatToolCall, event: ToolCallDelta) -> None:
     """Add a piece of a tool call's arguments; the first one, which has the type, also names the tool."""
     named = event.name or "type" in call
+    if event.signature and event.vendor == google.NAME:
+        call["extra_content"] = google.write_extra(event.signature)
     if event.custom:
         call["custom"] = {"input": event.arguments}
         if named:

@@ -16,8 +16,8 @@ from gateway.surfaces.openai.chat_conversation import decode_conversation, decod
 
 # Message members that only a gateway accepts begin or end like this: a body without these words needs no search for
 # them.
-REASONING_WORD = b'"reasoning'
-CACHE_CONTROL_WORD = b'cache_control"'
+# In a body that may have members which only a gateway accepts.
+GATEWAY_WORDS = (b'"reasoning', b'cache_control"', b'"extra_content"')
 MARK_WORD = b'cache_control":'  # within a text the quotation mark is escaped
 BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
@@ -143,6 +143,8 @@ def _normalize(message: schema.AnyMessage) -> None:
         message.images = None
         if not message.tool_calls:
             message.tool_calls = None
+        if message.reasoning:
+            message.reasoning_content = None  # answers have the same text under both names
         if not message.content and not message.tool_calls and not message.refusal and not message.audio:
             message.content = ""
     elif not message.content:
@@ -210,7 +212,7 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
     """Return the body for an OpenAI-compatible upstream, or None when such an upstream would reject it."""
     if prompt.moved or (special and _has_gateway_fields(body)):
         return None
-    words = not prompt.plain and (REASONING_WORD in raw or CACHE_CONTROL_WORD in raw)
+    words = not prompt.plain and (any(word in raw for word in GATEWAY_WORDS))
     if words and any(_has_gateway_members(message) for message in body.messages):
         return None
     native: dict[str, Any] = {"messages": body.messages}
@@ -248,10 +250,15 @@ def _plain_tool(tool: object) -> bool:
     return False  # few vendors support free-text tools: rebuilt for those, never sent to others
 
 
+def _has_extra(message: schema.AssistantMessage) -> bool:
+    calls = message.tool_calls or ()
+    return any(type(call) is schema.FunctionCall and call.extra_content for call in calls)
+
+
 def _has_gateway_members(message: schema.AnyMessage) -> bool:
     """Return whether a message has a member that only a gateway accepts."""
     if type(message) is schema.AssistantMessage and (
-        message.reasoning or message.reasoning_content or message.reasoning_details
+        message.reasoning or message.reasoning_content or message.reasoning_details or _has_extra(message)
     ):
         return True
     if type(message) is schema.ToolMessage and message.tool_result_cache_control:

@@ -82,9 +82,10 @@ class CustomInput(Struct, gc=False):
     input: str = ""
 
 
-class FunctionCall(Struct, tag_field="type", tag="function", gc=False):
+class FunctionCall(Struct, tag_field="type", tag="function", omit_defaults=True, gc=False):
     id: Name
     function: Function
+    extra_content: dict[str, Any] | None = None  # with a signature that the call's vendor wants back
 
 
 class CustomCall(Struct, tag_field="type", tag="custom", gc=False):

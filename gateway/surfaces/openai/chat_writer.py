@@ -167,8 +167,10 @@ class _Stream:
             for name in NUMBERED:
                 if name in delta:
                     self._number(name, choice)
-            if delta.get("reasoning_content") and not delta.get("reasoning"):
-                delta["reasoning"] = delta["reasoning_content"]
+            if delta.get("reasoning_content"):
+                delta["reasoning"] = delta.get("reasoning") or delta["reasoning_content"]  # clients read either name
+            elif delta.get("reasoning"):
+                delta["reasoning_content"] = delta["reasoning"]
             reason = choice.get("finish_reason")
             if reason:
                 choice["finish_reason"] = write_finish(reason)
@@ -269,7 +271,7 @@ class _Stream:
         """Write a piece of reasoning. Pieces of one block share an index, so that clients can join them: therefore one
         item a chunk, and `format` and `id` once."""
         key = (event.choice, event.block)
-        delta: ChatDelta = {"reasoning": event.text} if event.text else {}
+        delta: ChatDelta = {"reasoning": event.text, "reasoning_content": event.text} if event.text else {}
         sent = []
         if event.vendor or event.signature or event.sealed:
             if key not in self._reasoning:

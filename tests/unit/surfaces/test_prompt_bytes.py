@@ -61,6 +61,12 @@ def test_names_of_messages_count_in_chat(role: str) -> None:
     assert chat(messages=[{"role": role, "content": "a", "name": NAME}, USER]) >= len(NAME)
 
 
+def test_reasoning_under_both_names_counts_once_in_chat() -> None:
+    turn = {"role": "assistant", "content": "a", "reasoning": LONG}
+    once = chat(messages=[turn, USER])
+    assert chat(messages=[turn | {"reasoning_content": LONG}, USER]) == once >= 50_000
+
+
 def anthropic(*blocks: dict[str, Any], **changes: Any) -> int:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": list(blocks) or "a"}], **changes}
     raw = orjson.dumps(body)

@@ -151,6 +151,19 @@ def test_refusal_leaves_no_content():
     assert (message["content"], message["refusal"]) == (None, "No.")
 
 
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_reasoning_has_both_names_that_clients_read(name):
+    wire = orjson.loads((SAMPLES / "text_reply.json").read_bytes())
+    wire["choices"][0]["message"][name] = "thought"
+    relayed = orjson.loads(chat_writer.reply(ChatResult((), native=Native("openai", wire)), Facts()))
+    own = written(Reasoning("thought"), Text("x"))
+    piece = {"index": 0, "delta": {"role": "assistant", name: "thought"}, "finish_reason": None}
+    streamed = chunks([Started(), NativeChunk("openai", {"choices": [piece]}, True)], [Finished("stop")])[0]
+    for message in (relayed["choices"][0]["message"], own["choices"][0]["message"], streamed["choices"][0]["delta"]):
+        assert message["reasoning"] == message["reasoning_content"] == "thought"
+    assert [(d["reasoning"], d["reasoning_content"]) for d in deltas(ReasoningDelta("a"))] == [("a", "a")]
+
+
 def test_relayed_reply_keeps_only_the_choices():
     wire = orjson.loads((SAMPLES / "text_reply.json").read_bytes())
     wire["choices"][0]["message"]["reasoning_content"] = "thought"
