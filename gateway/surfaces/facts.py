@@ -6,6 +6,7 @@ from typing import Protocol as Interface
 
 from msgspec import Meta
 
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.context import Adapt, RequestContext
 from gateway.billing.outcome import Attempt, Outcome, RoutingAttempt
 from gateway.catalogue.prices import Charge
@@ -33,9 +34,12 @@ OF_SERVING = ("x-llmgateway-provider", "x-llmgateway-model", ATTEMPTS)
 
 
 class AnswerCost(TypedDict):
-    """The cost of a request in US dollars, in all and by its parts."""
+    """The cost of a request in US dollars, in all and by its parts. With a provider key of the organization (`is_byok`)
+    nothing is charged here: `cost` is 0, and `upstream_inference_cost` is what the provider charges. Clients that know
+    the meaning of the three members add both then, and count `cost` alone otherwise."""
 
     cost: float
+    is_byok: bool
     cost_details: CostDetails
 
 
@@ -145,8 +149,9 @@ class Facts:
         return self.outcome.attempts[-1].service_tier
 
     def cost(self) -> AnswerCost:
-        """Return `cost` and `cost_details` of the usage object, in US dollars."""
-        charge = self.outcome.attempts[-1].charge
+        """Return `cost`, `is_byok` and `cost_details` of the usage object, in US dollars."""
+        attempt = self.outcome.attempts[-1]
+        charge = attempt.charge
         # Six values in each response, so they are divided here in the same way as in `usd_number`.
         prompt_nusd = charge.input + charge.cached_input
         output_nusd = charge.output + charge.reasoning
@@ -170,7 +175,10 @@ class Facts:
             details.update(_rare_costs(charge))
         if self.context.payload is not None:
             details["data_storage_cost"] = self.context.payload.fee_nusd / NANO
-        return {"cost": total, "cost_details": details}
+        if attempt.target.credential.source == OWN_SOURCE:
+            details["upstream_inference_cost"] = total
+            return {"cost": 0.0, "is_byok": True, "cost_details": details}
+        return {"cost": total, "is_byok": False, "cost_details": details}
 
     def metadata(self) -> RoutingMetadata:
         """Return the `metadata` object: the requested model, the one that served, and the routing."""

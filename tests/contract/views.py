@@ -14,7 +14,7 @@ OURS = re.compile(r"(chatcmpl-|msg_|resp_|rs_|fc_|ctc_|ws_|ci_|gen_|src_|search_
 HEX = re.compile(r"\b[0-9a-f]{32}\b")
 TIMES = re.compile(r"gw1\.responses\.[0-9a-f]{16}\.")
 PORT = re.compile(r"127\.0\.0\.1:\d+")
-MONEY = ("cost", "cost_details")
+MONEY = ("cost", "is_byok", "cost_details")
 
 
 def steady(value: Any) -> Any:

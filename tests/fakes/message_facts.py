@@ -16,7 +16,7 @@ class MessageFacts:
     outcome = SimpleNamespace(request=SimpleNamespace(requirements=Requirements(prompt_bytes=35, messages=1)))
 
     def cost(self) -> dict[str, Any]:
-        return {"cost": 0.5, "cost_details": {"total_cost": 0.5}}
+        return {"cost": 0.5, "is_byok": False, "cost_details": {"total_cost": 0.5}}
 
     def metadata(self) -> dict[str, Any]:
         return {"request_id": "r1", "routing": []}

@@ -510,7 +510,7 @@ def test_a_custom_providers_own_list_of_models_binds_and_prices(installation, ch
     draft = ProviderKeyDraft("custom:house", "house-key")
     services.accounts.provider_keys.add(organization, draft, actor="test")
     south.script(Answer("Hi", prompt=100, completion=10))
-    assert chat(model="house/big").usage.cost == pytest.approx(110 * 0.00001)
+    assert chat(model="house/big").usage.cost_details["total_cost"] == pytest.approx(110 * 0.00001)
     with pytest.raises(openai.BadRequestError, match="house/big"):
         chat(model="house/small")
 

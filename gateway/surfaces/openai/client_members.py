@@ -52,11 +52,13 @@ def _write_costs(body: dict[str, Any]) -> None:
     """Write the cost as the object that these clients expect."""
     usage = body["usage"]
     details = usage["cost_details"]
+    input_cost = details["upstream_inference_prompt_cost"]
+    output_cost = details["output_cost"]
     usage["cost"] = {
-        "input_tokens_cost": details["upstream_inference_prompt_cost"],
-        "output_tokens_cost": details["output_cost"],
-        "request_cost": round(usage["cost"] - details["upstream_inference_cost"], 12),
-        "total_cost": usage["cost"],
+        "input_tokens_cost": input_cost,
+        "output_tokens_cost": output_cost,
+        "request_cost": round(details["total_cost"] - input_cost - output_cost, 12),
+        "total_cost": details["total_cost"],
     }
 
 

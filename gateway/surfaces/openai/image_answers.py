@@ -32,6 +32,7 @@ class ImagesUsageAnswer(ModelApiAnswer):
     output_tokens_details: ImageTokensAnswer
     total_tokens: int
     cost: float
+    is_byok: bool
     cost_details: CostDetails
 
 

@@ -96,6 +96,7 @@ class OcrPage(TypedDict):
 class OcrUsageAnswer(ModelApiAnswer, kw_only=True):
     pages_processed: int | UnsetType = UNSET
     cost: float
+    is_byok: bool
     cost_details: CostDetails
 
 

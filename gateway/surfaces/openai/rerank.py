@@ -54,6 +54,7 @@ class RerankMetaAnswer(ModelApiAnswer):
 
 class RerankCostAnswer(ModelApiAnswer):
     cost: float
+    is_byok: bool
     cost_details: CostDetails
     prompt_tokens: int
     completion_tokens: int

@@ -30,6 +30,7 @@ class TokensUsedAnswer(ModelApiAnswer, kw_only=True):
     output_tokens: int
     total_tokens: int | UnsetType = UNSET
     cost: float
+    is_byok: bool
     cost_details: CostDetails
 
 

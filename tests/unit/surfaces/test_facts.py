@@ -89,3 +89,17 @@ def test_the_parts_of_the_cost_add_up_to_the_total():
         assert parts["input_cost"] == amounts["input"]
         assert parts["cached_input_cost"] == amounts["cached_input"]
         assert parts["output_cost"] == amounts["output"] + amounts["reasoning"]
+
+
+@pytest.mark.parametrize("source", ["platform", "byok"])
+def test_the_cost_and_that_of_an_own_key_are_added_without_counting_twice(source):
+    """As OpenRouter's clients add them: the cost of the provider counts beside `cost` with an own key only."""
+    at = Target(PROVIDER, Mapping("p", "m", "m-1"), Credential("s", source, "k"), "")
+    priced = attempt(at)
+    priced.charge = Charge(input=7, output=3, web_search=2, total=12)
+    usage = facts_of(priced).cost()
+    upstream = usage["cost_details"]["upstream_inference_cost"]
+    assert usage["is_byok"] == (source == "byok")
+    assert round((usage["cost"] + (upstream if usage["is_byok"] else 0)) * NANO) == 12
+    assert usage["cost_details"]["total_cost"] * NANO == pytest.approx(12)
+    assert usage["cost"] == (0 if source == "byok" else 12 / NANO)

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.surfaces.openai.client_members import find_adapt, join_calls
 
-DETAILS = {"upstream_inference_cost": 0.4, "upstream_inference_prompt_cost": 0.3, "output_cost": 0.1}
+DETAILS = {"total_cost": 0.5, "upstream_inference_cost": 0.4, "upstream_inference_prompt_cost": 0.3, "output_cost": 0.1}
 METADATA = {"request_id": "r1", "requested_provider": None, "routing": []}
 GROQ = (
     "Groq/Python 1.7.0",

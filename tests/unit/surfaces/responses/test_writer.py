@@ -46,7 +46,7 @@ class Facts:
     )
 
     def cost(self) -> dict[str, Any]:
-        return {"cost": 0.5, "cost_details": {"total_cost": 0.5}}
+        return {"cost": 0.5, "is_byok": False, "cost_details": {"total_cost": 0.5}}
 
     def metadata(self) -> dict[str, Any]:
         return {"request_id": "r1", "routing": []}
