@@ -54,6 +54,11 @@ def _mount(
     return flask
 
 
+def _is_absent(method: str, path: str) -> bool:
+    """Return whether a path does not exist, although one of another method of HTTP looks like it."""
+    return surface_table.is_absent(path) or (method == "POST" and surface_table.is_unknown_method(path))
+
+
 def _http_error(
     error: HTTPException, report: Callable[[GatewayError, str, Mapping[str, Any]], None], addresses: Addresses
 ) -> Response:
@@ -67,7 +72,7 @@ def _http_error(
         gateway_error = InvalidRequest(
             f"There is no WebSocket at {request.path}; {hint}", status=426, code="websocket_not_supported"
         )
-    elif error.code == 405 and not surface_table.is_absent(request.path):
+    elif error.code == 405 and not _is_absent(request.method, request.path):
         methods = sorted({*(getattr(error, "valid_methods", None) or ()), "OPTIONS"})
         allowed = ", ".join(methods)
         if request.method == "OPTIONS":

@@ -116,8 +116,10 @@ class Walk(Struct, eq=False):
         known = self.groups[self.place][self.key].mapping.context_length
         for place in range(self.place + 1, len(self.groups)):
             other = self.groups[place][0].mapping.context_length
-            if other > known or (not (other and known) and self._model(place) != self._model(self.place)):
-                self.spent = 0 if self._model(place) != self._model(self.place) else self.spent + 1
+            further = self._model(place) != self._model(self.place)
+            # Models count tokens differently, so that one with an equal context may hold the prompt.
+            if other > known or (further and (other == known or not (other and known))):
+                self.spent = 0 if further else self.spent + 1
                 self.place = place
                 self.key = 0
                 self.rotations = 0

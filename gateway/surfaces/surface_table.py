@@ -10,6 +10,8 @@ from gateway.surfaces.oauth import routes as oauth
 from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.scim import routes as scim
 
+NAMED_METHOD = "<path:model>:"  # in paths of methods of a resource, such as "/v1beta/models/<path:model>:countTokens"
+
 SURFACES: tuple[Surface, ...] = (
     *model_surfaces.SURFACES,
     oauth.SURFACE,
@@ -45,6 +47,17 @@ def described() -> list[Operation]:
 def is_absent(path: str) -> bool:
     """Return whether `path` is not served although it looks like an operation's path."""
     return any(path in surface.absent or _method_of(path) in surface.instead for surface in SURFACES)
+
+
+def _resources_with_methods() -> tuple[str, ...]:
+    """Return the beginnings of paths that end in a resource's name and a method (`/v1beta/models/`)."""
+    starts = (operation.path.partition(NAMED_METHOD) for operation in operations())
+    return tuple({start for start, named, _ in starts if named})
+
+
+def is_unknown_method(path: str) -> bool:
+    """Return whether `path` looks like a method of a resource. One that is served has an operation of its own."""
+    return bool(_method_of(path)) and path.startswith(_resources_with_methods())
 
 
 def _method_of(path: str) -> str:

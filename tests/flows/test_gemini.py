@@ -329,7 +329,7 @@ def test_a_key_in_the_address_works_and_is_in_no_log(process: Callable[..., Gate
             http.get(f"{gateway.address}{prefix}/models", params={"key": key}),
             http.post(f"{address}:generateContent", params={"key": f"{key}x"}, json=body),
         ]
-    assert [answer.status_code for answer in answers] == [200, 200, 405, 200, 401]
+    assert [answer.status_code for answer in answers] == [200, 200, 404, 200, 401]
     assert all(key not in answer.text + str(answer.headers) for answer in answers)
     gateway.stop()
     assert key not in gateway.log()
@@ -432,3 +432,39 @@ def test_a_body_that_is_changed_in_part_keeps_what_the_gateway_does_not_know(
     sent = google.calls[0].body
     assert sent["contents"][0] == ASKED and sent["generationConfig"]["mediaResolution"] == "MEDIA_RESOLUTION_LOW"
     assert FOREIGN not in json.dumps(sent) and '"system"' not in json.dumps(sent)
+
+
+def test_a_setting_that_the_format_lacks_is_left_out_with_a_warning(gateway: LocalGateway, google: FakeGoogle) -> None:
+    config = {"temperature": 0.5, "max_tokens_of_thought": 5, "madeUp": {"a": 1}}
+    answer = httpx.post(
+        f"{gateway.address}/v1beta/models/{GEMINI}:generateContent",
+        json={"contents": [{"parts": [{"text": "Hello"}]}], "generationConfig": config},
+        headers={"x-goog-api-key": gateway.key},
+    )
+    assert answer.status_code == 200, answer.text
+    assert google.calls[0].body["generationConfig"] == {"temperature": 0.5}
+    warning = answer.headers["x-llmgateway-warnings"]
+    assert "generationConfig: maxTokensOfThought, madeUp was left out" in warning
+
+
+@pytest.mark.parametrize("path", ["/v1beta/models/gemini-2.5-flash:unknownMethod", "/v1beta/models/a/b:unknownMethod"])
+def test_an_unknown_method_does_not_exist(gateway: LocalGateway, path: str) -> None:
+    answer = httpx.post(f"{gateway.address}{path}", json={}, headers={"x-goog-api-key": gateway.key})
+    assert (answer.status_code, answer.json()["error"]["status"]) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_prompt_that_is_too_long_for_a_model_goes_to_the_next_one(
+    openai: OpenAI, upstream: FakeOpenAI, google: FakeGoogle, streamed: bool
+) -> None:
+    error = {"message": "This model's maximum context length is 128000 tokens.", "code": "context_length_exceeded"}
+    upstream.script(
+        Answer(status=400, error={"error": {"type": "invalid_request_error", "param": "messages", **error}})
+    )
+    request = {"model": OPENAI, "messages": [{"role": "user", "content": "Hello"}], "extra_body": {"models": [GEMINI]}}
+    if streamed:
+        chunks = list(openai.chat.completions.create(stream=True, **request))
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    else:
+        text = openai.chat.completions.create(**request).choices[0].message.content
+    assert text == "Hello." and [call.status for call in (*upstream.calls, *google.calls)] == [400, 200]

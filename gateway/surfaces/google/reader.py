@@ -33,6 +33,9 @@ OWN_CONFIG = (
     *("audioTimestamp", "routingConfig", "modelSelectionConfig", "audioTranscriptionConfig", "enableAffectiveDialog"),
     *("responseFormat", "translationConfig"),
 )
+# All published members (reference, GenerationConfig). The vendor's servers refuse a body with any other.
+CONFIG_FIELDS = frozenset((*schema.GenerationConfig.__struct_fields__, *OWN_CONFIG))
+NAMED, NAME_LENGTH = 8, 64  # unknown members in a warning, and characters of their names
 DIALECT_FIELDS = ("safetySettings", "cachedContent", "labels", "continuationToken", "store")
 TEXT = "TEXT"
 IMAGE = "IMAGE"
@@ -123,7 +126,7 @@ def read(model: str, body: schema.GenerateBody, wire: Json, *, stream: bool) -> 
             extra={OWN_FIELDS: extra} if extra else {},
         ),
         _native(wire, facts.mixed),
-        warnings=tuple(_warn(body)),
+        warnings=tuple(_warn(body, wire)),
     )
 
 
@@ -131,6 +134,9 @@ def _native(wire: Json, mixed: bool) -> Native | None:
     """Return the body for the vendor's servers. Only some of them accept a content without a role. `mixed`: with only
     what they would reject changed."""
     body = {name: value for name in NATIVE_FIELDS if (value := wire.get(name)) is not None}
+    config = body.get("generationConfig")
+    if config and not CONFIG_FIELDS.issuperset(config):
+        body["generationConfig"] = {name: value for name, value in config.items() if name in CONFIG_FIELDS}
     if mixed:
         contents = body["contents"] = native_contents.mend(body["contents"])
         instructed = native_contents.is_instructed(contents)
@@ -159,7 +165,11 @@ def _words(modalities: list[str]) -> list[str]:
     return [word.upper() for word in modalities]
 
 
-def _warn(body: schema.GenerateBody) -> Iterator[str]:
+def _warn(body: schema.GenerateBody, wire: Json) -> Iterator[str]:
+    config = wire.get("generationConfig") or {}
+    if not CONFIG_FIELDS.issuperset(config):
+        unknown = [name[:NAME_LENGTH] for name in config if name not in CONFIG_FIELDS][:NAMED]
+        yield f"generationConfig: {', '.join(unknown)} was left out: Gemini's API has no such field."
     if body.serviceTier and body.serviceTier.lower() not in TIERS_READ:
         yield "serviceTier was left out: it must be standard, flex or priority."
 

@@ -1,18 +1,21 @@
-"""The error of a request that no provider answered."""
+"""The next target after a failure, and the error of a request that no provider answered."""
 
 import pytest
 from support.billing import attempt_at, request_of, target
 
 from gateway.billing.outcome import Outcome
-from gateway.engine.attempts import _final_error
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.engine.attempts import TOO_LONG, Walk, _final_error
 from gateway.errors import (
     GatewayError,
+    InvalidRequest,
     UpstreamFailed,
     UpstreamOverloaded,
     UpstreamRateLimited,
     UpstreamRefused,
     UpstreamTimeout,
 )
+from gateway.providers.protocol import Credential, Target
 
 BUSY = UpstreamOverloaded("busy", retry_after=7)
 LIMITED = UpstreamRateLimited("slow down", retry_after=3)
@@ -38,3 +41,30 @@ def test_clients_get_the_error_that_all_providers_share(
 ) -> None:
     error = final(*errors)
     assert type(error) is kind and (error.status, error.retry_after) == (status, retry_after)
+
+
+def placed(model: str, context: int, provider: str = "p") -> tuple[Target, ...]:
+    mapping = Mapping(provider, model, model, context_length=context)
+    return (Target(Provider(provider, provider, "openai"), mapping, Credential(""), ""),)
+
+
+@pytest.mark.parametrize(
+    ("groups", "then"),
+    [
+        ((placed("a", 100), placed("b", 1000)), "b"),
+        ((placed("a", 100), placed("b", 100)), "b"),
+        ((placed("a", 100), placed("b", 0)), "b"),
+        ((placed("a", 0), placed("b", 100)), "b"),
+        ((placed("a", 100), placed("b", 50), placed("c", 1000)), "c"),
+        ((placed("a", 100), placed("b", 50)), None),
+        ((placed("a", 100), placed("a", 100, "q")), None),
+        ((placed("a", 100), placed("a", 200, "q")), "a"),
+    ],
+)
+def test_a_prompt_that_is_too_long_goes_to_the_next_model_that_may_hold_it(
+    groups: tuple[tuple[Target, ...], ...], then: str | None
+) -> None:
+    error = InvalidRequest("The prompt is too long.", code=TOO_LONG)
+    following = Walk(groups, 2).after(error)
+    assert following is None if then is None else following is not None and following.mapping.model == then
+    assert following is None or following is not groups[0][0]
