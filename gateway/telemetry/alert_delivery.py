@@ -159,8 +159,8 @@ class Alerts:
         waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
         waiting |= {"attempts": 0, "due": at_us, "operators": hook.operators}
         key = f"{hook.id}:{event['id']}"
-        # The alert before its hint: a leader that meets a hint without an alert removes the hint. An alert with two hints
-        # would be sent twice in one round.
+        # The alert before its hint: a leader that meets a hint without an alert removes the hint. An alert with two
+        # hints would be sent twice in one round.
         if self._documents.put_if_absent(KIND, key, orjson.dumps(waiting), TTL_S):
             self._note_due(key, waiting)
 
