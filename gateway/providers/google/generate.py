@@ -11,7 +11,7 @@ from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers.google.failure import read_failure
-from gateway.providers.google.mended_bodies import mend, mixes_tools
+from gateway.providers.google.mended_contents import mend, mixes_tools
 from gateway.providers.google.relayed_bodies import add_own_fields, can_relay, capped
 from gateway.providers.google.reply import read_result
 from gateway.providers.google.request import write_body
