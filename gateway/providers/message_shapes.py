@@ -57,7 +57,9 @@ def short_call_ids(messages: Messages) -> Messages:
 
 def late_instructions_as_user(messages: Messages) -> Messages:
     """Convert later system messages to marked user messages. Coding agents send them, but servers that check the order
-    of roles refuse them, particularly at the end."""
+    of roles refuse them, particularly at the end. The last of instructions alone is what the user asks."""
+    if messages and all(message["role"] == "system" for message in messages):
+        return [*messages[:-1], {**messages[-1], "role": "user"}]
     begun = False
     changed = []
     for message in messages:

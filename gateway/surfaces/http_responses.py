@@ -1,6 +1,7 @@
 """Responses and errors of every surface: headers that all responses carry, and the format of errors."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -116,11 +117,18 @@ def write_event(body: Mapping[str, Any] | Answer, name: str = "") -> bytes:
     return b"%bdata: %b\n\n" % (head, written)
 
 
+def retry_headers(error: GatewayError) -> list[tuple[str, str]]:
+    """Return the headers with the time to wait: in whole seconds, and in milliseconds, which SDKs of OpenAI and
+    Anthropic read first."""
+    if error.retry_after is None:
+        return []
+    seconds = str(max(1, math.ceil(error.retry_after)))
+    return [("Retry-After", seconds), ("retry-after-ms", str(math.ceil(error.retry_after * 1000)))]
+
+
 def error_reply(error: GatewayError, errors: ErrorFormat, request_id: str = "") -> Outbound:
     """Return `error` in the caller's format, with Retry-After when it is known."""
-    headers = list(error.headers)
-    if error.retry_after is not None:
-        headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
+    headers = [*error.headers, *retry_headers(error)]
     if errors.id_header:
         headers.append((errors.id_header, request_id))
     outbound = json_reply(errors.body(error, request_id), request_id, error.status, headers)

@@ -3,6 +3,14 @@
 from gateway.neutral.parts import Media
 from gateway.surfaces.validation_errors import invalid
 
+PDF_START = "data:application/pdf"
+PDF_NAME = "document.pdf"
+
+
+def is_document(url: str) -> bool:
+    """Return whether a data URL in a member for images is a PDF, as clients of vendors that take it there write it."""
+    return url[: len(PDF_START)].lower() == PDF_START
+
 
 def read_media(text: str, path: str, *, bare: bool = False) -> Media:
     """Return an http(s) or data URL, or (`bare`) base64 alone, as media. InvalidRequest with the dotted path."""

@@ -42,6 +42,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PN
 BY_URL = {"type": "image_url", "image_url": {"url": IMAGE_URL}}
 SOUND = {"type": "input_audio", "input_audio": {"data": WAV, "format": "wav"}}
 PAPER = {"type": "file", "file": {"filename": "paper.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}}
+PDF_IMAGE = {"type": "image_url", "image_url": {"url": f"data:application/pdf;base64,{PDF}"}}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "city", "schema": ANSWER, "strict": True}}
 HOUR, MINUTES = {"type": "ephemeral", "ttl": "1h"}, {"type": "ephemeral"}
 MARKED = [
@@ -104,6 +105,8 @@ CASES: dict[str, Case] = {
     "image for the system": Case({"messages": [said([text("Like this:"), PICTURE], "system"), said("Hello")]}),
     "PDF": Case(request([text("Sum it up."), PAPER])),
     "PDF alone": Case(request([PAPER])),
+    "PDF as an image": Case(request([text("Sum it up."), PDF_IMAGE])),
+    "instructions alone": Case({"messages": [said("Greet me.", "system")]}),
     "sound": Case(request([text("What is it?"), SOUND])),
     "file by id": Case(request([text("Sum it up."), {"type": "file", "file": {"file_id": "file-1"}}])),
     "reasoning in a tool loop": Case(request(**TOOLS, reasoning_effort="high"), (THOUGHT, HELLO)),

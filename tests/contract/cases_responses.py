@@ -46,6 +46,7 @@ TOOLS = {"tools": [tool("weather"), tool("clock")]}
 PICTURE = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "low"}
 BY_URL = {"type": "input_image", "image_url": IMAGE_URL, "detail": "auto"}
 PAPER = {"type": "input_file", "filename": "paper.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}
+PDF_IMAGE = {"type": "input_image", "image_url": f"data:application/pdf;base64,{PDF}"}
 PAPER_URL = {"type": "input_file", "file_url": "https://papers.example/a.pdf"}
 SOUND = {"type": "input_audio", "input_audio": {"data": WAV, "format": "wav"}}
 SCHEMA = {"text": {"format": {"type": "json_schema", "name": "city", "schema": ANSWER, "strict": True}}}
@@ -108,6 +109,7 @@ CASES: dict[str, Case] = {
     "image by URL": Case(request([text("What is it?"), BY_URL])),
     "image as bytes": Case(request([text("What is it?"), PICTURE])),
     "PDF": Case(request([text("Sum it up."), PAPER])),
+    "PDF as an image": Case(request([text("Sum it up."), PDF_IMAGE])),
     "PDF by URL": Case(request([text("Sum it up."), PAPER_URL])),
     "sound": Case(request([text("What is it?"), SOUND])),
     "file by id": Case(request([text("Sum it up."), {"type": "input_file", "file_id": "file-1"}])),

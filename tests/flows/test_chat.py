@@ -163,6 +163,12 @@ def test_limits_and_overload_come_back_as_they_are_with_the_time_to_wait(
     assert raw(gateway, {"model": MODEL, "messages": HELLO}).status_code == 200
 
 
+def test_a_wait_in_milliseconds_comes_back_as_such(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer(status=429, headers={"retry-after-ms": "1250"}))
+    answer = raw(gateway, {"model": MODEL, "messages": HELLO})
+    assert (answer.headers["retry-after-ms"], answer.headers["retry-after"]) == ("1250", "2")
+
+
 def test_the_callers_own_fault_shows_the_attempts_too(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
     upstream.script(Answer(status=400))
     answer = raw(gateway, {"model": MODEL, "messages": HELLO})

@@ -7,9 +7,12 @@ Wire facts: Cohere API reference, v2/chat, messages; guide, tool use (a turn wit
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway.errors import NotSupported
 from gateway.neutral.parts import Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
 from gateway.providers.openai.request import write_image
+from gateway.providers.unsupported_parts import GENERATED
 
 Wire = dict[str, Any]
 
@@ -26,21 +29,35 @@ def write_messages(messages: Iterable[Message], *, thinks: bool, warnings: list[
     """
     system: list[Wire] = []
     turns: list[Wire] = []
+    waiting: list[Wire] = []  # images of the assistant, whose turns have texts only: for the next turn of the user
     for message in messages:
         match message.role:
             case "system" | "developer":
                 system += _write_system(message, turns)
             case "assistant":
-                _add(turns, _write_assistant(message, thinks, warnings))
+                waiting = _show(turns, waiting)
+                shown = [part for part in message.parts if isinstance(part, Image)]
+                parts = tuple(part for part in message.parts if not isinstance(part, Image))
+                _add(turns, _write_assistant(replace(message, parts=parts), thinks, warnings))
+                if shown:
+                    waiting = [{"type": "text", "text": GENERATED}, *map(_write_part, shown)]
             case "tool":
                 _add_results(turns, message)
             case _:
-                _add(turns, {"role": "user", "content": [_write_part(part) for part in message.parts]})
+                _add(turns, {"role": "user", "content": [*waiting, *map(_write_part, message.parts)]})
+                waiting = []
+    _show(turns, waiting)
     if not turns:
         return [{"role": "user", "content": system}]
     if system:
         return [{"role": "system", "content": system}, *turns]
     return turns
+
+
+def _show(turns: list[Wire], waiting: list[Wire]) -> list[Wire]:
+    """Append the waiting content as a turn of the user, and return what waits then: nothing."""
+    _add(turns, {"role": "user", "content": waiting})
+    return []
 
 
 def _add(turns: list[Wire], turn: Wire) -> None:

@@ -20,9 +20,9 @@ from gateway.neutral.chat import (
     ToolChoice,
 )
 from gateway.neutral.parameters import capabilities_of
-from gateway.neutral.parts import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from gateway.neutral.parts import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.surfaces.cohere import cohere_chat_schema as schema
-from gateway.surfaces.media_urls import read_media
+from gateway.surfaces.media_urls import PDF_NAME, is_document, read_media
 from gateway.surfaces.request_parameters import ParameterReader
 
 MODES: dict[str, Any] = {"REQUIRED": "required", "NONE": "none"}
@@ -43,13 +43,19 @@ def _requirements_of(body: schema.CohereChatBody) -> Requirements:
     shape = _read_format(body.response_format)
     reasoning = _read_reasoning(body.thinking)
     choice = _read_choice(body)
-    images = sum(type(block) is schema.CohereImageBlock for message in body.messages for block in _blocks_of(message))
+    media = [
+        is_document(block.image_url.url)
+        for message in body.messages
+        for block in _blocks_of(message)
+        if type(block) is schema.CohereImageBlock
+    ]
     read = [body.tools, body.documents, shape and shape.schema]
     sizes = [len(encode(value)) for value in read if value] + [_size_of(message) for message in body.messages]
     return Requirements(
         stream=bool(body.stream),
         tools=bool(body.tools),
-        vision=images > 0,
+        vision=not all(media),
+        documents=any(media),
         json_object=shape is not None and shape.kind == "json_object",
         json_schema=shape is not None and shape.kind == "json_schema",
         reasoning=bool(reasoning.enabled),
@@ -57,7 +63,7 @@ def _requirements_of(body: schema.CohereChatBody) -> Requirements:
         max_tokens=sampling.max_tokens,
         prompt_bytes=sum(sizes),
         messages=len(body.messages),
-        media=images,
+        media=len(media),
         forced_tool="required" if choice == ToolChoice("required") else "",
     )
 
@@ -133,6 +139,8 @@ def _read_parts(message: schema.CohereMessage, path: str) -> Iterator[Part]:
                 yield Text(block.text)
             case schema.CohereThinkingBlock():
                 yield Reasoning(block.thinking)
+            case schema.CohereImageBlock(image_url=image) if is_document(image.url):
+                yield File(read_media(image.url, f"{path}.{place}.image_url.url"), PDF_NAME)
             case schema.CohereImageBlock(image_url=image):
                 yield Image(read_media(image.url, f"{path}.{place}.image_url.url"), image.detail or "")
             case schema.CohereDocumentBlock():

@@ -9,7 +9,7 @@ from gateway.accounts.tokens import hash_token
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, SAFE, page, read_form, redirect
 from gateway.surfaces.http import Handler, Inbound, Outbound
-from gateway.surfaces.http_responses import json_reply
+from gateway.surfaces.http_responses import json_reply, retry_headers
 from gateway.surfaces.visitor import Visitor, check_origin, token_of, visit
 from gateway.worker.services import Services
 
@@ -55,8 +55,7 @@ def as_page(view: Handler) -> Handler:
             title = TITLES.get(error.status, "Something went wrong")
             signs_in = error.status == 401
             response = page(inbound, "message.html", title, error.status, text=error.message, signs_in=signs_in)
-            if error.retry_after is not None:
-                response.headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
+            response.headers += retry_headers(error)
             return response
 
     handle.__doc__ = view.__doc__

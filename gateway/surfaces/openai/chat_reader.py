@@ -11,6 +11,7 @@ from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Requirements
 from gateway.neutral.parameters import CAPABILITY_PARAMETERS, PARAMETERS, relayed_fields
 from gateway.surfaces import chat_options
 from gateway.surfaces.chat_option_reader import PromptSize, effort_of, normalize, options_of, requirements_of
+from gateway.surfaces.media_urls import PDF_NAME, is_document
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.chat_conversation import decode_conversation, decode_texts
 
@@ -134,8 +135,10 @@ def _summarize(messages: schema.Messages) -> "_PromptSummary":
 
 
 def _normalize(message: schema.AnyMessage) -> None:
-    """Normalize equivalent spellings: an empty list counts as absent, a null content of the assistant as empty, and its
-    images belong to its content."""
+    """Normalize equivalent spellings: an empty list counts as absent, a null content of the assistant as empty, its
+    images belong to its content, and a PDF among images is a file."""
+    if type(message.content) is list:
+        message.content = [_as_file(part) for part in message.content]
     if type(message) is schema.AssistantMessage:
         if message.images:
             text = [schema.TextPart(message.content)] if isinstance(message.content, str) else message.content
@@ -149,6 +152,14 @@ def _normalize(message: schema.AnyMessage) -> None:
             message.content = ""
     elif not message.content:
         message.content = ""
+
+
+def _as_file(part: schema.AnyPart) -> schema.AnyPart:
+    """Return a part; for an image that is a PDF, a file."""
+    if type(part) is schema.ImagePart and is_document(part.image_url.url):
+        file = schema.FileData(PDF_NAME, part.image_url.url)
+        return schema.FilePart(file, part.cache_control, part.prompt_cache_breakpoint)
+    return part
 
 
 class _PromptSummary:

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from gateway.neutral.units import PROVIDER_TOOLS
+from gateway.surfaces.media_urls import PDF_NAME, is_document
 from gateway.surfaces.responses import schema
 from gateway.surfaces.validation_errors import NUMBERS, either, explain, invalid, words_of
 
@@ -159,10 +160,15 @@ def _with_place(text: str, path: str) -> str:
 
 
 def _normalize(item: Item) -> Item:
-    """Write out implied values: the service requires the detail of an image in a message."""
+    """Write out implied values: the service requires the detail of an image in a message. A PDF among images is a
+    file."""
     content = item.content if type(item) is schema.Message else getattr(item, "output", None)
     if type(content) is list:
-        for part in content:
-            if type(part) is schema.ImagePart and part.detail is None:
+        for place, part in enumerate(content):
+            if type(part) is not schema.ImagePart:
+                continue
+            if part.image_url and is_document(part.image_url):
+                content[place] = schema.FilePart(file_data=part.image_url, filename=PDF_NAME)
+            elif part.detail is None:
                 part.detail = "auto"
     return item

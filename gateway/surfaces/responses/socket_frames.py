@@ -14,6 +14,7 @@ from msgspec.json import Decoder
 
 from gateway.dialects import openai
 from gateway.errors import GatewayError, Internal, InvalidRequest
+from gateway.surfaces.http_responses import retry_headers
 from gateway.surfaces.json_bodies import decode_json
 
 CREATE = "response.create"
@@ -62,9 +63,7 @@ def read(text: bytes) -> ClientFrame:
 def write_error(error: GatewayError, stream: str = "") -> str:
     """Return an error event."""
     body = openai.error_body(error)["error"]
-    headers: dict[str, str] = {}
-    if error.retry_after is not None:
-        headers["retry-after"] = str(max(1, round(error.retry_after)))
+    headers = {name.lower(): value for name, value in retry_headers(error)}
     return _write_error(body, error.status, headers, stream)
 
 

@@ -271,3 +271,14 @@ def test_wrong_key_is_refused_without_being_shown(ask):
     with pytest.raises(UpstreamRefused) as raised:
         ask(secret="wrong-key-0123456789")
     assert "wrong-key" not in f"{raised.value} {raised.value.details}"
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_images_of_the_assistant_go_into_the_next_turn_of_the_user(ask, upstream, last: bool) -> None:
+    picture = Image(Media(media_type="image/png", data="iVBORw0KGgo="))
+    talk = [HI, Message("assistant", (Text("Here."), picture))]
+    ask(*talk, *([] if last else [Message("user", (Text("Bluer."),))]), model="command-a-vision-07-2025")
+    turns = upstream.calls[0].body["messages"]
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
+    assert [block["type"] for block in turns[1]["content"]] == ["text"]
+    assert [block["type"] for block in turns[2]["content"]] == ["text", "image_url"] + ["text"] * (not last)

@@ -116,3 +116,8 @@ def test_instructions_behind_the_beginning_are_said_by_the_user():
     roles = ("system", "system", "user", "system", "assistant", "system")
     found = shaped("late_instructions_as_user", *[{"role": role, "content": "x"} for role in roles])
     assert [message["role"] for message in found] == ["system", "system", "user", "user", "assistant", "user"]
+
+
+def test_the_last_of_instructions_alone_is_what_the_user_asks():
+    found = shaped("late_instructions_as_user", *[{"role": "system", "content": text} for text in "ab"])
+    assert found == [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]

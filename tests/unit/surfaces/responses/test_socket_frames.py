@@ -40,7 +40,7 @@ def test_a_turn_without_a_terminal_event_ends_with_an_error() -> None:
 def test_an_error_has_its_status_and_says_when_to_retry() -> None:
     body = json.loads(write_error(RateLimited("Wait.", code="slow", retry_after=3.2), "b"))
     assert (body["status"], body["error"]["code"], body["stream_id"]) == (429, "slow", "b")
-    assert body["error"]["headers"] == {"retry-after": "3"} and body["error"]["param"] is None
+    assert body["error"]["headers"] == {"retry-after": "4", "retry-after-ms": "3200"} and body["error"]["param"] is None
 
 
 def test_a_refusal_passes_on_the_headers_that_clients_read() -> None:
