@@ -26,4 +26,4 @@ def test_the_page_of_a_rate_limit_says_when_to_try_again() -> None:
 
     services: Any = None
     answer = as_page(view)(services, Inbound("GET", "/console/keys", {}))
-    assert dict(answer.headers)["Retry-After"] == "7"
+    assert dict(answer.headers)["Retry-After"] == "8"
