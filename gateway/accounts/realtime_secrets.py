@@ -30,9 +30,8 @@ MIN_LIFETIME_S = 10
 MAX_LIFETIME_S = 300
 DEFAULT_LIFETIME_S = 60
 MAX_SECRETS = 1_000  # of a key, made within the longest life of one
-TOO_MANY_SECRETS = (
-    "This API key makes client secrets faster than it may have sessions; wait, or use one for several sessions."
-)
+MAX_ORGANIZATION_SECRETS = 5_000  # likewise, of an organization
+TOO_MANY_SECRETS = "Client secrets are made faster than there may be sessions; wait, or use one for several sessions."
 UNKNOWN = "The client secret is not valid or has expired: make another one with POST /v1/realtime/client_secrets."
 
 
@@ -69,13 +68,12 @@ class RealtimeSecrets:
         """A secret of the caller's key and its end (Unix seconds); `seconds` are brought within MIN_LIFETIME_S and
         MAX_LIFETIME_S. RateLimited (too_many_client_secrets), Unavailable."""
         self._throttle.take(
-            ThrottleGate(
-                "client secrets",
-                caller.key_id,
-                MAX_SECRETS,
-                MAX_LIFETIME_S,
-                TOO_MANY_SECRETS,
-                code="too_many_client_secrets",
+            *(
+                ThrottleGate(action, owner, maximum, MAX_LIFETIME_S, TOO_MANY_SECRETS, code="too_many_client_secrets")
+                for action, owner, maximum in (
+                    ("client secrets", caller.key_id, MAX_SECRETS),
+                    ("client secrets of an organization", caller.organization_id, MAX_ORGANIZATION_SECRETS),
+                )
             )
         )
         lasting = min(max(DEFAULT_LIFETIME_S if seconds is None else seconds, MIN_LIFETIME_S), MAX_LIFETIME_S)

@@ -23,8 +23,12 @@ MAX_BODY_BYTES = 4 << 20
 # The same limit for all upstream exchanges of a request together (x-debug).
 RAW_BYTES = 1 << 20
 
+# The same limit where a payload pays nothing and its organization's room for free payloads is used up.
+HEAD_BYTES = 4 << 10
+
 # Above this size, packing runs off the event loop.
 INLINE_BYTES = 32 << 10
+FIRST_ERROR = 400
 
 log = logging.getLogger("gateway")
 
@@ -37,6 +41,7 @@ class PayloadWriter(Protocol):
     def pack(self, payload: "Payload", native: bool) -> Row | None: ...
     def append(self, row: Row) -> Ticket: ...
     def posted(self, ticket: Ticket, row: Row) -> None: ...
+    def room_for_free(self, organization_id: str, size: int, whole: bool) -> int: ...
 
 
 class Payload:
@@ -44,14 +49,14 @@ class Payload:
 
     The surface adds the answer and finishes; the settlement holds its usage row back until then. The later of the two
     writes both rows as one entry. A request that is refused, or fails at every provider, is written without a
-    settlement and a fee. An answer that was made for another request (`forget`) is not written, since it is in that
-    request's log.
+    settlement and a fee, and shortened to what its organization may store for free. An answer that was made for another
+    request (`forget`) is not written, since it is in that request's log.
     """
 
     __slots__ = (
         *("sent", "sent_bytes", "fee_nusd", "kept_bytes", "_owner", "_context", "_path", "_streamed"),
         *("_requested_model", "_pieces", "_size", "_captures", "_entry", "_open", "_ended", "_done"),
-        *("_served", "_status"),
+        *("_served", "_status", "_admitted", "_raw_cut"),
     )
 
     def __init__(self, owner: PayloadWriter, context: RequestContext, path: str, sent: bytes) -> None:
@@ -65,7 +70,7 @@ class Payload:
         self._pieces: list[bytes] = []
         self._captures: list[WireCapture] = []
         self._entry: HeldEntry | None = None
-        self._streamed = self._open = self._ended = self._done = False
+        self._streamed = self._open = self._ended = self._done = self._admitted = self._raw_cut = False
 
     # Called by the engine.
 
@@ -87,7 +92,7 @@ class Payload:
 
     def open(self) -> None:
         """Record that a settlement began."""
-        self._open = True
+        self._open = self._admitted = True
 
     def hold(self, entry: HeldEntry) -> Ticket | None:
         """Hold an entry until the answer is complete. Return the ticket to wait for when the surface has already
@@ -175,7 +180,9 @@ class Payload:
         )
 
     def _read_captures(self) -> tuple[list[dict[str, Any]], bool]:
-        return [capture.show() for capture in self._captures], any(capture.cut for capture in self._captures)
+        return [capture.show() for capture in self._captures], any(
+            (self._raw_cut, *(capture.cut for capture in self._captures))
+        )
 
     @property
     def _is_large(self) -> bool:
@@ -199,7 +206,8 @@ class Payload:
 
     def _post_both(self, entry: HeldEntry) -> Ticket | GatewayError:
         """Post both rows; returns an error as a value, since gevent prints errors that end a greenlet."""
-        row = None if self._done else self._pack()
+        paid = entry.fee_nusd or entry.record.cost_nusd
+        row = None if self._done or not (paid or self._fits_for_free()) else self._pack()
         self._done = True
         if row is None:
             self.fee_nusd = 0
@@ -216,6 +224,8 @@ class Payload:
         if self._done:
             return
         self._done = True
+        if not self._fits_for_free():
+            return
         if self._is_large:
             spawn(self._post_alone)
         else:
@@ -229,6 +239,19 @@ class Payload:
             self._owner.posted(self._owner.append(row), row)
         except GatewayError as error:
             log.warning("the payload of a failed request was not stored: %s", error.message)
+
+    def _fits_for_free(self) -> bool:
+        """Shorten the payload to what its organization may store without paying; return whether that is anything."""
+        whole = self._admitted or 0 < self._status < FIRST_ERROR
+        size = len(self.sent) + self.kept_bytes + sum(capture.size for capture in self._captures)
+        room = self._owner.room_for_free(self._context.caller.organization_id, size, whole)
+        if room < max(len(self.sent), self.kept_bytes) or (room < MAX_BODY_BYTES and self._captures):
+            self.sent = self.sent[:room]
+            self._pieces = [b"".join(self._pieces)[:room]]
+            self.kept_bytes = len(self._pieces[0])
+            self._raw_cut = bool(self._captures)
+            self._captures.clear()
+        return room > 0
 
     def _pack(self) -> Row | None:
         try:

@@ -11,10 +11,12 @@ from gateway.accounts.access import logs_text
 from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault
 from gateway.billing.context import RequestContext
-from gateway.engine.payload_collection import Payload
+from gateway.clock import Clock
+from gateway.engine.payload_collection import HEAD_BYTES, MAX_BODY_BYTES, Payload
 from gateway.errors import NotFound
 from gateway.metering import payload_table
 from gateway.metering.payload_table import LogInfo
+from gateway.runtime.allowances import Allowances
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database
@@ -24,6 +26,11 @@ RETAIN = "retain"
 # Bytes of packed payloads that may be queued for the database. Beyond it requests are settled without their payloads,
 # to bound memory.
 MAX_WAITING_BYTES = 64 << 20
+# Payloads that neither a fee nor a cost pays for, of an organization and of all, in one worker: a burst, then a rate
+# per second. Bytes of requests that were admitted and failed, or whose provider reports no tokens; and requests of
+# which only the beginning is stored, as of all that are refused.
+FREE_BYTES = (64 << 20, 16 << 10, 256 << 20, 64 << 10)
+FREE_HEADS = (100, 0.1, 1000, 1.0)
 
 log = logging.getLogger("gateway")
 
@@ -51,6 +58,7 @@ class Retention:
         vault: Vault,
         threads: Threads,
         wait_s: float,
+        clock: Clock,
         max_waiting: int = MAX_WAITING_BYTES,
     ) -> None:
         self._database = database
@@ -61,6 +69,8 @@ class Retention:
         self._max_waiting = max_waiting
         self._waiting: deque[tuple[Ticket, int]] = deque()
         self._waiting_bytes = 0
+        self._free_bytes = Allowances(*FREE_BYTES, clock)
+        self._free_heads = Allowances(*FREE_HEADS, clock)
 
     def begin(self, context: RequestContext, path: str, sent: bytes) -> Payload | None:
         """Return the payload of an admitted request, None where nothing may be stored."""
@@ -82,6 +92,15 @@ class Retention:
     def append(self, row: Row) -> Ticket:
         """Queue a payload that has no settlement."""
         return self._journal.append(row)
+
+    def room_for_free(self, organization_id: str, size: int, whole: bool) -> int:
+        """Return the bytes of each body that may be stored of a payload that pays nothing; 0: it is not stored.
+
+        `whole`: its request was admitted, so that all of it is stored as long as its organization has room.
+        """
+        if whole and self._free_bytes.take(organization_id, size):
+            return MAX_BODY_BYTES
+        return HEAD_BYTES if self._free_heads.take(organization_id) else 0
 
     def posted(self, ticket: Ticket, row: Row) -> None:
         """Count a packed payload until it is written."""

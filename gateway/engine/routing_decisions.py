@@ -10,6 +10,7 @@ from gateway.metering.models import CACHED
 from gateway.metering.usage_table import UsageRecord, find, raw_id
 from gateway.routing.decision import Plan
 from gateway.routing.record import RoutingDecision, pack, unpack
+from gateway.runtime.allowances import Allowances
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store import aging
 from gateway.store.aging import AgingTables
@@ -18,6 +19,9 @@ from gateway.store.journal import Journal, Statement
 
 OK = range(200, 300)
 CACHE_SIZE = 64
+# Decisions of requests that were refused by the limits of their targets, of a project and of all in one worker: a
+# burst, then a rate per second.
+REFUSED = (30, 0.5, 300, 5.0)
 FIND_DECISION = (
     "SELECT project, record FROM decision WHERE request = COALESCE("
     "(SELECT decision FROM usage WHERE request = ? AND decision IS NOT NULL LIMIT 1), ?)"
@@ -63,6 +67,7 @@ class Decisions:
         self._tables = AgingTables(database, {"decision": ("request",)}, keep_days, self._delete)
         # The last plans, each with the request that stored it (see engine/plan_cache.py).
         self._stored: dict[int, tuple[Plan, bytes]] = {}
+        self._refused = Allowances(*REFUSED, clock)
 
     def keep(self, request: bytes, project: bytes, plan: Plan) -> bytes | None:
         """Record the plan of a request; ids are raw. Return the earlier request that stored the same plan, None if this
@@ -83,6 +88,10 @@ class Decisions:
             self._stored.clear()
         self._stored[id(plan)] = plan, request
         return None
+
+    def keep_refused(self, request: bytes, project: bytes, plan: Plan) -> bytes | None:
+        """Record the plan of a request that no target may serve, as `keep`; beyond REFUSED nothing is recorded."""
+        return self.keep(request, project, plan) if self._refused.take(project) else None
 
     def find(self, project_id: str, request_id: str, *, key_id: str = "", member_id: str = "") -> DecisionWithAttempts:
         """Return the decision of a request of the project, with `attempts`.

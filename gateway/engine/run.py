@@ -311,18 +311,19 @@ class Run(Struct, eq=False):
         following = self.walk.skip()
         if following is not None:
             return following
-        self._keep_decision()
         failed = [attempt.error for attempt in self.outcome.attempts if attempt.error is not None]
+        self._keep_decision(refused=not failed)
         if failed:
             raise final_error(self.outcome, failed[-1], self.walk.refusals) from error
         raise error
 
-    def _keep_decision(self) -> None:
+    def _keep_decision(self, refused: bool = False) -> None:
         plan = self.route_plan.plan
         terms = self.settlement.terms
         if self.passed:
             plan = leave_out(plan, self.passed)
-        self.context.decision = self.decisions.keep(terms.request, terms.billing_identity.project, plan)
+        keep = self.decisions.keep_refused if refused else self.decisions.keep
+        self.context.decision = keep(terms.request, terms.billing_identity.project, plan)
 
     def _note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
         attempt.ended = self.clock.monotonic()

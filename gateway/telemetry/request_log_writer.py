@@ -12,6 +12,7 @@ from gateway.errors import Cancelled, Unauthenticated, Unavailable
 from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.usage_table import raw_id
+from gateway.runtime.allowances import Allowances
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.aging import AgingTables
 from gateway.store.journal import Journal
@@ -24,7 +25,6 @@ KEY_BURST = 30
 KEY_RATE = 0.5
 WORKER_BURST = 300
 WORKER_RATE = 5.0
-KEYS = 4096
 # Kinds of refusals that are counted separately between two calls of `flush`; of others only the total is known.
 MAX_REFUSAL_KINDS = 64
 # With more queued rows the journal is reserved for settlements.
@@ -43,27 +43,6 @@ class _RequestedModel(Struct):
     model: str = ""
 
 
-class Allowance:
-    """A token bucket: a burst, then a rate per second."""
-
-    __slots__ = ("_at", "_burst", "_left", "_rate")
-
-    def __init__(self, burst: int, rate: float, at: float) -> None:
-        self._burst = burst
-        self._rate = rate
-        self._left = float(burst)
-        self._at = at
-
-    def take(self, now: float) -> bool:
-        """Return whether one more is allowed at `now` (monotonic seconds)."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-
 class RequestLog:
     """Writes log entries in the commits of usage rows. Never waits and never fails, since the accounts do not depend on
     the log."""
@@ -73,8 +52,7 @@ class RequestLog:
         self._journal = journal
         self._clock = clock
         self._counters = counters
-        self._all = Allowance(WORKER_BURST, WORKER_RATE, clock.monotonic())
-        self._keys: dict[bytes, Allowance] = {}
+        self._free = Allowances(KEY_BURST, KEY_RATE, WORKER_BURST, WORKER_RATE, clock)
         self._flood: dict[LogEntry, int] = {}
 
     def attach(self, requests: RequestObservers) -> None:
@@ -129,14 +107,7 @@ class RequestLog:
             self._count(finished, owner)
 
     def _may_write(self, owner: Ids) -> bool:
-        key_id = owner[2]
-        now = self._clock.monotonic()
-        allowance = self._keys.get(key_id)
-        if allowance is None:
-            if len(self._keys) >= KEYS:
-                self._keys.clear()
-            allowance = self._keys[key_id] = Allowance(KEY_BURST, KEY_RATE, now)
-        return allowance.take(now) and self._all.take(now)
+        return self._free.take(owner[2])
 
     def _count(self, finished: FinishedRequest, owner: Ids) -> None:
         if finished.error is not None:

@@ -319,7 +319,7 @@ def _open_engine(
             turns, store.documents, store.vault, base.hash_key, threads, settings.responses, bodies
         ),
         replays=Replays(store.database, routing.catalogue, clock),
-        retention=Retention(store.database, store.journal, store.vault, threads, SETTLE_TIMEOUT_S),
+        retention=Retention(store.database, store.journal, store.vault, threads, SETTLE_TIMEOUT_S, clock),
         realtime=RealtimeEngine(parts, store.documents, routing.catalogue),
         payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
         videos=_open_videos(base, accounts, routing, parts),

@@ -3,6 +3,7 @@ all."""
 
 import http.client
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.billing.context import RequestContext
 from gateway.billing.reconciliation import doctor
-from gateway.engine.payload_collection import MAX_BODY_BYTES
+from gateway.engine.payload_collection import HEAD_BYTES, MAX_BODY_BYTES
+from gateway.engine.retention import FREE_HEADS
 from gateway.metering import payload_table
 from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT
 from gateway.metering.payload_table import STREAMED as AS_STREAM
@@ -256,6 +258,26 @@ def test_a_request_that_failed_everywhere_is_kept_at_no_cost(gateway, mint: Fake
     [info] = logs(gateway)
     assert (info.status, info.attempts, info.cost_nusd, info.storage_nusd) == (502, 1, 0, 0)
     assert gateway.services.engine.retention.read(info).answer == failed.content
+
+
+def free_bytes(gateway: LocalGateway) -> int:
+    return sum(len(part) for row in select(gateway, "SELECT sent, answer FROM request_log") for part in row)
+
+
+@pytest.mark.parametrize("refusal", ["no credits", "unknown model", "wrong body"])
+def test_refused_requests_are_kept_shortened_and_few(gateway, mint: FakeUpstream, refusal: str) -> None:
+    if refusal == "no credits":
+        set_credits(gateway, 0)
+    noise = os.urandom(300_000).hex()  # does not compress
+    more = {"no credits": {}, "unknown model": {"model": "none"}, "wrong body": {"temperature": "hot"}}[refusal]
+    count = int(FREE_HEADS[0]) + 20
+    for _ in range(count):
+        assert send(gateway, noise, **more).status_code in (400, 402)
+    kept = logs(gateway)
+    assert mint.calls == [] and FREE_HEADS[0] <= len(kept) < count
+    assert all(info.flags & SENT_CUT and info.sent_bytes > len(noise) for info in kept)
+    assert len(gateway.services.engine.retention.read(kept[0]).sent) == HEAD_BYTES
+    assert free_bytes(gateway) < len(kept) * 2 * HEAD_BYTES
 
 
 def test_a_stranger_leaves_no_trace(gateway) -> None:

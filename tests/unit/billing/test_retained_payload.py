@@ -12,13 +12,14 @@ from gateway.billing.rerating import rerate
 from gateway.billing.retained_payload import fee_of
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model, Prices, TokenRates
-from gateway.engine.payload_collection import MAX_BODY_BYTES
+from gateway.engine.payload_collection import HEAD_BYTES, MAX_BODY_BYTES
 from gateway.engine.retention import Retention
 from gateway.errors import BudgetInUse, Cancelled, OutOfCredits, Unavailable, UpstreamFailed
 from gateway.limits.spending import CostBound
 from gateway.metering.payload_table import pack
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
+from gateway.runtime.allowances import Allowances
 
 ASK = CostBound(100_000, 2000 * MILLION, 100, True, input_tokens=400)
 FEE = (10 + 5) * 10  # of `used`: 10 tokens in, 5 out
@@ -34,7 +35,7 @@ def process(start_billing, account):
 
 @pytest.fixture
 def retention(process, threads):
-    return Retention(process.database, process.journal, VAULT, threads, 5.0)
+    return Retention(process.database, process.journal, VAULT, threads, 5.0, process.clock)
 
 
 def payload_of(process, account, retention, **settings):
@@ -124,6 +125,42 @@ def test_a_failure_without_usage_is_stored_at_no_cost(process, account, retentio
     assert process.spending.reserved_nusd() == 0
 
 
+def test_failed_requests_are_stored_whole_as_far_as_their_organization_has_room(
+    process, account, retention, monkeypatch
+):
+    monkeypatch.setattr(retention, "_free_bytes", Allowances(250_000, 0.0, 250_000, 0.0, process.clock))
+    lengths = []
+    for _ in range(4):
+        payload, settlement = payload_of(process, account, retention)
+        settlement.failed(attempt_at(target(), error=UpstreamFailed("no"), finish="error", status=500))
+        settlement.close()
+        payload.add(b"x" * 100_000)
+        payload.finish(502)
+        until(lambda: stored(process, retention) is not None)
+        lengths.append(len(stored(process, retention)[0]))
+        assert retention.find(process.context.request_id).answer_bytes == 100_000
+    assert lengths == [100_000, 100_000, HEAD_BYTES, HEAD_BYTES]
+
+
+def test_an_answer_without_tokens_and_cost_counts_as_free(process, account, retention, monkeypatch):
+    monkeypatch.setattr(retention, "_free_bytes", Allowances(0, 0.0, 0, 0.0, process.clock))
+    monkeypatch.setattr(retention, "_free_heads", Allowances(1, 0.0, 1, 0.0, process.clock))
+    found = []
+    for _ in range(2):
+        process.context = account.context()
+        process.context.caller = dataclasses.replace(process.context.caller, retention="retain", retention_days=3650)
+        payload = process.context.payload = retention.begin(process.context, "/", b"asked")
+        settlement = process.settlements.admit(admission_of(process.context, ASK, credits=False))
+        settlement.begin(0, target())
+        settlement.settle(attempt_at(target(), usage=Usage()))
+        settlement.close()
+        payload.add(b"x" * 100_000)
+        payload.finish(200)
+        process.rest()
+        found.append(stored(process, retention))
+    assert found == [(b"x" * HEAD_BYTES, 0), None]
+
+
 def test_an_unreported_end_is_stored_at_no_cost(process, account, retention):
     payload, settlement = payload_of(process, account, retention)
     settlement.close()
@@ -205,7 +242,7 @@ def test_a_caller_who_leaves_while_a_large_payload_is_packed_is_settled(process,
 
 
 def test_a_payload_too_many_is_left_out_and_not_paid(process, account, used, threads):
-    retention = Retention(process.database, process.journal, VAULT, threads, 5.0, max_waiting=10)
+    retention = Retention(process.database, process.journal, VAULT, threads, 5.0, process.clock, max_waiting=10)
     payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     payload.finish(200)
@@ -214,7 +251,7 @@ def test_a_payload_too_many_is_left_out_and_not_paid(process, account, used, thr
 
 
 def test_an_answer_that_cannot_be_settled_in_time_is_reported(process, account, used, threads):
-    retention = Retention(process.database, process.journal, VAULT, threads, 0.01)
+    retention = Retention(process.database, process.journal, VAULT, threads, 0.01, process.clock)
     payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     process.fail_once(after=False)
@@ -226,7 +263,7 @@ def test_an_answer_that_cannot_be_settled_in_time_is_reported(process, account, 
 
 def test_payloads_count_as_waiting_until_they_are_written(process, account, used, threads):
     size = len(pack(VAULT, b"asked")) + len(pack(VAULT, b""))
-    retention = Retention(process.database, process.journal, VAULT, threads, 5.0, max_waiting=2 * size)
+    retention = Retention(process.database, process.journal, VAULT, threads, 5.0, process.clock, max_waiting=2 * size)
     ids, leaving = [], []
     for _ in range(3):
         payload, settlement = payload_of(process, account, retention)

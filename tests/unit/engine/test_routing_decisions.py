@@ -6,7 +6,7 @@ from gateway.billing.context import RequestContext
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.configuration import settings
-from gateway.engine.routing_decisions import Decisions
+from gateway.engine.routing_decisions import REFUSED, Decisions
 from gateway.errors import NotFound
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.neutral.chat import Options, Requirements
@@ -112,3 +112,12 @@ def test_after_retention_is_switched_off_kept_payloads_are_removed(keep, clock):
     assert book.purge() == 1
     with pytest.raises(NotFound):
         book.find(PROJECT, kept)
+
+
+def test_decisions_of_refused_requests_are_few(database, journal, clock, make_plan) -> None:
+    decisions = Decisions(database, journal, clock, 7)
+    for _ in range(100):
+        decisions.keep_refused(bytes.fromhex(ids.new_hex()), raw_id(PROJECT), make_plan())
+    journal.flush(5)
+    count = database.read(lambda: database.execute("SELECT COUNT(*) FROM decision").fetchone()[0])
+    assert count == REFUSED[0]
