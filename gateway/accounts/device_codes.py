@@ -14,6 +14,7 @@ from msgspec import Struct
 from gateway import ids
 from gateway.accounts import audit, tokens
 from gateway.accounts.models import DeviceCode, DeviceStatus, User
+from gateway.accounts.pending_entries import PendingTable, make_room, network_hash
 from gateway.accounts.sessions import PREFIX, NewSession, Sessions
 from gateway.clock import SECOND_US
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited
@@ -24,6 +25,7 @@ CLIENTS = frozenset({"llmgateway-cli"})  # these get a session, all others the t
 LIFETIME_S = 600
 INTERVAL_S = 5
 MAX_WAITING = 20_000
+TABLE = PendingTable("device_code", "id", "created_at", "status <> 'approved'")
 RETRY_S = 60.0
 # Clients sleep the interval between answer and request; the network may shorten what arrives.
 INTERVAL_TOLERANCE_S = 1
@@ -61,26 +63,29 @@ class DeviceRequest(Struct, frozen=True):
 
 
 class Devices:
-    """Requests that wait, or are over and were not removed yet, are at most MAX_WAITING of the installation."""
+    """Requests that wait, or are over and were not removed yet, are at most MAX_WAITING of the installation. Where
+    these are too many, those that are not approved give way, those of the networks with most of them first."""
 
     def __init__(self, database: Database, hash_keys: Secrets, sessions: Sessions) -> None:
         self._database = database
         self._hash_keys = hash_keys.hash_keys
         self._sessions = sessions
 
-    def start(self, client: str) -> DeviceGrant:
-        """A new request of a known client."""
+    def start(self, client: str, peer: str) -> DeviceGrant:
+        """A new request of a known client at a client address."""
         grant = DeviceGrant(ids.token("llmgdev_"), _make_user_code())
+        network = network_hash(peer, self._hash_keys[0])
         now = self._database.now_us()
 
         def work() -> None:
-            if DeviceCode.select().count() >= MAX_WAITING:
+            if not make_room(self._database, TABLE, network, MAX_WAITING):
                 raise RateLimited("Too many devices are waiting for approval. Try again later.", retry_after=RETRY_S)
             DeviceCode.insert(
                 id=ids.new("dev"),
                 code_hash=tokens.hash_token(grant.device_code, self._hash_keys[0]),
                 user_code=grant.user_code,
                 client=client,
+                network=network,
                 created_at=now,
                 expires_at=now + LIFETIME_S * SECOND_US,
             ).execute()

@@ -117,6 +117,16 @@ def check_quota(user_id: str, maximum: int) -> None:
         )
 
 
+def find_first_owner(database: Database, organization_id: str) -> str:
+    """Return the user id of the active owner who has been in the organization the longest, "" if there is none."""
+    owners = (
+        Member.select(Member.user)
+        .where(Member.organization == organization_id, Member.role == "owner", Member.status == "active")
+        .order_by(Member.created_at, Member.id)
+    )
+    return database.read(lambda: next((row.user_id for row in owners.limit(1)), ""))
+
+
 def end_sign_ins(user_id: str, current_session: str = "") -> int:
     """Sign a user out but in `current_session`, devices included that only wait for their session; how many sessions
     ended. Within a transaction."""

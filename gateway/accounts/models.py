@@ -309,12 +309,14 @@ class Session(Base):
 
 
 class DeviceCode(Base):
-    """A sign-in that waits for its approval. `grant_id` is the grant of an approved client ("": it gets a session)."""
+    """A sign-in that waits for its approval. `grant_id` is the grant of an approved client ("": it gets a session),
+    `network` the keyed hash of the network that asked."""
 
     id = peewee.CharField(40, primary_key=True)
     code_hash = peewee.CharField(64, unique=True)
     user_code = peewee.CharField(16, unique=True)
     client = peewee.CharField(64)
+    network = peewee.CharField(64, default="")
     status = cast("peewee.CharField[DeviceStatus]", peewee.CharField(16, default="pending"))
     user = peewee.ForeignKeyField(User, on_delete="CASCADE", backref="+", null=True)
     user_id: str | None

@@ -14,6 +14,7 @@ from msgspec import Struct
 from gateway import ids
 from gateway.accounts import audit, passkey_ceremonies
 from gateway.accounts.passkey_ceremonies import NewCredential, Site, StoredPasskey
+from gateway.accounts.pending_entries import PendingTable, make_room, network_hash
 from gateway.accounts.tokens import candidates, hash_token
 from gateway.clock import SECOND_US
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
@@ -25,10 +26,14 @@ SIGN_IN = "sign-in"
 SECOND_FACTOR = "second-factor"
 CHALLENGE_LIFETIME_S = 300
 MAX_CHALLENGES = 20_000  # of the installation
+CHALLENGES = PendingTable("passkey_challenge", "hash", "expires_at", "expires_at > 0")
 MAX_PASSKEYS = 20  # of a person
 MAX_NAME_LENGTH = 120
 EXPIRED = "This attempt has expired or was used. Try again."
 UNAVAILABLE = "Passkeys need an https address with a host name. Open the gateway at its public address."
+INSERT_CHALLENGE = (
+    "INSERT INTO passkey_challenge (hash, purpose, binding, user_id, network, expires_at) VALUES (?, ?, ?, ?, ?, ?)"
+)
 COLUMNS = "id, user_id, credential, public_key, sign_count, name, transports, synced, created_at, used_at"
 
 
@@ -43,10 +48,11 @@ class PasskeyInfo(Struct, frozen=True):
 
 
 class Browser(Struct, frozen=True):
-    """The browser of a ceremony: the gateway's address in it, and a secret that only this browser has."""
+    """The browser of a ceremony: the gateway's address in it, a secret that only this browser has, and its address."""
 
     site: Site
     secret: str
+    peer: str = ""
 
 
 class Passkeys:
@@ -172,16 +178,16 @@ class Passkeys:
             raise InvalidRequest(UNAVAILABLE)
         challenge = secrets.token_bytes(32)
         text = base64.urlsafe_b64encode(challenge).rstrip(b"=").decode()
-        row = (self._hash(text), purpose, self._hash(browser.secret), user_id)
+        network = network_hash(browser.peer, self._hash_keys[0])
+        row = (self._hash(text), purpose, self._hash(browser.secret), user_id, network)
 
         def work() -> None:
             now = self._database.now_us()
             execute = self._database.execute
             execute("DELETE FROM passkey_challenge WHERE expires_at <= ?", (now,))
-            if execute("SELECT COUNT(*) FROM passkey_challenge").fetchone()[0] >= MAX_CHALLENGES:
+            if not make_room(self._database, CHALLENGES, network, MAX_CHALLENGES):
                 raise RateLimited("Too many people sign in with passkeys. Try again later.", retry_after=60.0)
-            sql = "INSERT INTO passkey_challenge (hash, purpose, binding, user_id, expires_at) VALUES (?, ?, ?, ?, ?)"
-            execute(sql, (*row, now + CHALLENGE_LIFETIME_S * SECOND_US))
+            execute(INSERT_CHALLENGE, (*row, now + CHALLENGE_LIFETIME_S * SECOND_US))
 
         self._database.write(work)
         return challenge

@@ -206,7 +206,7 @@ class Payload:
 
     def _post_both(self, entry: HeldEntry) -> Ticket | GatewayError:
         """Post both rows; returns an error as a value, since gevent prints errors that end a greenlet."""
-        paid = entry.fee_nusd or entry.record.cost_nusd
+        paid = entry.fee_nusd or (entry.record.cost_nusd and not entry.record.byok)
         row = None if self._done or not (paid or self._fits_for_free()) else self._pack()
         self._done = True
         if row is None:

@@ -69,8 +69,8 @@ class Retention:
         self._max_waiting = max_waiting
         self._waiting: deque[tuple[Ticket, int]] = deque()
         self._waiting_bytes = 0
-        self._free_bytes = Allowances(*FREE_BYTES, clock)
-        self._free_heads = Allowances(*FREE_HEADS, clock)
+        self._free_bytes = Allowances(*FREE_BYTES, clock.monotonic)
+        self._free_heads = Allowances(*FREE_HEADS, clock.monotonic)
 
     def begin(self, context: RequestContext, path: str, sent: bytes) -> Payload | None:
         """Return the payload of an admitted request, None where nothing may be stored."""

@@ -67,7 +67,7 @@ class Decisions:
         self._tables = AgingTables(database, {"decision": ("request",)}, keep_days, self._delete)
         # The last plans, each with the request that stored it (see engine/plan_cache.py).
         self._stored: dict[int, tuple[Plan, bytes]] = {}
-        self._refused = Allowances(*REFUSED, clock)
+        self._refused = Allowances(*REFUSED, clock.monotonic)
 
     def keep(self, request: bytes, project: bytes, plan: Plan) -> bytes | None:
         """Record the plan of a request; ids are raw. Return the earlier request that stored the same plan, None if this

@@ -10,6 +10,7 @@ from peewee import fn
 
 from gateway import ids
 from gateway.accounts import tokens
+from gateway.accounts.pending_entries import PendingTable, make_room, network_hash
 from gateway.clock import SECOND_US
 from gateway.errors import RateLimited
 from gateway.oauth import redirects
@@ -30,7 +31,8 @@ MAX_REDIRECTS = 20
 MAX_TEXT_LENGTH = 1_000
 MAX_NAME_LENGTH = 120
 ADDRESS = "https://"  # prefix of a client id that is the URL of a metadata document
-REPLACEABLE_AFTER_S = 600  # minimum age of an unused registration that a new one may replace
+RETRY_S = 600.0
+UNUSED = PendingTable("oauth_client", "id", "created_at", "used_at = 0")
 TEXTS = ("client_uri", "logo_uri", "tos_uri", "policy_uri", "software_id", "software_version", "application_type")
 
 
@@ -86,11 +88,13 @@ class Clients:
         self._hash_keys = secrets.hash_keys
         self._described = described
 
-    def register(self, given: Mapping[str, Any], key_id: str = "", generation: int = 0) -> tuple[OAuthApp, str, int]:
+    def register(
+        self, given: Mapping[str, Any], key_id: str = "", generation: int = 0, peer: str = ""
+    ) -> tuple[OAuthApp, str, int]:
         """Register a client. Return it with its secret ("" for a public client) and the creation time in Unix seconds.
 
-        `key_id` is the API key that the client may use with client credentials. Raises InvalidMetadata, and RateLimited
-        if there are too many clients.
+        `key_id` is the API key that the client may use with client credentials, `peer` the address that registers it.
+        Raises InvalidMetadata, and RateLimited if there are too many clients that are used.
         """
         metadata = read_metadata(given, bool(key_id))
         client_id = ids.new("client")
@@ -103,15 +107,18 @@ class Clients:
         if key_id:
             stored_metadata["generation"] = generation
 
+        network = network_hash(peer, self._hash_keys[0])
+
         def work() -> int:
             now = self._database.now_us()
-            _make_room(now)
+            self._make_room(network)
             OAuthClient.insert(
                 id=client_id,
                 name=metadata["client_name"],
                 secret_hash=secret_hash,
                 metadata=json.dumps(stored_metadata),
                 key_id=key_id,
+                network=network,
                 created_at=now,
             ).execute()
             return now // SECOND_US
@@ -119,6 +126,21 @@ class Clients:
         created_at = self._database.write(work)
         client = make_client(client_id, metadata, secret_hash, self._hash_keys, key_id, generation)
         return client, secret, created_at
+
+    def _make_room(self, network: str) -> None:
+        """Delete clients if there are already MAX_CLIENTS, or if their network has used its share of them. Raises
+        RateLimited if none can be deleted.
+
+        Deletes the oldest clients that were never used, otherwise the least recently used client without grants.
+        """
+        if make_room(self._database, UNUSED, network, MAX_CLIENTS):
+            return
+        without_grants = (OAuthClient.used_at > 0) & ~fn.EXISTS(
+            OAuthGrant.select().where(OAuthGrant.client == OAuthClient.id)
+        )
+        oldest = OAuthClient.select(OAuthClient.id).where(without_grants).order_by(OAuthClient.used_at).limit(1)
+        if not OAuthClient.delete().where(OAuthClient.id.in_([row.id for row in oldest])).execute():
+            raise RateLimited("Too many applications are registered. Try again later.", retry_after=RETRY_S)
 
     def find_for_token_request(self, client_id: str) -> OAuthApp | None:
         """Find the client of a request without a signed-in person. Raises Unavailable.
@@ -248,21 +270,3 @@ def _is_text(value: Any) -> bool:
 
 def _invalid(description: str) -> InvalidMetadata:
     return InvalidMetadata("invalid_client_metadata", description)
-
-
-def _make_room(now: int) -> None:
-    """Delete a client if there are already MAX_CLIENTS. Raises RateLimited if no client can be deleted.
-
-    Deletes the oldest client that was never used, otherwise the least recently used client without grants.
-    """
-    if OAuthClient.select().count() < MAX_CLIENTS:
-        return
-    unused = (OAuthClient.used_at == 0) & (OAuthClient.created_at < now - REPLACEABLE_AFTER_S * SECOND_US)
-    without_grants = (OAuthClient.used_at > 0) & ~fn.EXISTS(
-        OAuthGrant.select().where(OAuthGrant.client == OAuthClient.id)
-    )
-    for removable, order in ((unused, OAuthClient.created_at), (without_grants, OAuthClient.used_at)):
-        oldest = OAuthClient.select(OAuthClient.id).where(removable).order_by(order).limit(1)
-        if OAuthClient.delete().where(OAuthClient.id.in_([row.id for row in oldest])).execute():
-            return
-    raise RateLimited("Too many applications are registered. Try again later.", retry_after=float(REPLACEABLE_AFTER_S))

@@ -14,7 +14,8 @@ class OAuthClient(Base):
     """A registered application.
 
     `secret_hash` is "" for a public client, `metadata` its registration as JSON, `key_id` the API key that it may use
-    with client credentials ("": none). `used_at` is 0 until a person authorizes it.
+    with client credentials ("": none). `network` is the keyed hash of the network that registered it, and `used_at` 0
+    until a person authorizes it.
     """
 
     id = peewee.CharField(40, primary_key=True)
@@ -22,6 +23,7 @@ class OAuthClient(Base):
     secret_hash = peewee.CharField(64, default="")
     metadata = peewee.TextField()
     key_id = peewee.CharField(40, default="")
+    network = peewee.CharField(64, default="")
     created_at = TimeField()
     used_at = TimeField(default=0)
 

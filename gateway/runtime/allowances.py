@@ -1,6 +1,6 @@
 """Token buckets of owners: a burst, then a rate per second, for work and rows that cost their owner nothing."""
 
-from gateway.clock import Clock
+from collections.abc import Callable
 
 MAX_OWNERS = 4096
 
@@ -30,16 +30,18 @@ class Allowances:
     """An Allowance for each owner, and one for all owners of the worker together. The owners that were quiet for the
     longest are forgotten first, and begin with a full burst again."""
 
-    def __init__(self, burst: float, rate: float, all_burst: float, all_rate: float, clock: Clock) -> None:
+    def __init__(
+        self, burst: float, rate: float, all_burst: float, all_rate: float, monotonic: Callable[[], float]
+    ) -> None:
         self._burst = burst
         self._rate = rate
-        self._clock = clock
-        self._all = Allowance(all_burst, all_rate, clock.monotonic())
+        self._monotonic = monotonic
+        self._all = Allowance(all_burst, all_rate, monotonic())
         self._owners: dict[bytes | str, Allowance] = {}
 
     def take(self, owner: bytes | str, amount: float = 1.0) -> bool:
         """Take `amount` for `owner` from both; return whether there was as much in both."""
-        now = self._clock.monotonic()
+        now = self._monotonic()
         own = self._owners.pop(owner, None)
         if own is None:
             if len(self._owners) >= MAX_OWNERS:

@@ -1,6 +1,6 @@
 """The parts of the OpenID client that outlive a request: guarded requests, discovery documents and cached keys."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from msgspec import Struct
@@ -29,9 +29,11 @@ def make_client_parts(
     *,
     timeout_s: float,
     allow_private: bool,
+    owner_of: Callable[[IdentityProvider], str],
 ) -> ClientParts:
-    """Return the parts of a worker. `allow_private`: addresses of organizations may be http and private."""
-    requests = ProviderRequests(transport, timeout_s)
+    """Return the parts of a worker. `allow_private`: addresses of organizations may be http and private;
+    `owner_of` as in ProviderRequests."""
+    requests = ProviderRequests(transport, timeout_s, owner_of)
     trusted = {
         provider.id: IssuerKeys(partial(_fetch, requests, provider), store, clock) for provider in providers.configured
     }

@@ -1,6 +1,6 @@
 """The endpoints of identity providers by OpenID discovery, cached by issuer, and the guarded requests to them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -20,9 +20,8 @@ REFRESH_AFTER_S = 3600.0
 MAX_AGE_S = 86_400.0  # a document that could not be refreshed is used this long
 RETRY_INTERVAL_S = 15.0
 MAX_ISSUERS = 2_000
-CONCURRENT_REQUESTS = (
-    32  # requests to identity providers in this worker, and those to the providers of one organization
-)
+# Requests to identity providers in this worker, and those to the providers of one person's organizations.
+CONCURRENT_REQUESTS = 32
 AT_ONCE_EACH = 4
 JSON = {"accept": "application/json"}
 
@@ -66,11 +65,16 @@ class _Found(Struct):
 
 
 class ProviderRequests:
-    """Sends requests to identity providers: with a timeout, a size limit, without redirects, and a few at a time."""
+    """Sends requests to identity providers: with a timeout, a size limit, without redirects, and a few at a time.
+    `owner_of` returns who owns a provider: however many organizations a person has, their providers share the same few
+    slots."""
 
-    def __init__(self, transport: GuardedTransport, timeout_s: float) -> None:
+    def __init__(
+        self, transport: GuardedTransport, timeout_s: float, owner_of: Callable[[IdentityProvider], str]
+    ) -> None:
         self._transport = transport
         self._timeout_s = timeout_s
+        self._owner_of = owner_of
         self._slots = FairSlots(CONCURRENT_REQUESTS, each=AT_ONCE_EACH)
 
     def send(
@@ -86,7 +90,7 @@ class ProviderRequests:
         Private addresses are reached only at the host of an issuer that the operator configured.
         """
         trusted = provider.trusted and urlsplit(url).netloc == urlsplit(provider.issuer).netloc
-        with self._slots.turn(provider.organization_id):
+        with self._slots.turn(self._owner_of(provider)):
             answer = self._transport.request(
                 method, url, headers, body, timeout_s=self._timeout_s, max_bytes=MAX_BYTES, trusted=trusted
             )

@@ -52,7 +52,7 @@ class RequestLog:
         self._journal = journal
         self._clock = clock
         self._counters = counters
-        self._free = Allowances(KEY_BURST, KEY_RATE, WORKER_BURST, WORKER_RATE, clock)
+        self._free = Allowances(KEY_BURST, KEY_RATE, WORKER_BURST, WORKER_RATE, clock.monotonic)
         self._flood: dict[LogEntry, int] = {}
 
     def attach(self, requests: RequestObservers) -> None:

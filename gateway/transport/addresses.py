@@ -21,6 +21,7 @@ Resolver = Callable[[str, int], list[str]]
 # The system's resolver, which blocks the calling thread.
 system_look_up = get_original("socket", "getaddrinfo")
 NETWORK_BITS = 64  # bits of an IPv6 network: a caller with one address of a network can use all of them
+WIDE_BITS = {4: 24, 6: 48}  # bits of a network in `wide_network_of`
 MAX_URL_LENGTH = 2_000  # characters of a webhook address
 # Simultaneous lookups of callers' names in all, of one organization, and of one zone. A caller with an unresponsive
 # name server occupies its threads for as long as the system's resolver waits, which is ten seconds and more.
@@ -194,6 +195,18 @@ def read_literal(text: str) -> Address | None:
     if getattr(address, "scope_id", None):
         return None
     return address
+
+
+def wide_network_of(address: str) -> str:
+    """Return the network by which entries of shared tables are counted, as one customer of a provider may have it: the
+    /24 of an IPv4 address, the /48 of an IPv6 address."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        parsed = parsed.ipv4_mapped or parsed
+    return str(ipaddress.ip_network((parsed, WIDE_BITS[parsed.version]), strict=False))
 
 
 def network_of(address: str) -> str:

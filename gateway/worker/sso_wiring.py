@@ -1,8 +1,11 @@
 """The wiring of single sign-on."""
 
+from functools import partial
+
 from gateway.accounts.identity_domains import IdentityDomains
-from gateway.accounts.identity_providers import IdentityProviders
+from gateway.accounts.identity_providers import IdentityProvider, IdentityProviders
 from gateway.accounts.issuer_keys import fetch_over
+from gateway.accounts.members import find_first_owner
 from gateway.accounts.sso_logins import SsoLogins
 from gateway.admin.account_changes import Management
 from gateway.admin.sso_accounts import SsoAccounts
@@ -10,6 +13,7 @@ from gateway.admin.sso_checks import SsoChecks
 from gateway.admin.sso_services import SsoServices
 from gateway.admin.sso_sign_in import SingleSignOnService
 from gateway.sso.client_parts import make_client_parts
+from gateway.store.database import Database
 from gateway.worker.service_base import WorkerBase
 from gateway.worker.services import AccountServices
 
@@ -30,6 +34,7 @@ def open_single_sign_on(base: WorkerBase, accounts: AccountServices, management:
         providers,
         timeout_s=settings.sso.timeout_s,
         allow_private=allow_private,
+        owner_of=partial(_owner_of, store.database),
     )
     service = SingleSignOnService(
         store.database,
@@ -45,3 +50,11 @@ def open_single_sign_on(base: WorkerBase, accounts: AccountServices, management:
     )
     domains = IdentityDomains(store.database, store.control, fetch_over(base.transport))
     return SsoServices(service, SsoChecks(service, logins, accounts.oauth.grants), domains)
+
+
+def _owner_of(database: Database, provider: IdentityProvider) -> str:
+    """Return whose requests to identity providers those to this one are: a person's, or those of an operator's
+    provider."""
+    if not provider.organization_id:
+        return provider.id
+    return find_first_owner(database, provider.organization_id) or provider.organization_id

@@ -19,7 +19,7 @@ ACCOUNT = "/console/account"
 
 def browser_of(inbound: Inbound, secret: str) -> Browser:
     """Return the browser of a request. `secret` is known to this browser only: a cookie or the session's id."""
-    return Browser(site_of(inbound.base_url), secret)
+    return Browser(site_of(inbound.base_url), secret, inbound.peer)
 
 
 def signing_in(inbound: Inbound) -> Browser:

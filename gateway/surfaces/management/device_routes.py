@@ -54,7 +54,7 @@ def start(services: Services, inbound: Inbound) -> Outbound:
     fields = read_body(CodeRequest, inbound)
     if fields["client_id"] not in CLIENTS:
         return _refuse(inbound, "invalid_client", "This client is unknown.")
-    grant = services.management.devices.start(fields["client_id"])
+    grant = services.management.devices.start(fields["client_id"], inbound.peer)
     page = dashboard_of(services, inbound) + PAGE
     answer = DeviceGrantAnswer(
         grant.device_code,

@@ -39,7 +39,7 @@ INVALID = "The refresh token is unknown, used, expired or revoked. Sign in again
 def start(services: Services, inbound: Inbound) -> Outbound:
     """Begin the sign-in of a coding agent: a device code, and the page where a person approves it."""
     services.management.throttle.take(ThrottleGate("agent device codes", inbound.peer, CODES, MINUTE_S))
-    grant = services.management.devices.start(CLIENT)
+    grant = services.management.devices.start(CLIENT, inbound.peer)
     page = inbound.base_url.rstrip("/") + PAGE
     return _reply(
         inbound,

@@ -76,7 +76,7 @@ def register(services: Services, inbound: Inbound) -> Outbound:
     given = known_members(ClientRegistration, _read_json(inbound))
     key_id, generation = _key_of(services, inbound, given)
     try:
-        client, secret, created_at = services.accounts.oauth.clients.register(given, key_id, generation)
+        client, secret, created_at = services.accounts.oauth.clients.register(given, key_id, generation, inbound.peer)
     except InvalidMetadata as problem:
         return _reply(inbound, OAuthErrorAnswer(problem.error, problem.description), 400)
     answer = OAuthClientAnswer(client_id=client.id, client_id_issued_at=created_at, **client.metadata)

@@ -11,7 +11,7 @@ from gateway.accounts import audit
 from gateway.accounts import passkeys as module
 from gateway.accounts.passkey_ceremonies import MAX_LENGTH, Site, check_creation, site_of
 from gateway.accounts.passkeys import MAX_PASSKEYS, Browser, Passkeys
-from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
+from gateway.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 
 SITE = Site("llm.example", "https://llm.example")
 BROWSER = Browser(SITE, "the secret of this browser")
@@ -216,16 +216,21 @@ def test_a_malformed_new_passkey_is_refused(public_key: object, attested: dict[s
         check_creation(SITE, answer, challenge)
 
 
-def test_numbers_of_passkeys_and_challenges_are_limited(small: Passkeys, monkeypatch) -> None:
+def test_the_number_of_passkeys_is_limited(small: Passkeys) -> None:
     for _ in range(MAX_PASSKEYS):
         register(small)
     with pytest.raises(InvalidRequest):
         small.begin_registration(BROWSER, ADA, "ada@example.com")
-    monkeypatch.setattr(module, "MAX_CHALLENGES", 2)
-    small.begin_sign_in(BROWSER)
-    small.begin_sign_in(BROWSER)
-    with pytest.raises(RateLimited):
-        small.begin_sign_in(BROWSER)
+
+
+def test_challenges_of_one_network_do_not_shut_out_others(small: Passkeys, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_CHALLENGES", 100)
+    device = register(small)
+    mine = replace(BROWSER, peer="198.51.100.9")
+    options = small.begin_sign_in(mine)
+    for number in range(300):
+        small.begin_sign_in(replace(BROWSER, peer=f"2001:db8:1:{number:x}::1"))
+    assert small.check(mine, device.sign(options)) == ADA
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from support.billing import DOLLAR, admission_of, attempt_at, target
 from support.spending import until
 
 from gateway.accounts.vault import Vault
+from gateway.billing import settlement as settlement_module
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
 from gateway.billing.retained_payload import fee_of
@@ -128,7 +129,7 @@ def test_a_failure_without_usage_is_stored_at_no_cost(process, account, retentio
 def test_failed_requests_are_stored_whole_as_far_as_their_organization_has_room(
     process, account, retention, monkeypatch
 ):
-    monkeypatch.setattr(retention, "_free_bytes", Allowances(250_000, 0.0, 250_000, 0.0, process.clock))
+    monkeypatch.setattr(retention, "_free_bytes", Allowances(250_000, 0.0, 250_000, 0.0, process.clock.monotonic))
     lengths = []
     for _ in range(4):
         payload, settlement = payload_of(process, account, retention)
@@ -143,16 +144,17 @@ def test_failed_requests_are_stored_whole_as_far_as_their_organization_has_room(
 
 
 def test_an_answer_without_tokens_and_cost_counts_as_free(process, account, retention, monkeypatch):
-    monkeypatch.setattr(retention, "_free_bytes", Allowances(0, 0.0, 0, 0.0, process.clock))
-    monkeypatch.setattr(retention, "_free_heads", Allowances(1, 0.0, 1, 0.0, process.clock))
+    monkeypatch.setattr(retention, "_free_bytes", Allowances(0, 0.0, 0, 0.0, process.clock.monotonic))
+    monkeypatch.setattr(retention, "_free_heads", Allowances(1, 0.0, 1, 0.0, process.clock.monotonic))
+    monkeypatch.setattr(settlement_module, "fee_of", lambda usage: 0)  # as of operations that count no tokens
     found = []
     for _ in range(2):
         process.context = account.context()
         process.context.caller = dataclasses.replace(process.context.caller, retention="retain", retention_days=3650)
         payload = process.context.payload = retention.begin(process.context, "/", b"asked")
         settlement = process.settlements.admit(admission_of(process.context, ASK, credits=False))
-        settlement.begin(0, target())
-        settlement.settle(attempt_at(target(), usage=Usage()))
+        settlement.begin(0, target("byok"))
+        settlement.settle(attempt_at(target("byok"), usage=Usage(images=1)))
         settlement.close()
         payload.add(b"x" * 100_000)
         payload.finish(200)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from gateway.errors import RateLimited
 from gateway.oauth import clients as module
-from gateway.oauth.clients import REPLACEABLE_AFTER_S, Clients, InvalidMetadata, read_metadata
+from gateway.oauth.clients import Clients, InvalidMetadata, read_metadata
 from gateway.oauth.models import OAuthClient
 from gateway.oauth.redirects import MAX_URI_LENGTH, host_of, matches, problem_of
 from gateway.store.installation_identity import Secrets
@@ -131,14 +130,17 @@ def test_wrong_metadata_is_refused(more) -> None:
         read_metadata({**WEB, **more})
 
 
-def test_the_oldest_unused_gives_way_where_there_is_no_room(clients, clock, monkeypatch) -> None:
+def test_the_oldest_unused_gives_way_where_there_is_no_room(clients, monkeypatch) -> None:
     monkeypatch.setattr(module, "MAX_CLIENTS", 2)
-    first, second = (clients.register(WEB)[0] for _ in range(2))
-    with pytest.raises(RateLimited):
-        clients.register(WEB)
-    clock.advance(REPLACEABLE_AFTER_S + 1)
-    third = clients.register(WEB)[0]
+    first, second, third = (clients.register(WEB, peer=f"198.51.{number}.1")[0] for number in range(3))
     assert [clients.find(one.id) is not None for one in (first, second, third)] == [False, True, True]
+
+
+def test_registrations_of_one_network_do_not_displace_others(clients, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_CLIENTS", 40)
+    mine = clients.register(WEB, peer="198.51.100.1")[0]
+    theirs = [clients.register(WEB, peer=f"2001:db8:1:{number:x}::1")[0] for number in range(100)]
+    assert clients.find(mine.id) and sum(clients.find(one.id) is not None for one in theirs) == 2
 
 
 def test_used_clients_without_grants_are_replaced(small_office, clients, clock, monkeypatch) -> None:
@@ -146,11 +148,11 @@ def test_used_clients_without_grants_are_replaced(small_office, clients, clock, 
     office = small_office
     monkeypatch.setattr(module, "MAX_CLIENTS", 3)
     monkeypatch.setattr("gateway.oauth.grants.MAX_GRANTS", 1)
-    held, *mine = (clients.register(WEB)[0] for _ in range(3))
+    held, *mine = (clients.register(WEB, peer=f"198.51.{number}.1")[0] for number in range(3))
     for one in (*mine, held):  # a person's newest grant alone stays
         office.connect(client=one.id)
         clock.advance(1)
-    clock.advance(REPLACEABLE_AFTER_S + 1)
+    clock.advance(1)
     fresh = clients.register(WEB)[0]
     assert [clients.find(one.id) is not None for one in (held, *mine, fresh)] == [True, False, True, True]
 

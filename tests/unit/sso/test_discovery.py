@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import gevent
+import gevent.event
 import pytest
 
 from gateway.accounts.identity_providers import IdentityProvider
@@ -64,7 +66,7 @@ def web() -> Web:
 
 @pytest.fixture
 def discovery(web: Web, clock: Any) -> ProviderDiscovery:
-    return ProviderDiscovery(ProviderRequests(web, 5), clock, False)
+    return ProviderDiscovery(ProviderRequests(web, 5, lambda provider: provider.organization_id), clock, False)
 
 
 def test_a_document_is_loaded_once_an_hour(discovery: ProviderDiscovery, web: Web, clock: Any) -> None:
@@ -118,7 +120,7 @@ def test_documents_with_other_issuers_or_unusual_addresses_are_refused(
 
 
 def test_only_the_issuers_host_of_an_operators_provider_may_be_private(web: Web) -> None:
-    requests = ProviderRequests(web, 5)
+    requests = ProviderRequests(web, 5, lambda provider: provider.organization_id)
     own = provider("http://keycloak.internal:8080/realms/acme", trusted=True)
     for url in (f"{own.issuer}/token", "http://keycloak.internal:9000/token", "https://169.254.169.254/"):
         requests.send(own, "GET", url)
@@ -131,3 +133,27 @@ def test_documents_of_organizations_do_not_mix(discovery: ProviderDiscovery, web
     web.document = document(token_endpoint=f"{ISSUER}/other")
     assert discovery.find(provider(trusted=True)).token == f"{ISSUER}/other"
     assert discovery.find(provider()).token == f"{ISSUER}/token"
+
+
+def test_one_person_with_many_organizations_delays_nobody_else() -> None:
+    """Fifteen organizations of one person, whose providers never answer, took all slots of the worker."""
+    hangs = gevent.event.Event()
+
+    class HangingWeb:
+        def request(self, method: str, url: str, *given: Any, **more: Any) -> Answer:
+            if "hanging" in url:
+                hangs.wait()
+            return Answer(200, b"{}")
+
+    owners = {f"org_eve_{number}": "user_eve" for number in range(15)}
+    requests = ProviderRequests(HangingWeb(), 5, lambda provider: owners.get(provider.organization_id, "user_ada"))
+    hanging = [
+        gevent.spawn(requests.send, IdentityProvider("idp", name, "Eve", "https://hanging.example", "c"), "GET", url)
+        for name in owners
+        for url in ["https://hanging.example/token"] * 4
+    ]
+    gevent.sleep(0)
+    with gevent.Timeout(2):
+        assert requests.send(provider(), "GET", f"{ISSUER}/token")[0] == 200
+    hangs.set()
+    assert [one.get()[0] for one in hanging] == [200] * 60

@@ -48,7 +48,7 @@ def refresh(status: int, error: str) -> None:
 
 def refresh_at(web: Web) -> None:
     clock = Clock()
-    requests = ProviderRequests(web, 5)
+    requests = ProviderRequests(web, 5, lambda provider: provider.organization_id)
     keys = IssuerKeys(lambda url: (404, b""), {}, clock)  # type: ignore[arg-type]  # no answer here has a token
     client = OpenIdClient(requests, ProviderDiscovery(requests, clock, False), keys, {}, clock)
     client.refresh(PROVIDER, "refresh-token", "subject")
