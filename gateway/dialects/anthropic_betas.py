@@ -57,6 +57,9 @@ OWN_BETAS = COMMON_BETAS | frozenset(
         "task-budgets-2026-03-13",
         "prompt-caching-scope-2026-01-05",
         "per-turn-control-2026-07-01",
+        "mid-conversation-tool-changes-2026-07-01",
+        "mid-conversation-output-config-2026-07-01",
+        "claude-code-20250219",
         FAST_BETA,
     )
 )

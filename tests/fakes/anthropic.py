@@ -38,7 +38,7 @@ class Answer:
     is an error (`error` replaces its body). `silence_s` passes before the first byte, `gap_s` between events.
     `fragment` cuts the bytes into writes of that size; `cut` breaks the connection after that many bytes of the body.
     `stop` False leaves out message_stop. `error_at` puts an error event after that many events; `pings` come behind
-    message_start. `raw` replaces the body.
+    message_start. `raw` replaces the body. `turn` distinguishes the ids of calls from those of other answers.
     """
 
     text: str = ""
@@ -65,6 +65,7 @@ class Answer:
     stop: bool = True
     error_at: int | None = None
     raw: bytes | None = None
+    turn: str = ""
     content_type: str = ""
 
 
@@ -148,7 +149,9 @@ def blocks_of(answer: Answer) -> list[dict[str, Any]]:
         citations = [_citation(answer.search)] if answer.search else None
         blocks.append({"type": "text", "text": answer.text, "citations": citations})
     for place, (name, arguments) in enumerate(answer.tools):
-        blocks.append({"type": "tool_use", "id": f"toolu_{place}", "name": name, "input": json.loads(arguments)})
+        blocks.append(
+            {"type": "tool_use", "id": f"toolu_{answer.turn}{place}", "name": name, "input": json.loads(arguments)}
+        )
     return blocks
 
 

@@ -42,7 +42,14 @@ __all__ = [
     "package",
 ]
 
-KNOWN_BETAS = {beta for args in get_args(AnthropicBetaParam) for beta in get_args(args)}
+# Names that the service takes, though the types of its SDK do not list them: of the documentation ("Beta headers",
+# "Fine-grained tool streaming", "Code execution", "Web fetch"), and those that Claude Code 2.1 sends.
+FURTHER_BETAS = {
+    *("fine-grained-tool-streaming-2025-05-14", "code-execution-2025-08-25", "web-fetch-2025-09-10"),
+    *("advanced-tool-use-2025-11-20", "effort-2025-11-24", "per-turn-control-2026-07-01", "claude-code-20250219"),
+    "prompt-caching-scope-2026-01-05",
+}
+KNOWN_BETAS = {beta for args in get_args(AnthropicBetaParam) for beta in get_args(args)} | FURTHER_BETAS
 # Fields that require an opt-in header.
 OPT_INS = {
     "context_management": ("context-management-2025-06-27", BetaContextManagementConfigParam),

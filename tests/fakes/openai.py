@@ -39,7 +39,8 @@ class Answer:
     `silence_s` passes before the first byte, `gap_s` between events. `fragment` cuts the bytes of the answer into
     writes of that size; `cut` breaks the connection after that many bytes of the body. `done`, `usage` and
     `finish_chunk` leave out the [DONE] mark, the usage and the finish reason. `error_at` puts an error object after
-    that many events. `raw` replaces the whole body.
+    that many events. `raw` replaces the whole body. `turn` distinguishes the ids of calls from those of
+    other answers.
     """
 
     text: str = ""
@@ -66,6 +67,7 @@ class Answer:
     error_at: int | None = None
     raw: bytes | None = None
     content_type: str = ""
+    turn: str = ""
 
 
 class FakeOpenAI(FakeServer):
@@ -147,7 +149,7 @@ def _whole(answer: Answer, call: RecordedCall) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": answer.refusal or None}
     if answer.tools:
         message["tool_calls"] = [
-            {"id": f"call_{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            {"id": f"call_{answer.turn}{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
             for place, (name, arguments) in enumerate(answer.tools)
         ]
     finish = _finish_of(answer)
@@ -201,7 +203,14 @@ def _deltas(answer: Answer) -> Iterator[tuple[dict[str, Any], str | None]]:
         yield {"refusal": piece}, None
     for place, (name, _) in enumerate(answer.tools):
         function = {"name": name, "arguments": ""}
-        yield {"tool_calls": [{"index": place, "id": f"call_{place}", "type": "function", "function": function}]}, None
+        yield (
+            {
+                "tool_calls": [
+                    {"index": place, "id": f"call_{answer.turn}{place}", "type": "function", "function": function}
+                ]
+            },
+            None,
+        )
     waiting = [list(_pieces(arguments, answer.piece)) for _, arguments in answer.tools]
     while any(waiting):
         for place, pieces in enumerate(waiting):
