@@ -1,15 +1,19 @@
 """The audit trail: appended only, every entry bound to the one before it by a hash.
 
 Its oldest entries may go by their age; then the number and the hash of the last that went are kept, which the first
-that is left must follow.
+that is left must follow. Words that name an erased person are replaced in place: a later entry of the chain then vouches
+for what stands there now, and the old hash still binds the entries after it.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from functools import partial
+from typing import Any
 
 from msgspec import Struct
+from peewee import fn
 
 from gateway.accounts.models import Audit, AuditHead
 from gateway.runtime.threads import pause
@@ -18,6 +22,8 @@ from gateway.store.database import Database
 GENESIS = "0" * 64
 PAGE = 250
 MAX_DETAIL_LENGTH, MAX_VALUE_LENGTH = 16_384, 1024  # characters
+REDACT = "audit.redact"
+ERASED = "erased"  # stands in place of a word that named a person
 HEAD, FORGOTTEN = 1, 2  # rows of audit_head: the newest entry, and the last that went by its age
 
 
@@ -121,6 +127,45 @@ def shorten(oldest_us: int, maximum: int) -> int:
     return Audit.delete().where(Audit.seq <= last.seq).execute()
 
 
+def redact(words: Collection[str], *, actor: str, at_us: int) -> int:
+    """Replace the words of a person (addresses, names) in all entries, within the transaction that erases the person;
+    returns the number of changed entries. A word is replaced where it is a whole value, an address also within one."""
+    wanted = {word.lower() for word in words if word}
+    if not wanted:
+        return 0
+    found = Audit.subject.in_(list(wanted))
+    for word in wanted:
+        found |= fn.LOWER(Audit.detail).contains(json.dumps(word)[1:-1])
+    count = 0
+    for row in list(Audit.select().where(found)):
+        subject = _replace(row.subject, wanted)
+        detail = _write(_replace(json.loads(row.detail), wanted))
+        if (subject, detail) == (row.subject, row.detail):
+            continue
+        row.subject, row.detail = subject, detail
+        changed = hash_entry(_entry(row), row.previous_hash)
+        append(REDACT, str(row.seq), actor=actor, at_us=at_us, detail={"sha256": changed})
+        vouching = AuditHead.get_by_id(HEAD).seq
+        Audit.update(subject=subject, detail=detail, redacted_by=vouching).where(Audit.seq == row.seq).execute()
+        count += 1
+    return count
+
+
+def _replace(value: Any, words: Collection[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _replace(part, words) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_replace(part, words) for part in value]
+    if not isinstance(value, str):
+        return value
+    if value.lower() in words:
+        return ERASED
+    for word in words:
+        if "@" in word:
+            value = re.sub(re.escape(word), ERASED, value, flags=re.IGNORECASE)
+    return value
+
+
 def _write(detail: Mapping[str, object]) -> str:
     return json.dumps(detail, sort_keys=True, separators=(",", ":"))
 
@@ -148,9 +193,17 @@ def _check(row: Audit, seq: int, previous: str, problems: list[str]) -> tuple[in
         problems.append(f"entry {seq + 1} is missing")
     elif row.previous_hash != previous:
         problems.append(f"entry {row.seq} does not follow entry {seq}")
-    elif row.hash != hash_entry(_entry(row), previous):
+    elif not _is_unchanged(row, hash_entry(_entry(row), previous)):
         problems.append(f"entry {row.seq} was changed")
     return row.seq, row.hash
+
+
+def _is_unchanged(row: Audit, digest: str) -> bool:
+    """Return whether an entry is as it was written, or as a later entry says that it was redacted."""
+    if row.redacted_by is None:
+        return row.hash == digest
+    vouching = Audit.get_or_none(Audit.seq == row.redacted_by, Audit.action == REDACT, Audit.subject == str(row.seq))
+    return row.seq < row.redacted_by and vouching is not None and json.loads(vouching.detail) == {"sha256": digest}
 
 
 def _page(after: int, last: int) -> list[Audit]:

@@ -12,7 +12,7 @@ from gateway.store.database import Base, NanoField, TimeField
 Scope = Literal["organization", "team", "member", "key", "service_account"]
 OrganizationStatus = Literal["active", "blocked"]
 MemberStatus = Literal["active", "inactive"]
-UserKind = Literal["person", "service"]
+UserKind = Literal["person", "service", "erased"]
 DeviceStatus = Literal["pending", "approved", "denied", "expired", "slow_down"]
 
 
@@ -61,7 +61,8 @@ class Project(Base):
 
 class User(Base):
     """`email` is kept in lower case; `password_hash` is "" for who cannot sign in by password. A user of the kind
-    service is a service account: it owns the keys that it creates, and never signs in. `made_by` is the organization
+    service is a service account: it owns the keys that it creates, and never signs in; one of the kind erased stands for a
+    person whose data were deleted. `made_by` is the organization
     whose provisioning made the account, `email_set_by` who changed the address until its person confirms it; "": nobody
     else."""
 
@@ -274,7 +275,8 @@ class AuditHead(Base):
 
 
 class Audit(Base):
-    """One change; `organization` is "" for changes above any, `detail` JSON text without secrets."""
+    """One change; `organization` is "" for changes above any, `detail` JSON text without secrets. `redacted_by`: the
+    entry that vouches for what stands here since a person was erased."""
 
     seq = peewee.BigIntegerField(primary_key=True)
     at = TimeField()
@@ -285,6 +287,7 @@ class Audit(Base):
     detail = peewee.TextField(default="{}")
     previous_hash = peewee.CharField(64)
     hash = peewee.CharField(64)
+    redacted_by = peewee.BigIntegerField(null=True)
 
     class Meta:
         table_name = "audit"
