@@ -1,8 +1,8 @@
 """The audit trail: appended only, every entry bound to the one before it by a hash.
 
 Its oldest entries may go by their age; then the number and the hash of the last that went are kept, which the first
-that is left must follow. Words that name an erased person are replaced in place: a later entry of the chain then vouches
-for what stands there now, and the old hash still binds the entries after it.
+that is left must follow. Words that name an erased person are replaced in place: a later entry of the chain then
+vouches for what stands there now, and the old hash still binds the entries after it.
 """
 
 import hashlib
@@ -88,7 +88,7 @@ def list_entries(
             query = query.where(Audit.organization == organization_id)
         if before:
             query = query.where(Audit.seq < before)
-        return [_entry(row) for row in query]
+        return [read_entry(row) for row in query]
 
     return database.report(read)
 
@@ -127,24 +127,34 @@ def shorten(oldest_us: int, maximum: int) -> int:
     return Audit.delete().where(Audit.seq <= last.seq).execute()
 
 
-def redact(words: Collection[str], *, actor: str, at_us: int) -> int:
-    """Replace the words of a person (addresses, names) in all entries, within the transaction that erases the person;
-    returns the number of changed entries. A word is replaced where it is a whole value, an address also within one."""
-    wanted = {word.lower() for word in words if word}
-    if not wanted:
-        return 0
-    found = Audit.subject.in_(list(wanted))
-    for word in wanted:
-        found |= fn.LOWER(Audit.detail).contains(json.dumps(word)[1:-1])
+class Redaction(Struct, frozen=True):
+    """The words that name a person. Addresses are replaced wherever they stand in entries of the organizations, names
+    where they are a whole value in entries about one of the subjects: other people and teams may be called alike."""
+
+    organizations: Collection[str]
+    subjects: Collection[str]
+    addresses: Collection[str]
+    names: Collection[str]
+
+
+def redact(redaction: Redaction, *, actor: str, at_us: int) -> int:
+    """Replace the words of a person within the transaction that erases the person; returns the number of changed
+    entries."""
+    addresses = {word.lower() for word in redaction.addresses}
+    names = {word.lower() for word in redaction.names} | addresses
+    found = Audit.subject.in_([*redaction.subjects, *addresses])
+    for address in addresses:
+        found |= fn.LOWER(Audit.detail).contains(json.dumps(address)[1:-1])
     count = 0
-    for row in list(Audit.select().where(found)):
-        subject = _replace(row.subject, wanted)
-        detail = _write(_replace(json.loads(row.detail), wanted))
+    for row in list(Audit.select().where(Audit.organization.in_(list(redaction.organizations)), found)):
+        words = names if row.subject in redaction.subjects else addresses
+        subject, detail = _replace(row.subject, words), _write(_replace(json.loads(row.detail), words))
         if (subject, detail) == (row.subject, row.detail):
             continue
         row.subject, row.detail = subject, detail
-        changed = hash_entry(_entry(row), row.previous_hash)
-        append(REDACT, str(row.seq), actor=actor, at_us=at_us, detail={"sha256": changed})
+        changed = hash_entry(read_entry(row), row.previous_hash)
+        vouched = {"sha256": changed}
+        append(REDACT, str(row.seq), actor=actor, at_us=at_us, organization_id=row.organization, detail=vouched)
         vouching = AuditHead.get_by_id(HEAD).seq
         Audit.update(subject=subject, detail=detail, redacted_by=vouching).where(Audit.seq == row.seq).execute()
         count += 1
@@ -193,7 +203,7 @@ def _check(row: Audit, seq: int, previous: str, problems: list[str]) -> tuple[in
         problems.append(f"entry {seq + 1} is missing")
     elif row.previous_hash != previous:
         problems.append(f"entry {row.seq} does not follow entry {seq}")
-    elif not _is_unchanged(row, hash_entry(_entry(row), previous)):
+    elif not _is_unchanged(row, hash_entry(read_entry(row), previous)):
         problems.append(f"entry {row.seq} was changed")
     return row.seq, row.hash
 
@@ -222,5 +232,6 @@ def _read_forgotten() -> tuple[int, str]:
     return (row.seq, row.hash)
 
 
-def _entry(row: Audit) -> AuditEntry:
+def read_entry(row: Audit) -> AuditEntry:
+    """Return a row of the trail."""
     return AuditEntry(row.seq, row.at, row.organization, row.actor, row.action, row.subject, row.detail)

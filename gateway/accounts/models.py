@@ -61,10 +61,9 @@ class Project(Base):
 
 class User(Base):
     """`email` is kept in lower case; `password_hash` is "" for who cannot sign in by password. A user of the kind
-    service is a service account: it owns the keys that it creates, and never signs in; one of the kind erased stands for a
-    person whose data were deleted. `made_by` is the organization
-    whose provisioning made the account, `email_set_by` who changed the address until its person confirms it; "": nobody
-    else."""
+    service is a service account: it owns the keys that it creates, and never signs in. One of the kind erased stands
+    for a person whose data were deleted. `made_by` is the organization whose provisioning made the account,
+    `email_set_by` who changed the address until its person confirms it; "": nobody else."""
 
     id = peewee.CharField(40, primary_key=True)
     email = peewee.CharField(255, unique=True)

@@ -26,6 +26,9 @@ DESCRIPTION = "Key of an erased person"
 LIVE = ("active", "inactive", "revoked")
 # Rows of a person's account without a foreign key that deletes them with it.
 OF_ACCOUNT = ("second_factor", "passkey", "passkey_challenge", "oauth_grant", "user_identity", "sso_login", "session")
+SCIM = "SELECT user_name, external_id, email, attributes FROM scim_user WHERE member_id = ?"
+MAX_ENTRIES = 1_000
+NAMING = ("displayName", "nickName", "formatted", "givenName", "middleName", "familyName", "userName", "value")
 OF_MEMBER = ("scim_group_member", "scim_user")
 OF_MEMBER_BY_NAME = ("member_group", "group_grant")
 
@@ -37,6 +40,35 @@ class Erasure(Struct, frozen=True):
     keys: int
     audit_entries: int
     account_deleted: bool
+
+
+class Identity(Struct, frozen=True):
+    """A person's account at an identity provider."""
+
+    issuer: str
+    subject: str
+    email: str
+
+
+class Provisioned(Struct, frozen=True):
+    """The attributes of a person that an identity provider sent by SCIM."""
+
+    user_name: str
+    external_id: str
+    email: str
+    attributes: dict[str, Any]
+
+
+class PersonalData(Struct, frozen=True):
+    """The data about a person besides those of the member and the keys. `requests` counts usage rows."""
+
+    created_at_us: int
+    team_ids: tuple[str, ...]
+    identities: tuple[Identity, ...]
+    provisioned: tuple[Provisioned, ...]
+    requests: int
+    cost_nusd: int
+    entries: tuple[audit.AuditEntry, ...]
 
 
 def erase_member(database: Database, control: Control, member: MemberInfo, *, actor: str) -> Erasure:
@@ -70,7 +102,10 @@ def erase_member(database: Database, control: Control, member: MemberInfo, *, ac
             for table in OF_ACCOUNT:
                 database.execute(f"DELETE FROM {table} WHERE user_id = ?", (user.id,))
             User.delete().where(User.id == user.id).execute()
-        redacted = audit.redact(words if alone else words - _own_words(user), actor=actor, at_us=now)
+        addresses = {word for word in words if "@" in word}
+        organizations = [member.organization_id, *([""] if alone else [])]
+        redaction = audit.Redaction(organizations, (member.id, user.id), addresses, words - addresses)
+        redacted = audit.redact(redaction, actor=actor, at_us=now)
         detail = {"keys": count, "entries": redacted, "account": alone}
         audit.append(
             "member.erase", member.id, actor=actor, at_us=now, organization_id=member.organization_id, detail=detail
@@ -80,69 +115,43 @@ def erase_member(database: Database, control: Control, member: MemberInfo, *, ac
     return commit(database, control, work)
 
 
-def export_member(database: Database, member: MemberInfo) -> dict[str, Any]:
-    """Return what is stored about a member and their account, without secrets, as JSON values."""
+def export_member(database: Database, member: MemberInfo) -> PersonalData:
+    """Return what is stored about a member and their account, without secrets. Entries of the audit trail: the newest
+    MAX_ENTRIES that the person caused or that concern the person."""
 
-    def read() -> dict[str, Any]:
+    def read() -> PersonalData:
         user = User.get_by_id(member.user_id)
-        keys = ApiKey.select().where(ApiKey.member == member.id).order_by(ApiKey.id)
         teams = TeamMember.select().where(TeamMember.member == member.id)
-        acted = (Audit.organization == member.organization_id) & (
-            (Audit.actor == user.id) | (Audit.subject.in_([member.id, user.id]))
+        acted = (Audit.actor == user.id) | (Audit.subject.in_([member.id, user.id]))
+        entries = Audit.select().where(Audit.organization == member.organization_id, acted)
+        spent = "SELECT COUNT(*), COALESCE(SUM(cost_nusd), 0) FROM usage WHERE member = ?"
+        [(rows, cost)] = database.fetch(spent, (raw_id(member.id),))
+        return PersonalData(
+            created_at_us=user.created_at,
+            team_ids=tuple(row.team_id for row in teams),
+            identities=tuple(
+                Identity(*row)
+                for row in database.fetch(
+                    "SELECT issuer, subject, email FROM user_identity WHERE user_id = ?", (user.id,)
+                )
+            ),
+            provisioned=tuple(
+                Provisioned(name, external_id, email, json.loads(attributes))
+                for name, external_id, email, attributes in database.fetch(SCIM, (member.id,))
+            ),
+            requests=int(rows),
+            cost_nusd=int(cost),
+            entries=tuple(map(audit.read_entry, entries.order_by(Audit.seq.desc()).limit(MAX_ENTRIES))),
         )
-        entries = Audit.select().where(acted).order_by(Audit.seq.desc()).limit(1000)
-        scim = database.fetch(
-            "SELECT user_name, external_id, email, attributes FROM scim_user WHERE member_id = ?", [member.id]
-        )
-        identities = database.fetch("SELECT issuer, subject, email FROM user_identity WHERE user_id = ?", [user.id])
-        requests = database.fetch(
-            "SELECT COUNT(*), COALESCE(SUM(cost_nusd), 0) FROM usage WHERE member = ?", [raw_id(member.id)]
-        )
-        return {
-            "member": {
-                "id": member.id,
-                "role": member.role,
-                "status": member.status,
-                "teams": [row.team_id for row in teams],
-            },
-            "account": {"id": user.id, "email": user.email, "name": user.name, "created_at": user.created_at},
-            "keys": [
-                {"id": key.id, "description": key.description, "mask": key.mask, "created_at": key.created_at}
-                for key in keys
-            ],
-            "provisioned": [
-                {"user_name": name, "external_id": external, "email": email, "attributes": json.loads(attributes)}
-                for name, external, email, attributes in scim
-            ],
-            "identities": [
-                {"issuer": issuer, "subject": subject, "email": email} for issuer, subject, email in identities
-            ],
-            "usage": {"rows": int(requests[0][0]), "cost_nusd": int(requests[0][1])},
-            "audit": [
-                {
-                    "at": row.at,
-                    "actor": row.actor,
-                    "action": row.action,
-                    "subject": row.subject,
-                    "detail": json.loads(row.detail),
-                }
-                for row in entries
-            ],
-        }
 
     return database.report(read)
 
 
-def _own_words(user: User) -> set[str]:
-    return {word for word in (user.email, user.name) if word}
-
-
 def _words_of(database: Database, member: MemberInfo, user: User) -> set[str]:
-    """Return the addresses and names by which a person is known here, former ones too."""
-    words = _own_words(user)
-    sql = "SELECT user_name, external_id, email, attributes FROM scim_user WHERE member_id = ?"
-    for name, external_id, email, attributes in database.fetch(sql, (member.id,)):
-        words |= {name, external_id, email, *_texts(json.loads(attributes))}
+    """Return the addresses and names by which a person is known here, former addresses too."""
+    words = {user.email, user.name}
+    for name, external_id, email, attributes in database.fetch(SCIM, (member.id,)):
+        words |= {name, external_id, email, *_names_in(json.loads(attributes))}
     for (email,) in database.fetch("SELECT email FROM user_identity WHERE user_id = ?", (user.id,)):
         words.add(email)
     for row in Audit.select().where(Audit.subject.in_([member.id, user.id])):
@@ -150,15 +159,22 @@ def _words_of(database: Database, member: MemberInfo, user: User) -> set[str]:
     return {word for word in words if word}
 
 
+def _names_in(attributes: Any) -> set[str]:
+    """Return the names, addresses and numbers of a person among SCIM attributes (RFC 7643, section 4.1)."""
+    if isinstance(attributes, list):
+        return set().union(*map(_names_in, attributes))
+    if not isinstance(attributes, dict):
+        return set()
+    found = {value for name, value in attributes.items() if name in NAMING and isinstance(value, str)}
+    return found.union(*map(_names_in, attributes.values()))
+
+
 def _texts(value: Any) -> set[str]:
-    """Return all texts in a JSON value that may name a person."""
     if isinstance(value, dict):
         return set().union(*map(_texts, value.values()))
     if isinstance(value, list):
         return set().union(*map(_texts, value))
-    if isinstance(value, str) and len(value) > 2:
-        return {value}
-    return set()
+    return {value} if isinstance(value, str) else set()
 
 
 def _delete_of_member(database: Database, member: MemberInfo, words: set[str], now: int) -> None:
@@ -175,12 +191,9 @@ def _delete_of_member(database: Database, member: MemberInfo, words: set[str], n
         sql = "DELETE FROM alert_hook WHERE organization = ? AND url = ?"
         database.execute(sql, (member.organization_id, MAILTO + address))
     # Alerts and gauges name people; those in the store are sent or replaced within minutes.
-    for word in _own_words(User.get_by_id(member.user_id)):
-        for kind, key, value in database.fetch(
-            "SELECT kind, key, value FROM document WHERE kind IN ('alert', 'gauge')"
-        ):
-            if word.encode() in bytes(value):
-                database.execute("DELETE FROM document WHERE kind = ? AND key = ?", (kind, key))
+    for kind, key, value in database.fetch("SELECT kind, key, value FROM document WHERE kind IN ('alert', 'gauge')"):
+        if any(address.encode() in bytes(value) for address in addresses):
+            database.execute("DELETE FROM document WHERE kind = ? AND key = ?", (kind, key))
     # The payload job deletes what has expired, and counts its storage.
     owner = raw_id(member.id)
     database.execute("UPDATE request_log SET expires_at = ? WHERE member = ? AND expires_at > ?", (now, owner, now))
