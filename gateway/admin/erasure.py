@@ -6,6 +6,7 @@ docs/erasure.md lists the tables.
 """
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import Struct
@@ -71,9 +72,11 @@ class PersonalData(Struct, frozen=True):
     entries: tuple[audit.AuditEntry, ...]
 
 
-def erase_member(database: Database, control: Control, member: MemberInfo, *, actor: str) -> Erasure:
-    """Erase a member; their keys are refused once this returns. Conflict (last owner, break-glass account, or a service
-    account)."""
+def erase_member(
+    database: Database, control: Control, member: MemberInfo, *, actor: str, words: Collection[str] = ()
+) -> Erasure:
+    """Erase a member; their keys are refused once this returns. `words` name the person besides those that are stored.
+    Conflict (last owner, break-glass account, or a service account)."""
     placeholder = ids.new("user")
 
     def work(now: int) -> Erasure:
@@ -81,13 +84,13 @@ def erase_member(database: Database, control: Control, member: MemberInfo, *, ac
         if user.kind != "person":
             raise Conflict("Only people can be erased; delete a service account instead.", code="not_a_person")
         change_member(member.organization_id, member.id, active=False, actor=actor, now=now)
-        words = _words_of(database, member, user)
+        named = _words_of(database, member, user).union(filter(None, words))
         keys = ApiKey.update(status="deleted", description=DESCRIPTION, updated_at=now).where(
             ApiKey.member == member.id, ApiKey.status.in_(LIVE)
         )
         count = keys.execute()
         ApiKey.update(description=DESCRIPTION).where(ApiKey.member == member.id).execute()
-        _delete_of_member(database, member, words, now)
+        _delete_of_member(database, member, named, now)
         User.insert(
             id=placeholder,
             email=f"{placeholder}@{ERASED_HOST}",
@@ -102,9 +105,9 @@ def erase_member(database: Database, control: Control, member: MemberInfo, *, ac
             for table in OF_ACCOUNT:
                 database.execute(f"DELETE FROM {table} WHERE user_id = ?", (user.id,))
             User.delete().where(User.id == user.id).execute()
-        addresses = {word for word in words if "@" in word}
+        addresses = {word for word in named if "@" in word}
         organizations = [member.organization_id, *([""] if alone else [])]
-        redaction = audit.Redaction(organizations, (member.id, user.id), addresses, words - addresses)
+        redaction = audit.Redaction(organizations, (member.id, user.id), addresses, named - addresses)
         redacted = audit.redact(redaction, actor=actor, at_us=now)
         detail = {"keys": count, "entries": redacted, "account": alone}
         audit.append(

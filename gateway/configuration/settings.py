@@ -140,6 +140,7 @@ class RetentionSettings:
     invitation_days: int
     deleted_key_days: int
     organization_payloads_mb: int
+    erase_removed: bool
 
 
 @dataclass(frozen=True, slots=True)

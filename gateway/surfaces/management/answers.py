@@ -325,6 +325,42 @@ class AuditCheckAnswer(Answer):
     problems: list[str]
 
 
+class ErasureAnswer(Answer):
+    """`account_deleted`: the account belonged to no other organization. `audit_entries`: entries whose text changed."""
+
+    member_id: str
+    keys: int
+    audit_entries: int
+    account_deleted: bool
+
+
+class IdentityAnswer(Answer):
+    issuer: str
+    subject: str
+    email: str
+
+
+class ProvisionedAnswer(Answer):
+    user_name: str
+    external_id: str
+    email: str
+    attributes: JsonObject
+
+
+class PersonalDataAnswer(Answer):
+    """`created_at` is that of the account, `requests` counts billed rows, `audit` has the newest 1,000 entries."""
+
+    member: MemberAnswer
+    created_at: Time
+    team_ids: Sequence[str]
+    api_keys: Sequence[ApiKeyAnswer]
+    identities: Sequence[IdentityAnswer]
+    provisioned: Sequence[ProvisionedAnswer]
+    requests: int
+    cost: Usd
+    audit: Sequence[AuditEntryAnswer]
+
+
 class DiscountAnswer(Answer):
     columns = ("id", "organization_id", "provider", "model", "fraction", "starts_at", "ends_at")
     id: str

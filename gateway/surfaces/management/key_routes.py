@@ -92,7 +92,7 @@ def list_keys(call: ManagedCall[None]) -> ApiKeysAnswer:
         everyone = membership.role in MANAGERS and call.fields.get("filter") != "mine"
         member_id = "" if everyone else membership.id
         visible += keys.list_keys(call.database, project_ids=project_ids, member_id=member_id)
-    answer = ApiKeysAnswer(_show_all(visitor, visible), _find_role(visitor, projects))
+    answer = ApiKeysAnswer(show_keys(visitor, visible), _find_role(visitor, projects))
     if len(projects) == 1:
         member = visitor.member(next(iter(projects)))
         usage = call.management.find_key_cap_usage(member.organization_id, member.id)
@@ -158,14 +158,14 @@ def show_key(info: KeyInfo, status: Status, rules: list[RuleInfo], last_used_us:
 
 
 def _show(visitor: Visitor, key: KeyInfo) -> ApiKeyAnswer:
-    return _show_all(visitor, [key])[0]
+    return show_keys(visitor, [key])[0]
 
 
 def _show_new(visitor: Visitor, key: keys.NewKey) -> NewApiKeyAnswer:
     return NewApiKeyAnswer(**asdict(_show(visitor, key.info)), token=key.token)
 
 
-def _show_all(visitor: Visitor, visible: list[KeyInfo]) -> list[ApiKeyAnswer]:
+def show_keys(visitor: Visitor, visible: list[KeyInfo]) -> list[ApiKeyAnswer]:
     """Return keys with counters and rules, each read at once for all of an organization."""
     statuses = visitor.services.management.budgets.statuses([key.id for key in visible])
     rules: dict[str, list[RuleInfo]] = {key.id: [] for key in visible}

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
+from gateway.accounts.members import load_members
 from gateway.accounts.provisioning.provisioned_users import ProvisionedUsers
 from gateway.accounts.provisioning.provisioning_client import StaleVersion
 from gateway.accounts.provisioning.user_rows import ProvisionedUser, UserLookup, UserValues
+from gateway.admin.erasure import erase_member
 from gateway.errors import Conflict
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.http import Outbound
@@ -76,15 +78,22 @@ def patch_user(call: ScimCall) -> Outbound:
 
 
 def delete_user(call: ScimCall) -> Outbound:
-    """Remove a user from the organization and revoke the user's API keys. The account and its other memberships
-    stay."""
+    """Remove a user from the organization and revoke the user's API keys. The account and its other memberships stay;
+    with `retention.erase_removed`, the personal data in this organization are erased."""
     users = _users(call)
     version = ""
+    services = call.services
+    if services.settings.retention.erase_removed:
+        known = users.find(call.organization_id, call.resource_id)
+        [member] = services.store.database.read(partial(load_members, [call.resource_id]))
     if call.inbound.header("if-match"):
         user = users.find(call.organization_id, call.resource_id)
         call.check_precondition(etag_of(user))
         version = user.version
     users.delete(call.client, call.resource_id, version)
+    if services.settings.retention.erase_removed:
+        words = (known.user_name, known.external_id, known.email, known.account_email, known.account_name)
+        erase_member(services.store.database, services.store.control, member, actor=call.client.actor, words=words)
     return call.reply(None, 204)
 
 

@@ -37,6 +37,7 @@ ROLES = (
 LIST = ManagementCall("GET /orgs/<organization_id>/members")
 FIND = ManagementCall("GET /orgs/<organization_id>/members/<member_id>")
 UPDATE = ManagementCall("PATCH /orgs/<organization_id>/members/<member_id>")
+ERASE = ManagementCall("POST /orgs/<organization_id>/members/<member_id>/erase")
 SET_LIMITS = ManagementCall("PATCH /orgs/<organization_id>/members/<member_id>/limit")
 INVITATIONS = ManagementCall("GET /orgs/<organization_id>/invitations")
 INVITE = ManagementCall("POST /orgs/<organization_id>/invitations")
@@ -140,6 +141,14 @@ def _deactivate(call: PageCall) -> str:
     return "The member is deactivated: sign-in and all keys are refused."
 
 
+def _erase(call: PageCall) -> Outbound:
+    place = _place_of(call)
+    made = call.run(ERASE, organization_id=place.organization_id, member_id=place.scope_id)
+    account = "The account was deleted." if made["accountDeleted"] else "The account stays for other organizations."
+    message = f"The personal data were deleted, and {made['keys']} API keys are refused. {account}"
+    return show_list(PageCall(call.visitor, call.inbound, message=message))
+
+
 def _set_limits(call: PageCall) -> str:
     place = _place_of(call)
     fields = read_limit_fields(call.form)
@@ -185,6 +194,7 @@ OF_MEMBER: dict[str, PageAction] = {
     "role": _set_role,
     "activate": _activate,
     "deactivate": _deactivate,
+    "erase": _erase,
     "limits": _set_limits,
     "join": _join,
     "leave": _leave,

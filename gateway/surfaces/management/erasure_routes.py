@@ -1,0 +1,58 @@
+"""`/orgs/…/members/…/export` and `/erase`: a person's data, to hand out or to delete."""
+
+from msgspec import Raw
+
+from gateway.accounts import keys
+from gateway.accounts.members import MemberInfo
+from gateway.admin.erasure import erase_member, export_member
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.access_groups import MEMBER_MANAGER
+from gateway.surfaces.management.answers import (
+    AuditEntryAnswer,
+    ErasureAnswer,
+    IdentityAnswer,
+    PersonalDataAnswer,
+    ProvisionedAnswer,
+)
+from gateway.surfaces.management.key_routes import show_keys
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.member_routes import show_member
+
+TAG = "Members"
+
+
+def export(call: ManagedCall[MemberInfo]) -> PersonalDataAnswer:
+    """Return what is stored about a member and their account, without secrets. Requests with their payloads are
+    exported with the logs of the projects."""
+    member = call.subject
+    data = export_member(call.database, member)
+    listed = keys.list_keys(call.database, organization_id=member.organization_id, member_id=member.id)
+    return PersonalDataAnswer.of(
+        data,
+        member=show_member(member, call.management.budgets.status(member.id)),
+        created_at=data.created_at_us,
+        api_keys=show_keys(call.visitor, listed),
+        identities=[IdentityAnswer.of(identity) for identity in data.identities],
+        provisioned=[ProvisionedAnswer.of(person) for person in data.provisioned],
+        cost=data.cost_nusd,
+        audit=[AuditEntryAnswer.of(entry, detail=Raw(entry.detail)) for entry in data.entries],
+    )
+
+
+def erase(call: ManagedCall[MemberInfo]) -> ErasureAnswer:
+    """Delete the personal data of a member, and refuse their keys. Usage, costs and audit entries stay under the id of
+    the member, which leads to no name and no address from then on. This cannot be undone."""
+    member = call.subject
+    return ErasureAnswer.of(erase_member(*call.stores, member, actor=call.actor))
+
+
+MEMBER = "/orgs/<organization_id>/members/<member_id>"
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", f"{MEMBER}/export", export, "Export a member's data", tag=TAG,
+            who=MEMBER_MANAGER, scope="members:read", inside="person",
+            commands=("members export <member_id>",)),
+    managed("POST", f"{MEMBER}/erase", erase, "Erase a member's data", tag=TAG,
+            who=MEMBER_MANAGER, scope="members:write", inside="erasure", audit="member.erase",
+            commands=("members delete <member_id> -> member_id keys audit_entries ?account_deleted",)),
+)  # fmt: skip
