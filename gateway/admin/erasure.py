@@ -43,14 +43,6 @@ class Erasure(Struct, frozen=True):
     account_deleted: bool
 
 
-class Identity(Struct, frozen=True):
-    """A person's account at an identity provider."""
-
-    issuer: str
-    subject: str
-    email: str
-
-
 class Provisioned(Struct, frozen=True):
     """The attributes of a person that an identity provider sent by SCIM."""
 
@@ -65,7 +57,6 @@ class PersonalData(Struct, frozen=True):
 
     created_at_us: int
     team_ids: tuple[str, ...]
-    identities: tuple[Identity, ...]
     provisioned: tuple[Provisioned, ...]
     requests: int
     cost_nusd: int
@@ -132,12 +123,6 @@ def export_member(database: Database, member: MemberInfo) -> PersonalData:
         return PersonalData(
             created_at_us=user.created_at,
             team_ids=tuple(row.team_id for row in teams),
-            identities=tuple(
-                Identity(*row)
-                for row in database.fetch(
-                    "SELECT issuer, subject, email FROM user_identity WHERE user_id = ?", (user.id,)
-                )
-            ),
             provisioned=tuple(
                 Provisioned(name, external_id, email, json.loads(attributes))
                 for name, external_id, email, attributes in database.fetch(SCIM, (member.id,))

@@ -515,7 +515,12 @@ APPLICATIONS = (
     Step("GET", "/keys/api/{first_key}/applications", of="/keys/api/{key_id}/applications"),
     Step("DELETE", "/auth/applications/{application_id}"),
 )
-STEPS = (*PEOPLE, *MODELS, *SERVICE, *WORK, *MONEY, *APPLICATIONS, *PROVISIONING, *DOORS)
+# The last ones: the person's session ends.
+ERASURE = (
+    Step("GET", f"{ORGANIZATION}/members/{{member_id}}/export"),
+    Step("POST", f"{ORGANIZATION}/members/{{member_id}}/erase"),
+)
+STEPS = (*PEOPLE, *MODELS, *SERVICE, *WORK, *MONEY, *APPLICATIONS, *PROVISIONING, *DOORS, *ERASURE)
 
 
 class Tour:

@@ -335,9 +335,13 @@ class ErasureAnswer(Answer):
 
 
 class IdentityAnswer(Answer):
+    id: str
+    provider_id: str
+    organization_id: str | None
     issuer: str
-    subject: str
     email: str
+    created_at: Time
+    last_used_at: Time
 
 
 class ProvisionedAnswer(Answer):

@@ -3,6 +3,7 @@
 from msgspec import Raw
 
 from gateway.accounts import keys
+from gateway.accounts.identities import list_identities
 from gateway.accounts.members import MemberInfo
 from gateway.admin.erasure import erase_member, export_member
 from gateway.surfaces.http import Operation
@@ -10,10 +11,10 @@ from gateway.surfaces.management.access_groups import MEMBER_MANAGER
 from gateway.surfaces.management.answers import (
     AuditEntryAnswer,
     ErasureAnswer,
-    IdentityAnswer,
     PersonalDataAnswer,
     ProvisionedAnswer,
 )
+from gateway.surfaces.management.identity_routes import show_identity
 from gateway.surfaces.management.key_routes import show_keys
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.member_routes import show_member
@@ -32,7 +33,7 @@ def export(call: ManagedCall[MemberInfo]) -> PersonalDataAnswer:
         member=show_member(member, call.management.budgets.status(member.id)),
         created_at=data.created_at_us,
         api_keys=show_keys(call.visitor, listed),
-        identities=[IdentityAnswer.of(identity) for identity in data.identities],
+        identities=[show_identity(identity) for identity in list_identities(call.database, member.user_id)],
         provisioned=[ProvisionedAnswer.of(person) for person in data.provisioned],
         cost=data.cost_nusd,
         audit=[AuditEntryAnswer.of(entry, detail=Raw(entry.detail)) for entry in data.entries],

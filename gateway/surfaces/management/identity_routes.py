@@ -2,26 +2,16 @@
 
 from gateway.accounts import identities
 from gateway.accounts.identities import LinkedIdentity
-from gateway.surfaces.answer_structs import Answer, Time
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import SIGNED_IN
+from gateway.surfaces.management.answers import IdentityAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-
-
-class IdentityAnswer(Answer):
-    id: str
-    provider_id: str
-    organization_id: str | None
-    issuer: str
-    email: str
-    created_at: Time
-    last_used_at: Time
 
 
 def list_own(call: ManagedCall[None]) -> list[IdentityAnswer]:
     """Your connected accounts at identity providers, oldest first. A person is known there by issuer and subject, not
     by an e-mail address."""
-    return [_show(identity) for identity in identities.list_identities(call.database, call.actor)]
+    return [show_identity(identity) for identity in identities.list_identities(call.database, call.actor)]
 
 
 def disconnect(call: ManagedCall[None]) -> None:
@@ -30,7 +20,8 @@ def disconnect(call: ManagedCall[None]) -> None:
     identities.unlink(call.database, call.actor, call.params["identity_id"])
 
 
-def _show(identity: LinkedIdentity) -> IdentityAnswer:
+def show_identity(identity: LinkedIdentity) -> IdentityAnswer:
+    """Return an identity as the API shows it."""
     return IdentityAnswer.of(
         identity, organization_id=identity.organization_id or None, last_used_at=identity.used_at_us
     )
