@@ -54,6 +54,7 @@ OPERATIONS: tuple[Operation, ...] = (
             who=MEMBER_MANAGER, scope="members:read", inside="person",
             commands=("members export <member_id>",)),
     managed("POST", f"{MEMBER}/erase", erase, "Erase a member's data", tag=TAG,
-            who=MEMBER_MANAGER, scope="members:write", inside="erasure", audit="member.erase",
+            who=MEMBER_MANAGER, scope="members:write", inside="erasure",
+            audit=("member.update", "audit.redact", "member.erase"),
             commands=("members delete <member_id> -> member_id keys audit_entries ?account_deleted",)),
 )  # fmt: skip
