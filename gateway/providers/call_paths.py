@@ -41,6 +41,11 @@ class RepeatedCall(NamedTuple):
     listener: CallListener | None
 
 
+def mends(codec: StreamCodec) -> bool:
+    """Return whether a codec applies the changes of the neutral form to a native body."""
+    return bool(getattr(codec, "mends", False))
+
+
 class CallPath(Struct):
     """How calls of one operation are made at one target. `tagged`: the text contains reasoning between tags.
 
@@ -69,7 +74,7 @@ class CallPath(Struct):
         """Whether the first protocol carries the request as well, but with fewer details."""
         native = request.native
         dialect = second.codec.dialect
-        if native is not None and native.dialect == dialect and not native.adapted:
+        if native is not None and native.dialect == dialect and (not native.adapted or mends(second.codec)):
             return True
         needs = request.requirements
         if needs.web_search or dialect in (needs.hosted, needs.own_parts):

@@ -12,7 +12,7 @@ from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
 from gateway.providers import custom_tools, offload
-from gateway.providers.call_paths import Answering, CallPath, RepeatedCall
+from gateway.providers.call_paths import Answering, CallPath, RepeatedCall, mends
 from gateway.providers.identities.upstream_identity import signed_in, signed_in_again
 from gateway.providers.media_fetching import Fetcher, fetch_media, release
 from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink, UpstreamSession
@@ -193,7 +193,7 @@ class Upstreams:
             native is not None
             and native.dialect == codec.dialect
             and not served.tagged
-            and (not native.adapted or getattr(codec, "mends", False))
+            and (not native.adapted or mends(codec))
         )
         try:
             if native is not None and relayed:

@@ -399,6 +399,21 @@ def test_an_effort_that_the_gateway_changes_leaves_a_response_where_it_belongs(s
     assert vendor.responses.calls[0].body["reasoning"]["effort"] in ("minimal", "low")
 
 
+def test_an_effort_that_a_model_lacks_changes_nothing_else_of_the_body(sdk: OpenAI, vendor: FakeVendor) -> None:
+    search = {"type": "web_search", "search_context_size": "low", "filters": {"allowed_domains": ["news.example"]}}
+    wishes = {
+        "truncation": "auto",
+        "context_management": [{"type": "compaction", "compact_threshold": 100_000}],
+        "reasoning": {"effort": "xhigh", "summary": "detailed"},
+        "text": {"verbosity": "low"},
+        "tools": [search, FUNCTION],
+    }
+    response = sdk.responses.with_raw_response.create(model="openai/gpt-5", input="Hello", **wishes)
+    assert "reasoning.effort xhigh was replaced by high" in response.headers["x-llmgateway-warnings"]
+    sent = vendor.responses.calls[0].body
+    assert {name: sent[name] for name in wishes} == wishes | {"reasoning": {"effort": "high", "summary": "detailed"}}
+
+
 def test_offered_tools_are_left_out_by_a_server_without_the_api(settings: Callable[..., Settings]) -> None:
     offered = [FUNCTION, {"type": "web_search"}, {"type": "local_shell"}]
     with FakeOpenAI() as server:

@@ -16,6 +16,7 @@ from gateway.neutral.events import Batch
 from gateway.neutral.parameters import fields_of, lost_by
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
+from gateway.providers.openai.adapted_responses import apply_changes
 from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.openai.request import write_tier
 from gateway.providers.openai.responses_input import retarget
@@ -47,6 +48,7 @@ class OpenAIResponses:
     dialect = dialect.NAME
     lost = lost_by(dialect) | {"cache_marks"}
     waits = False
+    mends = True
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens
@@ -71,6 +73,8 @@ class OpenAIResponses:
         _check_tools(native.body, target)
         warnings: list[str] = []
         body = {**native.body, "input": retarget(native.body.get("input"), _origin(target))}
+        if native.adapted:
+            apply_changes(body, request.conversation())
         if not target.mapping.web_search:
             _drop_search(body, target, warnings)
         return _finish(body, request, target, warnings, self._tokens)
