@@ -14,7 +14,7 @@ class DatabaseSettings:
     pool_wait_s: float
     when_away: Literal["refuse", "serve"] = "refuse"
     away_s: Annotated[float, NumberRange(1, 86_400)] = 60.0
-    away_usd: Annotated[float, NumberRange(0, 1_000_000)] = 1.0
+    away_usd: Annotated[float, NumberRange(0, 1_000_000)] = 20.0
     replica_url: str = ""
     replica_lag_s: Annotated[float, NumberRange(5, 86_400)] = 30.0
 

@@ -9,7 +9,7 @@ from gateway.control.version import Control
 from gateway.errors import Unavailable
 from gateway.limits.cost_bound import Payer
 from gateway.limits.lease_folding import LeaseChange, fold
-from gateway.limits.leases import LeaseGrant, LeaseRequest
+from gateway.limits.leases import LeaseGrant, LeaseRequest, read_left
 from gateway.limits.worker_leases import UNLIMITED, BudgetLease, BudgetSet
 from gateway.money import NANO
 from gateway.store.database import Database
@@ -19,13 +19,15 @@ from gateway.store.journal import Journal
 RETURN_AFTER_S = 0.3
 LEASE_RETENTION_S = 10.0
 FOLDED_AT_ONCE = 200
+# An idle lease is kept for an outage only while its budget has this many times as much for other workers.
+KEPT_SHARE = 8
 # A lease without a limit is renewed after this amount, so that an overflow of the counter is noticed.
 LOOKED_AT_NUSD = 1_000_000 * NANO
 
 
 class OutageLimits(NamedTuple):
-    """How a worker serves without the store: leases are kept for `keep_s` after their last use, and from then on each
-    budget may be charged `max_nusd` by this worker, less if the lease has less."""
+    """How a worker serves without the store: leases are kept for `keep_s` after their last use. Without the store, a
+    request is admitted while this worker charged less than `max_nusd` to each of its budgets, within their leases."""
 
     keep_s: float
     max_nusd: int
@@ -33,7 +35,8 @@ class OutageLimits(NamedTuple):
 
 class LeaseKeeper:
     """`budget_sets` are the leases that each payer's requests reserve from, `current` the lease of each budget for new
-    requests, `held` every lease by id. `maintain` must run about every 0.5 s."""
+    requests, `held` every lease by id. Without the store, the sets are in `away_sets` instead of `budget_sets`.
+    `maintain` must run about every 0.5 s."""
 
     def __init__(
         self,
@@ -54,9 +57,10 @@ class LeaseKeeper:
         self._spent: dict[BudgetSet, float] = {}  # when (monotonic) something was spent since the last `maintain`
         self._tending = threading.Lock()
         self._outage = outage
-        self._withheld: list[tuple[BudgetLease, int]] = []
+        self.away_sets: dict[Payer, BudgetSet] = {}
+        self._totals_before: dict[int, int] = {}  # what leases had when the outage began
         if outage is not None:
-            control.on_coasting(self._limit_all)
+            control.on_coasting(self._change_mode)
 
     def reserved_nusd(self) -> int:
         """Return the reservations of requests in progress, summed over all budgets."""
@@ -71,15 +75,23 @@ class LeaseKeeper:
             return
         longer_s = self._outage.keep_s if self._outage is not None else 0.0
         if idle_s is None:
-            idle_s = max(RETURN_AFTER_S, longer_s)
+            idle_s = RETURN_AFTER_S
         if keep_s is None:
             keep_s = max(LEASE_RETENTION_S, longer_s)
         with self._tending:
             now = self._clock.monotonic()
             self._stamp()
+            kept = self._kept_for_outage(now, idle_s, longer_s)
+            doubted = [held for held in self.held.values() if held.uncertain]
+            for held in doubted:
+                held.dirty = True
             moves = self._closing
             self._closing = []
-            moves += [move for held in list(self.held.values()) if (move := self._move(held, now, idle_s, keep_s))]
+            moves += [
+                move
+                for held in list(self.held.values())
+                if (move := self._move(held, now, longer_s if held.lease in kept else idle_s, keep_s))
+            ]
             # Adjacent leases together, a few at a time, so that no other writer waits long.
             moves.sort()
             while moves:
@@ -89,6 +101,22 @@ class LeaseKeeper:
                     self._repeat_moves(moves)
                     raise
                 del moves[:FOLDED_AT_ONCE]
+            for held in doubted:  # the store responded
+                self.retire(held)
+
+    def _kept_for_outage(self, now: float, idle_s: float, longer_s: float) -> set[int]:
+        """Return the idle leases that stay for an outage: those of budgets with much left for other workers."""
+        if longer_s <= idle_s:
+            return set()
+        idle = [
+            held
+            for held in self.held.values()
+            if held.limit is not None and held.free > 0 and not held.retired and now - held.used_at > idle_s
+        ]
+        if not idle:
+            return set()
+        left = read_left(self._database, sorted({held.hold.budget for held in idle}))
+        return {held.lease for held in idle if left.get(held.hold.budget, 0) >= KEPT_SHARE * held.free}
 
     def close(self) -> None:
         """Return everything that no request has reserved. Unavailable when the store is down: crash recovery returns
@@ -146,40 +174,51 @@ class LeaseKeeper:
         held.retired = True
         for payer in held.payers:
             self.budget_sets.pop(payer, None)
+            self.away_sets.pop(payer, None)
         held.payers.clear()
         if self.current.get(held.hold.budget) is held:
             del self.current[held.hold.budget]
 
     def return_uncertain(self, holds: list[LeaseRequest]) -> None:
-        """Handle a take of unknown outcome: return whole leases, including what the take may have granted."""
+        """Handle a take of unknown outcome: once the store responds, return whole leases, including what the take may
+        have granted. Until then they serve, because they have at least what this worker counts."""
         for hold in holds:
             held = self.held.get(hold.lease)
             if held is not None:
-                self.retire(held)
+                self.doubt(held)
             self._closing.append(LeaseChange(hold.budget, hold.fresh, close=True))
 
+    def doubt(self, held: BudgetLease) -> None:
+        """Return a lease once the store responds. A take before that asks for a new one."""
+        held.uncertain = True
+
     def gives_back(self, holds: list[LeaseRequest]) -> bool:
-        """Return whether leases of these budgets, retired because their limits changed, still have to be returned."""
+        """Return whether leases of these budgets that are retired, or will be, still have to be returned."""
         budgets = {hold.budget for hold in holds}
         return any(
-            held.retired and held.limit and held.free > 0 for held in self.held.values() if held.hold.budget in budgets
+            (held.retired or held.uncertain) and held.limit and held.free > 0
+            for held in self.held.values()
+            if held.hold.budget in budgets
         )
 
-    def _limit_all(self, coasting: bool) -> None:
-        """Limit what each budget may be charged without the store, or lift that limit."""
+    def may_charge(self, budget_set: BudgetSet) -> bool:
+        """Return whether each budget of the set may be charged more without the store."""
         if self._outage is None:
+            return False
+        before = self._totals_before
+        most = self._outage.max_nusd
+        return all(before.get(held.lease, held.total) - held.total < most for held in budget_set.slices)
+
+    def _change_mode(self, coasting: bool) -> None:
+        """Begin or end to serve without the store."""
+        if coasting:
+            self._totals_before = {held.lease: held.total for held in self.held.values()}
+            self.away_sets.update(self.budget_sets)
+            self.budget_sets.clear()
             return
-        for held, withheld in self._withheld:
-            held.total += withheld
-        self._withheld = []
-        for budget_set in self.budget_sets.values():
-            budget_set.limit_where_set()
-            if coasting:
-                budget_set.limited = budget_set.slices
-        for held in self.held.values() if coasting else ():
-            withheld = max(0, held.free - self._outage.max_nusd)
-            held.total -= withheld
-            self._withheld.append((held, withheld))
+        for payer, budget_set in self.away_sets.items():
+            self.budget_sets.setdefault(payer, budget_set)
+        self.away_sets.clear()
 
     def _stamp(self) -> None:
         """Mark the leases that were spent from; done once per round instead of in each request."""
@@ -222,7 +261,7 @@ class LeaseKeeper:
         return not journal.pending or journal.posted + journal.failed >= held.mark
 
     def _repeat_moves(self, moves: list[LeaseChange]) -> None:
-        """Handle moves of unknown outcome: closings are repeated, other leases are retired."""
+        """Handle moves of unknown outcome: closings are repeated, other leases are returned once the store responds."""
         for move in moves:
             held = self.held.get(move.lease)
             if move.close:
@@ -230,4 +269,4 @@ class LeaseKeeper:
             elif held is not None:
                 held.dirty = True
                 if move.give_nusd or move.add_nusd:
-                    self.retire(held)
+                    self.doubt(held)

@@ -16,6 +16,7 @@ from gateway.store.database import Database
 from gateway.store.journal import Statement
 
 FOREVER = float("inf")
+READ_AT_ONCE = 500
 # How often a take is retried because other workers used the amount first; then the caller has to retry.
 ROUNDS = 20
 # A lease is at most this share of what remains, so that one worker holds little unused near the limit …
@@ -148,6 +149,16 @@ def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[in
     now = database.now_us()
     rows = [BudgetRow(*row) for row in database.read(partial(database.fetch, sql, budgets))]
     return {row.id: (row.limit_nusd, row.period, row.generation) for row in rows if _is_counted(row, now)}
+
+
+def read_left(database: Database, budgets: Sequence[str]) -> dict[str, int]:
+    """Return budget id → what no worker holds of it."""
+    left: dict[str, int] = {}
+    for start in range(0, len(budgets), READ_AT_ONCE):
+        part = budgets[start : start + READ_AT_ONCE]
+        rows = database.read(partial(database.fetch, f"{SELECT_BUDGETS} ({marks(part)})", part))
+        left |= {row.id: row.left_nusd for row in map(BudgetRow._make, rows)}
+    return left
 
 
 def _take(

@@ -4,11 +4,13 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.errors import GatewayError, Unavailable
-from gateway.limits.cost_bound import CostBound, Payer, Shortage
-from gateway.limits.lease_keeping import LeaseKeeper, OutageLimits
+from gateway.limits.cost_bound import CostBound, Payer, Shortage, fit
+from gateway.limits.lease_keeping import KEPT_SHARE, LeaseKeeper, OutageLimits
 from gateway.limits.leases import FOREVER, ROUNDS, LeaseRequest, holds_of, read_terms, take
 from gateway.limits.worker_leases import BudgetLease, BudgetSet, Claim, Reservation, TakeQueue
 from gateway.money import NANO
@@ -24,6 +26,14 @@ SHORTAGES = 10_000
 # Other workers return what they do not use within a second; until then a shortage may be temporary.
 ROUND_WAIT_S = 0.3
 WAIT_ROUNDS = 4
+# How often a request that waits for the store looks whether this worker serves without it.
+LOOK_AGAIN_S = 0.25
+# For an outage, a lease has this many times what requests reserved of it at the recent peak; each round (0.5 s) lowers
+# that peak by 1 / PEAK_DECAY.
+AHEAD = 4
+PEAK_DECAY = 50
+NO_LEASE = "The database is down, and this worker has no leases of this key's budgets; try again."
+LEASE_TOO_SMALL = "The database is down, and the leases of this key's budgets do not cover this request; try again."
 
 
 class Spending:
@@ -55,7 +65,10 @@ class Spending:
         self.owns: Callable[[int], bool] = control.owns
         self.renew_suspended: Callable[[int], bool] = control.renew_suspended
         self.note: Callable[[BudgetSet, int, int, bool], None] = keeper.note
-        self.maintain = keeper.maintain
+        self._prepares = outage is not None
+        self.refused_alone = 0  # requests that no lease covered since the store went away
+        if outage is not None:
+            control.on_coasting(self._forget_refusals)
         self.close = keeper.close
         self.reserved_nusd = keeper.reserved_nusd
 
@@ -107,19 +120,76 @@ class Spending:
             outcome = self._claim(payer, cost_bound)
         return outcome
 
+    def maintain(self, idle_s: float | None = None, keep_s: float | None = None) -> None:
+        """Run a round of LeaseKeeper.maintain, and take in advance what an outage of the store would need."""
+        self._keeper.maintain(idle_s, keep_s)
+        if self._prepares and idle_s is None:
+            self._prepare()
+
     def _claim(self, payer: Payer, cost_bound: CostBound) -> Reservation | Shortage:
         """Reserve in a separate greenlet, so that a caller who disconnects cannot leave an unregistered lease
         behind."""
+        if self._control.serves_alone():
+            return self._reserve_alone(payer, cost_bound)
         claim = Claim()
         try:
-            return _result(Job(_attempt, self._fill, payer, cost_bound, claim))
+            return self._await_claim(Job(_attempt, self._fill, payer, cost_bound, claim))
+        except Unavailable:
+            if not self._prepares or self._control.coast_left_s() <= 0:
+                raise
+            claim.drop()
+            return self._reserve_alone(payer, cost_bound)
         except GatewayError:
             raise
         except BaseException:
-            claim.dropped = True
-            if claim.reservation is not None:
-                claim.reservation.release()
+            claim.drop()
             raise
+
+    def _await_claim(self, job: Job) -> Any:
+        """Return the outcome; Unavailable as soon as this worker serves without the store."""
+        while self._prepares:
+            try:
+                return _value(job.result(LOOK_AGAIN_S))
+            except TimeoutError:
+                if self._control.serves_alone():
+                    raise Unavailable() from None
+        return _value(job.result())
+
+    def _reserve_alone(self, payer: Payer, cost_bound: CostBound) -> Reservation:
+        """Reserve from the leases that this worker has, while it cannot reach the store. The output is limited where
+        that makes a request fit, even below the caller's max_tokens: the alternative is a refusal."""
+        keeper = self._keeper
+        budget_set = keeper.away_sets.get(payer) or keeper.budget_sets.get(payer)
+        now = self._clock.monotonic()
+        if budget_set is None or budget_set.epoch != self._control.epoch or budget_set.ends <= now:
+            self.refused_alone += 1
+            raise Unavailable(NO_LEASE)
+        need = None
+        if keeper.may_charge(budget_set):
+            available = min((held.free for held in budget_set.limited), default=None)
+            need = fit(cost_bound, available) or fit(replace(cost_bound, explicit=False), available)
+        if need is None:
+            self.refused_alone += 1
+            raise Unavailable(LEASE_TOO_SMALL)
+        budget_set.reserve(need.amount_nusd)
+        return Reservation(self, budget_set, need.amount_nusd, need.output_cap)
+
+    def _prepare(self) -> None:
+        """Let leases in use have room for more of what requests reserve now. A lease takes no more than a share of what
+        its budget has left, so that other workers find enough."""
+        for held in list(self._keeper.held.values()):
+            held.peak_nusd = max(held.reserved, held.peak_nusd - held.peak_nusd // PEAK_DECAY)
+            if held.limit is None or held.retired or held.uncertain or held.pins or not held.peak_nusd:
+                continue
+            wanted = min(AHEAD * held.peak_nusd, (held.free + held.spare_nusd) // KEPT_SHARE)
+            if held.free < wanted // 2 and not self._control.coasting:
+                short = self._enlarge((held,), wanted)
+                if short is not None:
+                    held.spare_nusd = max(0, short.left_nusd - held.free)
+
+    def _forget_refusals(self, coasting: bool) -> None:
+        if coasting:
+            self.refused_alone = 0
 
     def _fill(self, payer: Payer, cost_bound: CostBound, claim: Claim) -> Reservation | Shortage:
         place = payer.provider_key_id or payer.organization_id
@@ -137,6 +207,8 @@ class Spending:
 
     def _fill_alone(self, payer: Payer, cost_bound: CostBound, claim: Claim, gate: TakeQueue) -> Reservation | Shortage:
         for _ in range(ROUNDS):
+            if self._control.serves_alone():
+                raise Unavailable()
             version = self._renew(payer)
             outcome = self.find(payer, cost_bound, version) or self._recall(payer, cost_bound, version)
             outcome = outcome or self._take(payer, cost_bound, version, gate.wanted_nusd)
@@ -218,7 +290,7 @@ class Spending:
         pinned: list[tuple[LeaseRequest, BudgetLease | None]] = []
         for hold in holds:
             held = self._current.get(hold.budget)
-            if held is None or held.epoch != epoch:
+            if held is None or held.epoch != epoch or held.uncertain:
                 pinned.append((hold, None))
                 continue
             held.pins += 1
@@ -237,6 +309,8 @@ class Spending:
 
     def _enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None:
         epoch = self._control.epoch
+        if self._control.serves_alone():
+            raise Unavailable(LEASE_TOO_SMALL)
         if any(held.epoch != epoch for held in slices):
             raise Unavailable("This worker lost its connection to the database; try again.")
         for held in slices:
@@ -246,7 +320,7 @@ class Spending:
             outcome = take(self._database, epoch, holds, CostBound(nusd, 0, 0, True), running=True)
         except BaseException:
             for held in slices:
-                self._keeper.retire(held)
+                self._keeper.doubt(held)
             raise
         finally:
             for held in slices:
@@ -270,7 +344,10 @@ def _attempt(work: Callable[..., object], *args: object) -> object:
 
 
 def _result(job: Job) -> Any:
-    outcome = job.result()
+    return _value(job.result())
+
+
+def _value(outcome: object) -> Any:
     if isinstance(outcome, GatewayError):
         raise outcome
     return outcome

@@ -21,12 +21,15 @@ class BudgetLease:
 
     `pins` counts the takes in progress that rely on the lease; `payers` are those whose budget sets include it. `mark`
     is the journal's count of entries that must be written before the row may be deleted. `version` is the control
-    version under which the limit was last compared with the store's.
+    version under which the limit was last compared with the store's. `uncertain`: a take of unknown outcome may have
+    granted more than `total` says, so the lease is returned once the store responds; until then it serves.
+    `peak_nusd` is the recent maximum of `reserved`, which is kept up only for serving without the store.
     """
 
     __slots__ = (
         *("hold", "lease", "epoch", "generation", "limit", "period", "ends", "payers", "pins", "mark"),
         *("total", "reserved", "spare_nusd", "retired", "dirty", "used_at", "version", "is_credits"),
+        *("uncertain", "peak_nusd"),
     )
 
     def __init__(self, grant: LeaseGrant, epoch: int, ends: float, now: float) -> None:
@@ -40,7 +43,8 @@ class BudgetLease:
         self.is_credits = grant.hold.kind == CREDITS
         self.total = self.spare_nusd = UNLIMITED if grant.limit_nusd is None else 0
         self.reserved = self.pins = self.mark = self.version = 0
-        self.retired = self.dirty = False
+        self.retired = self.dirty = self.uncertain = False
+        self.peak_nusd = 0
         self.payers: set[Payer] = set()
         self.used_at = now
 
@@ -208,3 +212,9 @@ class Claim(Struct):
 
     reservation: Reservation | None = None
     dropped: bool = False
+
+    def drop(self) -> None:
+        """Release the reservation, also one that is made later."""
+        self.dropped = True
+        if self.reservation is not None:
+            self.reservation.release()

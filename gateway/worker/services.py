@@ -376,6 +376,8 @@ class Services:
         if self.store.control.serves_alone():
             left_s = self.store.control.coast_left_s()
             without = f"the database is down: known keys are served from budget leases for {left_s:.0f} s more"
+            if refused := self.billing.spending.refused_alone:
+                without += f"; {refused} requests were refused, because no lease covered them"
         away = self.store.redis is not None and bool(self.store.redis.error)
         known = [notice for notice in (refusal, without) if notice]
         return [*known, *(["Redis is down: the gateway serves without it"] if away else [])]

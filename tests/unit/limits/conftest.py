@@ -21,7 +21,7 @@ class Worker:
 
     def __init__(self, database: Database, money: Database, clock, outage: OutageLimits | None = None) -> None:
         self.database, self.money = database, money
-        self.control = Control(database, clock, "node")
+        self.control = Control(database, clock, "node", outage.keep_s if outage else 0.0)
         self.control.start()
         self.journal = Journal(database, clock)
         self.announced: list[int] = []

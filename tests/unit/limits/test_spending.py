@@ -1,5 +1,8 @@
+from contextlib import nullcontext
+
 import gevent
 import pytest
+from msgspec.structs import replace
 from support.limits import CALL, CENT, DOLLAR, age, attempt, counters, fund
 
 from gateway import ids
@@ -716,18 +719,102 @@ def test_no_part_of_a_known_cost_is_reserved_beyond_what_is_left():
     assert fit(UNFORESEEN, CENT).amount_nusd == 5 * DOLLAR
 
 
-def test_without_the_store_a_worker_charges_a_budget_no_more_than_its_amount(make_worker, books, payer):
+def test_without_the_store_a_worker_admits_requests_until_it_charged_its_amount(make_worker, books, payer):
     fund(books, payer)
     one = make_worker(OutageLimits(60.0, 2 * CALL.bound_nusd))
     first = one.spending.reserve(payer, CALL)
-    version = one.control.check()
     one.serve_alone()
-    reservations = [one.spending.find(payer, CALL, version) for _ in range(5)]
-    assert [item is not None for item in reservations] == [True, True, False, False, False]
+    for _ in range(2):
+        one.pay(one.spending.reserve(payer, CALL), CALL.bound_nusd)
+    with pytest.raises(Unavailable, match="do not cover"):
+        one.spending.reserve(payer, CALL)
+    assert one.spending.refused_alone == 1
     one.serve_alone(False)
-    assert one.spending.find(payer, CALL, version) is not None
+    assert one.spending.find(payer, CALL, one.control.check()) is not None
     one.pay(first, CENT)
     assert one.spending.reserved_nusd() > 0
+
+
+def fail(*_: object, **__: object) -> None:
+    raise Unavailable("The database is down.")
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_request_above_the_lease_does_not_end_serving_without_the_store(make_worker, books, payer, noticed):
+    """Whether or not the worker has noticed that the store is away."""
+    fund(books, payer)
+    other = payer._replace(key_id=ids.new("key"), member_id=ids.new("member"))
+    worker = make_worker(OutageLimits(60.0, 50 * DOLLAR))
+    for each in (payer, other):
+        worker.pay(worker.spending.reserve(each, CALL), CENT)
+    if noticed:
+        worker.serve_alone()
+    write = worker.money.write
+    worker.money.write = fail
+    for each in (payer, other):
+        with pytest.raises(Unavailable):
+            worker.spending.reserve(each, CostBound(90 * DOLLAR, 0, 0, True))
+        running = worker.spending.reserve(each, CALL)
+        with pytest.raises(Unavailable):
+            running.require(90 * DOLLAR)
+        running.release()
+    with pytest.raises(Unavailable) if not noticed else nullcontext():
+        worker.spending.maintain()
+    for each in (payer, other):
+        worker.pay(worker.spending.reserve(each, CALL), CENT)
+    worker.money.write = write
+    worker.serve_alone(False)
+    worker.spending.maintain()
+    for each in (payer, other):
+        worker.pay(worker.spending.reserve(each, CALL), CENT)
+    worker.be_idle()
+    worker.be_idle()
+    assert counters(books, f"{payer.organization_id}:credits") == (6 * CENT, 0)
+    assert counters(books, f"{payer.key_id}:total") == (3 * CENT, 0)
+
+
+def test_an_unknown_key_is_refused_without_the_store(make_worker, books, payer):
+    fund(books, payer)
+    worker = make_worker(OutageLimits(60.0, 50 * DOLLAR))
+    worker.serve_alone()
+    with pytest.raises(Unavailable, match="no leases"):
+        worker.spending.reserve(payer, CALL)
+
+
+def test_without_the_store_the_output_is_limited_to_what_the_lease_covers(make_worker, books, payer):
+    fund(books, payer)
+    worker = make_worker(OutageLimits(60.0, 50 * DOLLAR))
+    bound = CostBound(CENT, 1000 * CENT, MILLION // 100, True)
+    worker.pay(worker.spending.reserve(payer, bound), CENT)
+    worker.serve_alone()
+    reservation = worker.spending.reserve(payer, replace(bound, max_output=MILLION))
+    assert 256 < reservation.output_cap < MILLION
+    assert reservation.amount_nusd == bound.priced(reservation.output_cap)
+
+
+def test_a_lease_in_use_grows_in_advance_of_an_outage(make_worker, books, payer):
+    fund(books, payer)
+    worker = make_worker(OutageLimits(60.0, 50 * DOLLAR))
+    large = CostBound(2 * DOLLAR, 0, 0, True)
+    running = [worker.spending.reserve(payer, large)]
+    worker.spending.maintain()
+    worker.serve_alone()
+    running += [worker.spending.reserve(payer, large) for _ in range(3)]
+    assert len(running) == 4
+
+
+def test_an_idle_lease_for_an_outage_does_not_keep_an_exhausted_budget_from_others(make_worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=5 * CALL.bound_nusd))
+    outage = OutageLimits(60.0, 50 * DOLLAR)
+    one, two = make_worker(outage), make_worker(outage)
+    one.pay(one.spending.reserve(payer, CostBound(3 * CALL.bound_nusd, 0, 0, True)), CALL.bound_nusd)
+    gevent.sleep(0.4)
+    one.spending.maintain()
+    for _ in range(4):
+        two.pay(two.spending.reserve(payer, CALL), CALL.bound_nusd)
+    with pytest.raises(SpendingLimitReached):
+        two.spending.reserve(payer, CALL)
 
 
 def test_leases_are_kept_and_nothing_is_folded_without_the_store(make_worker, books, payer):
