@@ -212,7 +212,7 @@ class GroupGrants:
         member = plan.member
 
         def edit(before: Limits) -> Limits:
-            return Limits(limits.total_nusd, limits.period_nusd, limits.period, before.alert_at)
+            return Limits(limits.total_nusd, limits.period_nusd, limits.period, before.alert_at, before.reservation)
 
         try:
             self._funding.write_limits(

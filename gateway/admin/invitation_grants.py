@@ -29,7 +29,7 @@ class InvitationGrants:
         wanted = read_limits(grant.limits)
 
         def edit(before: Limits) -> Limits:
-            return Limits(wanted.total_nusd, wanted.period_nusd, wanted.period, before.alert_at)
+            return Limits(wanted.total_nusd, wanted.period_nusd, wanted.period, before.alert_at, before.reservation)
 
         place = (MEMBER, member.id, member.organization_id)
         try:

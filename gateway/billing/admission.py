@@ -8,6 +8,7 @@ from msgspec import Struct
 from gateway.accounts.discounts import Discounts
 from gateway.billing.calls import CallCounts
 from gateway.billing.context import RequestContext
+from gateway.billing.likely_prompts import LikelyPrompts
 from gateway.billing.session_budgets import with_sessions
 from gateway.billing.settlement import Settlement
 from gateway.billing.terms import Terms, terms_of
@@ -63,6 +64,7 @@ class Settlements:
         self.wait_s = wait_s
         self._posting: deque[tuple[Ticket, bytes, int]] = deque()
         self.call_counts = CallCounts()
+        self.likely_prompts = LikelyPrompts()
 
     def admit(self, admission: Admission) -> Settlement:
         """Admit a request of any paid route: rate limits, then spending limits, then credits. Nothing is held on error.

@@ -6,6 +6,7 @@ from gateway.billing.calls import BilledCall, discount_of, reserve_call
 from gateway.billing.charges import bill, bill_within
 from gateway.billing.context import PayloadCapture
 from gateway.billing.job_reservation import AcceptedCall, JobReservation
+from gateway.billing.likely_prompts import LARGE_BYTES
 from gateway.billing.outcome import Attempt
 from gateway.billing.output_reservation import OutputReservation
 from gateway.billing.retained_payload import HeldEntry, fee_of, refusal, retain
@@ -144,6 +145,10 @@ class Settlement(OutputReservation, eq=False):
         number = attempt.number
         if call is None:
             return attempt
+        terms = self.terms
+        context = terms.context
+        if terms.prompt_bytes >= LARGE_BYTES and context.request is not None:
+            self._owner.likely_prompts.learn(context, context.request, attempt)
         if self.holds:
             ticket = self._hold(call, attempt, awaited=True)
             if ticket is not None:
@@ -153,13 +158,12 @@ class Settlement(OutputReservation, eq=False):
         del self._open[number]
         owner = self._owner
         cost_nusd = attempt.charge.total
-        row = row_of(self.terms, attempt, call.mode, owner.clock.now_us())
+        row = row_of(terms, attempt, call.mode, owner.clock.now_us())
         rows = self._entry(call, row, number, cost_nusd)
-        context = self.terms.context
         ticket = None
         try:
             if context.settles_early and owner.journal.commits_at_once:
-                context.record = owner.post(rows, self.terms.request, number)
+                context.record = owner.post(rows, terms.request, number)
                 give_way()  # the commit begins before anything else is done
             else:
                 ticket = owner.journal.append(*rows)
@@ -170,7 +174,7 @@ class Settlement(OutputReservation, eq=False):
             if self._slot is not None:
                 self._release_slot(attempt.usage)
         if ticket is not None:
-            owner.confirm(ticket, self.terms, number)
+            owner.confirm(ticket, terms, number)
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:

@@ -171,7 +171,7 @@ def highest_rates(
     fixed = into = out = 0
     for rates in reachable_rates(mapping, at_us, ANY_TOKENS):
         fixed = max(fixed, sum(_unit_parts(units, rates, bound=True).values()))
-        into = max(into, _dearest_input(rates, media))
+        into = max(into, dearest_input(rates, media))
         out = max(out, _dearest_output(rates, media))
     # A lower tier than the requested one is never more expensive, so the ordinary price is the minimum of the bound.
     into = max(into, -(-into * numerator // denominator))
@@ -263,7 +263,8 @@ def _keyed(table: dict[str, int], key: str, bound: bool) -> int:
     return max(table.values())
 
 
-def _dearest_input(rates: TokenRates, media: bool) -> int:
+def dearest_input(rates: TokenRates, media: bool) -> int:
+    """Return the highest rate of an input token; without `media`, of text."""
     if media:
         return max(rate or 0 for rate in READ_INPUT_RATES(rates))
     return max(rate or 0 for rate in READ_TEXT_INPUT_RATES(rates))

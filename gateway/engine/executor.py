@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gateway.billing.admission import Admission, Settlements
 from gateway.billing.context import RequestContext
+from gateway.billing.likely_prompts import LARGE_BYTES
 from gateway.billing.outcome import Outcome
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
@@ -135,6 +136,8 @@ class Executor(Generic[R]):
             request = with_choice(context, request)
         route_plan = self._planner.plan(context, request)
         cost_bound = route_plan.bounds.compute(request, self._default_output, context.at_us)
+        if cost_bound.input_tokens >= LARGE_BYTES:
+            cost_bound = self._settlements.likely_prompts.apply(context, request, cost_bound, route_plan.mappings)
         self._settlements.check(
             Admission(
                 context, request, cost_bound, route_plan.platform_paid, route_plan.model, others=route_plan.others
@@ -166,6 +169,8 @@ class Executor(Generic[R]):
 
     def _admit(self, context: RequestContext, request: Request, route_plan: RoutePlan, deadline: float) -> Run:
         cost_bound = route_plan.bounds.compute(request, self._default_output, context.at_us)
+        if cost_bound.input_tokens >= LARGE_BYTES:
+            cost_bound = self._settlements.likely_prompts.apply(context, request, cost_bound, route_plan.mappings)
         settlement = self._settlements.admit(
             Admission(
                 context, request, cost_bound, route_plan.platform_paid, route_plan.model, others=route_plan.others

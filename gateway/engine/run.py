@@ -213,8 +213,9 @@ class Run(Struct, eq=False):
         attempt.status = OK
         self._keep_decision()  # before the settlement, so that one commit includes both
         self.settlement.settle(attempt)
-        if attempt.usage is not None and attempt.usage.reasoning:
-            learn_speed(attempt, attempt.usage)
+        usage = attempt.usage
+        if usage is not None and usage.reasoning:
+            learn_speed(attempt, usage)
         self.planner.succeeded(attempt, self.request.requirements.stream, self.request.operation)
         self.planner.served(self.route_plan, attempt)
 

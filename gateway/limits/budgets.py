@@ -9,16 +9,17 @@ from msgspec import Struct
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.limits.leases import LeaseRequest, bound_of, insert_budget
-from gateway.limits.models import KEY, MEMBER, TEAM, TOTAL, WINDOW, budget_id
+from gateway.limits.models import KEY, LIKELY, MEMBER, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import Period, read_period
 from gateway.limits.thresholds import pack_thresholds, read_thresholds, unpack_thresholds
 from gateway.store.database import Database
 
 SELECT = (
     "SELECT b.id, b.limit_nusd, b.settled_nusd + COALESCE(SUM(l.spent_nusd), 0), b.leased_nusd, b.period, "
-    "b.window_start, b.alert_at FROM budget b LEFT JOIN lease l ON l.budget = b.id AND l.generation = b.generation "
+    "b.window_start, b.alert_at, b.reservation FROM budget b LEFT JOIN lease l ON l.budget = b.id "
+    "AND l.generation = b.generation "
     "WHERE b.id IN ({marks}) GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd, b.period, b.window_start, "
-    "b.alert_at"
+    "b.alert_at, b.reservation"
 )
 BATCH_SIZE = 200
 
@@ -26,12 +27,14 @@ BATCH_SIZE = 200
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Spending limits in total and per period, in nano-dollars; None = no limit. Both period fields or neither.
-    `alert_at` are the percentages of either limit that trigger an alert; () = the defaults of the installation."""
+    `alert_at` are the percentages of either limit that trigger an alert; () = the defaults of the installation.
+    `reservation`: what requests reserve, their highest cost (EXACT) or their likely one (LIKELY)."""
 
     total_nusd: int | None = None
     period_nusd: int | None = None
     period: Period | None = None
     alert_at: tuple[int, ...] = field(default=(), compare=False)
+    reservation: str = field(default=LIKELY, compare=False)
 
     def checked(self) -> "Limits":
         """InvalidRequest when an amount is negative or one of the period fields is missing."""
@@ -81,8 +84,8 @@ class Budgets:
         # Without a limit the period stays, so that a window that runs is continued by the next limit of that period.
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.period_nusd, window.budget))
         alert_at = pack_thresholds(read_thresholds(limits.alert_at))
-        both = (alert_at, total.budget, window.budget)
-        self._database.execute("UPDATE budget SET alert_at = ? WHERE id IN (?, ?)", both)
+        both = (alert_at, limits.reservation, total.budget, window.budget)
+        self._database.execute("UPDATE budget SET alert_at = ?, reservation = ? WHERE id IN (?, ?)", both)
 
     def _begin_other_window(self, budget: str, period: str) -> None:
         """Forget the window of a budget if its period was another one."""
@@ -122,13 +125,13 @@ class Budgets:
 
 
 def _status(scope_id: str, rows: dict[str, tuple], now_us: int) -> Status:
-    total = rows.get(budget_id(scope_id, TOTAL), (None, 0, 0, "", None, ""))
-    limit, spent, _, text, start, _ = rows.get(budget_id(scope_id, WINDOW), (None, 0, 0, "", None, ""))
+    total = rows.get(budget_id(scope_id, TOTAL), (None, 0, 0, "", None, "", ""))
+    limit, spent, _, text, start, *_ = rows.get(budget_id(scope_id, WINDOW), (None, 0, 0, "", None, "", ""))
     if text and limit is not None:
         period = read_period(text)
     else:
         period = None
-    limits = Limits(total[0], limit if period else None, period, unpack_thresholds(total[5]))
+    limits = Limits(total[0], limit if period else None, period, unpack_thresholds(total[5]), total[6] or LIKELY)
     spent = int(spent)
     if period and start is not None:
         end = period.end(start)

@@ -13,6 +13,8 @@ from gateway.money import MILLION, format_usd
 
 # The fewest output tokens worth an upstream call when the caller set no limit.
 MIN_OUTPUT_TOKENS = 256
+# A budget with likely reservations lowers the output below this only when it cannot pay for as much.
+LIKELY_OUTPUT_TOKENS = 8192
 RETRY_AFTER_S = 2.0  # after a refusal because of requests in progress
 MID_STREAM = "budget_exhausted_mid_stream"
 OWNERS = {
@@ -39,7 +41,9 @@ class CostBound(Struct, frozen=True, gc=False):
     the most that the prompt can count as. `unforeseen_nusd` is the part of `fixed_nusd` that is known only when the
     provider answers, such as the size of a file at a URL. It is reserved like the rest, even if the budget has no room
     for it; in that case no further request is admitted until this one has ended. `unforeseen_output` are tokens beyond
-    `max_output` that are reserved in the same way, for a model without a known output limit.
+    `max_output` that are reserved in the same way, for a model without a known output limit. `unlikely_nusd` is the
+    part of `fixed_nusd` that the prompt will hardly cost (billing/likely_prompts.py); budgets with likely reservations
+    do not reserve it.
     """
 
     fixed_nusd: int
@@ -50,6 +54,7 @@ class CostBound(Struct, frozen=True, gc=False):
     input_tokens: int = 0
     unforeseen_nusd: int = 0
     unforeseen_output: int = 0
+    unlikely_nusd: int = 0
 
     @property
     def bound_nusd(self) -> int:
@@ -69,6 +74,20 @@ class CostBound(Struct, frozen=True, gc=False):
         """The bound without costs that only the provider can determine."""
         fixed_nusd = self.fixed_nusd - self.unforeseen_nusd
         return replace(self, fixed_nusd=fixed_nusd, unforeseen_nusd=0, unforeseen_output=0)
+
+    @property
+    def likely(self) -> "CostBound":
+        """The bound that a budget with likely reservations applies."""
+        return replace(self, fixed_nusd=self.fixed_nusd - self.unlikely_nusd, unlikely_nusd=0)
+
+    @property
+    def lowered(self) -> "CostBound":
+        """The bound of the same request whose output may be limited below what the caller asked for."""
+        return replace(self, explicit=False)
+
+    def least_nusd(self, likely: bool) -> int:
+        """Return what a budget must have for the request to be admitted; likely budgets may lower the output."""
+        return self.likely.lowered.min_nusd if likely else self.min_nusd
 
     def priced(self, output_tokens: int) -> int:
         """The most that it costs with this many output tokens."""
@@ -109,7 +128,8 @@ SMALLER_REQUEST_ADVICE = "or make a smaller request, for example with a lower ma
 class Shortage(NamedTuple):
     """A budget that cannot cover `need_nusd`. `unspent_nusd` is its limit less what was spent: `left_nusd` and the
     reservations of requests in progress. `resets_us` 0 = never; `others`: other workers hold leases that may be
-    returned soon; `name`: the team's."""
+    returned soon; `name`: the team's. `likely`: the budget reserves likely costs. `most_tokens` is the highest
+    max_tokens that the budget could cover, 0 when lowering it does not help."""
 
     scope: str
     kind: str
@@ -121,6 +141,8 @@ class Shortage(NamedTuple):
     others: bool = False
     name: str = ""
     unspent_nusd: int = 0
+    likely: bool = False
+    most_tokens: int = 0
 
     def error(self, mid_stream: bool = False) -> GatewayError:
         """The error for the caller: which limit, what is left of it, when it resets and what to do."""
@@ -137,7 +159,7 @@ class Shortage(NamedTuple):
             if mid_stream:
                 rest = " more."
             else:
-                rest = f": add credits, {SMALLER_REQUEST_ADVICE}"
+                rest = f": add credits, {self._smaller()}"
             return OutOfCredits(
                 f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD{rest}", code=code
             )
@@ -177,7 +199,12 @@ class Shortage(NamedTuple):
     def _advice(self) -> str:
         if self.scope in AGENT_ADVICE:
             return AGENT_ADVICE[self.scope]
-        return f"raise the limit, {SMALLER_REQUEST_ADVICE}"
+        return f"raise the limit, {self._smaller()}"
+
+    def _smaller(self) -> str:
+        if self.most_tokens:
+            return f"or make a smaller request: max_tokens of at most {self.most_tokens} would be accepted now."
+        return SMALLER_REQUEST_ADVICE
 
     def _owner(self) -> str:
         return OWNERS.get(self.scope) or f'team "{self.name}" (of the member who owns the API key)'
@@ -195,6 +222,40 @@ class ReservationSize(NamedTuple):
 
     amount_nusd: int
     output_cap: int | None
+
+
+def fit_modes(
+    cost_bound: CostBound, exact_nusd: int | None, likely_nusd: int | None, has_likely: bool
+) -> ReservationSize | None:
+    """Return the reservation when `exact_nusd` is left of budgets with exact reservations and `likely_nusd` of those
+    with likely ones (None: no limit), which lower an explicit output limit too. The amount is that of exact budgets;
+    likely ones reserve `unlikely_nusd` less."""
+    size = fit(cost_bound, exact_nusd)
+    if size is None or not has_likely:
+        return size
+    likely = cost_bound.likely
+    other = fit(likely, likely_nusd) or fit(likely.lowered, likely_nusd)
+    if other is not None and other.output_cap is not None and likely_nusd is not None:
+        other = _widen(likely, other, likely_nusd)
+    if other is None:
+        return None
+    other = other._replace(amount_nusd=other.amount_nusd + cost_bound.unlikely_nusd)
+    return min(size, other, key=_by_amount)
+
+
+def _widen(likely: CostBound, size: ReservationSize, available_nusd: int) -> ReservationSize:
+    """Return a lowered reservation with LIKELY_OUTPUT_TOKENS, or as many of them as `available_nusd` pays for."""
+    foreseen = likely.foreseen
+    most = min(LIKELY_OUTPUT_TOKENS * likely.choices, foreseen.tokens_within(available_nusd), likely.max_output - 1)
+    tokens = most // likely.choices * likely.choices
+    amount = foreseen.priced(tokens) + likely.unforeseen_nusd
+    if amount <= size.amount_nusd:
+        return size
+    return ReservationSize(amount, tokens // likely.choices)
+
+
+def _by_amount(size: ReservationSize) -> int:
+    return size.amount_nusd
 
 
 def fit(cost_bound: CostBound, available_nusd: int | None) -> ReservationSize | None:

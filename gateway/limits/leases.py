@@ -8,8 +8,20 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.errors import Unavailable
-from gateway.limits.cost_bound import CostBound, Payer, ReservationSize, Shortage, fit
-from gateway.limits.models import CREDITS, KEY, MEMBER, ORGANIZATION, PROVIDER_KEY, TEAM, TOTAL, WINDOW, budget_id
+from gateway.limits.cost_bound import CostBound, Payer, ReservationSize, Shortage, fit_modes
+from gateway.limits.models import (
+    CREDITS,
+    KEY,
+    LIKELY,
+    LIKELY_SCOPES,
+    MEMBER,
+    ORGANIZATION,
+    PROVIDER_KEY,
+    TEAM,
+    TOTAL,
+    WINDOW,
+    budget_id,
+)
 from gateway.limits.periods import read_period
 from gateway.money import MAX_SETTLED_NUSD
 from gateway.store.database import Database
@@ -28,7 +40,8 @@ MAX_COUNTER_NUSD = 1 << 62
 
 
 SELECT_BUDGETS = (
-    "SELECT id, limit_nusd, settled_nusd, leased_nusd, period, window_start, generation FROM budget WHERE id IN"
+    "SELECT id, limit_nusd, settled_nusd, leased_nusd, period, window_start, generation, scope, reservation "
+    "FROM budget WHERE id IN"
 )
 SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? WHERE id = ?", sums=True)
 
@@ -54,7 +67,7 @@ class LeaseRequest(NamedTuple):
 
 class LeaseGrant(NamedTuple):
     """The worker's lease after a take. `limit_nusd` None: no limit; `rest_nusd` is still available to other workers;
-    `ends_in_us` is the time until the window ends, None without a window."""
+    `ends_in_us` is the time until the window ends, None without a window. `likely`: it reserves likely costs."""
 
     hold: LeaseRequest
     lease: int
@@ -65,6 +78,7 @@ class LeaseGrant(NamedTuple):
     period: str
     ends_in_us: int | None
     resets_us: int
+    likely: bool = False
 
 
 class LeaseGrants(NamedTuple):
@@ -84,6 +98,15 @@ class BudgetRow(NamedTuple):
     period: str
     window_start: int | None
     generation: int
+    scope: str = ""
+    reservation: str = ""
+
+    @property
+    def likely(self) -> bool:
+        """Whether requests reserve their likely cost instead of the highest."""
+        if self.limit_nusd is None:
+            return False
+        return self.reservation == LIKELY or (not self.reservation and self.scope in LIKELY_SCOPES)
 
     @property
     def is_window(self) -> bool:
@@ -143,12 +166,13 @@ def take(
     return database.write(partial(_take, database, epoch, holds, cost_bound, running))
 
 
-def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, str, int]]:
-    """Return budget id → limit, period, generation; windows that are not counted are left out."""
+def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, str, int, bool]]:
+    """Return budget id → limit, period, generation, and whether likely costs are reserved. Windows that are not counted
+    are left out."""
     sql = f"{SELECT_BUDGETS} ({marks(budgets)})"
     now = database.now_us()
     rows = [BudgetRow(*row) for row in database.read(partial(database.fetch, sql, budgets))]
-    return {row.id: (row.limit_nusd, row.period, row.generation) for row in rows if _is_counted(row, now)}
+    return {row.id: (row.limit_nusd, row.period, row.generation, row.likely) for row in rows if _is_counted(row, now)}
 
 
 def read_left(database: Database, budgets: Sequence[str]) -> dict[str, int]:
@@ -172,13 +196,23 @@ def _take(
     if running:
         holds = [hold for hold in holds if hold.lease]
     limited = [hold for hold in holds if rows[hold.budget].is_limited]
-    available = [rows[hold.budget].left_nusd + hold.free_nusd for hold in limited]
-    need = fit(cost_bound, min(available) if available else None)
+    exact = [_left(hold, rows) for hold in limited if not rows[hold.budget].likely]
+    likely = [_left(hold, rows) for hold in limited if rows[hold.budget].likely]
+    need = fit_modes(cost_bound, min(exact, default=None), min(likely, default=None), bool(likely))
     if need is None:
-        return shortage_of(database, epoch, cost_bound, limited[available.index(min(available))], rows, now)
-    granted = [_size(hold, rows[hold.budget], need.amount_nusd, running) for hold in holds]
+        lacking = [hold for hold in limited if _left(hold, rows) < cost_bound.least_nusd(rows[hold.budget].likely)]
+        short = min(lacking or limited, key=partial(_left, rows=rows))
+        return shortage_of(database, epoch, cost_bound, short, rows, now)
+    less = cost_bound.unlikely_nusd
+    granted = [
+        _size(hold, row := rows[hold.budget], need.amount_nusd - (less if row.likely else 0), running) for hold in holds
+    ]
     slices = zip(holds, granted, strict=True)
     return LeaseGrants(need, [_grant(database, epoch, hold, rows[hold.budget], nusd, now) for hold, nusd in slices])
+
+
+def _left(hold: LeaseRequest, rows: dict[str, BudgetRow]) -> int:
+    return rows[hold.budget].left_nusd + hold.free_nusd
 
 
 def _require_owner(database: Database, epoch: int) -> None:
@@ -298,9 +332,8 @@ def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, g
         rest = 0
     else:
         rest = row.left_nusd - granted
-    return LeaseGrant(
-        hold, lease, row.generation, row.limit_nusd, granted, rest, row.period, ends - now if ends else None, ends
-    )
+    left_us = ends - now if ends else None
+    return LeaseGrant(hold, lease, row.generation, row.limit_nusd, granted, rest, row.period, left_us, ends, row.likely)
 
 
 def _size(hold: LeaseRequest, row: BudgetRow, amount: int, running: bool) -> int:
@@ -331,7 +364,11 @@ def shortage_of(
     left = row.left_nusd + hold.free_nusd
     unspent = row.highest_nusd - row.settled_nusd - int(spent)
     place = (hold.scope, hold.kind, row.highest_nusd)
-    return Shortage(*place, left, cost_bound.min_nusd, row.period, _end(row), bool(others), hold.name, unspent)
+    least = cost_bound.least_nusd(row.likely)
+    most = 0
+    if cost_bound.explicit and not row.likely and cost_bound.output_rate:
+        most = cost_bound.foreseen.tokens_within(left) // cost_bound.choices
+    return Shortage(*place, left, least, row.period, _end(row), bool(others), hold.name, unspent, row.likely, most)
 
 
 def is_window(budget: str) -> bool:

@@ -11,6 +11,9 @@ ORGANIZATION = "organization"
 SESSION = "session"  # a session of an agent in a project
 RUN = "run"  # a run of several agents in a project
 PROVIDER_KEY = "provider_key"  # an organization's own key at a provider: it has a total limit, but no window
+LIKELY_SCOPES = frozenset((KEY, MEMBER, TEAM, SESSION, RUN))  # of budgets that reserve likely costs by default
+EXACT = "exact"
+LIKELY = "likely"
 TOTAL = "total"
 WINDOW = "window"
 CREDITS = "credits"
@@ -23,6 +26,7 @@ class Budget(Base):
 
     `settled_nusd + leased_nusd <= limit_nusd` except for overruns. `leased_nusd` is the sum of the grants of leases of
     the same `generation`; a window's generation rises each time it restarts, which invalidates older leases.
+    `reservation` is EXACT, LIKELY or "" for the default of the scope.
     """
 
     id = peewee.CharField(64, primary_key=True)
@@ -36,6 +40,7 @@ class Budget(Base):
     window_start = TimeField(null=True)
     generation = peewee.BigIntegerField(default=0)
     alert_at = peewee.CharField(40, default="")  # percentages of the limit, joined by commas
+    reservation = peewee.CharField(8, default="")
     begun_at = TimeField(null=True)  # when a session or run was first charged
 
 

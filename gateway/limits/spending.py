@@ -4,12 +4,10 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.errors import GatewayError, Unavailable
-from gateway.limits.cost_bound import CostBound, Payer, Shortage, fit
+from gateway.limits.cost_bound import CostBound, Payer, ReservationSize, Shortage
 from gateway.limits.lease_keeping import KEPT_SHARE, LeaseKeeper, OutageLimits
 from gateway.limits.leases import FOREVER, ROUNDS, LeaseRequest, holds_of, read_terms, take
 from gateway.limits.worker_leases import BudgetLease, BudgetSet, Claim, Reservation, TakeQueue
@@ -66,6 +64,7 @@ class Spending:
         self.renew_suspended: Callable[[int], bool] = control.renew_suspended
         self.note: Callable[[BudgetSet, int, int, bool], None] = keeper.note
         self._prepares = outage is not None
+        self._exceeded = self._excess_nusd = 0
         self.refused_alone = 0  # requests that no lease covered since the store went away
         if outage is not None:
             control.on_coasting(self._forget_refusals)
@@ -89,12 +88,19 @@ class Spending:
             return None
         full = cost_bound.bound_nusd
         # If the caller set no limit, half of what remains must be enough; otherwise the output is capped.
+        if cost_bound.unlikely_nusd and budget_set.likely:
+            return self._find_likely(budget_set, cost_bound)
         if not budget_set.covers(full, full if cost_bound.explicit else 2 * full):
             return None
         if budget_set.ends != FOREVER and budget_set.ends <= self._clock.monotonic():
             return None
         budget_set.reserve(full)
         return Reservation(self, budget_set, full)
+
+    def _find_likely(self, budget_set: BudgetSet, cost_bound: CostBound) -> Reservation | None:
+        if budget_set.ends <= self._clock.monotonic() or not budget_set.covers_likely(cost_bound):
+            return None
+        return self._reserve(budget_set, cost_bound, ReservationSize(cost_bound.bound_nusd, None))
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Name → (help text, value)."""
@@ -104,7 +110,17 @@ class Spending:
                 "Reserved by requests in progress, summed over all budgets.",
                 self.reserved_nusd() / NANO,
             ),
+            "likely_reservations_exceeded": (
+                "Requests that cost more than the likely cost which limits had reserved, since the start.",
+                self._exceeded,
+            ),
+            "likely_reservations_excess_usd": ("Sum of what those requests cost more.", self._excess_nusd / NANO),
         }
+
+    def count_excess(self, nusd: int) -> None:
+        """Count a request that cost `nusd` more than the likely cost that limits had reserved for it."""
+        self._exceeded += 1
+        self._excess_nusd += nusd
 
     def enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None:
         """Try to free `nusd` in all of `slices`, for a request in progress."""
@@ -166,13 +182,18 @@ class Spending:
             raise Unavailable(NO_LEASE)
         need = None
         if keeper.may_charge(budget_set):
-            available = min((held.free for held in budget_set.limited), default=None)
-            need = fit(cost_bound, available) or fit(replace(cost_bound, explicit=False), available)
+            need = budget_set.fit(cost_bound) or budget_set.fit(cost_bound.lowered)
         if need is None:
             self.refused_alone += 1
             raise Unavailable(LEASE_TOO_SMALL)
+        return self._reserve(budget_set, cost_bound, need)
+
+    def _reserve(self, budget_set: BudgetSet, cost_bound: CostBound, need: ReservationSize) -> Reservation:
+        unlikely = cost_bound.unlikely_nusd if budget_set.likely else 0
         budget_set.reserve(need.amount_nusd)
-        return Reservation(self, budget_set, need.amount_nusd, need.output_cap)
+        for held in budget_set.likely:
+            held.reserved -= unlikely
+        return Reservation(self, budget_set, need.amount_nusd, need.output_cap, unlikely)
 
     def _prepare(self) -> None:
         """Let leases in use have room for more of what requests reserve now. A lease takes no more than a share of what
@@ -234,7 +255,7 @@ class Spending:
         self._short.pop(payer, None)
         for held in known:
             held.version = version
-            if terms.pop(held.hold.budget, None) != (held.limit, held.period, held.generation):
+            if terms.pop(held.hold.budget, None) != (held.limit, held.period, held.generation, held.likely):
                 self._keeper.retire(held)
         if terms:  # A window limit was added that this budget set does not have.
             self._budget_sets.pop(payer, None)
@@ -246,9 +267,12 @@ class Spending:
         """Return the last shortage under the same limits if it applies to this request too."""
         at, known, short = self._short.get(payer, (float("-inf"), version, None))
         fresh = known == version and self._clock.monotonic() - at <= SHORTAGE_CACHE_S
-        if short is None or not fresh or cost_bound.min_nusd < short.need_nusd:
+        if short is None or not fresh:
             return None
-        return short._replace(need_nusd=cost_bound.min_nusd)
+        least = cost_bound.least_nusd(short.likely)
+        if least < short.need_nusd:
+            return None
+        return short._replace(need_nusd=least)
 
     def _take(
         self, payer: Payer, cost_bound: CostBound, version: int, needed_nusd: int
@@ -273,11 +297,11 @@ class Spending:
         budget_set = BudgetSet(leases, version, epoch)
         if not any(lease.retired for lease in leases):
             self._budget_sets[payer] = budget_set
-        if not budget_set.covers(outcome.need.amount_nusd, 0):
+        nusd = outcome.need.amount_nusd
+        unlikely = cost_bound.unlikely_nusd
+        if nusd and any(held.free < nusd - (unlikely if held.likely else 0) for held in budget_set.limited):
             return None
-        nusd, cap = outcome.need
-        budget_set.reserve(nusd)
-        return Reservation(self, budget_set, nusd, cap)
+        return self._reserve(budget_set, cost_bound, outcome.need)
 
     def _claim_epoch(self, epoch: int) -> None:
         if not epoch:

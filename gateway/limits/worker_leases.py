@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol
 from msgspec import Struct, field
 
 from gateway.errors import Unavailable
-from gateway.limits.cost_bound import CostBound, Payer, Shortage
+from gateway.limits.cost_bound import CostBound, Payer, ReservationSize, Shortage, fit_modes
 from gateway.limits.leases import FOREVER, ROUNDS, SPEND, LeaseGrant, LeaseRequest
 from gateway.limits.models import CREDITS, group_of
 from gateway.store.journal import Row
@@ -29,7 +29,7 @@ class BudgetLease:
     __slots__ = (
         *("hold", "lease", "epoch", "generation", "limit", "period", "ends", "payers", "pins", "mark"),
         *("total", "reserved", "spare_nusd", "retired", "dirty", "used_at", "version", "is_credits"),
-        *("uncertain", "peak_nusd"),
+        *("uncertain", "peak_nusd", "likely"),
     )
 
     def __init__(self, grant: LeaseGrant, epoch: int, ends: float, now: float) -> None:
@@ -40,6 +40,7 @@ class BudgetLease:
         self.limit = grant.limit_nusd
         self.period = grant.period
         self.ends = ends
+        self.likely = grant.likely
         self.is_credits = grant.hold.kind == CREDITS
         self.total = self.spare_nusd = UNLIMITED if grant.limit_nusd is None else 0
         self.reserved = self.pins = self.mark = self.version = 0
@@ -63,12 +64,12 @@ class BudgetSet:
 
     `groups` are the ids of the teams, sessions and runs whose budgets are included. `leases` are (lease, budget) of
     all, `own_leases` without credits. `own_slices` and `credit_slices` are the leases without and with credits,
-    `limited` those of budgets with a limit.
+    `limited` those of budgets with a limit, `likely` those of budgets that reserve likely costs.
     """
 
     __slots__ = (
         *("slices", "own_slices", "credit_slices", "limited", "version", "epoch", "ends", "groups", "leases"),
-        *("own_leases", "lease_ids", "own_lease_ids"),
+        *("own_leases", "lease_ids", "own_lease_ids", "likely"),
     )
 
     def __init__(self, slices: tuple[BudgetLease, ...], version: int, epoch: int) -> None:
@@ -77,18 +78,14 @@ class BudgetSet:
         self.epoch = epoch
         self.own_slices = tuple(held for held in slices if not held.is_credits)
         self.credit_slices = tuple(held for held in slices if held.is_credits)
-        self.limited: tuple[BudgetLease, ...] = ()
-        self.limit_where_set()
+        self.limited = tuple(held for held in slices if held.limit is not None)
+        self.likely = tuple(held for held in self.limited if held.likely)
         self.ends = min((held.ends for held in slices), default=FOREVER)
         self.groups = tuple(group for held in slices if (group := group_of(held.hold.budget)))
         self.leases = [(held.lease, held.hold.budget) for held in slices]
         self.own_leases = [(held.lease, held.hold.budget) for held in self.own_slices]
         self.lease_ids = tuple(held.lease for held in slices)
         self.own_lease_ids = tuple(held.lease for held in self.own_slices)
-
-    def limit_where_set(self) -> None:
-        """Check the leases of budgets with a limit."""
-        self.limited = tuple(held for held in self.slices if held.limit is not None)
 
     def covers(self, nusd: int, spare: int) -> bool:
         """Return whether every limited lease has `nusd` free, and `spare` including what the store had left."""
@@ -97,6 +94,23 @@ class BudgetSet:
             if free < nusd or free + held.spare_nusd < spare:
                 return not nusd
         return True
+
+    def covers_likely(self, cost_bound: CostBound) -> bool:
+        """Do the same as `covers` where budgets with likely reservations need less than the others."""
+        full = cost_bound.bound_nusd
+        factor = 1 if cost_bound.explicit else 2
+        for held in self.limited:
+            free = held.total - held.reserved
+            need = full - cost_bound.unlikely_nusd if held.likely else full
+            if free < need or free + held.spare_nusd < factor * need:
+                return False
+        return True
+
+    def fit(self, cost_bound: CostBound) -> ReservationSize | None:
+        """Return the reservation that these leases cover, None if they do not."""
+        exact = min((held.free for held in self.limited if not held.likely), default=None)
+        likely = min((held.free for held in self.likely), default=None)
+        return fit_modes(cost_bound, exact, likely, bool(self.likely))
 
     def reserve(self, nusd: int) -> None:
         """Reserve `nusd` from every lease."""
@@ -121,6 +135,7 @@ class BudgetAccounts(Protocol):
     def renew_suspended(self, epoch: int) -> bool: ...
     def enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None: ...
     def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None: ...
+    def count_excess(self, nusd: int) -> None: ...
     def reserve(self, payer: Payer, cost_bound: CostBound, patient: bool) -> "Reservation": ...
 
 
@@ -129,7 +144,8 @@ class Reservation(Struct, eq=False):
     idempotent.
 
     `output_cap` is the output limit to send upstream, None when the budgets need none. `deferred`: the cost is settled
-    after the request has ended, by the job that it created (billing/job_reservation.py).
+    after the request has ended, by the job that it created (billing/job_reservation.py). Budgets with likely
+    reservations have `unlikely_nusd` less than `amount_nusd` reserved.
     """
 
     deferred: ClassVar[bool] = False
@@ -138,6 +154,7 @@ class Reservation(Struct, eq=False):
     budget_set: BudgetSet
     amount_nusd: int
     output_cap: int | None = None
+    unlikely_nusd: int = 0
     _open: bool = True
 
     def check(self) -> None:
@@ -200,6 +217,11 @@ class Reservation(Struct, eq=False):
             return False
         self._open = False
         self._accounts.note(self.budget_set, self.amount_nusd, cost_nusd, credits)
+        if self.unlikely_nusd:
+            for held in self.budget_set.likely:
+                held.reserved += self.unlikely_nusd
+            if cost_nusd > self.amount_nusd - self.unlikely_nusd:
+                self._accounts.count_excess(cost_nusd - self.amount_nusd + self.unlikely_nusd)
         return cost_nusd > self.amount_nusd
 
     def release(self) -> None:

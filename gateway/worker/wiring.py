@@ -228,8 +228,10 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
     folder = base.data / "journal"
     intents = Intents(folder, control.node)
     outage = None
-    if base.settings.database.coast_s:
+    if database.kind == "postgresql":
+        # In both modes, so that an answer that was delivered does not end in an error.
         store.journal.fall_back(OutageJournal(database, clock, folder, intents.owner))
+    if base.settings.database.coast_s:
         outage = OutageLimits(base.settings.database.away_s, round(base.settings.database.away_usd * NANO))
     spending = Spending(database, store.journal, control, clock, intents.claim, outage)
     rate_limits = RateLimits(database, control)

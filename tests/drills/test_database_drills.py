@@ -1,4 +1,5 @@
-"""Faults of the database and of Redis around two nodes under load: effect on callers, rows and money.
+"""Faults of the database and of Redis around two nodes under load: effect on callers, rows and money. Three of ten
+requests are agents', with prompts of 200 KB.
 
 PostgreSQL with streaming replication, PgBouncer, and Redis with a Sentinel are real. `make drills`; docs/reliability.md
 has the table, which WRITE_GOLDENS=1 writes.
@@ -31,11 +32,16 @@ pytestmark = pytest.mark.soak
 
 PAGE = ROOT / "docs" / "reliability.md"
 MARKS = re.compile(r"(<!-- database drills -->\n).*?(<!-- end of database drills -->)", re.S)
-BODY = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20}
+BODY = {"model": "openai/gpt-4.1", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20}
+# Agents send their whole session with each turn, and a high max_tokens.
+SESSION = "def area(width: int, height: int) -> int:\n    return width * height\n\n\n" * 3000
+AGENT_BODY = BODY | {"messages": [{"role": "user", "content": SESSION[:200_000]}], "max_tokens": 32_000}
+AGENT_TURNS = (0, 3, 6)  # of ten requests
 AWAY_S = 20.0
 CALLERS = 8
-DRILLS = 5
+DRILLS = 6
 PAUSE_S = 0.1
+AGENT_PAUSE_S = 1.0  # an agent runs its tools between two turns
 COLUMNS = (
     "Drill",
     "Success during, after",
@@ -68,10 +74,11 @@ class Load:
         headers = {"Authorization": f"Bearer {key}"}
         with httpx.Client(timeout=60) as http:
             while not stop:
+                body = AGENT_BODY if len(self.results) % 10 in AGENT_TURNS else BODY
                 began = time.monotonic()
                 error = log_id = ""
                 try:
-                    answer = http.post(f"{address}/v1/chat/completions", json=BODY, headers=headers)
+                    answer = http.post(f"{address}/v1/chat/completions", json=body, headers=headers)
                     if answer.status_code == 200:
                         log_id = answer.json()["metadata"]["log_id"]
                     else:
@@ -79,7 +86,7 @@ class Load:
                 except httpx.HTTPError as failure:
                     error = type(failure).__name__
                 self.results.append(RequestResult(began, time.monotonic() - began, error, log_id))
-                gevent.sleep(PAUSE_S)
+                gevent.sleep(AGENT_PAUSE_S if body is AGENT_BODY else PAUSE_S)
 
 
 @contextmanager
@@ -186,6 +193,28 @@ def add_row(table: list[str], name: str, load: Load, fault: tuple[float, float],
     assert back_s < 30 and calm
     columns = [name, f"{share(during)}, {share(calm)}", f"{times(before)} → {times(during)}", others(during), books]
     table.append(f"| {' | '.join([*columns, f'{back_s:.1f} s'])} |")
+
+
+def test_known_keys_are_served_while_the_database_is_away(
+    server: PostgresServer, start: Callable[..., tuple[Fleet, FakeOpenAI]], table: list[str]
+) -> None:
+    fleet, upstream = start(server.url, GATEWAY_DATABASE_WHEN_AWAY="serve")
+    with load_on(fleet) as load:
+        gevent.sleep(5)
+        away = time.monotonic()
+        server.stop()
+        gevent.sleep(AWAY_S / 2)
+        notices = [probe(node) for node in fleet.nodes]
+        gevent.sleep(AWAY_S / 2)
+        back = time.monotonic()
+        server.start()
+        wait_until(lambda: all(probe(node) == (200, "ready\n") for node in fleet.nodes), 120)
+        gevent.sleep(5)
+    assert all(status == 200 and "known keys are served" in text for status, text in notices)
+    during = load.between(away, back)
+    assert sum(not one.error for one in during) >= 0.95 * len(during), others(during)
+    books = check_books(server.url, fleet, load, upstream)
+    add_row(table, "PostgreSQL down for 20 s, `serve`", load, (away, back), books)
 
 
 @pytest.mark.parametrize("mode", ["refuse", "serve"])

@@ -10,7 +10,7 @@ import gevent
 import httpx
 import psycopg
 import pytest
-from fakes.openai import FakeOpenAI
+from fakes.openai import Answer, FakeOpenAI
 from support import warm
 from support.breakable_network import Gate
 from support.gateways import GatewayProcess
@@ -115,6 +115,43 @@ def test_known_keys_are_served_without_the_database_and_each_answer_is_counted_o
     assert until(lambda: installation.ready() == (200, "ready\n"))
     assert until(lambda: len(installation.rows()) >= 25)
     assert [installation.status_of_call() for _ in range(3)] == [200] * 3
+    installation.check_books()
+
+
+@pytest.mark.parametrize("mode", ["refuse", "serve"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_in_progress_ends_whole_when_the_database_goes_away(
+    begin: Callable[..., Installation], mode: str, stream: bool
+) -> None:
+    installation = begin(GATEWAY_DATABASE_WHEN_AWAY=mode, GATEWAY_DATABASE_POOL_WAIT_S="2")
+    assert installation.status_of_call() == 200
+    if stream:
+        installation.upstream.script(Answer("Hello there. " * 4, gap_s=0.3))
+    else:
+        installation.upstream.script(Answer("Hello there.", silence_s=3))
+    lines: list[str] = []
+
+    def call() -> None:
+        headers = {"Authorization": f"Bearer {installation.gateway.key}"}
+        body = BODY | {"stream": stream, "max_tokens": 200}
+        with httpx.Client(timeout=60) as http:
+            url = f"{installation.gateway.url}/chat/completions"
+            with http.stream("POST", url, json=body, headers=headers) as answer:
+                lines.append(str(answer.status_code))
+                lines.extend(line for line in answer.iter_lines() if line)
+
+    running = gevent.spawn(call)
+    assert until(lambda: len(lines) > 2 if stream else len(installation.upstream.calls) == 2)
+    installation.gate.shut()
+    running.get(timeout=40)
+    assert lines[0] == "200"
+    if stream:
+        assert lines[-1] == "data: [DONE]" and not any('"error"' in line for line in lines)
+    if mode == "refuse":
+        assert until(lambda: installation.status_of_call() == 503)
+    assert len(installation.rows()) == 1
+    installation.gate.open()
+    assert until(lambda: installation.ready() == (200, "ready\n") and len(installation.rows()) == 2)
     installation.check_books()
 
 

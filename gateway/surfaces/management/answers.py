@@ -49,6 +49,7 @@ class LimitedAnswer(Answer):
     current_period_started_at: Time | None
     current_period_reset_at: Time | None
     alert_thresholds: Sequence[int]
+    reservation: str
 
 
 def limits_of(status: Status) -> dict[str, Any]:
@@ -66,6 +67,7 @@ def limits_of(status: Status) -> dict[str, Any]:
         "current_period_started_at": status.period_started_us,
         "current_period_reset_at": status.period_resets_us,
         "alert_thresholds": limits.alert_at,
+        "reservation": limits.reservation,
     }
 
 

@@ -7,6 +7,7 @@ from marshmallow import Schema, fields, validate
 
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Limits
+from gateway.limits.models import EXACT, LIKELY
 from gateway.limits.periods import UNITS, ZONE_FIELD, Period, make_calendar_period, make_period
 from gateway.limits.thresholds import MAX_THRESHOLDS, WHOLLY
 from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, Usd, WholeNumber, describe_field
@@ -44,6 +45,11 @@ class LimitChange(LimitFields, StrictBody):
         validate=validate.Length(max=MAX_THRESHOLDS),
         metadata=describe_field("Percentages of the limits at which an alert is sent.", {"default": []}),
     )
+    reservation = OneOf(
+        (LIKELY, EXACT),
+        about="Whether requests reserve their likely cost or the highest possible one.",
+        example=EXACT,
+    )
 
 
 def limit_commands(subject: str) -> tuple[str, str]:
@@ -51,7 +57,7 @@ def limit_commands(subject: str) -> tuple[str, str]:
     share them; the prefix of the id decides."""
     options = (
         f"--total=usageLimit --amount=periodUsageLimit --period={PERIOD[1]}+{PERIOD[2]} "
-        f"--timezone={ZONE_FIELD} --alert-at=alertThresholds"
+        f"--timezone={ZONE_FIELD} --alert-at=alertThresholds --reservation=reservation"
     )
     cleared = " ".join(f"{name}=null" for name in FIELDS)
     return (
@@ -76,7 +82,8 @@ def read_limits(change: Mapping[str, Any], now: Limits = Limits()) -> Limits:
         zone = None  # a new period rolls unless it names a zone
     else:
         zone = period.zone
-    return Limits(total, amount, _read_period(value, unit, zone), alert_at)
+    reservation = change.get("reservation", now.reservation)
+    return Limits(total, amount, _read_period(value, unit, zone), alert_at, reservation)
 
 
 def _read_period(value: Any, unit: Any, zone: Any) -> Period | None:

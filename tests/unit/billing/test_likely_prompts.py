@@ -1,0 +1,158 @@
+"""The likely cost of large prompts, and limits that reserve it."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gateway.billing.bounds import compute_bound
+from gateway.billing.likely_prompts import LARGE_BYTES, LikelyPrompts
+from gateway.catalogue.entries import Mapping, Prices, Tier, TokenRates
+from gateway.catalogue.prices import cost_of
+from gateway.limits.cost_bound import CostBound, fit_modes
+from gateway.money import NANO
+from gateway.neutral.chat import ChatRequest, Requirements
+from gateway.neutral.usage import Usage
+
+AT_US = 1_780_000_000_000_000
+USUAL = TokenRates(
+    prompt=3 * NANO,
+    completion=15 * NANO,
+    input_cache_read=3 * NANO // 10,
+    input_cache_write=15 * NANO // 4,
+    input_cache_write_1h=6 * NANO,
+)
+LONG = TokenRates(
+    prompt=6 * NANO,
+    completion=45 * NANO // 2,
+    input_cache_read=6 * NANO // 10,
+    input_cache_write=15 * NANO // 2,
+    input_cache_write_1h=12 * NANO,
+)
+SONNET = Mapping(
+    "anthropic",
+    "sonnet",
+    "x",
+    prices=(Prices(LONG, tiers=(Tier(200_000, USUAL), Tier(None, LONG))),),
+    max_output=64_000,
+)
+BYTES = 200_000
+TOKENS = 52_000  # of 200 KB of source code
+
+
+def chat(size: int = BYTES, max_tokens: int | None = 32_000, **more: object) -> ChatRequest:
+    return ChatRequest(
+        "m", Requirements(prompt_bytes=size, messages=60, tools=True, max_tokens=max_tokens, **more), None
+    )
+
+
+def context(session: str = "", started: float = 0.0) -> SimpleNamespace:
+    return SimpleNamespace(caller=SimpleNamespace(project_id="project"), session=session, started=started, at_us=AT_US)
+
+
+def settled(usage: Usage, ended: float = 0.0) -> SimpleNamespace:
+    return SimpleNamespace(target=SimpleNamespace(mapping=SONNET), usage=usage, ended=ended)
+
+
+def exact(request: ChatRequest) -> CostBound:
+    return compute_bound(request, (SONNET,), 4096, AT_US)
+
+
+def likely_cost(prompts: LikelyPrompts, request: ChatRequest, session: str = "", started: float = 0.0) -> int:
+    bound = prompts.apply(context(session, started), request, exact(request), (SONNET,))
+    return bound.fixed_nusd - bound.unlikely_nusd
+
+
+def test_the_likely_cost_of_an_unknown_prompt_is_between_its_cost_and_the_bound() -> None:
+    request = chat()
+    likely = likely_cost(LikelyPrompts(), request)
+    assert cost_of(Usage(cache_write=TOKENS), SONNET, AT_US).total < likely < exact(request).fixed_nusd / 3
+
+
+def test_measured_prompts_lower_the_likely_cost_and_never_below_what_they_cost() -> None:
+    prompts = LikelyPrompts()
+    before = likely_cost(prompts, chat())
+    for _ in range(5):
+        prompts.learn(context(), chat(), settled(Usage(cache_write=TOKENS)))
+    after = likely_cost(prompts, chat())
+    assert cost_of(Usage(cache_write=TOKENS), SONNET, AT_US).total < after < before / 2
+    prompts.learn(context(), chat(), settled(Usage(cache_write_1h=TOKENS)))
+    assert cost_of(Usage(cache_write_1h=TOKENS), SONNET, AT_US).total < likely_cost(prompts, chat()) < before
+
+
+def test_what_the_provider_has_in_its_cache_costs_a_tenth_within_its_lifetime() -> None:
+    prompts = LikelyPrompts()
+    for _ in range(3):
+        prompts.learn(context("s"), chat(), settled(Usage(cache_read=TOKENS - 2000, cache_write=2000)))
+    likely = likely_cost(prompts, chat(BYTES + 4000), "s", 10.0)
+    cost = cost_of(Usage(cache_read=TOKENS, cache_write=1000), SONNET, AT_US).total
+    assert cost < likely < 10 * cost
+    assert likely_cost(prompts, chat(BYTES + 4000), "s", 1000.0) > 2 * likely
+    assert likely_cost(prompts, chat(BYTES + 4000), "another", 10.0) > 2 * likely
+    assert likely_cost(prompts, chat(BYTES // 2), "s", 10.0) > likely  # another conversation
+
+
+@pytest.mark.parametrize("more", [{"n": 2}, {"web_search": True}, {"unseen_media": 1}, {"hosted": "web_search"}])
+def test_a_prompt_that_only_the_provider_sees_has_no_likely_cost(more: dict) -> None:
+    request = chat(**more)
+    assert LikelyPrompts().apply(context(), request, exact(request), (SONNET,)).unlikely_nusd == 0
+
+
+@given(st.integers(LARGE_BYTES, 2_000_000), st.integers(0, 2_000_000), st.integers(0, 40))
+def test_the_likely_cost_is_never_above_the_bound(size: int, cached: int, media: int) -> None:
+    prompts = LikelyPrompts()
+    request = chat(size, media=media, media_tokens=media * 1500)
+    for _ in range(4):
+        prompts.learn(context("s"), request, settled(Usage(input=size, cache_read=cached)))
+    bound = prompts.apply(context("s"), request, exact(request), (SONNET,))
+    assert 0 <= bound.unlikely_nusd <= bound.fixed_nusd
+
+
+@given(
+    st.integers(0, 10**10),
+    st.integers(0, 10**10),
+    st.integers(0, 10**10),
+    st.integers(0, 10**12),
+    st.integers(0, 10**5),
+    st.booleans(),
+)
+def test_a_likely_limit_is_exceeded_by_no_more_than_the_unlikely_part(
+    left: int, fixed: int, unlikely: int, rate: int, output: int, explicit: bool
+) -> None:
+    """The cost of an admitted request is at most the amount; the limit had all of it but the unlikely part."""
+    bound = CostBound(fixed, rate, output, explicit, unlikely_nusd=min(unlikely, fixed))
+    size = fit_modes(bound, None, left, True)
+    if size is not None:
+        assert size.amount_nusd - bound.unlikely_nusd <= left or not size.amount_nusd
+        tokens = output if size.output_cap is None else size.output_cap
+        assert bound.priced(tokens) <= size.amount_nusd
+    both = fit_modes(bound, left, left, True)
+    if both is not None and both.amount_nusd:
+        assert both.amount_nusd <= left
+
+
+def test_an_agents_day_of_a_dollar_eighty_fits_a_key_of_two_dollars() -> None:
+    """Turns of 200 KB, mostly read from the cache, each within what its limit has left."""
+    prompts = LikelyPrompts()
+    limit = 2 * NANO
+    spent = turns = 0
+    size = BYTES
+    session = 0
+    now = 0.0
+    while spent < 1.8 * NANO:
+        cached = TOKENS if turns % 20 else 0  # a new session each twenty turns
+        session += not cached
+        request = chat(size)
+        bound = prompts.apply(context(f"s{session}", now), request, exact(request), (SONNET,))
+        need = fit_modes(bound, 100 * NANO, limit - spent, True)
+        assert need is not None, f"refused at {spent / NANO:.2f} USD in turn {turns}"
+        usage = Usage(cache_read=cached, cache_write=1500 if cached else TOKENS, output=400)
+        assert need.output_cap is None or need.output_cap >= 400
+        spent += cost_of(usage, SONNET, AT_US).total
+        now += 30
+        prompts.learn(context(f"s{session}", now), request, settled(usage, now))
+        turns += 1
+    assert turns > 40
+    assert fit_modes(replace(bound, unlikely_nusd=0), 100 * NANO, limit, True) is None  # with exact reservations
