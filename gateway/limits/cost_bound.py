@@ -235,7 +235,8 @@ def fit_modes(
         return size
     likely = cost_bound.likely
     other = fit(likely, likely_nusd) or fit(likely.lowered, likely_nusd)
-    if other is not None and other.output_cap is not None and likely_nusd is not None:
+    large = cost_bound.explicit or cost_bound.unlikely_nusd
+    if large and other is not None and other.output_cap is not None and likely_nusd is not None:
         other = _widen(likely, other, likely_nusd)
     if other is None:
         return None
