@@ -120,7 +120,7 @@ class DataPolicy:
 @dataclass(frozen=True, slots=True)
 class Provider:
     """A provider. `credential` names environment variables that may hold its keys, in order; LLM_<ID>_API_KEY comes
-    first.
+    first. `key_prefixes` are beginnings of its keys (key_prefixes.py).
 
     `protocol` is a name in `providers/`. `address` may contain `{region}`, `{project}`, `{resource}` …, filled from
     `settings` (name → environment variables, see environment_credentials.py). `headers` are fixed request headers.
@@ -142,6 +142,7 @@ class Provider:
     protocol: str
     address: str = ""
     credential: tuple[str, ...] = ()
+    key_prefixes: tuple[str, ...] = ()
     key_required: bool = True
     settings: dict[str, str] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 PREFIX = "client-"
+OWN_PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
 # Each stands for a program: it writes its arguments and its environment where the test finds them.
 RECORDER = """#!/bin/sh
 for word; do printf '%s\\0' "$word"; done > "$RECORDED.arguments"
@@ -74,9 +75,9 @@ class Followed:
     output: str = ""
 
 
-def follow(steps: list[Step], home: Path, *programs: str) -> Followed:
+def follow(steps: list[Step], home: Path, *programs: str, places: str = OWN_PATH) -> Followed:
     """Do what the steps say in a new home: write each file, run each command in a shell. `programs` are recorded
-    instead of run; others are those of this machine."""
+    instead of run; others are those of `places`, by default those of this machine."""
     folder = home / "project"
     folder.mkdir(parents=True)
     stubs = home / "programs"
@@ -87,7 +88,7 @@ def follow(steps: list[Step], home: Path, *programs: str) -> Followed:
     followed = Followed()
     for step in steps:
         if step.kind == "shell":
-            _run(step.text, home, folder, followed)
+            _run(step.text, home, folder, followed, places)
         elif step.kind == "value":
             followed.values[step.place] = step.text
         else:
@@ -98,9 +99,9 @@ def follow(steps: list[Step], home: Path, *programs: str) -> Followed:
     return followed
 
 
-def _run(text: str, home: Path, folder: Path, followed: Followed) -> None:
+def _run(text: str, home: Path, folder: Path, followed: Followed, places: str) -> None:
     recorded = home / "recorded"
-    environment = {"PATH": f"{home}/programs:{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(home)}
+    environment = {"PATH": f"{home}/programs:{places}", "HOME": str(home)}
     script = f"set -e\n{text}\n"
     done = subprocess.run(
         ["bash", "-c", script],

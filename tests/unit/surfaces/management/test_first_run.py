@@ -36,12 +36,12 @@ def test_a_link_signs_in_once_and_leads_to_the_first_answer(open_tenants) -> Non
         assert signed_in.headers["Location"].endswith("/console/start")
         assert browser.get_cookie("llmgateway.welcome") is None
         start = browser.get("/console/start").text
-        assert "Waiting for the first request" in start and 'hx-trigger="every 2s"' in start
+        assert "Waiting for your first request" in start and 'hx-trigger="every 2s"' in start
         csrf = re.findall(r'name="csrf" value="([^"]*)"', start)[0]
-        made = browser.post("/console/start", headers=OWN, data={"csrf": csrf, "action": "create"}).text
+        made = browser.post("/console/start", headers=OWN, data={"csrf": csrf, "action": "create", "tool": "curl"}).text
         key = re.findall(r'<pre id="token">(llmgtwy_[^<]*)</pre>', made)[0]
         assert f"Bearer {key}" in made
-        assert "My first key" in browser.get("/console/keys").text
+        assert ">curl<" in browser.get("/console/keys").text
         tenants.ok("POST", "/v1/chat/completions", key, BODY)
         tenants.services.store.journal.flush(60)
         answered = browser.get("/console/start").text

@@ -1,0 +1,199 @@
+"""Plausible arguments for every command that the help of `./manage` and `./llmgateway` names.
+
+A line is a command. `name <- command` runs it with --json and keeps the id of what it made for `{name}`. `1 | command`
+must exit with 1, since it is refused here for a good reason; other commands must succeed.
+"""
+
+MANAGE = {
+    "installation": """
+        1 | serve
+        serve-info
+        migrate
+        migrate litellm {litellm}
+        seed
+        doctor
+        status --all
+        backup {folder}/backup.db
+        restore {folder}/backup.db --verify
+        1 | transfer postgresql://nobody@127.0.0.1:9/nothing
+        config check
+        config show
+        catalogue check
+        1 | catalogue build
+        catalogue sync ollama
+        check-catalogue
+        rollups status
+        rollups rebuild --from 2026-01-01 --to 2026-01-02
+        jobs list
+        jobs run books
+        logs --limit 5
+        spend --by model
+        re-rate --from 2026-01-01 --to 2026-01-02
+        1 | reconcile openai --invoice {folder}/nothing.csv
+        focus 2026-01
+        1 | explain nothing
+        audit list --limit 5
+        audit verify
+    """,
+    "accounts": """
+        organization <- organizations create Acme
+        organizations list
+        organizations show {organization}
+        organizations rename {organization} "Acme Inc"
+        organizations key-caps {organization} --max 50
+        organizations policy {organization}
+        organizations block {organization}
+        organizations unblock {organization}
+        owner <- members add {organization} boss@acme.example --role owner
+        member <- members add {organization} dev@acme.example
+        members invite {organization} new@acme.example --usage-limit 5
+        members list
+        members show {member}
+        members set-role {member} admin
+        members deactivate {member}
+        members activate {member}
+        1 | members reset-second-factor dev@acme.example
+        echo a-long-password-0123456789 | members set-password dev@acme.example
+        project <- projects create {organization} Apps
+        projects list
+        projects show {project}
+        projects set {project} --name Services
+        projects archive {project}
+        projects restore {project}
+        team <- teams create {organization} Research
+        teams add {team} {member}
+        teams list
+        teams show {team}
+        teams rename {team} "Applied research"
+        key <- keys create --description CI --project {project}
+        keys list --project {project}
+        keys show {key}
+        keys deactivate {key}
+        keys activate {key}
+        keys roll {key}
+        limits set {key} --total 20
+        limits show {key} {member}
+        limits clear {key}
+        session-budgets set {key} --session 5
+        session-budgets show {key}
+        session-budgets clear {key}
+        rates set key {key} requests 60
+        rates show
+        rates clear key {key}
+        rule <- rules add project {project} allow_models gpt-4o-mini
+        rules list {organization}
+        rules switch {organization} {rule} inactive
+        rules remove {organization} {rule}
+        managed-settings set {organization} '{{"model": "sonnet"}}'
+        managed-settings show {organization}
+        managed-settings remove {organization}
+        teams remove {team} {member}
+        teams delete {team}
+        keys delete {key}
+        spare <- keys create --description Spare --project {project}
+        keys revoke {spare}
+    """,
+    "money": """
+        default <- organizations list
+        credits balance
+        credits grant 5 --organization {default}
+        credits adjust --organization {default} --note "a correction" -- -1
+        credits history --organization {default}
+        credits unlimited --organization {default}
+        credits unlimited --off --organization {default}
+        discount <- discounts set 0.1 --provider openai
+        discounts list
+        discounts remove {discount}
+    """,
+    "access": """
+        organization <- organizations create Beta
+        owner <- members add {organization} boss@beta.example --role owner
+        echo sk-proj-0123456789abcdefghijklmnop | pkey <- provider-keys add {organization} openai --label Production
+        provider-keys list {organization}
+        provider-keys limit {pkey} 50
+        provider-keys set {pkey} --label Main
+        1 | provider-keys test {pkey}
+        echo sk-proj-abcdefghijklmnop0123456789 | provider-keys rotate {pkey}
+        provider-keys switch {pkey} inactive
+        provider-keys remove {pkey}
+        provider-keys reseal
+        custom-providers add {organization} acme https://llm.acme.example/v1
+        custom-providers list {organization}
+        custom-providers remove {organization} acme
+        1 | identity-providers add Login --organization {organization} --issuer https://127.0.0.1:9 --client-id llm
+        identity-providers list --organization {organization}
+        1 | identity-providers set idp_none --name Other
+        1 | identity-providers switch idp_none inactive
+        1 | identity-providers test idp_none
+        1 | identity-providers add-domain idp_none acme.example
+        1 | identity-providers verify-domain idp_none acme.example
+        1 | identity-providers remove-domain idp_none acme.example
+        1 | identity-providers delete idp_none
+        1 | sso require {owner} --organization {organization}
+        sso show --organization {organization}
+        sso make-optional --organization {organization}
+        rule <- group-rules create engineers --organization {organization} --role developer
+        group-rules list --organization {organization}
+        group-rules preview engineers --organization {organization} --role admin
+        group-rules set {rule} --organization {organization} --role admin
+        group-rules delete {rule} --organization {organization}
+        scim <- scim-tokens create Directory --organization {organization}
+        scim-tokens list --organization {organization}
+        scim-tokens revoke {scim} --organization {organization}
+        account <- service-accounts create CI --organization {organization} --scope keys:read
+        service-accounts list --organization {organization}
+        service-accounts show {account} --organization {organization}
+        service-accounts set {account} --organization {organization} --name Build
+        service-accounts roll {account} --organization {organization}
+        service-accounts switch {account} inactive --organization {organization}
+        service-accounts delete {account} --organization {organization}
+        1 | workload-identities create CI --issuer https://127.0.0.1:9 --audience llm --claims '{{"sub": "x"}}'
+        workload-identities list --organization {organization}
+        1 | workload-identities show wid_none
+        1 | workload-identities set wid_none --name Other
+        1 | workload-identities switch wid_none inactive
+        1 | workload-identities delete wid_none
+        hook <- alerts add http://127.0.0.1:9/hook --organization {organization}
+        alerts list --organization {organization}
+        alerts test {hook} --organization {organization}
+        alerts remove {hook} --organization {organization}
+    """,
+}
+CLIENT = """
+    auth status
+    auth whoami
+    orgs list
+    orgs use "{organization}"
+    projects list
+    projects use "{project}"
+    credits
+    key <- keys create -d Laptop --no-save
+    keys list --all
+    keys update {key} --deactivate
+    keys limit {key} -l 20
+    budget get {key}
+    budget set {key} --period-limit 5 --period 1d
+    budget
+    usage --by model
+    usage sources -p "{project}"
+    models -s gpt-4o-mini
+    launch --list
+    launch --dry-run claude
+    configure --dry-run claude
+    configure --dry-run opencode
+    list
+    init {folder}/project -t batch-script --no-install
+    in {folder}/project: add tool weather
+    in {folder}/project: upgrade --check
+    1 | in {folder}/nothing: dev
+    docs quickstart
+    chat Hello
+    logs -n 5
+    1 | serve
+    doctor
+    completion bash
+    keys roll {key} -y
+    keys delete {key} -y
+    auth logout
+    1 | auth login --email nobody@localhost
+"""
