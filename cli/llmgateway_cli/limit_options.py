@@ -115,10 +115,15 @@ def show_spending(context: ClientContext, key: dict[str, Any]) -> None:
     context.output.fields(
         (
             ("Key", f"{key.get('description')} ({key.get('id')})"),
-            ("Total spend", _spending(key.get("usage"), key.get("usageLimit"))),
+            ("Total spend", total_spending(key)),
             ("Period spend", "limit not set" if key.get("periodUsageLimit") is None else period_spending(key)),
         )
     )
+
+
+def total_spending(limited: dict[str, Any]) -> str:
+    """Return the spending and the total limit of a key or member, such as `$2.50 / $10.00`."""
+    return _spending(limited.get("usage"), limited.get("usageLimit"))
 
 
 def _spending(used: Any, limit: Any) -> str:

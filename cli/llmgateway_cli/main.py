@@ -37,7 +37,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "projects": CommandEntry("llmgateway_cli.commands.places", "projects", "List projects, choose the default one."),
     "credits": CommandEntry("llmgateway_cli.commands.places", "credits", "Show the credit balance."),
     "keys": CommandEntry("llmgateway_cli.commands.keys", "keys", "Create, list, change and delete API keys."),
-    "budget": CommandEntry("llmgateway_cli.commands.budget", "budget", "Set and show spending limits of API keys."),
+    "budget": CommandEntry("llmgateway_cli.commands.budget", "budget", "Show your own budget, set limits of API keys."),
     "usage": CommandEntry("llmgateway_cli.commands.usage", "usage", "Show usage and cost."),
     "models": CommandEntry("llmgateway_cli.commands.models", "models", "List models, with prices and capabilities."),
     "launch": CommandEntry("llmgateway_cli.commands.launch", "launch", "Start a coding agent that uses the gateway."),

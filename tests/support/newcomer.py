@@ -84,7 +84,9 @@ class Newcomer:
         own = own_environment(home)
         port = str(free_port())
         serving = Terminal(["make", "serve"], clone, own | environment | {"PORT": port}, columns=400)
-        found = cls(clone, home, own | {"PORT": port, "LLMGATEWAY_API_URL": f"http://127.0.0.1:{port}"}, serving)
+        found = cls(
+            clone, home, own | environment | {"PORT": port, "LLMGATEWAY_API_URL": f"http://127.0.0.1:{port}"}, serving
+        )
         try:
             found.banner = serving.expect(READY)
         except BaseException:

@@ -9,7 +9,7 @@ MANAGE = {
         1 | serve
         serve-info
         migrate
-        migrate litellm {litellm}
+        migrate litellm {litellm} --output {folder}/migration
         seed
         doctor
         status --all
@@ -20,7 +20,7 @@ MANAGE = {
         config show
         catalogue check
         1 | catalogue build
-        catalogue sync ollama
+        1 | catalogue sync ollama
         check-catalogue
         rollups status
         rollups rebuild --from 2026-01-01 --to 2026-01-02
@@ -52,7 +52,7 @@ MANAGE = {
         members set-role {member} admin
         members deactivate {member}
         members activate {member}
-        1 | members reset-second-factor dev@acme.example
+        members reset-second-factor dev@acme.example
         echo a-long-password-0123456789 | members set-password dev@acme.example
         project <- projects create {organization} Apps
         projects list
@@ -80,7 +80,7 @@ MANAGE = {
         rates set key {key} requests 60
         rates show
         rates clear key {key}
-        rule <- rules add project {project} allow_models gpt-4o-mini
+        rule <- rules add key {key} allow_models '{{"models": ["gpt-4o-mini"]}}'
         rules list {organization}
         rules switch {organization} {rule} inactive
         rules remove {organization} {rule}
@@ -120,15 +120,15 @@ MANAGE = {
         custom-providers add {organization} acme https://llm.acme.example/v1
         custom-providers list {organization}
         custom-providers remove {organization} acme
-        1 | identity-providers add Login --organization {organization} --issuer https://127.0.0.1:9 --client-id llm
+        idp <- identity-providers add Login --organization {organization} --issuer https://127.0.0.1:9 --client-id llm
         identity-providers list --organization {organization}
-        1 | identity-providers set idp_none --name Other
-        1 | identity-providers switch idp_none inactive
-        1 | identity-providers test idp_none
-        1 | identity-providers add-domain idp_none acme.example
-        1 | identity-providers verify-domain idp_none acme.example
-        1 | identity-providers remove-domain idp_none acme.example
-        1 | identity-providers delete idp_none
+        identity-providers set {idp} --organization {organization} --name Other
+        identity-providers switch {idp} inactive --organization {organization}
+        1 | identity-providers test {idp} --organization {organization}
+        identity-providers add-domain {idp} acme.example --organization {organization}
+        identity-providers verify-domain {idp} acme.example --organization {organization}
+        identity-providers remove-domain {idp} acme.example --organization {organization}
+        identity-providers delete {idp} --organization {organization}
         1 | sso require {owner} --organization {organization}
         sso show --organization {organization}
         sso make-optional --organization {organization}
@@ -155,7 +155,7 @@ MANAGE = {
         1 | workload-identities delete wid_none
         hook <- alerts add http://127.0.0.1:9/hook --organization {organization}
         alerts list --organization {organization}
-        alerts test {hook} --organization {organization}
+        1 | alerts test {hook} --organization {organization}
         alerts remove {hook} --organization {organization}
     """,
 }

@@ -1,17 +1,55 @@
-"""The command `budget`: spending limits of API keys."""
+"""The command `budget`: one's own budget, and spending limits of API keys."""
 
 import click
 
+from llmgateway_cli.account_lists import selected_organizations
 from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
-from llmgateway_cli.limit_options import limit_options, set_limits, show_spending
-from llmgateway_cli.shapes import list_of
+from llmgateway_cli.limit_options import (
+    limit_options,
+    period_limit_of,
+    period_spending,
+    set_limits,
+    show_spending,
+    total_spending,
+)
+from llmgateway_cli.shapes import list_of, object_of, text_of
+from llmgateway_cli.tables import Column
+from llmgateway_cli.values import show_usd
 
 
-@click.group(cls=ClientGroup)
-def budget() -> None:
-    """Set and show spending limits of API keys."""
+@click.group(cls=ClientGroup, invoke_without_command=True)
+@click.option("-o", "--org", metavar="ID", help="An organization's id or name (default: all).")
+@json_option
+@pass_context
+@click.pass_context
+def budget(command: click.Context, context: ClientContext, org: str | None) -> None:
+    """Show your own budget, or the spending limits of API keys."""
+    if command.invoked_subcommand is None:
+        show_own_budget(context, org)
+
+
+def show_own_budget(context: ClientContext, org: str | None) -> None:
+    """Print what the signed-in person spent and may spend, and the limits of each team, without what others spent."""
+    memberships, rows = [], []
+    for organization in selected_organizations(context, org):
+        own = context.client.management("GET", f"/orgs/{text_of(organization, 'id')}/membership")
+        name = str(organization.get("name", ""))
+        member = object_of(own, "member")
+        memberships.append(own)
+        rows.append(("you", total_spending(member), period_spending(member), name))
+        rows += [
+            (f"team {team.get('name')}", show_usd(team.get("usageLimit")), period_limit_of(team), name)
+            for team in list_of(own, "teams")
+        ]
+    columns = (
+        Column("BUDGET OF", shorten=True),
+        Column("SPENT / LIMIT"),
+        Column("PERIOD"),
+        Column("ORGANIZATION", shorten=True, rank=1),
+    )
+    context.output.listing(memberships, columns, rows, "You have no organization.")
 
 
 @budget.command("set")
