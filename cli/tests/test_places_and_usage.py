@@ -30,13 +30,13 @@ def test_organizations_projects_and_credits_are_listed(client: Client, account: 
 
 def test_people_see_their_own_budget_with_the_limits_of_their_teams(client: Client, account: Account) -> None:
     organization = f"/orgs/{account.organization_id}"
-    member = account("GET", f"{organization}/membership")["member"]["id"]
+    member = account("GET", f"{organization}/membership")["membership"]["member"]["id"]
     limit = {"periodUsageLimit": "7", "periodUsageDurationValue": 1, "periodUsageDurationUnit": "month"}
     account("PATCH", f"{organization}/members/{member}/limit", {"usageLimit": "50", **limit})
-    team = account("POST", f"{organization}/teams", {"name": "Research"})["id"]
+    team = account("POST", f"{organization}/teams", {"name": "Research"})["team"]["id"]
     account("PUT", f"{organization}/teams/{team}/members/{member}")
     account.use_model(1)
-    assert client.document("budget") == [account("GET", f"{organization}/membership")]
+    assert client.document("budget") == [account("GET", f"{organization}/membership")["membership"]]
     text = client.run("budget", "-o", account.organization_id).stdout
     assert re.search(r"you +\$0\.\d+ / \$50\.00 +\$0\.\d+ / \$7\.00 per month", text)
     assert "team Research" in text

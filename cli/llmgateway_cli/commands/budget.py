@@ -34,7 +34,8 @@ def show_own_budget(context: ClientContext, org: str | None) -> None:
     """Print what the signed-in person spent and may spend, and the limits of each team, without what others spent."""
     memberships, rows = [], []
     for organization in selected_organizations(context, org):
-        own = context.client.management("GET", f"/orgs/{text_of(organization, 'id')}/membership")
+        answer = context.client.management("GET", f"/orgs/{text_of(organization, 'id')}/membership")
+        own = object_of(answer, "membership")
         name = str(organization.get("name", ""))
         member = object_of(own, "member")
         memberships.append(own)

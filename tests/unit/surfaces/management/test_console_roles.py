@@ -32,6 +32,7 @@ DEMANDING = frozenset(
         ("/console/account", ""),
         ("/console/automation/<organization_id>/accounts/<account_id>", "add-rule"),
         ("/console/providers/keys", "test"),
+        ("/console/start", "connect"),
     )
 )
 # Actions that change nothing; what they show is tested with their pages.
