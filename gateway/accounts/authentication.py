@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gateway.accounts import tokens
 from gateway.accounts.access import Level
 from gateway.accounts.compliance import read_policy
+from gateway.accounts.hash_renewal import renew_hash
 from gateway.accounts.issuer_keys import is_signed_token
 from gateway.accounts.models import (
     AccessRule,
@@ -193,6 +194,7 @@ class Authentication:
         hashes = tokens.candidates(token, self._hash_keys)
         rows = self.look_up(lambda: list(_query(ApiKey.token_hash.in_(hashes))))
         if rows:
+            renew_hash(self._database, ApiKey, hashes)
             return _judge(rows, version)
         return unknown
 

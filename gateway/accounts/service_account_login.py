@@ -8,6 +8,7 @@ from msgspec import Struct
 from gateway.accounts import tokens
 from gateway.accounts.access import Level, address_refusal, forbid
 from gateway.accounts.authentication import Authentication
+from gateway.accounts.hash_renewal import renew_hash
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.models import AccessRule, Organization, ServiceAccount, User
 from gateway.accounts.rule_values import compile_levels
@@ -89,7 +90,10 @@ class ServiceAccountTokens:
         if not tokens.well_formed(token):
             return UNKNOWN
         hashes = tokens.candidates(token, self._hash_keys)
-        return self._authentication.look_up(partial(_look_up, hashes)) or UNKNOWN
+        known = self._authentication.look_up(partial(_look_up, hashes)) or UNKNOWN
+        if not isinstance(known, str):
+            renew_hash(self._database, ServiceAccount, hashes)
+        return known
 
     def _record_use(self, info: ServiceAccountInfo) -> None:
         """Write the time of use, at most once in USE_ACCURACY_S. It is no change of the account: no other worker has to

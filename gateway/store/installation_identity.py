@@ -3,7 +3,9 @@
 import base64
 import functools
 import hashlib
+import json
 import os
+import platform
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,14 +19,17 @@ HASH_SECRET = "GATEWAY_API_KEY_HASH_SECRET"
 ENCRYPTION_KEY = "GATEWAY_ENCRYPTION_KEY"
 SALT = "fingerprint_salt"
 MIN_LENGTH = 16
+WORKER_REPORTS = "worker"  # kind of the documents in which workers report themselves (telemetry/presence.py)
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The secrets, newest first: the first one makes new hashes and ciphertexts, the others still read old ones."""
+    """The secrets, newest first: the first one makes new hashes and ciphertexts, the others still read old ones.
+    `fingerprints` identify all of them, so that other nodes can see which secrets this one knows."""
 
     hash_keys: tuple[bytes, ...] = field(repr=False)
     encryption_keys: tuple[str, ...] = field(repr=False)
+    fingerprints: tuple[str, ...] = ()
 
 
 def get_value(database: Database, name: str) -> str | None:
@@ -56,7 +61,8 @@ def load_secrets(config: settings.Settings, database: Database) -> Secrets:
     salt = claim_value(database, SALT, secrets.token_hex(16))
     hashes = _load(config, database, HASH_SECRET, salt, partial(secrets.token_urlsafe, 32))
     encryption = _load(config, database, ENCRYPTION_KEY, salt, _make_encryption_key)
-    return Secrets(tuple(key.encode() for key in hashes), tuple(encryption))
+    prints = tuple(fingerprint(key, salt) for key in (*hashes, *encryption))
+    return Secrets(tuple(key.encode() for key in hashes), tuple(encryption), prints)
 
 
 def check_secrets(config: settings.Settings) -> None:
@@ -156,7 +162,25 @@ def _check_fingerprint(database: Database, name: str, salt: str, keys: tuple[str
             "the new one"
         )
     if known != prints[0]:
+        _check_other_nodes(database, name, prints[0])
         set_value(database, _fingerprint_name(name), prints[0])
+
+
+def _check_other_nodes(database: Database, name: str, first: str) -> None:
+    """SettingsError if a node that runs now does not know the secret that this one would use from now on: it would
+    refuse what is hashed or encrypted with it. Workers of earlier releases do not say what they know."""
+    sql = (
+        "SELECT w.node, d.value FROM worker w JOIN document d ON d.kind = ? AND d.key = CAST(w.epoch AS VARCHAR(40)) "
+        f"WHERE w.expires_at > {database.moment_sql()}"
+    )
+    for node, value in database.query_rows(sql, (WORKER_REPORTS,)):
+        known = json.loads(bytes(value)).get("secrets")
+        host = node.partition(" ")[0].partition(":")[0]
+        if known and first not in known and host != platform.node():
+            raise settings.SettingsError(
+                f"{name}: the node {node} does not know the first secret of the list yet. Append a new secret to the "
+                "end of the list on every node and restart them all; then move it to the front"
+            )
 
 
 def _fingerprint_name(name: str) -> str:

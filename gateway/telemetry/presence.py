@@ -12,8 +12,8 @@ from gateway.metering.counters import provider_label
 from gateway.routing.cooldowns import provider_of
 from gateway.routing.provider_health import Health
 from gateway.store.documents import Documents
+from gateway.store.installation_identity import WORKER_REPORTS as KIND
 
-KIND = "worker"
 # A report is written when something changed, and renewed before it expires.
 RENEWAL_INTERVAL_S = 60.0
 TTL_S = 180.0
@@ -23,22 +23,27 @@ TTL_S = 180.0
 class WorkerFacts:
     """A worker's last report: the version of its code, the version of the catalogue that it serves, and how many
     models, regions and keys are cooling down, as (provider, reason, count). `identities` are the providers with a
-    workload identity, as (provider, source, expiry in µs or 0, failure)."""
+    workload identity, as (provider, source, expiry in µs or 0, failure). `secrets` are fingerprints of the secrets that
+    it knows, so that a node does not use one that another lacks."""
 
     version: str
     catalogue: str
     resting: tuple[tuple[str, str, int], ...] = ()
     identities: tuple[tuple[str, str, int, str], ...] = ()
+    secrets: tuple[str, ...] = ()
 
 
 class WorkerPresence:
     """Reports this worker; `report` is called every few seconds."""
 
-    def __init__(self, documents: Documents, control: Control, clock: Clock, version: str) -> None:
+    def __init__(
+        self, documents: Documents, control: Control, clock: Clock, version: str, secrets: tuple[str, ...] = ()
+    ) -> None:
         self._documents = documents
         self._control = control
         self._clock = clock
         self._version = version
+        self._secrets = secrets
         self._last: tuple[int, WorkerFacts] | None = None
         self._again = 0.0
 
@@ -48,7 +53,7 @@ class WorkerPresence:
         """Store the current facts unless they are stored already. Unavailable."""
         epoch = self._control.epoch
         files = catalogue.version.partition("+")[0]  # without the part for discovered models of local engines
-        facts = WorkerFacts(self._version, files, _count(health.cooldowns.active()), identities)
+        facts = WorkerFacts(self._version, files, _count(health.cooldowns.active()), identities, self._secrets)
         now = self._clock.monotonic()
         if not epoch or self._last == (epoch, facts) and now < self._again:
             return

@@ -161,7 +161,13 @@ def _open_telemetry(
         mail=MailQueue(store.documents, store.vault, mailer, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
         cache_watch=CacheWatch(store.database, states, clock, settings.alerts.cache_hits_percent),
-        presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or full_version()),
+        presence=WorkerPresence(
+            store.documents,
+            store.control,
+            clock,
+            settings.server.version or full_version(),
+            store.secrets.fingerprints,
+        ),
         agent_signals=AgentSignals(settings.otel, settings.environment, transport, counters, states),
         tracing=_open_tracing(settings, clock, requests, states, transport.routes),
     )

@@ -11,6 +11,7 @@ from gateway.accounts import audit, quotas, tokens
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.authority import is_owner_now
 from gateway.accounts.changes import commit
+from gateway.accounts.hash_renewal import renew_hash
 from gateway.accounts.models import Organization
 from gateway.accounts.organizations import read_name
 from gateway.accounts.provisioning.models import ScimToken
@@ -146,6 +147,7 @@ class ScimTokens:
         found = self._authentication.look_up(partial(_find, hashes))
         if found is None:
             return UNKNOWN
+        renew_hash(self._database, ScimToken, hashes)
         info, status = found
         if status != "active":
             return BLOCKED

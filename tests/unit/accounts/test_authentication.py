@@ -229,14 +229,17 @@ def test_a_remembered_key_expires_at_its_moment(company) -> None:
         authentication.caller(key.token)
 
 
-def test_a_key_hashed_under_an_older_hash_key_is_still_known(company) -> None:
-    key = company.make_key()
+def test_the_first_use_of_a_key_renews_its_hash_so_that_the_older_hash_key_can_go(company) -> None:
+    used, unused = company.make_key(), company.make_key()
     rotated = Secrets((b"a-hash-key-of-next-year", *company.secrets.hash_keys), company.secrets.encryption_keys)
     authentication = Authentication(company.database, company.control, rotated, company.clock)
-    assert authentication.caller(key.token).key_id == key.info.id
+    assert authentication.caller(used.token).key_id == used.info.id
     forgotten = Secrets((b"a-hash-key-of-next-year",), company.secrets.encryption_keys)
+    later = Authentication(company.database, company.control, forgotten, company.clock)
+    assert later.caller(used.token).key_id == used.info.id
     with pytest.raises(Unauthenticated):
-        Authentication(company.database, company.control, forgotten, company.clock).caller(key.token)
+        later.caller(unused.token)
+    assert authentication.caller(unused.token).key_id == unused.info.id
 
 
 def test_a_customer_key_is_distinguished_from_a_user_key(company) -> None:

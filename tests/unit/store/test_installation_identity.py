@@ -1,8 +1,13 @@
+import platform
+
 import gevent
+import orjson
 import pytest
 
 from gateway.configuration.settings import SettingsError
+from gateway.store.documents import Documents
 from gateway.store.installation_identity import claim_value, get_value, load_secrets, set_value
+from gateway.telemetry.presence import WorkerFacts
 
 HASH = "GATEWAY_API_KEY_HASH_SECRET"
 KEY = "GATEWAY_ENCRYPTION_KEY"
@@ -76,3 +81,35 @@ def test_the_table_does_not_hold_the_secret(database, settings):
     load_secrets(settings(**{HASH: OLD, KEY: OLD}), database)
     rows = database.read(lambda: database.execute("SELECT value FROM installation").fetchall())
     assert len(rows) == 3 and all(OLD not in value for (value,) in rows)
+
+
+def run_worker(database, node: str, fingerprints: tuple[str, ...], lives: bool = True) -> None:
+    """Leave the rows of a worker of another node that knows these secrets."""
+    ends = database.now_us() + (60_000_000 if lives else -1)
+    database.change_rows("DELETE FROM worker WHERE epoch = ?", (7,))
+    sql = "INSERT INTO worker (epoch, node, expires_at, seen_version) VALUES (?, ?, ?, ?)"
+    database.change_rows(sql, (7, node, ends, 0))
+    facts = WorkerFacts("1", "c", secrets=fingerprints)
+    Documents(database).put("worker", "7", orjson.dumps(facts), 60)
+
+
+def test_a_secret_is_not_used_before_all_nodes_know_it(database, settings):
+    old = load_secrets(settings(**{HASH: OLD, KEY: OLD}), database)
+    run_worker(database, "other:4001 (process 1)", old.fingerprints)
+    for name in (HASH, KEY):
+        rotated = {HASH: OLD, KEY: OLD, name: f"{NEW},{OLD}"}
+        with pytest.raises(SettingsError, match=rf"{name}: the node other:4001 .*does not know .* Append"):
+            load_secrets(settings(**rotated), database)
+    appended = load_secrets(settings(**{HASH: f"{OLD},{NEW}", KEY: OLD}), database)
+    assert appended.hash_keys[0] == OLD.encode()
+    run_worker(database, "other:4001 (process 2)", appended.fingerprints)
+    assert load_secrets(settings(**{HASH: f"{NEW},{OLD}", KEY: OLD}), database).hash_keys[0] == NEW.encode()
+
+
+@pytest.mark.parametrize(
+    ("node", "lives"), [(f"{platform.node()}:4001 (process 1)", True), ("other (process 1)", False)]
+)
+def test_workers_of_the_own_host_and_dead_ones_do_not_hold_up_a_rotation(database, settings, node, lives):
+    old = load_secrets(settings(**{HASH: OLD, KEY: OLD}), database)
+    run_worker(database, node, old.fingerprints, lives)
+    assert load_secrets(settings(**{HASH: f"{NEW},{OLD}", KEY: OLD}), database).hash_keys[0] == NEW.encode()
