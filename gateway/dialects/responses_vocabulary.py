@@ -43,6 +43,8 @@ CALLS = frozenset(
 CODE_CALL = "code_interpreter_call"
 SHELL_CALL = "shell_call"
 IMAGE_CALL = "image_generation_call"
+APPROVAL = "mcp_approval_response"  # an item that the user says
+LATER_TOOLS = "additional_tools"  # an item that adds tools to those of the request
 # Items that are billed beside the tokens of a response.
 BILLED_ITEMS = frozenset(
     ("web_search_call", "x_search_call", CODE_CALL, SHELL_CALL, IMAGE_CALL, *(tool.item for tool in PROVIDER_TOOLS))

@@ -183,6 +183,7 @@ class Fitting:
             HOSTED in self._lacking
             and isinstance(tool, VendorTool)
             and tool.kind != TOOL_SEARCH
+            and not tool.instead
             and tool.vendor not in (self._ability.dialect, self._ability.second)
         )
 

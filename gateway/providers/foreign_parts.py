@@ -4,21 +4,28 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from gateway.errors import NotSupported
 from gateway.neutral.chat import Conversation, Tool, VendorTool
+from gateway.neutral.message_order import in_order
 from gateway.neutral.parts import Message, Part, ToolResult, VendorPart
+from gateway.providers.unsupported_parts import INSTRUCTIONS
 
+NOTHING_LEFT = "This provider can read no message of the conversation, only other providers can: {}."
 LEFT_OUT = "Parts of earlier turns that only another provider reads were left out: {}."
 
 
 def readable(conversation: Conversation, dialect: str, warnings: list[str]) -> Conversation:
     """Return the conversation for a target of `dialect`: parts and tools of other vendors are replaced by their
-    counterparts, and parts without one are left out with a warning."""
+    counterparts, and parts without one are left out with a warning. NotSupported if nothing is left."""
     lost: dict[str, None] = {}
     messages = tuple(
         split for message in conversation.messages for split in _split(_read_message(message, dialect, lost))
     )
     if lost:
+        if all(message.role in INSTRUCTIONS for message in messages):
+            raise NotSupported(NOTHING_LEFT.format(", ".join(lost)), param="messages")
         warnings.append(LEFT_OUT.format(", ".join(lost)))
+    messages = in_order(messages)
     tools = tuple(read for tool in conversation.tools for read in _read_tool(tool, dialect))
     return replace(conversation, messages=messages, tools=tools)
 

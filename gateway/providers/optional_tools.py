@@ -44,7 +44,7 @@ def write_bare(codec: Codec, request: Request, target: Target, error: NotSupport
 
 
 def _is_hosted(tool: object) -> bool:
-    return isinstance(tool, WebSearch | VendorTool)
+    return isinstance(tool, WebSearch) or (isinstance(tool, VendorTool) and not tool.instead)
 
 
 def _strip(conversation: Conversation) -> Conversation:

@@ -215,7 +215,7 @@ BAD = [
     ({"model": MODEL}, 400, "invalid_parameters", "input"),
     ({"model": MODEL, "input": []}, 400, "invalid_parameters", "input"),
     ({"model": MODEL, "input": [{"role": "king", "content": "x"}]}, 400, "invalid_parameters", "input.0.role"),
-    ({"model": MODEL, "input": [{"type": "nonsense"}]}, 400, "invalid_parameters", "input.0.type"),
+    ({"model": MODEL, "input": [{"type": 7}]}, 400, "invalid_parameters", "input.0.type"),
     ({"model": MODEL, "input": "x", "tools": [{"type": "function"}]}, 400, "invalid_parameters", "tools.0.name"),
     ({"model": MODEL, "input": "x", "tool_choice": "perhaps"}, 400, "invalid_parameters", "tool_choice"),
     ({"model": MODEL, "input": "x", "background": True}, 400, "unsupported_parameter", "background"),
@@ -223,7 +223,7 @@ BAD = [
     ({"model": MODEL, "previous_response_id": "resp_no"}, 404, "previous_response_not_found", "previous_response_id"),
     ({"model": MODEL, "input": [{"type": "item_reference", "id": "msg_1"}]}, 404, "not_found", "input.0.id"),
     ({"model": MODEL, "input": [ORPHAN]}, 400, "invalid_parameters", "input.0.call_id"),
-    (FORCED_SHELL, 400, "model_not_supported", "input"),
+    (FORCED_SHELL, 400, "model_not_supported", "tools"),
 ]  # fmt: skip
 
 

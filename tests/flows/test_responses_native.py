@@ -415,7 +415,7 @@ def test_an_effort_that_a_model_lacks_changes_nothing_else_of_the_body(sdk: Open
 
 
 def test_offered_tools_are_left_out_by_a_server_without_the_api(settings: Callable[..., Settings]) -> None:
-    offered = [FUNCTION, {"type": "web_search"}, {"type": "local_shell"}]
+    offered = [FUNCTION, {"type": "web_search"}, {"type": "mcp", "server_label": "x"}, {"type": "local_shell"}]
     with FakeOpenAI() as server:
         environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": server.url}
         with local_gateway(settings, **environment) as gateway:
@@ -424,7 +424,9 @@ def test_offered_tools_are_left_out_by_a_server_without_the_api(settings: Callab
                 response = sdk.responses.create(model=MODEL, input="Hello", tools=offered)
                 assert response.output_text == "Hello."
                 warnings = " ".join(response.llmgateway["warnings"])
-                assert "web_search was left out" in warnings and "local_shell was left out" in warnings
+                assert "web_search was left out" in warnings and "mcp was left out" in warnings
+                names = [tool["function"]["name"] for tool in server.calls[-1].body["tools"]]
+                assert names[1:] == ["local_shell"]
         assert [call.path for call in server.calls].count("/v1/responses") == 1
 
 

@@ -49,6 +49,9 @@ class InputWriter:
         return self._items
 
     def _add_message(self, role: str, parts: tuple[Part, ...]) -> None:
+        if parts and isinstance(parts[0], VendorPart) and parts[0].kind == dialect.APPROVAL:
+            self._items.append(parts[0].body)
+            return
         content = [write_part(part) for part in parts]
         plain = len(content) == 1 and content[0]["type"] == "input_text"
         self._items.append({"type": "message", "role": role, "content": content[0]["text"] if plain else content})
@@ -168,6 +171,8 @@ def write_part(part: Part) -> Item:
     match part:
         case Text() | Refusal():
             return {"type": "input_text", "text": part.text}
+        case VendorPart(vendor=dialect.NAME):
+            return part.body
         case Image(media=media) if media.url or media.data or media.file_id:
             image: Item = {"type": "input_image", "detail": part.detail or "auto"}
             if media.file_id:

@@ -94,7 +94,7 @@ def _write_format(response_format: ResponseFormat) -> dict[str, Any]:
 def write_tools(tools: tuple[Tool, ...], warnings: list[str]) -> list[dict[str, Any]]:
     """Return the `tools` list. NotSupported for a tool of another vendor."""
     searching = any(isinstance(tool, VendorTool) and tool.kind == "tool_search" for tool in tools)
-    return [_write_tool(tool, searching, warnings) for tool in tools]
+    return [_write_tool(tool, searching, warnings) for tool in tools if not _is_in_items(tool)]
 
 
 def _write_tool(tool: Tool, searching: bool, warnings: list[str]) -> dict[str, Any]:
@@ -161,8 +161,22 @@ def _write_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
         return {"type": "web_search"}
     if choice.mode != "tool":
         return choice.mode
+    for tool in tools:
+        if isinstance(tool, VendorTool) and _stands_for(tool, choice.name):
+            return {"type": tool.kind}
     if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools):
         kind = "custom"
     else:
         kind = "function"
     return {"type": kind, "name": choice.name}
+
+
+def _is_in_items(tool: Tool) -> bool:
+    """Return whether the conversation has these tools in an item."""
+    return isinstance(tool, VendorTool) and tool.kind == dialect.LATER_TOOLS
+
+
+def _stands_for(tool: VendorTool, name: str) -> bool:
+    """Return whether other vendors have a function of this name in place of the tool."""
+    named = any(isinstance(each, FunctionTool) and each.name == name for each in tool.instead)
+    return named and not _is_in_items(tool)

@@ -22,6 +22,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Reasoning
 from gateway.runtime.threads import compute_if
+from gateway.surfaces.responses.caller_tools import write_call
 from gateway.surfaces.responses.item_parts import read_action, set_arguments, write_source, write_text
 from gateway.surfaces.responses.opaque_tokens import SealedMarks, seal_marks, seal_reasoning
 from gateway.surfaces.responses.response_answers import EventPlace, PartPlace, ResponseEvent, ResponseItem, SummaryPlace
@@ -66,7 +67,9 @@ NEAR = 64  # number of earlier items in which the text of a citation is searched
 class Assembler:
     """Converts the events of one response in order; `items` is the output so far."""
 
-    def __init__(self, answer_id: str, names: dict[str, tuple[str, str]], origin: str) -> None:
+    def __init__(
+        self, answer_id: str, names: dict[str, tuple[str, str]], origin: str, own: dict[str, str] | None = None
+    ) -> None:
         self.items: list[ResponseItem] = []
         self._answer_id = answer_id
         self._names = names
@@ -74,6 +77,8 @@ class Assembler:
         self._message: _Open | None = None
         self._thought: _Open | None = None
         self._calls: dict[int, _Open] = {}
+        self._own = own or {}  # kinds of the caller's tools by the names of the functions that stand for them
+        self._own_calls: dict[int, list[ToolCallDelta]] = {}
         self._hidden: set[int] = set()  # blocks that this format cannot show
         self._marks = SealedMarks()
 
@@ -85,8 +90,8 @@ class Assembler:
     def finish(self, status: str) -> list[ResponseEvent]:
         """Close open items with `status` (COMPLETED or INCOMPLETE), and add the opaque tokens of other parts."""
         events = self._rest(status)
-        for block in list(self._calls):
-            events += self._close_call(block, status)
+        for block in sorted((*self._calls, *self._own_calls)):
+            events += self._close_call(block, status) if block in self._calls else self._close_own_call(block, status)
         if self._marks:
             sealed = seal_marks(self._marks)
             events += self._whole({"type": "reasoning", "summary": [], "encrypted_content": sealed})
@@ -240,6 +245,8 @@ class Assembler:
     def _add_call(self, event: ToolCallDelta) -> list[ResponseEvent]:
         if event.block in self._hidden:
             return []
+        if self._own and (event.name in self._own or event.block in self._own_calls) and not event.executed:
+            return self._add_own_call(event)
         call = self._calls.get(event.block)
         events: list[ResponseEvent] = []
         if call is None:
@@ -258,6 +265,26 @@ class Assembler:
             if call.item["type"] != "web_search_call":
                 events.append({"type": f"{_call_event(call)}.delta", **call.place, "delta": event.arguments})
         return events
+
+    def _add_own_call(self, event: ToolCallDelta) -> list[ResponseEvent]:
+        """Collect the pieces of a call of one of the caller's tools: its item needs all of the arguments."""
+        pieces = self._own_calls.get(event.block)
+        if pieces is not None:
+            pieces.append(event)
+            return []
+        self._own_calls[event.block] = [event]
+        return self._rest()
+
+    def _close_own_call(self, block: int, status: str = COMPLETED) -> list[ResponseEvent]:
+        pieces = self._own_calls.pop(block)
+        ident = next((piece.id for piece in pieces if piece.id), "") or f"call_{ids.new_hex()}"
+        signature = "".join([piece.signature for piece in pieces])
+        if signature:
+            self._marks.calls[ident] = signature
+            self._marks.vendor = pieces[0].vendor or self._marks.vendor
+        kind = next(self._own[piece.name] for piece in pieces if piece.name in self._own)
+        text = "".join([piece.arguments for piece in pieces])
+        return self._whole(write_call(kind, ident, text, status))
 
     def _open_call(self, event: ToolCallDelta) -> _Open | None:
         """Return the item of a call; None for a server tool other than search, which has no form here."""
@@ -309,6 +336,8 @@ class Assembler:
     def _add_done(self, event: BlockDone) -> list[ResponseEvent]:
         if event.block in self._calls:
             return self._close_call(event.block)
+        if event.block in self._own_calls:
+            return self._close_own_call(event.block)
         if self._thought is not None and self._thought.block == event.block:
             return self._close_thought()
         return []

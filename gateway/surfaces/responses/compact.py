@@ -34,13 +34,13 @@ Json = dict[str, Any]
 def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tuple[ChatRequest, list[Json]]:
     """Return the request for a summary, and the user messages that stay. Raises InvalidRequest for invalid items, and
     for a conversation that only another server can decrypt."""
-    before = [("previous_response_id", shapes.read_item(item, "previous_response_id")) for item in history]
-    mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}")) for place, item in enumerate(own)]
+    before = [("previous_response_id", shapes.read_item(item, "previous_response_id", newer=True)) for item in history]
+    mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}", newer=True)) for place, item in enumerate(own)]
     items = before + mine
     if not items:
         raise invalid("input", "it is empty, and previous_response_id is not set")
     whole = schema.ResponsesBody(model=body.model, instructions=body.instructions)
-    record = "\n\n".join(_transcript_of(message) for message in decode_conversation(whole, items, []).messages)
+    record = "\n\n".join(_transcript_of(message) for message in decode_conversation(whole, items, [], []).messages)
     request = ChatRequest(
         requested_model=body.model,
         requirements=Requirements(prompt_bytes=len(TASK) + len(record.encode("utf-8", "replace")), messages=2),
@@ -100,5 +100,7 @@ def _word(part: Part) -> str:
             return f"(a file {part.filename})"
         case VendorPart(kind="compaction"):
             raise invalid("input", "it contains a compaction that only the server that encrypted it can read")
+        case VendorPart() if part.instead:
+            return "\n".join(_word(inner) for inner in part.instead)
         case _:
             return f"({getattr(part, 'kind', type(part).__name__)})"

@@ -34,15 +34,14 @@ from gateway.neutral.parts import (
 from gateway.surfaces.chat_option_reader import read_search
 from gateway.surfaces.media_urls import read_media
 from gateway.surfaces.request_parameters import ParameterReader
+from gateway.surfaces.responses import caller_tools, own_items, schema
 from gateway.surfaces.responses import items as shapes
-from gateway.surfaces.responses import schema
 from gateway.surfaces.responses.opaque_tokens import SealedMarks, open_reasoning, open_summary
 from gateway.surfaces.validation_errors import invalid
 
 PARAMETER_READER = ParameterReader(dialect.NAME)
 SUMMED_UP = "Summary of the conversation before this point, whose other messages were left out:\n\n"
 SEARCH_CALL = "web_search_call"
-IMAGE_CALL = "image_generation_call"
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -55,15 +54,21 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 
 def decode_conversation(
-    body: schema.ResponsesBody, items: list[tuple[str, shapes.Item]], tools: list[shapes.Tool]
+    body: schema.ResponsesBody,
+    items: list[tuple[str, shapes.Item]],
+    tools: list[shapes.Tool],
+    later: list[shapes.Tool],
 ) -> Conversation:
-    """Return everything that the model reads. `items` are the items with their dotted paths. InvalidRequest names the
-    invalid item."""
+    """Return everything that the model reads. `items` are the items with their dotted paths, `later` the tools that
+    they add to `tools`. InvalidRequest names the invalid item."""
+    named = caller_tools.names_by_kind(tools)
     choice, offered = _choice(
-        body.tool_choice, tuple(tool for each in tools for tool in _tools(each, body.max_tool_calls))
+        body.tool_choice, tuple(tool for each in tools for tool in _tools(each, body.max_tool_calls, named)), named
     )
+    if later:
+        offered += _later(later, offered, body.max_tool_calls)
     return Conversation(
-        messages=_Messages(items).read(body.instructions),
+        messages=_Messages(items, named).read(body.instructions),
         tools=offered,
         tool_choice=choice if offered else None,
         response_format=_format(body.text.format if body.text else None),
@@ -75,8 +80,9 @@ def decode_conversation(
 class _Messages:
     """Collects items into messages: consecutive output of the model is one assistant message."""
 
-    def __init__(self, items: list[tuple[str, shapes.Item]]) -> None:
+    def __init__(self, items: list[tuple[str, shapes.Item]], named: dict[str, str]) -> None:
         self._items = items
+        self._own = own_items.OwnItems((item for _, item in items), named)
         self._messages: list[Message] = []
         self._made: list[Part] = []
         self._names: dict[str, str] = {}
@@ -153,16 +159,13 @@ class _Messages:
     def _add_foreign(self, item: schema.VendorItem) -> None:
         if item.kind == SEARCH_CALL:
             return  # the results are in the text that follows
-        if isinstance(item.body.get("call_id"), str):
-            self._names[item.body["call_id"]] = item.kind
-        if item.kind == IMAGE_CALL:
-            data = item.body.get("result")
-        else:
-            data = None
-        if isinstance(data, str) and data:
-            self._made.append(Image(Media(media_type=f"image/{item.body.get('output_format') or 'png'}", data=data)))
-        else:
-            self._made.append(VendorPart(dialect.NAME, item.kind, item.body))
+        if item.kind == dialect.APPROVAL:
+            self._add_text("user", own_items.user_parts(item))
+            return
+        ident = own_items.call_id_of(item)
+        self._made.append(self._own.part(item, self._marks.get(ident, ("", ""))))
+        if ident:
+            self._names.setdefault(ident, self._own.names.get(ident, item.kind))
 
 
 def _call_marks(items: Iterable[tuple[str, shapes.Item]]) -> dict[str, tuple[str, str]]:
@@ -195,6 +198,8 @@ def _part(part: Any, path: str) -> Part:
             return Image(_image(part, path), part.detail or "")
         case schema.AudioPart(input_audio=sound):
             return Audio(Media(media_type=f"audio/{sound.format}", data=sound.data), sound.format)
+        case schema.UnknownPart():
+            return VendorPart(dialect.NAME, part.kind, part.body)
         case _:
             return File(_file(part, path), part.filename or "")
 
@@ -217,8 +222,9 @@ def _file(part: schema.FilePart, path: str) -> Media:
     return read_media(part.file_data, f"{path}.file_data", bare=True)
 
 
-def _tools(tool: shapes.Tool, maximum: int | None) -> tuple[Tool, ...]:
-    """Return the neutral tools of an entry. `maximum` limits the calls of server tools (max_tool_calls)."""
+def _tools(tool: shapes.Tool, maximum: int | None, named: dict[str, str]) -> tuple[Tool, ...]:
+    """Return the neutral tools of an entry. `maximum` limits the calls of server tools (max_tool_calls), `named` has
+    the functions for tools that the caller runs."""
     match tool:
         case schema.FunctionTool() | schema.CustomTool():
             return (_named(tool, None),)
@@ -230,7 +236,20 @@ def _tools(tool: shapes.Tool, maximum: int | None) -> tuple[Tool, ...]:
                 return ()
             return (_search(tool, maximum),)
         case _:
-            return (VendorTool(dialect.NAME, tool.kind, tool.body),)
+            function = (caller_tools.as_function(tool, named[tool.kind]),) if caller_tools.is_callers(tool) else ()
+            return (VendorTool(dialect.NAME, tool.kind, tool.body, function),)
+
+
+def _later(later: list[shapes.Tool], offered: tuple[Tool, ...], maximum: int | None) -> tuple[Tool, ...]:
+    """Return the tools that items add. A server of this dialect reads them in their items."""
+    taken = {tool.name for tool in offered if isinstance(tool, FunctionTool | CustomTool)}
+    added: dict[str, Tool] = {}
+    for each in later:
+        if isinstance(each, schema.FunctionTool | schema.CustomTool | schema.NamespaceTool):
+            for tool in _tools(each, maximum, {}):
+                if isinstance(tool, FunctionTool | CustomTool) and tool.name not in taken:
+                    added.setdefault(tool.name, tool)
+    return (VendorTool(dialect.NAME, dialect.LATER_TOOLS, {}, tuple(added.values())),) if added else ()
 
 
 def _named(tool: schema.FunctionTool | schema.CustomTool, namespace: str | None) -> Tool:
@@ -254,7 +273,9 @@ def _search(tool: schema.WebSearchTool, maximum: int | None) -> WebSearch:
     return read_search(tool.user_location, tool.search_context_size, domains, maximum)
 
 
-def _choice(choice: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None, tuple[Tool, ...]]:
+def _choice(
+    choice: str | dict[str, Any] | None, tools: tuple[Tool, ...], named: dict[str, str]
+) -> tuple[ToolChoice | None, tuple[Tool, ...]]:
     """Return the choice, and the tools that remain available to the model (reader.check_choice validated its shape)."""
     if choice is None:
         return None, tools
@@ -262,10 +283,18 @@ def _choice(choice: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> tup
         return ToolChoice(cast("ToolMode", choice)), tools
     kind = choice["type"]
     if kind == "allowed_tools":
-        names = {entry.get("name") for entry in choice["tools"] if isinstance(entry, dict)}
-        return ToolChoice(choice["mode"]), tuple(tool for tool in tools if getattr(tool, "name", "") in names)
+        allowed = [entry for entry in choice["tools"] if isinstance(entry, dict)]
+        names = {flat_name(entry.get("namespace"), entry.get("name") or "") for entry in allowed}
+        kinds = {entry.get("type") for entry in allowed}
+        return ToolChoice(choice["mode"]), tuple(
+            tool
+            for tool in tools
+            if (tool.kind in kinds if isinstance(tool, VendorTool) else getattr(tool, "name", "") in names)
+        )
     if kind in ("function", "custom"):
         return ToolChoice("tool", flat_name(choice.get("namespace"), choice["name"])), tools
+    if kind in named:
+        return ToolChoice("tool", named[kind]), tools
     return (ToolChoice("web_search") if kind.startswith("web_search") else ToolChoice("required")), tools
 
 

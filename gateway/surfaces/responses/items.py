@@ -40,6 +40,10 @@ TOOLS: dict[str, type[Struct]] = {
     "web_search_preview_2025_03_11": schema.WebSearchTool,
 }
 REFERENCE = "item_reference"
+# The members with content parts, by the type of the item.
+CONTENT = {"message": "content", "function_call_output": "output", "custom_tool_call_output": "output"}
+PARTS = frozenset(("input_text", "output_text", "refusal", "input_image", "input_file", "input_audio"))
+UNKNOWN = "unknown"
 # Items of server tools. The id of the first kinds only refers to the server's store: it is left out, since nothing is
 # stored there. The other kinds are identified by their id.
 FOREIGN_WITHOUT_ID = frozenset(
@@ -102,16 +106,19 @@ def kind_of(item: dict[str, Any]) -> str:
     return ""
 
 
-def read_item(item: dict[str, Any], path: str) -> Item:
-    """Return one item of `input`, without its id. Raises InvalidRequest with the dotted path of the invalid value."""
+def read_item(item: dict[str, Any], path: str, *, newer: bool = False) -> Item:
+    """Return one item of `input`, without its id. With `newer`, content parts of unknown types are kept for servers of
+    this dialect. Raises InvalidRequest with the dotted path of the invalid value."""
     kind = kind_of(item)
     shape = ITEMS.get(kind)
     if shape is not None:
+        if newer:
+            item = _wrap_unknown(item)
         return _normalize(_convert(item, shape, path))
     if kind in FOREIGN_WITHOUT_ID:
         return schema.VendorItem(kind, {key: value for key, value in item.items() if key != "id"})
-    if kind in FOREIGN_WITH_ID:
-        return schema.VendorItem(kind, item)
+    if kind and kind != REFERENCE:
+        return schema.VendorItem(kind, item)  # also a kind that is newer than this gateway: its server reads it
     known = (*ITEMS, REFERENCE, *sorted(FOREIGN_WITHOUT_ID), *sorted(FOREIGN_WITH_ID))
     raise invalid(f"{path}.type", f"{item.get('type')!r} is not one of {either(known)}")
 
@@ -125,8 +132,8 @@ def read_tool(tool: dict[str, Any], path: str) -> Tool:
         shape = None
     if shape is not None:
         return _convert(tool, shape, path)
-    if kind in FOREIGN_TOOLS:
-        return schema.VendorItem(kind, tool)
+    if isinstance(kind, str) and kind:
+        return schema.VendorItem(kind, tool)  # also a kind that is newer than this gateway: its server reads it
     raise invalid(f"{path}.type", f"{kind!r} is not one of {either((*TOOLS, *sorted(FOREIGN_TOOLS)))}")
 
 
@@ -134,7 +141,35 @@ def write_item(item: Item) -> dict[str, Any]:
     """Return the item as a JSON object, as it is stored and shown."""
     if isinstance(item, schema.VendorItem):
         return item.body
-    return to_builtins(item)
+    written: dict[str, Any] = to_builtins(item)
+    member = CONTENT.get(written["type"])
+    if member is not None and isinstance(written[member], list):
+        written[member] = [part["body"] if part["type"] == UNKNOWN else part for part in written[member]]
+    return written
+
+
+def unknown_parts(item: Item) -> list[schema.UnknownPart]:
+    """Return the content parts of unknown types."""
+    content = getattr(item, CONTENT.get(str(item.__struct_config__.tag), ""), None)
+    if type(content) is not list:
+        return []
+    return [part for part in content if isinstance(part, schema.UnknownPart)]
+
+
+def _wrap_unknown(item: dict[str, Any]) -> dict[str, Any]:
+    """Return the item with its content parts of unknown types as UnknownPart."""
+    member = CONTENT.get(kind_of(item), "")
+    content = item.get(member)
+    if not isinstance(content, list):
+        return item
+    return {**item, member: [_wrap_part(part) for part in content]}
+
+
+def _wrap_part(part: Any) -> Any:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str) or not kind or kind in PARTS:
+        return part
+    return {"type": UNKNOWN, "kind": kind, "body": part}
 
 
 def user_text(text: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.neutral.parameters import capabilities_of, relayed_fields
 from gateway.surfaces.chat_option_reader import gateway_options
 from gateway.surfaces.preference_checks import read_preferences
+from gateway.surfaces.responses import caller_tools, lenient_responses, own_items, schema
 from gateway.surfaces.responses import items as shapes
-from gateway.surfaces.responses import lenient_responses, schema
 from gateway.surfaces.responses.conversation import (
     PARAMETER_READER,
     SEARCH_CALL,
@@ -70,7 +70,8 @@ class ResponseTurn(Struct, frozen=True):
     """A request with the facts that its response needs.
 
     `history` and `items` are JSON items: the earlier conversation, and this turn's own input as it is stored. `names`
-    maps flat names to the namespace and name of a tool. `sealed`: the caller wants encrypted reasoning in the response,
+    maps flat names to the namespace and name of a tool, `own` the names of functions to the kinds of the caller's tools
+    that they stand for. `sealed`: the caller wants encrypted reasoning in the response,
     `reasoned`: any reasoning.
     """
 
@@ -79,6 +80,7 @@ class ResponseTurn(Struct, frozen=True):
     items: list[Json]
     echo: RequestEcho
     names: dict[str, tuple[str, str]]
+    own: dict[str, str]
     sealed: bool
     reasoned: bool
     store: bool
@@ -97,22 +99,23 @@ def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> Re
         if body.tools:
             body.tools = lenient_responses.tools(body.tools)
         body.tool_choice = lenient_responses.choice(body.tool_choice)
-        return _read(body, history, lenient_responses.items(own))
+        return _read(body, history, lenient_responses.items(own), newer=True)
 
 
-def _read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> ResponseTurn:
-    before = [("previous_response_id", shapes.read_item(item, "previous_response_id")) for item in history]
-    mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}")) for place, item in enumerate(own)]
+def _read(body: schema.ResponsesBody, history: list[Json], own: list[Json], *, newer: bool = False) -> ResponseTurn:
+    before = [("previous_response_id", shapes.read_item(item, "previous_response_id", newer=True)) for item in history]
+    mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}", newer=newer)) for place, item in enumerate(own)]
     tools = [shapes.read_tool(tool, f"tools.{place}") for place, tool in enumerate(body.tools or ())]
-    check_choice(body.tool_choice)
+    check_choice(body.tool_choice, frozenset(tool.kind for tool in tools if type(tool) is schema.VendorItem))
     items = before + mine
     if not items:
         raise invalid("input", "it is empty, and previous_response_id is not set")
-    survey = _Survey(body, items, tools)
+    later = _later_tools(items)
+    survey = _Survey(body, items, tools, later)
     request = ChatRequest(
         requested_model=body.model,
         requirements=survey.requirements(),
-        decode=lambda: decode_conversation(body, items, tools),
+        decode=lambda: decode_conversation(body, items, tools, later),
         options=_options(body),
         native=None if survey.audio else _native(body, items),
         user=body.safety_identifier or body.user or "",
@@ -122,20 +125,34 @@ def _read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> R
         history=history,
         items=[shapes.write_item(item) for _, item in mine],
         echo=_echo(body),
-        names=_names(tools),
+        names=_names(tools + later),
+        own={name: kind for kind, name in caller_tools.names_by_kind(tools).items()},
         sealed=dialect.ENCRYPTED in (body.include or ()),
         reasoned=_asks_reasoning(body),
         store=body.store is not False,
     )
 
 
+def _later_tools(items: PlacedItems) -> list[shapes.Tool]:
+    """Return the tools that items add. One that cannot be read is for its server alone."""
+    later: list[shapes.Tool] = []
+    for path, item in items:
+        if type(item) is schema.VendorItem:
+            for place, tool in enumerate(own_items.later_tools(item)):
+                try:
+                    later.append(shapes.read_tool(tool, f"{path}.tools.{place}"))
+                except InvalidRequest:
+                    continue
+    return later
+
+
 def _asks_reasoning(body: schema.ResponsesBody) -> bool:
     return body.reasoning is not None or any(name.startswith("reasoning") for name in body.include or ())
 
 
-def check_choice(choice: str | Json | None) -> None:
+def check_choice(choice: str | Json | None, kinds: frozenset[str] = frozenset()) -> None:
     """Raise InvalidRequest unless it is one of the words or objects of tool_choice (tool_choice_*.py of the OpenAI
-    SDK)."""
+    SDK). `kinds` are the types of the request's own hosted tools."""
     if choice is None or choice in CHOICES:
         return
     if isinstance(choice, str):
@@ -146,16 +163,19 @@ def check_choice(choice: str | Json | None) -> None:
     if kind == "allowed_tools":
         if choice.get("mode") not in ("auto", "required") or not isinstance(choice.get("tools"), list):
             raise invalid("tool_choice", "allowed_tools needs mode (auto or required) and tools")
-    elif kind not in NAMED_TOOL_TYPES and kind not in shapes.TOOLS and kind not in shapes.FOREIGN_TOOLS:
+    elif kind not in (*NAMED_TOOL_TYPES, *shapes.TOOLS, *shapes.FOREIGN_TOOLS, *kinds):
         raise invalid("tool_choice.type", f"{kind!r} is not a type of tool")
 
 
 class _Survey:
     """Facts about the items, found in one pass without decoding them."""
 
-    def __init__(self, body: schema.ResponsesBody, items: PlacedItems, tools: list[shapes.Tool]) -> None:
+    def __init__(
+        self, body: schema.ResponsesBody, items: PlacedItems, tools: list[shapes.Tool], later: list[shapes.Tool]
+    ) -> None:
         self._body = body
         self._tools = tools
+        self._later = later
         self._messages = len(items)
         self.text = _size(body.instructions or "")
         self.images = self.earlier_images = self.files = self.audio = 0
@@ -183,7 +203,7 @@ class _Survey:
                 self._add_foreign(item)
 
     def _add_foreign(self, item: schema.VendorItem) -> None:
-        if item.kind == "image_generation_call":
+        if item.kind == dialect.IMAGE_CALL and isinstance(item.body.get("result"), str):
             self.earlier_images += 1
         elif item.kind != SEARCH_CALL:
             self.text += len(json.encode(item.body))
@@ -203,6 +223,9 @@ class _Survey:
                     self.audio += 1
                 case schema.RefusalPart():
                     self.text += _size(part.refusal)
+                case schema.UnknownPart():
+                    self.text += len(json.encode(part.body))
+                    self.foreign = True
                 case _:
                     self.text += _size(part.text)
 
@@ -217,13 +240,14 @@ class _Survey:
         effort = (body.reasoning and body.reasoning.effort) or ""
         forced = _forced(body.tool_choice if tools else None)
         searches = forced == "web_search" or any(_searches(tool) for tool in tools)
-        functions = any(type(tool) in FUNCTIONS for tool in tools)
+        callers = any(caller_tools.is_callers(tool) for tool in tools)
+        functions = callers or any(type(tool) in FUNCTIONS for tool in (*tools, *self._later))
         hosted = any(_is_foreign(tool) for tool in tools)
         # A hosted tool beside functions can be left out. If it is forced, or if a tool must be called and only hosted
         # tools are offered, it cannot.
         needed = forced == "required" and not functions
         if tools:
-            named = _names_hosted(body.tool_choice)
+            named = _names_hosted(body.tool_choice, tools)
         else:
             named = ""
         return Requirements(
@@ -245,7 +269,8 @@ class _Survey:
             forced_tool=forced,
             parameters=self._capabilities(),
             keeps_reasoning=True,
-            vendor_only=dialect.NAME if self.foreign or (hosted and (needed or named)) else "",
+            vendor_only=dialect.NAME if hosted and (needed or named) else "",
+            own_parts=dialect.NAME if self.foreign or callers else "",
             search_offered=searches and not needed and forced != "web_search",
             hosted=dialect.NAME if hosted and not (needed or named) else "",
             hosted_uses=uses_of(body, self._items),
@@ -267,7 +292,7 @@ def _searches(tool: shapes.Tool) -> bool:
 def _is_foreign(tool: shapes.Tool) -> bool:
     """Return whether only servers of this dialect have the tool; without a search over deferred tools, all tools are
     sent directly."""
-    return type(tool) is schema.VendorItem and tool.kind != "tool_search"
+    return type(tool) is schema.VendorItem and tool.kind != "tool_search" and not caller_tools.is_callers(tool)
 
 
 def _forced(choice: str | Json | None) -> str:
@@ -284,15 +309,12 @@ def _forced(choice: str | Json | None) -> str:
     return "tool"
 
 
-def _names_hosted(choice: str | Json | None) -> str:
+def _names_hosted(choice: str | Json | None, tools: list[shapes.Tool]) -> str:
     """Return the hosted tool that must be called, if the choice names one."""
-    if isinstance(choice, dict):
-        kind = choice["type"]
-    else:
-        kind = ""
-    if kind in shapes.FOREIGN_TOOLS:
-        return kind
-    return ""
+    kind = choice["type"] if isinstance(choice, dict) else ""
+    if kind in shapes.TOOLS or kind in ("", "allowed_tools") or kind in caller_tools.names_by_kind(tools):
+        return ""
+    return str(kind)
 
 
 def _size(text: str) -> int:
@@ -349,7 +371,7 @@ def _native_item(item: shapes.Item, path: str) -> list[Any]:
         case schema.VendorItem():
             return [item.body]
         case _:
-            return [item]
+            return [shapes.write_item(item) if shapes.unknown_parts(item) else item]
 
 
 def _native_tool(tool: Json) -> Json:

@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.dialects.hosted_tools import named_models, part_uses, tool_uses
-from gateway.dialects.responses_vocabulary import NAME
+from gateway.dialects.responses_vocabulary import LATER_TOOLS, NAME
 from gateway.neutral.hosted_uses import HostedUse, collect
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
 
 KNOWN_ITEMS = shapes.FOREIGN_WITH_ID | shapes.FOREIGN_WITHOUT_ID
-LATER_TOOLS = "additional_tools"  # an item that adds tools to those of the request
 
 
 def uses_of(body: schema.ResponsesBody, items: Iterable[tuple[str, shapes.Item]]) -> tuple[HostedUse, ...]:
@@ -20,6 +19,7 @@ def uses_of(body: schema.ResponsesBody, items: Iterable[tuple[str, shapes.Item]]
     unknown: list[HostedUse] = []
     for _, item in items:
         if type(item) is not schema.VendorItem:
+            unknown += [use for part in shapes.unknown_parts(item) for use in part_uses(NAME, part.kind, part.body)]
             continue
         if item.kind == LATER_TOOLS and isinstance(item.body.get("tools"), list):
             tools += [tool for tool in item.body["tools"] if isinstance(tool, dict)]

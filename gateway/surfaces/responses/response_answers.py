@@ -25,7 +25,9 @@ class ResponseItem(TypedDict, total=False):
     call_id: str
     name: str
     namespace: str
-    arguments: str
+    arguments: str | JsonObject
+    execution: str
+    operation: JsonObject
     input: str
     output: Any
     action: JsonObject

@@ -69,8 +69,15 @@ class AudioPart(Shape, tag_field="type", tag="input_audio"):
     input_audio: InputAudio
 
 
-Parts = list[TextPart | OutputText | RefusalPart | ImagePart | FilePart | AudioPart]
-Output = str | list[TextPart | OutputText | ImagePart | FilePart]
+class UnknownPart(Shape, tag_field="type", tag="unknown"):
+    """A content part of a type that is newer than this gateway, kept unchanged for servers of this dialect."""
+
+    kind: str
+    body: Json
+
+
+Parts = list[TextPart | OutputText | RefusalPart | ImagePart | FilePart | AudioPart | UnknownPart]
+Output = str | list[TextPart | OutputText | ImagePart | FilePart | UnknownPart]
 
 
 class Message(Shape, tag_field="type", tag="message"):

@@ -84,7 +84,7 @@ class _Stream:
     def _assembled(self) -> Assembler:
         if self._assembler is None:
             origin = writer.origin(self._facts)
-            self._assembler = Assembler(self._facts.answer_id, self._turn.names, origin)
+            self._assembler = Assembler(self._facts.answer_id, self._turn.names, origin, self._turn.own)
         return self._assembler
 
     def _emit_all(self, events: list[ResponseEvent]) -> bytes:

@@ -187,7 +187,7 @@ def _own_items(items: list[Json], facts: ResponseFacts) -> list[ResponseItem]:
 
 def _output(choice: Choice, turn: ResponseTurn, facts: ResponseFacts, status: str) -> list[ResponseItem]:
     """Return the parts of a result as items, equal to those of its stream."""
-    assembler = Assembler(facts.answer_id, turn.names, origin(facts))
+    assembler = Assembler(facts.answer_id, turn.names, origin(facts), turn.own)
     for block, part in enumerate(choice.parts):
         for event in _events(part, block):
             assembler.add(event)

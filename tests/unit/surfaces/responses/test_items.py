@@ -52,8 +52,14 @@ def test_every_version_of_the_web_search_is_the_web_search(kind: str) -> None:
     assert isinstance(tool, WebSearchTool) and tool.search_context_size == "low"
 
 
-def test_an_unknown_item_and_an_unknown_tool_are_refused_by_place() -> None:
+def test_an_item_and_a_tool_of_a_newer_type_are_kept_whole() -> None:
     for read in (read_item, read_tool):
-        with pytest.raises(InvalidRequest) as caught:
-            read({"type": "guess"}, "place.0")
-        assert caught.value.param == "place.0.type"
+        assert write_item(read({"type": "guess", "id": "x"}, "place.0")) == {"type": "guess", "id": "x"}
+
+
+def test_an_item_and_a_tool_without_a_type_are_refused_by_place() -> None:
+    for read in (read_item, read_tool):
+        for kind in ({}, {"type": ""}, {"type": 7}):
+            with pytest.raises(InvalidRequest) as caught:
+                read(kind, "place.0")
+            assert caught.value.param == "place.0.type"

@@ -126,8 +126,10 @@ def test_text_is_counted_in_bytes() -> None:
 @pytest.mark.parametrize(
     ("tool", "foreign"),
     [
-        ({"type": "local_shell"}, "responses"),
-        ({"type": "apply_patch"}, "responses"),
+        ({"type": "shell", "environment": {"type": "container_auto"}}, "responses"),
+        ({"type": "hologram"}, "responses"),
+        ({"type": "local_shell"}, ""),
+        ({"type": "apply_patch"}, ""),
         ({"type": "mcp", "server_label": "x"}, "responses"),
         ({"type": "tool_search"}, ""),
         ({"type": "function", "name": "f"}, ""),
@@ -140,6 +142,30 @@ def test_a_tool_that_only_this_dialect_has_says_so(tool: dict, foreign: str) -> 
         forced = turn(tools=[tool], tool_choice="required").request.requirements
         assert (forced.hosted, forced.vendor_only) == ("", foreign)
     assert native(made)["tools"][0].items() >= tool.items()
+
+
+@pytest.mark.parametrize("kind", ["local_shell", "shell", "apply_patch"])
+def test_a_tool_that_the_caller_runs_is_a_function_of_another_name_than_its_own(kind: str) -> None:
+    made = turn(tools=[{"type": kind}, {"type": "function", "name": kind}], tool_choice={"type": kind})
+    tool, function = made.request.conversation().tools
+    assert tool.instead[0].name == f"{kind}_tool" != function.name and made.own == {f"{kind}_tool": kind}
+    assert made.request.conversation().tool_choice == ToolChoice("tool", f"{kind}_tool")
+    needs = made.request.requirements
+    assert (needs.vendor_only, needs.hosted, needs.own_parts, needs.tools) == ("", "", "responses", True)
+
+
+def test_a_choice_of_a_newer_tool_is_for_its_own_servers() -> None:
+    made = turn(tools=[{"type": "hologram"}], tool_choice={"type": "hologram"})
+    assert native(made)["tool_choice"] == {"type": "hologram"}
+    assert made.request.requirements.vendor_only == "responses"
+
+
+def test_a_part_of_a_newer_type_is_kept_whole_for_its_servers() -> None:
+    parts = [{"type": "input_text", "text": "See:"}, {"type": "input_hologram", "shape": {"x": 1}}]
+    made = turn(input=[{"role": "user", "content": parts}])
+    assert native(made)["input"][0]["content"] == parts == made.items[0]["content"]
+    assert made.request.requirements.own_parts == "responses"
+    assert turn(input="y", history=[made.items[0] | {"id": "msg_1"}]).request.conversation().messages[0].parts[1].body
 
 
 def test_a_message_between_a_call_and_its_result_comes_behind_the_result() -> None:
@@ -155,7 +181,7 @@ def test_a_message_between_a_call_and_its_result_comes_behind_the_result() -> No
 def test_a_foreign_item_is_kept_whole_for_its_servers() -> None:
     item = {"type": "shell_call", "id": "sh_1", "call_id": "c", "action": {"commands": ["ls"]}}
     made = turn(input=[item, {"role": "user", "content": "x"}])
-    assert made.request.requirements.vendor_only == "responses"
+    assert made.request.requirements.own_parts == "responses"
     part = made.request.conversation().messages[0].parts[0]
     assert isinstance(part, VendorPart) and part.body == {k: v for k, v in item.items() if k != "id"}
 
@@ -196,9 +222,9 @@ def test_a_gateway_summary_is_sent_to_every_model() -> None:
     assert made.request.requirements.vendor_only == ""
 
 
-def test_a_compaction_of_a_server_is_for_its_dialect_only() -> None:
+def test_a_compaction_of_a_server_is_a_part_of_its_own() -> None:
     made = turn(input=[{"type": "compaction", "encrypted_content": "gAAAA"}])
-    assert made.request.requirements.vendor_only == "responses"
+    assert made.request.requirements.own_parts == "responses"
 
 
 def test_a_seal_that_was_changed_on_its_way_is_refused_by_place() -> None:
@@ -248,11 +274,11 @@ def test_files_and_pictures_are_decoded() -> None:
     ("fields", "param"),
     [
         ({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]}, "input.0.arguments"),
-        ({"input": [{"role": "user", "content": [{"type": "frob", "text": "x"}]}]}, "input.0.content.0.type"),
+        ({"input": [{"role": "user", "content": [{"type": 7, "text": "x"}]}]}, "input.0.content.0"),
         ({"input": [{"role": "user", "content": 7}]}, "input.0.content"),
         ({"input": [{"type": "message"}]}, "input.0.role"),
         ({"input": [{}]}, "input.0.type"),
-        ({"tools": [{"type": "frob"}]}, "tools.0.type"),
+        ({"tools": [{"type": 7}]}, "tools.0.type"),
         ({"tools": [{"type": "function", "name": "f", "parameters": "x"}]}, "tools.0.parameters"),
         ({"tool_choice": {"type": "function"}}, "tool_choice.name"),
         ({"tool_choice": {"type": "frob"}}, "tool_choice.type"),
