@@ -6,6 +6,7 @@ from gateway.neutral.chat import ChatRequest
 from gateway.providers import custom_tools
 from gateway.providers.foreign_parts import readable
 from gateway.providers.tool_names import NameWriter, with_plain_names
+from gateway.providers.tool_schemas import with_complete_schemas
 
 
 class PreparedRequest(NamedTuple):
@@ -25,7 +26,7 @@ def prepare(
     request: ChatRequest, dialect: str, names: NameWriter, warnings: list[str], *, free_text: bool = False
 ) -> PreparedRequest:
     """Return the request for a target of `dialect`: without parts and tools of other vendors, with tool names that the
-    format takes, and, unless it has free-text tools itself, with functions in their place."""
+    format takes and complete parameters, and, unless it has free-text tools itself, with functions in their place."""
     conversation = request.conversation()
     own_parts = request.requirements.own_parts
     if not conversation.tools and not own_parts and "tool" not in [message.role for message in conversation.messages]:
@@ -36,7 +37,7 @@ def prepare(
     custom = NOTHING
     if not free_text:
         changed, custom = custom_tools.with_functions(changed)
-    changed, renamed = with_plain_names(changed, names)
+    changed, renamed = with_plain_names(with_complete_schemas(changed), names)
     if changed is not conversation:
         request = request.with_conversation(lambda: changed)
     return PreparedRequest(request, renamed, custom)

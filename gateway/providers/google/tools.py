@@ -9,6 +9,7 @@ from gateway.providers.google.traits import Traits
 from gateway.providers.grammars import GOOGLE, GOOGLE_JSON, OUTPUTS
 from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.protocol import Target
+from gateway.providers.tool_schemas import complete
 
 MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}
 
@@ -43,8 +44,9 @@ def _write_function(tool: FunctionTool, traits: Traits, warnings: list[str]) -> 
         declared["description"] = tool.description
     if not tool.schema:
         return declared
-    schema, dropped = write_schema(tool.schema, traits, tool=True)
-    if schema.get("properties") or tool.schema.get("additionalProperties"):
+    whole = complete(tool.schema)
+    schema, dropped = write_schema(whole, traits, tool=True)
+    if schema.get("properties") or whole.get("additionalProperties"):
         declared["parametersJsonSchema" if traits.json_schema else "parameters"] = schema
     if dropped:
         keywords = ", ".join(dropped)

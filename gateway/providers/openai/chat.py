@@ -22,10 +22,12 @@ from gateway.providers.parameter_writer import is_unlisted
 from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
 from gateway.providers.tool_names import OPENAI
+from gateway.providers.tool_schemas import complete_relayed
 
 PATH = "/chat/completions"
 COMPATIBLE = "compatible"  # the quirk of servers other than OpenAI
 PARALLEL = "parallel_tool_calls"
+TOOLS = "tools"
 TOP_K = "top_k"  # sent only to mappings that list it
 FIELDS = fields_of(dialect.NAME)
 # Parameters that are left out with a warning when the mapping's entry lists parameters without them.
@@ -109,6 +111,8 @@ def _finish(
     if target.output_cap is not None:
         _limit(body, target.output_cap)
     if not custom.watched.isdisjoint(body):
+        if TOOLS in body:
+            body[TOOLS] = complete_relayed(body[TOOLS])
         _fit(body, request, target, warnings)
     options = request.options
     if options is not NO_OPTIONS and options.service_tier:
@@ -128,6 +132,7 @@ def _custom_of(target: Target) -> Custom:
     mapping = target.mapping
     watched = {name for name, row in OPTIONAL if is_unlisted(row, mapping)}
     watched |= {name for name, flag in FLAGGED if not getattr(mapping, flag)}
+    watched.add(TOOLS)
     watched |= {TOP_K} - set(mapping.supported_parameters)
     watched |= set(quirks.SAMPLING_PARAMETERS) if quirks.NO_SAMPLING in target.quirks else set()
     watched |= set() if mapping.parallel_tool_calls else {PARALLEL}

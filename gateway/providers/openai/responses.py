@@ -27,6 +27,7 @@ from gateway.providers.parameter_writer import is_unlisted
 from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.tool_names import OPENAI
+from gateway.providers.tool_schemas import complete_relayed
 
 PATH = "/responses"
 PARALLEL = "parallel_tool_calls"
@@ -75,6 +76,8 @@ class OpenAIResponses:
         body = {**native.body, "input": retarget(native.body.get("input"), _origin(target))}
         if native.adapted:
             apply_changes(body, request.conversation())
+        if "tools" in body:
+            body["tools"] = complete_relayed(body["tools"])
         if not target.mapping.web_search:
             _drop_search(body, target, warnings)
         return _finish(body, request, target, warnings, self._tokens)
