@@ -5,8 +5,8 @@ from typing import NamedTuple
 from gateway.neutral.chat import ChatRequest
 from gateway.providers import custom_tools
 from gateway.providers.foreign_parts import readable
+from gateway.providers.function_parameters import with_complete_schemas
 from gateway.providers.tool_names import NameWriter, with_plain_names
-from gateway.providers.tool_schemas import with_complete_schemas
 
 
 class PreparedRequest(NamedTuple):

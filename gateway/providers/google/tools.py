@@ -5,11 +5,11 @@ from typing import Any
 from gateway.dialects.google import NAME
 from gateway.errors import NotSupported
 from gateway.neutral.chat import CustomTool, FunctionTool, Tool, ToolChoice, VendorTool, WebSearch
+from gateway.providers.function_parameters import complete
 from gateway.providers.google.traits import Traits
 from gateway.providers.grammars import GOOGLE, GOOGLE_JSON, OUTPUTS
 from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.protocol import Target
-from gateway.providers.tool_schemas import complete
 
 MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}
 

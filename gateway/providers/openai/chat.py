@@ -13,6 +13,7 @@ from gateway.neutral.events import Batch
 from gateway.neutral.parameters import fields_of
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
+from gateway.providers.function_parameters import complete_relayed
 from gateway.providers.openai.address import Tokens, endpoint_of, is_lasting
 from gateway.providers.openai.fim import write_fim
 from gateway.providers.openai.reply import read_result
@@ -22,7 +23,6 @@ from gateway.providers.parameter_writer import is_unlisted
 from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
 from gateway.providers.tool_names import OPENAI
-from gateway.providers.tool_schemas import complete_relayed
 
 PATH = "/chat/completions"
 COMPATIBLE = "compatible"  # the quirk of servers other than OpenAI

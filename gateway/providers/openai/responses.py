@@ -16,6 +16,7 @@ from gateway.neutral.events import Batch
 from gateway.neutral.parameters import fields_of, lost_by
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
+from gateway.providers.function_parameters import complete_relayed
 from gateway.providers.openai.adapted_responses import apply_changes
 from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.openai.request import write_tier
@@ -27,7 +28,6 @@ from gateway.providers.parameter_writer import is_unlisted
 from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.tool_names import OPENAI
-from gateway.providers.tool_schemas import complete_relayed
 
 PATH = "/responses"
 PARALLEL = "parallel_tool_calls"

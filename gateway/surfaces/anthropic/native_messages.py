@@ -28,7 +28,46 @@ def mend(messages: Iterable[Any]) -> list[Any]:
     mender = _Mender()
     for message in messages:
         mender.add(message)
-    return mender.messages
+    return _with_results_behind_calls(mender.messages)
+
+
+def _with_results_behind_calls(messages: list[Any]) -> list[Any]:
+    """Return the messages with each result in the user's turn directly behind its call, in front of everything else."""
+    calls = {block.id for message in messages for block in _calls_of(message)}
+    results: dict[str, Any] = {
+        block.tool_use_id: block
+        for message in messages
+        if isinstance(message, schema.UserMessage)
+        for block in _as_blocks(message.content)
+        if isinstance(block, wire.ToolResultBlock) and block.tool_use_id in calls
+    }
+    if not results:
+        return messages
+    ordered: list[Any] = []
+    waiting: Blocks = []  # results of the assistant's turn
+    for message in messages:
+        if isinstance(message, schema.AssistantMessage):
+            waiting += [results[block.id] for block in _calls_of(message) if block.id in results]
+            ordered.append(message)
+            continue
+        content = message.content
+        if isinstance(message, schema.UserMessage) and isinstance(content, list):
+            content = [block for block in content if getattr(block, "tool_use_id", None) not in results]
+        if waiting and isinstance(message, schema.UserMessage):
+            content = [*waiting, *_as_blocks(content)]
+            waiting = []
+        elif waiting:
+            ordered.append(schema.UserMessage(waiting))
+            waiting = []
+        if content:
+            ordered.append(message if content == message.content else replace(message, content=content))
+    return [*ordered, schema.UserMessage(waiting)] if waiting else ordered
+
+
+def _calls_of(message: Any) -> Blocks:
+    if not isinstance(message, schema.AssistantMessage) or not isinstance(message.content, list):
+        return []
+    return [block for block in message.content if isinstance(block, wire.ToolUseBlock)]
 
 
 def is_foreign(citation: dict[str, Any]) -> bool:

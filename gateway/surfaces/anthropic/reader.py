@@ -36,6 +36,8 @@ NATIVE_FIELDS = (
 )
 DIALECT_FIELDS = ("container", "mcp_servers")
 NO_CHOICE: dict[str, Any] = {}
+# The last thing in a conversation: calls of the assistant, results, or anything else that the user says.
+CALLING, ANSWERING, SAID = "calling", "answering", "said"
 OWN_BLOCKS = (wire.McpToolUseBlock, wire.McpToolResultBlock, wire.McpToolListingBlock, wire.UnknownBlock)
 # Explanations for values other than the default and the tiers.
 UNKNOWN = {
@@ -97,7 +99,19 @@ def _warn(body: schema.MessagesBody) -> Iterator[str]:
 class PromptSummary:
     """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
 
-    __slots__ = ("text", "images", "files", "mixed", "instructed", "own_files", "own_parts", "unknown", "_ids")
+    __slots__ = (
+        "text",
+        "images",
+        "files",
+        "mixed",
+        "instructed",
+        "own_files",
+        "own_parts",
+        "unknown",
+        "_ids",
+        "_open",
+        "_order",
+    )
 
     def __init__(self) -> None:
         self.text = self.images = self.files = 0
@@ -107,6 +121,8 @@ class PromptSummary:
         self.own_parts = False  # has other content that one vendor alone can read, such as calls of its own tools
         self.unknown: list[wire.UnknownBlock] = []
         self._ids: set[str] = set()
+        self._open: set[str] = set()  # calls of the last turn of the assistant
+        self._order = CALLING
 
     def add_prompt(self, body: schema.Prompt) -> None:
         """Add instructions, messages and tools."""
@@ -115,7 +131,11 @@ class PromptSummary:
         else:
             self._add_blocks(body.system or ())
         for message in body.messages:
-            if type(message) not in (schema.UserMessage, schema.AssistantMessage):
+            if type(message) is schema.AssistantMessage:
+                self._begin_turn()
+            elif type(message) is schema.UserMessage:
+                self._check_results(message.content)
+            else:
                 self._add_role(message)
             if isinstance(message.content, str):
                 self._add_text(message.content)
@@ -127,6 +147,22 @@ class PromptSummary:
                     self.mixed = True  # the format has media in turns of the user only
         if body.tools:
             self.text += len(orjson.dumps(body.tools))
+
+    def _begin_turn(self) -> None:
+        """Begin or continue a turn of the assistant."""
+        if self._order != CALLING:
+            self._open = set()
+            self._order = CALLING
+
+    def _check_results(self, content: str | list[Any]) -> None:
+        """Detect results that do not come directly behind their calls, which vendors of this format reject."""
+        for block in content if type(content) is list else (content,):
+            if type(block) is not wire.ToolResultBlock:
+                self._order = SAID
+            elif (self._order == SAID or block.tool_use_id not in self._open) and block.tool_use_id in self._ids:
+                self.mixed = True
+            elif self._order == CALLING:
+                self._order = ANSWERING
 
     def _add_role(self, message: Struct) -> None:
         """Note a role that the format does not have, or only within its newer models."""
@@ -148,6 +184,7 @@ class PromptSummary:
                 if block.signature or block.id in self._ids or not ID_ALLOWED.fullmatch(block.id):
                     self.mixed = True
                 self._ids.add(block.id)
+                self._open.add(block.id)
             elif kind is wire.ToolResultBlock:
                 if isinstance(block.content, str):
                     self._add_text(block.content)

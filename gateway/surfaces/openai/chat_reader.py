@@ -14,6 +14,7 @@ from gateway.surfaces.chat_option_reader import PromptSize, effort_of, normalize
 from gateway.surfaces.media_urls import PDF_NAME, is_document
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.chat_conversation import decode_conversation, decode_texts
+from gateway.surfaces.openai.result_order import with_results_behind_calls
 
 # Message members that only a gateway accepts begin or end like this: a body without these words needs no search for
 # them.
@@ -165,11 +166,12 @@ def _as_file(part: schema.AnyPart) -> schema.AnyPart:
 class _PromptSummary:
     """Facts about the messages, found in one pass without decoding them."""
 
-    __slots__ = ("text", "images", "earlier_images", "audio", "files", "moved", "plain")
+    __slots__ = ("text", "images", "earlier_images", "audio", "files", "moved", "plain", "answers")
 
     def __init__(self) -> None:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
         self.plain = True  # every message is one text of the system, the developer or the user
+        self.answers = False  # has results of tools
         self.moved = False  # media where OpenAI accepts none: in a tool's result, a system or an assistant message
 
     @property
@@ -197,6 +199,8 @@ class _PromptSummary:
         if type(message) is schema.AssistantMessage and READ_ACTS(message) != NO_ACTS:
             # Everything that the assistant produced except for its text: some models read their earlier reasoning.
             self.text += sum(len(encode(act)) for act in READ_ACTS(message) if act is not None)
+        elif type(message) is schema.ToolMessage:
+            self.answers = True
 
     def _add_part(self, part: schema.AnyPart) -> None:
         if type(part) is schema.TextPart:
@@ -226,7 +230,7 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
     words = not prompt.plain and (any(word in raw for word in GATEWAY_WORDS))
     if words and any(_has_gateway_members(message) for message in body.messages):
         return None
-    native: dict[str, Any] = {"messages": body.messages}
+    native: dict[str, Any] = {"messages": with_results_behind_calls(body.messages) if prompt.answers else body.messages}
     fields = READ_NATIVE(body)
     if fields != NO_FIELDS:
         for name, value in zip(NATIVE_FIELDS, fields, strict=True):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from gateway.neutral.chat import Conversation, CustomTool, FunctionTool
-from gateway.providers.tool_schemas import NO_PARAMETERS, complete, complete_relayed, with_complete_schemas
+from gateway.providers.function_parameters import NO_PARAMETERS, complete, complete_relayed, with_complete_schemas
 from gateway.surfaces.chat_options import FunctionSpec
 from gateway.surfaces.chat_options import FunctionTool as RelayedTool
 
