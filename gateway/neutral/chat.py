@@ -122,7 +122,7 @@ class ChatRequest(Request, eq=False):
 
     `completion` is set for text completions: the conversation is then the same task for a chat model. `inlined` caches
     the same request with the contents of all URLs that it refers to, which are `contents` by URL; `loaded` counts their
-    bytes.
+    bytes. `plain`: each message is one text, and there are no tools and no calls.
     """
 
     operation: ClassVar[str] = "chat"
@@ -131,6 +131,7 @@ class ChatRequest(Request, eq=False):
     inlined: "ChatRequest | None" = None
     loaded: Any = None
     contents: dict[str, Media] | None = None
+    plain: bool = False
 
     def conversation(self) -> Conversation:
         """Return the decoded conversation, built on first use. Raise InvalidRequest for invalid contents."""
@@ -139,6 +140,8 @@ class ChatRequest(Request, eq=False):
 
     def _read(self) -> Conversation:
         conversation: Conversation = self.decode()
+        if self.plain:
+            return conversation
         messages = in_order(conversation.messages)
         if messages is not conversation.messages:
             conversation = structs.replace(conversation, messages=messages)
@@ -146,7 +149,7 @@ class ChatRequest(Request, eq=False):
 
     def with_conversation(self, decode: Callable[[], Conversation], **changes: Any) -> "ChatRequest":
         """Return the request with another conversation and these changes; all other fields stay."""
-        return structs.replace(self, decode=decode, inlined=None, _decoded=None, **changes)
+        return structs.replace(self, decode=decode, inlined=None, plain=False, _decoded=None, **changes)
 
 
 class Choice(Struct, frozen=True):

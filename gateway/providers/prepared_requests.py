@@ -27,6 +27,8 @@ def prepare(
 ) -> PreparedRequest:
     """Return the request for a target of `dialect`: without parts and tools of other vendors, with tool names that the
     format takes and complete parameters, and, unless it has free-text tools itself, with functions in their place."""
+    if request.plain:
+        return PreparedRequest(request, NO_NAMES, NOTHING)
     conversation = request.conversation()
     own_parts = request.requirements.own_parts
     if not conversation.tools and not own_parts and "tool" not in [message.role for message in conversation.messages]:

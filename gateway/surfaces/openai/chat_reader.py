@@ -109,7 +109,9 @@ def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
     if limit:
         native["max_completion_tokens"] = limit
     needs = Requirements(stream=bool(body.stream), max_tokens=limit, prompt_bytes=size, messages=len(messages))
-    return ChatRequest(body.model, needs, partial(decode_texts, body), NO_OPTIONS, Native(dialect.NAME, native))
+    return ChatRequest(
+        body.model, needs, partial(decode_texts, body), NO_OPTIONS, Native(dialect.NAME, native), plain=True
+    )
 
 
 def _is_plain_assistant(message: schema.AnyMessage) -> bool:

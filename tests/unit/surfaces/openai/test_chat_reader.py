@@ -279,3 +279,11 @@ def test_allowed_tools_hide_the_others():
     request = read(tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
     assert [tool.name for tool in request.conversation().tools] == ["b"]
     assert request.conversation().tool_choice == ToolChoice("required")
+
+
+def test_a_conversation_of_texts_alone_says_so_until_it_is_changed():
+    hello = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+    made = chat_reader.read(chat_schema.decode(orjson.dumps(hello)), orjson.dumps(hello))
+    assert made.plain and not made.with_conversation(made.conversation).plain
+    called = {**hello, "messages": [*hello["messages"], {"role": "tool", "tool_call_id": "c", "content": "r"}]}
+    assert not chat_reader.read(chat_schema.decode(orjson.dumps(called)), orjson.dumps(called)).plain
