@@ -20,6 +20,8 @@ decides whether another provider is tried. `status` is the HTTP status of the re
 
 from typing import Any
 
+from gateway.secret_text import hide_tokens
+
 # Header of responses and errors that holds the number of upstream calls.
 ATTEMPTS = "x-llmgateway-attempts"
 
@@ -71,9 +73,10 @@ class GatewayError(Exception):
         upstream_status: int = 0,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        message = _cut(message)
+        message = _cut(hide_tokens(message))
         super().__init__(message)
         self.message = message
+        param = hide_tokens(param)
         if len(param) <= MAX_PARAM_LENGTH:
             self.param = param
         else:

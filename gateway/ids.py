@@ -4,6 +4,8 @@ import secrets
 
 from uuid_utils import uuid7
 
+from gateway.secret_text import TOKEN_PREFIXES
+
 
 def new(prefix: str) -> str:
     """Return `<prefix>_<32 hex digits of a version 7 UUID>`, e.g. org_0199…; ids sort by creation time."""
@@ -16,7 +18,9 @@ def new_hex() -> str:
 
 
 def token(prefix: str) -> str:
-    """Return a new secret: the prefix and 40 URL-safe random characters (240 bits)."""
+    """Return a new secret: one of the prefixes that logs hide, and 40 URL-safe random characters (240 bits)."""
+    if prefix not in TOKEN_PREFIXES:
+        raise ValueError(f"{prefix!r} is missing in TOKEN_PREFIXES")
     return prefix + secrets.token_urlsafe(30)
 
 

@@ -15,6 +15,7 @@ MAX_LINES = 600
 
 # A layer may only import layers of lower rank and itself. The longest prefix decides.
 RANKS = {
+    "gateway.secret_text": -3,
     "gateway.errors": -2.5,
     "gateway.configuration": -2,
     "gateway.configuration.settings": -1.5,

@@ -7,6 +7,9 @@ from urllib.parse import urlsplit
 
 HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_.])?")
 BLANK = re.compile(r"[\x00-\x20\x7f]")
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}")
+BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
+MAX_PORT = 65_535
 MAX_HOST_LENGTH = 253  # RFC 1035, section 2.3.4
 
 
@@ -14,8 +17,9 @@ def url_problem(value: str, schemes: Collection[str]) -> str:
     """Return why a URL is invalid, without quoting any part that may be a password; "" for a valid one."""
     scheme, separator, _ = value.partition("://")
     if not separator or scheme.lower() not in schemes:
-        named = value.partition(":")[0][:20]
-        return f"{named!r} is not known; use {' or '.join(f'{scheme}://' for scheme in schemes)}"
+        # Without a scheme, a user or password comes first.
+        named = f"{scheme}://" if separator and SCHEME.fullmatch(scheme) else "this address"
+        return f"{named} is not known; use {' or '.join(f'{scheme}://' for scheme in schemes)}"
     if BLANK.search(value):
         return "an address has no blanks"
     try:
@@ -26,14 +30,20 @@ def url_problem(value: str, schemes: Collection[str]) -> str:
         return "the host or the port of this address cannot be one"
     if port == 0:
         return "an address has no port 0"
-    if not _is_host(host):
+    if not is_host(host):
         if not host:
             return "this address names no host"
         return "the host of this address cannot be one"
     return ""
 
 
-def _is_host(host: str) -> bool:
+def is_port(text: str) -> bool:
+    """Return whether a text is the number of a port that can be connected to."""
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= MAX_PORT
+
+
+def is_host(host: str) -> bool:
+    """Return whether a text can be the name or the IP address of a host."""
     if ":" not in host:
         try:
             if not host.isascii():

@@ -1,6 +1,6 @@
 """The settings of the database."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from gateway.configuration.value_parsing import NumberRange
@@ -8,14 +8,14 @@ from gateway.configuration.value_parsing import NumberRange
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
-    url: str
+    url: str = field(repr=False)
     data_dir: str
     pool_size: Annotated[int, NumberRange(1)]
     pool_wait_s: float
     when_away: Literal["refuse", "serve"] = "refuse"
     away_s: Annotated[float, NumberRange(1, 86_400)] = 60.0
     away_usd: Annotated[float, NumberRange(0, 1_000_000)] = 20.0
-    replica_url: str = ""
+    replica_url: str = field(default="", repr=False)
     replica_lag_s: Annotated[float, NumberRange(5, 86_400)] = 30.0
 
     @property

@@ -1,13 +1,12 @@
 """The effective configuration as lines: each value with its source; secrets are masked."""
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MASK = "********"
-PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/]*@|(?:(?<=[?&]password=)|(?<=_password=))[^&]*")
+from gateway.secret_text import MASK, mask_address
+
 UNSET = "not set"
 
 
@@ -27,9 +26,9 @@ def entries_of(sections: Mapping[str, Any], origins: Mapping[tuple[str, str], st
         for setting in dataclasses.fields(values):
             value = getattr(values, setting.name)
             if isinstance(value, str):
-                value = mask(value)
+                value = mask_address(value)
             elif isinstance(value, tuple):
-                value = list(value)
+                value = [mask_address(item) if isinstance(item, str) else item for item in value]
             yield Entry(name, setting.name, value, origins.get((name, setting.name), "default"))
 
 
@@ -56,14 +55,3 @@ def secret_entry(
         if path:
             return Entry(section, key, MASK, reference or f"{name}_FILE: {path}")
     return Entry(section, key, "", UNSET)
-
-
-def mask(text: str) -> str:
-    """Return the text with any password in it masked."""
-
-    def hide(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return MASK
-        return f"{match[1]}:{MASK}@"
-
-    return PASSWORD.sub(hide, text)

@@ -1,6 +1,6 @@
 """The settings of usage rows: how long they are kept, and their delivery to ClickHouse."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from gateway.configuration.value_parsing import NumberRange
@@ -15,7 +15,7 @@ class Metering:
 
 @dataclass(frozen=True, slots=True)
 class Analytics:
-    clickhouse_url: str
+    clickhouse_url: str = field(repr=False)
     table: str
     batch_rows: Annotated[int, NumberRange(100, 100_000)]
     backlog_days: Annotated[int, NumberRange(0, 400)]

@@ -1,6 +1,6 @@
 """The way of outgoing connections: forward proxies, names that are reached without one, and further authorities."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -24,8 +24,8 @@ class ProxyAddress:
 class Outgoing:
     """`http_proxy` and `https_proxy` are chosen by the scheme of the destination."""
 
-    https_proxy: Annotated[str, ProxyAddress()]
-    http_proxy: Annotated[str, ProxyAddress()]
+    https_proxy: Annotated[str, ProxyAddress()] = field(repr=False)
+    http_proxy: Annotated[str, ProxyAddress()] = field(repr=False)
     no_proxy: tuple[str, ...]
     check_names: bool
     ca_file: str

@@ -5,6 +5,7 @@
 
 import dataclasses
 import os
+import re
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from gateway.configuration.secrets import SettingsError as SettingsError
 from gateway.configuration.secrets import read_secret as read_secret
 from gateway.configuration.setting_sources import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
 from gateway.configuration.value_parsing import HeaderName, NetworkText, NumberRange, Scheme
+from gateway.secret_text import MASK
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # The folder with config/ and migrations/: inside an installed package, beside the package in a checkout.
@@ -33,6 +35,10 @@ CONFIG = ROOT / "config"
 MANAGE = "./manage" if (ROOT / "manage").is_file() else "llmgateway-manage"
 
 
+# Variables whose values no output has, and how long a value is that is searched for.
+SECRET_NAME = re.compile(r"(KEY|SECRET|TOKEN|PASSWORD|CREDENTIALS|URL)\Z")
+LEAST_SECRET = 6
+
 ProjectMode = Literal["credits", "api-keys", "hybrid"]
 
 
@@ -41,7 +47,7 @@ class Server:
     host: str
     port: Annotated[int, NumberRange(0, 65535)]
     workers: Annotated[int, NumberRange(1, 1024)]
-    public_url: Annotated[str, Scheme(("https", "http"))]
+    public_url: Annotated[str, Scheme(("https", "http"))] = field(repr=False)
     max_body_mb: int
     max_form_mb: int
     graceful_timeout_s: float
@@ -72,7 +78,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    url: str
+    url: str = field(repr=False)
     timeout_s: float
 
 
@@ -194,7 +200,7 @@ class VideoSettings:
 
 @dataclass(frozen=True, slots=True)
 class McpSettings:
-    gateway_url: Annotated[str, Scheme(("https", "http"))]
+    gateway_url: Annotated[str, Scheme(("https", "http"))] = field(repr=False)
     tool_timeout_s: Annotated[float, NumberRange(1, 3600)]
     max_streams: Annotated[int, NumberRange(1, 10_000)]
 
@@ -232,7 +238,7 @@ class AlertSettings:
 
 @dataclass(frozen=True, slots=True)
 class Otel:
-    endpoint: Annotated[str, Scheme(("https", "http"))]
+    endpoint: Annotated[str, Scheme(("https", "http"))] = field(repr=False)
     service_name: str
     sample: Annotated[float, NumberRange(0, 1)]
     metrics_every_s: float
@@ -391,6 +397,14 @@ def examine(environment: Mapping[str, str] | None = None, config: Path = CONFIG)
         **sections,
     )
     return chosen, reader.problems
+
+
+def hide_settings(text: str) -> str:
+    """Return the text without the values of variables that hold secrets, or addresses that may."""
+    for name, value in os.environ.items():
+        if len(value) >= LEAST_SECRET and SECRET_NAME.search(name):
+            text = text.replace(value, MASK)
+    return text
 
 
 def known_keys() -> set[tuple[str, str]]:

@@ -13,10 +13,12 @@ from gateway.catalogue import environment_credentials, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Provider
 from gateway.configuration import effective_values, file, settings
-from gateway.configuration.effective_values import MASK, Entry
+from gateway.configuration.effective_values import Entry
 from gateway.configuration.settings import Settings, SettingsError
+from gateway.metering.clickhouse import clickhouse_http
 from gateway.operator.output import AS_JSON, is_json, print_findings
-from gateway.store.database import check_scheme
+from gateway.secret_text import MASK, mask_address
+from gateway.store.database_addresses import check_scheme
 from gateway.store.installation_identity import check_secrets
 from gateway.store.redis import check_url
 from gateway.worker import accepted_configuration, extensions
@@ -71,6 +73,7 @@ def find_problems() -> list[str]:
         return problems
     checks: list[Callable[[], object]] = [partial(check_url, chosen.redis), partial(check_scheme, chosen.database)]
     checks += [partial(chosen.secret, name) for name in settings.SECRETS.values()]
+    checks.append(partial(clickhouse_http.check_address, chosen.analytics))
     checks += [partial(check_secrets, chosen), partial(check_first_start, chosen)]
     for check in checks:
         try:
@@ -112,9 +115,7 @@ def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
     yield effective_values.secret_entry(section, file.API_KEY, names, env, chosen.file.references, file.NAME)
     own = environment_credentials.variable_of(provider.id, "BASE_URL")
     origin = own if env.get(own) else file.NAME
-    yield Entry(
-        section, file.BASE_URL, effective_values.mask(environment_credentials.base_url_for(provider, env)), origin
-    )
+    yield Entry(section, file.BASE_URL, mask_address(environment_credentials.base_url_for(provider, env)), origin)
     for name, value in environment_credentials.settings_for(provider, env).items():
         sources = provider.settings[name].partition(" -> ")[0].partition("=")[0].split("|")
         origin = next((variable for variable in sources if env.get(variable) or env.get(f"{variable}_FILE")), "")

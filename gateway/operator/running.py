@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from gateway.configuration import settings
-from gateway.configuration.effective_values import mask
 from gateway.configuration.settings import ROOT, DatabaseSettings
 from gateway.errors import InvalidRequest
 from gateway.operator.output import is_json
+from gateway.secret_text import mask_address
 from gateway.store.sqlite import FILE
 
 PROC = Path("/proc")
@@ -113,7 +113,7 @@ def seeks() -> bool:
 def describe(chosen: DatabaseSettings) -> str:
     """Return the URL or file of the database, without a password."""
     if chosen.scheme != "sqlite":
-        return mask(chosen.url)
+        return mask_address(chosen.url)
     path = file_of(chosen)
     if path.exists():
         return str(path)

@@ -16,17 +16,19 @@ from gateway.admin.sign_in_links import make_link_token
 from gateway.catalogue import last_good
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.environment_credentials import credentials_for
-from gateway.configuration import effective_values, settings
+from gateway.configuration import settings
 from gateway.configuration.settings import MANAGE, MIGRATE_LATE, ROOT, Settings, SettingsError
 from gateway.errors import Unavailable
+from gateway.metering.clickhouse import clickhouse_http
 from gateway.oauth.redirects import LOOPBACK
 from gateway.operator import config
 from gateway.operator.installation_commands import Installation, address_of, opened
 from gateway.operator.output import AS_JSON, print_result
 from gateway.runtime.lazy_import import LazyImport
+from gateway.secret_text import mask_address
 from gateway.server.ports import problem_of
 from gateway.store import migrations
-from gateway.store.database import check_scheme
+from gateway.store.database_addresses import check_scheme
 from gateway.store.disk import check_folder, check_room, full_disks
 from gateway.store.installation_identity import check_secrets
 from gateway.store.redis import answers, check_url
@@ -149,6 +151,7 @@ def examine() -> tuple[list[str], dict[str, str], Catalogue]:
     checks = [
         partial(check_scheme, database),
         partial(check_url, accepted.settings.redis),
+        partial(clickhouse_http.check_address, accepted.settings.analytics),
         partial(check_secrets, accepted.settings),
         partial(check_folder, Path(database.data_dir)),
     ]
@@ -168,7 +171,7 @@ def examine() -> tuple[list[str], dict[str, str], Catalogue]:
             f"serves the catalogue of {accepted.since}: {accepted_configuration.in_one_line(accepted.problems)}"
         )
     if not answers(accepted.settings.redis):
-        url = effective_values.mask(accepted.settings.redis.url)
+        url = mask_address(accepted.settings.redis.url)
         warnings.append(
             f"Warning: Redis does not respond at {url} (REDIS_URL); the gateway serves without it until it does"
         )

@@ -11,7 +11,7 @@ from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.path_models import PATH_MODEL, use_path_model
 from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.proxies import Proxies
-from gateway.surfaces.query_keys import hide_key
+from gateway.surfaces.query_keys import hide_credentials
 from gateway.surfaces.wsgi import (
     FREE_BODY,
     MAX_BODY,
@@ -70,7 +70,7 @@ class ExpressLane:
         self._public_url = public_url.rstrip("/")
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        hide_key(environ)
+        hide_credentials(environ)
         handler = self.find(environ)
         if handler is None or REFUSAL in environ or not self._has_fair_length(environ):
             return self._application(environ, start_response)

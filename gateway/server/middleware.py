@@ -13,7 +13,7 @@ from gateway.surfaces.http import LABEL_LENGTH, ErrorFormat, Outbound
 from gateway.surfaces.http_responses import error_reply
 from gateway.surfaces.path_models import PATH_MODEL
 from gateway.surfaces.path_spelling import Addresses
-from gateway.surfaces.query_keys import hide_key
+from gateway.surfaces.query_keys import hide_credentials
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -46,7 +46,7 @@ class Middleware:
         self._pages = pages
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        hide_key(environ)
+        hide_credentials(environ)
         asked = environ.get("PATH_INFO") or "/"
         path = self._addresses.settle(asked)
         if path != asked:

@@ -8,7 +8,7 @@ from gateway.runtime.large_files import FileReader, StoredFile
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, MAX_DIGITS, read_head
 from gateway.surfaces.http import Inbound, Outbound, Sender
-from gateway.surfaces.query_keys import hide_key
+from gateway.surfaces.query_keys import hide_credentials
 from gateway.surfaces.request_decompression import is_coded
 from gateway.surfaces.wsgi import UPLOAD, is_form, read_headers
 
@@ -127,7 +127,7 @@ class HeadCache:
         environ: dict[str, Any] = {}
         framing = read_head(data, environ)
         declared = environ.pop("CONTENT_LENGTH", "0")
-        hide_key(environ)
+        hide_credentials(environ)
         handler = self._find(environ)  # which also corrects the path's spelling
         head = RequestHead(environ, framing.modern, framing.keep_alive, framing.expects, handler)
         if framing.length != CHUNKED and declared.encode() == digits and _is_plain(data, rest):

@@ -16,6 +16,7 @@ from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.loop_turns import continuation_turn
 from gateway.runtime.state_changes import ERROR, INFO, StateChange, StateLog
 from gateway.runtime.threads import Threads, pause
+from gateway.store.database_addresses import check_scheme
 from gateway.store.faults import Verdict, is_full, judge
 from gateway.store.pool import DRIVER_ERRORS, Pool
 from gateway.store.read_replica import ReadReplica
@@ -29,9 +30,6 @@ OUTAGE_EFFECT = "requests that need it are answered 503; settlements are written
 REMEDY = f"start it, or check DATABASE_URL, the disk and the number of connections; {OUTAGE_EFFECT}"
 MAKE_ROOM = f"make room on its disk; {OUTAGE_EFFECT}"
 DATABASE_BACK = StateChange("database.back", SUBJECT, "the database answers again", INFO)
-REPLICA = "GATEWAY_DATABASE_REPLICA_URL"
-SCHEMES = ("sqlite", "postgresql")
-KNOWN_URLS = "sqlite:///path or postgresql://user:password@host/database"
 ATTEMPTS = 6
 BACKOFF_S = 0.01
 RECOVERY_S = 1.0  # time without a failure before a store counts as back: on a full disk small writes still succeed
@@ -302,23 +300,3 @@ def open_database(
     else:
         backend = postgresql.Postgresql(config)
     return Database(backend, config.pool_wait_s, clock, states)
-
-
-def check_scheme(config: settings.DatabaseSettings) -> None:
-    """SettingsError for a URL with an unknown scheme, or one that the driver would parse incorrectly."""
-    if config.scheme not in SCHEMES:
-        # Only the scheme is quoted, since the rest of the URL may contain a password.
-        raise settings.SettingsError(f"DATABASE_URL: {config.scheme[:20]}:// is not known; use {KNOWN_URLS}")
-    if config.scheme == "postgresql":
-        _check_password("DATABASE_URL", config.url)
-    if not config.replica_url:
-        return
-    if config.scheme != "postgresql" or settings.scheme_of(config.replica_url) != "postgresql":
-        raise settings.SettingsError(f"{REPLICA}: a replica and its primary must both be postgresql://…")
-    _check_password(REPLICA, config.replica_url)
-
-
-def _check_password(name: str, url: str) -> None:
-    """SettingsError for a URL of which the driver would parse a part of the password as the host, and print it."""
-    if url.partition("://")[2].partition("/")[0].count("@") > 1:
-        raise settings.SettingsError(f"{name}: write an @ in the user or password as %40")

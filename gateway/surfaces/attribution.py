@@ -11,6 +11,7 @@ from gateway.billing.session_budgets import RUN_BUDGET, SESSION_BUDGET
 from gateway.errors import InvalidRequest
 from gateway.metering.session_ids import SESSIONS, digest
 from gateway.money import parse_usd
+from gateway.secret_text import hide_tokens
 
 PREFIX = "x-llmgateway-"
 USER = "user"
@@ -63,10 +64,10 @@ def add_cache_key(context: RequestContext, prompt_cache_key: str) -> None:
 
 
 def _add_session(context: RequestContext, session: str) -> None:
-    """Set the session unless it is known; under zero data retention, its digest stands for it."""
+    """Set the session unless it is known; under zero data retention, and for a key, its digest stands for it."""
     if not session or context.session:
         return
-    if keeps_nothing(context.caller.rules):
+    if keeps_nothing(context.caller.rules) or hide_tokens(session) != session:
         session = digest(session)
     context.session = session
 
@@ -99,7 +100,7 @@ def _bounded(given: Mapping[str, str], pairs: Pairs) -> dict[str, str]:
     room = MAX_CHARACTERS - sum(len(name) + len(text) for name, text in kept.items())
     for name, value in pairs:
         name = name.strip()
-        text = value[: 2 * MAX_VALUE_LENGTH].strip()[:MAX_VALUE_LENGTH]
+        text = hide_tokens(value[: 2 * MAX_VALUE_LENGTH]).strip()[:MAX_VALUE_LENGTH]
         if not 0 < len(name) <= MAX_NAME_LENGTH or name in kept:
             continue
         room -= len(name) + len(text)

@@ -1,35 +1,53 @@
-"""API keys in the address (`?key=`), as clients of Gemini's API may send them.
+"""Credentials at unusual places of a request: API keys in the address (`?key=`), as clients of Gemini's API may send
+them, and tokens in headers that are logged, stored or relayed.
 
-They become a header before anything else sees the request, so that no log, trace, error or digest contains them.
+The key becomes a header before anything else sees the request, so that no log, trace, error or digest contains it.
 """
 
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import unquote_plus
 
+from gateway.secret_text import hide_tokens
+
 NAME = "key"
-PARAMETER_START = f"{NAME}="
 HEADER_KEY = "HTTP_X_GOOG_API_KEY"
-PREFIXES = ("/v1beta/", "/v1/models")
+HEADER_START = "HTTP_"
+# Headers in which a token is a credential, and one that is compared with itself only.
+CREDENTIALS = frozenset(
+    (
+        *("HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION", "HTTP_COOKIE", "HTTP_X_API_KEY", HEADER_KEY),
+        *("HTTP_API_KEY", "HTTP_SEC_WEBSOCKET_PROTOCOL", "HTTP_IDEMPOTENCY_KEY"),
+    )
+)
 
 
-def hide_key(environ: MutableMapping[str, Any]) -> None:
-    """Move a key from the query of a WSGI environ to a header; one in a header takes precedence."""
+def hide_credentials(environ: MutableMapping[str, Any]) -> None:
+    """Move a key from the query of a WSGI environ to a header, whatever the path and the spelling; one in a header
+    takes precedence. Hide the gateway's tokens in all headers that hold no credentials."""
     query = environ.get("QUERY_STRING", "")
-    if PARAMETER_START not in query:
-        return
-    path = environ.get("PATH_INFO", "").replace("//", "/")
-    if not path.startswith(PREFIXES):
-        return
+    if query and ("key" in query.lower() or "%" in query):
+        _move_key(environ, query)
+    for name, value in list(environ.items()):
+        if name.startswith(HEADER_START) and name not in CREDENTIALS:
+            shown = hide_tokens(value)
+            if shown is not value:
+                environ[name] = shown
+
+
+def _move_key(environ: MutableMapping[str, Any], query: str) -> None:
     kept: list[str] = []
     for pair in query.split("&"):
         name, _, value = pair.partition("=")
-        if name == NAME:
+        if unquote_plus(name).strip().lower() == NAME:
             environ.setdefault(HEADER_KEY, unquote_plus(value).strip())
         else:
             kept.append(pair)
-    environ["QUERY_STRING"] = "&".join(kept)
+    rest = "&".join(kept)
+    if rest == query:
+        return
+    environ["QUERY_STRING"] = rest
     for raw in ("RAW_URI", "REQUEST_URI"):
         if raw in environ:
             address = environ[raw].partition("?")[0]
-            environ[raw] = f"{address}?{environ['QUERY_STRING']}" if kept else address
+            environ[raw] = f"{address}?{rest}" if kept else address

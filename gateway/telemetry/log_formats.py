@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import orjson
 
+from gateway.secret_text import hide_secrets, hide_tokens
+
 Form = Literal["text", "json"]
 REPEATING = ("opentelemetry", "urllib3")
 REPEAT_INTERVAL_S = 60.0
@@ -27,15 +29,15 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "pid": record.process,
-            "message": record.getMessage(),
+            "message": hide_secrets(record.getMessage()),
         }
         for name in (EVENT, REMEDY):
             if field := getattr(record, name, None):
                 line[name] = field
         line.update((name, value) for name, value in getattr(record, FACTS, {}).items() if name not in line)
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+            line["error"] = hide_secrets(self.formatException(record.exc_info))
+        return hide_tokens(orjson.dumps(line, default=str).decode())
 
 
 class TextFormatter(logging.Formatter):
@@ -43,6 +45,9 @@ class TextFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__(TEXT, TIME_FORMAT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return hide_secrets(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
         record.message = printable(record.message)

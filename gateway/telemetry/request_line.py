@@ -14,6 +14,7 @@ from gateway.billing.outcome import Outcome
 from gateway.clock import SECOND_US, to_iso
 from gateway.money import format_usd
 from gateway.runtime.threads import later
+from gateway.secret_text import hide_tokens
 from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.probe_paths import PROBE_PATHS
 from gateway.telemetry.readable_line import FAULT, ReadableLine, tried_of
@@ -114,7 +115,7 @@ class RequestLines:
         lines = self._lines
         self._lines = []
         lines.append(b"")
-        self._write(b"\n".join(lines).decode())
+        self._write(hide_tokens(b"\n".join(lines).decode()))
 
 
 def json_line(finished: FinishedRequest) -> bytes:

@@ -14,6 +14,7 @@ from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.usage_table import raw_id
 from gateway.runtime.allowances import Allowances
 from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.secret_text import hide_tokens
 from gateway.store.aging import AgingTables
 from gateway.store.journal import Journal
 from gateway.telemetry.finished import FinishedRequest
@@ -152,7 +153,7 @@ def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) ->
         *owner,
         1,
         *_measured(finished),
-        "" if finished.attempts else _clean(_requested_model(finished)[:MAX_NAME_LENGTH])[:255],
+        "" if finished.attempts else _clean(hide_tokens(_requested_model(finished)[:MAX_NAME_LENGTH]))[:255],
         context.source if context is not None else "",
         None if error is None else _clean(error.code)[:64],
         _clean(label)[:LABEL_LENGTH] or None,

@@ -7,7 +7,8 @@ from urllib.parse import unquote, urlencode, urlsplit
 import orjson
 from msgspec import Struct
 
-from gateway.configuration.settings import SettingsError
+from gateway.configuration.address_checks import url_problem
+from gateway.configuration.settings import Analytics, SettingsError
 from gateway.errors import GatewayError, Unavailable
 from gateway.runtime.threads import compute_if
 from gateway.transport.upstream_responses import Answer
@@ -57,7 +58,7 @@ def read_address(url: str) -> ClickHouseAddress:
     """Return the parts of http(s)://user:password@host:port/database. SettingsError, without the password."""
     try:
         parts = urlsplit(url)
-        named = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
+        named = not url_problem(url, ("https", "http")) and not parts.query and not parts.fragment
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         named = False
@@ -72,13 +73,24 @@ def read_address(url: str) -> ClickHouseAddress:
     return ClickHouseAddress(f"{parts.scheme}://{host}{port}", user, unquote(parts.password or ""), database)
 
 
+def check_address(chosen: Analytics) -> None:
+    """SettingsError for an address or a table that cannot be one. Does not connect."""
+    if chosen.clickhouse_url:
+        read_address(chosen.clickhouse_url)
+        _check_table(chosen.table)
+
+
 def open_client(http: StatementTransport, url: str, table: str) -> "ClickHouse | None":
     """Return a client for the URL of the settings, None without one. SettingsError."""
     if not url:
         return None
+    _check_table(table)
+    return ClickHouse(http, read_address(url))
+
+
+def _check_table(table: str) -> None:
     if not table.isidentifier() or not table.isascii():
         raise SettingsError("GATEWAY_ANALYTICS_TABLE: the name of a table may have letters, digits and _ only")
-    return ClickHouse(http, read_address(url))
 
 
 class ClickHouse:

@@ -116,7 +116,7 @@ def test_requirements_of_a_first_start_are_checked_before_it(
         monkeypatch.setenv(name, value)
     output = run("config", "check", status=1).splitlines()
     wanted = (
-        "[otel] endpoint: 'collector' is not known; use https:// or http:// (from OTEL_EXPORTER_OTLP_ENDPOINT)",
+        "[otel] endpoint: this address is not known; use https:// or http:// (from OTEL_EXPORTER_OTLP_ENDPOINT)",
         "[otel] sample: must be at least 0 and at most 1, got 7 (from GATEWAY_OTEL_SAMPLE)",
         "[server] client_ip_header: 'x forwarded for' is not a header name",
         "GATEWAY_API_KEY_HASH_SECRET (or GATEWAY_API_KEY_HASH_SECRET_FILE) is required with PostgreSQL",

@@ -16,7 +16,8 @@ from gateway.configuration.settings import ROOT, SettingsError
 from gateway.configuration.settings import DatabaseSettings as Config
 from gateway.runtime.loop_turns import low_priority
 from gateway.store import sqlite
-from gateway.store.database import Base, NanoField, check_scheme, open_database
+from gateway.store.database import Base, NanoField, open_database
+from gateway.store.database_addresses import check_scheme
 from gateway.store.pool import DRIVER_ERRORS
 
 

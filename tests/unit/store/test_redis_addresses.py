@@ -9,8 +9,8 @@ from support.redis_servers import HOST, MASTER, PASSWORD, RedisServers, wait_for
 
 from gateway import errors
 from gateway.clock import Clock
-from gateway.configuration.effective_values import mask
 from gateway.configuration.settings import RedisSettings, SettingsError
+from gateway.secret_text import mask_address
 from gateway.store import redis
 
 
@@ -88,4 +88,4 @@ def test_a_bad_address_is_refused_with_the_forms(url: str) -> None:
 def test_passwords_of_several_servers_are_masked() -> None:
     url = "redis+sentinel://user:one@a,b/service/0?sentinel_password=two"
     redis.check_url(RedisSettings(url, 0.5))
-    assert "one" not in mask(url) and "two" not in mask(url) and "a,b/service/0" in mask(url)
+    assert "one" not in mask_address(url) and "two" not in mask_address(url) and "a,b/service/0" in mask_address(url)
