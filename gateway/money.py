@@ -10,6 +10,7 @@ from functools import lru_cache
 NANO = 1_000_000_000
 MILLION = 1_000_000
 NANO_DECIMALS, CENT_DECIMALS = 9, 2
+MAX_DIGITS = 80  # of a decimal number that is read from text
 SIGNIFICANT = 3  # digits of an amount below a dollar that people see
 # Upper bounds far above any real amount, so that sums of stored values fit 64 bits: for an amount set by an operator,
 # for the price of one unit, for the cost of one call and for the total of one budget.
@@ -19,17 +20,29 @@ MAX_CALL_NUSD = 10_000 * NANO
 MAX_SETTLED_NUSD = 1_000_000_000 * NANO
 
 
+def read_decimal(text: str) -> Decimal:
+    """Read a decimal number from text of anybody. ValueError if it is not finite, or if writing it out in full would
+    take more than MAX_DIGITS digits before or after the point: "1e-300000000" is eleven characters."""
+    text = text.strip()
+    try:
+        number = Decimal(text if len(text) <= MAX_DIGITS else "-")
+    except InvalidOperation:
+        raise ValueError(f"not a decimal number: {text[:MAX_DIGITS]!r}") from None
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or abs(exponent) > MAX_DIGITS:
+        raise ValueError(f"not a decimal number: {text!r}")
+    return number
+
+
 def parse_usd(text: str | int | Decimal) -> int:
     """Parse a decimal dollar amount ("12.34") into nano-dollars.
 
     Raise ValueError if it is not finite, finer than 1 n$ or too large.
     """
     try:
-        amount = Decimal(str(text).strip())
-    except InvalidOperation:
-        raise ValueError(f"not a decimal amount: {text!r}") from None
-    if not amount.is_finite():
-        raise ValueError(f"not a finite amount: {text!r}")
+        amount = read_decimal(str(text))
+    except ValueError:
+        raise ValueError(f"not a decimal amount: {str(text)[:MAX_DIGITS]!r}") from None
     if abs(amount) > MAX_AMOUNT_NUSD // NANO:
         raise ValueError(f"more than {MAX_AMOUNT_NUSD // NANO} dollars")
     scaled = amount * NANO
@@ -76,10 +89,10 @@ def price_per_million(text: str) -> int:
     ValueError if the text is not a price.
     """
     try:
-        price = Decimal(text.strip())
-    except InvalidOperation:
-        raise ValueError(f"not a price: {text!r}") from None
-    if not price.is_finite() or price < 0:
+        price = read_decimal(text)
+    except ValueError:
+        raise ValueError(f"not a price: {text[:MAX_DIGITS]!r}") from None
+    if price < 0:
         raise ValueError(f"not a price: {text!r}")
     if price > MAX_PRICE_USD:
         raise ValueError(f"a price above {MAX_PRICE_USD} dollars a unit")
@@ -102,10 +115,10 @@ def parse_fraction(text: str | int | float | Decimal) -> int:
     Raise ValueError if it is not such a fraction or is finer than a millionth.
     """
     try:
-        parts = Decimal(str(text).strip()) * MILLION
-    except InvalidOperation:
-        raise ValueError(f"not a decimal fraction: {text!r}") from None
-    if not parts.is_finite() or not 0 < parts < MILLION:
+        parts = read_decimal(str(text)) * MILLION
+    except ValueError:
+        raise ValueError(f"not a decimal fraction: {str(text)[:MAX_DIGITS]!r}") from None
+    if not 0 < parts < MILLION:
         raise ValueError(f"not between 0 and 1: {text!r}")
     if parts != parts.to_integral_value():
         raise ValueError(f"finer than a millionth: {text!r}")

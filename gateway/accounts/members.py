@@ -104,7 +104,8 @@ def confirm_email(user_id: str, email: str, *, actor: str, now: int) -> bool:
     """Record that the address of an account is its person's; False if the person had set it. Within a transaction."""
     changed = (User.id == user_id) & (User.email == email) & (User.email_set_by != "")
     confirmed = User.update(email_set_by="", updated_at=now).where(changed).execute()
-    audit.append("user.confirm_email", user_id, actor=actor, at_us=now)
+    if confirmed:
+        audit.append("user.confirm_email", user_id, actor=actor, at_us=now)
     return bool(confirmed)
 
 

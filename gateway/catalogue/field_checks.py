@@ -4,7 +4,6 @@ import dataclasses
 import re
 from collections.abc import Callable
 from datetime import date
-from decimal import Decimal, InvalidOperation
 from functools import cache
 from operator import attrgetter
 from typing import Any, get_args
@@ -27,7 +26,7 @@ from gateway.catalogue.price_rates import EPOCH
 from gateway.catalogue.protocols import PROTOCOLS
 from gateway.catalogue.quirk_names import known_quirks
 from gateway.configuration.names import suggest_similar
-from gateway.money import price_per_million
+from gateway.money import price_per_million, read_decimal
 from gateway.neutral import operations
 from gateway.neutral.units import TOOL_UNITS
 
@@ -225,8 +224,8 @@ def _multipliers(value: Any) -> dict[str, str]:
     table = _text_table(value)
     for name, text in table.items():
         try:
-            valid = Decimal(text) > 0 and Decimal(text).is_finite()
-        except InvalidOperation:
+            valid = read_decimal(text) > 0
+        except ValueError:
             valid = False
         if not valid:
             raise ValueError(f"{name} is not a multiplier: {text!r}")

@@ -7,7 +7,7 @@ models.list.
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from gateway.catalogue.offered_models import OfferedModel
 from gateway.errors import NotSupported, UpstreamFailed
+from gateway.money import format_price, price_per_million, read_decimal
 from gateway.providers.identities.upstream_identity import signed_in
 from gateway.providers.local.model_discovery import HttpClient
 from gateway.providers.openai.address import address_of
@@ -202,12 +203,13 @@ def _price(value: Any) -> str:
     if not isinstance(value, str) or len(value) > NAME_LENGTH:
         return ""
     try:
-        amount = Decimal(value)
-    except InvalidOperation:
+        amount = read_decimal(value)
+        text = format_price(price_per_million(value))
+    except ValueError:
         return ""
-    if not (amount.is_finite() and 0 <= amount < MAX_PRICE):
+    if amount >= MAX_PRICE or (amount and not price_per_million(value)):
         return ""
-    return f"{amount:f}"
+    return text
 
 
 def _day(value: Any) -> str:

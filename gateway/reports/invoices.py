@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from gateway.clock import DAY_US, SECOND_US, to_iso
 from gateway.configuration.settings import CONFIG
 from gateway.errors import InvalidRequest
 from gateway.metering.models import CREDITS
-from gateway.money import NANO
+from gateway.money import NANO, read_decimal
 from gateway.store.database import Database
 from gateway.store.partitions import id_at
 
@@ -169,7 +169,7 @@ def _sum(entry: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict
                 sums.add(name, sign * int(_number(_find(record, member.lstrip("-")))))
         if "cost" in entry:
             nusd = _number(_find(record, entry["cost"])) * NANO / entry.get("per_usd", 1)
-            sums.cost_nusd = (sums.cost_nusd or 0) + int(nusd.quantize(Decimal(1), ROUND_HALF_EVEN))
+            sums.cost_nusd = (sums.cost_nusd or 0) + int(nusd.to_integral_value(ROUND_HALF_EVEN))
     return summed
 
 
@@ -184,8 +184,8 @@ def _find(record: Any, path: str) -> Any:
 
 def _number(value: Any) -> Decimal:
     try:
-        return Decimal(str(value or 0))
-    except InvalidOperation:
+        return read_decimal(str(value or 0))
+    except ValueError:
         raise InvalidRequest(f"The export has {value!r} where a number should be.") from None
 
 

@@ -1,9 +1,10 @@
 """Model lists as responses: serialized once for all callers who see the same, with an ETag, compressed where
 accepted."""
 
-import gzip
 import hashlib
 import re
+import zlib
+from collections.abc import Iterator, Sequence
 
 from gateway.accounts.access import CUSTOM
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
@@ -16,16 +17,24 @@ HEADERS = (
     ("Cache-Control", "private, no-cache"),
     ("Vary", f"{VARY_BY_KEY}, x-goog-api-client, User-Agent, Origin, Accept-Encoding"),
 )
+PIECE_BYTES = 1 << 16
+GZIP_FORMAT = 16 + zlib.MAX_WBITS
 LEVEL = 6  # compression level: reduces to a tenth; higher levels take much longer for little gain
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 
 
-def reply(inbound: Inbound, holder: CurrentCatalogue, tag: str, body: bytes) -> Outbound:
+def reply(inbound: Inbound, holder: CurrentCatalogue, tag: str, parts: Sequence[bytes | memoryview]) -> Outbound:
     """Return the list with its ETag, or 304 when the caller's If-None-Match names it. `holder` caches the compressed
-    list with its source."""
+    list with its source. `parts` are the list: parts of cached lists, which are sent from there in pieces, since each
+    caller who does not read would hold a joined list of its own."""
     packed = accepts_gzip(inbound.header("accept-encoding"))
+    body: bytes | Iterator[bytes]
     if packed:
-        tag, body = _compressed(holder, tag, body)
+        tag, body = _compressed(holder, tag, parts)
+    elif len(parts) == 1 and isinstance(parts[0], bytes):
+        body = parts[0]
+    else:
+        body = _pieces_of(parts)
     headers = [*HEADERS, ("ETag", tag), ("x-request-id", inbound.shown_id)]
     if _matches(inbound.header("if-none-match"), tag):
         return Outbound(304, headers)
@@ -54,14 +63,25 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-def _compressed(holder: CurrentCatalogue, tag: str, body: bytes) -> tuple[str, bytes]:
+def _pieces_of(parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
+    for part in parts:
+        for at in range(0, len(part), PIECE_BYTES):
+            yield bytes(part[at : at + PIECE_BYTES])
+
+
+def _compressed(holder: CurrentCatalogue, tag: str, parts: Sequence[bytes | memoryview]) -> tuple[str, bytes]:
     """Return the compressed list with a separate ETag: compressed once for all lists of the same content, in a
     thread."""
 
     def make() -> bytes:
-        return compute(gzip.compress, body, LEVEL, mtime=0)
+        return compute(_compress, parts)
 
     return f'{tag[:-1]}-gzip"', holder.remember(("packed model list", tag), make)
+
+
+def _compress(parts: Sequence[bytes | memoryview]) -> bytes:
+    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP_FORMAT)
+    return b"".join((*map(packer.compress, parts), packer.flush()))
 
 
 def _matches(header: str, tag: str) -> bool:

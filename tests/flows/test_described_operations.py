@@ -38,6 +38,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGateway]:
 def recorded(gateway: LocalGateway) -> list[RecordedResponse]:
     database = gateway.services.store.database
     owner = list_members(database)[0]
+    # Something to confirm: an address that its person set leaves no entry.
+    changed = "UPDATE \"user\" SET email_set_by = 'scim_1' WHERE id = ?"
+    database.write(lambda: database.execute(changed, (owner.user_id,)))
     session = gateway.services.management.sessions.open(owner.user_id).token
     tokens = {"key": gateway.key, "session": session, "operator": METRICS_TOKEN}
     completed = []

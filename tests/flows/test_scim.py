@@ -137,6 +137,44 @@ def test_the_cycle_of_okta_for_a_group(directory: IdentityProvider) -> None:
     assert put["displayName"] == "Test SCIMv2" and len(put["members"]) == 2
 
 
+def test_spending_outlasts_removal_by_provisioning_and_edits_of_group_rules(
+    gateway: Tenant, directory: IdentityProvider
+) -> None:
+    store = gateway.services.store
+    place = (store.database, store.control, gateway.organization_id)
+    budgets = gateway.services.management.budgets
+    person = directory.new_user()
+    draft = RuleDraft("Spenders", "developer", limits={"period_nusd": 50_000_000, "period": "1d"})
+    rule = group_rules.create_rule(*place, draft, actor="operator")
+    group = directory.new_group("Spenders", person["id"])
+
+    def join() -> None:
+        value = [{"value": person["id"]}]
+        directory.patch(f"/Groups/{group['id']}", {"op": "remove", "path": f'members[value eq "{person["id"]}"]'})
+        directory.patch(f"/Groups/{group['id']}", {"op": "add", "path": "members", "value": value})
+
+    assert budgets.status(person["id"]).limits.period_nusd == 50_000_000
+    spent = 40_000_000
+    charge = "UPDATE budget SET settled_nusd = ?, window_start = ? WHERE scope_id = ?"
+    values = (spent, store.database.now_us(), person["id"])
+    assert store.database.write(lambda: store.database.execute(charge, values).rowcount)
+    assert budgets.status(person["id"]).period_usage_nusd == spent
+    for amount in (60_000_000, 45_000_000):
+        changed = RuleDraft("Spenders", "developer", limits={"period_nusd": amount, "period": "1d"})
+        group_rules.update_rule(*place, rule.id, changed, actor="operator")
+        join()
+        status = budgets.status(person["id"])
+        assert (status.limits.period_nusd, status.period_usage_nusd) == (amount, spent)
+    for _ in range(2):
+        directory("DELETE", f"/Users/{person['id']}")
+        again = directory("POST", "/Users", {"schemas": [USER_URN], "userName": person["userName"]})
+        assert again["id"] == person["id"]
+        assert budgets.status(person["id"]).limits.period_nusd is None
+        join()
+        status = budgets.status(person["id"])
+        assert (status.limits.period_nusd, status.period_usage_nusd) == (45_000_000, spent)
+
+
 def test_groups_give_roles_teams_and_limits_by_rules_alone(gateway: Tenant, directory: IdentityProvider) -> None:
     store = gateway.services.store
     person = directory.new_user()

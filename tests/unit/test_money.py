@@ -1,11 +1,13 @@
 """Amounts as text are exact and as short as possible."""
 
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway import money
 from gateway.money import NANO, format_usd, parse_usd, price_per_million, round_usd
 
 
@@ -23,13 +25,13 @@ def test_an_amount_as_text_is_the_same_amount_without_an_idle_digit(nano: int) -
 
 @pytest.mark.parametrize("text", ["1000000000.01", "-1000000001", "1e400", "1e999999"])
 def test_an_amount_that_no_column_could_hold_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="more than"):
+    with pytest.raises(ValueError, match="more than|not a decimal"):
         parse_usd(text)
 
 
 @pytest.mark.parametrize("text", ["1001", "1e30", "1e999999"])
 def test_a_price_above_the_bound_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="above"):
+    with pytest.raises(ValueError, match="above|not a price"):
         price_per_million(text)
 
 
@@ -60,3 +62,19 @@ def test_amounts_for_people_have_cents_and_three_significant_digits_below_a_doll
 def test_amounts_that_differ_in_their_first_three_digits_look_different(one: int, other: int) -> None:
     near = abs(one - other) * 100 <= max(one, other) or (min(one, other) >= NANO and abs(one - other) < NANO // 100)
     assert near or round_usd(one) != round_usd(other)
+
+
+@pytest.mark.parametrize("text", ["1e-300000000", "1e300000000", "0e-300000000", "9" * 100, "1e-81", "NaN", "Infinity"])
+@pytest.mark.parametrize("read", [money.read_decimal, money.parse_usd, money.price_per_million, money.parse_fraction])
+def test_no_short_text_is_a_number_of_millions_of_digits(read: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ValueError, match="not a "):
+        read(text)
+
+
+@given(st.text("0123456789.eE+-", max_size=30))
+def test_a_decimal_that_is_read_is_short_when_it_is_written_out(text: str) -> None:
+    try:
+        number = money.read_decimal(text)
+    except ValueError:
+        return
+    assert len(f"{number:f}") <= 2 * money.MAX_DIGITS + 3

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from gateway.clock import from_datetime
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import Period, make_period
-from gateway.money import NANO, format_usd
+from gateway.money import MAX_AMOUNT_NUSD, NANO, format_usd, read_decimal
 from gateway.operator.migration.litellm_models import read_words
 from gateway.operator.migration.report import MigrationReport
 from gateway.worker.services import Services
@@ -170,8 +169,8 @@ def limits_of(row: Row, report: MigrationReport | None = None, name: str = "") -
     if amount is None or isinstance(amount, bool):
         return Limits()
     try:
-        nusd = int(Decimal(str(amount)) * NANO)
-    except (InvalidOperation, OverflowError, ValueError):
+        nusd = min(int(read_decimal(str(amount)) * NANO), MAX_AMOUNT_NUSD)
+    except ValueError:
         return Limits()
     period = _period(str(row.get("budget_duration") or ""), report, name)
     if period is None:

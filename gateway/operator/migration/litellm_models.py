@@ -7,7 +7,6 @@ router_settings and general_settings.
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model
 from gateway.configuration.settings import CONFIG
 from gateway.errors import InvalidRequest
+from gateway.money import read_decimal
 from gateway.operator.migration.report import MigrationReport
 
 Table = dict[str, Any]
@@ -339,8 +339,8 @@ def _price(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        amount = Decimal(str(value))
-    except InvalidOperation:
+        amount = read_decimal(str(value))
+    except ValueError:
         return None
     if not 0 <= amount < 1:
         return None

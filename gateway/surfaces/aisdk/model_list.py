@@ -88,7 +88,7 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
     else:
         own = None
     if own is None or not own.current().models:
-        return listing.reply(inbound, holder, tag, shared)
+        return listing.reply(inbound, holder, tag, (shared,))
     source = own
 
     def make_own() -> tuple[str, bytes]:
@@ -98,7 +98,7 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
         return _tagged(_join(body, shared))
 
     tag, body = services.routing.custom_catalogue.listed(own, (*key, version), make_own)
-    return listing.reply(inbound, own, tag, body)
+    return listing.reply(inbound, own, tag, (body,))
 
 
 def _reads_own(caller: Caller) -> bool:

@@ -27,12 +27,13 @@ from gateway.surfaces.openai.model_entries import (
     serialise_alike,
     write_entries,
 )
-from gateway.surfaces.openai.vendor_model_lists import convert_list, find_form
+from gateway.surfaces.openai.vendor_model_lists import ListForm, convert_list, find_form
 from gateway.surfaces.validation_schemas import Body, QueryFlag
 from gateway.worker.services import Services
 
 LIST_HEAD = b'{"object":"list","data":['
 LIST_END = b"]}"
+Parts = tuple[bytes | memoryview, ...]
 
 
 class Audience(Struct, frozen=True):
@@ -100,7 +101,7 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
         audience = PUBLIC
         query = replace(query, include_restricted=False)
     audience = replace(audience, reach=reach, only_reach=only_reach)
-    tag, body = _listed(services, query, audience)
+    tag, parts = _listed(services, query, audience)
     # A list with an organization's own models is cached with them.
     own = audience.own is not None and audience.own.current().models
     if own and audience.own is not None:
@@ -109,9 +110,23 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
         holder = services.routing.catalogue
     form = find_form(inbound.headers)
     if form is not None:
-        body = compute(convert_list, form, body, inbound.arguments())
-        tag = tag_of(body)
-    return listing.reply(inbound, holder, tag, body)
+        tag, parts = _converted(holder, form, tag, parts, inbound.arguments())
+    return listing.reply(inbound, holder, tag, parts)
+
+
+def _converted(
+    holder: CurrentCatalogue, form: ListForm, tag: str, parts: Parts, arguments: dict[str, str]
+) -> tuple[str, Parts]:
+    """Return a list in another form with its ETag: converted once for all callers who send no parameter of the form."""
+    asked = {name: text for name, text in arguments.items() if name in form.parameters}
+
+    def make() -> tuple[str, Parts]:
+        body = convert_list(form, b"".join(parts), asked)
+        return tag_of(body), (body,)
+
+    if asked:
+        return compute(make)
+    return holder.remember(("model list form", form.name, tag), lambda: compute(make))
 
 
 def _asks_for_everything(query: Query, inbound: Inbound) -> bool:
@@ -169,9 +184,10 @@ def _named(catalogue: Catalogue, ident: str) -> tuple[Model | None, str]:
     return model, f"{provider}/{model.id}{colon}{region}" if model is not None else ident
 
 
-def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, bytes]:
-    """Return the ETag and the serialized list that all callers with equal rules see, after the organization's own
-    models. Entries are serialized once for each catalogue and day; a list is built from them in a thread."""
+def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, Parts]:
+    """Return the ETag and the parts of the serialized list that all callers with equal rules see, after the
+    organization's own models. Entries are serialized once for each catalogue and day; a list is built from them in
+    a thread."""
     at_us = services.clock.now_us()
     holder = services.routing.catalogue
     catalogue = holder.current()
@@ -191,7 +207,7 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
     key = ("model list", *day, query, audience.rules, audience.reach, audience.only_reach)
     tag, shared = holder.remember(key, lambda: compute(make))
     if audience.own is None or not audience.own.current().models:
-        return tag, shared
+        return tag, (shared,)
     source = audience.own
 
     def make_own() -> tuple[str, bytes]:
@@ -207,11 +223,11 @@ def _serialise(entries: Iterable[bytes]) -> tuple[str, bytes]:
     return tag_of(body), body
 
 
-def _join(first: bytes, second: bytes) -> bytes:
-    """Join two serialized lists."""
-    former = first[len(LIST_HEAD) : -len(LIST_END)]
-    latter = second[len(LIST_HEAD) : -len(LIST_END)]
-    return LIST_HEAD + former + (b"," if former and latter else b"") + latter + LIST_END
+def _join(first: bytes, second: bytes) -> Parts:
+    """Join two serialized lists, without a copy of them."""
+    former = memoryview(first)[len(LIST_HEAD) : -len(LIST_END)]
+    latter = memoryview(second)[len(LIST_HEAD) : -len(LIST_END)]
+    return LIST_HEAD, former, b"," if former and latter else b"", latter, LIST_END
 
 
 class ListQuery(Body):

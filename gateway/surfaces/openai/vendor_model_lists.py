@@ -20,11 +20,13 @@ DEFAULT = "auto"
 
 
 class ListForm(NamedTuple):
-    """The form of a vendor's list: `write_list` writes it from all entries and the query, `write_entry` one entry."""
+    """The form of a vendor's list: `write_list` writes it from all entries and the `parameters` of the
+    query, `write_entry` one entry."""
 
     name: str
     write_list: Callable[[list[Json], Mapping[str, str]], Json]
     write_entry: Callable[[Json], Json]
+    parameters: frozenset[str] = frozenset()
 
 
 def find_form(headers: Mapping[str, str]) -> ListForm | None:
@@ -100,6 +102,6 @@ def _write_info(entry: Json) -> Json:
 
 FORMS = {
     "mistral": ListForm("mistral", _write_cards, _write_card),
-    "cohere": ListForm("cohere", _write_models, _write_model),
+    "cohere": ListForm("cohere", _write_models, _write_model, frozenset(("endpoint", "default_only"))),
     "anthropic": ListForm("anthropic", _write_infos, _write_info),
 }

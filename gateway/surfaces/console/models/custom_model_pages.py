@@ -1,11 +1,11 @@
 """`/console/models/custom`: an organization's own providers, their models and the prices of those."""
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gateway.accounts.roles import MANAGERS
 from gateway.errors import InvalidRequest
+from gateway.money import read_decimal
 from gateway.surfaces.console.lists import Column, ShownList, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.models.model_rows import MILLION, read_price, show_price
@@ -14,7 +14,6 @@ from gateway.surfaces.http import Operation, Outbound
 
 TITLE = "Custom models"
 PATH = "/console/models/custom"
-MAX_PRICE_LENGTH = 20
 LIST = ManagementCall("GET /orgs/<organization_id>/custom-providers")
 ADD = ManagementCall("POST /orgs/<organization_id>/custom-providers")
 UPDATE = ManagementCall("PATCH /orgs/<organization_id>/custom-providers/<name>")
@@ -116,10 +115,10 @@ def _read_usd(form: Mapping[str, str], field: str) -> str:
     if not text:
         return ""
     try:
-        price = Decimal(text[:MAX_PRICE_LENGTH])
-    except InvalidOperation:
+        price = read_decimal(text)
+    except ValueError:
         raise InvalidRequest("Give prices in US dollars, such as 2.50.", param=field) from None
-    if not price.is_finite() or price < 0:
+    if price < 0:
         raise InvalidRequest("Give prices in US dollars, such as 2.50.", param=field)
     return f"{(price / MILLION).normalize():f}"
 
