@@ -108,7 +108,6 @@ TRIED_THROUGH = {
     "transport/": ("unit/transport/test_upstream_responses.py",),
     "clock.py": ("unit/limits/test_spending.py",),
     "worker/extensions.py": ("flows/test_contributing.py",),
-    "ids.py": ("unit/store/test_database.py",),
     "runtime/lazy_import.py": ("unit/test_footprint.py",),
     "neutral/operations.py": ("flows/test_health_and_edges.py",),
     "worker/shared_state.py": ("unit/worker/test_wiring.py", "flows/test_cache.py"),
