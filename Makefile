@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve install test extended check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements pages catalogue
+.PHONY: serve install test extended check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp memory stock-server drills browser screenshots console-assets clean requirements pages catalogue
 
 serve: install
 	@$(BIN)/python -m gateway.operator.command serve
@@ -105,6 +105,11 @@ fuzz: .venv/test.stamp
 # database, Redis, disk, catalogue, restarts.
 drills: .venv/test.stamp .venv/tools.stamp .venv/pgbouncer.stamp
 	$(BIN)/pytest tests/drills -s -m "soak or not soak"
+
+# Measure the memory that a worker takes for large requests of each kind, and what its budgets count; then how long
+# others wait while requests with many parts arrive.
+memory: .venv/test.stamp
+	$(BIN)/pytest tests/drills/test_memory_budgets.py tests/drills/test_fairness.py -s -m soak -k "memory or uploads"
 
 # Each template of the command-line client: made, installed from the package registries, tested, and run once.
 templates: .venv/test.stamp

@@ -4,6 +4,7 @@ Each part takes memory, and time in the JSON decoder, which blocks all other thr
 """
 
 import re
+from collections.abc import Iterator
 
 from gateway.runtime.threads import compute, compute_if
 
@@ -14,7 +15,7 @@ PIECE_BYTES = (
 # Strings are matched as a whole, so that their contents do not count as structure. Possessive quantifiers read an
 # unterminated string only once. The group is the closing quote; it is empty if the piece ends before it.
 STRING_REST = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
-TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{\[,]', re.DOTALL)
+STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
 BACKSLASH = 0x5C
 COMMA = b","
 OPENING = (b"{", b"[")
@@ -65,25 +66,44 @@ def has_more(raw: bytes, maximum: int, marks: tuple[bytes, ...] = STRUCTURE) -> 
     run.
     """
     count = 0
-    at = 0
-    inside = False
-    while at < len(raw):
-        end = end_of_piece(raw, at + PIECE_BYTES)
-        piece = raw[at:end]
-        start = 0
-        if inside and (rest := STRING_REST.match(piece)) is not None:
-            start = rest.end()
-            inside = not rest[1]
-        for token in TOKENS.finditer(piece, start):
-            closing = token[1]
-            if closing is None:
-                count += token[0] in marks
-                if count > maximum:
-                    return True
-            else:
-                inside = not closing
-        at = end
+    for bare in outside_strings(raw):
+        count += sum(map(bare.count, marks))
+        if count > maximum:
+            return True
     return False
+
+
+class StringPieces:
+    """The pieces of a JSON text, each with the place in it where the string ends that the piece before began.
+
+    The reader sets `inside` after each piece: whether the piece ended within a string.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self.inside = False
+
+    def __iter__(self) -> Iterator[tuple[bytes, int]]:
+        raw = self._raw
+        at = 0
+        while at < len(raw):
+            end = end_of_piece(raw, at + PIECE_BYTES)
+            piece = raw[at:end]
+            start = 0
+            if self.inside and (rest := STRING_REST.match(piece)) is not None:
+                start = rest.end()
+                self.inside = not rest[1]
+            yield piece, start
+            at = end
+
+
+def outside_strings(raw: bytes) -> Iterator[bytes]:
+    """Yield a JSON text in pieces, with a quote in place of each string."""
+    pieces = StringPieces(raw)
+    for piece, start in pieces:
+        bare, strings = STRINGS.subn(rb"\1", piece[start:])
+        pieces.inside = pieces.inside or strings > bare.count(b'"')
+        yield bare
 
 
 def end_of_piece(raw: bytes, end: int) -> int:

@@ -10,7 +10,7 @@ from gateway.configuration.settings import LimitSettings
 from gateway.errors import InvalidRequest
 from gateway.neutral.json_parts import LARGE as LARGE
 from gateway.neutral.json_parts import OPENING, count_marks, has_more, is_large
-from gateway.neutral.json_weight import weigh
+from gateway.neutral.json_weight import DICTIONARIES, STRUCTS, ByteWeights, weigh
 from gateway.runtime.threads import compute, compute_if, hold_more
 
 P = ParamSpec("P")
@@ -19,12 +19,14 @@ WEIGHED_FROM = 1 << 14  # bytes of a body from which it is weighed: as many are 
 
 
 def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return `work(raw)` for the body `raw`. Raises InvalidRequest `request_too_complex` for a body with too many
-    parts."""
+    """Return `work(raw)` for the body `raw`, which becomes dictionaries.
+
+    Raises InvalidRequest `request_too_complex` for a body with too many parts.
+    """
     if len(raw) < WEIGHED_FROM:
         return work(*args, **kwargs)
     large = is_large(raw)
-    _hold_decoded(limits, raw, large)
+    _hold_decoded(limits, raw, large, DICTIONARIES)
     return compute_if(large, work, *args, **kwargs)
 
 
@@ -32,20 +34,33 @@ def read_measured(
     limits: LimitSettings, raw: bytes, work: Callable[Concatenate[bool, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """Return `work(large, …)` as `read` does, where `large` says whether the body is large."""
-    if len(raw) < WEIGHED_FROM:
-        return work(False, *args, **kwargs)
-    large = is_large(raw)
-    _hold_decoded(limits, raw, large)
+    large = _hold_measured(limits, raw, DICTIONARIES)
     return compute_if(large, work, large, *args, **kwargs)
 
 
-def _hold_decoded(limits: LimitSettings, raw: bytes, large: bool) -> None:
-    """Count what a body takes once it is decoded, beside its own bytes, until the request ends. Overloaded if there is
-    no room; InvalidRequest for too many parts."""
-    hold_more(compute(_weigh_checked, limits, raw) if large else weigh(raw) - len(raw))
+def read_structs(
+    limits: LimitSettings, raw: bytes, work: Callable[Concatenate[bool, P], T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Return `work(large, …)` as `read_measured` does, for a body that becomes structs, which take less memory."""
+    large = _hold_measured(limits, raw, STRUCTS)
+    return compute_if(large, work, large, *args, **kwargs)
 
 
-def _weigh_checked(limits: LimitSettings, raw: bytes) -> int:
+def _hold_measured(limits: LimitSettings, raw: bytes, weights: ByteWeights) -> bool:
+    if len(raw) < WEIGHED_FROM:
+        return False
+    large = is_large(raw)
+    _hold_decoded(limits, raw, large, weights)
+    return large
+
+
+def _hold_decoded(limits: LimitSettings, raw: bytes, large: bool, weights: ByteWeights) -> None:
+    """Count what a body takes once it is decoded and sent, beside its own bytes, until the request ends. Overloaded if
+    there is no room; InvalidRequest for too many parts."""
+    hold_more(compute(_weigh_checked, limits, raw, weights) if large else weigh(raw, weights) - len(raw))
+
+
+def _weigh_checked(limits: LimitSettings, raw: bytes, weights: ByteWeights) -> int:
     """Return the bytes of what is decoded from a JSON text. Raise InvalidRequest for one with too many parts: each
     takes memory, and time while no other request is served."""
     opening, commas = count_marks(raw)
@@ -55,7 +70,7 @@ def _weigh_checked(limits: LimitSettings, raw: bytes) -> int:
     maximum = limits.max_json_containers
     if 0 < maximum < opening and has_more(raw, maximum, OPENING):
         raise _too_many("The body", "objects and lists", maximum, "max_json_containers", "")
-    return weigh(raw) - len(raw)
+    return weigh(raw, weights) - len(raw)
 
 
 def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Sized | None, *schemas: Any) -> None:

@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import drill_servers, flooding
+from support import flooding
+from support.drill_servers import run_server
 from support.gateways import GatewayProcess, free_port
 
 pytestmark = pytest.mark.soak
 
 FLOODING = Path(flooding.__file__)
-SERVERS = Path(drill_servers.__file__)
 MODEL = "gpt-4.1"
 PASSWORD = "a long enough password"
 PAUSE_S = 0.01
@@ -90,24 +90,9 @@ def prefer(process: int) -> None:
         Path(f"/proc/{process}/autogroup").write_text(PRIORITY)
 
 
-@contextmanager
-def server(*command: object) -> Iterator[str]:
-    """Run a server of the drill and return its address."""
-    port = free_port()
-    kind, *arguments = map(str, command)
-    with subprocess.Popen(
-        [sys.executable, str(SERVERS), kind, str(port), *arguments], stdout=subprocess.PIPE
-    ) as running:
-        assert running.stdout is not None and running.stdout.readline()
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            running.kill()
-
-
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[str]:
-    with server("upstream") as address:
+    with run_server("upstream", free_port()) as address:
         yield address
 
 
@@ -225,7 +210,7 @@ def test_a_flood_of_one_organization_lengthens_the_waits_of_others_at_most_three
             loop.count(1)
         answers.update(flooding_client.statuses)
         time.sleep(REST_S)
-        stand_in = server("stand-in", flooding_client.rate, flooding_client.size)
+        stand_in = run_server("stand-in", free_port(), flooding_client.rate, flooding_client.size)
         with stand_in as address, flood(kind, address, gateway, session):
             quiet.rounds.append(measure(gateway, other_key, content, count))
     print(f"\n{kind:<14} {size:<10} quiet {quiet}   flooded {flooded}   {loop}   flood's answers {dict(answers)}")

@@ -2,15 +2,19 @@
 
     python tests/support/drill_servers.py upstream PORT
     python tests/support/drill_servers.py stand-in PORT REQUESTS_PER_SECOND ANSWER_BYTES
+    python tests/support/drill_servers.py silent PORT
 
 The upstream answers chat completions with a text about as long as the prompt. The stand-in takes the place of the
-gateway for the client of a flood: it answers as often as the gateway did, with as many bytes.
+gateway for the client of a flood: it answers as often as the gateway did, with as many bytes. The silent upstream
+reads requests and answers none.
 """
 
 import asyncio
 import json
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 LONG = 100_000  # bytes of a request that gets the long text
 TEXTS = {False: "Hello", True: "word " * 40_000}
@@ -18,6 +22,18 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
 PIECE = bytes(1 << 16)
 
 Answer = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextmanager
+def run_server(kind: str, port: int, *given: object) -> Iterator[str]:
+    """Run a server of a drill and return its address."""
+    command = [sys.executable, __file__, kind, str(port), *map(str, given)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None and running.stdout.readline()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            running.kill()
 
 
 def write_answer(text: str) -> bytes:
@@ -59,6 +75,13 @@ class StandIn:
             await writer.drain()
 
 
+class Silent:
+    """Never answers."""
+
+    async def answer(self, size: int, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+
 async def serve(port: int, answer: Answer) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -82,7 +105,9 @@ async def serve(port: int, answer: Answer) -> None:
 
 def main(kind: str, port: str, *given: str) -> None:
     if kind == "upstream":
-        server: Upstream | StandIn = Upstream()
+        server: Upstream | StandIn | Silent = Upstream()
+    elif kind == "silent":
+        server = Silent()
     else:
         server = StandIn(float(given[0]), int(given[1]))
     asyncio.run(serve(int(port), server.answer))

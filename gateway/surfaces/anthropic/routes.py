@@ -50,7 +50,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", DIALECT)
     limits = services.settings.limits
     raw = inbound.body
-    request = caps.read_measured(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
+    request = caps.read_structs(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
     if request.user:
         attribution.add_user_id(context, request.user)
     try:

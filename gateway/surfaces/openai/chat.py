@@ -40,7 +40,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
 
 def read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
     """Return the validated body and the neutral request. Raises InvalidRequest."""
-    return caps.read_measured(limits, raw, read_here, limits, raw)
+    return caps.read_structs(limits, raw, read_here, limits, raw)
 
 
 def read_here(large: bool, limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:

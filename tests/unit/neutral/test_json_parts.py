@@ -26,11 +26,11 @@ def test_a_long_text_full_of_commas_is_counted_in_pieces(text: str, monkeypatch:
         def __init__(self, pattern: Any) -> None:
             self.pattern = pattern
 
-        def finditer(self, piece: bytes, start: int) -> Any:
+        def subn(self, mark: bytes, piece: bytes) -> Any:
             longest.append(len(piece))
-            return self.pattern.finditer(piece, start)
+            return self.pattern.subn(mark, piece)
 
-    monkeypatch.setattr(json_parts, "TOKENS", Watched(json_parts.TOKENS))
+    monkeypatch.setattr(json_parts, "STRINGS", Watched(json_parts.STRINGS))
     raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": text * 400_000}], "more": [1, 2, 3]})
     assert not json_parts.has_more(raw, 9) and json_parts.has_more(raw, 8)
     assert max(longest) < json_parts.PIECE_BYTES + 16 and len(longest) > 5
