@@ -22,6 +22,7 @@ from gateway.surfaces.examples import EVENTS, URLENCODED, add_examples
 from gateway.surfaces.http import About, Access, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.listing import accepts_gzip
+from gateway.surfaces.reference_start import with_start
 from gateway.worker.services import Services
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
 
     @functools.cache
     def text_with_samples(server: str) -> bytes:
-        return gzip.compress(orjson.dumps(with_samples(document(server))), mtime=0)
+        return gzip.compress(orjson.dumps(with_start(with_samples(document(server)))), mtime=0)
 
     def show(services: Services, inbound: Inbound) -> Outbound:
         """Return the OpenAPI 3.1 description of every operation."""

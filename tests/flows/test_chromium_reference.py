@@ -8,11 +8,15 @@ import json
 from collections.abc import Iterator
 
 import pytest
+import requests
 from support.axe import THEMES, WIDTHS, find_barriers, load_axe, set_theme, set_width
 from support.chromium import MARKS, Chromium
+from support.demo_usage import add_demo_usage
 from support.gateways import LocalGateway
 from support.shared import ModuleShare
 from support.watched_pages import FOLDER, HOSTS, WATCH, save
+
+from gateway.surfaces.visitor import COOKIE
 
 pytestmark = MARKS
 
@@ -31,15 +35,18 @@ FORM = "post-/v1/audio/transcriptions"
 # The right end of the widest field of the form.
 FIELDS_END = """Math.max(...[...find("[data-pname=url]").closest("table").querySelectorAll("input, .m-markdown-small")]
     .map(one => one.getBoundingClientRect().right))"""
+# Operations that a signed-in person tries: one of the model API, one that reads the account by key, one by the session.
+TRIED = (CHAT, "get-/v1/usage", "get-/orgs")
 OVERLAP = """(() => {
     const badge = find(".tooltip").getBoundingClientRect();
-    const lines = [".expanded .path", ".summary .title"].flatMap(selector => {
+    const headings = [...find(".tooltip").getRootNode().querySelectorAll("h1, h2, h3, .mono-font")];
+    const lines = headings.filter(one => !one.closest(".tooltip")).flatMap(heading => {
         const text = document.createRange();
-        text.selectNodeContents(find(selector));
+        text.selectNodeContents(heading);
         return [...text.getClientRects()];
     });
-    return lines.some(line => line.right > badge.left && badge.right > line.left
-        && line.bottom > badge.top && badge.bottom > line.top);
+    return [lines.length > 2, lines.some(line => line.right > badge.left && badge.right > line.left
+        && line.bottom > badge.top && badge.bottom > line.top)];
 })()"""
 
 
@@ -116,5 +123,58 @@ def test_badges_leave_path_and_title_of_an_operation_readable_on_a_telephone(
 ) -> None:
     browser.ask("Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=False)
     browser.open(f"{gateway.address}/docs#{CHAT}")
-    browser.wait_for("!!find('.tooltip') && !!find('.summary .title')")
-    assert not browser.run(OVERLAP)
+    browser.wait_for("!!find('.tooltip')")
+    assert browser.run(OVERLAP) == [True, False]
+
+
+def sign_in(gateway: LocalGateway, browser: Chromium) -> None:
+    token = add_demo_usage(gateway)
+    browser.ask("Network.setCookie", name=COOKIE, value=token, url=gateway.address)
+
+
+def test_a_signed_in_person_tries_requests_after_one_press(gateway: LocalGateway, browser: Chromium) -> None:
+    sign_in(gateway, browser)
+    browser.open(f"{gateway.address}/docs")
+    browser.wait_for("!!find('#overview')")
+    browser.run("document.querySelector('#key button').click()")
+    browser.wait_for("document.querySelector('#key [role=status]').textContent.startsWith('Requests use a key')")
+    for place in TRIED:
+        browser.run(f"location.hash = {place!r}")
+        browser.wait_for(f"!!find(`[id='{place}']`) && !!find({TRY!r})")
+        if place == CHAT:
+            browser.run(f"find('.request-body-param-user-input').value = {json.dumps(json.dumps(BODY))}")
+        press(browser, TRY)
+        browser.wait_for("!!find('.response-message')?.textContent.includes(':')")
+        assert browser.run("find('.response-message').textContent").startswith("Response Status: OK:200"), place
+
+
+def test_a_stranger_is_led_to_the_sign_in_page_and_back(gateway: LocalGateway, browser: Chromium) -> None:
+    browser.open(f"{gateway.address}/docs")
+    browser.wait_for("document.readyState === 'complete'")
+    assert browser.run("document.querySelector('#key')") is None
+    target = browser.run("document.querySelector('.reference-bar > .button').href")
+    assert target == f"{gateway.address}/console/login?redirect=%2Fdocs"
+
+
+def test_the_reference_begins_with_the_address_of_its_page(gateway: LocalGateway, browser: Chromium) -> None:
+    browser.open(f"{gateway.address}/docs")
+    browser.wait_for("!!find('#overview--start-here')")
+    text = browser.run("find('#overview').textContent")
+    assert text.index("Start here") < text.index("First request") < text.index("Versions")
+    assert f"export LLMGATEWAY_GATEWAY_URL={gateway.address}\n" in text and "127.0.0.1:4001" not in text
+
+
+def test_a_telephone_has_a_list_of_all_operations(gateway: LocalGateway, browser: Chromium) -> None:
+    set_width(browser, 400)
+    browser.open(f"{gateway.address}/docs")
+    browser.wait_for("document.querySelectorAll('#operation optgroup').length > 1")
+    assert browser.run("document.getElementById('operation').getBoundingClientRect().width") > 300
+    listed = set(browser.run("[...document.getElementById('operation').options].map(one => one.value)"))
+    described = requests.get(f"{gateway.address}/openapi.json", timeout=60).json()["paths"]
+    assert len(listed) == 1 + sum(len(methods) for methods in described.values())
+    browser.run(
+        f"{{const list = document.getElementById('operation'); list.value = {FORM!r};"
+        "list.dispatchEvent(new Event('change'));}"
+    )
+    browser.wait_for(f"location.hash === '#{FORM}' && !!find('[data-pname=url]')")
+    assert browser.run("document.documentElement.scrollWidth") <= 400

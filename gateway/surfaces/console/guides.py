@@ -1,4 +1,4 @@
-"""The guides of `docs/` as HTML, and the search in them."""
+"""The guides of `docs/` as HTML with a table of contents, and their sections as plain text."""
 
 import functools
 import posixpath
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
+
+from markupsafe import escape
 
 from gateway.configuration.settings import ROOT
 from gateway.runtime.lazy_import import LazyImport
@@ -23,16 +25,14 @@ PATH = "/docs/guides"
 IMAGE_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 SLUG = re.compile(r"[^\w\- ]")
 MARKS = re.compile(r"[`*]|\[([^\]]*)\]\([^)]*\)|<[^>]+>")
-CELLS = re.compile(r"[|●·]|-{3,}")  # borders of tables, and marks that stand for yes and no in them
 SPACES = re.compile(r"\s+")
 HEADING = re.compile(r"^(#{1,3}) +(.+?)\s*$", re.MULTILINE)
 CODE_BLOCK = re.compile(r"^```.*?^```\s*$", re.MULTILINE | re.DOTALL)
-MAX_QUERY_LENGTH = 100
-MAX_WORDS = 8
-MAX_RESULTS = 30
-# A word in a heading counts as often as this many in the text.
-HEADING_WEIGHT = 10
-EXCERPT = 160
+# The address of a gateway on the reader's own computer, which stands for the gateway's address in all examples.
+EXAMPLE_ADDRESS = re.compile(r"http://127\.0\.0\.1:4001(?!\d)")
+# Levels of headings in the table of contents, and how many headings make one worth its room.
+CONTENTS = ("h2", "h3")
+FEWEST_HEADINGS = 3
 
 
 class Guide(NamedTuple):
@@ -43,11 +43,20 @@ class Guide(NamedTuple):
     summary: str
 
 
+class Heading(NamedTuple):
+    """An entry of a table of contents. `level` is 2 or 3."""
+
+    level: int
+    title: str
+    anchor: str
+
+
 class GuidePage(NamedTuple):
-    """A guide and its HTML."""
+    """A guide, its HTML, and its table of contents, which is empty for a short guide."""
 
     guide: Guide
     html: str
+    contents: tuple[Heading, ...]
 
 
 class Section(NamedTuple):
@@ -58,13 +67,6 @@ class Section(NamedTuple):
     anchor: str
     text: str
     folded: str
-
-
-class Hit(NamedTuple):
-    """A section that contains every word of a search, with the text around the first one."""
-
-    section: Section
-    excerpt: str
 
 
 @functools.cache
@@ -102,23 +104,37 @@ def slug(title: str) -> str:
 @functools.cache
 def render(name: str) -> str:
     """Return a guide of `list_guides` as HTML without its title. Its links are relative to its own address."""
+    return _render(name).html
+
+
+@functools.cache
+def _render(name: str) -> GuidePage:
     # The guides are part of this package, so their HTML (anchors) is trusted.
     markdown = markdown_it.MarkdownIt("commonmark").enable("table")
     tokens = markdown.parse(_read_text(name))
+    headings = []
     for token, following in zip(tokens, tokens[1:], strict=False):
         if token.type == "heading_open":
-            token.attrSet("id", slug(following.content))
+            anchor = slug(following.content)
+            token.attrSet("id", anchor)
+            if token.tag in CONTENTS:
+                headings.append(Heading(int(token.tag[1]), plain_text(following.content), anchor))
         for child in token.children or ():
             _point(child, name)
-    return str(markdown.renderer.render(tokens[3:], markdown.options, {}))
+    html = str(markdown.renderer.render(tokens[3:], markdown.options, {}))
+    if len(headings) < FEWEST_HEADINGS:
+        headings.clear()
+    return GuidePage(list_guides()[name], html, tuple(headings))
 
 
-def find_page(name: str) -> GuidePage | None:
-    """Return a guide with its HTML, None for an unknown name. The first call reads all guides."""
-    guide = list_guides().get(name)
-    if guide is None:
+def find_page(name: str, address: str) -> GuidePage | None:
+    """Return a guide with its HTML, None for an unknown name. Its examples name the gateway's `address` for the reader.
+    The first call reads all guides."""
+    if name not in list_guides():
         return None
-    return GuidePage(guide, render(name))
+    page = _render(name)
+    shown = str(escape(address.rstrip("/")))
+    return page._replace(html=EXAMPLE_ADDRESS.sub(lambda _: shown, page.html))
 
 
 def _point(token: "Token", name: str) -> None:
@@ -152,8 +168,9 @@ def find_image(name: str) -> bytes | None:
 
 
 @functools.cache
-def _sections() -> tuple[Section, ...]:
-    return tuple(section for guide in list_guides().values() for section in _split(guide))
+def list_sections() -> dict[str, tuple[Section, ...]]:
+    """Return the sections of each guide by its name. The first one is that of the guide's title."""
+    return {guide.name: tuple(_split(guide)) for guide in list_guides().values()}
 
 
 def _split(guide: Guide) -> Iterator[Section]:
@@ -171,39 +188,3 @@ def _split(guide: Guide) -> Iterator[Section]:
 
 def _blank(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match[0])
-
-
-def search(query: str) -> list[Hit]:
-    """Return the sections that contain every word of the query, the best first."""
-    words = query[:MAX_QUERY_LENGTH].lower().split()[:MAX_WORDS]
-    if not words:
-        return []
-    ranked = [(score, section) for section in _sections() if (score := _score(section, words))]
-    ranked.sort(key=_order)
-    return [Hit(section, _excerpt(section, words[0])) for _, section in ranked[:MAX_RESULTS]]
-
-
-def _order(ranked: tuple[int, Section]) -> tuple[int, int]:
-    score, section = ranked
-    return -score, len(section.text)
-
-
-def _score(section: Section, words: list[str]) -> int:
-    title = f"{section.guide.title} {section.title}".lower()
-    total = 0
-    for word in words:
-        count = section.folded.count(word) + HEADING_WEIGHT * title.count(word)
-        if not count:
-            return 0
-        total += min(count, 2 * HEADING_WEIGHT)
-    return total
-
-
-def _excerpt(section: Section, word: str) -> str:
-    start = max(0, section.folded.find(word) - EXCERPT // 4)
-    text = SPACES.sub(" ", CELLS.sub(" ", section.text[start : start + EXCERPT]))
-    if start:
-        text = f"… {text.partition(' ')[2]}"
-    if start + EXCERPT < len(section.text):
-        text = f"{text.rpartition(' ')[0]} …"
-    return text

@@ -28,6 +28,9 @@ TITLES = {
     429: "Too many requests",
     503: "Try again soon",
 }
+# Errors of a page that say nothing against the visitor's session or the database, and the paths of the console.
+KEEPS_NAVIGATION = (400, 403, 404, 409, 410)
+WITH_NAVIGATION = ("/console", "/dashboard")
 FormFields = dict[str, str]
 T = TypeVar("T")
 
@@ -53,13 +56,30 @@ def as_page(view: Handler) -> Handler:
             return response
         except GatewayError as error:
             title = TITLES.get(error.status, "Something went wrong")
-            signs_in = error.status == 401
-            response = page(inbound, "message.html", title, error.status, text=error.message, signs_in=signs_in)
+            response = _show_error(services, inbound, title, error)
             response.headers += retry_headers(error)
             return response
 
     handle.__doc__ = view.__doc__
     return handle
+
+
+def _show_error(services: Services, inbound: Inbound, title: str, error: GatewayError) -> Outbound:
+    """Return the page of an error. A signed-in person keeps the navigation of the console."""
+    visitor = None
+    if error.status in KEEPS_NAVIGATION and inbound.path.startswith(WITH_NAVIGATION):
+        visitor = find_visitor(services, inbound)
+    return page(
+        inbound,
+        "message.html",
+        title,
+        error.status,
+        visitor=visitor,
+        wide=visitor is not None,
+        frame="page.html" if visitor is None else "signed_in.html",
+        text=error.message,
+        signs_in=error.status == 401,
+    )
 
 
 def as_json(view: Handler) -> Handler:

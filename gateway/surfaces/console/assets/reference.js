@@ -1,4 +1,5 @@
-// Prepare the API reference before its component starts: the colours of the console, and this server's address.
+// The API reference around its component: the colours of the console, this server's address, a list of operations where
+// the window has no room for the component's navigation, and a key for the reader's requests.
 "use strict";
 const reference = document.querySelector("rapi-doc");
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -22,14 +23,25 @@ function paint() {
 
 paint();
 dark.addEventListener("change", paint);
-// Without room for its navigation, the component lists all operations in one column.
-if (innerWidth < 768) reference.setAttribute("render-style", "view");
-reference.setAttribute("server-url", location.origin + reference.dataset.path);
+const address = location.origin + reference.dataset.path;
+reference.setAttribute("server-url", address);
+
+// The examples of the description name the address of this page.
+async function load() {
+  const description = await (await fetch(reference.dataset.description)).json();
+  const info = description.info;
+  info.description = info.description.replaceAll("http://127.0.0.1:4001", address);
+  info.description = info.description.replaceAll("](console", `](${address}/console`).replaceAll("](docs", `](${address}/docs`);
+  await customElements.whenDefined("rapi-doc");
+  reference.loadSpec(description);
+}
+load();
 
 // Colours with enough contrast on a light page, and the layout of a narrow window: badges of authentication follow the
 // text, fields of a form stand one below the other, and a code sample begins below its button.
 const sheet = new CSSStyleSheet();
-sheet.replaceSync(`@media (prefers-color-scheme: light) {
+sheet.replaceSync(`.m-markdown pre, .m-markdown pre code { white-space: pre-wrap; overflow-wrap: anywhere; }
+@media (prefers-color-scheme: light) {
   :host(rapi-doc) {
     --green: #3d6b00; --blue: #05629b; --red: #b4182f; --orange: #8a4b00; --pink: #a3247d;
     --nav-post-color: #3d6b00; --nav-get-color: #05629b; --nav-delete-color: #b4182f; --nav-put-color: #8a4b00;
@@ -67,6 +79,60 @@ function follow(root) {
   }
 }
 customElements.whenDefined("rapi-doc").then(() => follow(document));
+
+// The operations in the order of the navigation; a narrow window shows this list instead.
+const chosen = document.getElementById("operation");
+reference.addEventListener("spec-loaded", (event) => {
+  for (const tag of event.detail.tags) {
+    const group = document.createElement("optgroup");
+    group.label = tag.name;
+    for (const path of tag.paths) {
+      group.append(new Option(`${path.summary || path.path} (${path.method.toUpperCase()})`, path.elementId));
+    }
+    chosen.append(group);
+  }
+  chosen.parentElement.hidden = false;
+  showPlace();
+});
+function showPlace() {
+  chosen.value = location.hash.slice(1);
+  if (chosen.selectedIndex < 0) chosen.value = "overview";
+}
+chosen.addEventListener("change", () => {
+  location.hash = chosen.value;
+  chosen.focus();
+});
+addEventListener("hashchange", showPlace);
+
+// A signed-in reader gets a key when they ask for it; without one, requests of the model API are refused.
+const form = document.getElementById("key");
+if (form) {
+  const project = form.elements.project;
+  const [button, state] = [form.querySelector("button"), form.querySelector("[role=status]")];
+  let getToken = null;
+  project.addEventListener("change", () => {
+    getToken = null;
+    reference.removeAllSecurityKeys();
+    button.hidden = false;
+    state.textContent = "";
+  });
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    getToken = getToken || makeKeySource(form.dataset.keys, form.dataset.csrf, () => project.value);
+    button.disabled = true;
+    try {
+      const token = await getToken();
+      if (!reference.setApiKey("bearerKey", token)) throw new Error("The reference is still loading. Try again.");
+      const end = new Date(Date.now() + 3600000).toLocaleTimeString([], {hour: "2-digit", minute: "2-digit"});
+      state.textContent = `Requests use a key until ${end}`;
+      button.hidden = true;
+      setTimeout(() => { button.hidden = false; state.textContent = ""; }, 3500000);
+    } catch (error) {
+      state.textContent = error.message;
+    }
+    button.disabled = false;
+  });
+}
 
 // Links to the policy on versions (Link headers of deprecated operations) lead to its place in the overview.
 if (location.hash === "#versions") location.replace("#overview--versions");

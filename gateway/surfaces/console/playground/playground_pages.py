@@ -4,38 +4,31 @@ The page's script calls `/v1` as any client does. Its key can only call models, 
 memory of the page only.
 """
 
-from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
 
 from gateway.accounts.member_callers import caller_without_key
-from gateway.clock import to_datetime
 from gateway.metering.payload_table import SENT_CUT
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.chosen_caller import FIELD, read_choices
-from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.models.model_rows import ModelRow, list_rows
-from gateway.surfaces.console.page_calls import CSRF_SUBJECT, PageCall, page_operations
-from gateway.surfaces.console.visits import as_json, submitted_by_visitor
+from gateway.surfaces.console.page_calls import PageCall, page_operations
+from gateway.surfaces.console.short_lived_keys import make_short_lived_key
+from gateway.surfaces.console.visits import as_json
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
 from gateway.worker.services import Services
 
 TITLE = "Playground"
 PATH = "/console/playground"
 KEYS = f"{PATH}/key"
 KEY_NAME = "Playground"
-LIFE = timedelta(hours=1)
 MAX_SEED_LENGTH = 200_000  # characters of a replayed request
 SOURCES = "img-src 'self' data:; media-src blob:"
 CHAT_PATH = "/chat/completions"
 # Mode of the page → its label, and the operation of its models.
 MODES = {"chat": ("Chat", "chat"), "image": ("Images", "images"), "speech": ("Speech", "speech")}
-LIST = ManagementCall("GET /keys/api")
-CREATE = ManagementCall("POST /keys/api")
-DELETE = ManagementCall("DELETE /keys/api/<key_id>")
 
 
 def show(call: PageCall) -> Outbound:
@@ -70,15 +63,7 @@ def show(call: PageCall) -> Outbound:
 
 def make_key(services: Services, inbound: Inbound) -> Outbound:
     """Create a key for the page and delete the visitor's expired ones. The answer is JSON."""
-    visitor, form = submitted_by_visitor(services, inbound, PATH, CSRF_SUBJECT)
-    call = PageCall(visitor, inbound)
-    for key in call.run(LIST, {"filter": "mine"})["apiKeys"]:
-        if key["description"] == KEY_NAME and key["state"] == "expired":
-            call.run(DELETE, key_id=key["id"])
-    expiry = (to_datetime(services.clock.now_us()) + LIFE).isoformat()
-    fields = {"projectId": form.get("project", ""), "description": KEY_NAME, "kind": "customer", "expiresAt": expiry}
-    made = call.run(CREATE, fields)
-    return json_reply({"token": made["token"], "expiresAt": made["expiresAt"]}, inbound.shown_id)
+    return make_short_lived_key(services, inbound, PATH, KEY_NAME, "customer")
 
 
 def name_models(rows: list[ModelRow], operation: str) -> list[str]:

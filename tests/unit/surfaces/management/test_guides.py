@@ -5,7 +5,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from gateway.surfaces.console import guides
+from gateway.surfaces.console import guide_search, guides
 
 PREFIX = "http://localhost/docs/guides"
 
@@ -33,7 +33,7 @@ def test_a_guide_is_shown_with_its_title_and_tables(visitor) -> None:
     answer = visitor.get("/docs/guides/limits")
     text = answer.get_data(as_text=True)
     assert answer.status_code == 200 and text.count("<h1>") == 1 and "<table>" in text
-    assert "script" not in answer.headers["Content-Security-Policy"]
+    assert "script-src 'self';" in answer.headers["Content-Security-Policy"]
 
 
 def test_a_guide_in_a_folder_and_an_image_are_served(visitor) -> None:
@@ -61,17 +61,94 @@ def test_a_search_leads_to_the_section(visitor) -> None:
 
 
 def test_a_search_without_a_hit_says_so(visitor) -> None:
-    text = visitor.get("/docs/guides?q=%3Cscript%3Ealert(1)").get_data(as_text=True)
-    assert "No guide contains these words." in text and "<script" not in text
+    text = visitor.get("/docs/guides?q=%3Cscriptt%3Ezzzz(77777)").get_data(as_text=True)
+    assert "No guide contains these words." in text and "<scriptt>" not in text
+
+
+# A likely search → the page that is about it.
+SUBJECTS = {
+    "alerts": "health",
+    "audit log": "management",
+    "backup": "backup",
+    "caching": "caching",
+    "claude code": "claude-code",
+    "codex": "clients",
+    "command line": "cli",
+    "docker": "deployment",
+    "errors": "errors",
+    "failover": "routing",
+    "forward proxy": "deployment",
+    "how do I install the cli": "cli",
+    "how do I upgrade": "upgrade",
+    "invoice": "chargeback",
+    "limits": "limits",
+    "litellm": "moving",
+    "mcp": "mcp",
+    "okta": "sso",
+    "openrouter": "moving",
+    "passkeys": "passkeys",
+    "permissions": "permissions",
+    "rate limit": "limits",
+    "retention": "storage",
+    "routing": "routing",
+    "sandbox": "sandbox",
+    "scim": "scim",
+    "service account": "management",
+    "sso": "sso",
+    "environment variables": "start",
+    "videos": "videos",
+}
+
+
+@pytest.mark.parametrize("query", SUBJECTS)
+def test_the_page_of_a_subject_comes_first(query) -> None:
+    assert guide_search.search(query)[0].guide.name == SUBJECTS[query]
+
+
+@pytest.mark.parametrize("name", sorted(guides.list_guides()))
+def test_the_title_of_a_guide_finds_it_first(name) -> None:
+    guide = guides.list_guides()[name]
+    assert guide_search.search(guide.title)[0].guide == guide
+
+
+def test_a_word_that_no_guide_contains_does_not_hide_the_others() -> None:
+    assert guide_search.search("passkeys zzzz")[0].guide.name == "passkeys"
+
+
+def test_a_guide_has_a_table_of_its_headings(visitor) -> None:
+    text = visitor.get("/docs/guides/limits").get_data(as_text=True)
+    contents = text.partition('aria-label="On this page"')[2].partition("</nav>")[0]
+    assert re.findall(r'href="#([^"]+)"', contents) == re.findall(r'<h[23] id="([^"]+)"', text)
+
+
+def test_examples_name_the_address_of_the_reader() -> None:
+    for name in guides.list_guides():
+        page = guides.find_page(name, "https://llm.example.org/team")
+        assert page is not None
+        assert "http://127.0.0.1:4001" not in page.html
+        # Nothing else is changed.
+        assert page.html.replace("https://llm.example.org/team", "http://127.0.0.1:4001") == guides.render(name)
+
+
+def test_the_address_of_the_reader_is_no_markup() -> None:
+    page = guides.find_page("clients", 'http://<b>"x"')
+    assert page is not None and "http://&lt;b&gt;&#34;x&#34;/v1" in page.html
+
+
+@pytest.mark.parametrize("path", ["/docs/nothing", "/docs/guides/nothing", "/docs/a/b"])
+def test_an_unknown_page_keeps_the_navigation_and_the_search(visitor, path) -> None:
+    answer = visitor.get(path)
+    text = answer.get_data(as_text=True)
+    assert answer.status_code == 404 and 'aria-label="Guides"' in text and 'role="search"' in text
 
 
 def test_titles_count_more_than_text() -> None:
-    assert guides.search("upgrade")[0].section.guide.name == "upgrade"
+    assert guide_search.search("upgrade")[0].guide.name == "upgrade"
 
 
 def test_a_long_search_is_cut() -> None:
-    assert guides.search("x " * 10_000) is not None
-    assert guides.search("") == []
+    assert guide_search.search("x " * 10_000) is not None
+    assert guide_search.search("") == []
 
 
 def test_names_with_underscores_stay_whole() -> None:

@@ -20,7 +20,7 @@ def test_the_page_loads_the_renderer_from_this_site_only(visitor) -> None:
     assert all(source.startswith(("/console/assets/", "http://localhost/")) for source in sources), sources
     assert visitor.get("/docs/openapi.json").mimetype == "application/json"
     scripts = [source for source in sources if source.endswith(".js")]
-    assert len(scripts) == 2 and all(visitor.get(script).status_code == 200 for script in scripts)
+    assert len(scripts) == 3 and all(visitor.get(script).status_code == 200 for script in scripts)
     rules = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'" in rules and "script-src 'self';" in rules and "connect-src 'self'" in rules
 
@@ -30,3 +30,11 @@ def test_the_address_of_the_policy_leads_to_its_place(visitor) -> None:
     assert f'"#{policy.ANCHOR}"' in script and "#overview--versions" in script
     description = visitor.get("/docs/openapi.json").get_json()["info"]["description"]
     assert "## Versions" in description
+
+
+def test_the_description_of_the_page_begins_with_the_first_request(visitor) -> None:
+    description = visitor.get("/docs/openapi.json").get_json()["info"]["description"]
+    headings = re.findall(r"^## (.+)$", description, re.MULTILINE)
+    assert headings[:3] == ["Start here", "First request", "Versions"]
+    assert all(language in description for language in ("```shell", "```python", "```typescript"))
+    assert "Start here" not in visitor.get("/openapi.json").get_json()["info"]["description"]
