@@ -77,6 +77,7 @@ RANKS = {
     "gateway.surfaces.answer_structs": 6.5,
     "gateway.surfaces.examples": 6.5,
     "gateway.surfaces.code_samples": 6.55,
+    "gateway.surfaces.reference_start": 6.6,
     "gateway.surfaces.request_decompression": 6.55,
     "gateway.surfaces.allowed_hosts": 6.55,
     "gateway.surfaces.path_models": 6.55,

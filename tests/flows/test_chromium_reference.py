@@ -36,7 +36,7 @@ FORM = "post-/v1/audio/transcriptions"
 FIELDS_END = """Math.max(...[...find("[data-pname=url]").closest("table").querySelectorAll("input, .m-markdown-small")]
     .map(one => one.getBoundingClientRect().right))"""
 # Operations that a signed-in person tries: one of the model API, one that reads the account by key, one by the session.
-TRIED = (CHAT, "get-/v1/usage", "get-/orgs")
+TRIED = (CHAT, "get-/v1/key", "get-/orgs")
 OVERLAP = """(() => {
     const badge = find(".tooltip").getBoundingClientRect();
     const headings = [...find(".tooltip").getRootNode().querySelectorAll("h1, h2, h3, .mono-font")];

@@ -42,6 +42,7 @@ from gateway.configuration import settings
 MARKS = {
     "drawing": "shows how parts lie to each other",
     "session": "cli/tests/test_client_documents.py compares it with the program's",
+    "steps": "tests/flows/test_tutorial.py runs the blocks of its page in order",
     "agents": "cli/tests/test_client_documents.py starts the agent",
     "npm": "its packages come from npm: here its addresses are tried, `make ai-sdk` runs it as it is written",
 }

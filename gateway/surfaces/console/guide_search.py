@@ -10,7 +10,7 @@ MAX_WORDS = 8
 MAX_RESULTS = 15
 MAX_FURTHER = 3
 EXCERPT = 160
-WORD = re.compile(r"[\w./$-]*\w")
+WORD = re.compile(r"[\w./$]*\w")
 CELLS = re.compile(r"[|●·]|-{3,}")  # borders of tables, and marks that stand for yes and no in them
 # Words of a question that name no subject.
 FILLERS = frozenset(
