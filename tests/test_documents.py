@@ -259,8 +259,12 @@ VARIABLE = re.compile(r"(?<![A-Z_])(?:GATEWAY|LLM)_[A-Z_]+[A-Z]")
 def commands_in(page: Path) -> list[str]:
     """Spans that are commands of the operator, with their arguments: they begin with ./manage, or with the name of a
     command and one more word."""
+    return commands_of(spans(page))
+
+
+def commands_of(written: list[str]) -> list[str]:
     found = []
-    for span in spans(page):
+    for span in written:
         words = MANAGE.sub("", span).split()
         named = bool(words) and words[0] in manage.COMMANDS and len(words) > 1
         if MANAGE.match(span) or (named and re.fullmatch(r"[a-z][a-z-]*|-.*|[\w./:]+", words[1])):
@@ -285,6 +289,31 @@ def test_a_command_that_a_page_names_is_understood(page: Path, tmp_path: Path) -
         if words:  # a name alone speaks of the command
             named = [str(file) if "/backups/" in word or word == "FILE" else word for word in words]
             command.make_context(text, named)
+
+
+# A table that lists the commands of a program names it once, above; the history keeps its words.
+WITHOUT_PROGRAM = {"management.md", "CHANGELOG.md", "CONTRIBUTING.md"}
+# Pages for people in a clone of the project, which say how to call the client there.
+IN_A_CLONE = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "cli.md"}
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one.name not in WITHOUT_PROGRAM], ids=lambda path: path.name)
+def test_a_command_of_a_page_begins_with_its_program(page: Path) -> None:
+    bare = [span for span in spans(page) if not MANAGE.match(span) and commands_of([span])]
+    assert bare == [], "write ./manage or llmgateway before the command"
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one.name not in IN_A_CLONE], ids=lambda path: path.name)
+def test_the_client_is_called_llmgateway(page: Path) -> None:
+    assert "./llmgateway" not in page.read_text()
+
+
+def test_the_help_of_the_client_calls_it_llmgateway() -> None:
+    sources = [*ROOT.glob("cli/llmgateway_cli/**/*"), *ROOT.glob("gateway/surfaces/**/*.html")]
+    found = [
+        path.name for path in sources if path.suffix in (".py", ".html", ".toml") if "./llmgateway" in path.read_text()
+    ]
+    assert len(sources) > 100 and found == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
