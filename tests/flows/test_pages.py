@@ -334,6 +334,9 @@ def test_a_block_of_the_documents_runs(installation: Installation, block: Block,
     assert not block.mark or block.mark in MARKS, f"{block}: {block.mark} is no mark; known: {sorted(MARKS)}"
     if block.mark in ("drawing", "session", "agents"):
         return
+    if block.mark == "steps":
+        assert f'"{block.page}"' in (ROOT / "tests/flows/test_tutorial.py").read_text(), f"{block}: no test follows it"
+        return
     assert block.kind in RUNNERS, f"{block}: no runner for {block.kind or 'a block without a kind'}"
     RUNNERS[block.kind](installation, block, tmp_path)
 

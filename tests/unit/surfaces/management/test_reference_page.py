@@ -1,6 +1,9 @@
 import re
+from datetime import UTC, datetime
 
 import pytest
+from support.console import CSRF, browser_headers, open_page
+from support.management import Person, Tenants
 
 from gateway.surfaces import policy
 from gateway.surfaces.console.assets import load_asset
@@ -38,3 +41,26 @@ def test_the_description_of_the_page_begins_with_the_first_request(visitor) -> N
     assert headings[:3] == ["Start here", "First request", "Versions"]
     assert all(language in description for language in ("```shell", "```python", "```typescript"))
     assert "Start here" not in visitor.get("/openapi.json").get_json()["info"]["description"]
+
+
+def make_key(tenants: Tenants, who: Person, **fields: str):
+    csrf = CSRF.findall(open_page(tenants, who, "/console/keys/new"))[0]
+    data = {"csrf": csrf, "project": who.project_id, **fields}
+    return tenants.client.post("/docs/key", headers=browser_headers(who), data=data)
+
+
+def test_the_key_of_the_reference_reads_the_account_and_expires(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    made = make_key(tenants, owner).json
+    assert set(made) == {"token", "expiresAt"}
+    assert 0 < (datetime.fromisoformat(made["expiresAt"]) - datetime.now(UTC)).total_seconds() <= 3600
+    assert tenants.call("GET", "/v1/key", made["token"])[0] == 200
+
+
+def test_no_other_site_and_no_stranger_makes_a_key_of_the_reference(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    assert make_key(shared_tenants, owner, csrf="0" * 64).status_code == 403
+    assert make_key(shared_tenants, shared_tenants["rival owner"], project=owner.project_id).status_code == 403
+    elsewhere = browser_headers(owner) | {"Origin": "https://elsewhere.example"}
+    assert shared_tenants.client.post("/docs/key", headers=elsewhere, data={}).status_code == 403
+    assert "token" not in (shared_tenants.client.post("/docs/key", data={}).json or {})
