@@ -186,5 +186,5 @@ def test_offered_actions_succeed(people: Tenants, furnished: Furnished, role: st
 
 
 def _is_destructive(form) -> tuple[bool, bool, str]:
-    ends = bool(re.search("remove|delete|archive|drop", form.action))
+    ends = bool(re.search("remove|delete|archive|drop|erase", form.action))
     return ends, bool(re.search("deactivate|switch|roll|status", form.action)), form.action
