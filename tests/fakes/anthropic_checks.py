@@ -7,6 +7,7 @@ from typing import Any
 
 from fakes import anthropic_types as published
 from fakes.published_types import check, worst_of
+from fakes.tool_rules import NAME_128
 from pydantic import ValidationError
 
 PATH = "/v1/messages"
@@ -168,6 +169,20 @@ def _check_messages(messages: list[dict[str, Any]], model: str) -> None:
         raise Refused("messages: final assistant content cannot end with trailing whitespace")
 
 
+def _check_end(body: dict[str, Any]) -> None:
+    """Check that the conversation does not end with a turn of the assistant, which thinking could not continue."""
+    last = body["messages"][-1]
+    if last["role"] == "assistant":
+        raise Refused(
+            "This model does not support assistant message prefill. The conversation must end with a user message."
+        )
+
+
+def _check_name(name: str, path: str) -> None:
+    if not NAME_128.fullmatch(name):
+        raise Refused(f"{path}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
+
+
 def _kinds(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     content = message["content"]
     return [block for block in content if block["type"] == kind] if isinstance(content, list) else []
@@ -200,6 +215,8 @@ def _check_calls(messages: list[dict[str, Any]]) -> None:
         if len(waiting) < len(idents) or waiting & known:
             raise Refused(f"messages.{place}.content.0: `tool_use` ids must be unique")
         known |= waiting
+        for block in _kinds(message, "tool_use"):
+            _check_name(block["name"], f"messages.{place}.content.0.tool_use")
         if any(not ident.replace("_", "").replace("-", "").isalnum() for ident in waiting):
             raise Refused(f"messages.{place}.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
 
@@ -219,8 +236,9 @@ def _check_thinking(body: dict[str, Any]) -> None:
             raise Refused('"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive".')
         _check_budget(body, thinking["budget_tokens"])
         spoken = [message for message in messages if message["role"] != "system"]
-        if _kinds(spoken[-1], "tool_result") and last[0]["type"] not in THOUGHTS:
+        if spoken[-1]["role"] == "user" and _kinds(spoken[-1], "tool_result") and last[0]["type"] not in THOUGHTS:
             raise Refused(f"Expected `thinking` or `redacted_thinking`, but found `{last[0]['type']}`.")
+    _check_end(body)
     if body.get("temperature") not in (None, 1) or body.get("top_k") is not None:
         raise Refused("`temperature` may only be set to 1 when thinking is enabled.")
     if body.get("tool_choice", {}).get("type") in ("any", "tool"):
@@ -263,6 +281,8 @@ def _check_tools(body: dict[str, Any]) -> None:
     if len(set(names)) < len(names):
         raise Refused("tools: Tool names must be unique.")
     for place, tool in enumerate(body.get("tools") or ()):
+        if "input_schema" in tool:
+            _check_name(tool["name"], f"tools.{place}.custom")
         schema = tool.get("input_schema", {"type": "object"})
         if schema.get("type") != "object" or {"oneOf", "anyOf", "allOf"} & schema.keys():
             raise Refused(

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from fakes import bedrock_types as published
+from fakes.tool_rules import repeated
 
 API_KEY = "ABSKQmVkcm9ja0FQSUtleS1mYWtl"
 ACCESS = ("AKIAFAKEFAKEFAKEFAKE", "fake/secret+key", "session/token==")
@@ -124,6 +125,18 @@ def _check_turns(body: dict[str, Any]) -> None:
     if not turns or turns[0]["role"] != "user":
         raise Refused("A conversation must start with a user message. Try again with one.")
     names: list[str] = []
+    calls = [block["toolUse"] for turn in turns for block in turn["content"] if "toolUse" in block]
+    if repeated([call["toolUseId"] for call in calls]):
+        raise Refused("messages: `tool_use` ids must be unique.")
+    tools = [tool["toolSpec"] for tool in body.get("toolConfig", {}).get("tools", ()) if "toolSpec" in tool]
+    if repeated([tool["name"] for tool in tools]):
+        raise Refused("The toolConfig field contains a duplicate tool name.")
+    for place, tool in enumerate(tools):
+        if tool["inputSchema"]["json"].get("type") != "object":
+            raise Refused(
+                f"The value at toolConfig.tools.{place}.toolSpec.inputSchema.json.type must be one of the following: "
+                "object."
+            )
     points = [block for block in body.get("system", ()) if "cachePoint" in block]
     points += [block for block in body.get("toolConfig", {}).get("tools", ()) if "cachePoint" in block]
     for place, turn in enumerate(turns):

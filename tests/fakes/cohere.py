@@ -128,11 +128,18 @@ def check_body(body: dict[str, Any]) -> None:
     _check_tools(body)
     _check_thinking(body.get("thinking"))
     _require(body.get("messages"), "messages must not be empty")
-    answered = {message.get("tool_call_id") for message in body["messages"]}
+    waiting: set[str] = set()
     for place, message in enumerate(body["messages"]):
         _check_message(message, place)
-        for call in message.get("tool_calls") or ():
-            _require(call["id"] in answered, f"no tool result for {call['id']}")
+        if message["role"] == "tool":
+            _require(message["tool_call_id"] in waiting, f"tool call id not found: {message['tool_call_id']}")
+            waiting.remove(message["tool_call_id"])
+            continue
+        _require(not waiting, f"no tool result for {min(waiting, default='')}")
+        idents = [call["id"] for call in message.get("tool_calls") or ()]
+        waiting = set(idents)
+        _require(len(waiting) == len(idents), "duplicate tool call ids")
+    _require(not waiting, f"no tool result for {min(waiting, default='')}")
 
 
 def _check_thinking(thinking: Any) -> None:

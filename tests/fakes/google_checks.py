@@ -20,6 +20,10 @@ JSON_SCHEMA_WORDS = {
     *("minItems", "maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties"),
     *("required", "propertyOrdering"),
 }
+PART_DATA = {
+    *("text", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode", "codeExecutionResult"),
+    *("toolCall", "toolResponse", "thoughtSignature"),
+}
 ALPHABET = str.maketrans("-_", "+/")
 NAME = re.compile(r"^[A-Za-z_][\w.:-]{0,127}$")
 CODES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND"}
@@ -174,6 +178,12 @@ def check_turns(contents: list[dict[str, Any]]) -> None:
             raise Refused("Please use a valid role: user, model.")
         if not content.get("parts"):
             raise Refused(f"* GenerateContentRequest.contents[{place}].parts: contents.parts must not be empty.\n")
+        for number, part in enumerate(content["parts"]):
+            if not part.keys() & PART_DATA:
+                raise Refused(
+                    f"* GenerateContentRequest.contents[{place}].parts[{number}].data: required oneof field 'data' "
+                    "must have one initialized field\n"
+                )
         calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
         answers = [part["functionResponse"] for part in content["parts"] if "functionResponse" in part]
         if calls and (place == 0 or contents[place - 1]["role"] != "user"):

@@ -9,6 +9,7 @@ and last message hold. Each request consumes one answer of the script; after its
 `Answer("Hello.")`.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any
 
 import mistralai.client
 from fakes.server import FakeServer, headers_of, send_json
+from fakes.tool_rules import NAME_64, repeated
 from pydantic import BaseModel, ValidationError
 
 CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
@@ -83,6 +85,8 @@ def check_body(payload: bytes) -> dict[str, Any]:
         first = error.errors()[0]
         _refuse_shape(first["type"], [*first["loc"]], first["msg"])
     _refuse_extra(body, request, [])
+    for tool in body.get("tools") or ():
+        _check_name(tool["function"]["name"])
     _check_order(body["messages"])
     return body
 
@@ -106,23 +110,45 @@ def _refuse_extra(sent: Any, read: Any, place: list[Any]) -> None:
 
 
 def _check_order(messages: list[dict[str, Any]]) -> None:
-    before = ""
-    for message in messages:
-        role = message["role"]
-        if (before, role) == ("tool", "user"):
-            raise Refused(
-                f"Unexpected role '{role}' after role '{before}'", "invalid_request_message_order", 400, "3230"
-            )
-        idents = [call.get("id") for call in message.get("tool_calls") or ()] + [message.get("tool_call_id")]
-        for ident in [ident for ident in idents if ident is not None]:
-            if not CALL_ID.fullmatch(ident):
-                text = f"Tool call id was {ident} but must be a-z, A-Z, 0-9, with a length of 9."
-                raise Refused(text, "invalid_function_call", 400, "3280")
-        before = role
+    _check_calls(messages)
+    for before, message in itertools.pairwise(messages):
+        if (before["role"], message["role"]) == ("tool", "user"):
+            raise Refused("Unexpected role 'user' after role 'tool'", "invalid_request_message_order", 400, "3230")
     last = messages[-1]
     if last["role"] not in ("user", "tool") and not last.get("prefix"):
         text = "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant"
         raise Refused(text, "invalid_request_message_order", 400, "3230")
+
+
+def _check_calls(messages: list[dict[str, Any]]) -> None:
+    """Check names and ids of calls, and that the results of a turn's calls follow it directly."""
+    waiting: list[str] = []
+    for message in messages:
+        calls = message.get("tool_calls") or ()
+        idents = [call["id"] for call in calls]
+        for call in calls:
+            _check_name(call["function"]["name"])
+        for ident in [*idents, *([message["tool_call_id"]] if message.get("tool_call_id") else [])]:
+            if not CALL_ID.fullmatch(ident):
+                text = f"Tool call id was {ident} but must be a-z, A-Z, 0-9, with a length of 9."
+                raise Refused(text, "invalid_function_call", 400, "3280")
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                raise Refused("Unexpected tool call id in tool results", "invalid_request_message_order", 400, "3230")
+            waiting.remove(message["tool_call_id"])
+            continue
+        if waiting:
+            text = "Not the same number of function calls and responses"
+            raise Refused(text, "invalid_request_message_order", 400, "3230")
+        if repeated(idents):
+            raise Refused("Duplicate tool call id in assistant message", "invalid_function_call", 400, "3280")
+        waiting = idents
+
+
+def _check_name(name: str) -> None:
+    if not NAME_64.fullmatch(name):
+        text = f"Function name was {name} but must be a-z, A-Z, 0-9, or contain underscores and dashes, at most 64."
+        raise Refused(text, "invalid_function_call", 400, "3280")
 
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}

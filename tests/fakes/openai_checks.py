@@ -6,6 +6,7 @@ from typing import Any
 import openai.types.chat
 import openai.types.shared_params
 from fakes.published_types import check, worst_of
+from fakes.tool_rules import NAME_64, repeated, schema_mistakes
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
     ChatCompletionDeveloperMessageParam,
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 PATH = "/v1/chat/completions"
 REFUSED_KEY = "sk-revoked"
 MISSING_MODEL = "gpt-none"
+LONGEST_ID = 40
 SAYS_SOMETHING = ("content", "tool_calls", "refusal", "audio")
 ROLES = {
     "system": ChatCompletionSystemMessageParam,
@@ -56,6 +58,7 @@ def check_request(environ: dict[str, Any], headers: dict[str, str], payload: byt
     _check_types(body)
     _check_user(body.get("user", ""))
     _check_rules(body)
+    _check_tools(body)
     _check_calls(body["messages"])
     if body["model"] == MISSING_MODEL:
         raise Refused(f"The model `{MISSING_MODEL}` does not exist.", status=404, code="model_not_found")
@@ -127,6 +130,54 @@ def _check_rules(body: dict[str, Any]) -> None:
             raise Refused(f"Invalid '{name}': out of range.", param=name, code="decimal_out_of_range")
 
 
+def check_name(name: str, path: str) -> None:
+    if not NAME_64.fullmatch(name):
+        raise Refused(
+            f"Invalid '{path}': string does not match pattern '^[a-zA-Z0-9_-]+$', or is longer than 64 characters.",
+            param=path,
+            code="invalid_value",
+        )
+
+
+def check_functions(functions: list[tuple[str, dict[str, Any]]]) -> None:
+    """Check names and schemas of functions, each with its path in the request."""
+    for path, function in functions:
+        check_name(function["name"], f"{path}.name")
+        for mistake in schema_mistakes(function.get("parameters")):
+            raise Refused(
+                f"Invalid schema for function '{function['name']}': {mistake}",
+                param=f"{path}.parameters",
+                code="invalid_function_parameters",
+            )
+
+
+def _check_tools(body: dict[str, Any]) -> None:
+    """Check names and schemas of functions, and names and ids of calls."""
+    tools = body.get("tools") or ()
+    check_functions(
+        [(f"tools[{place}].function", tool["function"]) for place, tool in enumerate(tools) if "function" in tool]
+    )
+    for place, tool in enumerate(tools):
+        if "custom" in tool:
+            check_name(tool["custom"]["name"], f"tools[{place}].custom.name")
+    for place, message in enumerate(body["messages"]):
+        for number, call in enumerate(message.get("tool_calls") or ()):
+            path = f"messages[{place}].tool_calls[{number}]"
+            check_name(call[call["type"]]["name"], f"{path}.{call['type']}.name")
+            _check_id(call["id"], f"{path}.id")
+        _check_id(message.get("tool_call_id", ""), f"messages[{place}].tool_call_id")
+
+
+def _check_id(ident: str, path: str) -> None:
+    if len(ident) > LONGEST_ID:
+        raise Refused(
+            f"Invalid '{path}': string too long. Expected a string with maximum length {LONGEST_ID}, but got a string "
+            f"with length {len(ident)} instead.",
+            param=path,
+            code="string_above_max_length",
+        )
+
+
 def check_reasoned_calls(body: dict[str, Any]) -> None:
     """Check what services with thinking models check besides: a turn with calls has its reasoning, if only an empty one
     (DeepSeek, Moonshot and Xiaomi, error messages)."""
@@ -159,7 +210,10 @@ def _check_calls(messages: list[dict[str, Any]]) -> None:
             raise Refused("Invalid 'tool_calls': empty array.", param=f"messages[{place}].tool_calls")
         if message["role"] == "assistant" and not any(message.get(name) is not None for name in SAYS_SOMETHING):
             raise Refused("Invalid value for 'content': expected a string, got null.", param="messages.content")
-        waiting = {call["id"] for call in calls or ()}
+        idents = [call["id"] for call in calls or ()]
+        if repeated(idents):
+            raise Refused(f"Duplicate tool call id '{repeated(idents)}'.", param=f"messages[{place}].tool_calls")
+        waiting = set(idents)
     if waiting:
         raise Refused(
             "An assistant message with 'tool_calls' must be followed by tool messages responding to each "

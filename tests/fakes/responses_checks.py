@@ -5,7 +5,7 @@ from typing import Any
 
 import openai.types.responses
 import openai.types.shared_params
-from fakes.openai_checks import Refused
+from fakes.openai_checks import Refused, check_functions, check_name
 from fakes.published_types import check, worst_of
 from openai.types.responses.response_create_params import (
     ResponseCreateParamsNonStreaming,
@@ -20,6 +20,7 @@ WITHOUT_ID = ("reasoning", "web_search_call")
 OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
 # Items with a required id in the published types, and the prefix of the id.
 KEEPING_IDS = {"image_generation_call": "ig", "file_search_call": "fs", "code_interpreter_call": "ci"}
+LONGEST_CALL_ID = 64
 PLAIN_MODELS = "gpt-4"  # the prefix of models without reasoning
 Json = dict[str, Any]
 
@@ -37,6 +38,11 @@ def check_request(environ: Json, headers: dict[str, str], payload: bytes, sealed
     _check_items(items, sealed)
     _check_types(body, items)
     _check_rules(body)
+    tools = list(enumerate(body.get("tools") or ()))
+    check_functions([(f"tools[{place}]", tool) for place, tool in tools if tool["type"] == "function"])
+    for place, tool in tools:
+        if tool["type"] == "custom":
+            check_name(tool["name"], f"tools[{place}].name")
     return body
 
 
@@ -79,6 +85,7 @@ def _check_items(items: list[Json], sealed: set[str]) -> None:
             )
         if kind == "reasoning" and item.get("encrypted_content") not in sealed:
             raise Refused("The encrypted content could not be verified.", code="invalid_encrypted_content")
+        _check_call(item, place)
         if "call_id" in item and kind not in OUTPUTS:
             calls.add((kind, item["call_id"]))
         if kind in OUTPUTS:
@@ -88,6 +95,13 @@ def _check_items(items: list[Json], sealed: set[str]) -> None:
     missing = {ident for _, ident in calls} - answered
     if missing:
         raise Refused(f"No tool output found for function call {sorted(missing)[0]}.", param="input")
+
+
+def _check_call(item: Json, place: int) -> None:
+    if len(item.get("call_id") or "") > LONGEST_CALL_ID:
+        raise Refused(f"Invalid 'input[{place}].call_id': string too long.", code="string_above_max_length")
+    if item.get("type") in ("function_call", "custom_tool_call"):
+        check_name(item["name"], f"input[{place}].name")
 
 
 def _check_rules(body: Json) -> None:
