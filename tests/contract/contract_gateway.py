@@ -2,13 +2,13 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from contract.cases import PDF, PNG, WAV
-from contract.vendors import FURTHER, VENDORS, Say
+from contract.vendors import FURTHER, VENDORS, Say, Vendor
 from support.described_answers import mistakes_of
 from support.gateways import LocalGateway, local_gateway
 from support.spending import say_in_headers
@@ -30,6 +30,8 @@ PATHS = {
     "ai2": "/v1/ai/language-model",
     "ai3": "/v3/ai/language-model",
     "ai4": "/v4/ai/language-model",
+    "gemini": "/v1beta/models/<path:model>:generateContent",
+    "gemini stream": "/v1beta/models/<path:model>:streamGenerateContent",
 }
 DIALECTS = {"chat": "openai", "messages": "anthropic", "responses": "responses", "gemini": "google"} | dict.fromkeys(
     ("ai2", "ai3", "ai4"), "aisdk"
@@ -53,14 +55,14 @@ prices = { prompt = "0.000001", completion = "0.000002" }
 """
 
 
-def write_catalogue(folder: Path) -> Path:
+def write_catalogue(folder: Path, vendors: Mapping[str, Vendor] = ALL) -> Path:
     """A provider for each vendor with one able model, `<vendor>-able`, and two that can do little: `<vendor>-plain` can
     call tools, `<vendor>-bare` cannot."""
     (folder / "providers").mkdir(parents=True)
     (folder / "models").mkdir()
     abilities = "".join(f"{name} = true\n" for name in ABILITIES)
     models = ""
-    for name, vendor in ALL.items():
+    for name, vendor in vendors.items():
         head = f'name = "{name}"\nprotocol = "{vendor.protocol}"\naddress = "https://{name}.invalid"\n{vendor.provider}'
         mapping = (
             f'[[mappings]]\nmodel = "{name}-able"\nexternal_id = "{vendor.model}"\n{LIMITS}{abilities}{vendor.more}'
@@ -83,43 +85,61 @@ def fetch(url: str, max_bytes: int, **more: Any) -> Answer:
     return Answer(200, {}, b64decode(FETCHED.get(url.rpartition(".")[2], PNG)))
 
 
+def _inbound(surface: str, body: Json, headers: dict[str, str]) -> Inbound:
+    """Return a request as the server passes it on."""
+    path = PATHS[surface]
+    if surface != "gemini":
+        return Inbound("POST", path, headers | say_in_headers(path, body), json.dumps(body).encode())
+    rest = {name: value for name, value in body.items() if name not in ("model", "stream")}
+    streamed = bool(body.get("stream"))
+    return Inbound(
+        "POST",
+        PATHS["gemini stream"] if streamed else path,
+        headers,
+        json.dumps(rest).encode(),
+        query="alt=sse" if streamed else "",
+        params={"model": body["model"]},
+    )
+
+
 class ContractGateway:
     """`ask` sends a body to a surface as its handlers get it; `heard` is what the vendor got since `script`."""
 
-    def __init__(self, gateway: LocalGateway, fakes: dict[str, Any]) -> None:
+    def __init__(self, gateway: LocalGateway, fakes: dict[str, Any], vendors: Mapping[str, Vendor] = ALL) -> None:
         self.gateway = gateway
+        self.vendors = vendors
         self.fakes = fakes
         self.headers: dict[str, str] = {}  # of the last answer
         protocols = make_protocols(gateway.services.routing.transport, gateway.services.clock)
         self._dialects = {name: wire.dialect for name, wire in protocols.items()}
         self._dialect = ""  # of the vendor that answers next
         self._handlers = {
-            name: guard(gateway.services, operation)
-            for name, path in PATHS.items()
+            operation.path: guard(gateway.services, operation)
             for operation in surface_table.operations()
-            if (operation.method, operation.path) == ("POST", path)
+            if operation.method == "POST" and operation.path in PATHS.values()
         }
 
-    def script(self, vendor: str, *says: Say) -> None:
-        """Set the vendor's next answers, in order, and clear its recorded calls."""
-        self._dialect = self._dialects[ALL[vendor].protocol]
+    def script(self, vendor: str, *says: Say, forgets: bool = True) -> None:
+        """Set the vendor's next answers, in order, and clear its recorded calls. It `forgets` the signatures that it
+        gave."""
+        self._dialect = self._dialects[self.vendors[vendor].protocol]
         fake = self.fakes[vendor]
         fake.calls.clear()
         fake._script.clear()
-        for kept in ("signatures", "sealed"):
+        for kept in ("signatures", "sealed") if forgets else ():
             getattr(fake, kept, set()).clear()
         cooldowns = self.gateway.services.routing.health.cooldowns
         for rest in cooldowns.export():
             cooldowns.clear(rest[0])
-        fake.script(*(ALL[vendor].script(say) for say in says))
+        fake.script(*(self.vendors[vendor].script(say) for say in says))
 
     def send(self, surface: str, body: Json, *, described: bool = True, **headers: str) -> tuple[int, bytes]:
         """Status and whole body of one answer, which is compared with its description unless it repeats odd members of
         the vendor (`described`)."""
+        key = {"authorization": f"Bearer {self.gateway.key}", "content-type": "application/json"}
+        inbound = _inbound(surface, body, key | headers)
         path = PATHS[surface]
-        all_headers = {"authorization": f"Bearer {self.gateway.key}", "content-type": "application/json", **headers}
-        all_headers |= say_in_headers(path, body)
-        outbound = self._handlers[surface](Inbound("POST", path, all_headers, json.dumps(body).encode()))
+        outbound = self._handlers[inbound.path](inbound)
         self.headers = dict(outbound.headers)
         if isinstance(outbound.body, bytes):
             answered = outbound.body
@@ -144,7 +164,7 @@ class ContractGateway:
 
 
 @contextmanager
-def open_stage(folder: Path, **environment: str) -> Iterator[ContractGateway]:
+def open_stage(folder: Path, vendors: Mapping[str, Vendor] = ALL, **environment: str) -> Iterator[ContractGateway]:
     """Open a stage that keeps its data and catalogue in `folder`."""
 
     def settings(**environment_of_settings: str) -> Settings:
@@ -153,15 +173,15 @@ def open_stage(folder: Path, **environment: str) -> Iterator[ContractGateway]:
         )
 
     with ExitStack() as stack:
-        fakes = {name: stack.enter_context(vendor.fake()) for name, vendor in ALL.items()}
+        fakes = {name: stack.enter_context(vendor.fake()) for name, vendor in vendors.items()}
         places = {f"LLM_FAKE_{name.upper()}_BASE_URL": fake.url for name, fake in fakes.items()}
-        keys = {f"LLM_FAKE_{name.upper()}_API_KEY": vendor.key for name, vendor in ALL.items()}
+        keys = {f"LLM_FAKE_{name.upper()}_API_KEY": vendor.key for name, vendor in vendors.items()}
         catalogue = {
-            "GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue")),
+            "GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue", vendors)),
             # Uses beside the model have no price in this catalogue.
             "GATEWAY_ROUTING_UNPRICED_TOOLS": "*",
             "GATEWAY_ROUTING_PROVIDER_OBJECTS": "true",
         }
         gateway = stack.enter_context(local_gateway(settings, **places, **keys, **catalogue, **environment))
         gateway.services.routing.transport.fetch = fetch
-        yield ContractGateway(gateway, fakes)
+        yield ContractGateway(gateway, fakes, vendors)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gevent
-from fakes.bedrock_checks import ACCESS, API_KEY, Refused, check_body, check_credential
+from fakes.bedrock_checks import ACCESS, API_KEY, Refused, check_body, check_credential, check_signatures
 from fakes.server import FakeServer, RecordedCall, headers_of, send, send_json
 
 __all__ = ["ACCESS", "API_KEY", "Answer", "FakeBedrock", "encode_frame"]
@@ -71,6 +71,7 @@ class FakeBedrock(FakeServer):
         super().__init__()
         self.keys = {ACCESS[0]: ACCESS}
         self.expired: set[str] = set()
+        self.signatures: set[str] = set()
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         headers = headers_of(environ)
@@ -81,10 +82,12 @@ class FakeBedrock(FakeServer):
         try:
             check_credential(environ["REQUEST_METHOD"], self.url + call.path, headers, payload, self.keys, self.expired)
             call.body = check_body(call.path, payload)
+            check_signatures(call.body, self.signatures)
         except Refused as refused:
             call.status, call.problem = refused.status, str(refused)
             return _refuse(start, refused.status, refused.kind, str(refused))
         answer = self.next_answer(Answer("Hello."))
+        self.signatures.add(answer.reasoning[1])
         gevent.sleep(answer.silence_s)
         call.status = answer.status
         if answer.status != 200:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from fakes import bedrock_types as published
+from fakes.anthropic_checks import sign
 from fakes.tool_rules import repeated
 
 API_KEY = "ABSKQmVkcm9ja0FQSUtleS1mYWtl"
@@ -144,8 +145,30 @@ def _check_turns(body: dict[str, Any]) -> None:
             raise Refused(f"messages.{place}: roles must alternate between user and assistant.")
         _check_content(turn, turns[place - 1] if place else None, body, names)
         points += [block for block in turn["content"] if "cachePoint" in block]
+    _check_thought(body, turns)
     if len(points) > 4:
         raise Refused("A maximum of 4 blocks with cachePoint may be provided.")
+
+
+def _check_thought(body: dict[str, Any], turns: list[dict[str, Any]]) -> None:
+    """Check what Anthropic's models check with thinking on: a turn that waits for results begins with its thought."""
+    thinking = (body.get("additionalModelRequestFields") or {}).get("thinking") or {}
+    if thinking.get("type") not in ("enabled", "adaptive"):
+        return
+    if turns[-1]["role"] == "assistant":
+        raise Refused("The conversation must end with a user message.")
+    waits = any("toolResult" in block for block in turns[-1]["content"])
+    if waits and thinking["type"] == "enabled" and "reasoningContent" not in turns[-2]["content"][0]:
+        raise Refused("messages: Expected `thinking` or `redacted_thinking`, but found `tool_use`.")
+
+
+def check_signatures(body: dict[str, Any], given: set[str]) -> None:
+    """Check that the thought of the history has signatures that the models gave."""
+    for turn in body["messages"]:
+        for block in turn["content"]:
+            text = block.get("reasoningContent", {}).get("reasoningText")
+            if text and text.get("signature") and text["signature"] not in (*given, sign(text["text"])):
+                raise Refused("messages: Invalid `signature` in `thinking` block")
 
 
 def _check_content(turn: dict[str, Any], before: dict[str, Any] | None, body: dict[str, Any], names: list[str]) -> None:

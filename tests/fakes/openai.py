@@ -34,13 +34,14 @@ ERRORS = {
 class Answer:
     """One scripted answer.
 
-    `tools` are (name, arguments as JSON text) pairs, called in parallel; streamed, their arguments come interleaved in
-    pieces of `piece` characters, like the text. `status` other than 200 is an error (`error` replaces its body).
-    `silence_s` passes before the first byte, `gap_s` between events. `fragment` cuts the bytes of the answer into
-    writes of that size; `cut` breaks the connection after that many bytes of the body. `done`, `usage` and
-    `finish_chunk` leave out the [DONE] mark, the usage and the finish reason. `error_at` puts an error object after
-    that many events. `raw` replaces the whole body. `turn` distinguishes the ids of calls from those of
-    other answers.
+    `tools` are (name, arguments as JSON text) pairs, called in parallel; the member `input` is the text for a tool that
+    the request declares as a free-text tool. Streamed, arguments come interleaved in pieces of `piece` characters, like
+    the text. `status` other than 200 is an error (`error` replaces its body). `silence_s` passes before the first byte,
+    `gap_s` between events. `fragment` cuts the bytes of the answer into writes of that size; `cut` breaks the
+    connection after that many bytes of the body. `done`, `usage` and `finish_chunk` leave out the [DONE] mark, the
+    usage and the finish reason. `error_at` puts an error object after that many events. `raw` replaces the whole body.
+    `thought` is sent as `reasoning_content`, as compatible servers do. `turn` distinguishes the ids of calls from those
+    of other answers.
     """
 
     text: str = ""
@@ -67,6 +68,7 @@ class Answer:
     error_at: int | None = None
     raw: bytes | None = None
     content_type: str = ""
+    thought: str = ""
     turn: str = ""
 
 
@@ -148,10 +150,9 @@ def _finish_of(answer: Answer) -> str:
 def _whole(answer: Answer, call: RecordedCall) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": answer.refusal or None}
     if answer.tools:
-        message["tool_calls"] = [
-            {"id": f"call_{answer.turn}{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
-            for place, (name, arguments) in enumerate(answer.tools)
-        ]
+        message["tool_calls"] = [_call(answer, place, call.body) for place in range(len(answer.tools))]
+    if answer.thought:
+        message["reasoning_content"] = answer.thought
     finish = _finish_of(answer)
     body = _head(call, "chat.completion") | {
         "choices": [
@@ -163,6 +164,19 @@ def _whole(answer: Answer, call: RecordedCall) -> dict[str, Any]:
         body["usage"] = call.usage
     ChatCompletion.model_validate(body, strict=True)
     return body
+
+
+def _is_custom(name: str, body: dict[str, Any]) -> bool:
+    return any(tool.get("custom", {}).get("name") == name for tool in body.get("tools") or ())
+
+
+def _call(answer: Answer, place: int, body: dict[str, Any]) -> dict[str, Any]:
+    name, arguments = answer.tools[place]
+    ident = f"call_{answer.turn}{place}"
+    if _is_custom(name, body):
+        custom = {"name": name, "input": json.loads(arguments)["input"]}
+        return {"id": ident, "type": "custom", "custom": custom}
+    return {"id": ident, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _head(call: RecordedCall, kind: str) -> dict[str, Any]:
@@ -177,7 +191,7 @@ def _events(answer: Answer, call: RecordedCall) -> Iterator[bytes]:
         head["usage"] = None
     sent = 0
     for index in range(answer.n):
-        for delta, finish in _deltas(answer):
+        for delta, finish in _deltas(answer, call.body):
             if answer.error_at is not None and sent >= answer.error_at:
                 yield b"data: " + (json.dumps(answer.error).encode() if answer.error else _error(answer)) + b"\n\n"
                 return
@@ -195,27 +209,27 @@ def _event(head: dict[str, Any], choices: list[dict[str, Any]]) -> bytes:
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 
-def _deltas(answer: Answer) -> Iterator[tuple[dict[str, Any], str | None]]:
+def _deltas(answer: Answer, body: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
     yield {"role": "assistant", "content": None if answer.tools else "", "refusal": None}, None
+    for piece in _pieces(answer.thought, answer.piece):
+        yield {"reasoning_content": piece}, None
     for piece in _pieces(answer.text, answer.piece):
         yield {"content": piece}, None
     for piece in _pieces(answer.refusal, answer.piece):
         yield {"refusal": piece}, None
-    for place, (name, _) in enumerate(answer.tools):
-        function = {"name": name, "arguments": ""}
-        yield (
-            {
-                "tool_calls": [
-                    {"index": place, "id": f"call_{answer.turn}{place}", "type": "function", "function": function}
-                ]
-            },
-            None,
-        )
-    waiting = [list(_pieces(arguments, answer.piece)) for _, arguments in answer.tools]
+    calls = [_call(answer, place, body) for place in range(len(answer.tools))]
+    members = ["input" if call["type"] == "custom" else "arguments" for call in calls]
+    waiting = [
+        list(_pieces(call[call["type"]][member], answer.piece)) for call, member in zip(calls, members, strict=True)
+    ]
+    for place, (call, member) in enumerate(zip(calls, members, strict=True)):
+        kind = call["type"]
+        yield {"tool_calls": [{"index": place, **call, kind: {"name": call[kind]["name"], member: ""}}]}, None
     while any(waiting):
         for place, pieces in enumerate(waiting):
             if pieces:
-                yield {"tool_calls": [{"index": place, "function": {"arguments": pieces.pop(0)}}]}, None
+                delta = {"index": place, calls[place]["type"]: {members[place]: pieces.pop(0)}}
+                yield {"tool_calls": [delta]}, None
     if answer.finish_chunk:
         yield {}, _finish_of(answer)
 

@@ -44,6 +44,13 @@ class Refused(Exception):
 
 def check_request(environ: dict[str, Any], headers: dict[str, str], payload: bytes) -> dict[str, Any]:
     """Return the body of a valid request. Refused for an invalid one."""
+    body = parse(environ, headers, payload)
+    check_body(body)
+    return body
+
+
+def parse(environ: dict[str, Any], headers: dict[str, str], payload: bytes) -> Any:
+    """Return the JSON of a request with a key to the right path."""
     key = headers.get("authorization", "").removeprefix("Bearer ")
     if not key or key == REFUSED_KEY:
         raise Refused("Incorrect API key provided: sk-rev***ked.", status=401, code="invalid_api_key")
@@ -52,9 +59,13 @@ def check_request(environ: dict[str, Any], headers: dict[str, str], payload: byt
     if "application/json" not in environ.get("CONTENT_TYPE", ""):
         raise Refused("Unsupported content type.", status=415)
     try:
-        body = json.loads(payload)
+        return json.loads(payload)
     except ValueError:
         raise Refused("We could not parse the JSON body of your request.") from None
+
+
+def check_body(body: Any) -> None:
+    """Check a body."""
     _check_types(body)
     _check_user(body.get("user", ""))
     _check_rules(body)
@@ -62,7 +73,6 @@ def check_request(environ: dict[str, Any], headers: dict[str, str], payload: byt
     _check_calls(body["messages"])
     if body["model"] == MISSING_MODEL:
         raise Refused(f"The model `{MISSING_MODEL}` does not exist.", status=404, code="model_not_found")
-    return body
 
 
 def _check_types(body: Any) -> None:

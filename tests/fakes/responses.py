@@ -176,6 +176,8 @@ class FakeResponse:
 
     def _dress(self, item: Json, place: int, turn: int, sealed: set[str]) -> Json:
         """Return an item with its ids and, when requested, its encrypted content."""
+        if item["type"] == "function_call" and self._is_custom(item["name"]):
+            item = custom_call(item["name"], json.loads(item["arguments"])["input"])
         dressed = {"id": f"{ID_BEGINNINGS[item['type']]}_{turn}{place}", **item}
         if "call_id" in item:
             dressed["call_id"] = item["call_id"] or f"call_{turn}_{place}"
@@ -183,6 +185,9 @@ class FakeResponse:
             dressed["encrypted_content"] = f"gAAAA-{turn}.{place}+/é=="
             sealed.add(dressed["encrypted_content"])
         return dressed
+
+    def _is_custom(self, name: str) -> bool:
+        return any(tool["type"] == "custom" and tool["name"] == name for tool in self._body.get("tools") or ())
 
     def response(self, status: str = "", output: list[Json] | None = None) -> Json:
         answer = self._answer

@@ -1,0 +1,261 @@
+"""Agents of each surface: they take an answer as it came and send it back in its own format with the results of its
+calls, as SDKs and coding agents do."""
+
+import json
+from typing import Any
+
+from contract.cases import PNG
+from contract.views import events_of, fold
+
+Json = dict[str, Any]
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+LONG = "mcp__weather_of_all_cities_of_the_world_in_this_century__forecast.v2:daily"
+DATA_URL = f"data:image/png;base64,{PNG}"
+REMINDER = "<reminder>Two files changed.</reminder>"
+
+
+class Agent:
+    """A conversation with a model over one surface. `body` is the next request without its model."""
+
+    surface = ""
+    instructs = True  # the surface has system messages within a conversation
+    custom = False  # it has free-text tools
+    pictures_in_results = True
+
+    def __init__(self, feature: str, names: tuple[str, ...]) -> None:
+        self.feature = feature
+        self.body = self.open(names)
+
+    def open(self, names: tuple[str, ...]) -> Json:
+        raise NotImplementedError
+
+    def take(self, reply: Json) -> None:
+        """Add an answer and the results of its calls, or a next question of the user."""
+        raise NotImplementedError
+
+    def instruct(self, text: str) -> None:
+        self.turns.append({"role": "system", "content": text})
+
+    @property
+    def turns(self) -> list[Any]:
+        return self.body[self.place]
+
+    place = "messages"
+
+    def fold(self, raw: bytes) -> Json:
+        return fold(self.surface, raw)
+
+
+class ChatAgent(Agent):
+    surface = "chat"
+    custom = True
+    pictures_in_results = False
+
+    def open(self, names: tuple[str, ...]) -> Json:
+        content: Any = "Weather?"
+        if self.feature == "images":
+            content = [{"type": "text", "text": "Weather?"}, {"type": "image_url", "image_url": {"url": DATA_URL}}]
+        tools: list[Json] = [{"type": "function", "function": {"name": name, "parameters": WEATHER}} for name in names]
+        if self.feature == "custom tool":
+            tools.append({"type": "custom", "custom": {"name": "patch", "description": "Patches."}})
+        start = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
+        return {"messages": start, "tools": tools, **({"reasoning_effort": "medium"} if self.thinks else {})}
+
+    @property
+    def thinks(self) -> bool:
+        return "thought" in self.feature
+
+    def take(self, reply: Json) -> None:
+        message = reply["choices"][0]["message"]
+        self.turns.append({name: value for name, value in message.items() if value is not None})
+        calls = message.get("tool_calls") or ()
+        late = {"role": "user", "content": "Hurry."}
+        if self.feature == "question before results" and calls:
+            self.turns.append(late)
+        for call in calls:
+            self.turns.append({"role": "tool", "tool_call_id": call["id"], "content": "Rain."})
+        if not calls:
+            self.turns.append({"role": "user", "content": "Go on."})
+
+
+class MessagesAgent(Agent):
+    surface = "messages"
+
+    def open(self, names: tuple[str, ...]) -> Json:
+        content: Any = "Weather?"
+        if self.feature == "images":
+            content = [{"type": "text", "text": "Weather?"}, self.picture]
+        tools = [{"name": name, "input_schema": WEATHER} for name in names]
+        body: Json = {"max_tokens": 8000, "system": "Be brief.", "messages": [{"role": "user", "content": content}]}
+        if "thought" in self.feature:
+            body["thinking"] = {"type": "enabled", "budget_tokens": 2000}
+        return body | {"tools": tools}
+
+    picture: Json = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+
+    def take(self, reply: Json) -> None:
+        self.turns.append({"role": "assistant", "content": reply["content"]})
+        found: Any = "Rain."
+        if self.feature == "images":
+            found = [{"type": "text", "text": "Rain."}, self.picture]
+        results: list[Json] = [
+            {"type": "tool_result", "tool_use_id": block["id"], "content": found}
+            for block in reply["content"]
+            if block["type"] == "tool_use"
+        ]
+        if results and self.feature == "question before results":
+            results.insert(0, {"type": "text", "text": "Hurry."})
+        self.turns.append({"role": "user", "content": results or "Go on."})
+
+
+class ResponsesAgent(Agent):
+    surface = "responses"
+    custom = True
+    place = "input"
+
+    def open(self, names: tuple[str, ...]) -> Json:
+        content: Any = "Weather?"
+        if self.feature == "images":
+            content = [{"type": "input_text", "text": "Weather?"}, self.picture]
+        tools: list[Json] = [
+            {"type": "function", "name": name, "parameters": WEATHER, "strict": False} for name in names
+        ]
+        if self.feature == "custom tool":
+            tools.append({"type": "custom", "name": "patch", "description": "Patches."})
+        thought = {"reasoning": {"effort": "medium", "summary": "auto"}} if "thought" in self.feature else {}
+        return {
+            "instructions": "Be brief.",
+            "input": [{"role": "user", "content": content}],
+            "tools": tools,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            **thought,
+        }
+
+    picture: Json = {"type": "input_image", "image_url": DATA_URL, "detail": "low"}
+
+    def instruct(self, text: str) -> None:
+        part = {"type": "input_text", "text": text}
+        self.turns.append({"type": "message", "role": "developer", "content": [part]})
+
+    def take(self, reply: Json) -> None:
+        self.turns.extend(reply["output"])
+        calls = [item for item in reply["output"] if item["type"] in ("function_call", "custom_tool_call")]
+        if calls and self.feature == "question before results":
+            self.turns.append({"role": "user", "content": "Hurry."})
+        found: Any = "Rain."
+        if self.feature == "images":
+            found = [{"type": "input_text", "text": "Rain."}, self.picture]
+        for call in calls:
+            kind = f"{call['type']}_output"
+            self.turns.append({"type": kind, "call_id": call["call_id"], "output": found})
+        if not calls:
+            self.turns.append({"role": "user", "content": "Go on."})
+
+
+class GeminiAgent(Agent):
+    surface = "gemini"
+    instructs = False
+    place = "contents"
+
+    def open(self, names: tuple[str, ...]) -> Json:
+        parts: list[Json] = [{"text": "Weather?"}]
+        if self.feature == "images":
+            parts.append({"inlineData": {"mimeType": "image/png", "data": PNG}})
+        body: Json = {
+            "systemInstruction": {"parts": [{"text": "Be brief."}]},
+            "contents": [{"role": "user", "parts": parts}],
+            "tools": [{"functionDeclarations": [{"name": name, "parametersJsonSchema": WEATHER} for name in names]}],
+        }
+        if "thought" in self.feature:
+            body["generationConfig"] = {"thinkingConfig": {"includeThoughts": True, "thinkingBudget": 2000}}
+        return body
+
+    def take(self, reply: Json) -> None:
+        content = reply["candidates"][0]["content"]
+        self.turns.append(content)
+        calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
+        results: list[Json] = [
+            {
+                "functionResponse": {
+                    **{name: call[name] for name in ("id", "name") if name in call},
+                    "response": {"output": "Rain."},
+                }
+            }
+            for call in calls
+        ]
+        if results and self.feature == "question before results":
+            results.insert(0, {"text": "Hurry."})
+        self.turns.append({"role": "user", "parts": results or [{"text": "Go on."}]})
+
+    def fold(self, raw: bytes) -> Json:
+        if raw[:1] == b"{":
+            return json.loads(raw)
+        whole: Json = {}
+        parts: list[Json] = []
+        for _, event in events_of(raw.replace(b"\r\n", b"\n")):
+            if "error" in event:
+                return event
+            whole |= event
+            for candidate in event.get("candidates") or ():
+                for part in candidate.get("content", {}).get("parts") or ():
+                    _join(parts, part)
+        return {**whole, "candidates": [{"content": {"role": "model", "parts": parts}}]}
+
+
+def _join(parts: list[Json], part: Json) -> None:
+    """Add a part of a stream; texts of one kind are joined up to a signature, as clients do."""
+    last = parts[-1] if parts else {}
+    joined = "text" in part and "text" in last and "thoughtSignature" not in last
+    if joined and part.get("thought") == last.get("thought"):
+        parts[-1] = {**last, **part, "text": last["text"] + part["text"]}
+    elif part.get("text") != "" or "thoughtSignature" in part:
+        parts.append(part)
+
+
+class SdkAgent(Agent):
+    surface = "ai4"
+    place = "prompt"
+
+    def open(self, names: tuple[str, ...]) -> Json:
+        content: list[Json] = [{"type": "text", "text": "Weather?"}]
+        if self.feature == "images":
+            content.append(self.picture)
+        tools = [{"type": "function", "name": name, "inputSchema": WEATHER} for name in names]
+        start = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
+        return {"prompt": start, "tools": tools, **({"reasoning": "medium"} if "thought" in self.feature else {})}
+
+    picture: Json = {"type": "file", "mediaType": "image/png", "data": {"type": "data", "data": PNG}}
+
+    def take(self, reply: Json) -> None:
+        said = [_returned(part) for part in reply["content"] if part["type"] not in ("source", "file")]
+        calls = [part for part in said if part["type"] == "tool-call"]
+        output: Json = {"type": "text", "value": "Rain."}
+        if self.feature == "images":
+            output = {"type": "content", "value": [{"type": "text", "text": "Rain."}, self.picture]}
+        results = [
+            {"type": "tool-result", "toolCallId": call["toolCallId"], "toolName": call["toolName"], "output": output}
+            for call in calls
+        ]
+        self.turns.append({"role": "assistant", "content": said})
+        if results and self.feature == "question before results":
+            self.turns.append({"role": "user", "content": [{"type": "text", "text": "Hurry."}]})
+        following = {"role": "tool", "content": results}
+        if not results:
+            following = {"role": "user", "content": [{"type": "text", "text": "Go on."}]}
+        self.turns.append(following)
+
+
+def _returned(part: Json) -> Json:
+    """Return a part of an answer as the SDK sends it back: metadata comes back as options."""
+    kept = {name: value for name, value in part.items() if name not in ("providerMetadata", "input")}
+    if "providerMetadata" in part:
+        kept["providerOptions"] = part["providerMetadata"]
+    if part["type"] == "tool-call":
+        kept["input"] = json.loads(part["input"] or "{}")
+    return kept
+
+
+AGENTS: dict[str, type[Agent]] = {
+    agent.surface: agent for agent in (ChatAgent, MessagesAgent, ResponsesAgent, GeminiAgent, SdkAgent)
+}
