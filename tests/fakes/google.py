@@ -12,6 +12,7 @@ was handed out with. A script is used up one answer a request; after its end eve
 """
 
 import base64
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -91,6 +92,7 @@ class FakeGoogle(FakeServer):
         super().__init__()
         self.assertions: list[str] = []
         self.signatures: dict[str, str] = {}
+        self._numbers = itertools.count(1)
         self.rejected: set[str] = set()  # access tokens that are no longer valid
 
     @property
@@ -174,7 +176,7 @@ class FakeGoogle(FakeServer):
         for place, (name, arguments) in enumerate(answer.tools):
             call: dict[str, Any] = {"functionCall": {"name": name, "args": arguments}}
             if answer.call_ids:
-                call["functionCall"]["id"] = f"call-{len(self.calls)}-{index}-{place}"
+                call["functionCall"]["id"] = f"call-{next(self._numbers)}-{index}-{place}"
             if answer.signed and place == 0:
                 call["thoughtSignature"] = self._sign(name)
             calls.append(call)

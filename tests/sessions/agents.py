@@ -9,7 +9,9 @@ from contract.views import events_of, fold
 
 Json = dict[str, Any]
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-LONG = "mcp__weather_of_all_cities_of_the_world_in_this_century__forecast.v2:daily"
+# Names that the format of a surface takes and some vendors refuse.
+DOTTED = "mcp__weather_of_all_cities_of_the_world_in_this_century__forecast.v2:daily"
+LONG = "mcp__weather_of_all_cities_of_the_world_in_this_century__forecast_of_each_day_and_night"
 DATA_URL = f"data:image/png;base64,{PNG}"
 REMINDER = "<reminder>Two files changed.</reminder>"
 
@@ -20,7 +22,7 @@ class Agent:
     surface = ""
     instructs = True  # the surface has system messages within a conversation
     custom = False  # it has free-text tools
-    pictures_in_results = True
+    long_name = DOTTED
 
     def __init__(self, feature: str, names: tuple[str, ...]) -> None:
         self.feature = feature
@@ -49,7 +51,6 @@ class Agent:
 class ChatAgent(Agent):
     surface = "chat"
     custom = True
-    pictures_in_results = False
 
     def open(self, names: tuple[str, ...]) -> Json:
         content: Any = "Weather?"
@@ -80,6 +81,7 @@ class ChatAgent(Agent):
 
 class MessagesAgent(Agent):
     surface = "messages"
+    long_name = LONG
 
     def open(self, names: tuple[str, ...]) -> Json:
         content: Any = "Weather?"
@@ -151,6 +153,13 @@ class ResponsesAgent(Agent):
             self.turns.append({"type": kind, "call_id": call["call_id"], "output": found})
         if not calls:
             self.turns.append({"role": "user", "content": "Go on."})
+
+    def fold(self, raw: bytes) -> Json:
+        """Return the response of the closing event: items of parallel calls may end in another order."""
+        if raw[:1] == b"{":
+            return json.loads(raw)
+        name, last = events_of(raw)[-1]
+        return last if name == "error" else last["response"]
 
 
 class GeminiAgent(Agent):

@@ -29,7 +29,11 @@ def _pieces(turn: Json) -> list[str]:
         for block in blocks
         if "cachePoint" not in block
     ]
-    return [*inner, json.dumps(head)] if "tool_calls" in head else [json.dumps(head), *inner]
+    if (
+        "tool_calls" in head
+    ):  # their arguments are texts, and the order of the members around them is none of the prompt
+        return [*inner, json.dumps(head, sort_keys=True)]
+    return [json.dumps(head), *inner]
 
 
 def difference(before: Json, after: Json) -> str:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from contract.contract_gateway import ContractGateway
 from contract.vendors import Say
-from sessions.agents import AGENTS, LONG, REMINDER, Json
+from sessions.agents import AGENTS, REMINDER, Json
+from sessions.declared_tools import DECLARED
 from sessions.prefixes import difference
 
 OSLO, ROME, LIMA = (json.dumps({"city": name}) for name in ("Oslo", "Rome", "Lima"))
@@ -27,7 +28,7 @@ SCRIPTS: dict[str, tuple[Say, ...]] = {
     "failover with thought": (Say(thinking="Hm.", tools=CALL.tools),) * 2 + (CALL, END),
     "custom tool": (Say(tools=(("patch", '{"input": "*** Begin"}'),)),) * 3 + (END,),
     "custom and function": (Say(tools=(("patch", '{"input": "*** Begin"}'), ("weather", OSLO))),) * 3 + (END,),
-    "long names": (Say(tools=((LONG, OSLO),)),) * 3 + (END,),
+    "long names": (Say(tools=((DECLARED, OSLO),)),) * 3 + (END,),
     "question before results": (CALL, CALL, CALL, END),
     "empty answer": (CALL, Say(" "), CALL, END),
 }
@@ -50,8 +51,8 @@ class Session:
         self._stage = stage
         self._feature = feature
         self._models = models
-        names = (LONG,) if feature == "long names" else TOOLS
-        self._agent = AGENTS[surface](feature, names)
+        agent = AGENTS[surface]
+        self._agent = agent(feature, (agent.long_name,) if feature == "long names" else TOOLS)
         self._sent: dict[str, Json] = {}  # the last request that each model got
         self.differences: list[str] = []
 
@@ -76,7 +77,9 @@ class Session:
         body = {**self._agent.body, "model": named(asked), **({"stream": True} if streamed else {})}
         status, raw = self._stage.send(self._agent.surface, body, described=False, **headers)
         calls = self._stage.calls_of(answering)
-        problems = [call.problem for call in calls if call.problem]
+        problems = [call.problem for call in calls if call.problem] or ([] if calls else [f"{answering} was not asked"])
+        if fails and first != other and not self._stage.calls_of(first):
+            problems.append(f"{first} was not asked first")
         if calls and not problems:
             self._compare(answering, calls[-1].body)
         return Turn(status, self._agent.fold(raw) if raw else {}, problems)

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from gateway.dialects.call_ids import CHAT_LIMIT, shorten
 from gateway.dialects.openai import NAME
 from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.chat import (
@@ -228,7 +229,9 @@ class _Messages:
                 content = MOVED_NOTE
             if part.is_error and not content.lower().startswith("error"):
                 content = f"Error: {content}"
-            self._written.append({"role": "tool", "tool_call_id": part.call_id, "content": content})
+            self._written.append(
+                {"role": "tool", "tool_call_id": shorten(part.call_id, CHAT_LIMIT), "content": content}
+            )
 
     def _add_assistant(self, message: Message) -> None:
         calls = [part for part in message.parts if isinstance(part, ToolCall)]
@@ -263,10 +266,11 @@ def _shorten(parts: list[dict[str, Any]]) -> Any:
 
 
 def _write_call(call: ToolCall) -> dict[str, Any]:
+    ident = shorten(call.id, CHAT_LIMIT)
     if call.custom:
-        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+        return {"id": ident, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
     function = {"name": call.name, "arguments": call.arguments or "{}"}
-    return {"id": call.id, "type": "function", "function": function}
+    return {"id": ident, "type": "function", "function": function}
 
 
 def write_image(image: Image) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import json
 
 from gateway.dialects import responses_vocabulary as dialect
+from gateway.dialects.call_ids import is_name
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
@@ -94,8 +95,17 @@ class OpenAIResponses:
         return upstream_failure(reply, target)
 
 
+NAMED_TOOLS = ("function", "custom")
+
+
 def _check_tools(body: Body, target: Target) -> None:
-    """Raise NotSupported for a tool type that the provider's API lacks."""
+    """Raise NotSupported for a tool type that the provider's API lacks, and for a name of a function that it refuses:
+    the rebuilt body has another one."""
+    for tool in body.get("tools", ()):
+        if tool["type"] in NAMED_TOOLS and not is_name(tool.get("name")):
+            raise NotSupported(
+                "This name of a function is too long, or has letters that this API refuses.", param="tools"
+            )
     known = target.provider.responses_tools
     for tool in body.get("tools", ()) if known else ():
         if tool["type"] not in known:

@@ -3,10 +3,12 @@
 Items have no ids, because the upstream stores nothing that an id could refer to.
 """
 
-import hashlib
 from typing import Any
 
+from msgspec import to_builtins
+
 from gateway.dialects import responses_vocabulary as dialect
+from gateway.dialects.call_ids import RESPONSES_LIMIT, shorten
 from gateway.errors import NotSupported
 from gateway.neutral.parts import (
     File,
@@ -22,7 +24,6 @@ from gateway.neutral.parts import (
 )
 from gateway.providers.unsupported_parts import GENERATED
 
-CALL_ID_LIMIT = 64  # the service refuses longer ids (string_above_max_length)
 OMITTED_CALLS = "Calls of another provider's server tools in past turns were left out."
 Item = dict[str, Any]
 
@@ -79,7 +80,7 @@ class InputWriter:
                 output = f"Error: {output}"
         elif result.is_error:
             output = [{"type": "input_text", "text": "Error:"}, *content]
-        return {"type": kind, "call_id": shorten_id(result.call_id), "output": output}
+        return {"type": kind, "call_id": shorten(result.call_id, RESPONSES_LIMIT), "output": output}
 
     def _add_assistant(self, message: Message) -> None:
         media: list[Part] = []
@@ -118,7 +119,7 @@ class InputWriter:
             self._items.append({"type": "reasoning", "summary": summary, "encrypted_content": sealed})
 
     def _write_call(self, call: ToolCall) -> Item:
-        ident = shorten_id(call.id)
+        ident = shorten(call.id, RESPONSES_LIMIT)
         if call.custom:
             self._custom.add(call.id)
             return {"type": "custom_tool_call", "call_id": ident, "name": call.name, "input": call.arguments}
@@ -136,8 +137,8 @@ def open_seal(text: str, origin: str) -> str:
 
 
 def retarget(items: Any, origin: str) -> Any:
-    """Return a relayed `input` for the account `origin`, with its opaque tokens opened and other accounts' reasoning
-    removed.
+    """Return a relayed `input` for the account `origin`, with its opaque tokens opened, other accounts' reasoning
+    removed, and call ids within the service's limit.
 
     NotSupported when only another account can read a compaction, because that replaces all earlier messages.
     """
@@ -145,6 +146,9 @@ def retarget(items: Any, origin: str) -> Any:
         return items
     retargeted = []
     for item in items:
+        ident = item.get("call_id") if type(item) is dict else getattr(item, "call_id", None)
+        if type(ident) is str and len(ident) > RESPONSES_LIMIT:
+            item = {**to_builtins(item), "call_id": shorten(ident, RESPONSES_LIMIT)}
         if type(item) is not dict or dialect.read_token(item.get("encrypted_content")) is None:
             retargeted.append(item)
             continue
@@ -156,13 +160,6 @@ def retarget(items: Any, origin: str) -> Any:
                 "Another provider compacted this conversation; only that provider can continue it.", param="input"
             )
     return retargeted
-
-
-def shorten_id(ident: str) -> str:
-    """Return a call id within the service's limit. A long id is replaced by its hash."""
-    if len(ident) <= CALL_ID_LIMIT:
-        return ident
-    return f"call_{hashlib.sha256(ident.encode()).hexdigest()[:32]}"
 
 
 def write_part(part: Part) -> Item:

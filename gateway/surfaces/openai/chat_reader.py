@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.json import encode
 
 from gateway.dialects import openai as dialect
+from gateway.dialects.call_ids import CHAT_LIMIT, is_name
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Requirements
 from gateway.neutral.parameters import CAPABILITY_PARAMETERS, PARAMETERS, relayed_fields
 from gateway.surfaces import chat_options
@@ -168,12 +169,13 @@ def _as_file(part: schema.AnyPart) -> schema.AnyPart:
 class _PromptSummary:
     """Facts about the messages, found in one pass without decoding them."""
 
-    __slots__ = ("text", "images", "earlier_images", "audio", "files", "moved", "plain", "answers")
+    __slots__ = ("text", "images", "earlier_images", "audio", "files", "moved", "refused", "plain", "answers")
 
     def __init__(self) -> None:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
         self.plain = True  # every message is one text of the system, the developer or the user
         self.answers = False  # has results of tools
+        self.refused = False  # calls with an id or a name that OpenAI refuses
         self.moved = False  # media where OpenAI accepts none: in a tool's result, a system or an assistant message
 
     @property
@@ -199,6 +201,8 @@ class _PromptSummary:
             if self.media > media and type(message) is not schema.UserMessage:
                 self.moved = True
         if type(message) is schema.AssistantMessage and READ_ACTS(message) != NO_ACTS:
+            if message.tool_calls and any(map(_is_refused, message.tool_calls)):
+                self.refused = True
             # Everything that the assistant produced except for its text: some models read their earlier reasoning.
             self.text += sum(len(encode(act)) for act in READ_ACTS(message) if act is not None)
         elif type(message) is schema.ToolMessage:
@@ -227,7 +231,9 @@ def _plain_requirements(body: schema.ChatBody, prompt: _PromptSummary) -> Requir
 
 def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: str, special: bool) -> Native | None:
     """Return the body for an OpenAI-compatible upstream, or None when such an upstream would reject it."""
-    if prompt.moved or (special and _has_gateway_fields(body)):
+    if prompt.moved or prompt.refused or (special and _has_gateway_fields(body)):
+        return None
+    if body.tools and not all(map(_has_plain_name, body.tools)):
         return None
     words = not prompt.plain and (any(word in raw for word in GATEWAY_WORDS))
     if words and any(_has_gateway_members(message) for message in body.messages):
@@ -246,6 +252,22 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
     if effort:
         native["reasoning_effort"] = effort
     return Native(dialect.NAME, native)
+
+
+def _has_plain_name(tool: Any) -> bool:
+    """Return whether OpenAI takes the name of a tool; server tools have none."""
+    match tool:
+        case chat_options.FunctionTool():
+            return is_name(tool.function.name)
+        case chat_options.CustomTool():
+            return is_name(tool.custom.name)
+    return True
+
+
+def _is_refused(call: schema.FunctionCall | schema.CustomCall) -> bool:
+    """Return whether OpenAI refuses the id or the name of a call, both of which another vendor may have allowed."""
+    name = call.function.name if type(call) is schema.FunctionCall else call.custom.name  # type: ignore[union-attr]
+    return len(call.id) > CHAT_LIMIT or not is_name(name)
 
 
 def _has_gateway_fields(body: schema.ChatBody) -> bool:

@@ -1,0 +1,55 @@
+"""Agents that change the model, and with it the vendor and its protocol, within a session: no session gets stuck.
+
+Each session has four turns: two with the first model, one with the other (which also answers for a first model that
+fails), and one with the first again. Every pair of models plays every feature on every surface, whole and streamed.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from contract.contract_gateway import ContractGateway
+from sessions.agents import AGENTS
+from sessions.session import SCRIPTS, Session
+from sessions.vendors import VENDORS
+
+pytestmark = pytest.mark.extended
+TURNS = 4
+
+
+def _ways() -> Iterator[tuple[str, str]]:
+    for surface, agent in AGENTS.items():
+        for feature in SCRIPTS:
+            if feature.startswith("custom") and not agent.custom:
+                continue
+            if feature == "instructions within" and not agent.instructs:
+                continue
+            yield surface, feature
+
+
+def _streamed(number: int) -> tuple[bool, ...]:
+    """Return which turns are streamed: each of the sixteen combinations in its turn."""
+    return tuple(bool((number * 7 >> place) & 1) for place in range(TURNS))
+
+
+WAYS = list(_ways())
+
+
+@pytest.mark.parametrize(("surface", "feature"), WAYS)
+def test_a_session_goes_on_with_every_other_model(
+    stage: ContractGateway, surface: str, feature: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stuck = []
+    rewritten = []
+    pairs = list(itertools.product(VENDORS, repeat=2))
+    for number, models in enumerate(pairs):
+        session = Session(stage, surface, feature, models)
+        try:
+            session.play(_streamed(number))
+        except AssertionError as failure:
+            stuck.append(str(failure)[:1000])
+        rewritten += session.differences
+    with capsys.disabled():
+        print(f"\n{len(pairs)} sessions: {feature} on {surface}")
+    assert not stuck, f"{len(stuck)} sessions got stuck: " + "\n".join(stuck)
+    assert not rewritten, "a provider's prompt cache is lost: " + "\n".join(rewritten)
