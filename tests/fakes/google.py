@@ -12,7 +12,6 @@ was handed out with. A script is used up one answer a request; after its end eve
 """
 
 import base64
-import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -92,7 +91,7 @@ class FakeGoogle(FakeServer):
         super().__init__()
         self.assertions: list[str] = []
         self.signatures: dict[str, str] = {}
-        self._numbers = itertools.count(1)
+        self.turn = ""  # in the ids of calls, to distinguish them from those of other answers
         self.rejected: set[str] = set()  # access tokens that are no longer valid
 
     @property
@@ -176,7 +175,7 @@ class FakeGoogle(FakeServer):
         for place, (name, arguments) in enumerate(answer.tools):
             call: dict[str, Any] = {"functionCall": {"name": name, "args": arguments}}
             if answer.call_ids:
-                call["functionCall"]["id"] = f"call-{next(self._numbers)}-{index}-{place}"
+                call["functionCall"]["id"] = f"call-{self.turn}{len(self.calls)}-{index}-{place}"
             if answer.signed and place == 0:
                 call["thoughtSignature"] = self._sign(name)
             calls.append(call)

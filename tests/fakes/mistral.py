@@ -33,6 +33,7 @@ class Answer:
     finish: str = ""
     piece: int = 8
     done: bool = True
+    status: int = 200
 
 
 @dataclass
@@ -70,6 +71,10 @@ class FakeMistral(FakeServer):
             call.status, call.problem = refused.status, refused.body["message"]
             return send_json(start, refused.status, refused.body)
         answer = self.next_answer(Answer("Hello."))
+        if answer.status != 200:
+            call.status = answer.status
+            body = {"object": "error", "message": "Scripted.", "type": "server_error", "param": None, "code": None}
+            return send_json(start, answer.status, body)
         if call.body.get("stream"):
             start("200 OK", [("Content-Type", "text/event-stream; charset=utf-8")])
             return _events(answer, call.body["model"])

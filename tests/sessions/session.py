@@ -74,6 +74,7 @@ class Session:
             self._stage.script(first, *(Say(broken=503),) * 4, forgets=False)
         answering = other if fails else asked
         self._stage.script(answering, say, forgets=False)
+        self._stage.fakes[answering].turn = f"{number}."
         body = {**self._agent.body, "model": named(asked), **({"stream": True} if streamed else {})}
         status, raw = self._stage.send(self._agent.surface, body, described=False, **headers)
         calls = self._stage.calls_of(answering)

@@ -48,6 +48,16 @@ def _script_bedrock(say: Say) -> bedrock.Answer:
     return replace(answer, reasoning=(say.thinking, sign(say.thinking))) if say.thinking else answer
 
 
+def _script_or_break(name: str) -> Any:
+    """Return the script function of a vendor, with statuses of errors."""
+
+    def script(say: Say) -> Any:
+        answer = vendors.FURTHER[name].script(say)
+        return replace(answer, status=say.broken) if say.broken else answer
+
+    return script
+
+
 def _with_quirks_of(provider: str) -> str:
     return f"quirks = {json.dumps(loader.load().providers[provider].quirks)}\n"
 
@@ -55,7 +65,7 @@ def _with_quirks_of(provider: str) -> str:
 VENDORS: dict[str, Vendor] = {
     **{name: vendors.VENDORS[name] for name in ("openai", "responses", "anthropic", "google")},
     "bedrock": replace(vendors.VENDORS["bedrock"], script=_script_bedrock),
-    **vendors.FURTHER,
+    **{name: replace(vendor, script=_script_or_break(name)) for name, vendor in vendors.FURTHER.items()},
     "deepseek": Vendor(
         FakeThinking, _script_thinking, "openai", "deepseek-flash", provider=_with_quirks_of("deepseek")
     ),
