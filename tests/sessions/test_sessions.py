@@ -6,7 +6,6 @@ fails), and one with the first again. Every pair of models plays every feature o
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from contract.contract_gateway import ContractGateway
@@ -16,19 +15,16 @@ from sessions.vendors import VENDORS
 
 pytestmark = pytest.mark.extended
 TURNS = 4
-# A message of the user between a call and its result is relayed as it came.
-OPEN = {("chat", "question before results"), ("messages", "question before results")}
 
 
-def _ways() -> Iterator[Any]:
+def _ways() -> Iterator[tuple[str, str]]:
     for surface, agent in AGENTS.items():
         for feature in SCRIPTS:
             if feature.startswith("custom") and not agent.custom:
                 continue
             if feature == "instructions within" and not agent.instructs:
                 continue
-            marks = pytest.mark.xfail(strict=True) if (surface, feature) in OPEN else ()
-            yield pytest.param(surface, feature, marks=marks)
+            yield surface, feature
 
 
 def _streamed(number: int) -> tuple[bool, ...]:
