@@ -21,7 +21,7 @@ TOKEN_PREFIXES = (
 )
 MARKS = ("llmg", "ek_", "ek%5")
 # Five characters of a token are shown as its mask, so a longer beginning is hidden. `ek_` also ends plain words.
-TOKEN = re.compile(
+ISSUED_TOKEN = re.compile(
     rf"({'|'.join(prefix[:-1] for prefix in TOKEN_PREFIXES if prefix != 'ek_')})(?:_|%5[Ff])[\w-]{{6,}}"
     r"|(?<![A-Za-z0-9])(ek)(?:_|%5[Ff])[\w-]{20,}"
 )
@@ -46,7 +46,7 @@ def hide_tokens(text: str) -> str:
     """Return the text with every token that the gateway could have issued replaced by its prefix."""
     if not any(mark in text for mark in MARKS):
         return text
-    return TOKEN.sub(_hide_token, text)
+    return ISSUED_TOKEN.sub(_hide_token, text)
 
 
 def hide_secrets(text: str) -> str:

@@ -10,7 +10,7 @@ MAX_WORDS = 8
 MAX_RESULTS = 15
 MAX_FURTHER = 3
 EXCERPT = 160
-WORD = re.compile(r"[\w./$]*\w")
+WORD = re.compile(r"[\w./$]+")
 CELLS = re.compile(r"[|●·]|-{3,}")  # borders of tables, and marks that stand for yes and no in them
 # Words of a question that name no subject.
 FILLERS = frozenset(
@@ -83,7 +83,8 @@ def search(query: str) -> list[Hit]:
 
 
 def _read_words(query: str) -> list[str]:
-    words = WORD.findall(query[:MAX_QUERY_LENGTH].lower())[:MAX_WORDS]
+    found = [word.rstrip("./$") for word in WORD.findall(query[:MAX_QUERY_LENGTH].lower())]
+    words = [word for word in found if word][:MAX_WORDS]
     named = [word for word in words if word not in FILLERS] or words
     return [_singular(word) for word in dict.fromkeys(named)]
 
