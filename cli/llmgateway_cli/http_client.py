@@ -23,6 +23,7 @@ SOURCE = "llmgateway-cli"
 SESSION_PATH = "/auth/get-session"  # the only management request that names no origin
 ACCEPT = {True: "text/event-stream", False: "application/json"}  # by whether the answer is streamed
 Query = Mapping[str, str | int]
+PAGE_SIZE = 500
 
 
 class DeviceAnswer:
@@ -89,6 +90,20 @@ class ApiClient:
         reply = self._send(self._management_call(method, path, used.headers(), body, query, timeout_s))
         failures.check_management(reply, used.is_service_account)
         return failures.read_json(reply)
+
+    def pages(self, path: str, query: Query) -> Iterator[dict[str, Any]]:
+        """Yield the answers with the pages of a list of the management API. A service that has no pages answers the
+        whole list, which is the only page then."""
+        asked: dict[str, str | int] = {**query, "limit": PAGE_SIZE}
+        seen = set()
+        while True:
+            answer = object_of(self.management("GET", path, query=asked))
+            yield answer
+            cursor = answer.get("next")
+            if not isinstance(cursor, str) or not cursor or cursor in seen:
+                return
+            seen.add(cursor)
+            asked["cursor"] = cursor
 
     def device_request(self, path: str, body: Any) -> "DeviceAnswer":
         """Return the answer to a request of the device flow, whatever its status."""

@@ -65,7 +65,7 @@ def test_a_fault_has_its_message(fault: str, service: FakeService, client: Clien
 def test_a_reading_request_is_repeated_once(answer: Answer | str, service: FakeService, client: Client) -> None:
     service.script(answer)
     assert "CI" in client.run("keys", "list", "--json").stdout
-    assert service.lines == ["GET /keys/api?filter=mine"] * 2
+    assert service.lines == ["GET /keys/api?filter=mine&limit=500"] * 2
 
 
 @pytest.mark.parametrize("answer", [CUT, Answer(503, {"message": "No."}, {"Retry-After": "0"}), HANG])

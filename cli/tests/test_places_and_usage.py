@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from harness.accounts import Account
 from harness.client_runs import Client
-from harness.fake_service import FIGURES, Answer, FakeService
+from harness.fake_service import FIGURES, KEY, Answer, FakeService
 
 TODAY = datetime.now(UTC).date().isoformat()
 
@@ -187,13 +187,13 @@ REQUESTS = {
     ("credits",): ["GET /orgs"],
     ("keys", "create", "-d", "x"): ["GET /orgs", "GET /orgs/org_1/projects", "POST /keys/api"],
     ("keys", "create", "-d", "x", "-p", "project_1"): ["POST /keys/api"],
-    ("keys", "list"): ["GET /keys/api?filter=mine", "GET /orgs", "GET /orgs/org_1/projects"],
-    ("keys", "list", "-p", "project_1", "--all", "--json"): ["GET /keys/api?projectId=project_1&filter=all"],
+    ("keys", "list"): ["GET /keys/api?filter=mine&limit=500", "GET /orgs", "GET /orgs/org_1/projects"],
+    ("keys", "list", "-p", "project_1", "--all", "--json"): ["GET /keys/api?projectId=project_1&filter=all&limit=500"],
     ("keys", "update", "key_1", "--activate"): ["PATCH /keys/api/key_1"],
     ("keys", "limit", "key_1", "-l", "1"): ["PATCH /keys/api/limit/key_1"],
     ("keys", "roll", "key_1", "-y"): ["POST /keys/api/key_1/roll"],
     ("keys", "delete", "key_1", "-y"): ["DELETE /keys/api/key_1"],
-    ("budget", "get", "key_1", "-p", "project_1"): ["GET /keys/api?projectId=project_1"],
+    ("budget", "get", "key_1", "-p", "project_1"): ["GET /keys/api?projectId=project_1&limit=500"],
     ("usage",): ["GET /activity?timeRange=7d"],
     ("usage", "-p", "project_1", "-k", "k", "--by", "key", "-r", "1h"): [
         "GET /activity?timeRange=1h&apiKeyId=k&groupBy=apiKey&projectId=project_1"
@@ -227,6 +227,21 @@ def test_a_command_sends_exactly_these_requests(
     assert service.lines == REQUESTS[arguments]
 
 
+def test_a_long_list_of_keys_is_read_in_pages(service: FakeService, service_client: Client) -> None:
+    def page(number: int, following: str | None) -> Answer:
+        return Answer(200, {"apiKeys": [{**KEY, "id": f"key_{number}"}], "next": following})
+
+    service.script(page(1, "key_1"), page(2, "key_2"), page(3, None))
+    listed = service_client.document("keys", "list", "--all")
+    assert [key["id"] for key in listed] == ["key_1", "key_2", "key_3"]
+    query = "GET /keys/api?filter=all&limit=500"
+    assert service.lines == [query, f"{query}&cursor=key_1", f"{query}&cursor=key_2"]
+    service.script(page(1, "key_1"), page(2, "key_2"))
+    assert "CI" in service_client.run("budget", "get", "key_2").stdout
+    service.script(page(1, "key_1"), page(1, "key_1"))  # a service that repeats itself
+    assert len(service_client.document("keys", "list")) == 2
+
+
 def test_the_default_project_is_used_for_new_keys_and_usage_alone(service: FakeService, service_client: Client) -> None:
     service_client.configure(defaultProjectId="project_1")
     for command in (("keys", "create", "-d", "x"), ("usage",), ("usage", "sources"), ("keys", "list")):
@@ -236,10 +251,10 @@ def test_the_default_project_is_used_for_new_keys_and_usage_alone(service: FakeS
     assert service.lines[1:] == [
         "GET /activity?timeRange=7d&projectId=project_1",
         "GET /activity/sources?projectId=project_1&timeRange=7d",
-        "GET /keys/api?filter=mine",
+        "GET /keys/api?filter=mine&limit=500",
         "GET /orgs",
         "GET /orgs/org_1/projects",
-        "GET /keys/api",
+        "GET /keys/api?limit=500",
     ]
 
 

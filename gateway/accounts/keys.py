@@ -4,7 +4,8 @@ The table follows the service document ("States and transitions") with "revoked"
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any, Literal
 
 import peewee
@@ -19,6 +20,7 @@ from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.ids import mask
 from gateway.store.database import Database
+from gateway.store.list_slices import WHOLE, ListSlice
 
 Action = Literal["", "activate", "deactivate"]
 State = Literal["", "active", "inactive", "expired", "revoked", "deleted"]
@@ -195,6 +197,31 @@ def knows(database: Database, hash_keys: Sequence[bytes], token: str) -> bool:
     """Return whether a key with this token was ever made here, whatever its state."""
     hashes = tokens.candidates(token, hash_keys)
     return database.read(lambda: ApiKey.select().where(ApiKey.token_hash.in_(hashes)).exists())
+
+
+class KeyOwners(Struct, frozen=True):
+    """Projects with the keys of all their members, or ("" = all) of one member."""
+
+    project_ids: Sequence[str]
+    member_id: str = ""
+
+
+def list_owned(database: Database, owners: Sequence[KeyOwners], part: ListSlice = WHOLE) -> list[KeyInfo]:
+    """List the keys that any of `owners` has, oldest first, without deleted ones."""
+    now = database.now_us()
+    owned = [
+        ApiKey.project.in_(list(owner.project_ids)) & ((ApiKey.member == owner.member_id) if owner.member_id else True)
+        for owner in owners
+        if owner.project_ids
+    ]
+    if not owned:
+        return []
+
+    def read() -> list[KeyInfo]:
+        query = _select().where(reduce(or_, owned), ApiKey.status != "deleted").order_by(ApiKey.id)
+        return [_info(row, now) for row in part.narrow(query, ApiKey.id)]
+
+    return database.read(read)
 
 
 def list_keys(

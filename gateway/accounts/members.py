@@ -26,6 +26,7 @@ from gateway.accounts.roles import ROLES, Role
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
 from gateway.store.database import Database
+from gateway.store.list_slices import WHOLE, ListSlice
 
 
 class UserInfo(Struct, frozen=True):
@@ -219,8 +220,32 @@ def find_member(database: Database, organization_id: str, user_id: str) -> Membe
     return database.read(read)
 
 
+def find_in_organization(database: Database, organization_id: str, member_id: str) -> MemberInfo:
+    """Return a person of an organization, active or not. Raises NotFound, also for a service account."""
+
+    def read() -> MemberInfo:
+        chosen = _select().where(Member.id == member_id, Member.organization == organization_id, User.kind == "person")
+        row = chosen.first()
+        if row is None:
+            raise NotFound(f"There is no member {member_id} in this organization.")
+        return _info(row)
+
+    return database.read(read)
+
+
+def list_owners(database: Database) -> list[MemberInfo]:
+    """Return the active owners of all organizations, oldest first."""
+    query = _select().where(Member.role == "owner", Member.status == "active").order_by(Member.id)
+    return database.read(lambda: [_info(row) for row in query])
+
+
 def list_members(
-    database: Database, organization_id: str = "", *, user_id: str = "", service_accounts: bool = False
+    database: Database,
+    organization_id: str = "",
+    part: ListSlice = WHOLE,
+    *,
+    user_id: str = "",
+    service_accounts: bool = False,
 ) -> list[MemberInfo]:
     """Members of an organization, or the memberships of a user; inactive ones too, oldest first. Service accounts are
     listed only if `service_accounts` is set: they own keys, but are managed separately."""
@@ -233,7 +258,7 @@ def list_members(
             query = query.where(Member.user == user_id)
         elif not service_accounts:
             query = query.where(User.kind == "person")
-        return [_info(row) for row in query]
+        return [_info(row) for row in part.narrow(query, Member.id)]
 
     return database.read(read)
 

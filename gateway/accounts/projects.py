@@ -20,6 +20,7 @@ from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.runtime import webhook_signatures
 from gateway.store.database import Database
+from gateway.store.list_slices import WHOLE, ListSlice
 
 # The party that marks prompts for providers' caches: public name → stored value.
 MARKERS = {"automatic": "automatic", "client-managed": "client", "disabled": "disabled"}
@@ -133,14 +134,22 @@ def find_project(database: Database, project_id: str) -> ProjectInfo:
     return database.read(partial(_load, project_id))
 
 
-def list_projects(database: Database, organization_ids: Sequence[str] | None = None) -> list[ProjectInfo]:
-    """The projects of the organizations (None: of all), archived ones too, oldest first."""
+def list_projects(
+    database: Database,
+    organization_ids: Sequence[str] | None = None,
+    part: ListSlice = WHOLE,
+    *,
+    archived: bool = True,
+) -> list[ProjectInfo]:
+    """The projects of the organizations (None: of all), oldest first; archived ones too unless `archived` is False."""
 
     def read() -> list[ProjectInfo]:
         query = Project.select().order_by(Project.id)
         if organization_ids is not None:
             query = query.where(Project.organization.in_(list(organization_ids)))
-        return [_info(row) for row in query]
+        if not archived:
+            query = query.where(Project.status == "active")
+        return [_info(row) for row in part.narrow(query, Project.id)]
 
     return database.read(read)
 

@@ -1,7 +1,8 @@
 """The keeping of access rules: add, list, switch, remove."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import peewee
@@ -17,6 +18,9 @@ from gateway.accounts.rule_values import ADDRESS_RULES, SCOPES, RuleInfo, read_v
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
+from gateway.store.list_slices import WHOLE, ListSlice
+
+KEYS_OF_QUERY = 500  # of one statement
 
 
 def add_rule(
@@ -80,7 +84,9 @@ def _check_quota(new: RuleInfo) -> None:
             check_names(names, f"ruleValue.{member}", named)
 
 
-def list_rules(database: Database, organization_id: str, scope: str = "", scope_id: str = "") -> list[RuleInfo]:
+def list_rules(
+    database: Database, organization_id: str, scope: str = "", scope_id: str = "", part: ListSlice = WHOLE
+) -> list[RuleInfo]:
     """The organization's rules, oldest first; of one scope or one place in it when given."""
 
     def read() -> list[RuleInfo]:
@@ -89,9 +95,23 @@ def list_rules(database: Database, organization_id: str, scope: str = "", scope_
             query = query.where(AccessRule.scope == scope)
         if scope_id:
             query = query.where(AccessRule.scope_id == scope_id)
-        return [info_of(row) for row in query]
+        return [info_of(row) for row in part.narrow(query, AccessRule.id)]
 
     return database.read(read)
+
+
+def list_key_rules(database: Database, key_ids: Sequence[str]) -> list[RuleInfo]:
+    """The rules of these keys, oldest first at each."""
+    rules: list[RuleInfo] = []
+    for start in range(0, len(key_ids), KEYS_OF_QUERY):
+        some = list(key_ids[start : start + KEYS_OF_QUERY])
+        query = AccessRule.select().where(AccessRule.scope == "key", AccessRule.scope_id.in_(some))
+        rules += database.read(partial(_load_all, query.order_by(AccessRule.id)))
+    return rules
+
+
+def _load_all(query: "peewee.ModelSelect[AccessRule]") -> list[RuleInfo]:
+    return [info_of(row) for row in query]
 
 
 def set_rule_active(

@@ -16,6 +16,7 @@ from gateway.clock import SECOND_US
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
+from gateway.store.list_slices import WHOLE, ListSlice
 
 PREFIX = "llmgses_"
 LIFETIME_S = 30 * 86_400
@@ -135,11 +136,11 @@ class Sessions:
 
         return self._database.write(work)
 
-    def list_sessions(self, user_id: str) -> list[SessionInfo]:
+    def list_sessions(self, user_id: str, part: ListSlice = WHOLE) -> list[SessionInfo]:
         """The live sessions of a user, newest first."""
         now = self._database.now_us()
         query = _select().where(Session.user == user_id, Session.expires_at > now).order_by(Session.id.desc())
-        return self._database.read(lambda: [_info(row) for row in query])
+        return self._database.read(lambda: [_info(row) for row in part.narrow(query, Session.id, newest_first=True)])
 
     def close_one(self, user_id: str, session_id: str) -> None:
         """End one session of a user. NotFound."""

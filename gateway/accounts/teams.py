@@ -15,6 +15,7 @@ from gateway.accounts.quotas import MAX_TEAMS, check_quota
 from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
 from gateway.store.database import Database
+from gateway.store.list_slices import WHOLE, ListSlice
 
 
 class TeamInfo(Struct, frozen=True):
@@ -52,18 +53,24 @@ def create_team(
     return commit(database, control, work, confirm=False)
 
 
-def list_teams(database: Database, organization_id: str = "") -> list[TeamInfo]:
-    """The teams of an organization, or ("") of all, oldest first."""
+def list_teams(
+    database: Database, organization_id: str = "", part: ListSlice = WHOLE, *, member_id: str = ""
+) -> list[TeamInfo]:
+    """The teams of an organization, or ("") of all, oldest first; of one member if given."""
 
     def read() -> list[TeamInfo]:
         query = Team.select().order_by(Team.id)
         if organization_id:
             query = query.where(Team.organization == organization_id)
-        rows = list(query)
+        if member_id:
+            query = query.where(Team.id.in_(TeamMember.select(TeamMember.team).where(TeamMember.member == member_id)))
+        rows = list(part.narrow(query, Team.id))
         members: dict[str, list[str]] = {row.id: [] for row in rows}
         links = TeamMember.select().join(Team).order_by(TeamMember.member)
         if organization_id:
             links = links.where(Team.organization == organization_id)
+        if part.limit or member_id:
+            links = links.where(TeamMember.team.in_(list(members)))
         for link in links:
             members[link.team_id].append(link.member_id)
         return [_info(row, members[row.id]) for row in rows]

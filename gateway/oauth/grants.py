@@ -20,6 +20,7 @@ from gateway.oauth.grant_values import Consent, GrantInfo, IssuedTokens, StoredT
 from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken, TokenKind
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
+from gateway.store.list_slices import WHOLE, ListSlice
 
 CODE = "llmgac_"
 REFRESH = "llmgrt_"
@@ -33,6 +34,7 @@ MAX_GRANTS = 100  # a person; a new grant deletes the oldest
 # Each new grant and each revoked token notifies every worker and writes an audit entry, so they are limited.
 MAX_CHANGES = 300  # a person and day
 DAY_S = 86_400
+MAX_LISTED = 1000  # of one list
 MAX_TOKENS = 100  # rows of each kind and grant, used tokens included; new tokens delete the oldest
 
 
@@ -257,9 +259,15 @@ class Grants:
         commit(self._database, self._control, work)
 
     def list_grants(
-        self, *, user_id: str = "", key_id: str = "", organization_ids: Collection[str] | None = None
+        self,
+        part: ListSlice = WHOLE,
+        *,
+        user_id: str = "",
+        key_id: str = "",
+        organization_ids: Collection[str] | None = None,
     ) -> list[GrantInfo]:
-        """Return the valid grants of a person or a key, newest first; for keys of these or (None) all organizations."""
+        """Return the valid grants of a person or a key, newest first; for keys of these or (None) all
+        organizations. At most MAX_LISTED at once."""
         now = self._database.now_us()
 
         def read() -> list[GrantInfo]:
@@ -271,7 +279,9 @@ class Grants:
             if organization_ids is not None:
                 projects = Project.select(Project.id).where(Project.organization.in_(list(organization_ids)))
                 query = query.where(ApiKey.project.in_(projects))
-            return [grant_rows.info_of(row) for row in query.order_by(OAuthGrant.id.desc()).limit(1000)]
+            bounded = part._replace(limit=part.limit or MAX_LISTED)
+            query = bounded.narrow(query.order_by(OAuthGrant.id.desc()), OAuthGrant.id, newest_first=True)
+            return [grant_rows.info_of(row) for row in query]
 
         return self._database.read(read)
 

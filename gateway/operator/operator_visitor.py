@@ -4,7 +4,7 @@ from collections import ChainMap
 from collections.abc import Mapping
 
 from gateway.accounts.changes import OPERATOR
-from gateway.accounts.members import MemberInfo, list_members
+from gateway.accounts.members import MemberInfo, list_owners
 from gateway.accounts.organizations import OrganizationInfo, list_organizations
 from gateway.accounts.sessions import SessionInfo
 from gateway.surfaces.visitor import Visitor
@@ -32,8 +32,7 @@ def visit_as_operator(services: Services) -> OperatorVisitor:
         info.id: MemberInfo("", info.id, OPERATOR, "", "", "owner", "active") for info in list_organizations(database)
     }
     owners: dict[str, MemberInfo] = {}
-    for member in list_members(database):
-        if member.role == "owner" and member.status == "active":
-            owners.setdefault(member.organization_id, member)
+    for member in list_owners(database):
+        owners.setdefault(member.organization_id, member)
     memberships: Mapping[str, MemberInfo] = ChainMap(owners, absent)
     return OperatorVisitor(services, SESSION, memberships)

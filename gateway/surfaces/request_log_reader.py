@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from gateway.accounts import keys
 from gateway.accounts.keys import list_keys
-from gateway.accounts.members import list_members
+from gateway.accounts.members import find_member
 from gateway.accounts.projects import list_projects
 from gateway.accounts.roles import MANAGERS
 from gateway.errors import Forbidden, InvalidRequest, NotFound
@@ -111,10 +111,10 @@ def _member_in(visitor: Visitor, organization_id: str, user_id: str) -> str | No
         return membership.id if user_id in ("", visitor.user_id) else None
     if not user_id:
         return ""
-    for member in list_members(visitor.services.store.database, organization_id, service_accounts=True):
-        if member.user_id == user_id:
-            return member.id
-    return None
+    try:
+        return find_member(visitor.services.store.database, organization_id, user_id).id
+    except NotFound:
+        return None
 
 
 def _scopes_of_key(visitor: Visitor, project_ids: list[str], key_id: str) -> list[LogScope]:

@@ -103,11 +103,9 @@ class Visitor:
     def other_member(self, organization_id: str, member_id: str) -> MemberInfo:
         """Return another member that the visitor may change: only owners change owners. Raises NotFound, Forbidden."""
         membership = self.manager(organization_id)
-        for member in members.list_members(self.services.store.database, organization_id):
-            if member.id == member_id:
-                self.authority(membership).check(member.role)
-                return member
-        raise NotFound(f"There is no member {member_id} in this organization.")
+        member = members.find_in_organization(self.services.store.database, organization_id, member_id)
+        self.authority(membership).check(member.role)
+        return member
 
     def authority(self, membership: MemberInfo) -> Authority:
         """Return the authority of the visitor over the other members of an organization."""

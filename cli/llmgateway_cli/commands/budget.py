@@ -76,10 +76,11 @@ def get_budget(context: ClientContext, key_id: str, project: str | None) -> None
     query = {}
     if project:
         query["projectId"] = project
-    for key in list_of(context.client.management("GET", "/keys/api", query=query), "apiKeys"):
-        if key.get("id") == key_id:
-            show_spending(context, key)
-            return
+    for answer in context.client.pages("/keys/api", query):
+        for key in list_of(answer, "apiKeys"):
+            if key.get("id") == key_id:
+                show_spending(context, key)
+                return
     raise CliError(
         f"There is no API key {key_id!r}.", "`llmgateway keys list` shows ids. Give -p PROJECT for another project."
     )

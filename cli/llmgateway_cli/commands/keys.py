@@ -118,10 +118,12 @@ def list_keys(context: ClientContext, project: str | None, all_keys: bool) -> No
         query["filter"] = "all"
     elif not is_service_account(context.settings):
         query["filter"] = "mine"
-    answer = context.client.management("GET", "/keys/api", query=query)
-    if all_keys and answer.get("userRole", MANAGERS[0]) not in MANAGERS:
-        raise CliError("Only owners and admins see the keys of all members.", "Leave out --all to list your own keys.")
-    listed = [key for key in list_of(answer, "apiKeys") if key.get("status") != "deleted"]
+    listed = []
+    for answer in context.client.pages("/keys/api", query):
+        if all_keys and answer.get("userRole", MANAGERS[0]) not in MANAGERS:
+            hint = "Leave out --all to list your own keys."
+            raise CliError("Only owners and admins see the keys of all members.", hint)
+        listed += [key for key in list_of(answer, "apiKeys") if key.get("status") != "deleted"]
     if context.output.as_json:
         context.output.document(listed)
         return

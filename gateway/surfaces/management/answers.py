@@ -234,6 +234,7 @@ class ApiKeysAnswer(Answer):
     api_keys: list[ApiKeyAnswer]
     user_role: str
     plan_limits: PlanLimitsAnswer | UnsetType = UNSET
+    next: str | None | UnsetType = UNSET
 
 
 class ProviderKeyAnswer(Answer):

@@ -1,5 +1,6 @@
 """Applications with access tokens: for the visitor's own keys, for one key, and ending their access."""
 
+from functools import partial
 from typing import Any
 
 from gateway.accounts.keys import KeyInfo
@@ -7,6 +8,7 @@ from gateway.oauth.grant_values import GrantInfo
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import KEY_USER, SIGNED_IN, AccessGroup, Values
 from gateway.surfaces.management.answers import ApplicationAnswer
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.visitor import Visitor
 
@@ -38,7 +40,8 @@ def end(call: ManagedCall[GrantInfo]) -> None:
 
 
 def _show_all(call: ManagedCall[Any], **owner: Any) -> list[ApplicationAnswer]:
-    return [show_grant(grant) for grant in call.services.accounts.oauth.grants.list_grants(**owner)]
+    grants = call.page.read(partial(call.services.accounts.oauth.grants.list_grants, **owner))
+    return [show_grant(grant) for grant in grants]
 
 
 def show_grant(grant: GrantInfo) -> ApplicationAnswer:
@@ -54,9 +57,9 @@ def show_grant(grant: GrantInfo) -> ApplicationAnswer:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/auth/applications", list_own, "List applications with access by your keys", tag=TAG,
-            who=SIGNED_IN, inside="applications"),
+            who=SIGNED_IN, query=ListPageQuery, inside="applications"),
     managed("DELETE", "/auth/applications/<application_id>", end, "End an application's access", tag=TAG,
             who=GRANT_USER, message="The application has no access any more.", audit="oauth.revoke"),
     managed("GET", "/keys/api/<key_id>/applications", list_of_key, "List applications with access by a key", tag=TAG,
-            who=KEY_USER, scope="keys:read", inside="applications"),
+            who=KEY_USER, scope="keys:read", query=ListPageQuery, inside="applications"),
 )  # fmt: skip

@@ -7,12 +7,13 @@ from msgspec.structs import asdict
 
 from gateway.accounts import keys, tokens
 from gateway.accounts.authority import of_service_account
-from gateway.accounts.keys import MAX_DESCRIPTION_LENGTH, Change, Draft, Expiry, KeyInfo
-from gateway.accounts.members import find_member
+from gateway.accounts.keys import MAX_DESCRIPTION_LENGTH, Change, Draft, Expiry, KeyInfo, KeyOwners
+from gateway.accounts.members import find_member, load_members
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.roles import MANAGERS
 from gateway.accounts.rule_values import RuleInfo
-from gateway.accounts.rules import list_rules
+from gateway.accounts.rules import list_key_rules
+from gateway.errors import NotFound
 from gateway.limits.budgets import Status
 from gateway.metering.log.hours import find_last_hours
 from gateway.surfaces.http import Operation
@@ -26,6 +27,7 @@ from gateway.surfaces.management.answers import (
     limits_of,
 )
 from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, LimitFields, limit_commands, read_limits
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.rule_routes import show_rule
 from gateway.surfaces.validation_schemas import Body, IsoTime, OneOf, TextField
@@ -51,8 +53,9 @@ class KeyChange(Body):
     description = TextField(1, MAX_DESCRIPTION_LENGTH, about="The new name in lists.")
 
 
-class KeyQuery(Body):
+class KeyQuery(ListPageQuery):
     projectId = TextField(1, 80, about="Only keys of this project.")
+    memberId = TextField(1, 80, about="Only keys of this member.")
     filter = OneOf(("mine", "all"), about="mine: only your own keys.")
 
 
@@ -86,19 +89,46 @@ def list_keys(call: ManagedCall[None]) -> ApiKeysAnswer:
         projects = {project.organization_id: [project.id]}
     else:
         projects = _list_projects(visitor)
-    visible: list[KeyInfo] = []
-    for organization_id, project_ids in projects.items():
-        membership = visitor.member(organization_id)
-        everyone = membership.role in MANAGERS and call.fields.get("filter") != "mine"
-        member_id = "" if everyone else membership.id
-        visible += keys.list_keys(call.database, project_ids=project_ids, member_id=member_id)
-    answer = ApiKeysAnswer(show_keys(visitor, visible), _find_role(visitor, projects))
+    member_id = call.fields.get("memberId", "")
+    if member_id:
+        organization_id = _find_organization(call, member_id)
+        projects = {organization_id: projects.get(organization_id, [])}
+    owners = _find_owners(visitor, projects, member_id, call.fields.get("filter") == "mine")
+    visible = call.page.read(partial(keys.list_owned, call.database, owners))
+    answer = ApiKeysAnswer(show_keys(visitor, visible), _find_role(visitor, projects), next=call.page.next)
     if len(projects) == 1:
         member = visitor.member(next(iter(projects)))
         usage = call.management.find_key_cap_usage(member.organization_id, member.id)
         if usage.maximum:
             answer.plan_limits = PlanLimitsAnswer(usage.count, usage.maximum)
     return answer
+
+
+def _find_organization(call: ManagedCall[None], member_id: str) -> str:
+    """Return the organization of a member, one of the visitor's. Raises NotFound."""
+    for member in call.database.read(partial(load_members, [member_id])):
+        if member.organization_id in call.visitor.memberships:
+            return member.organization_id
+    raise NotFound(f"There is no member {member_id} in your organizations.")
+
+
+def _find_owners(
+    visitor: Visitor, projects: dict[str, list[str]], member_id: str = "", mine: bool = False
+) -> list[KeyOwners]:
+    """Return whose keys the visitor may see of the projects by organization; only those of one member if given."""
+    owners = []
+    for organization_id, project_ids in projects.items():
+        membership = visitor.member(organization_id)
+        if membership.role in MANAGERS and not mine:
+            owners.append(KeyOwners(project_ids, member_id))
+        elif member_id in ("", membership.id):
+            owners.append(KeyOwners(project_ids, membership.id))
+    return owners
+
+
+def list_visible(visitor: Visitor) -> list[KeyInfo]:
+    """Return all keys that the visitor may see, oldest first, without their counters and rules."""
+    return keys.list_owned(visitor.services.store.database, _find_owners(visitor, _list_projects(visitor)))
 
 
 def find(call: ManagedCall[KeyInfo]) -> ApiKeyAnswer:
@@ -166,16 +196,11 @@ def _show_new(visitor: Visitor, key: keys.NewKey) -> NewApiKeyAnswer:
 
 
 def show_keys(visitor: Visitor, visible: list[KeyInfo]) -> list[ApiKeyAnswer]:
-    """Return keys with counters and rules, each read at once for all of an organization."""
+    """Return keys with counters and rules, each read for many keys at once."""
     statuses = visitor.services.management.budgets.statuses([key.id for key in visible])
     rules: dict[str, list[RuleInfo]] = {key.id: [] for key in visible}
-    for organization_id in {key.organization_id for key in visible}:
-        if len(visible) == 1:
-            scope_id = visible[0].id
-        else:
-            scope_id = ""
-        for rule in list_rules(visitor.services.store.database, organization_id, "key", scope_id):
-            rules.get(rule.scope_id, []).append(rule)
+    for rule in list_key_rules(visitor.services.store.database, list(rules)):
+        rules[rule.scope_id].append(rule)
     last_used = find_last_hours(visitor.services.store.database, [key.id for key in visible])
     return [show_key(key, statuses[key.id], rules[key.id], last_used.get(key.id)) for key in visible]
 

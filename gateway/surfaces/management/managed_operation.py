@@ -1,11 +1,11 @@
 """A row of the management table: its path, request, answer, who may call it, its audit entry and its commands."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
-from msgspec import structs
+from msgspec import UNSET, UnsetType, structs
 
 from gateway.accounts import client_ids
 from gateway.accounts.client_ids import ClientIdClaim
@@ -19,6 +19,7 @@ from gateway.surfaces.http import About, Access, ErrorFormat, Inbound, Operation
 from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.management.access_groups import AccessGroup
 from gateway.surfaces.management.answers import DoneAnswer
+from gateway.surfaces.management.list_pages import PAGED, ListPage, ListPageQuery
 from gateway.surfaces.management.management_scopes import ManagementScope
 from gateway.surfaces.validation_schemas import Body, TextField, read_body, read_query
 from gateway.surfaces.visitor import ADDING_METHODS, Visitor, answer_visitor
@@ -37,13 +38,15 @@ CREATION_TRIES = 3
 @dataclass(frozen=True, slots=True)
 class ManagedCall(Generic[T]):
     """A permitted call. `subject` is what the path names, as the row's `who` found it; `fields` are the validated
-    members of the body or query. `claim` is the id that the client chose for what it creates, None without."""
+    members of the body or query. `claim` is the id that the client chose for what it creates, None without. `page` is
+    the page of a list that the client asked for."""
 
     visitor: Visitor
     inbound: Inbound
     subject: T
     fields: dict[str, Any]
     claim: ClientIdClaim | None = None
+    page: ListPage = field(default_factory=lambda: ListPage({}))
 
     @property
     def params(self) -> dict[str, str]:
@@ -95,7 +98,8 @@ class Creation(Generic[T]):
 class Action(Generic[T]):
     """The work of an operation: checks, the view, and the form of its response. The view returns the content: an
     answer, a list of answers, None for the `message` only, or the response of a download. `wrapper` is the type of the
-    JSON that has the content as its member `inside`, None where the content is the whole answer."""
+    JSON that has the content as its member `inside`, and beside it `next` if the list has pages; None where the content
+    is the whole answer."""
 
     view: Callable[[ManagedCall[T]], Any]
     who: AccessGroup[T]
@@ -108,12 +112,17 @@ class Action(Generic[T]):
     creation: Creation[T] | None = None
     wrapper: type[msgspec.Struct] | None = None
 
+    @property
+    def has_pages(self) -> bool:
+        """Return whether the operation answers pages of a list."""
+        return _has_pages(self.query)
+
     def run(self, visitor: Visitor, inbound: Inbound) -> Any:
         """Return the content for a visitor. Raises InvalidRequest, NotFound, Forbidden."""
         return self._perform(visitor, inbound)[0]
 
-    def _perform(self, visitor: Visitor, inbound: Inbound) -> tuple[Any, int]:
-        """Return the content and the status."""
+    def _perform(self, visitor: Visitor, inbound: Inbound) -> tuple[Any, int, ListPage]:
+        """Return the content, the status, and the page of a list."""
         fields: dict[str, Any] = {}
         if self.request is not None:
             fields = read_body(self.request, inbound)
@@ -122,13 +131,13 @@ class Action(Generic[T]):
         elif self.query is not None:
             fields = read_query(self.query, inbound)
         subject = self.who.find(visitor, {**fields, **inbound.params})
-        call = ManagedCall(visitor, inbound, subject, fields)
+        call = ManagedCall(visitor, inbound, subject, fields, page=ListPage(fields if self.has_pages else {}))
         if self.creation is not None and fields.get("clientId"):
-            return self._create_once(call, self.creation)
+            return *self._create_once(call, self.creation), call.page
         content = self.view(call)
         if content is None and not self.inside:
             content = DoneAnswer(self.message)
-        return content, self.success
+        return content, self.success, call.page
 
     def _create_once(self, call: ManagedCall[T], creation: Creation[T]) -> tuple[Any, int]:
         """Return the content and status of a creation with a chosen id. Raises Conflict (code client_id_conflict) if
@@ -161,11 +170,12 @@ class Action(Generic[T]):
 
     def respond(self, visitor: Visitor, inbound: Inbound) -> Outbound:
         """Return the response to a visitor."""
-        content, status = self._perform(visitor, inbound)
+        content, status, page = self._perform(visitor, inbound)
         if isinstance(content, Outbound):
             return content
         if self.wrapper is not None:
-            content = self.wrapper(**{self.inside: content})
+            beside = {"next": page.next} if self.has_pages else {}
+            content = self.wrapper(**{self.inside: content}, **beside)
         return json_reply(msgspec.json.encode(content), inbound.shown_id, status)
 
 
@@ -206,11 +216,12 @@ def managed(
     """Return a row of the table. The answer is described by the type that the view returns, or by `schema` where that
     type does not name all members. `creates` makes the operation idempotent for clients that choose an id."""
     content = view.__annotations__["return"]
-    wrapper = _wrapper(inside, message, content) if inside else None
+    wrapper = _wrapper(inside, message, content, _has_pages(query)) if inside else None
     action = Action(view, who, request, query, inside, message, success, method == "PATCH", creates, wrapper)
     actions = (audit,) if isinstance(audit, str) else audit
     handler = answer_visitor(action.respond, scope)
-    handler.__doc__ = _describe(view.__doc__ or "", who, scope, actions)
+    text = f"{view.__doc__ or ''} {PAGED if _has_pages(query) else ''}"
+    handler.__doc__ = _describe(text, who, scope, actions)
     statuses = {*ALWAYS, *WITH_SESSION, *errors, *(WITH_BODY if method != "GET" else ())}
     if method in ADDING_METHODS:
         statuses.add(429)
@@ -226,11 +237,17 @@ def managed(
     )
 
 
-def _wrapper(inside: str, message: str, content: Any) -> type[msgspec.Struct]:
-    """Return the type of an answer that holds the content as a member, beside the message."""
+def _has_pages(query: type | None) -> bool:
+    return query is not None and issubclass(query, ListPageQuery)
+
+
+def _wrapper(inside: str, message: str, content: Any, has_pages: bool) -> type[msgspec.Struct]:
+    """Return the type of an answer that holds the content as a member, beside the message and the next page."""
     members: list[Any] = [(inside, content)]
     if message:
         members.insert(0, ("message", str, message))
+    if has_pages:
+        members.append(("next", str | None | UnsetType, UNSET))
     return msgspec.defstruct("Wrapped", members, kw_only=True)
 
 

@@ -11,7 +11,7 @@ from gateway.accounts.members import MemberInfo
 from gateway.accounts.roles import ROLES
 from gateway.admin.group_grants import read_limits as stored_limits
 from gateway.admin.group_grants import store_limits
-from gateway.errors import Forbidden, NotFound
+from gateway.errors import Forbidden
 from gateway.limits.budgets import Limits, Status
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import MANAGER, MEMBER_MANAGER
@@ -25,6 +25,7 @@ from gateway.surfaces.management.answers import (
     limits_of,
 )
 from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, LimitFields, limit_commands, read_limits
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import Body, OneOf, StatusField, StrictBody, TextField
 
@@ -46,18 +47,14 @@ class NewInvitation(LimitFields, StrictBody):
 
 def list_members(call: ManagedCall[str]) -> list[MemberAnswer]:
     """List members with roles, limits and the spending that counts against them."""
-    infos = members.list_members(call.database, call.subject)
+    infos = call.page.read(partial(members.list_members, call.database, call.subject))
     statuses = call.management.budgets.statuses([member.id for member in infos])
     return [show_member(member, statuses[member.id]) for member in infos]
 
 
 def find(call: ManagedCall[str]) -> MemberAnswer:
     """Return a member with limits and the spending that counts against them."""
-    member_id = call.params["member_id"]
-    for member in members.list_members(call.database, call.subject):
-        if member.id == member_id:
-            return _show(call, member)
-    raise NotFound(f"There is no member {member_id} in this organization.")
+    return _show(call, members.find_in_organization(call.database, call.subject, call.params["member_id"]))
 
 
 def update(call: ManagedCall[MemberInfo]) -> MemberAnswer:
@@ -85,7 +82,7 @@ def set_limits(call: ManagedCall[MemberInfo]) -> MemberAnswer:
 def show_own(call: ManagedCall[str]) -> OwnMembershipAnswer:
     """Return your own membership: your role, your spending limits with what you spent, and your teams with theirs."""
     member = call.visitor.member(call.subject)
-    own = [team for team in teams.list_teams(call.database, call.subject) if member.id in team.member_ids]
+    own = teams.list_teams(call.database, call.subject, member_id=member.id)
     statuses = call.management.budgets.statuses([member.id, *(team.id for team in own)])
     return OwnMembershipAnswer(
         show_member(member, statuses[member.id]),
@@ -124,7 +121,8 @@ def invite(call: ManagedCall[str]) -> NewInvitationAnswer:
 
 def list_invitations(call: ManagedCall[str]) -> list[InvitationAnswer]:
     """Invitations that are neither used nor revoked. Tokens are shown only on creation."""
-    return [show_invitation(info) for info in call.management.invitations.list_invitations(call.subject)]
+    invitations = call.page.cut(call.management.invitations.list_invitations(call.subject))
+    return [show_invitation(info) for info in invitations]
 
 
 def revoke_invitation(call: ManagedCall[str]) -> None:
@@ -178,7 +176,7 @@ MEMBER = f"{ORG}/members/<member_id>"
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", f"{ORG}/members", list_members, "List members", tag=TAG,
             who=MANAGER, scope="members:read",
-            inside="members", commands=("members list",)),
+            query=ListPageQuery, inside="members", commands=("members list",)),
     managed("GET", MEMBER, find, "Show a member", tag=TAG,
             who=MANAGER, scope="members:read", inside="member",
             commands=("members show <member_id>",)),
@@ -198,7 +196,7 @@ OPERATIONS: tuple[Operation, ...] = (
             inside="membership"),
     managed("GET", f"{ORG}/invitations", list_invitations, "List pending invitations", tag=TAG,
             who=MANAGER, scope="members:read",
-            inside="invitations"),
+            query=ListPageQuery, inside="invitations"),
     managed("POST", f"{ORG}/invitations", invite, "Invite a person", tag=TAG,
             who=MANAGER, scope="members:write", request=NewInvitation,
             inside="invitation", success=201, audit="invitation.create",

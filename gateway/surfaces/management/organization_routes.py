@@ -11,6 +11,7 @@ from gateway.limits.ledger import Balance
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import MANAGER, MEMBER, SIGNED_IN
 from gateway.surfaces.management.answers import PLAN, OrganizationAnswer, SkillAnswer, WholeSkillAnswer
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import Body, OneOf, StrictBoolean, TextField
 
@@ -49,7 +50,7 @@ class SkillChange(Body):
 
 def list_organizations(call: ManagedCall[None]) -> list[OrganizationAnswer]:
     """The organizations that you are a member of, with your role; credits are shown to owners and admins."""
-    return [_show(call, info) for info in call.visitor.organizations()]
+    return [_show(call, info) for info in call.page.cut(call.visitor.organizations())]
 
 
 def create(call: ManagedCall[None]) -> OrganizationAnswer:
@@ -132,7 +133,7 @@ SKILL = f"{PATH}/skills/<skill_id>"
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/orgs", list_organizations, "List your organizations", tag=TAG,
             who=SIGNED_IN, scope="settings:read",
-            inside="organizations", commands=("organizations list",)),
+            query=ListPageQuery, inside="organizations", commands=("organizations list",)),
     managed("POST", "/orgs", create, "Create an organization", tag=TAG, who=SIGNED_IN, request=Named,
             inside="organization", success=201, audit=("organization.create", "member.create", "project.create")),
     managed("GET", PATH, find, "Show an organization", tag=TAG,

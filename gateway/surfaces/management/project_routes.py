@@ -1,5 +1,7 @@
 """`/projects`: projects, their settings and their callback secret."""
 
+from functools import partial
+
 from gateway.accounts import projects
 from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInfo, name_markers
 from gateway.neutral.request import STRATEGIES
@@ -7,6 +9,7 @@ from gateway.runtime import webhook_signatures
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import MANAGER, MEMBER, PROJECT_MANAGER, PROJECT_MEMBER
 from gateway.surfaces.management.answers import ProjectAnswer
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.validation_schemas import Body, OneOf, QueryFlag, StrictBoolean, TextField, WholeNumber
 
@@ -39,15 +42,15 @@ class ProjectSettings(Body):
     routing = OneOf(STRATEGIES, about="The preference among providers.")
 
 
-class ProjectQuery(Body):
+class ProjectQuery(ListPageQuery):
     includeArchived = QueryFlag(about="true: also archived projects.")
 
 
 def list_projects(call: ManagedCall[str]) -> list[ProjectAnswer]:
     """List the organization's projects; archived projects only with `includeArchived=true`."""
     archived = call.fields.get("includeArchived") == "true"
-    infos = projects.list_projects(call.database, [call.subject])
-    return [show_project(project) for project in infos if archived or project.status == "active"]
+    infos = call.page.read(partial(projects.list_projects, call.database, [call.subject], archived=archived))
+    return [show_project(project) for project in infos]
 
 
 def create(call: ManagedCall[str]) -> ProjectAnswer:

@@ -25,6 +25,7 @@ from gateway.surfaces.management.answers import (
     UnusedProjectAnswer,
     UsingProjectAnswer,
 )
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.validation_schemas import (
     ON_OFF,
@@ -89,7 +90,7 @@ class Rotation(Body):
     token = TextField(1, MAX_SECRET_LENGTH, required=True)
 
 
-class ProviderKeyQuery(Body):
+class ProviderKeyQuery(ListPageQuery):
     organizationId = TextField(1, 80)
 
 
@@ -127,7 +128,7 @@ def list_keys(call: ManagedCall[None]) -> list[ProviderKeyAnswer]:
     else:
         organization_ids = [name for name, member in visitor.memberships.items() if member.role != "developer"]
     management = call.management
-    keys = [key for name in organization_ids for key in management.provider_keys.list_keys(name)]
+    keys = call.page.cut([key for name in organization_ids for key in management.provider_keys.list_keys(name)])
     statuses = management.budgets.statuses(key.id for key in keys)
     return [show_provider_key(key, statuses[key.id].usage_nusd) for key in keys]
 

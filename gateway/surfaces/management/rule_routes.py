@@ -1,5 +1,6 @@
 """`…/iam`: access rules of an organization, project or member, and of one key."""
 
+from functools import partial
 from typing import Any
 
 from marshmallow import fields
@@ -12,6 +13,7 @@ from gateway.errors import NotFound
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import KEY_MANAGER, KEY_USER, MANAGER
 from gateway.surfaces.management.answers import AccessRuleAnswer
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import ON_OFF, Body, OneOf, StatusField, TextField, describe_field
 
@@ -36,7 +38,7 @@ class RuleStatus(Body):
     status = StatusField(required=True, words=ON_OFF)
 
 
-class RuleQuery(Body):
+class RuleQuery(ListPageQuery):
     scope = OneOf(SCOPES, about="Only rules of this scope.")
     scopeId = TextField(1, 80, about="Only rules of this team, member, key or service account.")
 
@@ -45,7 +47,8 @@ def list_rules(call: ManagedCall[str]) -> list[AccessRuleAnswer]:
     """The rules of all scopes, or of one: the organization, a team, a member, a key or a service account."""
     scope = call.fields.get("scope", "")
     scope_id = call.fields.get("scopeId", "")
-    return [show_rule(rule) for rule in rules.list_rules(call.database, call.subject, scope, scope_id)]
+    infos = call.page.read(partial(rules.list_rules, call.database, call.subject, scope, scope_id))
+    return [show_rule(rule) for rule in infos]
 
 
 def add(call: ManagedCall[str]) -> AccessRuleAnswer:

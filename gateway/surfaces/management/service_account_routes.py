@@ -19,6 +19,7 @@ from gateway.accounts.service_accounts import (
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import MANAGER
 from gateway.surfaces.management.automation_answers import NewServiceAccountAnswer, ServiceAccountAnswer
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.management_scopes import SCOPES
 from gateway.surfaces.management.rule_routes import show_rule
@@ -52,8 +53,11 @@ class ServiceAccountSettings(Body):
 
 def list_accounts(call: ManagedCall[str]) -> list[ServiceAccountAnswer]:
     """List service accounts with their scopes, address rules and last use."""
-    rules = list_rules(call.database, call.subject, "service_account")
-    return [_show(info, rules) for info in call.management.service_accounts.list_accounts(call.subject)]
+    rules: dict[str, list[RuleInfo]] = {}
+    for rule in list_rules(call.database, call.subject, "service_account"):
+        rules.setdefault(rule.scope_id, []).append(rule)
+    accounts = call.page.cut(call.management.service_accounts.list_accounts(call.subject))
+    return [_show(info, rules.get(info.id, [])) for info in accounts]
 
 
 def create(call: ManagedCall[str]) -> NewServiceAccountAnswer:
@@ -100,7 +104,7 @@ def _show(info: ServiceAccountInfo, rules: list[RuleInfo]) -> ServiceAccountAnsw
         info,
         masked_token=info.mask,
         last_used_at=info.last_used_at_us or None,
-        iam_rules=[show_rule(rule) for rule in rules if rule.scope_id == info.id],
+        iam_rules=[show_rule(rule) for rule in rules],
     )
 
 
@@ -122,7 +126,8 @@ ACCOUNT_PATH = f"{ACCOUNTS_PATH}/<account_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", ACCOUNTS_PATH, list_accounts, "List service accounts", tag=TAG, who=MANAGER,
-            scope="service_accounts:read", inside="serviceAccounts", commands=("service-accounts list",)),
+            scope="service_accounts:read", query=ListPageQuery, inside="serviceAccounts",
+            commands=("service-accounts list",)),
     managed("POST", ACCOUNTS_PATH, create, "Create a service account", tag=TAG, who=MANAGER, request=ServiceAccountBody,
             inside="serviceAccount", success=201,
             audit=("service_account.create", "member.create", "access_rule.create"),

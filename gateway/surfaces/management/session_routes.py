@@ -1,8 +1,11 @@
 """`/auth`: the visitor's own sessions and second factor."""
 
+from functools import partial
+
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.answers import DoneAnswer
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.sign_in_answers import NewSecondFactorAnswer, OwnSessionAnswer, SecondFactorAnswer
 from gateway.surfaces.validation_schemas import Body, TextField
@@ -29,7 +32,7 @@ def list_sessions(call: ManagedCall[None]) -> list[OwnSessionAnswer]:
     """Your active sessions, newest first."""
     return [
         OwnSessionAnswer.of(session, current=session.id == call.visitor.session.id, last_used_at=session.used_at_us)
-        for session in call.management.sessions.list_sessions(call.actor)
+        for session in call.page.read(partial(call.management.sessions.list_sessions, call.actor))
     ]
 
 
@@ -72,7 +75,7 @@ def remove_factor(call: ManagedCall[None]) -> None:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/auth/sessions", list_sessions, "List your sessions", tag=TAG, who=SIGNED_IN,
-            inside="sessions"),
+            query=ListPageQuery, inside="sessions"),
     managed("DELETE", "/auth/sessions/<session_id>", end_session, "End one of your sessions", tag=TAG, who=SIGNED_IN,
             message="Session ended.", audit="session.delete"),
     managed("POST", "/auth/sign-out-everywhere", sign_out_everywhere, "Sign out everywhere", tag=TAG, who=SIGNED_IN,

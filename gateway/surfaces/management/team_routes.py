@@ -11,6 +11,7 @@ from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import MANAGER, MEMBER_MANAGER, TEAM_MANAGER
 from gateway.surfaces.management.answers import TeamAnswer, limits_of
 from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.validation_schemas import Body, TextField
 
@@ -27,7 +28,7 @@ class NewTeam(Creating, TeamName):
 
 def list_teams(call: ManagedCall[str]) -> list[TeamAnswer]:
     """List teams with the ids of their members and with their limits."""
-    infos = teams.list_teams(call.database, call.subject)
+    infos = call.page.read(partial(teams.list_teams, call.database, call.subject))
     statuses = call.management.budgets.statuses([team.id for team in infos])
     return [show_team(team, statuses[team.id]) for team in infos]
 
@@ -96,7 +97,7 @@ IN_TEAM = f"{TEAM}/members/<member_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", ORG, list_teams, "List teams", tag=TAG,
-            who=MANAGER, scope="teams:read", inside="teams",
+            who=MANAGER, scope="teams:read", query=ListPageQuery, inside="teams",
             commands=("teams list",)),
     managed("POST", ORG, create, "Create a team", tag=TAG,
             who=MANAGER, scope="teams:write", request=NewTeam,

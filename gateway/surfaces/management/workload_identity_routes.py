@@ -22,6 +22,7 @@ from gateway.surfaces.management.access_groups import MANAGER
 from gateway.surfaces.management.automation_answers import TokenCheckAnswer, WorkloadIdentityAnswer
 from gateway.surfaces.management.key_routes import show_key
 from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.validation_schemas import Body, StatusField, TextField, describe_field
 
@@ -72,7 +73,8 @@ class TokenCheck(Body):
 
 def list_identities(call: ManagedCall[str]) -> list[WorkloadIdentityAnswer]:
     """List workload identities with their keys, limits and usage."""
-    return [_show(call, info) for info in call.management.workload_identities.list_identities(call.subject)]
+    infos = call.page.cut(call.management.workload_identities.list_identities(call.subject))
+    return [_show(call, info) for info in infos]
 
 
 def create(call: ManagedCall[str]) -> WorkloadIdentityAnswer:
@@ -177,7 +179,8 @@ IDENTITY_PATH = f"{IDENTITIES_PATH}/<workload_identity_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", IDENTITIES_PATH, list_identities, "List workload identities", tag=TAG, who=MANAGER,
-            scope="keys:read", inside="workloadIdentities", commands=("workload-identities list",)),
+            scope="keys:read", query=ListPageQuery, inside="workloadIdentities",
+            commands=("workload-identities list",)),
     managed("POST", IDENTITIES_PATH, create, "Create a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
             request=NewWorkloadIdentity, inside="workloadIdentity", success=201,
             audit=("workload_identity.create", "api_key.create", "member.create"),

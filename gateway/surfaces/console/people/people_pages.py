@@ -52,7 +52,8 @@ def show_list(call: PageCall, link: str = "") -> Outbound:
     """Show the members with roles, teams and spending, and the open invitations."""
     choice = choose_organization(call)
     teams = call.run(TEAMS, organization_id=choice.id)
-    rows = [_show_row(member, teams) for member in call.run(LIST, organization_id=choice.id)]
+    names = _names_of_teams(teams)
+    rows = [_show_row(member, names) for member in call.run(LIST, organization_id=choice.id)]
     shown = arrange(rows, COLUMNS, call.arguments, searched=("person", "email", "role", "team_names"), sort="person")
     invitations = arrange(
         call.run(INVITATIONS, organization_id=choice.id),
@@ -77,8 +78,9 @@ def show_member(call: PageCall) -> Outbound:
     place = _place_of(call)
     organization_id = place.organization_id
     teams = call.run(TEAMS, organization_id=organization_id)
-    member = _show_row(call.run(FIND, organization_id=organization_id, member_id=place.scope_id), teams)
-    keys = [key for key in call.run(KEYS)["apiKeys"] if key["createdBy"] == member["userId"]]
+    found = call.run(FIND, organization_id=organization_id, member_id=place.scope_id)
+    member = _show_row(found, _names_of_teams(teams))
+    keys = call.run(KEYS, {"memberId": place.scope_id})["apiKeys"]
     is_owner = _is_owner(call, organization_id)
     return call.page(
         "people/person.html",
@@ -180,12 +182,20 @@ def _is_owner(call: PageCall, organization_id: str) -> bool:
     return call.visitor.member(organization_id).role == "owner"
 
 
-def _show_row(member: dict[str, Any], teams: list[dict[str, Any]]) -> dict[str, Any]:
-    names = [team["name"] for team in teams if member["id"] in team["memberIds"]]
+def _names_of_teams(teams: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the names of each member's teams, by the member's id."""
+    names: dict[str, list[str]] = {}
+    for team in teams:
+        for member_id in team["memberIds"]:
+            names.setdefault(member_id, []).append(team["name"])
+    return names
+
+
+def _show_row(member: dict[str, Any], names: Mapping[str, list[str]]) -> dict[str, Any]:
     return {
         **member,
         "person": member["name"] or member["email"],
-        "team_names": ", ".join(names),
+        "team_names": ", ".join(names.get(member["id"], ())),
         "spent": float(member["usage"]),
     }
 
