@@ -3,10 +3,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve install test extended check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp memory stock-server drills browser screenshots console-assets clean requirements pages catalogue
+.PHONY: help serve install test extended check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp memory stock-server drills browser screenshots console-assets clean requirements pages catalogue
 
+# Set everything up and serve on http://127.0.0.1:4001.
 serve: install
 	@$(BIN)/python -m gateway.operator.command serve
+
+# List the targets, each with the first line of the comment above it.
+help:
+	@awk '/^# / && !about {about = substr($$0, 3)} /^[a-z][a-z-]*:/ {sub(":.*", ""); printf "%-20s %s\n", $$0, about} \
+		!/^# / && !/^[A-Z_]+ *[?]?=/ {about = ""}' Makefile
 
 # The libraries of the server and of the command-line client, which `./manage` and `./llmgateway` run with.
 install: .venv/serve.stamp
@@ -30,9 +36,11 @@ check: lint
 	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/test_types.py tests/unit -q -m "not soak and not postgresql and not slow and not extended" \
 		--hypothesis-profile=few
 
+# ruff's checks and its format.
 lint: .venv/test.stamp
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
+# mypy over gateway/ and cli/.
 types: .venv/test.stamp
 	$(BIN)/mypy gateway
 	cd cli && ../$(BIN)/mypy
@@ -82,6 +90,7 @@ release: .venv/test.stamp
 container: .venv/test.stamp
 	$(BIN)/pytest tests/soak/test_container.py -m soak
 
+# Tests that take minutes to hours, and the memory of a long run.
 soak: .venv/test.stamp
 	$(BIN)/pytest tests -m soak
 	$(BIN)/python -m bench.flat_memory
@@ -235,8 +244,10 @@ requirements: .venv/test.stamp
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" | \
 		$(COMPILE) - -c requirements-dev.txt -o requirements-build.txt
 
+# Build the catalogue of models from its sources.
 catalogue: .venv/test.stamp
 	$(BIN)/python -m gateway.operator.command catalogue build
 
+# Remove what the targets made, .venv too.
 clean:
 	rm -rf .venv bench/build data/bench .pytest_cache .hypothesis .ruff_cache .mypy_cache

@@ -59,6 +59,7 @@ TRIED_THROUGH = {
     "accounts/machine_members.py": ("unit/surfaces/management/test_service_accounts.py",),
     "accounts/provisioning/models.py": ("unit/accounts/test_provisioning.py",),
     "accounts/group_models.py": ("unit/admin/test_group_grants.py",),
+    "accounts/hash_renewal.py": ("unit/accounts/test_authentication.py",),
     "accounts/group_rules.py": ("unit/admin/test_group_grants.py",),
     "accounts/identity_domains.py": ("unit/surfaces/management/test_sso_settings_pages.py",),
     "accounts/identity_providers.py": ("flows/test_sso.py",),
