@@ -4,6 +4,9 @@ A bound counts each byte as a token at the highest rate, which is 16 to 20 times
 are the tokens per byte of each model, for prompts with and without tools, and for each session of an agent the tokens
 of its last prompt and how many of them the provider's cache has. A cost above the likely one exceeds a limit by the
 difference, once for each request in progress; `Spending` counts such requests.
+
+An organization chooses where its own provider keys are sent and so what the answers report: these count for its own
+requests alone.
 """
 
 from collections import OrderedDict
@@ -12,6 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt
 from gateway.catalogue.entries import Mapping
@@ -28,6 +32,7 @@ LARGE_BYTES = 8192  # the bound of a smaller prompt is low enough
 UNKNOWN_BYTES_PER_TOKEN = 2  # of a model without measurements: half of what English text and source code have
 MIN_SAMPLES = 3
 MARGIN = 1.15  # on measured tokens
+LEAST_PER_BYTE = 1 / 6  # after runs of blanks, which are few tokens and may precede dense text in the same budget
 DECAY = 64  # the highest measured density falls by 1 / DECAY with each lower one
 CACHED_S = 270.0  # providers keep prompts for five minutes at least
 CACHED_SHARE = 0.9  # of the tokens in the cache that the next turn is expected to read
@@ -58,7 +63,8 @@ class LikelyPrompts:
     """The measurements of one worker."""
 
     def __init__(self) -> None:
-        self._densities: dict[tuple[str, bool], _Density] = {}
+        # By organization, "" for the platform's provider keys; by model; with or without tools.
+        self._densities: OrderedDict[tuple[str, str, bool], _Density] = OrderedDict()
         self._turns: OrderedDict[tuple[str, str, str], _Turn] = OrderedDict()
 
     def apply(
@@ -90,7 +96,9 @@ class LikelyPrompts:
         tokens = 0
         if not requirements.media:
             tokens = usage.input_total
-            self._learn_density((model, requirements.tools), tokens / size, usage.cache_write_1h > 0)
+            own = attempt.target.credential.source == OWN_SOURCE
+            owner = context.caller.organization_id if own else ""
+            self._learn_density((owner, model, requirements.tools), tokens / size, usage.cache_write_1h > 0)
         if not context.session:
             return
         cached = usage.cache_read + usage.cache_write + usage.cache_write_1h
@@ -100,12 +108,14 @@ class LikelyPrompts:
         if len(self._turns) > MAX_SESSIONS:
             self._turns.popitem(last=False)
 
-    def _learn_density(self, kind: tuple[str, bool], measured: float, hourly: bool) -> None:
+    def _learn_density(self, kind: tuple[str, str, bool], measured: float, hourly: bool) -> None:
         known = self._densities.get(kind)
         if known is None:
-            if len(self._densities) < MAX_MODELS:
-                self._densities[kind] = _Density(measured, hourly)
+            self._densities[kind] = _Density(measured, hourly)
+            if len(self._densities) > MAX_MODELS:
+                self._densities.popitem(last=False)
             return
+        self._densities.move_to_end(kind)
         known.samples += 1
         known.hourly = known.hourly or hourly
         known.tokens_per_byte = max(measured, known.tokens_per_byte * (1 - 1 / DECAY))
@@ -114,14 +124,18 @@ class LikelyPrompts:
         self, context: RequestContext, requirements: Requirements, model: str, text: int, media: int
     ) -> "_Counts":
         """Return the likely tokens of a prompt of at most `text` tokens, and `media`."""
-        known = self._densities.get((model, requirements.tools))
-        if known is None or known.samples < MIN_SAMPLES:
+        owner = context.caller.organization_id
+        measured = [self._densities.get((place, model, requirements.tools)) for place in ("", owner)]
+        known = [density for density in measured if density is not None and density.samples >= MIN_SAMPLES]
+        if known:
+            likely, cached = self._tokens(
+                context, requirements, model, MARGIN * max(density.tokens_per_byte for density in known)
+            )
+            hourly = any(density.hourly for density in known)
+        else:
             likely, cached = self._tokens(context, requirements, model, 1 / UNKNOWN_BYTES_PER_TOKEN)
             hourly = True
-        else:
-            likely, cached = self._tokens(context, requirements, model, MARGIN * known.tokens_per_byte)
-            hourly = known.hourly
-        likely = min(likely, text)
+        likely = min(max(likely, int(LEAST_PER_BYTE * requirements.prompt_bytes)), text)
         return _Counts(text, likely, min(cached, likely), media, hourly)
 
     def _tokens(

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gateway.accounts.credential_sources import OWN_SOURCE, PLATFORM_SOURCE
 from gateway.billing.bounds import compute_bound
 from gateway.billing.likely_prompts import LARGE_BYTES, LikelyPrompts
 from gateway.catalogue.entries import Mapping, Prices, Tier, TokenRates
@@ -48,20 +49,24 @@ def chat(size: int = BYTES, max_tokens: int | None = 32_000, **more: object) -> 
     )
 
 
-def context(session: str = "", started: float = 0.0) -> SimpleNamespace:
-    return SimpleNamespace(caller=SimpleNamespace(project_id="project"), session=session, started=started, at_us=AT_US)
+def context(session: str = "", started: float = 0.0, organization: str = "org") -> SimpleNamespace:
+    caller = SimpleNamespace(project_id=f"project of {organization}", organization_id=organization)
+    return SimpleNamespace(caller=caller, session=session, started=started, at_us=AT_US)
 
 
-def settled(usage: Usage, ended: float = 0.0) -> SimpleNamespace:
-    return SimpleNamespace(target=SimpleNamespace(mapping=SONNET), usage=usage, ended=ended)
+def settled(usage: Usage, ended: float = 0.0, source: str = PLATFORM_SOURCE) -> SimpleNamespace:
+    target = SimpleNamespace(mapping=SONNET, credential=SimpleNamespace(source=source))
+    return SimpleNamespace(target=target, usage=usage, ended=ended)
 
 
 def exact(request: ChatRequest) -> CostBound:
     return compute_bound(request, (SONNET,), 4096, AT_US)
 
 
-def likely_cost(prompts: LikelyPrompts, request: ChatRequest, session: str = "", started: float = 0.0) -> int:
-    bound = prompts.apply(context(session, started), request, exact(request), (SONNET,))
+def likely_cost(
+    prompts: LikelyPrompts, request: ChatRequest, session: str = "", started: float = 0.0, organization: str = "org"
+) -> int:
+    bound = prompts.apply(context(session, started, organization), request, exact(request), (SONNET,))
     return bound.fixed_nusd - bound.unlikely_nusd
 
 
@@ -92,6 +97,34 @@ def test_what_the_provider_has_in_its_cache_costs_a_tenth_within_its_lifetime() 
     assert likely_cost(prompts, chat(BYTES + 4000), "s", 1000.0) > 2 * likely
     assert likely_cost(prompts, chat(BYTES + 4000), "another", 10.0) > 2 * likely
     assert likely_cost(prompts, chat(BYTES // 2), "s", 10.0) > likely  # another conversation
+
+
+@pytest.mark.parametrize("reported", [1, TOKENS // 10, BYTES, 200_000_000])
+def test_answers_at_own_provider_keys_change_nothing_for_other_organizations(reported: int) -> None:
+    prompts = LikelyPrompts()
+    for _ in range(3):
+        prompts.learn(context(), chat(), settled(Usage(input=TOKENS)))
+    before = likely_cost(prompts, chat(), organization="other")
+    for _ in range(500):
+        prompts.learn(context(organization="hostile"), chat(), settled(Usage(input=reported), source=OWN_SOURCE))
+    assert likely_cost(prompts, chat(), organization="other") == before
+    assert likely_cost(prompts, chat(), organization="hostile") >= before  # for platform keys it is as measured there
+
+
+def test_organization_with_own_provider_keys_alone_has_its_own_measurements() -> None:
+    prompts = LikelyPrompts()
+    before = likely_cost(prompts, chat())
+    for _ in range(3):
+        prompts.learn(context(), chat(), settled(Usage(input=TOKENS), source=OWN_SOURCE))
+    assert likely_cost(prompts, chat()) < before == likely_cost(prompts, chat(), organization="other")
+
+
+@pytest.mark.parametrize("session", ["", "s"])
+def test_prompts_of_blanks_make_dense_prompts_little_cheaper_than_usual_text(session: str) -> None:
+    prompts = LikelyPrompts()
+    for _ in range(500):
+        prompts.learn(context(session), chat(), settled(Usage(input=BYTES // 100)))
+    assert likely_cost(prompts, chat(), session) >= cost_of(Usage(input=BYTES // 6), SONNET, AT_US).total
 
 
 @pytest.mark.parametrize("more", [{"n": 2}, {"web_search": True}, {"unseen_media": 1}, {"hosted": "web_search"}])
