@@ -14,20 +14,13 @@ from gateway.errors import Conflict, InvalidRequest
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json
 from gateway.operator.running import SQLITE, announce
+from gateway.operator.saved_credentials import KINDS
 from gateway.store import migrations
 from gateway.store.database import Database
 from gateway.store.installation_identity import ENCRYPTION_KEY, HASH_SECRET
 from gateway.store.sqlite import FILE
 
 SQLITE_SUFFIXES = ("-wal", "-shm")
-# Rows that may be active in a backup but not in the database that it replaces: name, table, the column to display, and
-# the column that changes with the secret or owner.
-REVIVED = (
-    ("keys", "api_key", "id", "token_hash"),
-    ("members", "member", "id", "user_id"),
-    ("users", "user", "email", "password_hash"),
-    ("provider_keys", "provider_key", "id", "secret"),
-)
 SECRETS = (HASH_SECRET, ENCRYPTION_KEY)
 
 
@@ -165,7 +158,7 @@ def _prove(copied: Installation, epoch: int) -> dict[str, int]:
 
 
 def find_revived(current: Path, draft: Path) -> dict[str, list[str]]:
-    """Return rows that were revoked or replaced after the backup and would be valid again, by the names of REVIVED.
+    """Return rows that were revoked or replaced after the backup and would be valid again, by kind.
 
     Returns nothing if the database to be replaced cannot be read.
     """
@@ -175,15 +168,16 @@ def find_revived(current: Path, draft: Path) -> dict[str, list[str]]:
     with closing(sqlite3.connect(f"file:{draft.absolute()}?mode=ro", uri=True)) as connection:
         try:
             connection.execute("ATTACH ? AS current", (f"file:{current.absolute()}?mode=ro",))
-            for name, table, shown, content in REVIVED:
+            for kind in KINDS:
+                valid = f'SELECT id, {kind.content} AS content FROM current."{kind.table}" WHERE {kind.condition}'
                 sql = (
-                    f'SELECT old.{shown} FROM "{table}" AS old LEFT JOIN current."{table}" AS now ON now.id = old.id '
-                    f"WHERE old.status = 'active' "
-                    f"AND (now.id IS NULL OR now.status <> 'active' OR now.{content} <> old.{content}) ORDER BY 1"
+                    f'SELECT old.{kind.shown} FROM "{kind.table}" AS old LEFT JOIN ({valid}) AS now ON now.id = old.id '
+                    f"WHERE {kind.condition} "
+                    f"AND (now.id IS NULL OR now.content <> old.{kind.content}) ORDER BY 1"
                 )
                 rows = [str(row[0]) for row in connection.execute(sql)]
                 if rows:
-                    revived[name] = rows
+                    revived[kind.name] = rows
         except sqlite3.Error:
             return {}  # the current database is damaged, which may be the reason for the restore
     return revived

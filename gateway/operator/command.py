@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "status": ("status", "status", "Nodes, workers, versions, providers, cooldowns, jobs."),
     "backup": ("backup", "backup", "Copy the database into a file while the gateway runs."),
     "restore": ("backup", "restore", "Replace the database by a backup, or only verify a backup."),
+    "credentials": ("saved_credentials", "credentials", "Save what is valid; after a restore, list what it revived."),
     "transfer": ("transfer", "transfer", "Move the database from SQLite to PostgreSQL, and compare the totals."),
     "rollups": ("rollups", "rollups", "Hourly and daily sums of usage, which statistics read."),
     "jobs": ("jobs", "jobs", "Background jobs: show their last runs, or run one now."),
