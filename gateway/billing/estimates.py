@@ -14,7 +14,9 @@ from gateway.billing.outcome import Attempt
 from gateway.billing.terms import Terms
 from gateway.billing.unit_estimates import BYTES_PER_TOKEN
 from gateway.billing.usage_completion import complete
+from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import Charge
+from gateway.neutral.request import Requirements
 from gateway.neutral.usage import Usage
 
 CLIENT_DISCONNECT = "client_disconnect"
@@ -124,14 +126,8 @@ def _unreported(terms: Terms, attempt: Attempt) -> Usage:
 def _hidden_reasoning(terms: Terms, attempt: Attempt) -> int:
     """Estimate the hidden reasoning tokens from the time before the first content. Answers that arrive in one piece
     have no first content, so the tokens of their text are subtracted."""
-    mapping = attempt.target.mapping
     request = terms.context.request
-    if not mapping.reasoning or request is None:
-        return 0
-    requirements = request.requirements
-    if requirements.effort == NONE:
-        return 0
-    if NONE in mapping.reasoning_efforts and not requirements.reasoning:
+    if request is None or not may_reason(attempt.target.mapping, request.requirements):
         return 0
     seconds = (attempt.first_at or attempt.ended) - attempt.started - REASONING_AFTER_S
     if attempt.first_at:
@@ -140,6 +136,13 @@ def _hidden_reasoning(terms: Terms, attempt: Attempt) -> int:
         visible = attempt.output_length // BYTES_PER_TOKEN
     speed = max(REASONING_TOKENS_PER_SECOND, attempt.target.memo.get(SPEED, 0.0))
     return max(0, int(seconds * speed) - visible)
+
+
+def may_reason(mapping: Mapping, requirements: Requirements) -> bool:
+    """Return whether the model may reason about the request, which it may do in silence."""
+    if not mapping.reasoning or requirements.effort == NONE:
+        return False
+    return requirements.reasoning or NONE not in mapping.reasoning_efforts
 
 
 def learn_speed(attempt: Attempt, usage: Usage) -> None:

@@ -90,7 +90,7 @@ class Timeouts:
     connect_s: float
     silence_s: float
     heartbeat_s: Annotated[float, NumberRange(0.01, 10)]
-    first_byte_s: float = 30.0
+    first_byte_s: float = 12.0
     first_byte_reasoning_s: float = 180.0
 
     @property

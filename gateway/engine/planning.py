@@ -148,11 +148,14 @@ class _Statistics(Struct, eq=False):
     totals: _AttemptTotals
     tally: Tally
     times: AnswerTimes
+    first_times: AnswerTimes
 
 
 # A plain answer may take this many times the 99th percentile of similar answers before another provider is tried.
 ANSWER_TIME_FACTOR = 3
 MIN_TIMEOUT_S = 10.0
+MIN_FIRST_BYTE_S = 5.0  # the same for the first bytes of a stream
+READ_BYTES_PER_S = 100_000  # of a prompt, by a slow model
 # Tokens a second of a slow model: estimates the duration of an answer while no similar one has been measured.
 SLOW = 20
 MAX_SESSION_LENGTH = 4096  # characters of a session id that are used
@@ -283,6 +286,24 @@ class Planner:
             return first_byte_s + maximum / SLOW
         return math.inf
 
+    def began(self, target: Target, request: Request, took_s: float) -> None:
+        """Record how long a stream took to begin."""
+        statistics = target.memo.get((self, request.operation)) or self._open_statistics(target, request.operation)
+        statistics.first_times.observe(request.requirements, took_s)
+
+    def first_byte_s(self, target: Target, request: Request, first_byte_s: float) -> float:
+        """Return how long a stream may be silent at its beginning while another provider could serve, in seconds: by
+        the measured times of the model; without any, `first_byte_s` plus the time for reading the prompt."""
+        statistics = target.memo.get((self, request.operation)) or self._open_statistics(target, request.operation)
+        typical_s = statistics.first_times.typical_s(request.requirements)
+        if typical_s is not None:
+            return max(MIN_FIRST_BYTE_S, ANSWER_TIME_FACTOR * typical_s)
+        return first_byte_s + request.requirements.prompt_bytes / READ_BYTES_PER_S
+
+    def is_hanging(self, target: Target, request_id: str) -> bool:
+        """Note that a call is silent for longer than is usual; return whether several of its target are."""
+        return self._health.note_silence(target.mapping, request_id)
+
     def left(self, target: Target, operation: str) -> None:
         """Count a call that was abandoned for another provider because it was silent for too long."""
         self._counters.add("calls_left_total", _place_of(target, operation))
@@ -304,7 +325,7 @@ class Planner:
     def _open_statistics(self, target: Target, operation: str) -> _Statistics:
         totals = self._totals_of(_place_of(target, operation))
         tally = self._health.tally(target.mapping, target.credential)
-        statistics = target.memo[self, operation] = _Statistics(totals, tally, AnswerTimes())
+        statistics = target.memo[self, operation] = _Statistics(totals, tally, AnswerTimes(), AnswerTimes())
         return statistics
 
     def _totals_of(self, place: tuple[str, str, str]) -> _AttemptTotals:

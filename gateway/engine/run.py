@@ -6,7 +6,7 @@ from msgspec import Struct, structs
 
 from gateway.billing.bounds import compute_bound
 from gateway.billing.context import RequestContext
-from gateway.billing.estimates import learn_speed
+from gateway.billing.estimates import learn_speed, may_reason
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
@@ -30,6 +30,7 @@ from gateway.runtime.disconnects import CallerGone
 
 OK = 200
 ATTEMPT_TIME_SHARE = 0.5
+SUSPECT_SHARE = 0.5  # of the time that a call may be silent; from then on it counts among others that are
 CALLER_DISCONNECTED = "The caller disconnected."
 NEARLY_DONE_S = 2.0
 BILLED = " The part of the answer that was delivered is billed: {} USD."
@@ -118,13 +119,18 @@ class Run(Struct, eq=False):
         timeouts = self.settings.timeouts
         if walk.gave_up or self.caller_gone:
             return False
-        if target.mapping.reasoning:
+        if may_reason(target.mapping, self.request.requirements):
             longest_s = timeouts.first_byte_reasoning_s
         else:
             longest_s = timeouts.first_byte_s
-        if not self.request.requirements.stream:
+        if self.request.requirements.stream:
+            longest_s = self.planner.first_byte_s(target, self.request, longest_s)
+        else:
             longest_s = self.planner.timeout_s(target, self.request, longest_s)
-        if self.clock.monotonic() - attempt.started < longest_s:
+        silent_s = self.clock.monotonic() - attempt.started
+        if silent_s < longest_s * SUSPECT_SHARE:
+            return False
+        if not self.planner.is_hanging(target, self.context.request_id) and silent_s < longest_s:
             return False
         following = walk.following()
         if following is None or self.route_plan.cooldowns(following):
@@ -133,6 +139,16 @@ class Run(Struct, eq=False):
         self.left = attempt
         self.planner.left(target, self.request.operation)
         return True
+
+    def learn_first_byte(self, attempt: Attempt) -> None:
+        """Record how long a stream took to begin, where another provider could have given it."""
+        if len(self.walk.groups) == 1 or not attempt.first_at:
+            return
+        took_s = attempt.first_at - attempt.started
+        self.planner.began(attempt.target, self.request, took_s)
+        left = self.left
+        if left is not None and left is not attempt and took_s >= left.ended - left.started:
+            self.planner.began(left.target, self.request, took_s)
 
     def learn_time(self, attempt: Attempt) -> None:
         """Record how long a plain answer took, where another provider could have given it.

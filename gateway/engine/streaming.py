@@ -31,7 +31,7 @@ from gateway.neutral.speech import length_as_text
 from gateway.providers.answer_checks import UNKNOWN_SHAPE
 from gateway.providers.call_paths import Answering
 from gateway.providers.protocol import Target
-from gateway.providers.upstream import MUTE
+from gateway.providers.upstream import MUTE, SILENCE_CHECK
 from gateway.runtime.disconnects import current
 from gateway.runtime.threads import give_way
 
@@ -137,6 +137,7 @@ def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Fai
         run.finished(attempt)
     except GatewayError as error:
         return Failed(error, attempt.usage)
+    run.learn_first_byte(attempt)
     return event
 
 
@@ -150,10 +151,8 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
         if attempt.first_at:
             yield batch
             continue
-        if not content and run.clock.monotonic() > until:
-            raise UpstreamTimeout(LATE_ANSWER)
-        if not held and type(batch[-1]) is Heartbeat and run.should_abandon(attempt):
-            raise UpstreamTimeout(MUTE)
+        if not content:
+            _check_wait(run, attempt, batch, bool(held), until)
         if Heartbeat in map(type, batch):
             held += [event for event in batch if type(event) is not Heartbeat]
         else:
@@ -164,10 +163,18 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
         if content or type(last) is Finished or len(held) > MAX_HELD_EVENTS:
             attempt.first_at = run.clock.monotonic()
             yield held
-        elif len(batch) == 1 and type(batch[0]) is Heartbeat:
+        elif len(batch) == 1 and type(batch[0]) is Heartbeat and batch is not SILENCE_CHECK:
             yield batch
     if not attempt.first_at or type(batch[-1]) not in FINAL_EVENTS:
         raise StreamTruncated(TRUNCATED)
+
+
+def _check_wait(run: Run, attempt: Attempt, batch: Batch, begun: bool, until: float) -> None:
+    """Raise UpstreamTimeout when the provider has been silent for too long."""
+    if run.clock.monotonic() > until:
+        raise UpstreamTimeout(LATE_ANSWER)
+    if not begun and type(batch[-1]) is Heartbeat and run.should_abandon(attempt):
+        raise UpstreamTimeout(MUTE)
 
 
 def _end_without_content(run: Run, attempt: Attempt, failed: Failed) -> Finished:

@@ -25,6 +25,8 @@ from gateway.runtime.threads import compute_if
 from gateway.transport.handshakes import HandshakeRefused
 
 MUTE = "The provider sent no response while another request waited for the same answer."
+SILENCE_CHECK_S = 1.0  # how often a call that has not begun to answer is looked at
+SILENCE_CHECK: Batch = [Heartbeat()]  # the batch at which it is, which callers do not get
 CACHE_MARKS = "cache_marks"  # the field of Requirements
 NOT_THERE = (404, 405, 501)
 ABSENCE_LOG_INTERVAL_S = 300.0
@@ -335,19 +337,27 @@ class Upstreams:
             raise
 
     def _wait(self, pending: PendingCall, should_abandon: Callable[[], bool]) -> UpstreamReply:
-        reply = pending.wait(self._heartbeat_s)
+        seconds = min(self._heartbeat_s, SILENCE_CHECK_S)
+        reply = pending.wait(seconds)
         while reply is None:
             if should_abandon():
                 pending.close()
                 raise UpstreamTimeout(MUTE)
-            reply = pending.wait(self._heartbeat_s)
+            reply = pending.wait(seconds)
         return reply
 
     def _await(self, pending: PendingCall) -> Generator[Batch, None, UpstreamReply]:
-        reply = pending.wait(self._heartbeat_s)
+        seconds = min(self._heartbeat_s, SILENCE_CHECK_S)
+        reply = pending.wait(seconds)
+        silent_s = seconds
         while reply is None:
-            yield [Heartbeat()]
-            reply = pending.wait(self._heartbeat_s)
+            if silent_s >= self._heartbeat_s:
+                silent_s = 0.0
+                yield [Heartbeat()]
+            else:
+                yield SILENCE_CHECK
+            reply = pending.wait(seconds)
+            silent_s += seconds
         return reply
 
 

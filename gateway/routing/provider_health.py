@@ -13,6 +13,7 @@ from gateway.errors import ConnectFailed, ConnectTimeout, GatewayError, Upstream
 from gateway.routing.candidates import place_of
 from gateway.routing.cooldowns import POLICIES, Cooldowns, Kind, OnCooldown
 from gateway.routing.refusals import Refusals
+from gateway.routing.silences import Silences
 from gateway.routing.sliding_window import DEFAULTS, MINUTES, TICK_S, TICKS_PER_MINUTE, Counts, Figures, Tally, Window
 
 VERSION = 2  # version of exported deltas; workers of another release may use another one
@@ -95,6 +96,7 @@ class Health:
         self._watched: Counter[str] = Counter()
         self.cooldowns = Cooldowns(clock, self._watched, on_cooldown)
         self.refusals = Refusals(clock, self._watched)
+        self.silences = Silences(clock)
 
     @property
     def windows(self) -> dict[str, Window]:
@@ -172,6 +174,15 @@ class Health:
         if self.cooldowns.providers:
             for key in _keys_of(mapping, credential):
                 self.cooldowns.begin(key)
+
+    def note_silence(self, mapping: Mapping, request: str) -> bool:
+        """Record that a request's call is silent for longer than is usual. When several are at once, return True, and
+        other requests try the mapping last."""
+        if not self.silences.note(mapping.key, request):
+            return False
+        if not self.cooldowns.until(mapping.key, self._clock.monotonic()):
+            self._trip(mapping.key, "failing", None, "")
+        return True
 
     def is_unreachable(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
         """Return whether the provider accepts no connections, and another request tried it a moment ago."""

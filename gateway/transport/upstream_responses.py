@@ -21,6 +21,7 @@ LONG_BYTES = 1 << 20  # a response of this size is joined in a thread
 # fourth byte of a stream beyond STREAM_FREE therefore counts as memory, in steps.
 STREAM_FREE = 1 << 18
 STREAM_STEP = 1 << 16
+FIRST_CHECK_S = 6.0  # how often a stream without any data is looked at
 STREAM_SHARE = 4
 STREAM_LIMIT = 256 * MB  # of a whole stream; those of the longest answers of models have some 40 MB
 
@@ -258,7 +259,7 @@ class Reply(Struct, eq=False):
                 elif not self._whole:
                     self._connection.acknowledge()
             else:
-                received = self._receive(heartbeat_s)
+                received = self._receive(heartbeat_s if self._streamed else min(heartbeat_s, FIRST_CHECK_S))
                 if not received:
                     yield b""
 

@@ -88,15 +88,22 @@ class Books:
 class Planned(Books):
     """Replacement of the planner that records its calls in the list of the books.
 
-    `timeout_s` and `is_unreachable` return values and are not recorded.
+    `timeout_s`, `first_byte_s`, `is_hanging` and `is_unreachable` return values and are not recorded.
     """
 
     def __init__(self, books: Books) -> None:
         super().__init__()
         self.calls, self._books = books.calls, books
+        self.hanging = False
 
     def timeout_s(self, target: Target, request: Request, first_byte_s: float) -> float:
         return first_byte_s
+
+    def first_byte_s(self, target: Target, request: Request, first_byte_s: float) -> float:
+        return first_byte_s
+
+    def is_hanging(self, target: Target, request_id: str) -> bool:
+        return self.hanging
 
     def is_unreachable(self, target: Target) -> bool:
         return target.provider.id in self._books.shut
