@@ -98,7 +98,10 @@ class Bounds:
         else:
             output = self._max_output
         output = output * requirements.n
-        return CostBound(fixed, rate, output, limit is not None, requirements.n, tokens, unforeseen, longer)
+        fixed_output = request.operation != CHAT
+        return CostBound(
+            fixed, rate, output, limit is not None, requirements.n, tokens, unforeseen, longer, 0, fixed_output
+        )
 
     def _compute_video(self, request: VideosRequest, at_us: int) -> CostBound:
         """Return the exact bound of a video. A mapping that does not support it adds nothing: its codec reports it."""
@@ -153,7 +156,7 @@ class Bounds:
         if units.foreseen is not None:
             unforeseen = max(0, maximum - self._price_units(request, units.foreseen, at_us)[0])
         text = OPERATIONS[request.operation].prompt_tokens(request)
-        return CostBound(maximum, rate, sound, True, 1, text, unforeseen)
+        return CostBound(maximum, rate, sound, True, 1, text, unforeseen, fixed_output=True)
 
     def _price_units(self, request: Request, units: Usage, at_us: int) -> tuple[int, int, int]:
         """Return the highest price of `units` without generated sound, the rate of that sound, and its tokens."""

@@ -43,7 +43,7 @@ class CostBound(Struct, frozen=True, gc=False):
     for it; in that case no further request is admitted until this one has ended. `unforeseen_output` are tokens beyond
     `max_output` that are reserved in the same way, for a model without a known output limit. `unlikely_nusd` is the
     part of `fixed_nusd` that the prompt will hardly cost (billing/likely_prompts.py); budgets with likely reservations
-    do not reserve it.
+    do not reserve it. `fixed_output`: nothing that is sent to the provider limits the output further.
     """
 
     fixed_nusd: int
@@ -55,6 +55,7 @@ class CostBound(Struct, frozen=True, gc=False):
     unforeseen_nusd: int = 0
     unforeseen_output: int = 0
     unlikely_nusd: int = 0
+    fixed_output: bool = False
 
     @property
     def bound_nusd(self) -> int:
@@ -82,8 +83,9 @@ class CostBound(Struct, frozen=True, gc=False):
 
     @property
     def lowered(self) -> "CostBound":
-        """The bound of the same request whose output may be limited below what the caller asked for."""
-        return replace(self, explicit=False)
+        """The bound of the same request whose output may be limited below what the caller asked for; the same bound
+        where it cannot be."""
+        return self if self.fixed_output else replace(self, explicit=False)
 
     def least_nusd(self, likely: bool) -> int:
         """Return what a budget must have for the request to be admitted; likely budgets may lower the output."""

@@ -1,8 +1,9 @@
 """Messages of refusals: the limit that is spent, its owner, and the advice."""
 
 import pytest
+from msgspec.structs import replace
 
-from gateway.limits.cost_bound import Shortage
+from gateway.limits.cost_bound import CostBound, Shortage
 from gateway.limits.models import KEY, MEMBER, PROVIDER_KEY, RUN, SESSION, TOTAL
 from gateway.money import NANO
 
@@ -22,3 +23,9 @@ def test_a_refusal_names_the_owner_of_the_limit_and_a_remedy(scope: str, owner: 
     message = Shortage(scope, TOTAL, 2 * NANO, NANO, 3 * NANO, name="Research").error().message
     assert message.startswith(f"The {owner} ") and advice in message
     assert "2 USD, of which 1 USD are left" in message
+
+
+def test_output_that_nothing_limits_is_reserved_whole_by_budgets_with_likely_costs():
+    bound = CostBound(0, 1_000_000, 4096, True, fixed_output=True)
+    assert bound.least_nusd(likely=True) == bound.bound_nusd
+    assert replace(bound, fixed_output=False).least_nusd(likely=True) < bound.bound_nusd
