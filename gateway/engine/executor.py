@@ -15,6 +15,7 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.engine import streaming, unary
 from gateway.engine.attempts import Walk
+from gateway.engine.cache import is_cacheable
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.free_answers import SharedRequest
 from gateway.engine.further_models import with_choice
@@ -22,11 +23,16 @@ from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.run import Run, RunSettings
+from gateway.errors import OutOfCredits, SpendingLimitReached
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Request
 from gateway.providers.upstream import Upstreams
+from gateway.runtime.allowances import Allowances
 
 R = TypeVar("R", bound=Request)
+# Checks of callers who cannot pay that pass, because the cache may have the answer: of each organization, and of all of
+# the worker (burst, per second).
+UNPAID = (10, 0.5, 40, 4.0)
 
 
 class Answer(Struct, frozen=True, eq=False):
@@ -79,6 +85,7 @@ class Executor(Generic[R]):
         self._reading_on = parts.reading_on
         self._cache = parts.coalescing.cache
         self._coalescing = parts.coalescing
+        self._unpaid = Allowances(*UNPAID, parts.clock.monotonic)
         settings = parts.settings
         self._default_output = settings.limits.default_max_output
         self._max_attempts = settings.routing.max_attempts
@@ -131,18 +138,24 @@ class Executor(Generic[R]):
 
     def check(self, context: RequestContext, request: R) -> None:
         """Raise what refuses a request however much it contains: no model may serve it, or its caller is over a limit
-        or out of credits. Nothing is counted or held."""
+        or out of credits. Nothing is counted or held.
+
+        A caller who cannot pay passes as often as UNPAID says where the cache may have the answer.
+        """
         if context.choice:
             request = with_choice(context, request)
         route_plan = self._planner.plan(context, request)
         cost_bound = route_plan.bounds.compute(request, self._default_output, context.at_us)
         if cost_bound.input_tokens >= LARGE_BYTES:
             cost_bound = self._settlements.likely_prompts.apply(context, request, cost_bound, route_plan.mappings)
-        self._settlements.check(
-            Admission(
-                context, request, cost_bound, route_plan.platform_paid, route_plan.model, others=route_plan.others
-            )
+        admission = Admission(
+            context, request, cost_bound, route_plan.platform_paid, route_plan.model, others=route_plan.others
         )
+        try:
+            self._settlements.check(admission)
+        except (OutOfCredits, SpendingLimitReached):
+            if not is_cacheable(context) or not self._unpaid.take(context.caller.organization_id):
+                raise
 
     def _plan(self, context: RequestContext, request: R) -> tuple[RoutePlan, R]:
         """Return the plan, and the request as it will be sent."""

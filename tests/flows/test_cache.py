@@ -243,3 +243,30 @@ def test_a_replayed_response_is_stored_under_a_new_id(cached, stream: bool) -> N
         assert (hit, again) == ("HIT", "HIT") and len({first, second, third}) == 3
         for ident in (first, second, third):
             assert http.get(f"/responses/{ident}").json()["id"] == ident
+
+
+LONG = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}] * 8000}]
+
+
+def post(gateway: LocalGateway, body: dict) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    return httpx.post(f"{gateway.url}/responses", json=body, headers=headers, timeout=60)
+
+
+def respond(gateway: LocalGateway, previous: str, text: str) -> httpx.Response:
+    body = {"model": MODEL, "input": text, "previous_response_id": previous}
+    return post(gateway, body)
+
+
+def test_a_long_conversation_in_the_cache_is_answered_without_credits(cached, upstream):
+    ident = post(cached, {"model": MODEL, "input": LONG}).json()["id"]
+    assert respond(cached, ident, "More").status_code == 200
+    ledger = cached.services.billing.ledger
+    organization = cached.services.accounts.authentication.caller(cached.key).organization_id
+    ledger.post(organization, "adjustment", -ledger.balance(organization).balance_nusd, f"all of {organization}")
+    assert until(lambda: respond(cached, ident, "Other").status_code == 402)
+    calls = len(upstream.calls)
+    answers = [respond(cached, ident, "More") for _ in range(12)]
+    assert answers[0].headers["x-llmgateway-cache"] == "HIT"
+    assert answers[-1].status_code == 402, "it is read a few times only"
+    assert len(upstream.calls) == calls
