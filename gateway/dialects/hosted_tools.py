@@ -18,6 +18,10 @@ IMAGE_COUNTS = ("image_tool_text", "image_tool_image", "image_tool_output")
 MODEL_COUNTS = tuple(TOOL_MODEL_COUNTS.values())
 MAX_ADVICE_TOKENS = 32_000
 OBJECT: Payment = "object"
+# What media in a part of an unknown type begin with, and the member that has their base64.
+MEDIA = ("https://", "http://", "data:")
+STORAGE = ("gs://", "s3://")
+DATA = "data"
 
 
 class HostedTool(NamedTuple):
@@ -206,15 +210,16 @@ def named_models(vendor: str, name: str, models: Iterable[Any], output: int = 0)
 
 
 def part_uses(vendor: str, kind: str, body: Any) -> list[HostedUse]:
-    """Return the uses of a part of an unknown type: the tools that it defines, and the models and stored files that it
-    names, anywhere in it."""
+    """Return the uses of a part of an unknown type: the tools that it defines, the models and stored files that it
+    names, and its media, of which nobody here knows the size, anywhere in it."""
     found: list[HostedUse] = []
     left = [body]
     while left:
         value = left.pop()
+        if isinstance(value, str):
+            found += _media_uses(vendor, kind, value)
         if isinstance(value, list):
             left += value
-            continue
         if not isinstance(value, dict):
             continue
         left += value.values()
@@ -226,6 +231,15 @@ def part_uses(vendor: str, kind: str, body: Any) -> list[HostedUse]:
             found += tool_uses(vendor, inner, value)
         if isinstance(value.get("model"), str):
             found.append(HostedUse(vendor, f"{kind}.model", "unknown", models=(value["model"],)))
+        if isinstance(value.get(DATA), str):
+            found.append(HostedUse(vendor, kind, "tokens"))
         if isinstance(value.get("file_id"), str):
             found.append(HostedUse(vendor, f"{kind}.file_id", OBJECT))
     return list(dict.fromkeys(found))
+
+
+def _media_uses(vendor: str, kind: str, text: str) -> list[HostedUse]:
+    """Return the use of a text of such a part that is the address or the content of media."""
+    if text.startswith(STORAGE):
+        return [HostedUse(vendor, f"{kind}.file_id", OBJECT)]
+    return [HostedUse(vendor, kind, "tokens")] if text.startswith(MEDIA) else []

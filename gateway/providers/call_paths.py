@@ -77,6 +77,8 @@ class CallPath(Struct):
         if native is not None and native.dialect == dialect and (not native.adapted or mends(second.codec)):
             return True
         needs = request.requirements
+        if self.codec.dialect in (needs.hosted, needs.own_parts):
+            return False  # the second would lose parts and tools of the first
         if needs.web_search or dialect in (needs.hosted, needs.own_parts):
             return True
         if not self.reasons or needs.effort == "none":

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, UnsetType, to_builtins
 from msgspec.json import encode
 
 from gateway.dialects import openai as dialect
-from gateway.dialects.hosted_tools import SEARCH
+from gateway.dialects.hosted_tools import SEARCH, tool_uses
 from gateway.neutral.chat import (
     NO_OPTIONS,
     ChatRequest,
@@ -32,7 +32,7 @@ from gateway.neutral.chat import (
     WebSearch,
 )
 from gateway.neutral.cut_pairs import without_halves
-from gateway.neutral.hosted_uses import NO_USES
+from gateway.neutral.hosted_uses import NO_USES, collect
 from gateway.neutral.parameters import capabilities_of
 from gateway.neutral.parts import CacheMark, Message
 from gateway.surfaces import chat_options as schema
@@ -102,6 +102,13 @@ def requirements_of(options: schema.ChatOptions, prompt: PromptSize, *, marks: b
     searches = bool(options.web_search) or schema.WebSearchTool in kinds
     asks = options.web_search_options is not None
     shape = _shape_size(options.response_format)
+    forced = _forced(options.tool_choice)
+    newer = [tool for tool in tools or () if type(tool) is schema.UnknownTool]
+    uses = [SEARCH] if searches or asks else []
+    for tool in newer:
+        uses += tool_uses(dialect.NAME, tool.kind, tool.body)
+    # Beside the caller's functions they can be left out; if a call is forced and they are alone, they cannot.
+    needed = forced == "required" and len(newer) == len(tools or ()) > 0
     return Requirements(
         stream=bool(options.stream),
         tools=schema.FunctionTool in kinds or schema.CustomTool in kinds,
@@ -121,10 +128,12 @@ def requirements_of(options: schema.ChatOptions, prompt: PromptSize, *, marks: b
         prompt_bytes=prompt.text + sum([_size(tool) for tool in tools or ()]) + shape,
         messages=prompt.messages,
         media=prompt.images + prompt.earlier_images + prompt.audio + prompt.files,
-        forced_tool=_forced(options.tool_choice),
+        forced_tool=forced,
+        vendor_only=dialect.NAME if needed else "",
+        hosted=dialect.NAME if newer and not needed else "",
         parameters=capabilities_of(read_sampling(options)),
         cache_marks=marks,
-        hosted_uses=(SEARCH,) if searches or asks else NO_USES,
+        hosted_uses=collect(uses) if uses else NO_USES,
     )
 
 
@@ -246,6 +255,8 @@ def _tool(tool: object, place: int) -> Tool:
         case schema.WebSearchTool():
             domains = (tool.allowed_domains, tool.blocked_domains)
             return read_search(tool.user_location, tool.search_context_size, domains, tool.max_uses)
+        case schema.UnknownTool():
+            return VendorTool(dialect.NAME, tool.kind, tool.body)
         case _:
             return VendorTool(vendor="responses", kind="tool_search", body={"type": "tool_search"})
 

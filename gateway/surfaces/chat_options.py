@@ -11,11 +11,12 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.parameters import CHAT, ChoiceCount, Count, Effort, Level, ServiceTier, Temperature, words_in
-from gateway.surfaces.lenient_chat import correct_spelling
+from gateway.surfaces.lenient_chat import KNOWN_TOOLS, correct_spelling
 from gateway.surfaces.lenient_parsing import correct_numbers
 from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.preference_checks import ImageOptions, Routing, Switch
 from gateway.surfaces.request_parameters import with_parameters
+from gateway.surfaces.unknown_parts import UNKNOWN, require_unknown
 from gateway.surfaces.validation_errors import explain, invalid, words_of
 
 Json = dict[str, Any]
@@ -85,6 +86,16 @@ class SearchOptions(Shape):
 
 class ToolSearchTool(Shape, tag_field="type", tag="tool_search"):
     pass
+
+
+class UnknownTool(Shape, tag_field="type", tag=UNKNOWN):
+    """A tool of a type that is newer than this gateway."""
+
+    kind: Name
+    body: Json
+
+    def __post_init__(self) -> None:
+        require_unknown(self.kind, self.body, KNOWN_TOOLS)
 
 
 class Named(Shape):
@@ -185,7 +196,7 @@ class ChatOptions(GatewayOptions, kw_only=True):
     max_completion_tokens: Count | None = None
     n: ChoiceCount | None = None
     response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
-    tools: list[FunctionTool | CustomTool | WebSearchTool | ToolSearchTool] | None = None
+    tools: list[FunctionTool | CustomTool | WebSearchTool | ToolSearchTool | UnknownTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None

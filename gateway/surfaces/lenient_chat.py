@@ -7,6 +7,7 @@ import orjson
 
 from gateway.neutral.parameters import CHAT, words_in
 from gateway.surfaces.lenient_parsing import OWN_TOOLS, read_choice, tool_type_of
+from gateway.surfaces.unknown_parts import wrap
 
 Json = dict[str, Any]
 
@@ -17,6 +18,12 @@ TIERS = {"standard_only": "default", "standard": "default", "on_demand": "defaul
 # Content part types of the Responses format, and the member that holds the text.
 TEXTS = ("input_text", "output_text")
 IMAGES = ("input_image", "image")
+# Types that are passed on to no vendor as unknown ones: parts of the format, and those of other formats, which it has
+# under another name.
+KNOWN_PARTS = frozenset(
+    (*("text", "refusal", "image_url", "input_audio", "file"), *TEXTS, *IMAGES, "input_file", "document")
+)
+KNOWN_TOOLS = frozenset((*OWN_TOOLS, "web_search", "tool_search"))
 UNNAMED = "response"  # the name of a JSON Schema without one
 
 
@@ -30,7 +37,7 @@ def correct_spelling(wire: Json) -> None:
     _correct_functions(wire)
     _mend_format(wire.get("response_format"))
     if isinstance(wire.get("tools"), list):
-        wire["tools"] = [_tool(tool) for tool in wire["tools"]]
+        wire["tools"] = [wrap(_tool(tool), KNOWN_TOOLS) for tool in wire["tools"]]
     if wire.get("tool_choice") is not None:
         wire["tool_choice"] = read_choice(wire["tool_choice"], _name_tool)
     if isinstance(wire.get("messages"), list):
@@ -156,7 +163,7 @@ def _correct_parts(message: Json) -> None:
     if isinstance(content, dict):
         content = message["content"] = [content]
     if isinstance(content, list):
-        message["content"] = [_part(part) for part in content]
+        message["content"] = [wrap(_part(part), KNOWN_PARTS) for part in content]
 
 
 def _part(part: Any) -> Any:

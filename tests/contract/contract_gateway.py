@@ -27,15 +27,17 @@ PATHS = {
     "chat": "/v1/chat/completions",
     "messages": "/v1/messages",
     "responses": "/v1/responses",
+    "cohere": "/v2/chat",
     "ai2": "/v1/ai/language-model",
     "ai3": "/v3/ai/language-model",
     "ai4": "/v4/ai/language-model",
     "gemini": "/v1beta/models/<path:model>:generateContent",
     "gemini stream": "/v1beta/models/<path:model>:streamGenerateContent",
 }
-DIALECTS = {"chat": "openai", "messages": "anthropic", "responses": "responses", "gemini": "google"} | dict.fromkeys(
-    ("ai2", "ai3", "ai4"), "aisdk"
-)
+DIALECTS = dict.fromkeys(("ai2", "ai3", "ai4"), "aisdk") | {
+    **{"chat": "openai", "messages": "anthropic", "responses": "responses"},
+    **{"gemini": "google", "cohere": "cohere"},
+}
 ABILITIES = (
     "vision", "audio", "documents", "tools", "parallel_tool_calls", "reasoning", "reasoning_max_tokens", "json_output",
     "json_output_schema", "web_search", "verbosity", "supports_n",

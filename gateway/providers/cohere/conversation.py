@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gateway.dialects.cohere import NAME
 from gateway.errors import NotSupported
-from gateway.neutral.parts import Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from gateway.neutral.parts import Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, VendorPart
 from gateway.providers.openai.request import write_image
 from gateway.providers.unsupported_parts import GENERATED
 
@@ -127,6 +128,8 @@ def _write_part(part: Part) -> Wire:
             return {"type": "text", "text": part.text}
         case Image(media=media) if media.url or media.data:
             return write_image(part)
+        case VendorPart(vendor=vendor) if vendor == NAME:
+            return part.body
         case _:
             name = type(part).__name__.lower()
             raise NotSupported(f"This provider does not take a part of type {name} in this form.", param="messages")

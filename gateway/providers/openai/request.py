@@ -29,6 +29,7 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
 )
 from gateway.providers.media_fetching import is_addressed
 from gateway.providers.parameter_writer import ParameterWriter
@@ -121,6 +122,8 @@ def _write_tools(tools: tuple[Tool, ...], body: dict[str, Any], warnings: list[s
                 written.append({"type": "custom", "custom": {key: value for key, value in custom.items() if value}})
             case WebSearch():
                 body["web_search_options"] = _write_search(tool, warnings)
+            case VendorTool(vendor=vendor) if vendor == NAME:
+                written.append(tool.body)
             case VendorTool(kind="tool_search"):
                 pass  # deferred tools are sent like all others
             case _:
@@ -287,6 +290,8 @@ def write_part(part: Part) -> dict[str, Any]:
     match part:
         case Text() | Refusal():
             return {"type": "text", "text": part.text}
+        case VendorPart(vendor=vendor) if vendor == NAME:
+            return part.body
         case Image(media=media) if media.url or media.data:
             return write_image(part)
         case Audio(media=media) if media.data:

@@ -8,10 +8,9 @@ from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.cohere import cohere_chat_reader, cohere_chat_stream, cohere_chat_writer
-from gateway.surfaces.cohere.cohere_chat_schema import DECODER
+from gateway.surfaces.cohere.cohere_chat_schema import decode
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.json_bodies import decode_json
 from gateway.worker.services import Services
 
 
@@ -34,7 +33,7 @@ def chat(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _read(large: bool, limits: LimitSettings, raw: bytes) -> ChatRequest:
-    body = decode_json(DECODER, raw)
+    body = decode(raw)
     caps.check(limits, raw, body.messages, body.tools, body.response_format)
     request = cohere_chat_reader.read(body)
     request.large = large

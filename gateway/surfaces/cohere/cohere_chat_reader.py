@@ -5,9 +5,12 @@ from functools import partial
 from typing import Any
 
 import orjson
+from msgspec import to_builtins
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from gateway.dialects.cohere import NAME
+from gateway.dialects.hosted_tools import part_uses
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
@@ -19,11 +22,13 @@ from gateway.neutral.chat import (
     Sampling,
     ToolChoice,
 )
+from gateway.neutral.hosted_uses import collect
 from gateway.neutral.parameters import capabilities_of
-from gateway.neutral.parts import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from gateway.neutral.parts import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, VendorPart
 from gateway.surfaces.cohere import cohere_chat_schema as schema
 from gateway.surfaces.media_urls import PDF_NAME, is_document, read_media
 from gateway.surfaces.request_parameters import ParameterReader
+from gateway.surfaces.unknown_parts import text_size
 
 MODES: dict[str, Any] = {"REQUIRED": "required", "NONE": "none"}
 PARAMETER_READER = ParameterReader(NAME, apart=("stop", "top_k"))
@@ -33,9 +38,25 @@ NATIVE_FIELDS = tuple(name for name in schema.CohereChatBody.__struct_fields__ i
 def read(body: schema.CohereChatBody) -> ChatRequest:
     """Return the neutral request. Messages are decoded on first use, which raises InvalidRequest."""
     native = {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None}
-    return ChatRequest(
-        body.model, _requirements_of(body), partial(_decode, body), native=Native(NAME, native, whole=True)
-    )
+    needs = _requirements_of(body)
+    unknown = [block for message in body.messages for block in _blocks_of(message) if _is_unknown(block)]
+    if unknown:
+        uses = collect([use for block in unknown for use in part_uses(NAME, block.kind, block.body)])
+        needs = replace(needs, own_parts=NAME, hosted_uses=uses)
+        native["messages"] = [_write_unknown(message) for message in body.messages]
+    return ChatRequest(body.model, needs, partial(_decode, body), native=Native(NAME, native, whole=True))
+
+
+def _is_unknown(block: Any) -> bool:
+    return type(block) is schema.CohereUnknownBlock
+
+
+def _write_unknown(message: schema.CohereMessage) -> Any:
+    """Return a message with its blocks of unknown types as the caller wrote them."""
+    if not any(map(_is_unknown, _blocks_of(message))):
+        return message
+    blocks = [block.body if _is_unknown(block) else to_builtins(block) for block in _blocks_of(message)]
+    return {**to_builtins(message), "content": blocks}
 
 
 def _requirements_of(body: schema.CohereChatBody) -> Requirements:
@@ -77,10 +98,16 @@ def _size_of(message: schema.CohereMessage) -> int:
     if isinstance(message.content, str):
         size = len(message.content.encode("utf-8", "replace"))
     else:
-        size = sum(len(encode(block)) for block in _blocks_of(message) if type(block) is not schema.CohereImageBlock)
+        size = sum(map(_block_size, _blocks_of(message)))
     if isinstance(message, schema.CohereAssistantMessage):
         size += len(encode(message.tool_calls)) + len(message.tool_plan or "")
     return size
+
+
+def _block_size(block: Any) -> int:
+    if _is_unknown(block):
+        return text_size(block.body)
+    return 0 if type(block) is schema.CohereImageBlock else len(encode(block))
 
 
 def _decode(body: schema.CohereChatBody) -> Conversation:
@@ -145,6 +172,8 @@ def _read_parts(message: schema.CohereMessage, path: str) -> Iterator[Part]:
                 yield Image(read_media(image.url, f"{path}.{place}.image_url.url"), image.detail or "")
             case schema.CohereDocumentBlock():
                 yield Text(_show_document(block.document))
+            case schema.CohereUnknownBlock():
+                yield VendorPart(NAME, block.kind, block.body)
 
 
 def _read_tool(function: schema.CohereFunction, strict: bool | None) -> FunctionTool:

@@ -5,12 +5,15 @@ Source: Cohere API reference, v2 "Chat".
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+import orjson
+from msgspec import DecodeError, Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.dialects.cohere import NAME
 from gateway.neutral.parameters import Count
+from gateway.surfaces.json_bodies import decode_json
 from gateway.surfaces.request_parameters import with_parameters
+from gateway.surfaces.unknown_parts import UNKNOWN, require_unknown, wrap
 
 Json = dict[str, Any]
 Name = Annotated[str, Meta(min_length=1)]
@@ -46,6 +49,19 @@ class CohereDocumentBlock(CohereObject, tag_field="type", tag="document"):
     document: CohereDocument
 
 
+KNOWN_BLOCKS = frozenset(("text", "thinking", "image_url", "document"))
+
+
+class CohereUnknownBlock(CohereObject, tag_field="type", tag=UNKNOWN):
+    """A block of a type that is newer than this gateway."""
+
+    kind: Name
+    body: Json
+
+    def __post_init__(self) -> None:
+        require_unknown(self.kind, self.body, KNOWN_BLOCKS)
+
+
 class CohereCalledFunction(CohereObject, kw_only=True):
     name: Name
     arguments: str = ""
@@ -58,15 +74,15 @@ class CohereCall(CohereObject, kw_only=True):
 
 
 class CohereSystemMessage(CohereObject, tag_field="role", tag="system"):
-    content: str | list[CohereTextBlock]
+    content: str | list[CohereTextBlock | CohereUnknownBlock]
 
 
 class CohereUserMessage(CohereObject, tag_field="role", tag="user"):
-    content: str | list[CohereTextBlock | CohereImageBlock]
+    content: str | list[CohereTextBlock | CohereImageBlock | CohereUnknownBlock]
 
 
 class CohereAssistantMessage(CohereObject, tag_field="role", tag="assistant"):
-    content: str | list[CohereTextBlock | CohereThinkingBlock] | None = None
+    content: str | list[CohereTextBlock | CohereThinkingBlock | CohereUnknownBlock] | None = None
     tool_plan: str | None = None
     tool_calls: list[CohereCall] | None = None
     citations: list[Json] | None = None
@@ -74,7 +90,7 @@ class CohereAssistantMessage(CohereObject, tag_field="role", tag="assistant"):
 
 class CohereToolMessage(CohereObject, tag_field="role", tag="tool"):
     tool_call_id: Name
-    content: str | list[CohereTextBlock | CohereDocumentBlock]
+    content: str | list[CohereTextBlock | CohereDocumentBlock | CohereUnknownBlock]
 
 
 CohereMessage = CohereSystemMessage | CohereUserMessage | CohereAssistantMessage | CohereToolMessage
@@ -126,3 +142,27 @@ class CohereChatBody(CohereObject, kw_only=True):
 
 
 DECODER = Decoder(CohereChatBody)
+
+
+def decode(raw: bytes) -> CohereChatBody:
+    """Return the validated body of a request. Raises InvalidRequest."""
+    try:
+        return DECODER.decode(raw)
+    except (DecodeError, RecursionError, UnicodeDecodeError):
+        return decode_json(DECODER, _with_wrapped_blocks(raw))
+
+
+def _with_wrapped_blocks(raw: bytes) -> bytes:
+    """Return a body with its blocks of unknown types wrapped; the same body if it has none."""
+    try:
+        wire = orjson.loads(raw)
+    except (orjson.JSONDecodeError, RecursionError):
+        return raw
+    found = False
+    messages = wire.get("messages") if isinstance(wire, dict) else None
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, list):
+            message["content"] = [wrap(block, KNOWN_BLOCKS) for block in content]
+            found = found or message["content"] != content
+    return orjson.dumps(wire) if found else raw

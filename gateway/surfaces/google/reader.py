@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.json import encode
 
 from gateway.dialects.google import NAME, OWN_FIELDS, TIERS_READ
-from gateway.dialects.hosted_tools import tool_uses
+from gateway.dialects.hosted_tools import part_uses, tool_uses
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.neutral.hosted_uses import HostedUse, collect
 from gateway.neutral.parameters import capabilities_of
@@ -22,6 +22,7 @@ from gateway.surfaces.google.conversation import (
 )
 from gateway.surfaces.google.opaque_tokens import is_enveloped
 from gateway.surfaces.google.wire_parts import SERVER_PARTS, TEXT_TYPES, is_own_file, is_stored
+from gateway.surfaces.unknown_parts import text_size
 
 Json = dict[str, Any]
 
@@ -45,14 +46,16 @@ ROLES = (None, "", "user", "model")  # the roles that the vendor's own servers a
 class PromptFacts:
     """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
 
-    __slots__ = ("text", "images", "earlier_images", "audio", "files", "mixed", "own_parts", "stored")
+    __slots__ = ("text", "images", "earlier_images", "audio", "files", "mixed", "own_parts", "stored", "unknown")
 
-    def __init__(self, body: schema.GenerateBody) -> None:
+    def __init__(self, body: schema.GenerateBody, wire: Json) -> None:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
         self.stored = False  # has files that the vendor stores
         self.mixed = False  # has content that the format's own vendor would reject: the contents must be changed
         # Has content that the format's own vendor alone can read.
         self.own_parts = body.cachedContent is not None or body.continuationToken is not None
+        self.unknown = schema.find_unknown(body, wire)
+        self.text += sum(text_size(schema.unknown_members(part)) for part in self.unknown)
         if body.systemInstruction is not None:
             self._add(body.systemInstruction)
         for content in body.contents:
@@ -113,7 +116,7 @@ class PromptFacts:
 def read(model: str, body: schema.GenerateBody, wire: Json, *, stream: bool) -> ChatRequest:
     """Return the neutral request of a validated body; `wire` is the same body as the caller wrote it. Contents are
     decoded on first use."""
-    facts = PromptFacts(body)
+    facts = PromptFacts(body, wire)
     extra = _own_fields(wire)
     return ChatRequest(
         model,
@@ -197,6 +200,9 @@ def _uses(body: schema.GenerateBody, facts: PromptFacts, wire: Json) -> tuple[Ho
     found += _chosen_models(wire.get("generationConfig") or {})
     if body.cachedContent is not None:
         found.append(HostedUse(NAME, "cachedContent", "object"))
+    for part in facts.unknown:
+        members = schema.unknown_members(part)
+        found += part_uses(NAME, next(iter(members)), members)
     if facts.stored:
         found.append(HostedUse(NAME, "fileData.fileUri", "object"))
     return collect(found)
@@ -257,6 +263,7 @@ def requirements_of(body: schema.GenerateBody, facts: PromptFacts, wire: Json, *
         media=facts.media,
         forced_tool=forced_by(body),
         vendor_only=NAME if facts.own_parts or speaks else "",
+        own_parts=NAME if facts.unknown else "",
         hosted=NAME if own_tools else "",
         hosted_uses=_uses(body, facts, wire),
         keeps_reasoning=_shows_thoughts(body.generationConfig),

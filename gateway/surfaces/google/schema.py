@@ -78,6 +78,12 @@ class WirePart(GoogleObject):
     toolCall: Json | None = None
     toolResponse: Json | None = None
     videoMetadata: Json | None = None
+    unknown: Any = None  # the whole part, if it has members that are newer than this gateway: see find_unknown
+
+
+# Members that say something about a part, and stay without effect elsewhere.
+NOTES = ("mediaResolution", "partMetadata")
+KNOWN_MEMBERS = frozenset((*(set(WirePart.__struct_fields__) - {"unknown"}), *NOTES))
 
 
 class WireContent(GoogleObject):
@@ -186,6 +192,26 @@ def decode(raw: bytes) -> tuple[GenerateBody, Json]:
         )
     check(body)
     return body, wire
+
+
+def find_unknown(body: GenerateBody, wire: Json) -> list[Json]:
+    """Note in the parts of a body which of them have unknown members, and return these as the caller wrote them."""
+    found: list[Json] = []
+    contents = [*zip(body.contents, wire.get("contents") or (), strict=False)]
+    if body.systemInstruction is not None:
+        contents.append((body.systemInstruction, wire["systemInstruction"]))
+    for content, written in contents:
+        for part, whole in zip(content.parts or (), written.get("parts") or (), strict=False):
+            part.unknown = None  # it is no member of the format
+            if (len(whole) > 1 or part.text is None) and not KNOWN_MEMBERS.issuperset(whole):
+                part.unknown = whole
+                found.append(whole)
+    return found
+
+
+def unknown_members(part: Json) -> Json:
+    """Return the members of a part that are newer than this gateway."""
+    return {name: value for name, value in part.items() if name not in KNOWN_MEMBERS}
 
 
 def check(body: GenerateBody) -> None:

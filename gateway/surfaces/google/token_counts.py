@@ -20,9 +20,10 @@ class GeminiTokenCountAnswer(Answer):
 
 def estimate(raw: bytes) -> int:
     """Return the estimated tokens of a body with contents or with a whole request. Raises InvalidRequest."""
-    body: schema.CountTokensBody = schema.convert(schema.decode_names(raw), schema.CountTokensBody)
+    wire = schema.decode_names(raw)
+    body: schema.CountTokensBody = schema.convert(wire, schema.CountTokensBody)
     counted = body.generateContentRequest or body
-    facts = PromptFacts(counted)
+    facts = PromptFacts(counted, wire.get("generateContentRequest") or wire)
     images = facts.images + facts.earlier_images
     return estimate_tokens(facts.text, len(counted.contents), images, facts.files + facts.audio, bool(counted.tools))
 

@@ -28,6 +28,7 @@ from gateway.surfaces.validation_errors import invalid
 
 # Values that clients send in place of a signature that they do not have (guide, thought signatures).
 NO_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+NAME_LENGTH = 64  # characters of an unknown member in a warning
 SERVER_PARTS = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 TEXT_TYPES = ("text/", "application/json", "application/xml")
 STORAGE_HOST = "generativelanguage.googleapis.com"
@@ -146,8 +147,11 @@ def is_stored(file: schema.FileAddress) -> bool:
 
 
 def read_server_part(part: schema.WirePart) -> VendorPart | None:
-    """Return a part that the vendor's own tools wrote; None for any other."""
+    """Return a part that the vendor's own tools wrote, or one of a type that is newer than this gateway; None for any
+    other."""
     for kind in SERVER_PARTS:
         if getattr(part, kind) is not None:
-            return VendorPart(NAME, kind, to_builtins(part))
+            return VendorPart(NAME, kind, part.unknown or to_builtins(part))
+    if part.unknown is not None and part.inlineData is None and part.fileData is None:
+        return VendorPart(NAME, next(iter(schema.unknown_members(part.unknown)))[:NAME_LENGTH], part.unknown)
     return None

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from gateway.dialects import google
+from gateway.dialects import openai as dialect
 from gateway.neutral.chat import Conversation, Effort, Sampling
 from gateway.neutral.parts import (
     Audio,
@@ -16,6 +17,7 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
 )
 from gateway.surfaces.chat_option_reader import decode_options, read_mark
 from gateway.surfaces.media_urls import read_media
@@ -116,6 +118,8 @@ def _part(part: schema.AnyPart, path: str) -> Part:
         case schema.AudioPart():
             sound = part.input_audio
             return Audio(Media(media_type=f"audio/{sound.format}", data=sound.data), sound.format)
+        case schema.UnknownPart():
+            return VendorPart(dialect.NAME, part.kind, part.body)
         case _:
             return _file(part, path)
 

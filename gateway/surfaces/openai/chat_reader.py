@@ -4,11 +4,15 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from msgspec import to_builtins
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from gateway.dialects import openai as dialect
 from gateway.dialects.call_ids import CHAT_LIMIT, is_name
+from gateway.dialects.hosted_tools import part_uses
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Requirements
+from gateway.neutral.hosted_uses import collect
 from gateway.neutral.parameters import CAPABILITY_PARAMETERS, PARAMETERS, relayed_fields
 from gateway.surfaces import chat_options
 from gateway.surfaces.chat_option_reader import PromptSize, effort_of, normalize, options_of, requirements_of
@@ -16,6 +20,7 @@ from gateway.surfaces.media_urls import PDF_NAME, is_document
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.chat_conversation import decode_conversation, decode_texts
 from gateway.surfaces.openai.result_order import with_results_behind_calls
+from gateway.surfaces.unknown_parts import text_size
 
 # Message members that only a gateway accepts begin or end like this: a body without these words needs no search for
 # them.
@@ -76,7 +81,7 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     extra = {BREAKPOINT: True} if not prompt.plain and BREAKPOINT_WORD in raw else None
     options = options_of(body, extra)
     draws = options.image_config is not None
-    return ChatRequest(
+    request = ChatRequest(
         body.model,
         requirements_of(body, prompt.size(len(messages)), marks=marks, draws=draws)
         if special or prompt.media or marks
@@ -86,6 +91,20 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
         _native(body, raw, prompt, effort, special),
         body.user or "",
     )
+    return _with_unknown(request, prompt.unknown) if prompt.unknown else request
+
+
+def _with_unknown(request: ChatRequest, parts: list[schema.UnknownPart]) -> ChatRequest:
+    """Return the request with what its parts of unknown types require. A relayed body has them as the caller wrote
+    them."""
+    needs = request.requirements
+    uses = [use for part in parts for use in part_uses(dialect.NAME, part.kind, part.body)]
+    native = request.native
+    if native is not None:
+        messages = [_write_unknown(message) for message in native.body["messages"]]
+        native = replace(native, body={**native.body, "messages": messages})
+    needs = replace(needs, own_parts=dialect.NAME, hosted_uses=collect([*needs.hosted_uses, *uses]))
+    return replace(request, requirements=needs, native=native)
 
 
 def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
@@ -169,12 +188,24 @@ def _as_file(part: schema.AnyPart) -> schema.AnyPart:
 class _PromptSummary:
     """Facts about the messages, found in one pass without decoding them."""
 
-    __slots__ = ("text", "images", "earlier_images", "audio", "files", "moved", "refused", "plain", "answers")
+    __slots__ = (
+        "text",
+        "images",
+        "earlier_images",
+        "audio",
+        "files",
+        "moved",
+        "refused",
+        "plain",
+        "answers",
+        "unknown",
+    )
 
     def __init__(self) -> None:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
         self.plain = True  # every message is one text of the system, the developer or the user
         self.answers = False  # has results of tools
+        self.unknown: list[schema.UnknownPart] = []
         self.refused = False  # calls with an id or a name that OpenAI refuses
         self.moved = False  # media where OpenAI accepts none: in a tool's result, a system or an assistant message
 
@@ -217,6 +248,9 @@ class _PromptSummary:
             self.audio += 1
         elif type(part) is schema.FilePart:
             self.files += 1
+        elif type(part) is schema.UnknownPart:
+            self.text += text_size(part.body)
+            self.unknown.append(part)
 
 
 def _plain_requirements(body: schema.ChatBody, prompt: _PromptSummary) -> Requirements:
@@ -252,6 +286,15 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
     if effort:
         native["reasoning_effort"] = effort
     return Native(dialect.NAME, native)
+
+
+def _write_unknown(message: schema.AnyMessage) -> Any:
+    """Return a message with its parts of unknown types as the caller wrote them."""
+    content = message.content
+    if type(content) is not list or not any(type(part) is schema.UnknownPart for part in content):
+        return message
+    parts = [part.body if type(part) is schema.UnknownPart else to_builtins(part) for part in content]
+    return {**to_builtins(message), "content": parts}
 
 
 def _has_plain_name(tool: Any) -> bool:

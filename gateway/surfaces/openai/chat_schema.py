@@ -7,9 +7,10 @@ from msgspec.json import Decoder
 
 from gateway.surfaces import chat_options
 from gateway.surfaces.chat_options import CacheControl, ChatOptions, Name, Shape, check_together
-from gateway.surfaces.lenient_chat import correct_spelling
+from gateway.surfaces.lenient_chat import KNOWN_PARTS, correct_spelling
 from gateway.surfaces.lenient_parsing import read_again, write_again
 from gateway.surfaces.model_options import name_model
+from gateway.surfaces.unknown_parts import UNKNOWN, require_unknown
 from gateway.surfaces.validation_errors import explain, readable, words_of
 
 AudioFormat = Literal["wav", "mp3", "aiff", "aac", "ogg", "flac", "m4a", "mpeg", "mpga", "mp4", "pcm", "webm"]
@@ -68,7 +69,17 @@ class FilePart(Part, tag="file"):
     prompt_cache_breakpoint: Breakpoint | None = None
 
 
-AnyPart = TextPart | RefusalPart | ImagePart | AudioPart | FilePart
+class UnknownPart(Part, tag=UNKNOWN):
+    """A part of a type that is newer than this gateway."""
+
+    kind: Name
+    body: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        require_unknown(self.kind, self.body, KNOWN_PARTS)
+
+
+AnyPart = TextPart | RefusalPart | ImagePart | AudioPart | FilePart | UnknownPart
 Parts = list[AnyPart]
 
 

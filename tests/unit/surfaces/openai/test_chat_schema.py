@@ -43,7 +43,7 @@ def test_body_that_is_no_object_is_refused():
         ({"messages": [{"role": "user", "content": 1}]}, "messages.0.content"),
         ({"messages": [{"role": "boss", "content": "x"}]}, "messages.0.role"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.tool_call_id"),
-        ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, "messages.0.content.0.type"),
+        ({"messages": [{"role": "user", "content": [{"type": "input_file"}]}]}, "messages.0.content.0.type"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text"),
         ({"n": 0}, "n"),
         ({"max_tokens": 0}, "max_tokens"),
@@ -53,7 +53,7 @@ def test_body_that_is_no_object_is_refused():
         ({"reasoning": {"max_tokens": 0}}, "reasoning.max_tokens"),
         ({"service_tier": "gold"}, "service_tier"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]}, "tools.0.function.parameters"),
-        ({"tools": [{"type": "telepathy"}]}, "tools.0.type"),
+        ({"tools": [{"type": 5}]}, "tools.0.type"),
         ({"tool_choice": "maybe"}, "tool_choice"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},

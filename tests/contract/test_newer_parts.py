@@ -1,0 +1,105 @@
+"""Content parts and tools of types that are newer than the gateway: their own vendor gets them as the caller wrote
+them, and every other vendor's model answers without them, with a warning."""
+
+import json
+from typing import Any
+
+import fakes.cohere
+import fakes.google
+import fakes.mistral
+import fakes.openai
+import pytest
+from contract.contract_gateway import ContractGateway
+from contract.vendors import FURTHER, VENDORS, Say
+
+Json = dict[str, Any]
+ALL = sorted(VENDORS | FURTHER)
+PART: Json = {"type": "hologram", "shape": "cube"}
+TOOL: Json = {"type": "hologram", "size": 3}
+FUNCTION: Json = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+# The surface, its vendors, and the body with one newer part.
+ASKED: dict[str, tuple[frozenset[str], Json]] = {
+    "chat": (
+        frozenset(("openai", "both", "mistral")),
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "See:"}, PART]}]},
+    ),
+    "gemini": (
+        frozenset(("google",)),
+        {"contents": [{"role": "user", "parts": [{"text": "See:"}, {"hologram": {"shape": "cube"}}]}]},
+    ),
+    "cohere": (
+        frozenset(("cohere",)),
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "See:"}, PART]}]},
+    ),
+}
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The vendors of a later day, which know more types than the published ones."""
+    monkeypatch.setattr(fakes.openai, "check_request", lambda environ, headers, payload: json.loads(payload))
+    monkeypatch.setattr(fakes.mistral, "check_body", json.loads)
+    monkeypatch.setattr(fakes.cohere, "check_body", lambda body: None)
+    checked = fakes.google.check_request
+
+    def check(environ: Json, headers: dict[str, str], payload: bytes, signatures: dict[str, str]) -> Any:
+        body = json.loads(payload)
+        for content in body["contents"]:
+            content["parts"] = [part for part in content["parts"] if "hologram" not in part]
+        model, streamed, _ = checked(environ, headers, json.dumps(body).encode(), signatures)
+        return model, streamed, json.loads(payload)
+
+    monkeypatch.setattr(fakes.google, "check_request", check)
+
+
+def ask(stage: ContractGateway, surface: str, vendor: str, body: Json) -> Json:
+    """Return the body that the vendor got."""
+    stage.script(vendor, Say("Done."))
+    status, answered = stage.send(surface, {"model": f"{vendor}-able", **body}, described=surface != "gemini")
+    assert status == 200, answered
+    (sent,) = stage.calls_of(vendor)
+    body_sent: Json = sent.body
+    return body_sent
+
+
+def warns(stage: ContractGateway) -> bool:
+    return "hologram" in stage.headers.get("x-llmgateway-warnings", "")
+
+
+@pytest.mark.usefixtures("newer")
+@pytest.mark.parametrize("vendor", ALL)
+@pytest.mark.parametrize("surface", ASKED)
+def test_a_part_of_a_newer_type_is_for_its_own_vendor(stage: ContractGateway, surface: str, vendor: str) -> None:
+    vendors, body = ASKED[surface]
+    sent = ask(stage, surface, vendor, body)
+    assert ("cube" in json.dumps(sent)) is (vendor in vendors)
+    assert warns(stage) is (vendor not in vendors)
+    if vendor in vendors:
+        member = "contents" if surface == "gemini" else "messages"
+        parts = "parts" if surface == "gemini" else "content"
+        assert sent[member][0][parts][-1] == body[member][0][parts][-1]
+
+
+@pytest.mark.usefixtures("newer")
+@pytest.mark.parametrize("vendor", ALL)
+def test_a_tool_of_a_newer_type_is_for_its_own_vendor(stage: ContractGateway, vendor: str) -> None:
+    sent = ask(stage, "chat", vendor, {"messages": [{"role": "user", "content": "Hi"}], "tools": [TOOL, FUNCTION]})
+    mine = vendor in ASKED["chat"][0]
+    assert (TOOL in sent.get("tools", [])) is mine
+    assert warns(stage) is not mine
+
+
+@pytest.mark.usefixtures("newer")
+def test_a_part_of_a_newer_type_stays_in_a_request_that_is_rebuilt(stage: ContractGateway) -> None:
+    body = {"reasoning": {"max_tokens": 1024}, **ASKED["chat"][1]}
+    assert ask(stage, "chat", "openai", body)["messages"][0]["content"][1] == PART
+
+
+@pytest.mark.usefixtures("newer")
+def test_a_known_part_cannot_hide_in_an_unknown_one(stage: ContractGateway) -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://media.example/a.png"}}
+    hidden = {"type": "unknown", "kind": "image_url", "body": image}
+    stage.script("openai", Say("Done."))
+    body = {"model": "openai-able", "messages": [{"role": "user", "content": [hidden]}]}
+    stage.send("chat", body)
+    assert not any(image in call.body["messages"][0]["content"] for call in stage.calls_of("openai"))
