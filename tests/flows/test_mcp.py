@@ -443,7 +443,7 @@ def test_chat_takes_parts_and_every_role(visitor: Visitor, upstream: FakeOpenAI)
         ("chat", {"model": MODEL, "messages": [{"role": "user"}]}, "messages.0.content"),
         (
             "chat",
-            {"model": MODEL, "messages": [{"role": "user", "content": [{"type": "dance"}]}]},
+            {"model": MODEL, "messages": [{"role": "user", "content": [{"type": "input_file"}]}]},
             "messages.0.content.0",
         ),
         ("chat", {"model": MODEL, "messages": TALK, "max_tokens": 1.5}, "max_tokens"),
