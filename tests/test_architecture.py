@@ -98,6 +98,7 @@ RANKS = {
     "gateway.surfaces.lenient_parsing": 6.7,
     "gateway.surfaces.request_parameters": 6.7,
     "gateway.surfaces.media_urls": 6.72,
+    "gateway.surfaces.unknown_parts": 6.5,
     "gateway.surfaces.token_estimates": 6.7,
     "gateway.surfaces.validation_schemas": 6.7,
     "gateway.surfaces.visitor": 6.7,

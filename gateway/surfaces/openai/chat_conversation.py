@@ -118,7 +118,7 @@ def _part(part: schema.AnyPart, path: str) -> Part:
         case schema.AudioPart():
             sound = part.input_audio
             return Audio(Media(media_type=f"audio/{sound.format}", data=sound.data), sound.format)
-        case schema.UnknownPart():
+        case schema.UnknownChatPart():
             return VendorPart(dialect.NAME, part.kind, part.body)
         case _:
             return _file(part, path)

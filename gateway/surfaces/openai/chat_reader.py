@@ -94,7 +94,7 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     return _with_unknown(request, prompt.unknown) if prompt.unknown else request
 
 
-def _with_unknown(request: ChatRequest, parts: list[schema.UnknownPart]) -> ChatRequest:
+def _with_unknown(request: ChatRequest, parts: list[schema.UnknownChatPart]) -> ChatRequest:
     """Return the request with what its parts of unknown types require. A relayed body has them as the caller wrote
     them."""
     needs = request.requirements
@@ -205,7 +205,7 @@ class _PromptSummary:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
         self.plain = True  # every message is one text of the system, the developer or the user
         self.answers = False  # has results of tools
-        self.unknown: list[schema.UnknownPart] = []
+        self.unknown: list[schema.UnknownChatPart] = []
         self.refused = False  # calls with an id or a name that OpenAI refuses
         self.moved = False  # media where OpenAI accepts none: in a tool's result, a system or an assistant message
 
@@ -248,7 +248,7 @@ class _PromptSummary:
             self.audio += 1
         elif type(part) is schema.FilePart:
             self.files += 1
-        elif type(part) is schema.UnknownPart:
+        elif type(part) is schema.UnknownChatPart:
             self.text += text_size(part.body)
             self.unknown.append(part)
 
@@ -291,9 +291,9 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
 def _write_unknown(message: schema.AnyMessage) -> Any:
     """Return a message with its parts of unknown types as the caller wrote them."""
     content = message.content
-    if type(content) is not list or not any(type(part) is schema.UnknownPart for part in content):
+    if type(content) is not list or not any(type(part) is schema.UnknownChatPart for part in content):
         return message
-    parts = [part.body if type(part) is schema.UnknownPart else to_builtins(part) for part in content]
+    parts = [part.body if type(part) is schema.UnknownChatPart else to_builtins(part) for part in content]
     return {**to_builtins(message), "content": parts}
 
 

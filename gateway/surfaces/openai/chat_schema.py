@@ -69,7 +69,7 @@ class FilePart(Part, tag="file"):
     prompt_cache_breakpoint: Breakpoint | None = None
 
 
-class UnknownPart(Part, tag=UNKNOWN):
+class UnknownChatPart(Part, tag=UNKNOWN):
     """A part of a type that is newer than this gateway."""
 
     kind: Name
@@ -79,7 +79,7 @@ class UnknownPart(Part, tag=UNKNOWN):
         require_unknown(self.kind, self.body, KNOWN_PARTS)
 
 
-AnyPart = TextPart | RefusalPart | ImagePart | AudioPart | FilePart | UnknownPart
+AnyPart = TextPart | RefusalPart | ImagePart | AudioPart | FilePart | UnknownChatPart
 Parts = list[AnyPart]
 
 
