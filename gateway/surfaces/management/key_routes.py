@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Literal
 
+from msgspec import UNSET
 from msgspec.structs import asdict
 
 from gateway.accounts import keys, tokens
@@ -95,6 +96,9 @@ def list_keys(call: ManagedCall[None]) -> ApiKeysAnswer:
         projects = {organization_id: projects.get(organization_id, [])}
     owners = _find_owners(visitor, projects, member_id, call.fields.get("filter") == "mine")
     visible = call.page.read(partial(keys.list_owned, call.database, owners))
+    if call.page.next is UNSET:  # a whole list has the keys of one organization after those of another
+        order = {organization_id: number for number, organization_id in enumerate(projects)}
+        visible.sort(key=lambda key: order[key.organization_id])
     answer = ApiKeysAnswer(show_keys(visitor, visible), _find_role(visitor, projects), next=call.page.next)
     if len(projects) == 1:
         member = visitor.member(next(iter(projects)))

@@ -140,6 +140,19 @@ def test_a_page_of_keys_shows_what_the_visitor_may_see(tenants: Tenants) -> None
     assert owners_of(owner, of_colleague) == {colleague.user_id}
 
 
+def test_the_whole_list_of_keys_has_one_organization_after_the_other(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    management = tenants.services.management
+    second = management.create_organization("second", owner.user_id, "owner@acme.example")
+    [project] = tenants.ok("GET", f"/orgs/{second.id}/projects", owner)["projects"]
+    for place in (project["id"], owner.project_id):
+        tenants.ok("POST", "/keys/api", owner, {"description": "CI", "projectId": place})
+    whole = [key["projectId"] for key in tenants.ok("GET", "/keys/api", owner)["apiKeys"]]
+    assert whole[-1] == project["id"] and whole[-2] == owner.project_id
+    paged = tenants.ok("GET", "/keys/api?limit=1000", owner)["apiKeys"]
+    assert [key["id"] for key in paged] == sorted(key["id"] for key in paged) and len(paged) == len(whole)
+
+
 def test_the_page_of_a_person_shows_the_keys_of_that_person(tenants: Tenants) -> None:
     owner, colleague = tenants["acme owner"], tenants["acme colleague"]
     browser = tenants.gateway.app.flask.test_client()
