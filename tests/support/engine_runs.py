@@ -168,6 +168,10 @@ def make_run(
         limit=lambda request, mapping: None,
         plan="plan",
     )
+
+    def keep(*given: Any) -> None:
+        books.calls.append(("decision", given[-1]))
+
     fields: dict[str, Any] = {
         "context": make_context(),
         "request": request,
@@ -180,7 +184,7 @@ def make_run(
         "clock": clock,
         "deadline": clock.monotonic() + DEADLINE_S,
         "settings": RunSettings(TIMEOUTS, drain_s, 4096),
-        "decisions": SimpleNamespace(keep=lambda *given: books.calls.append(("decision", given[-1]))),
+        "decisions": SimpleNamespace(keep=keep, keep_refused=keep),
         "reading_on": ReadingOn(),
     }
     return Run(**(fields | more))

@@ -73,7 +73,7 @@ class SignedInOwner:
         journal = SimpleNamespace(append=lambda row: SimpleNamespace(wait=lambda seconds: None))
         rates = SimpleNamespace(enter=lambda *given: Slot())
         settlements: Any = SimpleNamespace(journal=journal, rates=rates)
-        decisions: Any = SimpleNamespace(keep=lambda *given: None)
+        decisions: Any = SimpleNamespace(keep=lambda *given: None, keep_refused=lambda *given: None)
         self.coalescing = RequestCoalescing(self.cache, settlements, decisions, clock, 1.0)  # type: ignore[arg-type]
 
     def answer(self, run: Any) -> Any:
