@@ -145,20 +145,27 @@ class RealtimeSession(WatchedSession):
     # The caller's events.
 
     def _from_caller(self, caller: CallerSocket) -> None:
-        while (text := caller.receive()) is not None:
-            if self._ended:
-                continue  # wait for the close frame
-            self._last = self._watch.clock.monotonic()
-            try:
-                event = self._events.read(text)
-            except GatewayError as error:
-                self._send_caller(self._events.error(error, (error.details or {}).get("event_id", "")))
-                continue
-            try:
-                self._send(event)
-            except GatewayError as error:
-                self._turns.settings.refused(event.id)
-                self._refuse(error, event)
+        while self._take(caller):
+            pass
+
+    def _take(self, caller: CallerSocket) -> bool:
+        """Take the caller's next event; returns whether the connection continues. No variable holds an event of
+        megabytes while the connection waits for the next one."""
+        text = caller.receive()
+        if text is None or self._ended:  # until the close frame
+            return text is not None
+        self._last = self._watch.clock.monotonic()
+        try:
+            event = self._events.read(text)
+        except GatewayError as error:
+            self._send_caller(self._events.error(error, (error.details or {}).get("event_id", "")))
+            return True
+        try:
+            self._send(event)
+        except GatewayError as error:
+            self._turns.settings.refused(event.id)
+            self._refuse(error, event)
+        return True
 
     def _send(self, event: ClientEvent) -> None:
         """Reserve the possible cost of an event, then send it to the provider."""
@@ -189,8 +196,7 @@ class RealtimeSession(WatchedSession):
 
     def _from_upstream(self) -> None:
         try:
-            while (event := self._upstream.receive()) is not None:
-                self._pass_on(event)
+            while self._pass_next():
                 if self._gone and not self._turns.busy:
                     break
         except GatewayError as error:
@@ -207,6 +213,13 @@ class RealtimeSession(WatchedSession):
             self._settle_rest()
         self._upstream.close(NORMAL)
         self._upstream.abort()  # the caller's greenlet may wait in a send that nothing reads any more
+
+    def _pass_next(self) -> bool:
+        """Pass on the provider's next event; returns whether its connection continues."""
+        event = self._upstream.receive()
+        if event is not None:
+            self._pass_on(event)
+        return event is not None
 
     def _pass_on(self, event: ServerEvent) -> None:
         """Count an event and send it to the caller; its cost is durable before."""

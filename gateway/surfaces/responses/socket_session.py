@@ -81,9 +81,8 @@ class SocketSession(WatchedSession):
         self._socket = socket
         ticker = spawn(self._watch_links, self._watch.clock, self._began, [socket])
         try:
-            while (text := socket.receive()) is not None:
-                if not self._ended:
-                    self._take(socket, text.encode())
+            while self._receive(socket):
+                pass
             socket.linger()
         except SocketClosed:
             pass
@@ -97,6 +96,14 @@ class SocketSession(WatchedSession):
             self._memory.close()
 
     # Messages.
+
+    def _receive(self, socket: CallerSocket) -> bool:
+        """Take the next message; returns whether the connection continues. No variable of `run` holds the message while
+        the connection waits for another one: it may have megabytes, and nothing counts them any more."""
+        text = socket.receive()
+        if text is not None and not self._ended:
+            self._take(socket, text.encode())
+        return text is not None
 
     def _take(self, socket: CallerSocket, text: bytes) -> None:
         """Queue the turn of a message, or answer it."""

@@ -1,6 +1,8 @@
 """Ends of a realtime session: timeouts, a closed side, and a provider that accepts no data."""
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -226,3 +228,27 @@ def test_a_provider_that_takes_nothing_unread_is_read_on_when_the_caller_left(ru
     session.upstream.gives.put(ServerEvent("done", "resp_1"))
     session.greenlet.join(60)
     assert sent_pieces == ["started", "done"] and session.greenlet.ready()
+
+
+class Message(str):
+    """A text that can be referred to weakly."""
+
+
+@pytest.mark.parametrize("of_provider", [False, True])
+def test_idle_session_holds_no_message(run, of_provider: bool) -> None:
+    session = run()
+    message = Message(
+        json.dumps({"type": "session.update", "session": {"type": "realtime", "instructions": "x" * 999}})
+    )
+    held = weakref.ref(message)
+    if of_provider:
+        session.upstream.gives.put(ServerEvent("", text=message))
+        receiver = session.caller
+    else:
+        session.caller.gives.put(message)
+        receiver = session.upstream
+    del message
+    session.greenlet.join(0.05)
+    assert receiver.sent.pop()
+    gc.collect()
+    assert held() is None

@@ -50,11 +50,18 @@ class LiveConnection:
 
     def _read(self, inbox: Inbox) -> None:
         try:
-            while (text := self.link.receive()) is not None:
-                self._put(inbox, _decode(text))
+            while self._read_next(inbox):
+                pass
         except GatewayError as error:
             self._put(inbox, error)
         self._put(inbox, None)
+
+    def _read_next(self, inbox: Inbox) -> bool:
+        """Read the next message, which nothing holds during the next wait; returns whether the connection continues."""
+        text = self.link.receive()
+        if text is not None:
+            self._put(inbox, _decode(text))
+        return text is not None
 
     def _put(self, inbox: Inbox, item: "Json | GatewayError | None") -> None:
         """Put an item into `inbox`, and wait for space until the connection is closed."""

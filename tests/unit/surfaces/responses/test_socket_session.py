@@ -1,6 +1,8 @@
 """Ends and bounds of a Responses WebSocket: timeouts, an ended credential, a restart, and a full queue."""
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -169,3 +171,20 @@ def test_the_queue_the_streams_and_the_bytes_are_bounded(run: Any) -> None:
         session.wait(0.01)
     found = [(event["error"]["code"], event["stream_id"]) for event in session.caller.told[-2:]]
     assert found == [("overloaded", "large"), ("websocket_stream_limit_reached", "s32")]
+
+
+class Message(str):
+    """A text that can be referred to weakly."""
+
+
+def test_idle_connection_holds_no_message(run: Any) -> None:
+    running = run()
+    running.release.set()
+    message = Message(json.dumps({"type": "response.create", "model": "m", "input": "x" * 1000}))
+    held = weakref.ref(message)
+    running.caller.gives.put(message)
+    del message
+    running.wait()
+    assert running.begun == [""]
+    gc.collect()
+    assert held() is None
