@@ -9,6 +9,7 @@ from llmgateway_cli.shapes import list_of, text_of
 
 Record = dict[str, Any]
 PROJECT_ID = re.compile(r"proj[a-z]*_[\w-]+|[\w-]{20,}")
+KEY_ID = re.compile(r"key_\w+")
 
 
 def organizations(context: ClientContext) -> list[Record]:
@@ -100,3 +101,32 @@ def choose_project(context: ClientContext, named: str | None) -> str:
         for organization, project in projects
     ]
     return context.output.choose("Which project?", choices, "-p PROJECT, or `llmgateway projects use PROJECT` once")
+
+
+def list_keys(context: ClientContext, query: dict[str, Any]) -> list[Record]:
+    """Return the API keys of the account that match a query."""
+    return [key for answer in context.client.pages("/keys/api", query) for key in list_of(answer, "apiKeys")]
+
+
+def find_key(listed: list[Record], named: str) -> Record:
+    """Return the API key of that id or unambiguous description. Raises CliError without one."""
+    for key in listed:
+        if key.get("id") == named:
+            return key
+    matching = [
+        key
+        for key in listed
+        if str(key.get("description", "")).lower() == named.strip().lower() and key.get("status") != "deleted"
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise CliError(f"Several API keys are called {named!r}.", "Give the id; `llmgateway keys list` shows it.")
+    raise CliError(f"There is no API key {named!r}.", "`llmgateway keys list` shows ids and descriptions.")
+
+
+def key_id_of(context: ClientContext, named: str) -> str:
+    """Return the id of an API key that was given by id or description. What has the form of an id is not looked up."""
+    if KEY_ID.fullmatch(named):
+        return named
+    return text_of(find_key(list_keys(context, {}), named), "id")

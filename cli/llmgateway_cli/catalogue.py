@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 from llmgateway_cli.command_lines import suggestion
 from llmgateway_cli.errors import CliError, HttpError
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 MODELS = "/v1/models"
+MODEL_CHARACTERS = "/:@"  # beside letters and digits: as they are in a path
 # Capabilities that a member of a provider's entry states.
 PROVIDER_FLAGS = ("tools", "reasoning", "vision", "streaming", "realtime")
 # Capability → the member of a model's entry that says so.
@@ -120,7 +122,7 @@ def checked_entry(client: "ApiClient", model: str, *, key: str | None = None) ->
 
 def _read_one(client: "ApiClient", model: str, key: str | None) -> Entry | None:
     try:
-        entry = client.gateway("GET", f"{MODELS}/{model}", key=key)
+        entry = client.gateway("GET", f"{MODELS}/{quote(model, safe=MODEL_CHARACTERS)}", key=key)
     except HttpError as error:
         if error.status in (400, 404, 405):
             return None

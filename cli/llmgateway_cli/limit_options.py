@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import click
 
+from llmgateway_cli.account_lists import key_id_of
 from llmgateway_cli.context import ClientContext
 from llmgateway_cli.errors import CliError, HttpError
 from llmgateway_cli.shapes import object_of
@@ -71,9 +72,9 @@ def _length_members(length: Period) -> dict[str, Any]:
 
 
 def set_limits(
-    context: ClientContext, key_id: str, limit: str | None, period_limit: str | None, period: str | None, clear: bool
+    context: ClientContext, named: str, limit: str | None, period_limit: str | None, period: str | None, clear: bool
 ) -> None:
-    """Set or remove the limits of a key, and print its spending."""
+    """Set or remove the limits of a key, given by id or description, and print its spending."""
     members = read_limits(limit, period_limit, period)
     if clear and members:
         raise CliError("--clear removes every limit; it cannot set one.", "Give --clear, or limits.")
@@ -81,7 +82,7 @@ def set_limits(
         members = dict.fromkeys(LIMITS)
     if not members:
         raise CliError("There is nothing to set.", "Give --limit, --period-limit (with --period), or --clear.")
-    key = _change_limits(context, key_id, members)
+    key = _change_limits(context, key_id_of(context, named), members)
     context.output.success(f"The limits of {key.get('description')!r} were set.")
     show_spending(context, key)
 

@@ -255,3 +255,28 @@ def test_rolling_the_own_key_says_that_it_is_invalid_here(client: Client, accoun
     other = account.make_key("Other")["id"]
     assert "auth login --key" not in client.run("keys", "roll", other, "-y").stderr
     assert "auth login --key" in client.run("keys", "roll", own, "-y").stderr
+
+
+KEY_COMMANDS = {
+    "limit": ("keys", "limit", "{key}", "-l", "5"),
+    "budget set": ("budget", "set", "{key}", "-l", "5"),
+    "budget get": ("budget", "get", "{key}"),
+    "update": ("keys", "update", "{key}", "-e", "2099-01-01"),
+    "usage": ("usage", "-k", "{key}"),
+    "logs": ("logs", "-k", "{key}"),
+    "roll": ("keys", "roll", "{key}", "-y"),
+    "delete": ("keys", "delete", "{key}", "-y"),
+}
+
+
+@pytest.mark.parametrize("case", KEY_COMMANDS)
+def test_a_key_is_given_by_its_description_where_that_is_unique(case: str, client: Client, account: Account) -> None:
+    def line(key: str) -> list[str]:
+        return [word.format(key=key) for word in KEY_COMMANDS[case]]
+
+    account.make_key("My laptop / 50% of Zoë's?")
+    client.run(*line("my LAPTOP / 50% of Zoë's?"))
+    assert "no API key 'My lap top'" in client.refused(*line("My lap top"))
+    account.make_key("Twice")
+    account.make_key("Twice")
+    assert "Several API keys" in client.refused(*line("Twice"))

@@ -191,12 +191,15 @@ REQUESTS = {
     ("keys", "list", "-p", "project_1", "--all", "--json"): ["GET /keys/api?projectId=project_1&filter=all&limit=500"],
     ("keys", "update", "key_1", "--activate"): ["PATCH /keys/api/key_1"],
     ("keys", "limit", "key_1", "-l", "1"): ["PATCH /keys/api/limit/key_1"],
+    ("keys", "limit", "CI", "-l", "1"): ["GET /keys/api?limit=500", "PATCH /keys/api/limit/key_1"],
+    ("keys", "roll", "ci", "-y"): ["GET /keys/api?limit=500", "POST /keys/api/key_1/roll"],
+    ("usage", "-k", "CI"): ["GET /keys/api?limit=500", "GET /activity?timeRange=7d&apiKeyId=key_1"],
     ("keys", "roll", "key_1", "-y"): ["POST /keys/api/key_1/roll"],
     ("keys", "delete", "key_1", "-y"): ["DELETE /keys/api/key_1"],
     ("budget", "get", "key_1", "-p", "project_1"): ["GET /keys/api?projectId=project_1&limit=500"],
     ("usage",): ["GET /activity?timeRange=7d"],
-    ("usage", "-p", "project_1", "-k", "k", "--by", "key", "-r", "1h"): [
-        "GET /activity?timeRange=1h&apiKeyId=k&groupBy=apiKey&projectId=project_1"
+    ("usage", "-p", "project_1", "-k", "key_1", "--by", "key", "-r", "1h"): [
+        "GET /activity?timeRange=1h&apiKeyId=key_1&groupBy=apiKey&projectId=project_1"
     ],
     ("usage", "--by", "model", "--days", "3"): ["GET /activity?days=3&groupBy=model"],
     ("usage", "-r", "30d", "--days", "3"): ["GET /activity?days=3"],

@@ -12,7 +12,8 @@ import msgspec
 from gateway.accounts.organizations import list_organizations
 from gateway.accounts.projects import list_projects
 from gateway.accounts.rules import organization_of
-from gateway.errors import NotFound
+from gateway.errors import InvalidRequest, NotFound
+from gateway.limits.periods import AMOUNT_FIELD, UNIT_FIELD
 from gateway.operator.command_usage import ORGANIZATION, PROJECT, CommandUsage
 from gateway.operator.command_values import STANDARD_INPUT, read_period, read_secret, read_value
 from gateway.operator.installation_commands import Installation, address_of
@@ -56,6 +57,7 @@ class CommandRun:
         self._usage = usage
         self._params: dict[str, str] = {}
         self._body: dict[str, Any] = {}
+        self._length: dict[str, Any] = {}
         for name, value in zip(usage.arguments, arguments, strict=True):
             if value is not None:
                 self._set(name, value)
@@ -63,6 +65,8 @@ class CommandRun:
             self._body[name] = read_secret().strip() if value == STANDARD_INPUT else value
         for option, value in options.items():
             self._set_option(option, value)
+        if self._length:
+            self._join_length()
 
     def run(self) -> Any:
         """Return the content of the answer; of a list that names no organization, those of all organizations."""
@@ -120,8 +124,24 @@ class CommandRun:
             self._body |= read_object(value)
         elif len(members) > 1:
             self._body |= read_period(value, members)
+        elif members == (AMOUNT_FIELD,):
+            self._set_length(value)
         else:
             self._set(members[0], value)
+
+    def _set_length(self, value: str) -> None:
+        """Set the length of a period from a number, or from text such as 12h with the unit. Raises InvalidRequest."""
+        if value.isdigit():
+            self._set(AMOUNT_FIELD, value)
+        else:
+            self._length = read_period(value, (AMOUNT_FIELD, UNIT_FIELD))
+
+    def _join_length(self) -> None:
+        """Set what the text of a length says. Raises InvalidRequest if the unit was also given, and is another one."""
+        unit = self._length.get(UNIT_FIELD)
+        if self._body.get(UNIT_FIELD, unit) != unit:
+            raise InvalidRequest(f"The length of the period is in the unit {unit}: leave out the option of the unit.")
+        self._body |= self._length
 
     def _complete_body(self) -> None:
         """Set a required project that is not given: the only one there is."""

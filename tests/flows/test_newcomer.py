@@ -8,9 +8,10 @@ import json
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes.openai import FakeOpenAI
@@ -238,24 +239,29 @@ def test_a_provider_key_that_is_added_in_the_console_is_used(
     assert provider.calls[-1].headers["authorization"] == f"Bearer {PROVIDER_KEY}"
 
 
-def leaves(newcomer: Newcomer, program: str, *path: str) -> Iterator[str]:
+def leaves(run: Callable[..., str], *path: str) -> Iterator[str]:
     """Return all commands that the help of a program names."""
-    text = newcomer.shell(f"{program} {' '.join(path)} --help")
+    text = run(f"{' '.join(path)} --help")
     if path and "\nCommands:\n" not in text:
         yield " ".join(path)
         return
     if path and f"{path[-1]} [OPTIONS] [COMMAND]" in text.splitlines()[0]:
         yield " ".join(path)
     for name in re.findall(r"^  ([a-z][a-z-]*)(?:\s|$)", text.partition("\nCommands:\n")[2], re.MULTILINE):
-        yield from leaves(newcomer, program, *path, name)
+        yield from leaves(run, *path, name)
 
 
-def run_lines(newcomer: Newcomer, program: str, lines: str, **names: str) -> list[str]:
-    """Run the commands of a group in order, and return them. Each must end as its line says."""
+def run_lines(newcomer: Newcomer, program: str, run: Callable[..., str], lines: str, **names: str) -> list[str]:
+    """Run the commands of a group in order, and return them. Each must end as its line says. The first is started from
+    a shell, as a person does."""
     faults, done = [], []
+
+    def in_shell(line: str, *given: Any, **more: Any) -> str:
+        return newcomer.shell(f"{newcomer.folder}/{program} {line}", *given, **more)
+
     for line in filter(None, map(str.strip, lines.splitlines())):
         try:
-            run_line(newcomer, program, line, names)
+            run_line(run if done else in_shell, newcomer.folder, line, names)
         except (AssertionError, KeyError, subprocess.TimeoutExpired) as error:
             faults.append(f"{line}: {error}")
         done.append(re.sub(r"^(1 \||in [^:]*:|echo \S+ \||\w+ <-|\s)*", "", line))
@@ -263,8 +269,8 @@ def run_lines(newcomer: Newcomer, program: str, lines: str, **names: str) -> lis
     return done
 
 
-def run_line(newcomer: Newcomer, program: str, line: str, names: dict[str, str]) -> None:
-    status, typed, folder, kept = 0, "", newcomer.folder, ""
+def run_line(run: Callable[..., str], folder: Path, line: str, names: dict[str, str]) -> None:
+    status, typed, kept = 0, "", ""
     if line.startswith("1 | "):
         status, line = 1, line[4:]
     if line.startswith("in "):
@@ -276,8 +282,7 @@ def run_line(newcomer: Newcomer, program: str, line: str, names: dict[str, str])
     if " <- " in line:
         kept, _, line = line.partition(" <- ")
         line += " --json"
-    text = f"{newcomer.folder}/{program} {line.format(**names)}"
-    printed = newcomer.shell(text, folder, typed=typed, status=status)
+    printed = run(line.format(**names), folder, typed=typed, status=status)
     if kept:
         found = re.findall(r'"id": "([^"]+)"', printed)
         assert found, f"{line} names no id: {printed}"
@@ -293,12 +298,17 @@ def test_every_command_of_the_operators_help_runs(newcomer: Newcomer, tmp_path: 
     litellm = tmp_path / "litellm.yaml"
     litellm.write_text("model_list:\n  - {model_name: a, litellm_params: {model: gpt-4o-mini}}\n")
     names = {"folder": str(tmp_path), "litellm": str(litellm)}
-    with ThreadPoolExecutor(3) as pool:
-        named = pool.submit(lambda: list(leaves(newcomer, "./manage")))
-        groups = [pool.submit(run_lines, newcomer, "manage", lines, **names) for lines in MANAGE.values()]
+
+    def run_group(lines: str) -> list[str]:
+        with newcomer.many("manage") as run:
+            return run_lines(newcomer, "manage", run, lines, **names)
+
+    with ThreadPoolExecutor(2) as pool:
+        groups = [pool.submit(run_group, lines) for lines in MANAGE.values()]
     faults = [str(group.exception()) for group in groups if group.exception()]
     assert not faults, "\n\n".join(faults)
-    check_complete(named.result(), [line for group in groups for line in group.result()])
+    with newcomer.many("manage") as run:
+        check_complete(list(leaves(run)), [line for group in groups for line in group.result()])
 
 
 def test_every_command_of_the_clients_help_runs(newcomer: Newcomer, tmp_path: Path) -> None:
@@ -306,5 +316,6 @@ def test_every_command_of_the_clients_help_runs(newcomer: Newcomer, tmp_path: Pa
     newcomer.shell("./llmgateway auth login --email owner@localhost", typed=PASSWORD)
     project = json.loads(newcomer.shell("./llmgateway projects list --json"))
     names = {"project": project[0]["id"], "organization": project[0]["organizationId"], "folder": str(tmp_path)}
-    done = run_lines(newcomer, "llmgateway", CLIENT, **names)
-    check_complete(list(leaves(newcomer, "./llmgateway")), [*done, "auth login"])
+    with newcomer.many("llmgateway") as run:
+        done = run_lines(newcomer, "llmgateway", run, CLIENT, **names)
+        check_complete(list(leaves(run)), [*done, "auth login"])

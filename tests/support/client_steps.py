@@ -109,7 +109,7 @@ def _run(text: str, home: Path, folder: Path, followed: Followed, places: str) -
         env={**environment, "RECORDED": str(recorded)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
     followed.output += done.stdout

@@ -2,13 +2,17 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from support.clone_commands import CloneCommands
 from support.gateways import free_port
 from support.pages import ROOT
 from support.plain_browser import PlainBrowser
@@ -18,7 +22,7 @@ from support.terminals import Terminal
 DOCUMENTED = "http://127.0.0.1:4001"
 DOCUMENTED_KEY = "llmgtwy_…"
 READY = "Booting worker"
-PATIENCE_S = 60.0
+PATIENCE_S = 600.0
 FAULTS = (
     "Traceback (most recent call last)",
     "A fault of this program",
@@ -110,11 +114,19 @@ class Newcomer:
             ["bash", "-c", text], cwd=folder or self.folder, env=own, input=typed, capture_output=True, text=True,
             timeout=PATIENCE_S,
         )  # fmt: skip
-        output = done.stdout + done.stderr
-        assert not any(fault in output for fault in FAULTS), f"$ {text}\n{output}"
-        allowed = (0, 1, 2) if status is None else (status,)
-        assert done.returncode in allowed, f"$ {text}\nexit status {done.returncode}\n{output}"
-        return output
+        return _check(text, done.stdout + done.stderr, done.returncode, status)
+
+    @contextmanager
+    def many(self, program: str) -> Iterator[Callable[..., str]]:
+        """Yield a function that does what `shell` does with a line of arguments of `manage` or `llmgateway`, without
+        starting Python for each line."""
+        with CloneCommands(program, self.folder, {"LLMGATEWAY_API_KEY": self.key, **self.environment}) as commands:
+
+            def run(line: str, folder: Path | None = None, typed: str = "", status: int | None = 0) -> str:
+                ended, output = commands.run(shlex.split(line), folder or self.folder, typed)
+                return _check(f"./{program} {line}", output, ended, status)
+
+            yield run
 
     def browse(self) -> PlainBrowser:
         return PlainBrowser(self.address)
@@ -122,6 +134,14 @@ class Newcomer:
     def terminal(self, *command: str) -> Terminal:
         """Start a program of the clone on a terminal."""
         return Terminal(command, self.folder, self.environment)
+
+
+def _check(text: str, output: str, ended: int, status: int | None) -> str:
+    """Return the output of a command that ended as it must."""
+    assert not any(fault in output for fault in FAULTS), f"$ {text}\n{output}"
+    allowed = (0, 1, 2) if status is None else (status,)
+    assert ended in allowed, f"$ {text}\nexit status {ended}\n{output}"
+    return output
 
 
 def _only(pattern: str, text: str) -> str:

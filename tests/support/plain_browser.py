@@ -28,7 +28,7 @@ class PlainBrowser:
         body = urlencode(data).encode() if data is not None else None
         request = Request(target, body, self._headers)
         try:
-            answer = self._opener.open(request, timeout=60)
+            answer = self._opener.open(request, timeout=600)
         except HTTPError as error:
             answer = error
         with answer:

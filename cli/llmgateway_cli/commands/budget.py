@@ -2,10 +2,9 @@
 
 import click
 
-from llmgateway_cli.account_lists import selected_organizations
+from llmgateway_cli.account_lists import find_key, list_keys, project_id_of, selected_organizations
 from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
-from llmgateway_cli.errors import CliError
 from llmgateway_cli.limit_options import (
     limit_options,
     period_limit_of,
@@ -54,33 +53,26 @@ def show_own_budget(context: ClientContext, org: str | None) -> None:
 
 
 @budget.command("set")
-@click.argument("key_id", metavar="KEY")
+@click.argument("named", metavar="KEY")
 @limit_options
 @click.option("--clear", is_flag=True, help="Remove every limit.")
 @json_option
 @pass_context
 def set_budget(
-    context: ClientContext, key_id: str, limit: str | None, period_limit: str | None, period: str | None, clear: bool
+    context: ClientContext, named: str, limit: str | None, period_limit: str | None, period: str | None, clear: bool
 ) -> None:
-    """Set the spending limits of an API key, by its id."""
-    set_limits(context, key_id, limit, period_limit, period, clear)
+    """Set the spending limits of an API key, by id or description."""
+    set_limits(context, named, limit, period_limit, period, clear)
 
 
 @budget.command("get")
-@click.argument("key_id", metavar="KEY")
-@click.option("-p", "--project", metavar="ID", help="The key's project.")
+@click.argument("named", metavar="KEY")
+@click.option("-p", "--project", metavar="PROJECT", help="The key's project, by id or name.")
 @json_option
 @pass_context
-def get_budget(context: ClientContext, key_id: str, project: str | None) -> None:
-    """Show the spending limits of an API key and what it spent, by its id."""
+def get_budget(context: ClientContext, named: str, project: str | None) -> None:
+    """Show the spending limits of an API key and what it spent, by id or description."""
     query = {}
     if project:
-        query["projectId"] = project
-    for answer in context.client.pages("/keys/api", query):
-        for key in list_of(answer, "apiKeys"):
-            if key.get("id") == key_id:
-                show_spending(context, key)
-                return
-    raise CliError(
-        f"There is no API key {key_id!r}.", "`llmgateway keys list` shows ids. Give -p PROJECT for another project."
-    )
+        query["projectId"] = project_id_of(context, project)
+    show_spending(context, find_key(list_keys(context, query), named))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from llmgateway_cli.account_lists import choose_project, project_id_of, project_names
+from llmgateway_cli.account_lists import choose_project, key_id_of, project_id_of, project_names
 from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
@@ -172,14 +172,15 @@ def _row(key: dict[str, Any], projects: Mapping[str, str]) -> tuple[str, ...]:
 
 
 @keys.command("update")
-@click.argument("key_id", metavar="KEY")
+@click.argument("named", metavar="KEY")
 @click.option("--activate", is_flag=True, help="Allow the key again.")
 @click.option("--deactivate", is_flag=True, help="Refuse the key until it is activated again.")
 @expires_option
 @json_option
 @pass_context
-def update_key(context: ClientContext, key_id: str, activate: bool, deactivate: bool, expires: str | None) -> None:
-    """Activate or deactivate an API key, by its id, or change its expiry. An expired key also needs a new expiry."""
+def update_key(context: ClientContext, named: str, activate: bool, deactivate: bool, expires: str | None) -> None:
+    """Activate or deactivate an API key, by id or description, or change its expiry. An expired key also needs a new
+    expiry."""
     if activate and deactivate:
         raise CliError("--activate and --deactivate exclude each other.", "Give one of them.")
     if not activate and not deactivate and expires is None:
@@ -189,7 +190,7 @@ def update_key(context: ClientContext, key_id: str, activate: bool, deactivate: 
         body["status"] = "active" if activate else "inactive"
     if expires is not None:
         body["expiresAt"] = read_expiry(expires, datetime.now(UTC))
-    key = object_of(context.client.management("PATCH", key_path(key_id), body=body), "apiKey")
+    key = object_of(context.client.management("PATCH", key_path(key_id_of(context, named)), body=body), "apiKey")
     expiry = f"it expires {show_time(key['expiresAt'])}" if key.get("expiresAt") else "it does not expire"
     context.output.success(f"The API key {key.get('description')!r} is now {_shown_status(key)}; {expiry}.")
     if context.output.as_json:
@@ -197,26 +198,27 @@ def update_key(context: ClientContext, key_id: str, activate: bool, deactivate: 
 
 
 @keys.command("limit")
-@click.argument("key_id", metavar="KEY")
+@click.argument("named", metavar="KEY")
 @limit_options
 @click.option("--clear", is_flag=True, help="Remove every limit.")
 @json_option
 @pass_context
 def limit_key(
-    context: ClientContext, key_id: str, limit: str | None, period_limit: str | None, period: str | None, clear: bool
+    context: ClientContext, named: str, limit: str | None, period_limit: str | None, period: str | None, clear: bool
 ) -> None:
-    """Set the spending limits of an API key, by its id; the same as `budget set`."""
-    set_limits(context, key_id, limit, period_limit, period, clear)
+    """Set the spending limits of an API key, by id or description; the same as `budget set`."""
+    set_limits(context, named, limit, period_limit, period, clear)
 
 
 @keys.command("roll")
-@click.argument("key_id", metavar="KEY")
+@click.argument("named", metavar="KEY")
 @yes_option
 @json_option
 @pass_context
-def roll_key(context: ClientContext, key_id: str, yes: bool) -> None:
-    """Replace the token of an API key, by its id. The old token stops working at once."""
-    if not context.output.confirm(f"Replace the token of {key_id}? The old token stops working immediately.", yes):
+def roll_key(context: ClientContext, named: str, yes: bool) -> None:
+    """Replace the token of an API key, by id or description. The old token stops working at once."""
+    key_id = key_id_of(context, named)
+    if not context.output.confirm(f"Replace the token of {named}? The old token stops working immediately.", yes):
         return
     key = object_of(context.client.management("POST", key_path(key_id, "/roll")), "apiKey")
     _show_token(context, key, "has a new token")
@@ -228,12 +230,13 @@ def roll_key(context: ClientContext, key_id: str, yes: bool) -> None:
 
 
 @keys.command("delete")
-@click.argument("key_id", metavar="KEY")
+@click.argument("named", metavar="KEY")
 @yes_option
 @pass_context
-def delete_key(context: ClientContext, key_id: str, yes: bool) -> None:
-    """Delete an API key, by its id."""
-    if not context.output.confirm(f"Delete the API key {key_id}? This cannot be undone.", yes):
+def delete_key(context: ClientContext, named: str, yes: bool) -> None:
+    """Delete an API key, by id or description."""
+    key_id = key_id_of(context, named)
+    if not context.output.confirm(f"Delete the API key {named}? This cannot be undone.", yes):
         return
     context.client.management("DELETE", key_path(key_id))
     context.output.success("The API key was deleted.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from llmgateway_cli.account_lists import project_id_of
+from llmgateway_cli.account_lists import key_id_of, project_id_of
 from llmgateway_cli.catalogue import check_provider, find_entry, read_models
 from llmgateway_cli.command_lines import ClientCommand, suggestion
 from llmgateway_cli.context import ClientContext, json_option, pass_context
@@ -68,7 +68,7 @@ class LogQuery:
 
 @click.command(cls=ClientCommand)
 @click.option("-p", "--project", default="", help="Only this project, by id or name.")
-@click.option("-k", "--api-key", default="", metavar="ID", help="Only the API key with this id.")
+@click.option("-k", "--api-key", default="", metavar="KEY", help="Only this API key, by id or description.")
 @click.option("-m", "--model", default="", help="Only this model, as requested or as served.")
 @click.option("--provider", default="", help="Only requests that called this provider.")
 @click.option("--status", type=click.IntRange(100, 599), help="Only this HTTP status.")
@@ -91,7 +91,7 @@ def logs(context: ClientContext, /, limit: int, follow: bool, start: str, end: s
         raise CliError("--follow and --to exclude each other.", "Leave out --to.")
     filters = {
         "projectId": project_id_of(context, given["project"]) if given["project"] else "",
-        "apiKeyId": given["api_key"],
+        "apiKeyId": key_id_of(context, given["api_key"]) if given["api_key"] else "",
         "model": given["model"],
         "provider": given["provider"],
         "status": given["status"],

@@ -11,6 +11,7 @@ from llmgateway_cli.account_lists import (
     choose_project,
     find_organization,
     find_project,
+    key_id_of,
     organizations,
     project_id_of,
     projects_of,
@@ -43,7 +44,7 @@ Query = dict[str, str | int]
     metavar="PROJECT",
     help="One project, by id or name (default: the default project, else all).",
 )
-@click.option("-k", "--api-key", metavar="ID", help="Only this API key.")
+@click.option("-k", "--api-key", metavar="KEY", help="Only this API key, by id or description.")
 @click.option("--by", metavar="DIMENSION", help="Split by model or key.")
 @click.option("-r", "--range", "span", metavar="RANGE", help=f"{', '.join(RANGES)} (default: {DEFAULT_RANGE}).")
 @click.option("--days", metavar="N", help="The last N days instead of --range.")
@@ -76,6 +77,7 @@ def usage(
     window, label = read_window(span, RANGES, first, last, days)
     query: Query = {**window}
     if api_key:
+        api_key = key_id_of(context, api_key)
         query["apiKeyId"] = api_key
     if by:
         query["groupBy"] = DIMENSIONS[by][0]

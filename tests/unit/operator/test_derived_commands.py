@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from gateway.limits.periods import AMOUNT_FIELD
 from gateway.operator.command_usage import PROJECT, CommandUsage, read_usages
 from gateway.surfaces.management.managed_operation import ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS
@@ -114,3 +115,33 @@ def test_a_list_leaves_the_rows_of_workers_alone(run, open_store) -> None:
         lambda: store.execute("INSERT INTO worker (epoch, node, expires_at, seen_version) VALUES (0, '', 0, 0)")
     )
     assert "owner@localhost" in run("members", "list")
+
+
+PERIODS = {
+    "invite": ("members", "invite", "{organization}", "new@example.com"),
+    "key": ("keys", "create", "--description", "CI"),
+}
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("case", PERIODS)
+def test_a_period_is_given_in_one_option_as_the_help_says(case: str, run) -> None:
+    organization = json.loads(run("organizations", "list", "--json"))[0]["id"]
+    words = [word.format(organization=organization) for word in PERIODS[case]]
+    words += ["--period-usage-limit", "5", "--json"]
+    option = "--period-usage-duration-value"
+    assert "12h or 1mo" in run(*words[:2], "--help")
+    made = json.loads(run(*words, option, "12h"))
+    assert (made["periodUsageDurationValue"], made["periodUsageDurationUnit"]) == (12, "hour")
+    made = json.loads(run(*words, option, "1mo"))
+    assert (made["periodUsageDurationValue"], made["periodUsageDurationUnit"]) == (1, "month")
+    made = json.loads(run(*words, option, "3", "--period-usage-duration-unit", "day"))
+    assert (made["periodUsageDurationValue"], made["periodUsageDurationUnit"]) == (3, "day")
+    assert "12h, 1d, 2w or 1mo" in run(*words, option, "soon", status=1)
+    for unit, status in (("hour", 0), ("day", 1)):
+        assert "hour" in run(*words, option, "12h", "--period-usage-duration-unit", unit, status=status)
+
+
+def test_every_option_of_a_length_accepts_what_its_help_says() -> None:
+    single = {usage.group for usage in USAGES for members in usage.options.values() if members == (AMOUNT_FIELD,)}
+    assert single == {"keys", "members"}
