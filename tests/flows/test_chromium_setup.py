@@ -57,3 +57,23 @@ def test_another_project_is_shown_as_soon_as_it_is_chosen(gateway: LocalGateway,
     )
     browser.wait_for(f"location.search.includes('{other.id}') && {LOADED}")
     assert browser.run("document.querySelector('select[name=for]').value") == other.id
+
+
+@pytest.mark.parametrize("path", ["console/setup", "docs/guides/start"])
+def test_copy_buttons_work_on_pages_without_a_clipboard(gateway: LocalGateway, browser: Chromium, path: str) -> None:
+    """As at http:// and another host than localhost."""
+    browser.open(f"{gateway.address}/{path}")
+    browser.wait_for(f"{LOADED} && [...document.querySelectorAll('.copied button')].length > 0")
+    browser.run("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
+    click = (
+        "Object.defineProperty(navigator, 'clipboard', {value: undefined});"
+        "document.addEventListener('copy', () => { window.copied = getSelection().toString(); });"
+        "window.button = [...document.querySelectorAll('.copied button')].find((one) => one.checkVisibility());"
+        "button.click()"
+    )
+    browser.ask("Runtime.evaluate", expression=click, userGesture=True)
+    browser.wait_for("button.textContent === 'Copied'")
+    assert (
+        browser.run("copied").strip()
+        == browser.run("button.closest('.copied').querySelector('pre').textContent").strip()
+    )

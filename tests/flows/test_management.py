@@ -126,8 +126,10 @@ def test_new_projects_begin_as_the_operators_file_says(settings: Callable[..., S
         desk = SignedInOwner(gateway.address)
         first = desk("GET", "/orgs")["organizations"][0]["id"]
         second = desk("POST", "/orgs", {"name": "Second"})["organization"]["id"]
+        unsaid = desk("POST", "/projects", {"organizationId": second, "name": "Unsaid"})["project"]
+        assert (unsaid["mode"], unsaid["retentionDays"]) == ("hybrid", 7)
         desk("POST", "/projects", {"organizationId": second, "name": "Said", "mode": "api-keys"})
         found = [project for ident in (first, second) for project in desk("GET", f"/orgs/{ident}/projects")["projects"]]
-    assert [one["mode"] for one in found] == ["hybrid", "hybrid", "api-keys"]
+    assert [one["mode"] for one in found] == ["hybrid", "hybrid", "hybrid", "api-keys"]
     assert {(one["cachingEnabled"], one["cacheDurationSeconds"]) for one in found} == {(True, 90)}
     assert {(one["retention"], one["retentionDays"]) for one in found} == {("none", 7)}

@@ -30,7 +30,8 @@ MANAGE = {
         spend --by model
         re-rate --from 2026-01-01 --to 2026-01-02
         1 | reconcile openai --invoice {folder}/nothing.csv
-        focus 2026-01
+        default <- organizations list
+        focus 2026-01 --organization {default}
         1 | explain nothing
         audit list --limit 5
         audit verify
@@ -46,7 +47,7 @@ MANAGE = {
         organizations unblock {organization}
         owner <- members add {organization} boss@acme.example --role owner
         member <- members add {organization} dev@acme.example
-        members invite {organization} new@acme.example --usage-limit 5
+        members invite {organization} new@acme.example --period-usage-limit 5 --period-usage-duration-value 1mo
         members list
         members show {member}
         members set-role {member} admin
@@ -112,7 +113,7 @@ MANAGE = {
         provider-keys list {organization}
         provider-keys limit {pkey} 50
         provider-keys set {pkey} --label Main
-        1 | provider-keys test {pkey}
+        provider-keys test {pkey}
         echo sk-proj-abcdefghijklmnop0123456789 | provider-keys rotate {pkey}
         provider-keys switch {pkey} inactive
         provider-keys remove {pkey}
@@ -170,7 +171,7 @@ CLIENT = """
     key <- keys create -d Laptop --no-save
     keys list --all
     keys update {key} --deactivate
-    keys limit {key} -l 20
+    keys limit Laptop -l 20
     budget get {key}
     budget set {key} --period-limit 5 --period 1d
     budget

@@ -72,6 +72,11 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
             PageLink(
                 "/console/account", "Your account", "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM4.5 20a7.5 7.5 0 0 1 15 0"
             ),
+            PageLink(
+                "/docs/guides",
+                "Guides",
+                "M4 5h6a2 2 0 0 1 2 2v13a2 2 0 0 0-2-2H4zM20 5h-6a2 2 0 0 0-2 2v13a2 2 0 0 1 2-2h6z",
+            ),
             PageLink("/docs", "API reference", "M5 4h10a4 4 0 0 1 4 4v12H9a4 4 0 0 1-4-4zM5 16a4 4 0 0 1 4-4h10"),
         ),
     ),

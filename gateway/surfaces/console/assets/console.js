@@ -78,9 +78,8 @@ document.addEventListener("click", (event) => {
   if (closer) closer.closest("dialog").close();
   const copier = event.target.closest("[data-copy]");
   if (copier) {
-    const text = document.getElementById(copier.dataset.copy).textContent;
     const label = copier.textContent;
-    navigator.clipboard.writeText(text).then(() => {
+    copyText(document.getElementById(copier.dataset.copy)).then(() => {
       copier.textContent = "Copied";
       document.getElementById("live").textContent = "Copied";
       setTimeout(() => { copier.textContent = label; }, 1500);

@@ -3,14 +3,6 @@
 
 const live = document.getElementById("live");
 
-// Pages without TLS on another host have no clipboard: there the text is selected and copied as by the keyboard.
-async function copy(code) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(code.textContent);
-  getSelection().selectAllChildren(code);
-  document.execCommand("copy");
-  getSelection().removeAllRanges();
-}
-
 for (const code of document.querySelectorAll("main pre")) {
   const frame = document.createElement("div");
   frame.className = "copied";
@@ -21,7 +13,7 @@ for (const code of document.querySelectorAll("main pre")) {
   button.className = "small";
   button.textContent = "Copy";
   button.addEventListener("click", async () => {
-    await copy(code);
+    await copyText(code);
     button.textContent = live.textContent = "Copied";
     setTimeout(() => { button.textContent = "Copy"; live.textContent = ""; }, 1500);
   });
