@@ -54,6 +54,9 @@ MANAGE = {
         members deactivate {member}
         members activate {member}
         members reset-second-factor dev@acme.example
+        gone <- members add {organization} gone@acme.example
+        members export {gone}
+        members delete {gone}
         echo a-long-password-0123456789 | members set-password dev@acme.example
         project <- projects create {organization} Apps
         projects list
