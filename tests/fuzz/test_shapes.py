@@ -100,7 +100,7 @@ def test_the_sandbox_makes_a_value_or_refuses_within_its_work(schema: object) ->
         InvalidRequest, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError
     ):
         generator.make(schema, "value", 0, 0)
-    assert generator.work <= instances.MAX_WORK + instances.MAX_CHARACTERS + size_of(schema)
+    assert generator.work <= instances.MAX_WORK + instances.MAX_CHARACTERS + instances.KEYWORD_WORK * size_of(schema)
     with contextlib.suppress(InvalidRequest):
         orjson.dumps(instances.write_instance(schema))
 

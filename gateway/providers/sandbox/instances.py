@@ -14,10 +14,11 @@ from gateway.providers.sandbox.error_responses import refuse
 Schema = dict[str, Any]
 
 LEAN_DEPTH = 6  # deeper objects only get required properties, so that a recursive schema ends
-LEAN_WORK = 5_000
+LEAN_WORK = 100_000
 MAX_DEPTH = 60
 MAX_CHARACTERS = 100_000  # of one string
 MAX_WORK = 1_000_000  # keywords that are visited and characters that are written, for one value
+KEYWORD_WORK = 20  # a visited keyword takes as long as this many written characters
 COMPOSED = ("$ref", "allOf", "anyOf", "oneOf")
 
 FORMATS = {
@@ -54,7 +55,8 @@ def write_instance(schema: Schema | bool | None, name: str = "value") -> Any:
 
 
 class InstanceGenerator:
-    """Generates a value. `work` counts visited keywords and written characters."""
+    """Generates a value on the event loop, in at most some 20 ms. `work` counts visited keywords and written
+    characters."""
 
     def __init__(self, root: Schema | bool) -> None:
         self._root = root
@@ -95,14 +97,17 @@ class InstanceGenerator:
             case other:
                 raise refuse(f"The schema has an unknown type {str(other)[:60]!r}.")
 
-    def _spend(self, work: int) -> None:
-        self.work += work
+    def _spend(self, keywords: int) -> None:
+        self._write(KEYWORD_WORK * keywords)
+
+    def _write(self, characters: int) -> None:
+        self.work += characters
         if self.work > MAX_WORK:
             raise refuse("The sandbox cannot generate a value for this schema: it is too large.")
 
     def _copy(self, value: Any) -> Any:
         """Return a value and count its size, because each copy makes the answer larger."""
-        self._spend(len(orjson.dumps(value)))
+        self._write(len(orjson.dumps(value)))
         return value
 
     def _lean(self, depth: int) -> bool:
@@ -143,7 +148,8 @@ class InstanceGenerator:
     def _follow(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise refuse("The sandbox only resolves references within the schema ('#/…').")
-        self._spend(1 + len(reference))
+        self._spend(1 + reference.count("/"))
+        self._write(len(reference))
         target: Any = self._root
         for step in reference[1:].split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
@@ -161,7 +167,8 @@ class InstanceGenerator:
         names = dict.fromkeys(required)
         if not self._lean(depth):
             names = dict.fromkeys((*properties, *required))
-        self._spend(len(properties) + sum(map(len, names)))
+        self._spend(len(properties) + len(names))
+        self._write(sum(map(len, names)))
         other: Schema | bool = flat.get("additionalProperties", True)
         schemas = {name: properties.get(name, other) for name in names}
         needed = set(required)

@@ -1,5 +1,7 @@
 """Values made from schemas satisfy them, as an independent validator sees it."""
 
+from typing import Any
+
 import fastjsonschema
 import pytest
 
@@ -174,3 +176,25 @@ def test_a_string_takes_the_values_that_its_schema_names():
     assert write_instance(both) == "Europe/Paris"
     three = {"type": "array", "items": both, "minItems": 3, "maxItems": 3}
     assert write_instance(three) == ["Europe/Paris", "UTC", "sample value 3"]
+
+
+def test_schema_of_shared_references_is_refused_before_it_holds_up_others() -> None:
+    visited: list[int] = []
+
+    class Counted(InstanceGenerator):
+        def make(self, schema: Any, name: str, depth: int, turn: int) -> Any:
+            visited.append(depth)
+            return super().make(schema, name, depth, turn)
+
+    definitions = {
+        f"d{level}": {
+            "type": "object",
+            "properties": {side: {"$ref": f"#/$defs/d{level + 1}"} for side in ("left", "right")},
+            "required": ["left", "right"],
+        }
+        for level in range(40)
+    }
+    schema = {"$ref": "#/$defs/d0", "$defs": {**definitions, "d40": {"type": "string"}}}
+    with pytest.raises(InvalidRequest, match="too large"):
+        Counted(schema).make(schema, "value", 0, 0)
+    assert len(visited) < 10_000  # some three microseconds each
