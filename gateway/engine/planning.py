@@ -302,7 +302,7 @@ class Planner:
 
     def is_hanging(self, target: Target, request_id: str) -> bool:
         """Note that a call is silent for longer than is usual; return whether several of its target are."""
-        return self._health.note_silence(target.mapping, request_id)
+        return self._health.note_silence(target.mapping, target.credential, request_id)
 
     def left(self, target: Target, operation: str) -> None:
         """Count a call that was abandoned for another provider because it was silent for too long."""

@@ -175,13 +175,14 @@ class Health:
             for key in _keys_of(mapping, credential):
                 self.cooldowns.begin(key)
 
-    def note_silence(self, mapping: Mapping, request: str) -> bool:
+    def note_silence(self, mapping: Mapping, credential: KnownCredential | None, request: str) -> bool:
         """Record that a request's call is silent for longer than is usual. When several are at once, return True, and
-        other requests try the mapping last."""
-        if not self.silences.note(mapping.key, request):
+        other requests try the mapping last; at another address than the platform's, only those with the credential."""
+        key = _keys_of(mapping, credential)[1]
+        if not self.silences.note(key, request):
             return False
-        if not self.cooldowns.until(mapping.key, self._clock.monotonic()):
-            self._trip(mapping.key, "failing", None, "")
+        if not self.cooldowns.until(key, self._clock.monotonic()):
+            self._trip(key, "failing", None, "")
         return True
 
     def is_unreachable(self, mapping: Mapping, credential: KnownCredential | None) -> bool:

@@ -181,6 +181,13 @@ def test_a_callers_own_address_cannot_rest_the_provider_for_others(health, clock
     assert not cooling_down(health, clock, mapping("p"), key()) and cooling_down(health, clock, mapping("p"), own)
 
 
+def test_silence_at_a_callers_own_address_rests_that_key_alone(health, clock, mapping, key):
+    own = key("own", "byok", "https://example.invalid", elsewhere=True)
+    assert [health.note_silence(mapping("p"), own, request) for request in "abc"] == [False, False, True]
+    assert not cooling_down(health, clock, mapping("p"), key()) and cooling_down(health, clock, mapping("p"), own)
+    assert not health.note_silence(mapping("p"), key(), "d")
+
+
 def test_failures_of_a_key_that_is_used_elsewhere_rest_that_key_alone(health, clock, mapping, key):
     own, other = key("own", "byok", elsewhere=True), key("other", "byok", elsewhere=True)
     feed(health, mapping("p"), own, failed=5)
