@@ -1,9 +1,10 @@
 """Credentials at unusual places of a request: API keys in the address (`?key=`), as clients of Gemini's API may send
 them, and tokens in headers that are logged, stored or relayed.
 
-The key becomes a header before anything else sees the request, so that no log, trace, error or digest contains it.
+The key leaves the address before anything else sees the request, so that no log, trace, error or digest contains it.
 """
 
+import re
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import unquote_plus
@@ -13,6 +14,8 @@ from gateway.secret_text import hide_tokens
 NAME = "key"
 HEADER_KEY = "HTTP_X_GOOG_API_KEY"
 HEADER_START = "HTTP_"
+GEMINI_PATHS = ("/v1beta/", "/v1/models")
+SLASHES = re.compile("//+")
 # Headers in which a token is a credential, and one that is compared with itself only.
 CREDENTIALS = frozenset(
     (
@@ -23,8 +26,9 @@ CREDENTIALS = frozenset(
 
 
 def hide_credentials(environ: MutableMapping[str, Any]) -> None:
-    """Move a key from the query of a WSGI environ to a header, whatever the path and the spelling; one in a header
-    takes precedence. Hide the gateway's tokens in all headers that hold no credentials."""
+    """Remove a key from the query of a WSGI environ, whatever the path and the spelling. At paths of Gemini's API it
+    becomes a header, unless there is one; elsewhere a key in an address opens nothing. Hide the gateway's tokens in all
+    headers that hold no credentials."""
     query = environ.get("QUERY_STRING", "")
     if query and ("key" in query.lower() or "%" in query):
         _move_key(environ, query)
@@ -36,11 +40,13 @@ def hide_credentials(environ: MutableMapping[str, Any]) -> None:
 
 
 def _move_key(environ: MutableMapping[str, Any], query: str) -> None:
+    opens = SLASHES.sub("/", environ.get("PATH_INFO", "")).lower().startswith(GEMINI_PATHS)
     kept: list[str] = []
     for pair in query.split("&"):
         name, _, value = pair.partition("=")
         if unquote_plus(name).strip().lower() == NAME:
-            environ.setdefault(HEADER_KEY, unquote_plus(value).strip())
+            if opens:
+                environ.setdefault(HEADER_KEY, unquote_plus(value).strip())
         else:
             kept.append(pair)
     rest = "&".join(kept)

@@ -130,7 +130,7 @@ def test_cached_answers_belong_to_one_list_of_models(gateway, upstream, second):
 
 def test_a_budget_must_cover_the_dearest_model(gateway, upstream, second):
     caller = gateway.services.accounts.authentication.caller(gateway.key)
-    gateway.services.billing.budgets.set_limits("key", caller.key_id, Limits(total_nusd=1_500_000))
+    gateway.services.billing.budgets.set_limits("key", caller.key_id, Limits(total_nusd=1_500_000, reservation="exact"))
     body = {"model": "m0", "max_tokens": 1000}
     refused = post(gateway, {**body, "models": ["m1"]})
     assert (refused.status_code, len(upstream.calls) + len(second.calls)) == (402, 0)
