@@ -20,6 +20,7 @@ from gateway.runtime import webhook_signatures
 from gateway.store.database import Database
 from gateway.transport.addresses import check_spelling, read_receiver
 
+STORED_ALERTS = "alert"  # kind of the documents with alerts that wait for their delivery
 MAX_HOOKS = 20
 # Events to choose from. Without a choice, the operator's hooks receive all events, others those of their organization.
 EVENTS = (

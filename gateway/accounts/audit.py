@@ -172,7 +172,8 @@ def _replace(value: Any, words: Collection[str]) -> Any:
         return ERASED
     for word in words:
         if "@" in word:
-            value = re.sub(re.escape(word), ERASED, value, flags=re.IGNORECASE)
+            # Not the end of a longer address: ann@x.example contains nn@x.example.
+            value = re.sub(rf"(?<![\w.+-]){re.escape(word)}(?![\w-]|\.\w)", ERASED, value, flags=re.IGNORECASE)
     return value
 
 

@@ -6,22 +6,28 @@ docs/erasure.md lists the tables.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.alert_hooks import MAILTO
+from gateway.accounts.alert_hooks import MAILTO, STORED_ALERTS
 from gateway.accounts.changes import commit
 from gateway.accounts.members import MemberInfo, change_member
 from gateway.accounts.models import ApiKey, Audit, Invitation, Member, TeamMember, User
 from gateway.control.version import Control
 from gateway.errors import Conflict
 from gateway.metering.usage_table import raw_id
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
+from gateway.store.documents import Documents
 
+KIND = "erasure"  # documents that name members whose requests still have metadata and payloads
+KIND_TTL_S = 30 * 86_400.0
+PAGE_ROWS = 500
 ERASED_HOST = "erased.invalid"
 DESCRIPTION = "Key of an erased person"
 LIVE = ("active", "inactive", "revoked")
@@ -53,13 +59,11 @@ class Provisioned(Struct, frozen=True):
 
 
 class PersonalData(Struct, frozen=True):
-    """The data about a person besides those of the member and the keys. `requests` counts usage rows."""
+    """The data about a person besides those of the member and the keys."""
 
     created_at_us: int
     team_ids: tuple[str, ...]
     provisioned: tuple[Provisioned, ...]
-    requests: int
-    cost_nusd: int
     entries: tuple[audit.AuditEntry, ...]
 
 
@@ -81,7 +85,9 @@ def erase_member(
         )
         count = keys.execute()
         ApiKey.update(description=DESCRIPTION).where(ApiKey.member == member.id).execute()
-        _delete_of_member(database, member, named, now)
+        _delete_of_member(database, member, named)
+        # Metadata and payloads may be in millions of rows, which a job walks through afterwards.
+        Documents(database).put(KIND, member.id, b"", KIND_TTL_S)
         User.insert(
             id=placeholder,
             email=f"{placeholder}@{ERASED_HOST}",
@@ -118,8 +124,6 @@ def export_member(database: Database, member: MemberInfo) -> PersonalData:
         teams = TeamMember.select().where(TeamMember.member == member.id)
         acted = (Audit.actor == user.id) | (Audit.subject.in_([member.id, user.id]))
         entries = Audit.select().where(Audit.organization == member.organization_id, acted)
-        spent = "SELECT COUNT(*), COALESCE(SUM(cost_nusd), 0) FROM usage WHERE member = ?"
-        [(rows, cost)] = database.fetch(spent, (raw_id(member.id),))
         return PersonalData(
             created_at_us=user.created_at,
             team_ids=tuple(row.team_id for row in teams),
@@ -127,8 +131,6 @@ def export_member(database: Database, member: MemberInfo) -> PersonalData:
                 Provisioned(name, external_id, email, json.loads(attributes))
                 for name, external_id, email, attributes in database.fetch(SCIM, (member.id,))
             ),
-            requests=int(rows),
-            cost_nusd=int(cost),
             entries=tuple(map(audit.read_entry, entries.order_by(Audit.seq.desc()).limit(MAX_ENTRIES))),
         )
 
@@ -165,7 +167,7 @@ def _texts(value: Any) -> set[str]:
     return {value} if isinstance(value, str) else set()
 
 
-def _delete_of_member(database: Database, member: MemberInfo, words: set[str], now: int) -> None:
+def _delete_of_member(database: Database, member: MemberInfo, words: set[str]) -> None:
     addresses = [word for word in words if "@" in word]
     TeamMember.delete().where(TeamMember.member == member.id).execute()
     for table in OF_MEMBER:
@@ -178,11 +180,54 @@ def _delete_of_member(database: Database, member: MemberInfo, words: set[str], n
     for address in addresses:
         sql = "DELETE FROM alert_hook WHERE organization = ? AND url = ?"
         database.execute(sql, (member.organization_id, MAILTO + address))
-    # Alerts and gauges name people; those in the store are sent or replaced within minutes.
-    for kind, key, value in database.fetch("SELECT kind, key, value FROM document WHERE kind IN ('alert', 'gauge')"):
-        if any(address.encode() in bytes(value) for address in addresses):
-            database.execute("DELETE FROM document WHERE kind = ? AND key = ?", (kind, key))
-    # The payload job deletes what has expired, and counts its storage.
-    owner = raw_id(member.id)
-    database.execute("UPDATE request_log SET expires_at = ? WHERE member = ? AND expires_at > ?", (now, owner, now))
-    database.execute("UPDATE log_entry SET metadata = NULL WHERE member = ?", (owner,))
+    for key, value in database.fetch("SELECT key, value FROM document WHERE kind = ?", (STORED_ALERTS,)):
+        if _is_about(json.loads(bytes(value)), member.organization_id, addresses):
+            database.execute("DELETE FROM document WHERE kind = ? AND key = ?", (STORED_ALERTS, key))
+
+
+def _is_about(waiting: dict[str, Any], organization_id: str, addresses: Collection[str]) -> bool:
+    """Return whether a stored alert of an organization has one of the addresses."""
+    data = waiting.get("event", {}).get("data", {})
+    text = json.dumps(data).lower()
+    return data.get("organization") == organization_id and any(address.lower() in text for address in addresses)
+
+
+def finish_erasures(database: Database, should_continue: ShouldContinue = always) -> None:
+    """Delete metadata of requests of erased members, and let their payloads expire; the purge of payloads then deletes
+    them. Short steps, safe to repeat. Unavailable."""
+    documents = Documents(database)
+    for member_id, _ in documents.entries(KIND):
+        if not all(should_continue() for _ in _walk_requests(database, member_id)):
+            return
+        documents.delete(KIND, member_id)
+
+
+def _walk_requests(database: Database, member_id: str) -> Iterator[None]:
+    keys = database.query_rows("SELECT id, project_id FROM api_key WHERE member_id = ?", (member_id,))
+    for key_id, _ in keys:
+        owner = raw_id(key_id)
+        for page in _pages(database, "log_entry", "api_key", owner):
+            sql = "UPDATE log_entry SET metadata = NULL WHERE api_key = ? AND request BETWEEN ? AND ?"
+            database.change_rows(sql, (owner, page[0][0], page[-1][0]))
+            yield
+    for project_id in {project_id for _, project_id in keys}:
+        for page in _pages(database, "request_log", "project", raw_id(project_id)):
+            own = [(request,) for request, member in page if bytes(member) == raw_id(member_id)]
+            sql = f"UPDATE request_log SET expires_at = {database.moment_sql()} WHERE request = ?"
+            if own:
+                database.write(partial(database.execute_many, sql, own))
+            yield
+
+
+def _pages(database: Database, table: str, column: str, owner: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Return request and member of all rows of a key or project, by their index."""
+    last = b""
+    while True:
+        sql = (
+            f"SELECT request, member FROM {table} WHERE {column} = ? AND request > ? ORDER BY request LIMIT {PAGE_ROWS}"
+        )
+        page = database.query_rows(sql, (owner, last))
+        if not page:
+            return
+        yield page
+        last = bytes(page[-1][0])

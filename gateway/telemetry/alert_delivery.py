@@ -16,7 +16,17 @@ from typing import Any, TypeVar
 import orjson
 from msgspec import Struct, field
 
-from gateway.accounts.alert_hooks import EMAIL, ENDS, EVENTS, MAILTO, PAGERDUTY, WEBHOOK, AlertHook, AlertHooks
+from gateway.accounts.alert_hooks import (
+    EMAIL,
+    ENDS,
+    EVENTS,
+    MAILTO,
+    PAGERDUTY,
+    STORED_ALERTS,
+    WEBHOOK,
+    AlertHook,
+    AlertHooks,
+)
 from gateway.clock import HOUR_US, SECOND_US, Clock
 from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
@@ -33,7 +43,7 @@ from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 # The delivery state of each alert at each address, and hints of when it is due, under keys that sort by that time, so
 # that the delivering worker reads nothing while nothing is due. The operators' alerts have separate hints, since an
 # organization with unresponsive addresses may have thousands that are due for hours.
-KIND = "alert"
+KIND = STORED_ALERTS
 DUE_KEY = "alert_due"
 OPERATORS_DUE = "alert_due_operators"
 MAX_DUE = 5_000

@@ -355,7 +355,7 @@ class ProvisionedAnswer(Answer):
 
 
 class PersonalDataAnswer(Answer):
-    """`created_at` is that of the account, `requests` counts billed rows, `audit` has the newest 1,000 entries."""
+    """`created_at` is that of the account, `audit` has the newest 1,000 entries."""
 
     member: MemberAnswer
     created_at: Time
@@ -363,8 +363,6 @@ class PersonalDataAnswer(Answer):
     api_keys: Sequence[ApiKeyAnswer]
     identities: Sequence[IdentityAnswer]
     provisioned: Sequence[ProvisionedAnswer]
-    requests: int
-    cost: Usd
     audit: Sequence[AuditEntryAnswer]
 
 

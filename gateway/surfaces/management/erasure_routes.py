@@ -35,7 +35,6 @@ def export(call: ManagedCall[MemberInfo]) -> PersonalDataAnswer:
         api_keys=show_keys(call.visitor, listed),
         identities=[show_identity(identity) for identity in list_identities(call.database, member.user_id)],
         provisioned=[ProvisionedAnswer.of(person) for person in data.provisioned],
-        cost=data.cost_nusd,
         audit=[AuditEntryAnswer.of(entry, detail=Raw(entry.detail)) for entry in data.entries],
     )
 

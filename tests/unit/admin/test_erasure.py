@@ -1,0 +1,136 @@
+"""An erased person is in no table of either store, and other people and organizations are untouched."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway import ids
+from gateway.accounts import audit, keys, members, organizations, projects
+from gateway.accounts.members import MemberInfo
+from gateway.admin.erasure import KIND, PAGE_ROWS, erase_member, finish_erasures
+from gateway.control.version import Control
+from gateway.metering.log.log_entries import LogEntry, write_rows
+from gateway.metering.usage_table import raw_id
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+
+EMAIL = "nn@acme.example"
+NAME = "Nora Norden"
+TABLES = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
+    "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
+}
+BY = {"actor": "operator"}
+PAYLOAD = (
+    "INSERT INTO request_log (request, organization, project, api_key, member, at, expires_at, operation, path, asked, "
+    "served, status, flags, sent_bytes, answer_bytes, sent, answer) "
+    "VALUES (?, ?, ?, ?, ?, 1, ?, 'chat', '/', '', '', 0, 0, 1, 1, ?, ?)"
+)
+
+
+@pytest.fixture
+def database(database_url: str, open_store: Callable[..., Database]) -> Database:
+    opened = open_store(database_url)
+    opened.bind()
+    return opened
+
+
+class Site:
+    """An organization with an owner, and people with keys."""
+
+    def __init__(self, database: Database, control: Control, name: str) -> None:
+        self.database, self.control = database, control
+        self.id = organizations.create_organization(database, control, name, **BY).id
+        self.project_id = projects.create_project(database, control, self.id, "Default", **BY).id
+        self.add(f"owner@{name}.example", "owner")
+
+    def add(self, email: str, role: Any = "developer", name: str = "") -> MemberInfo:
+        return members.add_member(self.database, self.control, self.id, email, role, name=name, **BY)
+
+    def make_key(self, member: MemberInfo) -> str:
+        draft = keys.Draft(self.project_id, member.id, f"Laptop of {member.email}")
+        return keys.create(self.database, self.control, (b"a-hash-key-of-the-tests",), draft, **BY).info.id
+
+    def log(self, member: MemberInfo, key_id: str, count: int) -> None:
+        """Store requests of a key with metadata that names the member, and their payloads."""
+        organization, project, key, person = map(raw_id, (self.id, self.project_id, key_id, member.id))
+        expires = self.database.now_us() + 10**12
+
+        def work() -> None:
+            for _ in range(count):
+                request = bytes.fromhex(ids.new_hex())
+                metadata = orjson.dumps({"user": member.email}).decode()
+                owners = (request, organization, project, key, person)
+                entry = LogEntry(*owners, 1, 200, "chat", "/", "", "", None, None, metadata)
+                for statement, row in write_rows(entry, {}):
+                    self.database.execute(statement.sql, row)
+                self.database.execute(PAYLOAD, (*owners, expires, b"x", b"x"))
+
+        self.database.write(work)
+
+
+def find_text(database: Database, text: str) -> list[str]:
+    """Return the rows of all tables that contain a text."""
+
+    def read() -> list[str]:
+        return [
+            f"{table}: {row}"
+            for (table,) in database.fetch(TABLES[database.kind])
+            for row in database.fetch(f'SELECT * FROM "{table}"')
+            if text
+            in " ".join(
+                bytes(cell).decode("latin-1") if isinstance(cell, bytes | memoryview) else str(cell) for cell in row
+            )
+        ]
+
+    return database.read(read)
+
+
+def find_kept(database: Database, member: MemberInfo) -> tuple[int, int]:
+    """Return how many requests of a member still have metadata, and how many a payload that has not expired."""
+    owner, now = raw_id(member.id), database.now_us()
+    entries = database.query_row("SELECT COUNT(*) FROM log_entry WHERE member = ? AND metadata IS NOT NULL", (owner,))
+    payloads = database.query_row("SELECT COUNT(*) FROM request_log WHERE member = ? AND expires_at > ?", (owner, now))
+    return entries[0], payloads[0]
+
+
+def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(database: Database, clock) -> None:
+    site = Site(database, Control.observer(database, clock), "acme")
+    person, colleague = site.add(EMAIL, name=NAME), site.add("ann@acme.example")
+    for member in (person, colleague):
+        site.log(member, site.make_key(member), 3)
+    assert len(find_text(database, "nn@acme.example")) >= 10
+    erase_member(database, site.control, person, **BY)
+    finish_erasures(database)
+    left = [row for row in find_text(database, EMAIL) if "ann@acme.example" not in row]
+    assert left == [] and find_text(database, NAME) == []
+    assert len(find_text(database, "ann@acme.example")) >= 5
+    assert (find_kept(database, person), find_kept(database, colleague)) == ((0, 0), (3, 3))
+    assert audit.verify(database)[1] == [] and Documents(database).entries(KIND) == []
+
+
+def test_the_job_works_in_short_steps_and_goes_on_where_it_was_stopped(database: Database, clock) -> None:
+    site = Site(database, Control.observer(database, clock), "acme")
+    person = site.add(EMAIL)
+    site.log(person, site.make_key(person), PAGE_ROWS + 1)
+    erase_member(database, site.control, person, **BY)
+    steps = iter([True, False])
+    finish_erasures(database, lambda: next(steps))
+    assert find_kept(database, person) == (0, PAGE_ROWS + 1)
+    finish_erasures(database)
+    assert find_kept(database, person) == (0, 0)
+
+
+def test_an_erasure_deletes_waiting_alerts_of_its_own_organization_only(database: Database, clock) -> None:
+    control = Control.observer(database, clock)
+    site, other = Site(database, control, "acme"), Site(database, control, "rival")
+    person = site.add(EMAIL)
+    documents = Documents(database)
+    for organization in (site.id, other.id):
+        event = {"data": {"organization": organization, "name": EMAIL}}
+        documents.put("alert", organization, orjson.dumps({"event": event}), 60)
+    documents.put("alert", "sent", orjson.dumps({"told": True}), 60)
+    erase_member(database, control, person, **BY)
+    assert [key for key, _ in documents.entries("alert")] == sorted([other.id, "sent"])
