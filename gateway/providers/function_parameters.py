@@ -108,25 +108,32 @@ def _as_object(schema: Json) -> Json:
     properties: Json = dict(kept["properties"]) if isinstance(kept.get("properties"), dict) else {}
     required = set(_texts(kept.get("required")))
     for name in UNIONS:
-        branches = schema.get(name)
-        objects = [_deref(branch, schema) for branch in branches] if isinstance(branches, list) else []
-        objects = [branch for branch in objects if isinstance(branch.get("properties"), dict)]
-        for branch in objects:
-            properties = {**branch["properties"], **properties}
-        needed = [set(_texts(branch.get("required"))) for branch in objects]
+        needed = []
+        for branch in _branches(schema.get(name), schema):
+            for key, value in branch["properties"].items():
+                properties.setdefault(key, value)
+            needed.append(set(_texts(branch.get("required"))))
         if needed:
             required |= set.union(*needed) if name == "allOf" else set.intersection(*needed)
     if "$ref" in kept and kept.get("type") != "object":
-        target = _deref(kept, schema)
-        if target is not kept and isinstance(target.get("properties"), dict):
-            properties = {**target["properties"], **properties}
-            required |= set(_texts(target.get("required")))
+        for branch in _branches([kept], schema):
+            properties = {**branch["properties"], **properties}
+            required |= set(_texts(branch.get("required")))
         del kept["$ref"]
     written = {**kept, "type": "object", "properties": properties}
     written.pop("items", None)
     written.pop("required", None)
     known = [name for name in properties if name in required]
     return {**written, "required": known} if known else written
+
+
+def _branches(schemas: Any, root: Json) -> list[Json]:
+    """Return the objects among alternatives, each once: many references to one large schema would take its size times
+    their number."""
+    found = (
+        {id(target): target for each in schemas if (target := _deref(each, root))} if isinstance(schemas, list) else {}
+    )
+    return [target for target in found.values() if isinstance(target.get("properties"), dict)]
 
 
 def _deref(schema: Any, root: Json) -> Json:

@@ -1,11 +1,15 @@
 """Parameters of functions that services refuse are completed; good ones stay the same object."""
 
+from collections.abc import Callable
+from functools import partial
+
 import jsonschema
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from support.pattern_attacks import growth_of
 
 from gateway.neutral.chat import Conversation, CustomTool, FunctionTool
 from gateway.providers.function_parameters import NO_PARAMETERS, complete, complete_relayed, with_complete_schemas
@@ -96,6 +100,21 @@ def test_a_deep_and_a_wide_schema_are_completed_in_time() -> None:
     assert complete(objects(x=deep))["properties"]["x"]["items"]
     wide = objects(**{f"p{number}": {"type": "array"} for number in range(20_000)})
     assert all("items" in inner for inner in complete(wide)["properties"].values())
+
+
+def many_alternatives(count: int) -> dict:
+    return {"anyOf": [objects(**{f"p{number}": TEXT}) for number in range(count)]}
+
+
+def many_references(count: int) -> dict:
+    large = objects(**{f"p{number}": TEXT for number in range(count)})
+    return {"$defs": {"large": large}, "oneOf": [{"$ref": "#/$defs/large"} for _ in range(count)]}
+
+
+@pytest.mark.parametrize("make", [many_alternatives, many_references])
+def test_alternatives_of_a_root_take_time_by_the_size_of_the_schema(make: Callable[[int], dict]) -> None:
+    assert growth_of(lambda size: partial(complete, make(size))) < 9.0
+    assert len(complete(make(50))["properties"]) == 50
 
 
 schemas = st.recursive(
