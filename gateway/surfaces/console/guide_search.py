@@ -1,5 +1,6 @@
 """The search in the guides: pages whose title or headings name the subject come before pages that mention it."""
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -125,7 +126,9 @@ def _score_spelling(word: str, title: set[str], sections: tuple[Section, ...]) -
     return score + IN_TITLE * _match(title, word) + IN_HEADING * heading
 
 
+@functools.cache
 def _words_of(title: str) -> set[str]:
+    """Return the words of a title or heading, of which the guides have some hundreds."""
     return {_singular(word) for word in re.findall(r"\w+", title.lower())}
 
 
