@@ -21,7 +21,7 @@ MAX_SETTLED_NUSD = 1_000_000_000 * NANO
 
 
 def read_decimal(text: str) -> Decimal:
-    """Read a decimal number from text of anybody. ValueError if it is not finite, or if writing it out in full would
+    """Read a decimal number from untrusted text. ValueError if it is not finite, or if writing it out in full would
     take more than MAX_DIGITS digits before or after the point: "1e-300000000" is eleven characters."""
     text = text.strip()
     try:

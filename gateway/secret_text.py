@@ -32,7 +32,7 @@ USER = re.compile(r"[\w.+-]{0,64}", re.ASCII)
 HOST = re.compile(r"(?:[\w.%-]*|\[[0-9A-Fa-f:.%]*\])(?::[0-9]{0,5})?", re.ASCII)
 SECRET_OPTION = re.compile(r"pass|secret|token|key|credential|signature", re.IGNORECASE)
 SECRET_OPTIONS = frozenset(("password", "sslpassword", "sentinel_password"))
-# Options of a configured address whose values are shown.
+# Options of a configured address that are shown with their values.
 PLAIN_OPTIONS = frozenset(
     (
         *("sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "connect_timeout", "target_session_attrs"),

@@ -224,7 +224,7 @@ class AlertHooks:
 
 
 def _queries(queries: Mapping[str, str], idents: Iterable[str]) -> list[tuple[str, tuple[str]]]:
-    """Return the query for each id whose kind has one, with its parameters."""
+    """Return the queries for the kinds of these ids, with their parameters."""
     return [(queries[kind], (ident,)) for ident in idents if (kind := ident.partition("_")[0]) in queries]
 
 

@@ -312,7 +312,7 @@ class Session(Base):
 
 class DeviceCode(Base):
     """A sign-in that waits for its approval. `grant_id` is the grant of an approved client ("": it gets a session),
-    `network` the keyed hash of the network that asked."""
+    `network` the keyed hash of the client's network."""
 
     id = peewee.CharField(40, primary_key=True)
     code_hash = peewee.CharField(64, unique=True)

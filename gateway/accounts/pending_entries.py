@@ -1,5 +1,5 @@
 """Room in tables of pending entries that everyone shares, such as device codes: each network has a share, and the
-oldest entries that nobody claimed give way."""
+oldest unclaimed entries are removed first."""
 
 from msgspec import Struct
 

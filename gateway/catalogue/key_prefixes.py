@@ -6,8 +6,8 @@ from gateway.catalogue.entries import Provider
 
 
 def find_providers(providers: Iterable[Provider], token: str) -> list[Provider]:
-    """Return the providers whose keys begin as this one does. The longest beginning decides; several providers share
-    short ones."""
+    """Return the providers with a prefix that the key has. The longest prefix decides; several providers share short
+    ones."""
     longest = 0
     found: list[Provider] = []
     for provider in providers:

@@ -35,9 +35,9 @@ CONFIG = ROOT / "config"
 MANAGE = "./manage" if (ROOT / "manage").is_file() else "llmgateway-manage"
 
 
-# Variables whose values no output has, and how long a value is that is searched for.
+# Names of variables with values that no output contains, and the shortest value that is searched for.
 SECRET_NAME = re.compile(r"(KEY|SECRET|TOKEN|PASSWORD|CREDENTIALS|URL)\Z")
-LEAST_SECRET = 6
+MIN_SECRET_LENGTH = 6
 
 ProjectMode = Literal["credits", "api-keys", "hybrid"]
 
@@ -402,7 +402,7 @@ def examine(environment: Mapping[str, str] | None = None, config: Path = CONFIG)
 def hide_settings(text: str) -> str:
     """Return the text without the values of variables that hold secrets, or addresses that may."""
     for name, value in os.environ.items():
-        if len(value) >= LEAST_SECRET and SECRET_NAME.search(name):
+        if len(value) >= MIN_SECRET_LENGTH and SECRET_NAME.search(name):
             text = text.replace(value, MASK)
     return text
 

@@ -92,7 +92,7 @@ CONVERSE_BETAS: dict[str, re.Pattern[str]] = {
 
 
 def requested_betas(listed: Iterable[str], models: Iterable[str]) -> list[str]:
-    """Return the features that a request asks for, each once: those listed, and a long context for a marked model."""
+    """Return the requested features, each once: those listed, and a long context for a marked model."""
     betas = list(dict.fromkeys(listed))
     if LONG_CONTEXT_BETA not in betas and any(map(is_marked, models)):
         betas.append(LONG_CONTEXT_BETA)

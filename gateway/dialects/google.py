@@ -268,7 +268,7 @@ class GoogleExtra(TypedDict):
 
 
 class ExtraContent(TypedDict):
-    """What a tool call of a chat completion has beside OpenAI's members (guide, thought signatures: OpenAI
+    """The members of a tool call of a chat completion that OpenAI's format lacks (guide, thought signatures: OpenAI
     compatibility)."""
 
     google: GoogleExtra

@@ -18,7 +18,7 @@ IMAGE_COUNTS = ("image_tool_text", "image_tool_image", "image_tool_output")
 MODEL_COUNTS = tuple(TOOL_MODEL_COUNTS.values())
 MAX_ADVICE_TOKENS = 32_000
 OBJECT: Payment = "object"
-# What media in a part of an unknown type begin with, and the member that has their base64.
+# Prefixes of media and of stored files in a part of an unknown type, and the member with base64.
 MEDIA = ("https://", "http://", "data:")
 STORAGE = ("gs://", "s3://")
 DATA = "data"
@@ -211,7 +211,7 @@ def named_models(vendor: str, name: str, models: Iterable[Any], output: int = 0)
 
 def part_uses(vendor: str, kind: str, body: Any) -> list[HostedUse]:
     """Return the uses of a part of an unknown type: the tools that it defines, the models and stored files that it
-    names, and its media, of which nobody here knows the size, anywhere in it."""
+    names, and its media, which have an unknown size, anywhere in it."""
     found: list[HostedUse] = []
     left = [body]
     while left:

@@ -83,7 +83,7 @@ class CostBound(Struct, frozen=True, gc=False):
 
     @property
     def lowered(self) -> "CostBound":
-        """The bound of the same request whose output may be limited below what the caller asked for; the same bound
+        """The bound of the same request with an output that may be lowered below the caller's limit; the same bound
         where it cannot be."""
         return self if self.fixed_output else replace(self, explicit=False)
 

@@ -189,7 +189,7 @@ class LeaseKeeper:
             self._closing.append(LeaseChange(hold.budget, hold.fresh, close=True))
 
     def doubt(self, held: BudgetLease) -> None:
-        """Return a lease once the store responds. A take before that asks for a new one."""
+        """Return a lease once the store responds. A take before that gets a new one."""
         held.uncertain = True
 
     def gives_back(self, holds: list[LeaseRequest]) -> bool:

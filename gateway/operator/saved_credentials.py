@@ -18,7 +18,7 @@ FORMAT = 1
 
 
 class CredentialKind(NamedTuple):
-    """Rows that let somebody in: the name and table, the column to display, the column that changes with the secret or
+    """Rows that grant access: the name and table, the column to display, the column that changes with the secret or
     owner, and the condition that a row is valid."""
 
     name: str
@@ -45,7 +45,7 @@ class ValidRow(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What is valid at one moment, by kind, and the number of the newest audit entry."""
+    """The valid rows at one moment, by kind, and the number of the newest audit entry."""
 
     entry: int
     rows: dict[str, list[ValidRow]]

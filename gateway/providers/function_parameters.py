@@ -21,8 +21,8 @@ SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contain
 LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 UNIONS = ("anyOf", "oneOf", "allOf")
-DEEPEST = 100  # levels; deeper ones stay as they are
-MOST_CACHED = 1 << 14  # bytes of a schema whose text is remembered
+MAX_DEPTH = 100  # levels; deeper ones stay as they are
+MAX_CACHED_BYTES = 1 << 14  # bytes of a schema that is cached
 
 
 def complete(schema: Any) -> Json:
@@ -68,7 +68,7 @@ def _complete_relayed(tool: Any) -> Any:
     if not isinstance(parameters, Raw):
         return tool
     text = bytes(memoryview(parameters))
-    changed = _complete_text(text) if len(text) <= MOST_CACHED else _complete_text.__wrapped__(text)
+    changed = _complete_text(text) if len(text) <= MAX_CACHED_BYTES else _complete_text.__wrapped__(text)
     if changed is None:
         return tool
     return structs.replace(tool, function=structs.replace(function, parameters=Raw(changed)))
@@ -195,7 +195,7 @@ def _mend(schema: Any, root: Json, depth: int) -> Any:
     """Return a schema with all schemas within it completed."""
     if not isinstance(schema, dict):
         return {}
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         return schema
     mended: Json = {}
     for name, value in schema.items():

@@ -26,7 +26,7 @@ NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 def reply(inbound: Inbound, holder: CurrentCatalogue, tag: str, parts: Sequence[bytes | memoryview]) -> Outbound:
     """Return the list with its ETag, or 304 when the caller's If-None-Match names it. `holder` caches the compressed
     list with its source. `parts` are the list: parts of cached lists, which are sent from there in pieces, since each
-    caller who does not read would hold a joined list of its own."""
+    slow caller would otherwise hold a joined copy."""
     packed = accepts_gzip(inbound.header("accept-encoding"))
     body: bytes | Iterator[bytes]
     if packed:

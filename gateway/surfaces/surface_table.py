@@ -56,7 +56,7 @@ def _resources_with_methods() -> tuple[str, ...]:
 
 
 def is_unknown_method(path: str) -> bool:
-    """Return whether `path` looks like a method of a resource. One that is served has an operation of its own."""
+    """Return whether `path` looks like a method of a resource. A method that is served has its own operation."""
     return bool(_method_of(path)) and path.startswith(_resources_with_methods())
 
 

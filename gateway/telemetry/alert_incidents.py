@@ -86,7 +86,7 @@ class OutageClaims:
         self._redis = redis
 
     def take(self, name: str, at_us: int) -> bool:
-        """Return whether this worker has the claim now: nobody took it within REMINDER_US, or it was dropped."""
+        """Return whether this worker has the claim now: it is not taken, or was longer than REMINDER_US ago."""
         path = self._path(name)
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
@@ -108,7 +108,7 @@ class OutageClaims:
         return self._path(name).exists()
 
     def drop(self, name: str) -> None:
-        """Free the claim, whoever has it."""
+        """Free the claim of any worker."""
         with suppress(OSError):
             self._path(name).unlink(missing_ok=True)
         if self._redis is not None:

@@ -53,8 +53,7 @@ def open_single_sign_on(base: WorkerBase, accounts: AccountServices, management:
 
 
 def _owner_of(database: Database, provider: IdentityProvider) -> str:
-    """Return whose requests to identity providers those to this one are: a person's, or those of an operator's
-    provider."""
+    """Return the owner of the requests to an identity provider: a person, or the operators for their provider."""
     if not provider.organization_id:
         return provider.id
     return find_first_owner(database, provider.organization_id) or provider.organization_id

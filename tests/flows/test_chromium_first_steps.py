@@ -1,4 +1,4 @@
-"""The first steps in a real Chromium: the step of the tool is done by itself when the first request arrives."""
+"""The first steps in a real Chromium: the step of the tool turns green when the first request arrives."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -16,7 +16,7 @@ STEPS = [block for page in PAGES for block in blocks() if block.page == page and
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What each block printed."""
+    """The output of each block."""
     folder = tmp_path_factory.mktemp("tutorial")
     gateway = GatewayProcess(folder / "data").start()
     try:

@@ -13,7 +13,7 @@ OSLO, ROME, LIMA = (json.dumps({"city": name}) for name in ("Oslo", "Rome", "Lim
 TOOLS = ("weather", "clock")
 CALL = Say(tools=(("weather", OSLO),))
 END = Say("It rains.")
-# What the models say in each turn.
+# The answers of the models in each turn.
 SCRIPTS: dict[str, tuple[Say, ...]] = {
     "text": (END, END, END, END),
     "calls": (CALL, CALL, CALL, END),
@@ -37,7 +37,7 @@ OTHER_TURN = 2
 
 @dataclass(frozen=True)
 class Turn:
-    """What a turn ended with: the status, the answer, and the reasons of the providers that refused it."""
+    """The end of a turn: the status, the answer, and the reasons of the providers that refused it."""
 
     status: int
     reply: Json

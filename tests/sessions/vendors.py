@@ -1,4 +1,4 @@
-"""The models of sessions: one for each protocol, before strict fakes whose answers have thought and signatures."""
+"""The models of sessions: one for each protocol, before strict fakes that answer with thought and signatures."""
 
 import json
 from dataclasses import replace

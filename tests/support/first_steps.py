@@ -29,7 +29,7 @@ class FirstSteps:
 
 @contextmanager
 def first_steps(settings: Callable[..., Settings], folder: Path) -> Iterator[FirstSteps]:
-    """Start a gateway whose catalogue leads to the fakes."""
+    """Start a gateway with a catalogue that leads to the fakes."""
     providers = folder / "providers"
     providers.mkdir(parents=True)
     with FakeOpenAI() as openai, FakeAnthropic() as anthropic:

@@ -7,8 +7,8 @@ from gateway.store.database import Database
 
 
 def maker_of_account(user_id: str) -> str:
-    """Return the organization whose provisioning made an account without a password, "" for any other account: an
-    identity provider of the organization may open it. Within a read or write."""
+    """Return the organization that provisioned an account without a password, "" for any other account: an identity
+    provider of the organization may open it. Within a read or write."""
     user = User.get_or_none(User.id == user_id)
     if user is None or user.password_hash:
         return ""

@@ -123,7 +123,7 @@ def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -
 
 
 def _has_betas(request: ChatRequest) -> bool:
-    """Return whether the request asks for beta features, by name or by the mark of a model."""
+    """Return whether the request enables beta features, by name or by the mark of a model."""
     options = request.options
     return bool(options.extra.get(BETAS) or options.models) or request.requested_model.endswith(MARK_END)
 

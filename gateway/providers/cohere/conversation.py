@@ -30,7 +30,7 @@ def write_messages(messages: Iterable[Message], *, thinks: bool, warnings: list[
     """
     system: list[Wire] = []
     turns: list[Wire] = []
-    waiting: list[Wire] = []  # images of the assistant, whose turns have texts only: for the next turn of the user
+    waiting: list[Wire] = []  # images of the assistant, for the user's next turn: its own have texts only
     for message in messages:
         match message.role:
             case "system" | "developer":

@@ -72,7 +72,7 @@ def _reminder(content: Body) -> Body:
 
 
 def _signed(content: Body) -> Body:
-    """Return a content whose first call has a signature, which calls of another vendor's model lack."""
+    """Return a content with a signature at its first call: calls of another vendor's model have none."""
     parts = content.get("parts") or ()
     first = next((place for place, part in enumerate(parts) if "functionCall" in part), None)
     if first is None or parts[first].get("thoughtSignature"):

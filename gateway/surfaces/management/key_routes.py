@@ -119,7 +119,7 @@ def _find_organization(call: ManagedCall[None], member_id: str) -> str:
 def _find_owners(
     visitor: Visitor, projects: dict[str, list[str]], member_id: str = "", mine: bool = False
 ) -> list[KeyOwners]:
-    """Return whose keys the visitor may see of the projects by organization; only those of one member if given."""
+    """Return the owners of the keys that the visitor may see, by organization; only one member if given."""
     owners = []
     for organization_id, project_ids in projects.items():
         membership = visitor.member(organization_id)

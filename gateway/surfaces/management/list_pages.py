@@ -24,7 +24,7 @@ class ListPageQuery(Body):
 
 
 class ListPage:
-    """The page of a list that a query asks for: the whole list without `limit` and `cursor`. `next` is the cursor of
+    """The requested page of a list: the whole list without `limit` and `cursor`. `next` is the cursor of
     the following page once the rows were read: None at the end, UNSET for a whole list."""
 
     __slots__ = ("_asked", "next")
@@ -35,7 +35,7 @@ class ListPage:
 
     def read(self, read: Callable[[ListSlice], list[Row]]) -> list[Row]:
         """Return the rows of the page from a query of a slice. The query gets one row more than the page shows, which
-        tells whether another page follows."""
+        shows whether another page follows."""
         asked = self._asked
         return self._end(read(asked._replace(limit=asked.limit + 1 if asked.limit else 0)))
 

@@ -19,7 +19,7 @@ JOINTS = (
     *("", "%", "%zz", "%2F", "/", "?", "#", "@", ":", "[", "]", "&", "=", "%00", "\\", "'", '"', "+", " ", "\t"),
     *("é", "\u2100"),  # the latter becomes letters with a slash in another form of Unicode
 )
-HOST = "127.0.0.1:9"  # nobody listens there
+HOST = "127.0.0.1:9"  # a closed port
 PLACES = (
     "{scheme}://bob:{secret}@{host}/{name}",
     "{scheme}://:{secret}@{host}/{name}",

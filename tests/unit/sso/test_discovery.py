@@ -136,7 +136,7 @@ def test_documents_of_organizations_do_not_mix(discovery: ProviderDiscovery, web
 
 
 def test_one_person_with_many_organizations_delays_nobody_else() -> None:
-    """Fifteen organizations of one person, whose providers never answer, took all slots of the worker."""
+    """Fifteen organizations of one person with silent providers took all slots of the worker."""
     hangs = gevent.event.Event()
 
     class HangingWeb:

@@ -1,4 +1,4 @@
-"""A slice of a list goes on after a row, whether or not the row still exists."""
+"""A slice of a list begins after a row, whether or not the row still exists."""
 
 import peewee
 import pytest

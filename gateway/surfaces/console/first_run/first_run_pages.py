@@ -83,7 +83,7 @@ def _show(call: PageCall, token: str = "", link: str = "") -> Outbound:
 
 
 def _describe_team(call: PageCall) -> dict[str, Any]:
-    """Return the facts of the third step: the teams, and whether somebody else was invited."""
+    """Return the facts of the third step: the teams, and whether another person was invited."""
     organization_id = choose_organization(call).id
     invited = [one["email"] for one in call.run(INVITATIONS, organization_id=organization_id)]
     members = call.run(MEMBERS, organization_id=organization_id)

@@ -140,7 +140,7 @@ def finish(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _ask(services: Services, inbound: Inbound, visitor: Visitor | None, target: str, hint: str) -> Outbound:
-    """Show the organization that asks for the sign-in, and the session that it would replace."""
+    """Show the organization that requests the sign-in, and the session that it would replace."""
     provider = services.sso.service.providers.find(_provider_of(inbound))
     organization = ""
     if provider.organization_id:

@@ -1,4 +1,4 @@
-"""An erased person is in no table, the books and the audit log stay whole, and nobody else is touched."""
+"""An erased person is in no table, the books and the audit log stay whole, and other people are untouched."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def find_text(tenants: Tenants, *words: str) -> list[str]:
 
 
 def provision(tenants: Tenants, owner: Person) -> tuple[IdentityProvider, str]:
-    """Return a directory, and the member whom it made, changed and put into a group."""
+    """Return a directory, and the member that it created and changed."""
     directory = IdentityProvider.of(tenants.gateway, owner.organization_id)
     created = directory(
         "POST",
