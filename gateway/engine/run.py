@@ -1,6 +1,7 @@
 """One request in progress: the steps that plain and streamed answers share."""
 
 import dataclasses
+from collections.abc import Callable
 
 from msgspec import Struct, structs
 
@@ -142,27 +143,21 @@ class Run(Struct, eq=False):
 
     def learn_first_byte(self, attempt: Attempt) -> None:
         """Record how long a stream took to begin, where another provider could have given it."""
-        if len(self.walk.groups) == 1 or not attempt.first_at:
-            return
-        took_s = attempt.first_at - attempt.started
-        self.planner.began(attempt.target, self.request, took_s)
-        left = self.left
-        if left is not None and left is not attempt and took_s >= left.ended - left.started:
-            self.planner.began(left.target, self.request, took_s)
+        if len(self.walk.groups) > 1 and attempt.first_at:
+            self._learn(self.planner.began, attempt, attempt.first_at - attempt.started)
 
     def learn_time(self, attempt: Attempt) -> None:
-        """Record how long a plain answer took, where another provider could have given it.
+        """Record how long a plain answer took, where another provider could have given it."""
+        if len(self.walk.groups) > 1:
+            self._learn(self.planner.answered, attempt, attempt.ended - attempt.started)
 
-        When it took longer than the wait for an abandoned provider, the request itself is slow, so its time is recorded
-        for that provider too.
-        """
-        if len(self.walk.groups) == 1:
-            return
-        took_s = attempt.ended - attempt.started
-        self.planner.answered(attempt.target, self.request, took_s)
+    def _learn(self, record: Callable[[Target, Request, float], object], attempt: Attempt, took_s: float) -> None:
+        """Record a time. When it is longer than the wait for an abandoned provider, the request itself is slow, so it
+        is recorded for that provider too."""
+        record(attempt.target, self.request, took_s)
         left = self.left
         if left is not None and left is not attempt and took_s >= left.ended - left.started:
-            self.planner.answered(left.target, self.request, took_s)
+            record(left.target, self.request, took_s)
 
     def begin(self, target: Target) -> Attempt:
         """Begin an attempt, recorded outside this process before anything is sent.
