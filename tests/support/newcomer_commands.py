@@ -15,6 +15,8 @@ MANAGE = {
         status --all
         backup {folder}/backup.db
         restore {folder}/backup.db --verify
+        credentials save {folder}/credentials.json
+        credentials compare {folder}/credentials.json
         1 | transfer postgresql://nobody@127.0.0.1:9/nothing
         config check
         config show

@@ -55,5 +55,5 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("POST", f"{MEMBER}/erase", erase, "Erase a member's data", tag=TAG,
             who=MEMBER_MANAGER, scope="members:write", inside="erasure",
             audit=("member.update", "audit.redact", "member.erase"),
-            commands=("members delete <member_id> -> member_id keys audit_entries ?account_deleted",)),
+            commands=("members delete <member_id>",)),
 )  # fmt: skip

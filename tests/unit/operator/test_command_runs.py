@@ -51,6 +51,15 @@ def test_organizations_and_projects(run: Run, organization: str, project: str) -
     check_table(run, "projects list", {"id": project, "status": "active", **cached, "name": "Apps"})
 
 
+def test_a_member_is_exported_and_erased(run: Run, organization: str) -> None:
+    member = run("members", "add", organization, "boss@example.com")
+    assert json.loads(run("members", "export", member, "--json"))["member"]["email"] == "boss@example.com"
+    assert "boss@example.com" in run("members", "export", member)
+    (erased,) = rows_of(run("members", "delete", member))
+    assert (erased["member id"], erased["keys"], erased["account deleted"]) == (member, "0", "yes")
+    assert "boss@example.com" not in run("members", "list") + run("audit", "list")
+
+
 def test_members_and_teams(run: Run, organization: str) -> None:
     member = run("members", "add", organization, "boss@example.com", "--role", "admin")
     owner = json.loads(run("members", "list", "--json"))[0]["id"]
