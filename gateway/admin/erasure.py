@@ -192,14 +192,20 @@ def _is_about(waiting: dict[str, Any], organization_id: str, addresses: Collecti
     return data.get("organization") == organization_id and any(address.lower() in text for address in addresses)
 
 
-def finish_erasures(database: Database, should_continue: ShouldContinue = always) -> None:
-    """Delete metadata of requests of erased members, and let their payloads expire; the purge of payloads then deletes
-    them. Short steps, safe to repeat. Unavailable."""
-    documents = Documents(database)
-    for member_id, _ in documents.entries(KIND):
-        if not all(should_continue() for _ in _walk_requests(database, member_id)):
-            return
-        documents.delete(KIND, member_id)
+class ErasureJob:
+    """Deletes metadata of requests of erased members, and lets their payloads expire, which the purge of payloads then
+    deletes."""
+
+    def __init__(self, database: Database, documents: Documents) -> None:
+        self._database = database
+        self._documents = documents
+
+    def finish(self, should_continue: ShouldContinue = always) -> None:
+        """Finish all erasures in short steps; safe to repeat. Unavailable."""
+        for member_id, _ in self._documents.entries(KIND):
+            if not all(should_continue() for _ in _walk_requests(self._database, member_id)):
+                return
+            self._documents.delete(KIND, member_id)
 
 
 def _walk_requests(database: Database, member_id: str) -> Iterator[None]:

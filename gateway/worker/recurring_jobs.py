@@ -22,7 +22,6 @@ import orjson
 from msgspec import Struct
 
 from gateway import errors
-from gateway.admin.erasure import finish_erasures
 from gateway.admin.sso_sign_in import KIND as SSO_FLOWS
 from gateway.clock import Clock
 from gateway.configuration.settings import SettingsError
@@ -317,10 +316,6 @@ def _sweep_documents(services: Services, should_continue: ShouldContinue) -> Non
     services.store.documents.sweep(DOCUMENTS, should_continue)
 
 
-def _finish_erasures(services: Services, should_continue: ShouldContinue) -> None:
-    finish_erasures(services.store.database, should_continue)
-
-
 def _examine_books(services: Services, should_continue: ShouldContinue) -> None:
     """Close hours first, because summing up many rows takes minutes. The rollups then find rows that came late: a
     closed hour differs from its rows until these are booked."""
@@ -397,7 +392,7 @@ TABLE = (
     RecurringJob("oauth", 600.0, Scope.INSTALLATION, _steps("accounts.oauth.cleanup.forget")),
     RecurringJob("invitations", 3600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_invitations")),
     RecurringJob("deleted_keys", 3600.0, Scope.INSTALLATION, _steps("accounts.deleted_keys.purge")),
-    RecurringJob("erasures", 60.0, Scope.INSTALLATION, _finish_erasures),
+    RecurringJob("erasures", 60.0, Scope.INSTALLATION, _steps("accounts.erasures.finish")),
     RecurringJob("audit_log", 3600.0, Scope.INSTALLATION, _steps("accounts.cleanup.shorten_audit")),
     RecurringJob("log_entries", 600.0, Scope.INSTALLATION, _steps("telemetry.request_log.purge")),
     RecurringJob("responses", 600.0, Scope.INSTALLATION, _steps("engine.responses.purge")),

@@ -20,6 +20,7 @@ from gateway.accounts.throttle import Throttle
 from gateway.accounts.vault import Vault
 from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys
+from gateway.admin.erasure import ErasureJob
 from gateway.admin.funding import Funding
 from gateway.admin.sso_services import SsoServices
 from gateway.billing.admission import Settlements
@@ -127,6 +128,7 @@ class AccountServices:
     funding: Funding
     cleanup: AccountCleanup
     deleted_keys: DeletedKeys
+    erasures: ErasureJob
     oauth: OAuth
     realtime_secrets: RealtimeSecrets
     service_accounts: ServiceAccountTokens

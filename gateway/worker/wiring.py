@@ -15,6 +15,7 @@ from gateway.accounts.throttle import Throttle
 from gateway.accounts.workload_callers import WorkloadCallers
 from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys
+from gateway.admin.erasure import ErasureJob
 from gateway.admin.funding import Funding
 from gateway.admin.provider_check import ProviderCheck
 from gateway.billing.admission import Settlements
@@ -145,6 +146,7 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
         funding=funding,
         cleanup=AccountCleanup(database, base.settings.retention),
         deleted_keys=DeletedKeys(database, base.settings.retention.deleted_key_days),
+        erasures=ErasureJob(database, base.store.documents),
         oauth=OAuth(
             database,
             control,

@@ -9,7 +9,7 @@ import pytest
 from gateway import ids
 from gateway.accounts import audit, keys, members, organizations, projects
 from gateway.accounts.members import MemberInfo
-from gateway.admin.erasure import KIND, PAGE_ROWS, erase_member, finish_erasures
+from gateway.admin.erasure import KIND, PAGE_ROWS, ErasureJob, erase_member
 from gateway.control.version import Control
 from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.usage_table import raw_id
@@ -103,7 +103,7 @@ def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(databa
         site.log(member, site.make_key(member), 3)
     assert len(find_text(database, "nn@acme.example")) >= 10
     erase_member(database, site.control, person, **BY)
-    finish_erasures(database)
+    ErasureJob(database, Documents(database)).finish()
     left = [row for row in find_text(database, EMAIL) if "ann@acme.example" not in row]
     assert left == [] and find_text(database, NAME) == []
     assert len(find_text(database, "ann@acme.example")) >= 5
@@ -117,9 +117,9 @@ def test_the_job_works_in_short_steps_and_goes_on_where_it_was_stopped(database:
     site.log(person, site.make_key(person), PAGE_ROWS + 1)
     erase_member(database, site.control, person, **BY)
     steps = iter([True, False])
-    finish_erasures(database, lambda: next(steps))
+    ErasureJob(database, Documents(database)).finish(lambda: next(steps))
     assert find_kept(database, person) == (0, PAGE_ROWS + 1)
-    finish_erasures(database)
+    ErasureJob(database, Documents(database)).finish()
     assert find_kept(database, person) == (0, 0)
 
 

@@ -44,7 +44,11 @@ class Worker:
         self.control._stopping.set()
         for task in self.control._tasks:
             task.join()
+        vars(self.control).pop("_set_coasting", None)
         self.control._set_coasting(alone)
+        if alone:
+            # A renewal of the worker's row that began before still reaches the store here, and would end the outage.
+            self.control._set_coasting = lambda coasting: None
 
     def stop(self) -> None:
         try:
