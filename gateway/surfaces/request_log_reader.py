@@ -141,9 +141,9 @@ def read_page(visitor: Visitor, fields: Mapping[str, Any], inbound: Inbound, lim
     return search_log(visitor.services.store.database, scopes, filters, before, limit)
 
 
-def find_newest(visitor: Visitor) -> LoggedRequest | None:
-    """Return the newest request that the visitor may see; None without any."""
-    return search_current(visitor.services.store.database, scopes_of(visitor), LogFilter())
+def find_newest(visitor: Visitor, key_id: str = "") -> LoggedRequest | None:
+    """Return the newest request that the visitor may see, optionally of one key; None without any."""
+    return search_current(visitor.services.store.database, scopes_of(visitor, key_id=key_id), LogFilter())
 
 
 def find_one(visitor: Visitor, ident: str) -> LoggedRequest:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,11 +121,33 @@ def test_a_tool_gets_its_settings_and_the_step_is_done_with_its_first_request(
     (token,) = owner.texts("token")
     (shell,) = [step.text for step in read_clients(page)["claude"]]
     assert f"ANTHROPIC_AUTH_TOKEN={token}\n" in shell and f"ANTHROPIC_BASE_URL={steps.gateway.address}\n" in shell
-    assert "Waiting for your first request" in page and 'hx-trigger="every 2s"' in page
+    assert "Waiting for the first request of Claude Code" in page and 'hx-trigger="every 2s"' in page
     assert "tool" not in done_steps(page)
     ask(steps, token, "auto")
     page = owner.open(START)
     assert done_steps(page) == {"tool"} and "answered with status 200" in page and "every 2s" not in page
+
+
+def test_the_step_waits_for_the_tool_that_was_picked(steps: FirstSteps, owner: PlainBrowser) -> None:
+    """A request from before, with another key, is no sign that the tool works."""
+    ask(steps, steps.gateway.key, "auto")
+    assert done_steps(owner.open(START)) == {"tool"}
+    page = owner.submit(START, "create", tool="claude")
+    (token,) = owner.texts("token")
+    assert "Waiting for the first request of Claude Code" in page and "answered with" not in page
+    (polled,) = re.findall(r'hx-get="[^"]*(/console/start[^"]*)"', page)
+    assert "?apiKeyId=key_" in polled
+    assert "answered with" not in owner.open(polled)
+    ask(steps, token, "auto")
+    assert "answered with status 200" in owner.open(polled)
+
+
+def test_a_failed_first_request_is_shown_and_the_page_keeps_waiting(steps: FirstSteps, owner: PlainBrowser) -> None:
+    with pytest.raises(urllib.error.HTTPError):
+        ask(steps, steps.gateway.key, "sandbox-fail-400")
+    steps.gateway.services.store.journal.flush(60)
+    page = owner.open(START)
+    assert "failed with status 400" in page and 'hx-trigger="every 2s"' in page and done_steps(page) == set()
 
 
 def test_the_team_is_invited_with_team_and_limit(steps: FirstSteps, owner: PlainBrowser) -> None:

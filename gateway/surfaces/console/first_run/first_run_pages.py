@@ -26,6 +26,7 @@ TITLE = "First steps"
 KEY_NAME = "My first key"
 PLACEHOLDER = "llmgtwy_…"
 FIRST_TOOL = "curl"
+FIRST_FAILURE = 400
 CREATE_KEY = ManagementCall("POST /keys/api")
 KEYS = ManagementCall("GET /keys/api")
 MEMBERS = ManagementCall("GET /orgs/<organization_id>/members")
@@ -56,12 +57,12 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
 
 
 def show_start(call: PageCall) -> Outbound:
-    """Show the three steps, and how far the visitor is."""
-    return _show(call)
+    """Show the three steps, and how far the visitor is. `apiKeyId` limits the second one to requests of this key."""
+    return _show(call, key_id=call.arguments.get("apiKeyId", ""))
 
 
-def _show(call: PageCall, token: str = "", link: str = "") -> Outbound:
-    newest = request_log_reader.find_newest(call.visitor)
+def _show(call: PageCall, token: str = "", link: str = "", key_id: str = "") -> Outbound:
+    newest = request_log_reader.find_newest(call.visitor, key_id)
     chosen = call.form.get("tool") or FIRST_TOOL
     groups = group_clients(call.inbound.base_url, token or PLACEHOLDER, AUTO)
     return call.page(
@@ -72,6 +73,8 @@ def _show(call: PageCall, token: str = "", link: str = "") -> Outbound:
         link=link,
         has_keys=bool(token) or bool(call.run(KEYS)["apiKeys"]),
         newest=show_request(newest) if newest else None,
+        works=newest is not None and newest.status < FIRST_FAILURE,
+        key_id=key_id,
         manages=call.visitor.manages,
         connected=list_connected(call),
         providers=list_providers(call),
@@ -102,7 +105,7 @@ def _create_key(call: PageCall) -> Outbound:
         raise NotFound("You are not a member of any project. Ask an owner of your organization to create one.")
     tool = next((client.name for client in load_clients() if client.id == call.form.get("tool")), KEY_NAME)
     key = call.run(CREATE_KEY, {"description": tool, "projectId": project.id})
-    return _show(call, key["token"])
+    return _show(call, key["token"], key_id=key["id"])
 
 
 def _invite(call: PageCall) -> Outbound:
