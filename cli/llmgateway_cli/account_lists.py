@@ -10,6 +10,7 @@ from llmgateway_cli.shapes import list_of, text_of
 Record = dict[str, Any]
 PROJECT_ID = re.compile(r"proj[a-z]*_[\w-]+|[\w-]{20,}")
 KEY_ID = re.compile(r"key_\w+")
+MEMBER_ID = re.compile(r"member_\w+")
 
 
 def organizations(context: ClientContext) -> list[Record]:
@@ -101,6 +102,23 @@ def choose_project(context: ClientContext, named: str | None) -> str:
         for organization, project in projects
     ]
     return context.output.choose("Which project?", choices, "-p PROJECT, or `llmgateway projects use PROJECT` once")
+
+
+def member_id_of(context: ClientContext, project_id: str, named: str) -> str:
+    """Return the id of a member of the project's organization who was given by id, e-mail address or name. What has
+    the form of an id is not looked up."""
+    if MEMBER_ID.fullmatch(named):
+        return named
+    path = f"/orgs/{text_of(find_project(context, project_id)[0], 'id')}/members"
+    members = [member for answer in context.client.pages(path, {}) for member in list_of(answer, "members")]
+    for name in ("email", "name"):
+        matching = [member for member in members if str(member.get(name, "")).lower() == named.strip().lower()]
+        if len(matching) == 1:
+            return text_of(matching[0], "id")
+        if matching:
+            raise CliError(f"Several members are called {named!r}.", "Give the e-mail address.")
+    hint = "The person must have accepted an invitation, which the page People of the console creates."
+    raise CliError(f"The organization has no member {named!r}.", hint)
 
 
 def list_keys(context: ClientContext, query: dict[str, Any]) -> list[Record]:

@@ -34,6 +34,23 @@ def test_the_token_is_shown_once_with_a_warning(client: Client, account: Account
     assert account.list_keys()["Plain"]["projectId"] == account.project_id
 
 
+def test_a_key_for_a_colleague_belongs_to_them_and_is_not_stored_here(client: Client, account: Account) -> None:
+    colleague = account.colleague("anna")
+    members = account("GET", f"/orgs/{account.organization_id}/members")["members"]
+    (anna,) = [member for member in members if member["email"].startswith("anna-")]
+    finished = client.run("keys", "create", "-d", "Anna's notebook", "-m", anna["email"].upper(), "-l", "10")
+    (token,) = TOKEN.findall(finished.stdout)
+    assert account.key_works(token)
+    assert "This computer now uses it" not in finished.stderr and token not in client.config.values()
+    (key,) = account("GET", "/keys/api?filter=mine", token=colleague)["apiKeys"]
+    assert (key["description"], key["usageLimit"]) == ("Anna's notebook", "10")
+    client.run("keys", "create", "-d", "By id", "--member", anna["id"])
+    mine = account("GET", "/keys/api?filter=mine", token=colleague)["apiKeys"]
+    assert {key["description"] for key in mine} == {"Anna's notebook", "By id"}
+    unknown = client.refused("keys", "create", "-d", "x", "-m", "nobody@example.com")
+    assert "no member 'nobody@example.com'" in unknown and "invitation" in unknown
+
+
 def test_the_description_is_requested(client: Client, account: Account) -> None:
     with client.terminal("keys", "create") as terminal:
         terminal.answer("Description:", "Typed")

@@ -171,3 +171,19 @@ def test_a_developer_sees_only_the_step_of_the_tool(steps: FirstSteps, owner: Pl
     assert [name for _, name in DONE.findall(developer.open(START))] == ["tool"]
     developer.submit(START, "create", tool="curl")
     assert developer.texts("token")
+
+
+def test_a_key_for_a_colleague_is_offered_before_there_is_one(steps: FirstSteps, owner: PlainBrowser) -> None:
+    """The third step leads there: a form without a word about colleagues would be a dead end."""
+    assert "/console/keys/new" in owner.open(START)
+    page = owner.open("/console/keys/new")
+    assert '<label for="member">For</label>' in page and "accepted an <a" in page
+    owner.submit(START, "invite", email="anna@acme.example", periodUsageLimit="25")
+    (link,) = owner.texts("link")
+    management = steps.gateway.services.management
+    session = management.sign_up(link.partition("token=")[2], "Anna", "a-long-password-0123456789", "127.0.0.1")
+    page = owner.open("/console/keys/new")
+    assert ">Anna</option>" in page and "accepted an <a" not in page
+    budget = PlainBrowser(steps.gateway.address, session.token).open("/console").partition("Your budget")[2]
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", budget.partition("</section>")[0]))
+    assert "$0.00 in total" in text and "$0.00 of $25.00 per month" in text

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from llmgateway_cli.account_lists import choose_project, key_id_of, project_id_of, project_names
+from llmgateway_cli.account_lists import choose_project, key_id_of, member_id_of, project_id_of, project_names
 from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
@@ -41,6 +41,7 @@ def keys() -> None:
 @keys.command("create")
 @click.option("-p", "--project", metavar="PROJECT", help="The key's project, by id or name.")
 @click.option("-d", "--description", metavar="TEXT", help="What the key is for.")
+@click.option("-m", "--member", metavar="EMAIL", help="The colleague who owns the key, for owners and admins.")
 @limit_options
 @expires_option
 @click.option(
@@ -52,13 +53,14 @@ def create_key(
     context: ClientContext,
     project: str | None,
     description: str | None,
+    member: str | None,
     limit: str | None,
     period_limit: str | None,
     period: str | None,
     expires: str | None,
     save: bool | None,
 ) -> None:
-    """Create an API key. Its token is shown once."""
+    """Create an API key, also for a colleague, who cannot raise its limits. Its token is shown once."""
     members = new_limits(limit, period_limit, period)
     if expires is not None:
         members["expiresAt"] = read_expiry(expires, datetime.now(UTC))
@@ -67,9 +69,11 @@ def create_key(
     if not description.strip():
         raise CliError("The description is empty.", "Give a text that says what the key is for: -d TEXT.")
     body = {"description": description.strip(), "projectId": choose_project(context, project), **members}
+    if member is not None:
+        body["memberId"] = member_id_of(context, body["projectId"], member)
     key = object_of(context.client.management("POST", "/keys/api", body=body), "apiKey")
     _show_token(context, key, "was created")
-    if _is_to_save(context, save):
+    if _is_to_save(context, save, member is not None):
         context.settings.save({API_KEY: text_of(key, "token")})
         context.output.info("This computer now uses it for `llmgateway chat`, `launch` and `configure`.")
     if context.output.as_json:
@@ -78,6 +82,7 @@ def create_key(
         (
             ("ID", str(key.get("id"))),
             ("Project", str(key.get("projectId"))),
+            *([("Owner", member)] if member else []),
             ("Budget", show_usd(key.get("usageLimit"))),
             ("Period budget", period_limit_of(key)),
             ("Expires", show_time(key.get("expiresAt"))),
@@ -85,12 +90,12 @@ def create_key(
     )
 
 
-def _is_to_save(context: ClientContext, save: bool | None) -> bool:
+def _is_to_save(context: ClientContext, save: bool | None, for_another: bool) -> bool:
     """Return whether to store the token of a new key: as the user says, else if a person has no key on this computer.
     Scripts, which read JSON or are service accounts, make keys for others."""
     if save is not None:
         return save
-    return not (context.settings.api_key or context.settings.service_token or context.output.as_json)
+    return not (for_another or context.settings.api_key or context.settings.service_token or context.output.as_json)
 
 
 def _show_token(context: ClientContext, key: dict[str, Any], change: str) -> None:
