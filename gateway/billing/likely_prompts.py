@@ -39,6 +39,8 @@ CACHED_SHARE = 0.9  # of the tokens in the cache that the next turn is expected 
 MAX_MODELS = 4096
 MAX_SESSIONS = 20_000
 
+Place = tuple[str, str, str]  # project, session, model
+
 
 class _Density(Struct):
     """Tokens per byte of a model's prompts: the recent maximum, and the number of measurements. `hourly`: some were
@@ -65,7 +67,10 @@ class LikelyPrompts:
     def __init__(self) -> None:
         # By organization, "" for the platform's provider keys; by model; with or without tools.
         self._densities: OrderedDict[tuple[str, str, bool], _Density] = OrderedDict()
-        self._turns: OrderedDict[tuple[str, str, str], _Turn] = OrderedDict()
+        self._turns: OrderedDict[Place, _Turn] = OrderedDict()
+        # The request in progress that relies on a turn, and the turns of each such request.
+        self._reliant: dict[Place, str] = {}
+        self._relied_on: dict[str, tuple[Place, ...]] = {}
 
     def apply(
         self, context: RequestContext, request: Request, cost_bound: CostBound, mappings: tuple[Mapping, ...]
@@ -85,8 +90,26 @@ class LikelyPrompts:
             saved = min(saved, _saved(mapping, context.at_us, tier, counts))
         return replace(cost_bound, unlikely_nusd=max(0, saved))
 
+    def rely(self, context: RequestContext, mappings: tuple[Mapping, ...]) -> None:
+        """Let the request alone rely on the turns of its session that no other relies on, until it is settled or
+        `release` is called."""
+        if not context.session:
+            return
+        places = {(context.caller.project_id, context.session, mapping.model) for mapping in mappings}
+        taken = tuple(place for place in places if place in self._turns and place not in self._reliant)
+        if taken:
+            self._relied_on[context.request_id] = taken
+            self._reliant.update(dict.fromkeys(taken, context.request_id))
+
+    def release(self, context: RequestContext) -> None:
+        """Let other requests rely on the turns that the request relied on. Safe to repeat."""
+        for place in self._relied_on.pop(context.request_id, ()):
+            self._reliant.pop(place, None)
+
     def learn(self, context: RequestContext, request: Request, attempt: Attempt) -> None:
-        """Count the prompt of a settled request."""
+        """Count the prompt of a settled request, which relies on no turn any more."""
+        if self._relied_on:
+            self.release(context)
         usage = attempt.usage
         if usage is None or usage.basis != "provider" or usage.searches or not _is_measurable(request):
             return
@@ -143,7 +166,10 @@ class LikelyPrompts:
     ) -> tuple[int, int]:
         """Return the likely tokens of a prompt, and how many of them the provider's cache likely has."""
         size = requirements.prompt_bytes
-        turn = self._turns.get((context.caller.project_id, context.session, model)) if context.session else None
+        place = (context.caller.project_id, context.session, model)
+        turn = self._turns.get(place) if context.session else None
+        if self._reliant.get(place, context.request_id) != context.request_id:
+            turn = None
         if turn is None or turn.size > size:  # a session that was compacted, or another conversation in it
             return int(density * size) + 1, 0
         if turn.tokens:

@@ -214,6 +214,7 @@ class Settlement(OutputReservation, eq=False):
         self.state = TRANSITIONS[self.state, "close"]
         if self.state is READ_ON or (before is SETTLED or before is CLOSED) and not self._open:
             return
+        self._owner.likely_prompts.release(self.terms.context)
         for number in list(self._open):
             self._interrupt(number)
         retained = self._retained

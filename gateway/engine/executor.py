@@ -182,13 +182,21 @@ class Executor(Generic[R]):
 
     def _admit(self, context: RequestContext, request: Request, route_plan: RoutePlan, deadline: float) -> Run:
         cost_bound = route_plan.bounds.compute(request, self._default_output, context.at_us)
-        if cost_bound.input_tokens >= LARGE_BYTES:
-            cost_bound = self._settlements.likely_prompts.apply(context, request, cost_bound, route_plan.mappings)
-        settlement = self._settlements.admit(
-            Admission(
-                context, request, cost_bound, route_plan.platform_paid, route_plan.model, others=route_plan.others
-            )
+        large = cost_bound.input_tokens >= LARGE_BYTES
+        likely = self._settlements.likely_prompts
+        if large:
+            cost_bound = likely.apply(context, request, cost_bound, route_plan.mappings)
+            if cost_bound.unlikely_nusd:
+                likely.rely(context, route_plan.mappings)
+        admission = Admission(
+            context, request, cost_bound, route_plan.platform_paid, route_plan.model, others=route_plan.others
         )
+        try:
+            settlement = self._settlements.admit(admission)
+        except BaseException:
+            if large:
+                likely.release(context)
+            raise
         outcome = context.outcome = Outcome(
             request, route_plan.plan.resolution.provider or None, rate_limits=settlement.rate_limits
         )

@@ -49,9 +49,9 @@ def chat(size: int = BYTES, max_tokens: int | None = 32_000, **more: object) -> 
     )
 
 
-def context(session: str = "", started: float = 0.0, organization: str = "org") -> SimpleNamespace:
+def context(session: str = "", started: float = 0.0, organization: str = "org", request: str = "r") -> SimpleNamespace:
     caller = SimpleNamespace(project_id=f"project of {organization}", organization_id=organization)
-    return SimpleNamespace(caller=caller, session=session, started=started, at_us=AT_US)
+    return SimpleNamespace(caller=caller, session=session, started=started, at_us=AT_US, request_id=request)
 
 
 def settled(usage: Usage, ended: float = 0.0, source: str = PLATFORM_SOURCE) -> SimpleNamespace:
@@ -97,6 +97,55 @@ def test_what_the_provider_has_in_its_cache_costs_a_tenth_within_its_lifetime() 
     assert likely_cost(prompts, chat(BYTES + 4000), "s", 1000.0) > 2 * likely
     assert likely_cost(prompts, chat(BYTES + 4000), "another", 10.0) > 2 * likely
     assert likely_cost(prompts, chat(BYTES // 2), "s", 10.0) > likely  # another conversation
+
+
+def session_in_cache() -> LikelyPrompts:
+    """Measurements of a session whose last prompt is in the provider's cache."""
+    prompts = LikelyPrompts()
+    for _ in range(3):
+        prompts.learn(context("s"), chat(), settled(Usage(cache_read=TOKENS - 2000, cache_write=2000)))
+    return prompts
+
+
+def admitted_cost(prompts: LikelyPrompts, number: int, session: str = "s") -> int:
+    """What a limit reserves for one of several requests in progress."""
+    request, started = chat(), context(session, 10.0, request=str(number))
+    bound = prompts.apply(started, request, exact(request), (SONNET,))
+    prompts.rely(started, (SONNET,))
+    return bound.fixed_nusd - bound.unlikely_nusd
+
+
+def test_parallel_requests_of_a_session_exceed_a_limit_by_the_cached_share_of_one() -> None:
+    """Each of them believed that the provider had the prompt in its cache: twenty at once cost ten times as much as a
+    limit had reserved for them."""
+    prompts = session_in_cache()
+    reserved = [admitted_cost(prompts, number) for number in range(20)]
+    uncached = cost_of(Usage(cache_write=TOKENS), SONNET, AT_US).total
+    assert reserved[0] < uncached / 3
+    assert sum(reserved) >= 19 * uncached
+
+
+@pytest.mark.parametrize("end", ["learned", "learned without usage", "released"])
+def test_the_next_request_relies_on_the_cache_when_the_one_before_it_has_ended(end: str) -> None:
+    prompts = session_in_cache()
+    first = admitted_cost(prompts, 1)
+    assert admitted_cost(prompts, 2) > 3 * first
+    one, other = context("s", request="1"), context("s", request="2")
+    prompts.release(other)  # it relies on nothing
+    assert admitted_cost(prompts, 3) > 3 * first
+    if end == "released":
+        prompts.release(one)
+    else:
+        usage = Usage(cache_read=TOKENS) if end == "learned" else None
+        prompts.learn(one, chat(), settled(usage))
+    assert admitted_cost(prompts, 4) <= first
+    assert admitted_cost(prompts, 5) > 3 * first
+
+
+def test_sessions_rely_on_their_own_turns() -> None:
+    prompts = session_in_cache()
+    prompts.learn(context("other"), chat(), settled(Usage(cache_read=TOKENS - 2000, cache_write=2000)))
+    assert admitted_cost(prompts, 1) == admitted_cost(prompts, 2, "other")
 
 
 @pytest.mark.parametrize("reported", [1, TOKENS // 10, BYTES, 200_000_000])
