@@ -118,7 +118,7 @@ def _configure_plain_claude(home: Path, gateway: Gateway, model: str) -> dict[st
     }
 
 
-def _configure_codex(home: Path, gateway: Gateway, model: str) -> dict[str, str]:
+def configure_codex(home: Path, gateway: Gateway, model: str) -> dict[str, str]:
     folder = home / ".codex"
     folder.mkdir(exist_ok=True)
     (folder / "config.toml").write_text(
@@ -141,7 +141,7 @@ wire_api = "responses"
 
 
 def _configure_codex_with_sockets(home: Path, gateway: Gateway, model: str) -> dict[str, str]:
-    environment = _configure_codex(home, gateway, model)
+    environment = configure_codex(home, gateway, model)
     with (home / ".codex" / "config.toml").open("a") as config:
         config.write("supports_websockets = true\n")
     return environment
@@ -185,12 +185,12 @@ CLIENTS = {
         lambda prompt, model: ["--continue", "--print", *ACCEPT_EDITS, prompt],
     ),
     "codex": Client(
-        _configure_codex,
+        configure_codex,
         lambda prompt, model: ["exec", *UNCONFINED, prompt],
         lambda prompt, model: ["exec", "resume", "--last", *UNCONFINED, "--model", model, prompt],
     ),
     "codex in its sandbox": Client(
-        _configure_codex,
+        configure_codex,
         lambda prompt, model: ["exec", *SANDBOXED, prompt],
         lambda prompt, model: ["exec", "resume", "--last", *SANDBOXED, "--model", model, prompt],
     ),

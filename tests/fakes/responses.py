@@ -86,6 +86,8 @@ ID_BEGINNINGS = {
     "function_call": "fc",
     "custom_tool_call": "ctc",
     "web_search_call": "ws",
+    "tool_search_call": "tsc",
+    "compaction": "cmp",
     **KEEPING_IDS,
 }
 

@@ -17,10 +17,15 @@ PATH = "/v1/responses"
 ENCRYPTED = "reasoning.encrypted_content"
 # Types that have a required id in the published types, which the service does not require without storage.
 WITHOUT_ID = ("reasoning", "web_search_call")
-OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
+OUTPUTS = {
+    "function_call_output": "function_call",
+    "custom_tool_call_output": "custom_tool_call",
+    "tool_search_output": "tool_search_call",
+}
 # Items with a required id in the published types, and the prefix of the id.
 KEEPING_IDS = {"image_generation_call": "ig", "file_search_call": "fs", "code_interpreter_call": "ci"}
 LONGEST_CALL_ID = 64
+UNPUBLISHED = ("external_web_access", "search_content_types")
 PLAIN_MODELS = "gpt-4"  # the prefix of models without reasoning
 Json = dict[str, Any]
 
@@ -50,6 +55,8 @@ def _check_types(body: Json, items: list[Json]) -> None:
     checked = {**body}
     if items:
         checked["input"] = [_named(item) for item in items]
+    if body.get("tools"):
+        checked["tools"] = [_published(tool) for tool in body["tools"]]
     if checked.get("tool_choice") == {"type": "web_search"}:
         del checked["tool_choice"]  # accepted by the service, but missing in its published types
     kind = ResponseCreateParamsStreaming if body.get("stream") else ResponseCreateParamsNonStreaming
@@ -66,6 +73,13 @@ def _named(item: Json) -> Json:
     if item.get("role") == "assistant" and isinstance(item.get("content"), list):
         return {"id": "x", "status": "completed", **item}
     return {"id": "x", **item} if item.get("type") in WITHOUT_ID else item
+
+
+def _published(tool: Json) -> Json:
+    """Return a web search without the members that Codex sends to the service and that the published types lack."""
+    if tool["type"] != "web_search":
+        return tool
+    return {name: value for name, value in tool.items() if name not in UNPUBLISHED}
 
 
 def _check_items(items: list[Json], sealed: set[str]) -> None:

@@ -185,6 +185,43 @@ def test_a_compacted_conversation_goes_on(client: OpenAI, upstream: FakeOpenAI) 
     assert "The user greeted." in sent[1]["content"]
 
 
+TRIGGER = [{"role": "user", "content": "Hello"}, {"type": "compaction_trigger"}]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_compaction_trigger_gives_one_item_that_every_model_reads(
+    client: OpenAI, upstream: FakeOpenAI, stream: bool
+) -> None:
+    upstream.script(Answer("The user greeted."), Answer("On we go."))
+    items: list = []
+    if stream:
+        events = list(client.responses.create(model=MODEL, input=TRIGGER, tools=[WEATHER], stream=True))
+        assert [event.type for event in events[2:]] == [
+            *("response.output_item.added", "response.output_item.done", "response.completed"),
+        ]
+        items = events[-1].response.output
+        assert events[-2].item == items[0]
+    else:
+        items = strictly(client.responses.create(model=MODEL, input=TRIGGER, tools=[WEATHER])).output
+    assert [item.type for item in items] == ["compaction"]
+    assert upstream.calls[0].body["tool_choice"] == "none"
+    following = [{"role": "user", "content": "Hello"}, *items, {"role": "user", "content": "Go on"}]
+    assert client.responses.create(model=MODEL, input=following).output_text == "On we go."
+    sent = upstream.calls[1].body["messages"]
+    assert [message["role"] for message in sent] == ["user", "developer", "user"]
+    assert "The user greeted." in sent[1]["content"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_compaction_without_a_summary_is_a_failure(gateway: LocalGateway, upstream: FakeOpenAI, stream: bool) -> None:
+    upstream.script(Answer(" "))
+    answer = http(gateway, "POST", "/responses", json={"model": MODEL, "input": TRIGGER, "stream": stream})
+    if stream:
+        assert "response.failed" in answer.text and "response.completed" not in answer.text
+    else:
+        assert answer.status_code == 502
+
+
 def test_a_stream_that_the_upstream_cuts_never_looks_whole(client: OpenAI, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("A long answer that is cut.", piece=2, cut=900))
     kinds = []

@@ -50,7 +50,7 @@ class InputWriter:
         return self._items
 
     def _add_message(self, role: str, parts: tuple[Part, ...]) -> None:
-        if parts and isinstance(parts[0], VendorPart) and parts[0].kind == dialect.APPROVAL:
+        if parts and isinstance(parts[0], VendorPart) and parts[0].kind in (dialect.APPROVAL, dialect.TRIGGER):
             self._items.append(parts[0].body)
             return
         content = [write_part(part) for part in parts]

@@ -24,7 +24,7 @@ from gateway.neutral.parts import Image, Reasoning
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.responses.caller_tools import write_call
 from gateway.surfaces.responses.item_parts import read_action, set_arguments, write_source, write_text
-from gateway.surfaces.responses.opaque_tokens import SealedMarks, seal_marks, seal_reasoning
+from gateway.surfaces.responses.opaque_tokens import SealedMarks, seal_marks, seal_reasoning, wrap
 from gateway.surfaces.responses.response_answers import EventPlace, PartPlace, ResponseEvent, ResponseItem, SummaryPlace
 from gateway.surfaces.responses.store import item_id
 
@@ -94,7 +94,7 @@ class Assembler:
             events += self._close_call(block, status) if block in self._calls else self._close_own_call(block, status)
         if self._marks:
             sealed = seal_marks(self._marks)
-            events += self._whole({"type": "reasoning", "summary": [], "encrypted_content": sealed})
+            events += self.add_whole({"type": "reasoning", "summary": [], "encrypted_content": sealed})
         return events
 
     def _begin(self, item: ResponseItem) -> _Open:
@@ -103,7 +103,7 @@ class Assembler:
         self.items.append(opened.item)
         return opened
 
-    def _whole(self, item: ResponseItem) -> list[ResponseEvent]:
+    def add_whole(self, item: ResponseItem) -> list[ResponseEvent]:
         """Return the events of an item that arrives complete."""
         opened = self._begin(item)
         return [_added(opened, opened.item), _done(opened)]
@@ -284,7 +284,7 @@ class Assembler:
             self._marks.vendor = pieces[0].vendor or self._marks.vendor
         kind = next(self._own[piece.name] for piece in pieces if piece.name in self._own)
         text = "".join([piece.arguments for piece in pieces])
-        return self._whole(write_call(kind, ident, text, status))
+        return self.add_whole(write_call(kind, ident, text, status))
 
     def _open_call(self, event: ToolCallDelta) -> _Open | None:
         """Return the item of a call; None for a server tool other than search, which has no form here."""
@@ -346,11 +346,13 @@ class Assembler:
         part = event.part
         if isinstance(part, Image):
             result = part.media.data or part.media.url
-            return self._rest() + self._whole({"type": "image_generation_call", "status": COMPLETED, "result": result})
+            return self._rest() + self.add_whole(
+                {"type": "image_generation_call", "status": COMPLETED, "result": result}
+            )
         if part.vendor != dialect.NAME:
             return []
-        body: Any = {name: value for name, value in part.body.items() if name != "id"}
-        return self._rest() + self._whole(body)
+        body: Any = wrap({name: value for name, value in part.body.items() if name != "id"}, self._origin)
+        return self._rest() + self.add_whole(body)
 
 
 HANDLERS: dict[type, Any] = {

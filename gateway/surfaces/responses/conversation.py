@@ -42,6 +42,8 @@ from gateway.surfaces.validation_errors import invalid
 PARAMETER_READER = ParameterReader(dialect.NAME)
 SUMMED_UP = "Summary of the conversation before this point, whose other messages were left out:\n\n"
 SEARCH_CALL = "web_search_call"
+# Items that the user says.
+USER_PARTS = {dialect.APPROVAL: own_items.user_parts, dialect.TRIGGER: own_items.trigger_parts}
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -67,6 +69,8 @@ def decode_conversation(
     )
     if later:
         offered += _later(later, offered, body.max_tool_calls)
+    if compacts(items):
+        choice = ToolChoice("none")
     return Conversation(
         messages=_Messages(items, named).read(body.instructions),
         tools=offered,
@@ -75,6 +79,12 @@ def decode_conversation(
         reasoning=_reasoning(body),
         sampling=PARAMETER_READER.read(body),
     )
+
+
+def compacts(items: list[tuple[str, shapes.Item]]) -> bool:
+    """Return whether the request asks for a compaction instead of an answer."""
+    last = items[-1][1] if items else None
+    return type(last) is schema.VendorItem and last.kind == dialect.TRIGGER
 
 
 class _Messages:
@@ -159,8 +169,8 @@ class _Messages:
     def _add_foreign(self, item: schema.VendorItem) -> None:
         if item.kind == SEARCH_CALL:
             return  # the results are in the text that follows
-        if item.kind == dialect.APPROVAL:
-            self._add_text("user", own_items.user_parts(item))
+        if item.kind in USER_PARTS:
+            self._add_text("user", USER_PARTS[item.kind](item))
             return
         ident = own_items.call_id_of(item)
         self._made.append(self._own.part(item, self._marks.get(ident, ("", ""))))

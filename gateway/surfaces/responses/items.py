@@ -40,6 +40,8 @@ TOOLS: dict[str, type[Struct]] = {
     "web_search_preview_2025_03_11": schema.WebSearchTool,
 }
 REFERENCE = "item_reference"
+# Codex' notes on an item for OpenAI's own service: other servers of this dialect refuse them.
+PASSTHROUGH = "internal_chat_message_metadata_passthrough"
 # The members with content parts, by the type of the item.
 CONTENT = {"message": "content", "function_call_output": "output", "custom_tool_call_output": "output"}
 PARTS = frozenset(("input_text", "output_text", "refusal", "input_image", "input_file", "input_audio"))
@@ -115,6 +117,8 @@ def read_item(item: dict[str, Any], path: str, *, newer: bool = False) -> Item:
         if newer:
             item = _wrap_unknown(item)
         return _normalize(_convert(item, shape, path))
+    if PASSTHROUGH in item:
+        item = {key: value for key, value in item.items() if key != PASSTHROUGH}
     if kind in FOREIGN_WITHOUT_ID:
         return schema.VendorItem(kind, {key: value for key, value in item.items() if key != "id"})
     if kind and kind != REFERENCE:

@@ -19,8 +19,13 @@ CALL = "_call"
 FOUND = "Found these tools: {}."
 SCREENSHOT = "(a screenshot)"
 # Their content is in the text that follows, in the tools of the request, or for the server alone.
-SILENT = frozenset(
-    ("mcp_list_tools", dialect.LATER_TOOLS, "configuration_update", "compaction_trigger", "file_search_call")
+SILENT = frozenset(("mcp_list_tools", dialect.LATER_TOOLS, "configuration_update", "file_search_call"))
+CHECKPOINT = (
+    "Stop here and answer with a summary of this conversation. The assistant will go on with it but will see only the "
+    "user's own messages and what you write now. Write down everything it needs: the goal and the user's wishes, what "
+    "was decided and why, what was done and found (names, paths, numbers, ids and commands exactly as they are), what "
+    "failed, what is still open and the next step. Write plainly and briefly, in the language of the conversation; "
+    "call no tools."
 )
 
 
@@ -81,6 +86,11 @@ def user_parts(item: schema.VendorItem) -> tuple[Part, ...]:
     reason = _word(item.body, "reason")
     said = Text(f"{approved} {reason}" if reason else approved)
     return (VendorPart(dialect.NAME, item.kind, item.body, (said,)),)
+
+
+def trigger_parts(item: schema.VendorItem) -> tuple[Part, ...]:
+    """Return the parts of an item that asks for a compaction: other vendors are asked for a summary."""
+    return (VendorPart(dialect.NAME, item.kind, item.body, (Text(CHECKPOINT),)),)
 
 
 def later_tools(item: Any) -> list[Json]:

@@ -17,6 +17,7 @@ from gateway.surfaces.responses.conversation import (
     PARAMETER_READER,
     SEARCH_CALL,
     SUMMED_UP,
+    compacts,
     decode_conversation,
     flat_name,
 )
@@ -72,7 +73,7 @@ class ResponseTurn(Struct, frozen=True):
     `history` and `items` are JSON items: the earlier conversation, and this turn's own input as it is stored. `names`
     maps flat names to the namespace and name of a tool, `own` the names of functions to the kinds of the caller's tools
     that they stand for. `sealed`: the caller wants encrypted reasoning in the response,
-    `reasoned`: any reasoning.
+    `reasoned`: any reasoning, `compacts`: a compaction instead of an answer.
     """
 
     request: ChatRequest
@@ -84,6 +85,7 @@ class ResponseTurn(Struct, frozen=True):
     sealed: bool
     reasoned: bool
     store: bool
+    compacts: bool = False
 
 
 def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> ResponseTurn:
@@ -130,6 +132,7 @@ def _read(body: schema.ResponsesBody, history: list[Json], own: list[Json], *, n
         sealed=dialect.ENCRYPTED in (body.include or ()),
         reasoned=_asks_reasoning(body),
         store=body.store is not False,
+        compacts=compacts(items),
     )
 
 

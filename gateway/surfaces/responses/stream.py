@@ -83,8 +83,7 @@ class _Stream:
 
     def _assembled(self) -> Assembler:
         if self._assembler is None:
-            origin = writer.origin(self._facts)
-            self._assembler = Assembler(self._facts.answer_id, self._turn.names, origin, self._turn.own)
+            self._assembler = writer.assembler_of(self._turn, self._facts)
         return self._assembler
 
     def _emit_all(self, events: list[ResponseEvent]) -> bytes:
@@ -136,10 +135,10 @@ class _Stream:
     def _finish(self, event: Finished) -> bytes:
         sent = self._begin()
         large = self._size >= LARGE
-        if self._assembler is not None:
-            events = self._assembler.finish(writer.status_of(event.reason))
-            sent += compute_if(large, self._emit_all, events)
         try:
+            if self._assembler is not None:
+                events = self._assembler.finish(writer.status_of(event.reason))
+                sent += compute_if(large, self._emit_all, events)
             output = self._output()
             response = writer.conclude(self._turn, self._facts, output, event.reason, self._keep, event.native)
         except GatewayError as error:

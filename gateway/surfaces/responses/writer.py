@@ -24,6 +24,7 @@ from gateway.neutral.usage import Usage
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
+from gateway.surfaces.responses.compaction_items import CompactionAssembler
 from gateway.surfaces.responses.opaque_tokens import wrap
 from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.response_answers import (
@@ -185,9 +186,15 @@ def _own_items(items: list[Json], facts: ResponseFacts) -> list[ResponseItem]:
     return [own_item(item, place, facts) for place, item in enumerate(items)]
 
 
+def assembler_of(turn: ResponseTurn, facts: ResponseFacts) -> Assembler:
+    """Return the assembler of an answer that comes from a server of another dialect."""
+    kind = CompactionAssembler if turn.compacts else Assembler
+    return kind(facts.answer_id, turn.names, origin(facts), turn.own)
+
+
 def _output(choice: Choice, turn: ResponseTurn, facts: ResponseFacts, status: str) -> list[ResponseItem]:
     """Return the parts of a result as items, equal to those of its stream."""
-    assembler = Assembler(facts.answer_id, turn.names, origin(facts), turn.own)
+    assembler = assembler_of(turn, facts)
     for block, part in enumerate(choice.parts):
         for event in _events(part, block):
             assembler.add(event)
