@@ -111,7 +111,7 @@ def _audit(action: str, subject: str, organization_id: str, detail: Mapping[str,
 
 
 def show_limits(limits: Limits) -> dict[str, object]:
-    """Return the limits as decimal strings in US dollars, None for no limit."""
+    """Return the limits for the audit log: amounts as decimal strings in US dollars, None for no limit."""
 
     def usd(amount: int | None) -> str | None:
         if amount is None:
@@ -122,4 +122,6 @@ def show_limits(limits: Limits) -> dict[str, object]:
         "usage_limit_usd": usd(limits.total_nusd),
         "period_limit_usd": usd(limits.period_nusd),
         "period": str(limits.period) if limits.period else None,
+        "alert_at": list(limits.alert_at),
+        "reservation": limits.reservation,
     }

@@ -1,4 +1,7 @@
-"""Setters of spending limits. Only the setter or a higher role may raise a limit; everyone may lower it."""
+"""Setters of spending limits. Only the setter or a higher role may raise a limit; everyone may lower it.
+
+The exact reservation and the thresholds of alerts have setters too: they are part of how strict a limit is.
+"""
 
 from typing import Any, NamedTuple
 
@@ -10,11 +13,29 @@ from gateway.accounts.models import Audit, Member
 from gateway.accounts.roles import RANKS
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Limits
+from gateway.limits.models import LIKELY
 from gateway.store.database import Database
 
 OF_OPERATOR = 3
 TOTAL = "total"
 PERIOD = "period"
+RESERVATION = "reservation"
+ALERTS = "alerts"
+PARTS = (TOTAL, PERIOD, RESERVATION, ALERTS)
+
+
+LOWER_ONLY = (
+    "This spending limit was set by another person. You can lower it, but only that person or a higher role can raise "
+    "or remove it."
+)
+REFUSALS = {
+    TOTAL: LOWER_ONLY,
+    PERIOD: LOWER_ONLY,
+    RESERVATION: "Another person set that this limit reserves the highest cost of each request. Only that person or a "
+    "higher role can change it.",
+    ALERTS: "Another person set the alerts of this limit. You can add thresholds, but only that person or a "
+    "higher role can remove them.",
+}
 
 
 class Setter(NamedTuple):
@@ -25,7 +46,8 @@ class Setter(NamedTuple):
 
 
 class LimitSetter(NamedTuple):
-    """A limit with its setter; `period` is "" for a total."""
+    """A limit with its setter; `period` is "" for a total. Parts without an amount have their value in `period`: the
+    reservation, and the thresholds of alerts with commas."""
 
     actor: str
     rank: int
@@ -63,22 +85,18 @@ def hold(
         held = _from_trail(organization_id, scope_id, before, action)
     old = _parts(before)
     new = _parts(after)
-    for part in (TOTAL, PERIOD):
+    for part in PARTS:
         if new[part] == old[part]:
             continue
-        known = held.get(part)
+        known = held.get(part) or _assumed(held, old[part])
         limit = new[part]
         if known is None or known.actor == setter.actor or setter.rank > known.rank:
             if limit is None:
                 held[part] = None
             else:
                 held[part] = LimitSetter(*setter, *limit)
-        elif not _within(limit, known):
-            raise Forbidden(
-                "This spending limit was set by another person. You can lower it, but only that person or a higher "
-                "role can raise or remove it.",
-                code="limit_not_yours",
-            )
+        elif not _within(part, limit, known):
+            raise Forbidden(REFUSALS[part], code="limit_not_yours")
     _write(database, scope_id, held)
 
 
@@ -87,11 +105,29 @@ def _parts(limits: Limits) -> dict[str, tuple[int, str] | None]:
         period = None
     else:
         period = (limits.period_nusd or 0, str(limits.period))
-    return {TOTAL: None if limits.total_nusd is None else (limits.total_nusd, ""), PERIOD: period}
+    return {
+        TOTAL: None if limits.total_nusd is None else (limits.total_nusd, ""),
+        PERIOD: period,
+        RESERVATION: None if limits.reservation == LIKELY else (0, limits.reservation),
+        ALERTS: (0, ",".join(map(str, limits.alert_at))) if limits.alert_at else None,
+    }
 
 
-def _within(limit: tuple[int, str] | None, held: LimitSetter) -> bool:
-    return limit is not None and limit[0] <= held.nusd and limit[1] == held.period
+def _within(part: str, limit: tuple[int, str] | None, held: LimitSetter) -> bool:
+    if limit is None:
+        return False
+    if part == ALERTS:
+        return set(held.period.split(",")) <= set(limit[1].split(","))
+    return limit[0] <= held.nusd and limit[1] == held.period
+
+
+def _assumed(held: dict[str, LimitSetter | None], value: tuple[int, str] | None) -> LimitSetter | None:
+    """Return the setter of a part that was set before its setter was stored: the highest of those of the limits."""
+    setters = [setter for setter in held.values() if setter is not None]
+    if value is None or not setters:
+        return None
+    highest = max(setters, key=lambda setter: setter.rank)
+    return LimitSetter(highest.actor, highest.rank, *value)
 
 
 def _read(database: Database, scope_id: str) -> dict[str, LimitSetter | None] | None:

@@ -1,6 +1,7 @@
 """Accounts keep their promises: what ends a session, who may sign in, who may lift a limit, who may read what."""
 
 import base64
+import json
 import re
 import time
 from collections.abc import Callable
@@ -197,6 +198,42 @@ def test_a_limit_is_lifted_by_who_set_it_or_stands_above(tenants: Tenants) -> No
     assert set_limit(tenants, "acme developer", key, usageLimit="500")[0] == 200
     assert set_limit(tenants, "acme admin", key, usageLimit="600")[0] == 200
     assert set_limit(tenants, "acme developer", key, usageLimit="601")[0] == 403
+
+
+def test_the_exact_reservation_of_an_owner_is_not_relaxed_by_a_developer(tenants: Tenants) -> None:
+    key = tenants["acme developer"].key.info.id
+    assert set_limit(tenants, "acme developer", key, reservation="exact")[0] == 200
+    assert set_limit(tenants, "acme developer", key, reservation="likely")[0] == 200  # one's own
+    assert set_limit(tenants, "acme owner", key, usageLimit="1", reservation="exact")[0] == 200
+    for who in ("acme developer", "acme admin"):
+        status, answer = set_limit(tenants, who, key, reservation="likely")
+        assert (status, answer["code"]) == (403, "limit_not_yours") and "highest cost" in answer["message"]
+    assert set_limit(tenants, "acme owner", key, reservation="likely")[0] == 200
+    assert set_limit(tenants, "acme admin", key, reservation="exact")[0] == 200
+
+
+def test_thresholds_of_alerts_are_removed_by_who_set_them_or_stands_above(tenants: Tenants) -> None:
+    key = tenants["acme developer"].key.info.id
+    assert set_limit(tenants, "acme owner", key, usageLimit="1", alertThresholds=[50, 80])[0] == 200
+    for fewer in ([], [80], [100]):
+        status, answer = set_limit(tenants, "acme developer", key, alertThresholds=fewer)
+        assert (status, answer["code"]) == (403, "limit_not_yours") and "alerts" in answer["message"]
+    assert set_limit(tenants, "acme developer", key, alertThresholds=[50, 80, 95])[0] == 200
+    assert set_limit(tenants, "acme developer", key, alertThresholds=[50, 80])[0] == 200
+    assert set_limit(tenants, "acme owner", key, alertThresholds=[])[0] == 200
+
+
+def test_a_strict_reservation_from_before_its_setter_was_stored_belongs_to_the_setter_of_the_limit(
+    tenants: Tenants,
+) -> None:
+    key = tenants["acme developer"].key.info.id
+    assert set_limit(tenants, "acme owner", key, usageLimit="1", reservation="exact")[0] == 200
+    database = tenants.services.store.database
+    forget = "UPDATE limit_setter SET setters = ? WHERE scope_id = ?"
+    owner = tenants["acme owner"].user_id
+    stored = json.dumps({"total": [owner, 2, 1_000_000_000, ""]})
+    database.write(lambda: database.execute(forget, (stored, key)))
+    assert set_limit(tenants, "acme developer", key, reservation="likely")[0] == 403
 
 
 def test_a_limit_of_the_operator_is_not_lifted_by_owners_or_admins(tenants: Tenants) -> None:
