@@ -56,6 +56,7 @@ def show_guides(services: Services, inbound: Inbound) -> Outbound:
         first=first,
         others=[guide for guide in listed.values() if guide not in first and "/" not in guide.name],
         decisions=[guide for guide in listed.values() if "/" in guide.name],
+        for_reader=partial(guides.name_address, address=inbound.base_url),
     )
 
 

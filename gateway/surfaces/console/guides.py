@@ -30,6 +30,9 @@ HEADING = re.compile(r"^(#{1,3}) +(.+?)\s*$", re.MULTILINE)
 CODE_BLOCK = re.compile(r"^```.*?^```\s*$", re.MULTILINE | re.DOTALL)
 # The address of a gateway on the reader's own computer, which stands for the gateway's address in all examples.
 EXAMPLE_ADDRESS = re.compile(r"http://127\.0\.0\.1:4001(?!\d)")
+# The end of a part of a name or path: a line may break behind it.
+NAME_PART = re.compile(r"(?<=[^\W_])_(?=\w)|(?<=\w)/(?=\w)")
+WBR = r"\g<0><wbr>"
 # Levels of headings in the table of contents, and how many headings make one worth its room.
 CONTENTS = ("h2", "h3")
 FEWEST_HEADINGS = 3
@@ -113,6 +116,7 @@ def _render(name: str) -> GuidePage:
     markdown = markdown_it.MarkdownIt("commonmark").enable("table")
     tokens = markdown.parse(_read_text(name))
     headings = []
+    _label_cells(tokens)
     for token, following in zip(tokens, tokens[1:], strict=False):
         if token.type == "heading_open":
             anchor = slug(following.content)
@@ -127,14 +131,44 @@ def _render(name: str) -> GuidePage:
     return GuidePage(list_guides()[name], html, tuple(headings))
 
 
+def _label_cells(tokens: "list[Token]") -> None:
+    """Give each cell of a table the title of its column, which a telephone shows instead of the table's head. Names in
+    cells may only wrap behind their parts."""
+    titles: list[str] = []
+    column = 0
+    for token, following in zip(tokens, tokens[1:], strict=False):
+        if token.type == "table_open":
+            titles = []
+        elif token.type == "tr_open":
+            column = 0
+        elif token.type == "th_open":
+            titles.append(plain_text(following.content))
+        elif token.type == "td_open":
+            token.attrSet("data-label", titles[column])
+            column += 1
+            for child in following.children or ():
+                _allow_breaks(child)
+
+
+def _allow_breaks(token: "Token") -> None:
+    if token.type == "code_inline":
+        token.type = "html_inline"
+        token.content = f"<code>{NAME_PART.sub(WBR, str(escape(token.content)))}</code>"
+
+
 def find_page(name: str, address: str) -> GuidePage | None:
     """Return a guide with its HTML, None for an unknown name. Its examples name the gateway's `address` for the reader.
     The first call reads all guides."""
     if name not in list_guides():
         return None
     page = _render(name)
-    shown = str(escape(address.rstrip("/")))
-    return page._replace(html=EXAMPLE_ADDRESS.sub(lambda _: shown, page.html))
+    return page._replace(html=name_address(page.html, str(escape(address))))
+
+
+def name_address(text: str, address: str) -> str:
+    """Return the text with the gateway's address for the reader instead of that of the examples."""
+    shown = address.rstrip("/")
+    return EXAMPLE_ADDRESS.sub(lambda _: shown, text)
 
 
 def _point(token: "Token", name: str) -> None:

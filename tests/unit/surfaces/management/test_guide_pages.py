@@ -43,3 +43,19 @@ def test_the_request_of_the_quickstart_works(visitor, shared_tenants) -> None:
 
 def test_an_unknown_topic_is_a_404(visitor) -> None:
     assert visitor.get("/docs/other").status_code == 404
+
+
+def test_cells_of_tables_name_their_column_and_names_wrap_between_their_parts(visitor) -> None:
+    """A telephone shows a row as a list; a name in a narrow column never breaks within a word."""
+    text = visitor.get("/docs/guides/configuration").get_data(as_text=True)
+    assert '<td data-label="Setting"><code>public_<wbr>url</code>' in text
+    assert "<code>GATEWAY_<wbr>SERVER_<wbr>PUBLIC_<wbr>URL</code>" in text
+    routes = visitor.get("/docs/guides/permissions").get_data(as_text=True)
+    assert "<code>GET /orgs/&lt;organization_<wbr>id&gt;</code>" in routes
+
+
+def test_the_lists_of_guides_name_the_readers_address(visitor) -> None:
+    for page in ("/docs/guides", "/docs/guides?q=claude+code+address"):
+        text = visitor.get(page, base_url="http://gateway.example").get_data(as_text=True)
+        assert "http://127.0.0.1:4001" not in text
+    assert "http://gateway.example stands for" in visitor.get("/docs/guides", base_url="http://gateway.example").text
