@@ -122,7 +122,7 @@ memory: .venv/test.stamp
 
 # Each template of the command-line client: made, installed from the package registries, tested, and run once.
 templates: .venv/test.stamp
-	$(BIN)/pytest cli/tests/test_installed_templates.py -m soak
+	$(BIN)/pytest cli/tests/test_installed_templates.py -m "soak or extended"
 
 # The published command-line client through all of its commands; needs node 20 or later and npm.
 public-client: .venv/test.stamp

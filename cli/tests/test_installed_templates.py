@@ -1,7 +1,6 @@
 """Each template as a user gets it: made with its dependencies from the package registries, tested, and run once."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,8 +8,14 @@ import pytest
 from harness.accounts import Account
 from harness.client_runs import Client, working_in
 from harness.projects import PYTHON_TEMPLATES, run_python, set_key
+from support import npm
 
-pytestmark = pytest.mark.soak
+OLDEST_NODE = 20  # `engines` of the template's package.json
+# `make extended` installs the project that calls tools in each language, `make templates` all of them.
+TEMPLATES = [
+    pytest.param(name, marks=pytest.mark.extended if name == "agent-with-tools" else pytest.mark.soak)
+    for name in PYTHON_TEMPLATES
+]
 # pip and npm find their settings and caches there.
 HOME = {"HOME": os.environ.get("HOME", "/")}
 EXPECTED = {
@@ -30,7 +35,8 @@ def init(client: Client, account: Account, template: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("template", PYTHON_TEMPLATES)
+@pytest.mark.slow
+@pytest.mark.parametrize("template", TEMPLATES)
 def test_python_template(signed_out: Client, account: Account, template: str) -> None:
     folder = init(signed_out, account, template)
     own = str(folder / ".venv/bin/python")
@@ -46,8 +52,10 @@ def test_python_template(signed_out: Client, account: Account, template: str) ->
     assert run_python(folder, "-c", code, python=own).strip()
 
 
-@pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js 20 and npm")
+@pytest.mark.extended
+@pytest.mark.slow
 def test_typescript_template(signed_out: Client, account: Account) -> None:
+    npm.machine_node(OLDEST_NODE)
     folder = init(signed_out, account, "mcp-client")
     inside = working_in(signed_out, folder)
     for kind, name in (("tool", "weather"), ("tool", "search"), ("tool", "calculator"), ("route", "chat")):
@@ -55,13 +63,13 @@ def test_typescript_template(signed_out: Client, account: Account) -> None:
     inside.run("add", "route", "generate")
     calculate = 'import { run } from "./src/tools/calculator.ts"; console.log(await run({ expression: "(2+3)*-4%7" }));'
     (folder / "calculate.ts").write_text(calculate)
-    npm(folder, "npm", "test")
-    npm(folder, "npm", "run", "check")
-    assert npm(folder, "npx", "tsx", "calculate.ts").strip() == "-6"
+    run(folder, "npm", "test")
+    run(folder, "npm", "run", "check")
+    assert run(folder, "npx", "tsx", "calculate.ts").strip() == "-6"
     assert "list-models" in inside.run("dev").stdout
 
 
-def npm(folder: Path, *command: str) -> str:
+def run(folder: Path, *command: str) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=dict(os.environ))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -101,8 +101,8 @@ def arguments_of(address: str, key: str, model: str) -> dict[str, list[str]]:
         "goose": ["session"],
         "gemini": ["--model", model],
         "mcp-claude": ["mcp", "add", "--transport", "http", "llmgateway", f"{address}/mcp", "--header", header],
-        "node": ["tsx", "main.ts"],
-        "ai-sdk": ["tsx", "main.ts"],
+        "node": ["tsx", "main.mts"],
+        "ai-sdk": ["tsx", "main.mts"],
     }
 
 
@@ -120,13 +120,16 @@ def check_file(client: str, content: object, address: str, key: str, model: str)
         assert key in text
 
 
+# Programs that are not the client's id; without any, all of its commands run.
+PROGRAMS = {"curl": (), "python": (), "mcp-claude": ("claude",), "node": ("npm", "npx"), "ai-sdk": ("npm", "npx")}
+
+
 def check_client(client: str, steps: list[Step], home: Path, address: str, key: str, model: str) -> Followed:
     """Follow the steps of a client and check what came of them."""
     home.mkdir()
     texts = "".join(step.text for step in steps)
     assert not PLACEHOLDER.search(texts), texts
-    program = {"mcp-claude": "claude", "node": "npx", "ai-sdk": "npx"}.get(client, client)
-    own = () if program in ("curl", "python") else (program,)
+    own = PROGRAMS.get(client, (client,))
     followed = follow(steps, home, *own)
     expected = variables_of(address, key, model)
     if client in expected:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import npm
 from support.every_operation import RecordedResponse, Step, Tour, write_png, write_wav
 from support.gateways import LocalGateway, local_gateway
 from support.shared import load
@@ -25,6 +26,8 @@ SAMPLED = code_samples.with_samples(DOCUMENT)
 KEY = "LLMGATEWAY_API_KEY"
 # Paths that name something that the reader has made before: what they are called with is the test of their subject.
 NAMES = re.compile(r"/[A-Z_]{2,}")
+# The programs use fetch, FormData and openAsBlob.
+OLDEST_NODE = 20
 HEX = re.compile(r"[0-9a-f]{32}|0{32,}")
 
 
@@ -96,21 +99,15 @@ def test_a_printed_python_program_works(
 
 
 def test_a_printed_typescript_program_works(workplace: dict[str, Any]) -> None:
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout if find("node") else ""
-    if int((re.match(r"v(\d+)", version) or ["", "0"])[1]) < 22:
-        pytest.skip("node 22 or later is not here")
+    node = npm.machine_node(OLDEST_NODE)
     for number, (method, path) in enumerate(CALLS):
         source = sample(method, path, "TypeScript").replace("console.log(response.status, ", "check(response.status, ")
         source += "\nfunction check(status, text) { if (status >= 300) throw new Error(`${status} ${text}`); }\n"
         (workplace["cwd"] / f"{number}.mjs").write_text(source)
     runs = "".join(f'await import("./{number}.mjs");\n' for number in range(len(CALLS)))
     (workplace["cwd"] / "all.mjs").write_text(runs)
-    done = subprocess.run(["node", "all.mjs"], **workplace)
+    done = subprocess.run([node, "all.mjs"], **workplace)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def find(program: str) -> bool:
-    return any(os.access(Path(folder) / program, os.X_OK) for folder in os.environ["PATH"].split(os.pathsep))
 
 
 # Members of which the gateway of the test has others than the examples: accounts, and a provider that answers here.

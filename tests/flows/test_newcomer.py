@@ -182,6 +182,10 @@ def test_the_client_installs_alone(newcomer: Newcomer) -> None:
     assert newcomer.shell("cd / && llmgateway chat Hello", PATH=path)
 
 
+# Programs that are recorded instead of run, if not the client's id. tests/flows/test_typescript_samples.py runs npm.
+PROGRAMS = {"curl": (), "python": (), "mcp-claude": ("claude",), "node": ("npm", "npx"), "ai-sdk": ("npm", "npx")}
+
+
 def follow_clients(newcomer: Newcomer, page: str, key: str, home: Path) -> None:
     """Follow the settings of each client: those that are installed answer, the others are started with them."""
     clients = read_clients(page)
@@ -191,9 +195,8 @@ def follow_clients(newcomer: Newcomer, page: str, key: str, home: Path) -> None:
         assert steps, client
         for step in steps:
             step.text = step.text.replace("llmgtwy_…", key)
-        programs = {"curl": (), "python": (), "mcp-claude": ("claude",), "node": ("npx",), "ai-sdk": ("npx",)}
         followed = follow(
-            steps, home / client, *programs.get(client, (client,)), places=f"{newcomer.clients}/bin:/usr/bin:/bin"
+            steps, home / client, *PROGRAMS.get(client, (client,)), places=f"{newcomer.clients}/bin:/usr/bin:/bin"
         )
         texts = json.dumps([followed.values, followed.variables, followed.arguments, [step.text for step in steps]])
         assert "{{" not in texts and key in texts or client == "mcp-code", client

@@ -5,13 +5,16 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Protocol
 
 import yaml
 
 PREFIX = "client-"
+NOTHING: Mapping[str, str] = {}
 OWN_PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
 # Each stands for a program: it writes its arguments and its environment where the test finds them.
 RECORDER = """#!/bin/sh
@@ -27,6 +30,19 @@ class Step:
     kind: str
     place: str
     text: str = ""
+
+
+class AnyStep(Protocol):
+    """A step as a page shows it, or as the gateway makes it."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
 
 
 class _Reader(HTMLParser):
@@ -75,9 +91,12 @@ class Followed:
     output: str = ""
 
 
-def follow(steps: list[Step], home: Path, *programs: str, places: str = OWN_PATH) -> Followed:
+def follow(
+    steps: Sequence[AnyStep], home: Path, *programs: str, places: str = OWN_PATH, known: Mapping[str, str] = NOTHING
+) -> Followed:
     """Do what the steps say in a new home: write each file, run each command in a shell. `programs` are recorded
-    instead of run; others are those of `places`, by default those of this machine."""
+    instead of run; others are those of `places`, by default those of this machine. `known` are variables that the
+    person's shell has already."""
     folder = home / "project"
     folder.mkdir(parents=True)
     stubs = home / "programs"
@@ -88,7 +107,7 @@ def follow(steps: list[Step], home: Path, *programs: str, places: str = OWN_PATH
     followed = Followed()
     for step in steps:
         if step.kind == "shell":
-            _run(step.text, home, folder, followed, places)
+            _run(step.text, home, folder, followed, {**known, "PATH": f"{stubs}:{places}", "HOME": str(home)})
         elif step.kind == "value":
             followed.values[step.place] = step.text
         else:
@@ -99,9 +118,8 @@ def follow(steps: list[Step], home: Path, *programs: str, places: str = OWN_PATH
     return followed
 
 
-def _run(text: str, home: Path, folder: Path, followed: Followed, places: str) -> None:
+def _run(text: str, home: Path, folder: Path, followed: Followed, environment: Mapping[str, str]) -> None:
     recorded = home / "recorded"
-    environment = {"PATH": f"{home}/programs:{places}", "HOME": str(home)}
     script = f"set -e\n{text}\n"
     done = subprocess.run(
         ["bash", "-c", script],

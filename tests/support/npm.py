@@ -35,6 +35,17 @@ def install(folder: Path, packages: dict[str, str]) -> Path:
     return modules
 
 
+def machine_node(oldest: int) -> Path:
+    """Return the path of this machine's node, with npm beside it. Skips without one of this major version."""
+    found = shutil.which("node")
+    if found is None or shutil.which("npm") is None:
+        pytest.skip(f"needs Node.js {oldest} or later with npm; there is none on this machine")
+    version = subprocess.run([found, "--version"], capture_output=True, text=True).stdout.strip()
+    if int(version.removeprefix("v").partition(".")[0] or 0) < oldest:
+        pytest.skip(f"needs Node.js {oldest} or later; this machine has {version}")
+    return Path(found)
+
+
 def node(folder: Path) -> Path:
     """Return the path of the node program."""
     package = f"node-{PLATFORM}"

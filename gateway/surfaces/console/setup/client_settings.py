@@ -50,6 +50,7 @@ class ClientSetup(Struct, frozen=True):
     group: str
     test: str
     files: tuple[SettingsFile, ...] = ()
+    install: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     command: tuple[str, ...] = ()
     shell: str = ""
@@ -126,7 +127,8 @@ def _steps(client: ClientSetup, values: Values) -> Iterator[SetupStep]:
         yield SetupStep("value", f"{client.place}: {field.name}", fill(field.value, values))
     if client.shell:
         yield SetupStep("shell", "", fill(client.shell.strip(), values))
-    lines = [
+    lines = [" ".join(client.install)] if client.install else []
+    lines += [
         f"export {name}={_quote(fill(text, values))}"
         for name, text in client.environment.items()
         if _known(text, values)
