@@ -51,7 +51,6 @@ TRIED_THROUGH = {
     "accounts/credential_sources.py": ("flows/test_routing.py",),
     "accounts/project_modes.py": ("flows/test_routing.py",),
     "telemetry/probe_paths.py": ("unit/surfaces/test_allowed_hosts.py", "unit/telemetry/test_request_line.py"),
-    "accounts/roles.py": ("unit/surfaces/management/test_session_routes.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
     "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/managed_settings_table.py": ("unit/accounts/test_managed_settings.py",),

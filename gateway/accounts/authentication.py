@@ -28,11 +28,12 @@ from gateway.accounts.models import (
     User,
     is_suspended,
 )
+from gateway.accounts.permissions import reach_of
 from gateway.accounts.rule_values import RuleInfo, compile_levels
 from gateway.accounts.versioned_cache import VersionedCache
 from gateway.clock import Clock
 from gateway.control.version import Control
-from gateway.errors import GatewayError, Gone, Unauthenticated, Unavailable
+from gateway.errors import Forbidden, GatewayError, Gone, Unauthenticated, Unavailable
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
@@ -333,6 +334,9 @@ def _refusal_of(row: Mapping[str, Any]) -> CachedRefusal | None:
         return CachedRefusal(Unauthenticated, "The member who owns the API key was deactivated.")
     if row["member_suspended"]:
         return CachedRefusal(Unauthenticated, SUSPENDED)
+    if not reach_of(row["role"], "keys:use"):
+        text = f"The member who owns the API key has the role {row['role']}, which has no API keys."
+        return CachedRefusal(Forbidden, text, "role_without_keys")
     if row["organization_status"] != "active":
         return CachedRefusal(Gone, "The organization of this API key is blocked.", "organization_blocked")
     if row["project_status"] != "active":

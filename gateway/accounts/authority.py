@@ -1,46 +1,60 @@
 """Authority over people: the one question that each change of a person's role, status, address or sign-in asks.
 
-Whoever makes the change has the rank of a role, and reaches people up to this rank, before and after the change. The
-rank of a person is that of the role; of a SCIM token and of an identity provider, that of the person who stands behind
-it; of a service account, a developer's. The operator reaches everybody.
+Whoever makes the change reaches people with the roles that have nothing beyond the own role, before and after the
+change, as the table of permissions says. The role of a SCIM token and of an identity provider is that of the person who
+stands behind it; a service account reaches developers only. The operator reaches everybody.
 """
 
 from msgspec import Struct
 
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.models import Member, User
-from gateway.accounts.roles import RANKS
+from gateway.accounts.permissions import roles_within
 from gateway.errors import Forbidden
 
-OWNER = RANKS["owner"]
-ADMIN = RANKS["admin"]
-DEVELOPER = RANKS["developer"]
+# People in the reach of leads of teams and of admins of projects, and of service accounts.
+WITHOUT_RIGHTS = frozenset(("developer", "viewer"))
+DEVELOPERS = frozenset(("developer",))
 
 
 class Authority(Struct, frozen=True):
-    """The rank of a door through which people are changed, and the error for people above it."""
+    """The roles of the people that a door reaches, and the error for people with other roles."""
 
-    rank: int
+    roles: frozenset[str]
     refusal: str
 
     def check(self, *roles: str) -> None:
-        """Raise Forbidden unless the rank covers all of these roles: those of a person before and after a change."""
-        if any(RANKS[role] > self.rank for role in roles):
+        """Raise Forbidden unless all of these roles are covered: those of a person before and after a change."""
+        if not self.roles.issuperset(roles):
             raise Forbidden(self.refusal)
 
     def covers(self, role: str) -> bool:
         """Return whether people with this role may be changed."""
-        return RANKS[role] <= self.rank
+        return role in self.roles
 
 
 def of_session(role: str) -> Authority:
     """Return the authority of a signed-in person with this role."""
-    return Authority(RANKS[role], "Only an owner may make an owner, or change one.")
+    if role == "admin":
+        return Authority(roles_within(role), "Only an owner may make an owner, or change one.")
+    return Authority(roles_within(role), "You may neither give nor change a role that may do more than yours.")
+
+
+def of_limits(role: str) -> Authority:
+    """Return the authority of a signed-in person over the spending limits of others: billing sets those that an admin
+    sets."""
+    return of_session("admin" if role == "billing" else role)
+
+
+def of_part(role: str) -> Authority:
+    """Return the authority of the lead of a team, or the admin of a project, who has this role in the organization."""
+    text = "A team lead and the admin of a project change only developers and viewers."
+    return Authority(roles_within(role) | WITHOUT_RIGHTS, text)
 
 
 def of_service_account() -> Authority:
-    """Return the authority of a service account: people with higher roles may do what its scopes do not allow."""
-    return Authority(DEVELOPER, "A service account manages members with the role developer only.")
+    """Return the authority of a service account: people with other roles may do what its scopes do not allow."""
+    return Authority(DEVELOPERS, "A service account manages members with the role developer only.")
 
 
 def of_scim_token(by_owner: bool) -> Authority:
@@ -48,7 +62,7 @@ def of_scim_token(by_owner: bool) -> Authority:
     text = (
         "Only a SCIM token that an owner created may change owners or make owners. Its creator must still be an owner."
     )
-    return Authority(OWNER if by_owner else ADMIN, text)
+    return Authority(roles_within("owner" if by_owner else "admin"), text)
 
 
 def of_identity_provider(for_owners: bool) -> Authority:
@@ -57,7 +71,7 @@ def of_identity_provider(for_owners: bool) -> Authority:
         "An admin set up this identity provider, so owners cannot sign in with it. An owner can allow it for owners in "
         "the settings of single sign-on."
     )
-    return Authority(OWNER if for_owners else ADMIN, text)
+    return Authority(roles_within("owner" if for_owners else "admin"), text)
 
 
 def is_owner_now(organization_id: str, actor: str) -> bool:

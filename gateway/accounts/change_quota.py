@@ -26,7 +26,7 @@ class ChangePace:
         """Count one change. RateLimited (code too_many_changes, with the seconds to wait)."""
         if not self._maximum:
             return
-        if member.role == "developer":
+        if member.role not in ("owner", "admin"):
             part, whole = DEVELOPERS_PART
         else:
             part, whole = (1, 1)

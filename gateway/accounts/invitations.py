@@ -13,8 +13,9 @@ from gateway.accounts import audit, tokens
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
 from gateway.accounts.models import Invitation, Member, Organization, ServiceAccount, Team, User
+from gateway.accounts.permissions import reach_of, roles_within
 from gateway.accounts.quotas import MAX_INVITATIONS, check_quota
-from gateway.accounts.roles import MANAGERS
+from gateway.accounts.roles import ROLES
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, NotFound
@@ -279,10 +280,10 @@ def _status(row: Invitation, now: int) -> str:
 
 
 def _may_invite(row: Invitation) -> bool:
-    """Return whether the inviter is still an owner or admin here, and an owner where the invitation makes one."""
+    """Return whether the inviter may still invite people here, and may give the role of the invitation."""
     if row.invited_by == OPERATOR:
         return True
-    roles = ("owner",) if row.role == "owner" else MANAGERS
+    roles = [role for role in ROLES if reach_of(role, "invitations:write") and row.role in roles_within(role)]
     membership = (Member.organization == row.organization_id) & (Member.user == row.invited_by)
     active = (Member.status == "active") & Member.role.in_(roles) & (User.status == "active")
     return Member.select().join(User).where(membership & active).exists() or _may_account_invite(row)

@@ -16,6 +16,7 @@ from gateway.accounts.models import (
     Member,
     MemberStatus,
     Organization,
+    ScopedRole,
     Session,
     User,
     UserKind,
@@ -204,6 +205,7 @@ def revive_member(organization_id: str, email: str, role: Role, *, actor: str, n
     if row is None:
         return None
     Member.update(role=role, status="active", updated_at=now).where(Member.id == row.id).execute()
+    ScopedRole.delete().where(ScopedRole.member == row.id).execute()
     _audit("member.update", row.id, organization_id, {"role": role, "status": "active"}, actor, now)
     return _load(row.id)
 
@@ -322,7 +324,7 @@ def read_email(text: str) -> str:
 
 
 def check_role(role: str) -> None:
-    """InvalidRequest unless it is one of the three roles."""
+    """InvalidRequest unless it is a role of an organization."""
     if role not in ROLES:
         raise InvalidRequest(f"role must be one of {', '.join(ROLES)}.", param="role")
 

@@ -130,6 +130,19 @@ class TeamMember(Base):
         primary_key = peewee.CompositeKey("team", "member")
 
 
+class ScopedRole(Base):
+    """A role in a part of an organization: the member leads the team, or is an admin of the project."""
+
+    scope_id = peewee.CharField(40)
+    member = peewee.ForeignKeyField(Member, on_delete="CASCADE", backref="+")
+    member_id: str
+    created_at = TimeField()
+
+    class Meta:
+        table_name = "scoped_role"
+        primary_key = peewee.CompositeKey("scope_id", "member")
+
+
 class ApiKey(Base):
     """`member` made and owns the key. "expired" is never stored: it follows from `expires_at`, µs or null. `generation`
     counts how often everything ended that was bound to the key, such as access tokens."""

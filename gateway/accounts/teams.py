@@ -12,6 +12,7 @@ from gateway.accounts.managed_settings_table import ManagedSettings
 from gateway.accounts.models import AccessRule, Member, Organization, Team, TeamMember
 from gateway.accounts.organizations import read_name
 from gateway.accounts.quotas import MAX_TEAMS, check_quota
+from gateway.accounts.scoped_roles import end_roles
 from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
 from gateway.store.database import Database
@@ -108,6 +109,7 @@ def delete_team(database: Database, control: Control, organization_id: str, team
         rules = AccessRule.delete().where(AccessRule.scope == "team", AccessRule.scope_id == team_id).execute()
         ManagedSettings.delete().where(ManagedSettings.scope_id == team_id).execute()
         TeamMember.delete().where(TeamMember.team == team_id).execute()
+        end_roles(scope_id=team_id)
         Team.delete().where(Team.id == team_id).execute()
         detail = {"name": before.name, "members": list(before.member_ids), "rules": rules}
         _audit("team.delete", before, detail, actor, now)
@@ -133,6 +135,8 @@ def write_team_member(team_id: str, member_id: str, belongs: bool, *, actor: str
     TeamMember.delete().where(link).execute()
     if belongs:
         TeamMember.insert(team=team_id, member=member_id).execute()
+    else:
+        end_roles(member_id=member_id, scope_id=team_id)
     _audit("team.update", _info(team, ()), {"member": member_id, "belongs": belongs}, actor, now)
 
 

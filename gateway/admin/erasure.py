@@ -18,6 +18,7 @@ from gateway.accounts.alert_hooks import MAILTO, STORED_ALERTS
 from gateway.accounts.changes import commit
 from gateway.accounts.members import MemberInfo, change_member
 from gateway.accounts.models import ApiKey, Audit, Invitation, Member, TeamMember, User
+from gateway.accounts.scoped_roles import end_roles
 from gateway.control.version import Control
 from gateway.errors import Conflict
 from gateway.metering.usage_table import raw_id
@@ -170,6 +171,7 @@ def _texts(value: Any) -> set[str]:
 def _delete_of_member(database: Database, member: MemberInfo, words: set[str]) -> None:
     addresses = [word for word in words if "@" in word]
     TeamMember.delete().where(TeamMember.member == member.id).execute()
+    end_roles(member_id=member.id)
     for table in OF_MEMBER:
         database.execute(f"DELETE FROM {table} WHERE member_id = ?", (member.id,))
     for table in OF_MEMBER_BY_NAME:

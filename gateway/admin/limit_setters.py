@@ -10,7 +10,7 @@ import orjson
 from gateway.accounts import organizations
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.models import Audit, Member
-from gateway.accounts.roles import RANKS
+from gateway.accounts.roles import LIMIT_RANKS
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Limits
 from gateway.limits.models import LIKELY
@@ -64,10 +64,10 @@ def setter_of(actor: str, organization_id: str) -> Setter:
         return Setter(actor, OF_OPERATOR)
     row = Member.get_or_none(Member.organization == organization_id, Member.user == actor, Member.status == "active")
     if row is not None:
-        rank = RANKS[row.role]
+        rank = LIMIT_RANKS[row.role]
     else:
         rank = 0
-    if rank == RANKS["owner"] and organization_id == organizations.first_id():
+    if rank == LIMIT_RANKS["owner"] and organization_id == organizations.first_id():
         rank = OF_OPERATOR
     return Setter(actor, rank)
 

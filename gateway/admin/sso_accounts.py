@@ -5,6 +5,7 @@ provider may speak for its domain, and the account has no other identity, no sec
 """
 
 from functools import partial
+from typing import cast
 
 from gateway import ids
 from gateway.accounts import audit, group_rules, identities, members
@@ -190,7 +191,7 @@ class SsoAccounts:
         if provider.create_people:
             user = User.get_by_id(user_id)
             for organization_id in _to_join(provider, identity, user_id):
-                role: Role = "admin" if provider.role == "admin" else "developer"
+                role = cast("Role", provider.role or "developer")
                 members.insert_member(
                     (ids.new("member"), user_id),
                     organization_id,

@@ -28,7 +28,7 @@ ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 DOMAIN = re.compile(r"(?=.{3,253}$)[a-z0-9]([a-z0-9-]{0,62}\.)+[a-z][a-z0-9-]{1,62}")
 MAX_PROVIDERS = 20
 DEFAULT_SCOPES = ("email", "profile")  # beside openid, which is always requested
-ROLES = ("", "developer", "admin")
+ROLES = ("", "viewer", "developer", "billing", "admin")
 MAX_TEXT_LENGTH = 512
 
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.accounts.authentication import Caller
 from gateway.accounts.keys import KeyInfo, list_keys
-from gateway.accounts.roles import MANAGERS
+from gateway.accounts.permissions import reach_of
 from gateway.errors import Forbidden, NotFound
 from gateway.metering.activity import Owners
 from gateway.reports.report_answers import ShownScope
@@ -27,7 +27,7 @@ class ReportScope(Struct, frozen=True):
     @property
     def whole(self) -> bool:
         """Whether the scope is the whole project."""
-        return self.role in MANAGERS
+        return reach_of(self.role, "usage:read") == "all"
 
 
 def scope_of_caller(caller: Caller) -> ReportScope:

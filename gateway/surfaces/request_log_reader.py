@@ -11,8 +11,9 @@ from urllib.parse import parse_qsl
 from gateway.accounts import keys
 from gateway.accounts.keys import list_keys
 from gateway.accounts.members import find_member
-from gateway.accounts.projects import list_projects
-from gateway.accounts.roles import MANAGERS
+from gateway.accounts.permissions import Permission
+from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.accounts.teams import list_teams
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.metering.log.archived_requests import find_logged, search_log
 from gateway.metering.log.records import LoggedRequest
@@ -79,58 +80,74 @@ def filter_of(fields: Mapping[str, Any], inbound: Inbound, now_us: int) -> LogFi
     )
 
 
-def scopes_of(visitor: Visitor, project_id: str = "", key_id: str = "", user_id: str = "") -> list[LogScope]:
-    """Return the scopes that the visitor may see: whole projects as owner or admin, otherwise requests of their own
-    keys; optionally limited to one project, key or person. An invisible key or person has no requests. Raises NotFound,
-    Forbidden (project)."""
+def scopes_of(
+    visitor: Visitor,
+    project_id: str = "",
+    key_id: str = "",
+    user_id: str = "",
+    permission: Permission = "logs:read",
+) -> list[LogScope]:
+    """Return the scopes that the visitor may see with a permission: whole projects as owner or admin, otherwise
+    requests of their own keys; optionally limited to one project, key or person. An invisible key or person has no
+    requests. Raises NotFound, Forbidden (project)."""
     database = visitor.services.store.database
     if project_id:
-        projects = [visitor.project(project_id)]
+        projects = [visitor.project(project_id, permission)]
     else:
         projects = list_projects(database, list(visitor.memberships))
     if key_id:
-        return _scopes_of_key(visitor, [project.id for project in projects], key_id)
+        return _scopes_of_key(visitor, [project.id for project in projects], key_id, permission)
     scopes = []
     for project in projects:
-        member_id = _member_in(visitor, project.organization_id, user_id)
-        if member_id is None:
-            continue
-        if not member_id:
-            scopes.append(LogScope(project.id))
-            continue
-        own = list_keys(database, project_ids=[project.id], member_id=member_id, deleted=True)
-        if own:
-            scopes.append(LogScope(project.id, member_id, tuple(key.id for key in own) if len(own) <= MAX_KEYS else ()))
+        for member_id in _members_in(visitor, project, user_id, permission):
+            if not member_id:
+                scopes.append(LogScope(project.id))
+                continue
+            own = list_keys(database, project_ids=[project.id], member_id=member_id, deleted=True)
+            if own:
+                keys_of = tuple(key.id for key in own) if len(own) <= MAX_KEYS else ()
+                scopes.append(LogScope(project.id, member_id, keys_of))
     return scopes
 
 
-def _member_in(visitor: Visitor, organization_id: str, user_id: str) -> str | None:
-    """Return the member whose requests to search in an organization: "" for all members, None for none."""
-    membership = visitor.member(organization_id)
-    if membership.role not in MANAGERS:
-        return membership.id if user_id in ("", visitor.user_id) else None
-    if not user_id:
-        return ""
-    try:
-        return find_member(visitor.services.store.database, organization_id, user_id).id
-    except NotFound:
-        return None
+def _members_in(visitor: Visitor, project: ProjectInfo, user_id: str, permission: Permission) -> list[str]:
+    """Return the members whose requests to search in a project: "" stands for all members."""
+    wanted = ""
+    if user_id:
+        try:
+            wanted = find_member(visitor.services.store.database, project.organization_id, user_id).id
+        except NotFound:
+            return []
+    seen = visible_members(visitor, project.organization_id, project.id, permission)
+    if "" in seen:
+        return [wanted]
+    return sorted(seen & {wanted} if wanted else seen)
 
 
-def _scopes_of_key(visitor: Visitor, project_ids: list[str], key_id: str) -> list[LogScope]:
+def visible_members(visitor: Visitor, organization_id: str, project_id: str, permission: Permission) -> set[str]:
+    """Return the members whose requests in a project a permission of the visitor covers: "" stands for all."""
+    mine = visitor.member(organization_id)
+    reach = visitor.reach(organization_id, permission)
+    if reach.whole or project_id in reach.projects:
+        return {""}
+    seen = {mine.id} if reach.own else set()
+    if reach.teams:
+        listed = list_teams(visitor.services.store.database, organization_id)
+        seen.update(member_id for team in listed if team.id in reach.teams for member_id in team.member_ids)
+    return seen
+
+
+def _scopes_of_key(visitor: Visitor, project_ids: list[str], key_id: str, permission: Permission) -> list[LogScope]:
     try:
         key = keys.find(visitor.services.store.database, key_id, deleted=True)
     except NotFound:
         return []
-    membership = visitor.memberships.get(key.organization_id)
-    if (
-        membership is None
-        or key.project_id not in project_ids
-        or membership.role not in MANAGERS
-        and key.member_id != membership.id
-    ):
+    if key.organization_id not in visitor.memberships or key.project_id not in project_ids:
         return []
-    return [LogScope(key.project_id, "" if membership.role in MANAGERS else membership.id, (key.id,))]
+    seen = visible_members(visitor, key.organization_id, key.project_id, permission)
+    if "" in seen:
+        return [LogScope(key.project_id, "", (key.id,))]
+    return [LogScope(key.project_id, key.member_id, (key.id,))] if key.member_id in seen else []
 
 
 def read_page(visitor: Visitor, fields: Mapping[str, Any], inbound: Inbound, limit: int) -> LogPage:
@@ -162,7 +179,8 @@ def find_one(visitor: Visitor, ident: str) -> LoggedRequest:
         membership = None
     if request is None or membership is None:
         raise NotFound(f"The log has no request {ident}: the id is unknown, or the entry has expired.")
-    if membership.role not in MANAGERS and request.owner.member != raw_id(membership.id):
+    reach = visitor.reach(membership.organization_id, "logs:read")
+    if not reach.whole and not (reach.own and request.owner.member == raw_id(membership.id)):
         raise Forbidden("No permission for this request: developers see requests of keys that they created.")
     return request
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
-from gateway.accounts.roles import MANAGERS
+from gateway.accounts.teams import list_teams
 from gateway.metering.activity import (
     ActivityScope,
     Dimension,
@@ -259,20 +259,33 @@ UNUSED: dict[str, Any] = {**write_figures(ActivityFigures()), **NO_PARTS}
 
 
 def places_of(visitor: Visitor, project_id: str | None) -> list[ActivityScope]:
-    """Return the projects that the visitor may see: whole projects as owner or admin, otherwise the usage of their own
-    keys there."""
+    """Return the usage that the visitor may see: whole projects, or the usage of their own keys and those of the teams
+    that they lead."""
     if project_id is not None:
-        project = visitor.project(project_id)
-        return [_place(visitor, project.organization_id, (project.id,))]
+        project = visitor.project(project_id, "usage:read")
+        return _places_in(visitor, project.organization_id, (project.id,))
     projects: dict[str, list[str]] = {}
     for project in list_projects(visitor.services.store.database, list(visitor.memberships)):
         projects.setdefault(project.organization_id, []).append(project.id)
-    return [_place(visitor, organization_id, tuple(ids)) for organization_id, ids in projects.items()]
+    return [
+        place for organization_id, ids in projects.items() for place in _places_in(visitor, organization_id, tuple(ids))
+    ]
 
 
-def _place(visitor: Visitor, organization_id: str, project_ids: tuple[str, ...]) -> ActivityScope:
+def _places_in(visitor: Visitor, organization_id: str, project_ids: tuple[str, ...]) -> list[ActivityScope]:
+    """Return projects that the visitor sees as a whole, and for each visible member the other projects."""
     mine = visitor.member(organization_id)
-    return ActivityScope(project_ids, "" if mine.role in MANAGERS else mine.id)
+    reach = visitor.reach(organization_id, "usage:read")
+    whole = tuple(ident for ident in project_ids if reach.whole or ident in reach.projects)
+    rest = tuple(ident for ident in project_ids if ident not in whole)
+    places = [ActivityScope(whole)] if whole else []
+    if rest:
+        seen = {mine.id} if reach.own else set()
+        if reach.teams:
+            listed = list_teams(visitor.services.store.database, organization_id)
+            seen.update(member_id for team in listed if team.id in reach.teams for member_id in team.member_ids)
+        places += [ActivityScope(rest, member_id) for member_id in sorted(seen)]
+    return places
 
 
 def owners_of(visitor: Visitor, project_id: str | None) -> Owners:

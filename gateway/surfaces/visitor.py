@@ -6,17 +6,20 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from gateway.accounts import keys, members, organizations, projects
-from gateway.accounts.authority import Authority, of_service_account, of_session
+from gateway.accounts.authority import Authority, of_limits, of_part, of_service_account, of_session
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.known_names import KnownNames
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import OrganizationInfo
+from gateway.accounts.permissions import TABLE, Permission, reach_of
 from gateway.accounts.projects import ProjectInfo
-from gateway.accounts.roles import MANAGERS
+from gateway.accounts.roles import PROJECT_ADMIN, TEAM_LEAD
+from gateway.accounts.scoped_roles import NO_PARTS, Parts, read_parts
 from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.service_accounts import ServiceAccountInfo
 from gateway.accounts.sessions import AGENT_LENGTH, LIFETIME_S, PREFIX, SessionInfo
 from gateway.accounts.sso_requirement import reachable
+from gateway.accounts.teams import list_teams
 from gateway.admin.agent_sign_in import Workspace
 from gateway.admin.sign_in import Place
 from gateway.dialects import management_errors
@@ -41,12 +44,27 @@ ID_PATTERN = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """What a permission of a visitor covers in an organization: all of it, or the own keys and requests (`own`), and
+    the teams and projects in which the visitor has a role."""
+
+    whole: bool = False
+    own: bool = False
+    teams: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return self.whole or self.own or bool(self.teams) or bool(self.projects)
+
+
+@dataclass(frozen=True, slots=True)
 class Visitor:
     """A signed-in user with their active memberships by organization, as far as the session
     reaches them, or a service account.
 
     `account` and `token` are those of a service account, which is an admin of its only organization within its scopes
-    and manages no owners and admins.
+    and manages no owners and admins. `parts` are the teams and projects in which the visitor has a role, by member, as
+    far as they were read.
     """
 
     services: Services
@@ -56,56 +74,126 @@ class Visitor:
     uncounted: set[str] = field(default_factory=set)
     account: ServiceAccountInfo | None = None
     token: str = field(default="", repr=False)
+    parts: dict[str, Parts] = field(default_factory=dict)
 
     @property
     def user_id(self) -> str:
         return self.session.user_id
 
-    @property
-    def manages(self) -> bool:
-        """Whether the visitor is an owner or admin of any organization."""
-        return any(member.role in MANAGERS for member in self.memberships.values())
+    def reach(self, organization_id: str, permission: Permission) -> Reach:
+        """Return what a permission of the visitor covers in an organization."""
+        membership = self.memberships.get(organization_id)
+        if membership is None:
+            return Reach()
+        in_organization = reach_of(membership.role, permission)
+        if in_organization == "all":
+            return Reach(whole=True, own=True)
+        row = TABLE[permission]
+        parts = self._parts_of(membership) if row.lead or row.project_admin else NO_PARTS
+        return Reach(
+            own=in_organization == "own",
+            teams=parts.teams if reach_of(TEAM_LEAD, permission) else frozenset(),
+            projects=parts.projects if reach_of(PROJECT_ADMIN, permission) else frozenset(),
+        )
 
-    def member(self, organization_id: str, *roles: str) -> MemberInfo:
-        """Return the visitor's membership, in one of `roles` when given; a change is counted in the first organization
-        that is checked. Raises NotFound (no such organization), Forbidden, RateLimited (code too_many_changes)."""
+    def _parts_of(self, membership: MemberInfo) -> Parts:
+        known = self.parts.get(membership.id)
+        if known is None:
+            known = self.parts[membership.id] = read_parts(self.services.store.database, membership.id)
+        return known
+
+    def may(self, permission: Permission, organization_id: str = "") -> bool:
+        """Return whether the visitor has a permission, wholly or in part, in an organization; "": in any."""
+        if organization_id:
+            return bool(self.reach(organization_id, permission))
+        return any(self.reach(known, permission) for known in self.memberships)
+
+    def manages(self, permission: Permission, organization_id: str = "") -> bool:
+        """Return whether the visitor has a permission for a whole organization; "": for any."""
+        if organization_id:
+            return self.reach(organization_id, permission).whole
+        return any(self.reach(known, permission).whole for known in self.memberships)
+
+    def member(self, organization_id: str) -> MemberInfo:
+        """Return the visitor's membership; a change is counted in the first organization that is checked. Raises
+        NotFound (no such organization), Forbidden, RateLimited (code too_many_changes)."""
+        membership = self._find_membership(organization_id)
+        self._count_change(membership)
+        return membership
+
+    def permitted(self, organization_id: str, permission: Permission) -> MemberInfo:
+        """Return the visitor's membership if the permission covers the whole organization; see `member`."""
+        return self.check(organization_id, permission, self.reach(organization_id, permission).whole)
+
+    def check(self, organization_id: str, permission: Permission, is_covered: bool) -> MemberInfo:
+        """Return the visitor's membership. Raises Forbidden unless the permission covers what the request names; see
+        `member`."""
+        membership = self._find_membership(organization_id)
+        if not is_covered:
+            roles = " or ".join(TABLE[permission].roles)
+            raise Forbidden(f"This requires the role {roles}; your role is {membership.role}.")
+        self._count_change(membership)
+        return membership
+
+    def _find_membership(self, organization_id: str) -> MemberInfo:
         membership = self.memberships.get(organization_id)
         if membership is None:
             organizations.find_organization(self.services.store.database, organization_id)
             raise Forbidden("You are not a member of this organization.")
-        if roles and membership.role not in roles:
-            raise Forbidden(f"This requires the role {' or '.join(roles)}; your role is {membership.role}.")
+        return membership
+
+    def _count_change(self, membership: MemberInfo) -> None:
         if self.uncounted:
             self.uncounted.clear()
             self.services.management.count_change(membership)
-        return membership
 
-    def manager(self, organization_id: str) -> MemberInfo:
-        """Return the visitor's membership as owner or admin. Raises NotFound, Forbidden."""
-        return self.member(organization_id, *MANAGERS)
-
-    def project(self, project_id: str, *roles: str) -> ProjectInfo:
-        """Return a project of an organization of the visitor, who must have one of `roles`. Raises NotFound,
+    def project(self, project_id: str, permission: Permission) -> ProjectInfo:
+        """Return a project for which the visitor has a permission, be it for own keys only. Raises NotFound,
         Forbidden."""
         project = projects.find_project(self.services.store.database, project_id)
-        self.member(project.organization_id, *roles)
+        reach = self.reach(project.organization_id, permission)
+        is_covered = reach.whole or reach.own or project.id in reach.projects or bool(reach.teams)
+        self.check(project.organization_id, permission, is_covered)
         return project
 
-    def key(self, key_id: str) -> KeyInfo:
-        """Return a key that the visitor may see and change: any of their organization, for a developer only their own.
-        Raises NotFound, Forbidden."""
+    def key(self, key_id: str, permission: Permission = "keys:read") -> KeyInfo:
+        """Return a key for which the visitor has a permission: any of their organization, any of a project, or their
+        own. Raises NotFound, Forbidden."""
         key = keys.find(self.services.store.database, key_id)
         membership = self.member(key.organization_id)
-        if membership.role not in MANAGERS and key.member_id != membership.id:
+        reach = self.reach(key.organization_id, permission)
+        is_own = reach.own and key.member_id == membership.id
+        if reach.own and not (reach.whole or is_own or key.project_id in reach.projects):
             raise Forbidden("No permission for this API key: developers manage keys that they created.")
+        self.check(key.organization_id, permission, reach.whole or is_own or key.project_id in reach.projects)
         return key
 
-    def other_member(self, organization_id: str, member_id: str) -> MemberInfo:
-        """Return another member that the visitor may change: only owners change owners. Raises NotFound, Forbidden."""
-        membership = self.manager(organization_id)
+    def covers_member(self, organization_id: str, member_id: str, permission: Permission) -> bool:
+        """Return whether a permission of the visitor covers a member: one of the organization, or of a team."""
+        reach = self.reach(organization_id, permission)
+        if reach.whole or not reach.teams:
+            return reach.whole
+        teams = list_teams(self.services.store.database, organization_id, member_id=member_id)
+        return any(team.id in reach.teams for team in teams)
+
+    def other_member(self, organization_id: str, member_id: str, permission: Permission) -> MemberInfo:
+        """Return another member that the visitor may change: nobody changes people who may do more. Raises NotFound,
+        Forbidden."""
+        self.check(organization_id, permission, self.covers_member(organization_id, member_id, permission))
         member = members.find_in_organization(self.services.store.database, organization_id, member_id)
-        self.authority(membership).check(member.role)
+        self.authority_for(organization_id, permission).check(member.role)
         return member
+
+    def authority_for(self, organization_id: str, permission: Permission) -> Authority:
+        """Return the authority over other members with which the visitor uses a permission."""
+        membership = self.member(organization_id)
+        if self.account is not None:
+            return of_service_account()
+        if not self.reach(organization_id, permission).whole:
+            return of_part(membership.role)
+        if permission in ("members:limit", "teams:limit"):
+            return of_limits(membership.role)
+        return of_session(membership.role)
 
     def authority(self, membership: MemberInfo) -> Authority:
         """Return the authority of the visitor over the other members of an organization."""

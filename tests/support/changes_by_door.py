@@ -31,7 +31,8 @@ from gateway.surfaces.http import Inbound
 from gateway.surfaces.management.management_scopes import SCOPES
 
 DEVELOPER, ADMIN, OWNER = "developer", "admin", "owner"
-SESSIONS = (DEVELOPER, ADMIN, OWNER)
+VIEWER, BILLING = "viewer", "billing"
+SESSIONS = (VIEWER, BILLING, DEVELOPER, ADMIN, OWNER)
 SERVICE_ACCOUNT, OAUTH = "service account", "OAuth token"
 TOKENS = {"SCIM, token of an admin": False, "SCIM, token of an owner": True}
 PROVIDERS = {"identity provider of an admin": ADMIN, "identity provider of an owner": OWNER}
@@ -71,6 +72,9 @@ class Doors:
         self.owner = tenants["acme owner"]
         self.id = self.owner.organization_id
         self.team = ""
+        for role in (VIEWER, BILLING):
+            email = f"{role}@acme.example"
+            tenants.people[f"acme {role}"] = tenants.join(self.id, self.owner.project_id, email, role)
         self.bearers = {role: tenants[f"acme {role}"].token for role in SESSIONS}
         draft = ServiceAccountDraft("Automation", list(SCOPES))
         self.bearers[SERVICE_ACCOUNT] = self.management.service_accounts.create(

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from gateway.accounts.alert_hooks import DISCORD, EMAIL, FORMS, MAILTO, PAGERDUTY, SLACK, TEAMS, WEBHOOK, AlertHook
-from gateway.accounts.roles import MANAGERS
 from gateway.accounts.teams import list_teams
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces.console.management_calls import ManagementCall
@@ -37,7 +36,7 @@ def act(services: Services, inbound: Inbound) -> Outbound:
     visitor, form = submitted_by_visitor(services, inbound, PATH, FORM_NAME)
     action = pressed({"add": _add, "test": _test, "remove": _remove}, form)
     try:
-        visitor.manager(form.get("organization", "")[:80])
+        visitor.permitted(form.get("organization", "")[:80], "alerts:write")
         message = action(visitor, inbound, form)
     except GatewayError as error:
         if error.blame != "caller":
@@ -87,7 +86,7 @@ def _page(
 ) -> Outbound:
     managed = []
     for organization in visitor.organizations():
-        if visitor.member(organization.id).role in MANAGERS:
+        if visitor.manages("alerts:read", organization.id):
             hooks = services.telemetry.hooks.list_hooks(organization.id)
             teams = {team.id: team.name for team in list_teams(services.store.database, organization.id)}
             shown = [_show_hook(hook, teams) for hook in hooks]

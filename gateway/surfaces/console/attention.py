@@ -6,7 +6,6 @@ from datetime import date
 from typing import NamedTuple
 
 from gateway.accounts.keys import KeyInfo
-from gateway.accounts.roles import MANAGERS
 from gateway.limits.budgets import Status
 from gateway.money import round_usd
 from gateway.routing.cooldowns import POLICIES
@@ -53,8 +52,7 @@ def find_credits(visitor: Visitor, average_nusd: int) -> list[AttentionItem]:
     average spending of a day."""
     notices = []
     for organization in visitor.organizations():
-        member = visitor.memberships.get(organization.id)
-        if member is None or member.role not in MANAGERS:
+        if not visitor.manages("credits:read", organization.id):
             continue
         balance = visitor.services.management.ledger.balance(organization.id)
         left = balance.balance_nusd
@@ -88,8 +86,8 @@ def find_provider_keys(services: Services, visitor: Visitor) -> list[AttentionIt
     now = services.clock.monotonic()
     names = services.routing.catalogue.current().providers
     notices = []
-    for organization_id, member in visitor.memberships.items():
-        if member.role not in MANAGERS:
+    for organization_id in visitor.memberships:
+        if not visitor.manages("providers:read", organization_id):
             continue
         for key in services.management.provider_keys.list_keys(organization_id):
             place = f"{key.provider}#{key.id}"

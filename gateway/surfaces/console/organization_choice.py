@@ -1,9 +1,9 @@
-"""The organization that a page of managers is about: the one in the query, else the first that the visitor manages."""
+"""The organization that a page is about: the one in the query, else the first that the visitor may see there."""
 
 from msgspec import Struct
 
 from gateway.accounts.organizations import OrganizationInfo
-from gateway.accounts.roles import MANAGERS
+from gateway.accounts.permissions import Permission
 from gateway.errors import Forbidden
 from gateway.surfaces.console.page_calls import PageCall
 
@@ -28,16 +28,17 @@ class OrganizationChoice(Struct, frozen=True):
         return [(organization.id, organization.name) for organization in self.managed]
 
 
-def choose_organization(call: PageCall) -> OrganizationChoice:
-    """Return the organization of the request. Raises NotFound, and Forbidden for a visitor who does not manage it."""
+def choose_organization(call: PageCall, permission: Permission = "organization:write") -> OrganizationChoice:
+    """Return the organization of the request. Raises NotFound, and Forbidden for a visitor without the permission in
+    it, which may cover a part of the organization only."""
     # The memberships are those of the start of the request: an organization that it created is listed by the next one.
-    roles = {organization_id: member.role for organization_id, member in call.visitor.memberships.items()}
-    managed = [organization for organization in call.visitor.organizations() if roles.get(organization.id) in MANAGERS]
+    visitor = call.visitor
+    managed = [organization for organization in visitor.organizations() if visitor.may(permission, organization.id)]
     named = call.params.get("organization_id") or call.arguments.get(PARAMETER, "")
     if named:
-        call.visitor.manager(named)
+        visitor.check(named, permission, visitor.may(permission, named))
     if not managed:
-        raise Forbidden("Only owners and admins of an organization see this page.")
+        raise Forbidden("Your role does not allow this page.")
     return OrganizationChoice(
         next((organization for organization in managed if organization.id == named), managed[0]), managed
     )

@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
-from gateway.accounts.roles import MANAGERS
 from gateway.clock import DAY_US, to_datetime
 from gateway.money import NANO, round_usd
 from gateway.runtime.threads import compute
@@ -115,8 +114,8 @@ def _find_owners(visitor: Visitor) -> dict[str, RankedName]:
     """Return the person of each key of the organizations that the visitor manages, by the id of the key."""
     people = {
         member.id: _link(member.name or member.email, userId=member.user_id)
-        for organization_id, own in visitor.memberships.items()
-        if own.role in MANAGERS
+        for organization_id in visitor.memberships
+        if visitor.manages("usage:read", organization_id)
         for member in list_members(visitor.services.store.database, organization_id, service_accounts=True)
     }
     return {key.id: people[key.member_id] for key in visible_keys(visitor).values() if key.member_id in people}

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gateway.errors import GatewayError
 from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.navigation import check_page
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
@@ -82,11 +83,13 @@ def page_operations(
 
     def get(services: Services, inbound: Inbound) -> Outbound:
         visitor = require_visitor(services, inbound, _own_url(inbound))
+        check_page(visitor, inbound.path)
         with services.background.reports.turn(visitor.user_id):
             return show(PageCall(visitor, inbound))
 
     def post(services: Services, inbound: Inbound) -> Outbound:
         visitor, form = submitted_by_visitor(services, inbound, _own_url(inbound), CSRF_SUBJECT)
+        check_page(visitor, inbound.path)
         action = pressed(actions or {}, form)
         call = PageCall(visitor, inbound, form)
         try:

@@ -92,7 +92,7 @@ def page(
     if visitor is not None or scripts:
         script_sources = "script-src 'self'; connect-src 'self'; "
     if visitor is not None:
-        values |= {"link_groups": list_links(visitor), "current": find_current(inbound.path)}
+        values |= {"link_groups": list_links(visitor), "current": find_current(inbound.path), "may": visitor.may}
     text = templates().get_template(template).render(values)
     forms = "form-action 'self'; "
     if form_redirects:

@@ -11,6 +11,12 @@ LIST = ManagementCall("GET /orgs/<organization_id>/iam")
 ADD = ManagementCall("POST /orgs/<organization_id>/iam")
 SWITCH_RULE = ManagementCall("PATCH /orgs/<organization_id>/iam/<rule_id>")
 REMOVE = ManagementCall("DELETE /orgs/<organization_id>/iam/<rule_id>")
+# The admin of a project changes rules of its keys, and none of the organization.
+OF_KEY = {
+    ADD: ManagementCall("POST /keys/api/<key_id>/iam"),
+    SWITCH_RULE: ManagementCall("PATCH /keys/api/<key_id>/iam/<rule_id>"),
+    REMOVE: ManagementCall("DELETE /keys/api/<key_id>/iam/<rule_id>"),
+}
 
 
 class RulePlace(NamedTuple):
@@ -44,8 +50,12 @@ def rule_actions(find_place: Callable[[PageCall], RulePlace]) -> dict[str, PageA
 
     def add(call: PageCall) -> str:
         place = find_place(call)
-        fields = {**read_rule(call.form), "scope": place.scope, "scopeId": place.scope_id}
-        call.run(ADD, fields, organization_id=place.organization_id)
+        fields = read_rule(call.form)
+        if place.scope == "key":
+            call.run(OF_KEY[ADD], fields, key_id=place.scope_id)
+        else:
+            fields |= {"scope": place.scope, "scopeId": place.scope_id}
+            call.run(ADD, fields, organization_id=place.organization_id)
         return "The rule was added."
 
     def switch(call: PageCall) -> str:
@@ -57,7 +67,11 @@ def rule_actions(find_place: Callable[[PageCall], RulePlace]) -> dict[str, PageA
         return "The rule was removed."
 
     def _run(call: PageCall, change: ManagementCall, fields: dict[str, str] | None) -> None:
-        organization_id = find_place(call).organization_id
-        call.run(change, fields, organization_id=organization_id, rule_id=call.form.get("rule", ""))
+        place = find_place(call)
+        rule_id = call.form.get("rule", "")
+        if place.scope == "key":
+            call.run(OF_KEY[change], fields, key_id=place.scope_id, rule_id=rule_id)
+        else:
+            call.run(change, fields, organization_id=place.organization_id, rule_id=rule_id)
 
     return {"add-rule": add, "switch-rule": switch, "remove-rule": remove}

@@ -16,7 +16,7 @@ from gateway.surfaces.activity_answers import (
     describe_report,
 )
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import PROJECT_MANAGER, SIGNED_IN
+from gateway.surfaces.management.access_groups import anywhere, in_project
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.report_windows import HOUR_US, RANGES, read_window
 from gateway.surfaces.usage_report import MAX_DATE_LENGTH, ActivityQuery, places_of, usage_of, write_short, write_split
@@ -92,12 +92,12 @@ def _write_source(row: Row) -> ActivitySource:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/activity", activity, "Usage by hour or day", tag=TAG,
-            who=SIGNED_IN, scope="usage:read", query=ActivityQuery,
+            who=anywhere("usage:read"), scope="usage:read", query=ActivityQuery,
             schema=describe_report()),
     managed("GET", "/activity/sources", sources, "Usage by app", tag=TAG,
-            who=PROJECT_MANAGER, scope="usage:read", query=SourcesQuery,
+            who=in_project("usage:apps"), scope="usage:read", query=SourcesQuery,
             inside="sources"),
     managed("GET", "/activity/latency", latency, "Latency by provider and model", tag=TAG,
-            who=SIGNED_IN, scope="usage:read", query=LatencyQuery,
+            who=anywhere("usage:read"), scope="usage:read", query=LatencyQuery,
             inside="latency"),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from gateway.metering.log.session_lists import find_session, list_sessions
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.answer_structs import Answer, Time, Usd
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import SIGNED_IN, AccessGroup, Values
+from gateway.surfaces.management.access_groups import AccessGroup, Values, anywhere, check_anywhere
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.request_log_reader import MAX_PAGE_SIZE
 from gateway.surfaces.validation_schemas import Body, QueryInteger, TextField
@@ -65,6 +65,7 @@ class SessionPageAnswer(Answer):
 
 
 def _find_session(visitor: Visitor, values: Values) -> AgentSession:
+    check_anywhere(visitor, "logs:read")
     scopes = request_log_reader.scopes_of(visitor)
     session = find_session(visitor.services.store.database, scopes, values["agent_session"][:64])
     if session is None:
@@ -72,7 +73,9 @@ def _find_session(visitor: Visitor, values: Values) -> AgentSession:
     return session
 
 
-READER = AccessGroup("For owners and admins, and for the creator of a key that the session used.", _find_session)
+READER = AccessGroup(
+    "logs:read", "For owners and admins, and for the creator of a key that the session used.", _find_session
+)
 
 
 def list_all(call: ManagedCall[None]) -> SessionPageAnswer:
@@ -135,7 +138,7 @@ def _show_part(part: SessionPart) -> SessionPartAnswer:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/logs/sessions", list_all, "List sessions of agents", tag=TAG,
-            who=SIGNED_IN, scope="logs:read", query=SessionsQuery),
+            who=anywhere("logs:read"), scope="logs:read", query=SessionsQuery),
     managed("GET", "/logs/sessions/<agent_session>", find, "Show a session of an agent", tag=TAG,
             who=READER, scope="logs:read",
             inside="session"),

@@ -5,7 +5,7 @@ from marshmallow import fields, validate
 from gateway.accounts.alert_hooks import EVENTS, FORMS, WEBHOOK
 from gateway.accounts.throttle import ThrottleGate
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER
+from gateway.surfaces.management.access_groups import in_organization
 from gateway.surfaces.management.answers import AlertAddressAnswer, AlertTestAnswer, NewAlertAddressAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, describe_field
@@ -72,17 +72,17 @@ HOOK = f"{PATH}/<hook_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", PATH, list_hooks, "List webhooks for alerts", tag=TAG,
-            who=MANAGER, scope="settings:read",
+            who=in_organization("alerts:read"), scope="settings:read",
             inside="alerts", commands=("alerts list",)),
     managed("POST", PATH, add, "Add a webhook for alerts", tag=TAG,
-            who=MANAGER, scope="settings:write", request=NewHook,
+            who=in_organization("alerts:write"), scope="settings:write", request=NewHook,
             inside="alert", success=201, audit="alert_hook.create",
             commands=("alerts add <url> --event=events --form=form --routing-key=routingKey --team=team "
                       "-> id form secret",)),
     managed("DELETE", HOOK, remove, "Remove a webhook for alerts", tag=TAG,
-            who=MANAGER, scope="settings:write", message="Address removed.",
+            who=in_organization("alerts:write"), scope="settings:write", message="Address removed.",
             audit="alert_hook.delete", commands=("alerts remove <hook_id>",)),
     managed("POST", f"{HOOK}/test", test, "Send a test alert", tag=TAG,
-            who=MANAGER, scope="settings:write",
+            who=in_organization("alerts:write"), scope="settings:write",
             commands=("alerts test <hook_id> -> result ?delivered",)),
 )  # fmt: skip

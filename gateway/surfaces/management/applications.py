@@ -6,7 +6,7 @@ from typing import Any
 from gateway.accounts.keys import KeyInfo
 from gateway.oauth.grant_values import GrantInfo
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import KEY_USER, SIGNED_IN, AccessGroup, Values
+from gateway.surfaces.management.access_groups import SIGNED_IN, AccessGroup, Values, of_key
 from gateway.surfaces.management.answers import ApplicationAnswer
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
@@ -17,11 +17,11 @@ TAG = "Applications"
 
 def _find_grant(visitor: Visitor, values: Values) -> GrantInfo:
     grant = visitor.services.accounts.oauth.grants.find(values["application_id"])
-    visitor.key(grant.key_id)
+    visitor.key(grant.key_id, "keys:write")
     return grant
 
 
-GRANT_USER = AccessGroup("For everyone who may change the key.", _find_grant)
+GRANT_USER = AccessGroup("keys:write", "For everyone who may change the key.", _find_grant)
 
 
 def list_own(call: ManagedCall[None]) -> list[ApplicationAnswer]:
@@ -61,5 +61,5 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("DELETE", "/auth/applications/<application_id>", end, "End an application's access", tag=TAG,
             who=GRANT_USER, message="The application has no access any more.", audit="oauth.revoke"),
     managed("GET", "/keys/api/<key_id>/applications", list_of_key, "List applications with access by a key", tag=TAG,
-            who=KEY_USER, scope="keys:read", query=ListPageQuery, inside="applications"),
+            who=of_key("keys:read"), scope="keys:read", query=ListPageQuery, inside="applications"),
 )  # fmt: skip

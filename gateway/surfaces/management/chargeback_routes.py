@@ -17,7 +17,7 @@ from gateway.runtime.loop_turns import low_priority_turn
 from gateway.surfaces import tabular
 from gateway.surfaces.answer_structs import Answer, Usd
 from gateway.surfaces.http import Operation, Outbound
-from gateway.surfaces.management.access_groups import MANAGER, SIGNED_IN
+from gateway.surfaces.management.access_groups import anywhere, in_organization
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.report_windows import RANGES, read_window
@@ -172,14 +172,17 @@ def _checked(visitor: Visitor, pieces: Iterator[list[dict[str, Any]]]) -> Iterat
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/activity/shares", shares, "Usage by tag, session, team or person", tag=TAG,
-            who=SIGNED_IN, scope="usage:read",
+            who=anywhere("usage:read"), scope="usage:read",
             query=SharesQuery, inside="shares"),
     managed("GET", "/activity/shares/export", export_shares, "Export usage by tag, session, team or person", tag=TAG,
-            who=SIGNED_IN, scope="usage:read", query=SharesExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
+            who=anywhere("usage:read"), scope="usage:read", query=SharesExportQuery, errors=(429,),
+            media=tabular.MEDIA[tabular.CSV],
             also=(tabular.MEDIA[tabular.JSON_LINES],)),
-    managed("GET", "/activity/forecast", forecast, "Forecast the month", tag=TAG, who=SIGNED_IN, scope="usage:read",
+    managed("GET", "/activity/forecast", forecast, "Forecast the month", tag=TAG,
+            who=anywhere("usage:read"), scope="usage:read",
             query=ForecastQuery, inside="forecast"),
     managed("GET", "/orgs/<organization_id>/focus", export_focus, "Export the charges of a month (FOCUS 1.2)", tag=TAG,
-            who=MANAGER, scope="usage:read", query=FocusQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
+            who=in_organization("charges:read"), scope="usage:read", query=FocusQuery, errors=(429,),
+            media=tabular.MEDIA[tabular.CSV],
             also=(tabular.MEDIA[tabular.JSON_LINES],)),
 )  # fmt: skip

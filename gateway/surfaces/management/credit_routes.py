@@ -12,7 +12,7 @@ from gateway.admin.account_changes import Posting
 from gateway.limits.ledger import FUNDING, GRANT
 from gateway.runtime.threads import pause
 from gateway.surfaces.http import Operation, Outbound
-from gateway.surfaces.management.access_groups import MANAGER, OPERATOR, OWNER
+from gateway.surfaces.management.access_groups import OPERATOR, in_organization
 from gateway.surfaces.management.answers import (
     AuditCheckAnswer,
     AuditEntryAnswer,
@@ -158,9 +158,11 @@ def _write_lines(call: ManagedCall[str], organization_id: str) -> Iterator[bytes
 ORG = "/orgs/<organization_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", f"{ORG}/credits", show_credits, "Show the credit balance", tag=CREDITS, who=MANAGER,
+    managed("GET", f"{ORG}/credits", show_credits, "Show the credit balance", tag=CREDITS,
+            who=in_organization("credits:read"),
             scope="usage:read", commands=("credits balance",)),
-    managed("GET", f"{ORG}/credits/history", list_history, "List ledger entries", tag=CREDITS, who=MANAGER,
+    managed("GET", f"{ORG}/credits/history", list_history, "List ledger entries", tag=CREDITS,
+            who=in_organization("credits:read"),
             scope="usage:read", query=HistoryQuery, inside="history",
             commands=("credits history --organization=organization_id ...",)),
     managed("POST", f"{ORG}/credits", post, "Grant, refund or adjust credits", tag=CREDITS, who=OPERATOR,
@@ -170,15 +172,18 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("PATCH", f"{ORG}/credits", set_unlimited, "Set whether an organization spends without credits", tag=CREDITS,
             who=OPERATOR, request=Unlimited, audit="credits.unlimited",
             commands=("credits unlimited unlimited=true --off=unlimited=false",)),
-    managed("GET", f"{ORG}/audit", list_audit, "List changes", tag=AUDIT, who=MANAGER, query=AuditQuery,
+    managed("GET", f"{ORG}/audit", list_audit, "List changes", tag=AUDIT,
+            who=in_organization("audit:read"), query=AuditQuery,
             scope="audit:read",
             commands=("audit list .entries --organization=organization_id ...",)),
     managed("GET", "/audit", list_whole_audit, "List all changes of the installation", tag=AUDIT, who=OPERATOR,
             query=AuditQuery, commands=("audit list .entries ...",)),
     managed("GET", "/audit/verify", verify_whole_audit, "Verify the chain of all changes", tag=AUDIT, who=OPERATOR,
             errors=(429,), commands=("audit verify ?valid",)),
-    managed("GET", f"{ORG}/audit/export", export_audit, "Export all changes", tag=AUDIT, who=MANAGER,
+    managed("GET", f"{ORG}/audit/export", export_audit, "Export all changes", tag=AUDIT,
+            who=in_organization("audit:read"),
             scope="audit:read", errors=(429,), media=NDJSON),
-    managed("GET", f"{ORG}/audit/verify", verify_audit, "Verify the chain of changes", tag=AUDIT, who=OWNER,
+    managed("GET", f"{ORG}/audit/verify", verify_audit, "Verify the chain of changes", tag=AUDIT,
+            who=in_organization("audit:verify"),
             errors=(429,)),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from marshmallow import ValidationError, fields
 from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
 from gateway.money import format_fraction, parse_fraction
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER, OPERATOR
+from gateway.surfaces.management.access_groups import OPERATOR, in_organization
 from gateway.surfaces.management.answers import DiscountAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import IsoTime, StrictBody, TextField
@@ -81,7 +81,7 @@ def show_discount(info: DiscountInfo) -> DiscountAnswer:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/orgs/<organization_id>/discounts", list_own, "List an organization's discounts", tag=TAG,
-            who=MANAGER, scope="usage:read", inside="discounts",
+            who=in_organization("credits:read"), scope="usage:read", inside="discounts",
             commands=("discounts list --organization=organization_id",)),
     managed("GET", "/discounts", list_all, "List all discounts", tag=TAG, who=OPERATOR,
             inside="discounts", commands=("discounts list",)),

@@ -7,7 +7,7 @@ from gateway.accounts.identities import list_identities
 from gateway.accounts.members import MemberInfo
 from gateway.admin.erasure import erase_member, export_member
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MEMBER_MANAGER
+from gateway.surfaces.management.access_groups import of_member
 from gateway.surfaces.management.answers import (
     AuditEntryAnswer,
     ErasureAnswer,
@@ -50,10 +50,10 @@ MEMBER = "/orgs/<organization_id>/members/<member_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", f"{MEMBER}/export", export, "Export a member's data", tag=TAG,
-            who=MEMBER_MANAGER, scope="members:read", inside="person",
+            who=of_member("members:write"), scope="members:read", inside="person",
             commands=("members export <member_id>",)),
     managed("POST", f"{MEMBER}/erase", erase, "Erase a member's data", tag=TAG,
-            who=MEMBER_MANAGER, scope="members:write", inside="erasure",
+            who=of_member("members:write"), scope="members:write", inside="erasure",
             audit=("member.update", "audit.redact", "member.erase"),
             commands=("members delete <member_id>",)),
 )  # fmt: skip

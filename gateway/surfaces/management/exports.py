@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from gateway.accounts.permissions import Permission
+from gateway.accounts.projects import find_project
 from gateway.clock import DAY_US, to_iso
 from gateway.metering.figures import CLIENT_CODES
 from gateway.metering.log.archived_requests import log_begins_us, search_log
@@ -22,7 +24,7 @@ from gateway.runtime.loop_turns import low_priority_turn
 from gateway.surfaces import request_log_reader, tabular
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.log_answers import COMPONENTS, LogAnswer, LoggedAttemptAnswer, show_attempt, show_request
-from gateway.surfaces.management.access_groups import SIGNED_IN
+from gateway.surfaces.management.access_groups import anywhere
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.report_windows import read_window
@@ -62,7 +64,10 @@ def export_logs(call: ManagedCall[None]) -> Outbound:
     visitor = call.visitor
     fields = call.fields
     filters = _until_now(visitor, request_log_reader.filter_of(fields, call.inbound, call.services.clock.now_us()))
-    pages = ([to_builtins(show_request(request)) for request in page] for page in _read_pages(visitor, fields, filters))
+    pages = (
+        [to_builtins(show_request(request)) for request in page]
+        for page in _read_pages(visitor, fields, filters, "logs:read")
+    )
     return _download(visitor, fields, "logs", tabular.write_rows(pages, LOG_COLUMNS, fields["format"]))
 
 
@@ -81,7 +86,7 @@ def export_usage(call: ManagedCall[None]) -> Outbound:
             for record in request.attempts
             if span.start_us <= record.at < span.end_us
         ]
-        for page in _read_pages(visitor, fields, filters)
+        for page in _read_pages(visitor, fields, filters, "usage:read")
     )
     since_us = log_begins_us(call.database)
     if span.start_us < since_us:
@@ -91,11 +96,13 @@ def export_usage(call: ManagedCall[None]) -> Outbound:
     return _download(visitor, fields, "usage", tabular.write_rows(pages, USAGE_COLUMNS, fields["format"]), more)
 
 
-def _read_pages(visitor: Visitor, fields: Mapping[str, Any], filters: LogFilter) -> Iterator[list[LoggedRequest]]:
+def _read_pages(
+    visitor: Visitor, fields: Mapping[str, Any], filters: LogFilter, permission: Permission
+) -> Iterator[list[LoggedRequest]]:
     """Return the pages of requests. Permissions are checked before the first byte and again for each page, because an
     export can outlast a membership."""
     scopes = request_log_reader.scopes_of(
-        visitor, fields.get("projectId", ""), fields.get("apiKeyId", ""), fields.get("userId", "")
+        visitor, fields.get("projectId", ""), fields.get("apiKeyId", ""), fields.get("userId", ""), permission
     )
 
     def read() -> Iterator[list[LoggedRequest]]:
@@ -155,17 +162,19 @@ def _download(
     project_id = fields.get("projectId", "")
     form = fields["format"]
     if project_id:
-        owners = [visitor.project(project_id).organization_id]
+        owners = [find_project(visitor.services.store.database, project_id).organization_id]
     else:
         owners = sorted(visitor.memberships)
     return download(visitor, owners, f"{name}.{form}", tabular.MEDIA[form], pieces, more)
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG, who=SIGNED_IN, scope="logs:read",
+    managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG,
+            who=anywhere("logs:read"), scope="logs:read",
             query=LogsExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
             also=(tabular.MEDIA[tabular.JSON_LINES],)),
-    managed("GET", "/activity/export", export_usage, "Export usage rows", tag=TAG, who=SIGNED_IN, scope="usage:read",
+    managed("GET", "/activity/export", export_usage, "Export usage rows", tag=TAG,
+            who=anywhere("usage:read"), scope="usage:read",
             query=UsageExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
             also=(tabular.MEDIA[tabular.JSON_LINES],)),
 )  # fmt: skip

@@ -15,13 +15,13 @@ from gateway.accounts.group_rules import (
     GroupRule,
     RuleDraft,
 )
-from gateway.accounts.roles import MANAGERS, ROLES
+from gateway.accounts.roles import ROLES
 from gateway.admin.group_grants import PreviewedGrant, store_limits
 from gateway.admin.group_grants import read_limits as stored_limits
 from gateway.errors import InvalidRequest
 from gateway.surfaces.answer_structs import Answer, Time, Usd
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER, AccessGroup, Values
+from gateway.surfaces.management.access_groups import AccessGroup, Values, in_organization
 from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import NameList, OneOf, StrictBody, TextField, WholeNumber, describe_field
@@ -112,11 +112,13 @@ class GroupRuleAnswer(Answer):
 
 def _find_rule(visitor: Visitor, values: Values) -> GroupRule:
     organization_id = values["organization_id"]
-    visitor.member(organization_id, *MANAGERS)
+    visitor.permitted(organization_id, "provisioning:write")
     return group_rules.find_rule(visitor.services.store.database, organization_id, values["group_rule_id"])
 
 
-RULE_MANAGER = AccessGroup("For owners and admins; only an owner changes a rule that makes owners.", _find_rule)
+RULE_MANAGER = AccessGroup(
+    "provisioning:write", "For owners and admins; only an owner changes a rule that makes owners.", _find_rule
+)
 
 
 def list_rules(call: ManagedCall[str]) -> list[GroupRuleAnswer]:
@@ -250,12 +252,14 @@ RULE = f"{RULES}/<group_rule_id>"
 GRANTS = "--role=role --team=teamIds --limits=limits --priority=priority --source=source"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", RULES, list_rules, "List group rules", tag=TAG, who=MANAGER,
+    managed("GET", RULES, list_rules, "List group rules", tag=TAG, who=in_organization("provisioning:read"),
             inside="groupRules", commands=("group-rules list",)),
-    managed("POST", RULES, create, "Add a group rule", tag=TAG, who=MANAGER, request=NewGroupRule,
+    managed("POST", RULES, create, "Add a group rule", tag=TAG,
+            who=in_organization("provisioning:write"), request=NewGroupRule,
             inside="groupRule", success=201, audit="group_rule.create",
             commands=(f"group-rules create <group> {GRANTS} -> id",)),
-    managed("POST", f"{RULES}/preview", preview, "Show whom a group rule would change", tag=TAG, who=MANAGER,
+    managed("POST", f"{RULES}/preview", preview, "Show whom a group rule would change", tag=TAG,
+            who=in_organization("provisioning:read"),
             request=PreviewedRule, inside="preview",
             commands=(f"group-rules preview <group> {GRANTS} --replaces=groupRuleId",)),
     managed("PATCH", RULE, update, "Change a group rule", tag=TAG, who=RULE_MANAGER, request=GroupRuleChange,

@@ -2,7 +2,7 @@
 
 from gateway.accounts.key_caps import MAX_CAP, OwnCaps
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER, OPERATOR
+from gateway.surfaces.management.access_groups import OPERATOR, in_organization
 from gateway.surfaces.management.answers import KeyCapsAnswer, OwnCapsAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import StrictBody, WholeNumber
@@ -42,7 +42,7 @@ PATH = "/orgs/<organization_id>/key-caps"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", PATH, find, "Show caps on active API keys", tag=TAG,
-            who=MANAGER, scope="keys:read",
+            who=in_organization("key_caps:read"), scope="keys:read",
             inside="keyCaps", commands=("organizations key-caps <organization_id>",)),
     managed("PATCH", PATH, change, "Set an organization's caps on active API keys", tag=TAG, who=OPERATOR,
             request=CapChange, inside="keyCaps", audit="organization.update_key_caps",

@@ -7,18 +7,18 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from gateway.accounts import keys, tokens
-from gateway.accounts.authority import of_service_account
 from gateway.accounts.keys import MAX_DESCRIPTION_LENGTH, Change, Draft, Expiry, KeyInfo, KeyOwners
-from gateway.accounts.members import find_member, load_members
+from gateway.accounts.members import MemberInfo, find_in_organization, find_member, load_members
+from gateway.accounts.permissions import reach_of
 from gateway.accounts.projects import ProjectInfo, list_projects
-from gateway.accounts.roles import MANAGERS
+from gateway.accounts.roles import RANKS
 from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.rules import list_key_rules
-from gateway.errors import NotFound
+from gateway.errors import Forbidden, NotFound
 from gateway.limits.budgets import Status
 from gateway.metering.log.hours import find_last_hours
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import KEY_USER, PROJECT_MEMBER, SIGNED_IN
+from gateway.surfaces.management.access_groups import anywhere, in_project, of_key
 from gateway.surfaces.management.answers import (
     ApiKeyAnswer,
     ApiKeysAnswer,
@@ -71,10 +71,23 @@ def create(call: ManagedCall[ProjectInfo]) -> NewApiKeyAnswer:
     fields = call.fields
     member = call.visitor.member(project.organization_id)
     if fields.get("memberId", member.id) != member.id:
-        member = call.visitor.other_member(project.organization_id, fields["memberId"])
+        member = _find_owner(call, fields["memberId"])
+    if not reach_of(member.role, "keys:use"):
+        raise Forbidden(f"Members with the role {member.role} have no API keys.", code="role_without_keys")
     draft = Draft(project.id, member.id, fields["description"], fields["kind"], fields.get("expiresAt"))
     limits = read_limits({name: fields[name] for name in FIELDS if name in fields})
     return _show_new(call.visitor, call.management.create_key(draft, limits, actor=call.actor, claim=call.claim))
+
+
+def _find_owner(call: ManagedCall[ProjectInfo], member_id: str) -> MemberInfo:
+    """Return the other member who gets a new key. Raises NotFound, Forbidden."""
+    visitor = call.visitor
+    project = call.subject
+    reach = visitor.reach(project.organization_id, "keys:create")
+    visitor.check(project.organization_id, "keys:create", reach.whole or project.id in reach.projects)
+    member = find_in_organization(call.database, project.organization_id, member_id)
+    visitor.authority_for(project.organization_id, "keys:create").check(member.role)
+    return member
 
 
 def _show_existing(call: ManagedCall[ProjectInfo], key_id: str) -> NewApiKeyAnswer:
@@ -86,7 +99,7 @@ def list_keys(call: ManagedCall[None]) -> ApiKeysAnswer:
     own."""
     visitor = call.visitor
     if "projectId" in call.fields:
-        project = visitor.project(call.fields["projectId"])
+        project = visitor.project(call.fields["projectId"], "keys:read")
         projects = {project.organization_id: [project.id]}
     else:
         projects = _list_projects(visitor)
@@ -123,10 +136,12 @@ def _find_owners(
     owners = []
     for organization_id, project_ids in projects.items():
         membership = visitor.member(organization_id)
-        if membership.role in MANAGERS and not mine:
-            owners.append(KeyOwners(project_ids, member_id))
-        elif member_id in ("", membership.id):
-            owners.append(KeyOwners(project_ids, membership.id))
+        reach = visitor.reach(organization_id, "keys:read")
+        whole = [ident for ident in project_ids if not mine and (reach.whole or ident in reach.projects)]
+        if whole:
+            owners.append(KeyOwners(whole, member_id))
+        if reach.own and member_id in ("", membership.id):
+            owners.append(KeyOwners([ident for ident in project_ids if ident not in whole], membership.id))
     return owners
 
 
@@ -165,11 +180,15 @@ def roll(call: ManagedCall[KeyInfo]) -> NewApiKeyAnswer:
 
 
 def _check_roll(call: ManagedCall[KeyInfo]) -> None:
-    """Raise Forbidden for a service account that would get the token of an owner's or admin's key, which reads more
-    than its scopes may allow."""
-    if call.visitor.account is not None:
-        creator = find_member(call.database, call.subject.organization_id, call.subject.creator_id)
-        of_service_account().check(creator.role)
+    """Raise Forbidden for a service account or the admin of a project who would get the token of an owner's or admin's
+    key, which reads more than they may."""
+    visitor = call.visitor
+    organization_id = call.subject.organization_id
+    is_own = call.subject.member_id == visitor.member(organization_id).id
+    reach = visitor.reach(organization_id, "keys:write")
+    if visitor.account is not None or not (reach.whole or is_own):
+        creator = find_member(call.database, organization_id, call.subject.creator_id)
+        visitor.authority_for(organization_id, "keys:write").check(creator.role)
 
 
 def delete(call: ManagedCall[KeyInfo]) -> None:
@@ -220,35 +239,37 @@ def _list_projects(visitor: Visitor) -> dict[str, list[str]]:
 def _find_role(visitor: Visitor, organization_ids: dict[str, list[str]]) -> str:
     """Return the strongest role in these organizations; developer without any."""
     roles = {member.role for name, member in visitor.memberships.items() if name in organization_ids}
-    return next((role for role in MANAGERS if role in roles), "developer")
+    return max(roles, key=RANKS.__getitem__, default="developer")
 
 
 KEY = "/keys/api/<key_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/keys/api", list_keys, "List API keys", tag=TAG, who=SIGNED_IN, scope="keys:read", query=KeyQuery,
+    managed("GET", "/keys/api", list_keys, "List API keys", tag=TAG,
+            who=anywhere("keys:read"), scope="keys:read", query=KeyQuery,
             commands=("keys list --project=projectId .apiKeys",)),
     managed("POST", "/keys/api", create, "Create an API key", tag=TAG,
-            who=PROJECT_MEMBER, scope="keys:write", request=NewKey,
+            who=in_project("keys:create"), scope="keys:write", request=NewKey,
             inside="apiKey", audit="api_key.create", creates=Creation("key", _show_existing),
             commands=("keys create --expires=expiresAt ... -> token",)),
     managed("GET", KEY, find, "Show an API key", tag=TAG,
-            who=KEY_USER, scope="keys:read", inside="apiKey",
+            who=of_key("keys:read"), scope="keys:read", inside="apiKey",
             commands=("keys show <key_id>",)),
     managed("PATCH", KEY, update, "Change an API key", tag=TAG,
-            who=KEY_USER, scope="keys:write",
+            who=of_key("keys:write"), scope="keys:write",
             request=KeyChange, inside="apiKey", message="API key updated.",
             audit=("api_key.update_status", "api_key.update"),
             commands=("keys activate <key_id> status=active --expires=expiresAt",
                       "keys deactivate <key_id> status=inactive")),
     managed("PATCH", "/keys/api/limit/<key_id>", set_limits, "Set an API key's spending limits", tag=TAG,
-            who=KEY_USER, scope="keys:write", request=LimitChange, inside="apiKey",
+            who=of_key("keys:write"), scope="keys:write", request=LimitChange, inside="apiKey",
             message="API key limits updated.",
             audit="api_key.update_limit", commands=limit_commands("key_id")),
-    managed("POST", f"{KEY}/roll", roll, "Replace an API key's token", tag=TAG, who=KEY_USER, scope="keys:write",
+    managed("POST", f"{KEY}/roll", roll, "Replace an API key's token", tag=TAG,
+            who=of_key("keys:write"), scope="keys:write",
             inside="apiKey", message="API key rolled.", audit="api_key.roll",
             commands=("keys roll <key_id> -> token",)),
     managed("DELETE", KEY, delete, "Delete an API key", tag=TAG,
-            who=KEY_USER, scope="keys:write", message="API key deleted.",
+            who=of_key("keys:write"), scope="keys:write", message="API key deleted.",
             audit="api_key.delete", commands=("keys delete <key_id>",)),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from gateway.surfaces.log_answers import (
     show_attempt,
     show_request,
 )
-from gateway.surfaces.management.access_groups import SIGNED_IN, AccessGroup, Values
+from gateway.surfaces.management.access_groups import AccessGroup, Values, anywhere, check_anywhere
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.request_log_reader import LogsPageQuery
 from gateway.surfaces.visitor import Visitor
@@ -25,10 +25,11 @@ TAG = "Logs"
 
 
 def _find_request(visitor: Visitor, values: Values) -> LoggedRequest:
+    check_anywhere(visitor, "logs:read")
     return request_log_reader.find_one(visitor, values["log_id"])
 
 
-READER = AccessGroup("For owners and admins, and for the creator of the request's key.", _find_request)
+READER = AccessGroup("logs:read", "For owners and admins, and for the creator of the request's key.", _find_request)
 
 
 def list_all(call: ManagedCall[None]) -> LogPageAnswer:
@@ -90,7 +91,8 @@ def _show_body(body: bytes, size: int, truncated: bool) -> LoggedBodyAnswer:
 PATH = "/logs/<log_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/logs", list_all, "List requests", tag=TAG, who=SIGNED_IN, scope="logs:read", query=LogsPageQuery),
+    managed("GET", "/logs", list_all, "List requests", tag=TAG,
+            who=anywhere("logs:read"), scope="logs:read", query=LogsPageQuery),
     managed("GET", PATH, find, "Show a request", tag=TAG, who=READER, scope="logs:read"),
     managed("DELETE", PATH, delete, "Delete a retained payload", tag=TAG,
             who=READER, scope="logs:write", message="The log was deleted.",

@@ -9,7 +9,7 @@ from gateway.accounts.managed_settings import StoredSettings
 from gateway.accounts.teams import TeamInfo
 from gateway.surfaces.answer_structs import Answer, JsonObject, Time
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER, TEAM_MANAGER
+from gateway.surfaces.management.access_groups import in_organization, of_team
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import StrictBody, describe_field
 
@@ -80,22 +80,26 @@ ORGANIZATION = "/orgs/<organization_id>/managed-settings"
 TEAM = "/orgs/<organization_id>/teams/<team_id>/managed-settings"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", ORGANIZATION, find, "Show the managed settings of Claude Code", tag=TAG, who=MANAGER,
+    managed("GET", ORGANIZATION, find, "Show the managed settings of Claude Code", tag=TAG,
+            who=in_organization("organization:write"),
             inside="managedSettings",
             commands=("managed-settings show <organization_id> -> settings",)),
-    managed("PUT", ORGANIZATION, replace, "Set the managed settings of Claude Code", tag=TAG, who=MANAGER,
+    managed("PUT", ORGANIZATION, replace, "Set the managed settings of Claude Code", tag=TAG,
+            who=in_organization("organization:write"),
             request=SettingsChange, inside="managedSettings",
             audit="managed_settings.update", commands=("managed-settings set <organization_id> <settings>",)),
-    managed("DELETE", ORGANIZATION, remove, "Remove the managed settings of Claude Code", tag=TAG, who=MANAGER,
+    managed("DELETE", ORGANIZATION, remove, "Remove the managed settings of Claude Code", tag=TAG,
+            who=in_organization("organization:write"),
             message="The managed settings were removed.", audit="managed_settings.delete",
             commands=("managed-settings remove <organization_id>",)),
-    managed("GET", TEAM, find_of_team, "Show the managed settings of a team", tag=TAG, who=TEAM_MANAGER,
+    managed("GET", TEAM, find_of_team, "Show the managed settings of a team", tag=TAG, who=of_team("teams:write"),
             inside="managedSettings",
             commands=("managed-settings show <team_id> -> settings",)),
-    managed("PUT", TEAM, replace_of_team, "Set the managed settings of a team", tag=TAG, who=TEAM_MANAGER,
+    managed("PUT", TEAM, replace_of_team, "Set the managed settings of a team", tag=TAG, who=of_team("teams:write"),
             request=SettingsChange, inside="managedSettings",
             audit="managed_settings.update", commands=("managed-settings set <team_id> <settings>",)),
-    managed("DELETE", TEAM, remove_of_team, "Remove the managed settings of a team", tag=TAG, who=TEAM_MANAGER,
+    managed("DELETE", TEAM, remove_of_team, "Remove the managed settings of a team", tag=TAG,
+            who=of_team("teams:write"),
             message="The managed settings were removed.", audit="managed_settings.delete",
             commands=("managed-settings remove <team_id>",)),
 )  # fmt: skip

@@ -14,8 +14,7 @@ from gateway.admin.group_grants import store_limits
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Limits, Status
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER, MEMBER_MANAGER
-from gateway.surfaces.management.access_groups import MEMBER as IN_ORGANIZATION
+from gateway.surfaces.management.access_groups import in_organization, in_part, of_listed_member, of_member
 from gateway.surfaces.management.answers import (
     InvitationAnswer,
     MemberAnswer,
@@ -46,15 +45,22 @@ class NewInvitation(LimitFields, StrictBody):
 
 
 def list_members(call: ManagedCall[str]) -> list[MemberAnswer]:
-    """List members with roles, limits and the spending that counts against them."""
-    infos = call.page.read(partial(members.list_members, call.database, call.subject))
+    """List members with roles, limits and the spending that counts against them; the lead of a team sees its
+    members."""
+    reach = call.visitor.reach(call.subject, "members:read")
+    if reach.whole:
+        infos = call.page.read(partial(members.list_members, call.database, call.subject))
+    else:
+        listed = teams.list_teams(call.database, call.subject)
+        seen = {member_id for team in listed if team.id in reach.teams for member_id in team.member_ids}
+        infos = call.page.cut([info for info in members.list_members(call.database, call.subject) if info.id in seen])
     statuses = call.management.budgets.statuses([member.id for member in infos])
     return [show_member(member, statuses[member.id]) for member in infos]
 
 
-def find(call: ManagedCall[str]) -> MemberAnswer:
+def find(call: ManagedCall[MemberInfo]) -> MemberAnswer:
     """Return a member with limits and the spending that counts against them."""
-    return _show(call, members.find_in_organization(call.database, call.subject, call.params["member_id"]))
+    return _show(call, call.subject)
 
 
 def update(call: ManagedCall[MemberInfo]) -> MemberAnswer:
@@ -175,32 +181,34 @@ MEMBER = f"{ORG}/members/<member_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", f"{ORG}/members", list_members, "List members", tag=TAG,
-            who=MANAGER, scope="members:read",
+            who=in_part("members:read"), scope="members:read",
             query=ListPageQuery, inside="members", commands=("members list",)),
     managed("GET", MEMBER, find, "Show a member", tag=TAG,
-            who=MANAGER, scope="members:read", inside="member",
+            who=of_listed_member("members:read"), scope="members:read", inside="member",
             commands=("members show <member_id>",)),
     managed("PATCH", MEMBER, update, "Change a member's role or status", tag=TAG,
-            who=MEMBER_MANAGER, scope="members:write",
+            who=of_member("members:write"), scope="members:write",
             request=MemberChange, inside="member", audit="member.update",
             commands=("members set-role <member_id> <role>", "members activate <member_id> status=active",
                       "members deactivate <member_id> status=inactive")),
     managed("DELETE", MEMBER, remove, "Remove a member", tag=TAG,
-            who=MEMBER_MANAGER, scope="members:write", message="Member removed.",
+            who=of_member("members:write"), scope="members:write", message="Member removed.",
             audit="member.update"),
     managed("PATCH", f"{MEMBER}/limit", set_limits, "Set a member's spending limits", tag=TAG,
-            who=MEMBER_MANAGER, scope="members:write",
+            who=of_member("members:limit"), scope="members:write",
             request=LimitChange, inside="member", audit="member.update_limit",
             commands=limit_commands("member_id")),
-    managed("GET", f"{ORG}/membership", show_own, "Show your own membership", tag=TAG, who=IN_ORGANIZATION,
+    managed("GET", f"{ORG}/membership", show_own, "Show your own membership", tag=TAG,
+            who=in_organization("organization:read"),
             inside="membership"),
     managed("GET", f"{ORG}/invitations", list_invitations, "List pending invitations", tag=TAG,
-            who=MANAGER, scope="members:read",
+            who=in_organization("invitations:read"), scope="members:read",
             query=ListPageQuery, inside="invitations"),
     managed("POST", f"{ORG}/invitations", invite, "Invite a person", tag=TAG,
-            who=MANAGER, scope="members:write", request=NewInvitation,
+            who=in_organization("invitations:write"), scope="members:write", request=NewInvitation,
             inside="invitation", success=201, audit="invitation.create",
             commands=("members invite <organization_id> <email> ... -> link",)),
     managed("DELETE", f"{ORG}/invitations/<invitation_id>", revoke_invitation, "Revoke an invitation", tag=TAG,
-            who=MANAGER, scope="members:write", message="Invitation revoked.", audit="invitation.revoke"),
+            who=in_organization("invitations:write"), scope="members:write", message="Invitation revoked.",
+            audit="invitation.revoke"),
 )  # fmt: skip

@@ -5,11 +5,10 @@ from typing import Any
 from marshmallow import INCLUDE, fields, validate
 
 from gateway.accounts import organizations, skills
-from gateway.accounts.roles import MANAGERS
 from gateway.accounts.skills import SkillInfo
 from gateway.limits.ledger import Balance
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER, MEMBER, SIGNED_IN
+from gateway.surfaces.management.access_groups import SIGNED_IN, in_organization
 from gateway.surfaces.management.answers import PLAN, OrganizationAnswer, SkillAnswer, WholeSkillAnswer
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
@@ -120,7 +119,7 @@ def show_organization(info: organizations.OrganizationInfo, role: str, balance: 
 
 def _show(call: ManagedCall[Any], info: organizations.OrganizationInfo) -> OrganizationAnswer:
     role = call.visitor.member(info.id).role
-    if role in MANAGERS:
+    if call.visitor.manages("credits:read", info.id):
         balance = call.management.ledger.balance(info.id)
     else:
         balance = None
@@ -137,32 +136,32 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("POST", "/orgs", create, "Create an organization", tag=TAG, who=SIGNED_IN, request=Named,
             inside="organization", success=201, audit=("organization.create", "member.create", "project.create")),
     managed("GET", PATH, find, "Show an organization", tag=TAG,
-            who=MEMBER, scope="settings:read",
+            who=in_organization("organization:read"), scope="settings:read",
             inside="organization", commands=("organizations show <organization_id>",)),
     managed("PATCH", PATH, rename, "Rename an organization", tag=TAG,
-            who=MANAGER, scope="settings:write", request=Named,
+            who=in_organization("organization:write"), scope="settings:write", request=Named,
             inside="organization", audit="organization.update",
             commands=("organizations rename <organization_id> <name>",)),
     managed("GET", f"{PATH}/policy", find_policy, "Show the compliance policy", tag=TAG,
-            who=MEMBER, scope="settings:read",
+            who=in_organization("organization:read"), scope="settings:read",
             inside="policy", commands=("organizations policy <organization_id>",)),
     managed("PUT", f"{PATH}/policy", set_policy, "Replace the compliance policy", tag=TAG,
-            who=MANAGER, scope="settings:write",
+            who=in_organization("organization:write"), scope="settings:write",
             request=Policy, inside="policy", audit="organization.update_policy",
             commands=("organizations policy <organization_id> --set=*",)),
     managed("GET", f"{PATH}/skills", list_skills, "List skills", tag=SKILLS,
-            who=MEMBER, scope="settings:read",
+            who=in_organization("organization:read"), scope="settings:read",
             inside="skills"),
     managed("POST", f"{PATH}/skills", publish_skill, "Publish a skill", tag=SKILLS,
-            who=MANAGER, scope="settings:write", request=NewSkill,
+            who=in_organization("organization:write"), scope="settings:write", request=NewSkill,
             inside="skill", audit="skill.publish"),
     managed("GET", SKILL, find_skill, "Show a skill with its texts", tag=SKILLS,
-            who=MEMBER, scope="settings:read",
+            who=in_organization("organization:read"), scope="settings:read",
             inside="skill"),
     managed("PATCH", SKILL, change_skill, "Enable or disable a skill", tag=SKILLS,
-            who=MANAGER, scope="settings:write", request=SkillChange,
+            who=in_organization("organization:write"), scope="settings:write", request=SkillChange,
             inside="skill", audit=("skill.enable", "skill.disable")),
     managed("DELETE", SKILL, remove_skill, "Remove a skill", tag=SKILLS,
-            who=MANAGER, scope="settings:write", message="Skill removed.",
+            who=in_organization("organization:write"), scope="settings:write", message="Skill removed.",
             audit="skill.delete"),
 )  # fmt: skip

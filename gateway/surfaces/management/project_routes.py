@@ -7,7 +7,7 @@ from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInf
 from gateway.neutral.request import STRATEGIES
 from gateway.runtime import webhook_signatures
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER, MEMBER, PROJECT_MANAGER, PROJECT_MEMBER
+from gateway.surfaces.management.access_groups import in_organization, in_project
 from gateway.surfaces.management.answers import ProjectAnswer
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
@@ -120,29 +120,30 @@ PATH = "/projects/<project_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/orgs/<organization_id>/projects", list_projects, "List projects", tag=TAG,
-            who=MEMBER, scope="projects:read",
+            who=in_organization("projects:read"), scope="projects:read",
             query=ProjectQuery, inside="projects",
             commands=("projects list includeArchived=\"true\"",)),
     managed("POST", "/projects", create, "Create a project", tag=TAG,
-            who=MANAGER, scope="projects:write", request=NewProject,
+            who=in_organization("projects:create"), scope="projects:write", request=NewProject,
             inside="project", success=201, audit="project.create",
             creates=Creation("project", _show_existing),
             commands=("projects create <organizationId> <name> ... -> id",)),
     managed("GET", PATH, find, "Show a project", tag=TAG,
-            who=PROJECT_MEMBER, scope="projects:read", inside="project",
+            who=in_project("projects:read"), scope="projects:read", inside="project",
             commands=("projects show <project_id>",)),
-    managed("PATCH", PATH, update, "Change a project's settings", tag=TAG, who=PROJECT_MANAGER, scope="projects:write",
+    managed("PATCH", PATH, update, "Change a project's settings", tag=TAG,
+            who=in_project("projects:write"), scope="projects:write",
             request=ProjectSettings, inside="project", message="Project updated.",
             audit="project.update",
             commands=("projects set <project_id> --cache=cachingEnabled --cache-ttl=cacheDurationSeconds ...",
                       "projects restore <project_id> status=active")),
     managed("DELETE", PATH, archive, "Archive a project", tag=TAG,
-            who=PROJECT_MANAGER, scope="projects:write", message="Project archived.",
+            who=in_project("projects:write"), scope="projects:write", message="Project archived.",
             audit="project.update", commands=("projects archive <project_id>",)),
     managed("GET", f"{PATH}/callback-secret", read_secret, "Show the callback secret", tag=TAG,
-            who=PROJECT_MANAGER, scope="projects:write",
+            who=in_project("projects:write"), scope="projects:write",
             inside="callbackSecret"),
     managed("POST", f"{PATH}/callback-secret/roll", roll_secret, "Replace the callback secret", tag=TAG,
-            who=PROJECT_MANAGER, scope="projects:write", inside="callbackSecret",
+            who=in_project("projects:write"), scope="projects:write", inside="callbackSecret",
             audit="project.update"),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from gateway.admin.key_use import MAX_SHOWN, find_key_use, summarize_use, switch
 from gateway.configuration.names import suggest_similar
 from gateway.errors import Forbidden, InvalidRequest
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER, PROVIDER_KEY_MANAGER, SIGNED_IN
+from gateway.surfaces.management.access_groups import SIGNED_IN, in_organization, of_provider_key
 from gateway.surfaces.management.answers import (
     CustomProviderAnswer,
     KeyCheckAnswer,
@@ -124,9 +124,9 @@ def list_keys(call: ManagedCall[None]) -> list[ProviderKeyAnswer]:
     """The keys of one organization, or of all in which the visitor is owner or admin; never a secret."""
     visitor = call.visitor
     if "organizationId" in call.fields:
-        organization_ids = [visitor.manager(call.fields["organizationId"]).organization_id]
+        organization_ids = [visitor.permitted(call.fields["organizationId"], "providers:read").organization_id]
     else:
-        organization_ids = [name for name, member in visitor.memberships.items() if member.role != "developer"]
+        organization_ids = [name for name in visitor.memberships if visitor.manages("providers:read", name)]
     management = call.management
     keys = call.page.cut([key for name in organization_ids for key in management.provider_keys.list_keys(name)])
     statuses = management.budgets.statuses(key.id for key in keys)
@@ -319,41 +319,43 @@ OPERATIONS: tuple[Operation, ...] = (
             query=ProviderKeyQuery, inside="providerKeys",
             commands=("provider-keys list <organizationId>",)),
     managed("POST", "/keys/provider", add_key, "Add a provider key", tag=KEYS,
-            who=MANAGER, scope="providers:write", request=NewProviderKey,
+            who=in_organization("providers:write"), scope="providers:write", request=NewProviderKey,
             success=201, audit=("provider_key.create", "project.update"),
             creates=Creation("provider_key", _show_existing),
             commands=("provider-keys add <organizationId> <provider> token=- --label=name --model=allowedModels ... "
                       "-> providerKey.id message unusedBy.switchCommand",)),
     managed("PATCH", KEY, update_key, "Change a provider key", tag=KEYS,
-            who=PROVIDER_KEY_MANAGER, scope="providers:write",
+            who=of_provider_key("providers:write"), scope="providers:write",
             request=ProviderKeySettings, inside="providerKey", audit="provider_key.update",
             commands=("provider-keys set <key_id> --label=name --base-url=baseUrl --region=region "
                       "--model=allowedModels --max-spend=maxSpend",
                       "provider-keys limit <key_id> <maxSpend>", "provider-keys switch <key_id> <status>")),
     managed("POST", f"{KEY}/rotate", rotate_key, "Replace a provider key's secret", tag=KEYS,
-            who=PROVIDER_KEY_MANAGER, scope="providers:write", request=Rotation,
+            who=of_provider_key("providers:write"), scope="providers:write", request=Rotation,
             inside="providerKey",
             audit="provider_key.update", commands=("provider-keys rotate <key_id> token=-",)),
     managed("POST", f"{KEY}/test", check_key, "Test a provider key", tag=KEYS,
-            who=PROVIDER_KEY_MANAGER, scope="providers:write",
+            who=of_provider_key("providers:write"), scope="providers:write",
             request=CheckQuestion,
             commands=("provider-keys test <key_id> --model=model ?ok",)),
     managed("DELETE", KEY, remove_key, "Remove a provider key", tag=KEYS,
-            who=PROVIDER_KEY_MANAGER, scope="providers:write",
+            who=of_provider_key("providers:write"), scope="providers:write",
             message="Provider key removed.", audit="provider_key.delete", commands=("provider-keys remove <key_id>",)),
-    managed("GET", CUSTOM_PROVIDERS_PATH, list_providers, "List custom providers", tag=PROVIDERS, who=MANAGER,
+    managed("GET", CUSTOM_PROVIDERS_PATH, list_providers, "List custom providers", tag=PROVIDERS,
+            who=in_organization("providers:read"),
             scope="providers:read", inside="customProviders",
             commands=("custom-providers list <organization_id>",)),
-    managed("POST", CUSTOM_PROVIDERS_PATH, add_provider, "Add a custom provider", tag=PROVIDERS, who=MANAGER,
+    managed("POST", CUSTOM_PROVIDERS_PATH, add_provider, "Add a custom provider", tag=PROVIDERS,
+            who=in_organization("providers:write"),
             scope="providers:write", request=NewCustomProvider, inside="customProvider", success=201,
             audit="custom_provider.create",
             commands=("custom-providers add <organization_id> <name> <baseUrl> ... -> providerId",)),
     managed("PATCH", PROVIDER, update_provider, "Change a custom provider", tag=PROVIDERS,
-            who=MANAGER, scope="providers:write",
+            who=in_organization("providers:write"), scope="providers:write",
             request=CustomProviderSettings, inside="customProvider",
             audit="custom_provider.update"),
     managed("DELETE", PROVIDER, remove_provider, "Remove a custom provider", tag=PROVIDERS,
-            who=MANAGER, scope="providers:write",
+            who=in_organization("providers:write"), scope="providers:write",
             message="Custom provider removed.", audit="custom_provider.delete",
             commands=("custom-providers remove <organization_id> <name>",)),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from gateway.limits.rate_limits import WINDOW_S
 from gateway.limits.rate_rules import CONCURRENCY, REQUESTS, TOKENS
 from gateway.metering import recent_usage
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import KEY_MANAGER, KEY_USER, PROJECT_MANAGER
+from gateway.surfaces.management.access_groups import in_project, of_key
 from gateway.surfaces.management.answers import RateAnswer, RateLimitsAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import StrictBody, WholeNumber
@@ -81,14 +81,15 @@ UPDATED = account_rates.ACTION
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", OF_PROJECT, find_of_project, "Show a project's rate limits", tag=TAG,
-            who=PROJECT_MANAGER, scope="projects:read",
+            who=in_project("project_rates:read"), scope="projects:read",
             inside="rateLimits"),
     managed("PATCH", OF_PROJECT, change_of_project, "Set a project's rate limits", tag=TAG,
-            who=PROJECT_MANAGER, scope="projects:write",
+            who=in_project("projects:write"), scope="projects:write",
             request=RateChange, inside="rateLimits", audit=UPDATED),
-    managed("GET", OF_KEY, find_of_key, "Show an API key's rate limits", tag=TAG, who=KEY_USER, scope="keys:read",
+    managed("GET", OF_KEY, find_of_key, "Show an API key's rate limits", tag=TAG,
+            who=of_key("keys:read"), scope="keys:read",
             inside="rateLimits"),
     managed("PATCH", OF_KEY, change_of_key, "Set an API key's rate limits", tag=TAG,
-            who=KEY_MANAGER, scope="keys:write",
+            who=of_key("keys:restrict"), scope="keys:write",
             request=RateChange, inside="rateLimits", audit=UPDATED),
 )  # fmt: skip

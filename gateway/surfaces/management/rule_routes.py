@@ -11,7 +11,7 @@ from gateway.accounts.models import Scope
 from gateway.accounts.rule_values import READERS, SCOPES, RuleInfo
 from gateway.errors import NotFound
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import KEY_MANAGER, KEY_USER, MANAGER
+from gateway.surfaces.management.access_groups import in_organization, of_key
 from gateway.surfaces.management.answers import AccessRuleAnswer
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
@@ -154,27 +154,31 @@ STATUS_CHANGED = "access_rule.update_status"
 REMOVED = "access_rule.delete"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", ORG, list_rules, "List access rules", tag=TAG, who=MANAGER, scope="rules:read", query=RuleQuery,
+    managed("GET", ORG, list_rules, "List access rules", tag=TAG,
+            who=in_organization("rules:read"), scope="rules:read", query=RuleQuery,
             inside="rules",
             commands=("rules list <organization_id> --scope=scope --id=scopeId",)),
-    managed("POST", ORG, add, "Add an access rule", tag=TAG, who=MANAGER, scope="rules:write", request=PlacedRule,
+    managed("POST", ORG, add, "Add an access rule", tag=TAG,
+            who=in_organization("rules:write"), scope="rules:write", request=PlacedRule,
             inside="rule", success=201, audit=CREATED,
             commands=("rules add <scope> <scopeId> <ruleType> <ruleValue> -> id",)),
     managed("PATCH", f"{ORG}/<rule_id>", update, "Enable or disable an access rule", tag=TAG,
-            who=MANAGER, scope="rules:write", request=RuleStatus,
+            who=in_organization("rules:write"), scope="rules:write", request=RuleStatus,
             inside="rule", audit=STATUS_CHANGED,
             commands=("rules switch <organization_id> <rule_id> <status>",)),
-    managed("DELETE", f"{ORG}/<rule_id>", remove, "Remove an access rule", tag=TAG, who=MANAGER, scope="rules:write",
+    managed("DELETE", f"{ORG}/<rule_id>", remove, "Remove an access rule", tag=TAG,
+            who=in_organization("rules:write"), scope="rules:write",
             message="Access rule removed.", audit=REMOVED, commands=("rules remove <organization_id> <rule_id>",)),
-    managed("GET", KEY, list_key_rules, "List a key's access rules", tag=TAG, who=KEY_USER, scope="rules:read",
+    managed("GET", KEY, list_key_rules, "List a key's access rules", tag=TAG,
+            who=of_key("keys:read"), scope="rules:read",
             inside="rules"),
     managed("POST", KEY, add_key_rule, "Add an access rule to a key", tag=TAG,
-            who=KEY_MANAGER, scope="rules:write", request=KeyRule,
+            who=of_key("keys:restrict"), scope="rules:write", request=KeyRule,
             inside="rule", success=201, audit=CREATED),
     managed("PATCH", f"{KEY}/<rule_id>", update_key_rule, "Enable or disable a key's access rule", tag=TAG,
-            who=KEY_MANAGER, scope="rules:write",
+            who=of_key("keys:restrict"), scope="rules:write",
             request=RuleStatus, inside="rule", audit=STATUS_CHANGED),
     managed("DELETE", f"{KEY}/<rule_id>", remove_key_rule, "Remove a key's access rule", tag=TAG,
-            who=KEY_MANAGER, scope="rules:write",
+            who=of_key("keys:restrict"), scope="rules:write",
             message="Access rule removed.", audit=REMOVED),
 )  # fmt: skip

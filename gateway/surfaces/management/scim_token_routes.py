@@ -2,7 +2,7 @@
 
 from gateway.surfaces.answer_structs import Answer, Time
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER
+from gateway.surfaces.management.access_groups import in_organization
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import Body, IsoTime, TextField
 
@@ -66,12 +66,15 @@ def revoke(call: ManagedCall[str]) -> None:
 PATH = "/orgs/<organization_id>/scim/tokens"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", PATH, list_tokens, "List SCIM tokens", tag=TAG, who=MANAGER, scope="settings:read",
+    managed("GET", PATH, list_tokens, "List SCIM tokens", tag=TAG,
+            who=in_organization("provisioning:read"), scope="settings:read",
             inside="tokens", commands=("scim-tokens list",)),
-    managed("POST", PATH, create, "Create a SCIM token", tag=TAG, who=MANAGER, request=NewScimTokenBody,
+    managed("POST", PATH, create, "Create a SCIM token", tag=TAG,
+            who=in_organization("provisioning:write"), request=NewScimTokenBody,
             inside="token", success=201, audit="scim_token.create",
             commands=("scim-tokens create <name> --expires=expiresAt -> id token",)),
-    managed("DELETE", f"{PATH}/<token_id>", revoke, "Revoke a SCIM token", tag=TAG, who=MANAGER,
+    managed("DELETE", f"{PATH}/<token_id>", revoke, "Revoke a SCIM token", tag=TAG,
+            who=in_organization("provisioning:write"),
             scope="settings:write", message="SCIM token revoked.", audit="scim_token.revoke",
             commands=("scim-tokens revoke <token_id>",)),
 )  # fmt: skip

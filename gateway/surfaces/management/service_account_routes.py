@@ -17,7 +17,7 @@ from gateway.accounts.service_accounts import (
     ServiceAccountInfo,
 )
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER
+from gateway.surfaces.management.access_groups import in_organization
 from gateway.surfaces.management.automation_answers import NewServiceAccountAnswer, ServiceAccountAnswer
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
@@ -125,25 +125,30 @@ ACCOUNTS_PATH = "/orgs/<organization_id>/service-accounts"
 ACCOUNT_PATH = f"{ACCOUNTS_PATH}/<account_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", ACCOUNTS_PATH, list_accounts, "List service accounts", tag=TAG, who=MANAGER,
+    managed("GET", ACCOUNTS_PATH, list_accounts, "List service accounts", tag=TAG,
+            who=in_organization("automation:read"),
             scope="service_accounts:read", query=ListPageQuery, inside="serviceAccounts",
             commands=("service-accounts list",)),
-    managed("POST", ACCOUNTS_PATH, create, "Create a service account", tag=TAG, who=MANAGER, request=ServiceAccountBody,
+    managed("POST", ACCOUNTS_PATH, create, "Create a service account", tag=TAG,
+            who=in_organization("automation:write"), request=ServiceAccountBody,
             inside="serviceAccount", success=201,
             audit=("service_account.create", "member.create", "access_rule.create"),
             creates=Creation("service_account", _show_existing),
             commands=("service-accounts create <name> --scope=scopes --expires=expiresAt --ip=ipCidrs "
                       "--client-id=clientId -> id token",)),
-    managed("GET", ACCOUNT_PATH, find, "Show a service account", tag=TAG, who=MANAGER, scope="service_accounts:read",
+    managed("GET", ACCOUNT_PATH, find, "Show a service account", tag=TAG,
+            who=in_organization("automation:read"), scope="service_accounts:read",
             inside="serviceAccount", commands=("service-accounts show <account_id>",)),
-    managed("PATCH", ACCOUNT_PATH, update, "Change a service account", tag=TAG, who=MANAGER,
+    managed("PATCH", ACCOUNT_PATH, update, "Change a service account", tag=TAG, who=in_organization("automation:write"),
             request=ServiceAccountSettings, inside="serviceAccount", audit="service_account.update",
             commands=("service-accounts set <account_id> --name=name --scope=scopes --expires=expiresAt",
                       "service-accounts switch <account_id> <status>")),
-    managed("POST", f"{ACCOUNT_PATH}/roll", roll, "Replace a service account's token", tag=TAG, who=MANAGER,
+    managed("POST", f"{ACCOUNT_PATH}/roll", roll, "Replace a service account's token", tag=TAG,
+            who=in_organization("automation:write"),
             inside="serviceAccount", audit="service_account.roll",
             commands=("service-accounts roll <account_id> -> token",)),
-    managed("DELETE", ACCOUNT_PATH, delete, "Delete a service account", tag=TAG, who=MANAGER,
+    managed("DELETE", ACCOUNT_PATH, delete, "Delete a service account", tag=TAG,
+            who=in_organization("automation:write"),
             message="Service account deleted.", audit="service_account.delete",
             commands=("service-accounts delete <account_id>",)),
 )  # fmt: skip

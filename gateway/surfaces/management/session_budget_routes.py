@@ -7,7 +7,7 @@ from gateway.accounts.keys import KeyInfo
 from gateway.accounts.projects import ProjectInfo
 from gateway.surfaces.answer_structs import Answer, Usd
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import KEY_MANAGER, KEY_USER, PROJECT_MANAGER, PROJECT_MEMBER
+from gateway.surfaces.management.access_groups import in_project, of_key
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import StrictBody
 from gateway.surfaces.validation_schemas import Usd as Amount
@@ -74,17 +74,18 @@ def _commands(subject: str) -> tuple[str, ...]:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", KEY, find, "Show the budgets of sessions of an API key", tag=TAG, who=KEY_USER, scope="keys:read",
+    managed("GET", KEY, find, "Show the budgets of sessions of an API key", tag=TAG,
+            who=of_key("keys:read"), scope="keys:read",
             inside="sessionBudget", commands=("session-budgets show <key_id>",)),
     managed("PATCH", KEY, change_key, "Set the budgets of sessions of an API key", tag=TAG,
-            who=KEY_MANAGER, scope="keys:write",
+            who=of_key("keys:restrict"), scope="keys:write",
             request=SessionBudgetChange, inside="sessionBudget",
             audit="api_key.update_session_budget", commands=_commands("key_id")),
     managed("GET", PROJECT, find, "Show the budgets of sessions of a project", tag=TAG,
-            who=PROJECT_MEMBER, scope="projects:read",
+            who=in_project("projects:read"), scope="projects:read",
             inside="sessionBudget", commands=("session-budgets show <project_id>",)),
     managed("PATCH", PROJECT, change_project, "Set the budgets of sessions of a project", tag=TAG,
-            who=PROJECT_MANAGER, scope="projects:write", request=SessionBudgetChange,
+            who=in_project("projects:budget"), scope="projects:write", request=SessionBudgetChange,
             inside="sessionBudget",
             audit="project.update_session_budget", commands=_commands("project_id")),
 )  # fmt: skip

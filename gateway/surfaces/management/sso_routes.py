@@ -8,13 +8,12 @@ from msgspec.structs import replace
 from gateway.accounts import group_rules
 from gateway.accounts.identity_domains import ClaimedDomain
 from gateway.accounts.identity_providers import STORED, IdentityProvider, ProviderDraft
-from gateway.accounts.roles import MANAGERS
 from gateway.accounts.sso_requirement import SsoRequirement, find_requirement, set_requirement
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import Forbidden, Unavailable
 from gateway.surfaces.answer_structs import Answer, Time, to_camel
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER, OWNER, AccessGroup, Values
+from gateway.surfaces.management.access_groups import AccessGroup, Values, in_organization
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.validation_schemas import NameList, OneOf, StatusField, StrictBody, StrictBoolean, TextField
 from gateway.surfaces.visitor import Visitor
@@ -22,7 +21,7 @@ from gateway.surfaces.visitor import Visitor
 TAG = "Single sign-on"
 FETCHES = 20  # a minute, because the organization chose the address
 MINUTE_S = 60
-ROLES = ("developer", "admin")
+ROLES = ("viewer", "developer", "billing", "admin")
 CALLBACK = "/console/sso/{}/callback"
 LOGOUT = "/oauth/back-channel-logout/{}"
 AFTER_LOGOUT = "/console/login"
@@ -140,7 +139,7 @@ class RequirementAnswer(Answer):
 
 def _find_provider(visitor: Visitor, values: Values) -> IdentityProvider:
     organization_id = values["organization_id"]
-    visitor.member(organization_id, *MANAGERS)
+    visitor.permitted(organization_id, "sso:write")
     return visitor.services.sso.service.providers.find_of(organization_id, values["provider_id"])
 
 
@@ -164,7 +163,7 @@ def _read_for_owners(call: ManagedCall[Any], organization_id: str, default: bool
     return for_owners
 
 
-PROVIDER_MANAGER = AccessGroup("For owners and admins.", _find_provider)
+PROVIDER_MANAGER = AccessGroup("sso:write", "For owners and admins.", _find_provider)
 
 
 def list_providers(call: ManagedCall[str]) -> list[ProviderAnswer]:
@@ -311,9 +310,10 @@ SETTINGS = (
 )
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", PROVIDERS, list_providers, "List identity providers", tag=TAG, who=MANAGER,
+    managed("GET", PROVIDERS, list_providers, "List identity providers", tag=TAG, who=in_organization("sso:read"),
             inside="identityProviders", commands=("identity-providers list",)),
-    managed("POST", PROVIDERS, create, "Add an identity provider", tag=TAG, who=MANAGER, request=NewProvider,
+    managed("POST", PROVIDERS, create, "Add an identity provider", tag=TAG,
+            who=in_organization("sso:write"), request=NewProvider,
             inside="identityProvider", success=201, audit="identity_provider.create",
             commands=(f"identity-providers add <name> --issuer=issuer! --client-id=clientId! {SETTINGS} "
                       "-> id callbackUrl",)),
@@ -337,9 +337,11 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("DELETE", DOMAIN, remove_domain, "Remove a domain", tag=TAG, who=PROVIDER_MANAGER,
             message="Domain removed.", audit="identity_domain.delete",
             commands=("identity-providers remove-domain <provider_id> <domain>",)),
-    managed("GET", f"{ORG}/sso", show_requirement, "Show whether single sign-on is required", tag=TAG, who=MANAGER,
+    managed("GET", f"{ORG}/sso", show_requirement, "Show whether single sign-on is required", tag=TAG,
+            who=in_organization("sso:read"),
             inside="sso", commands=("sso show",)),
-    managed("PUT", f"{ORG}/sso", require, "Require single sign-on", tag=TAG, who=OWNER, request=Requirement,
+    managed("PUT", f"{ORG}/sso", require, "Require single sign-on", tag=TAG,
+            who=in_organization("sso:require"), request=Requirement,
             inside="sso", audit="organization.update_sso",
             commands=("sso require <breakGlassMemberId> required=true", "sso make-optional required=false")),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from gateway.accounts.members import MemberInfo
 from gateway.accounts.teams import TeamInfo
 from gateway.limits.budgets import Status
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER, MEMBER_MANAGER, TEAM_MANAGER
+from gateway.surfaces.management.access_groups import in_organization, in_part, of_team, of_team_member
 from gateway.surfaces.management.answers import TeamAnswer, limits_of
 from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
 from gateway.surfaces.management.list_pages import ListPageQuery
@@ -27,8 +27,13 @@ class NewTeam(Creating, TeamName):
 
 
 def list_teams(call: ManagedCall[str]) -> list[TeamAnswer]:
-    """List teams with the ids of their members and with their limits."""
-    infos = call.page.read(partial(teams.list_teams, call.database, call.subject))
+    """List teams with the ids of their members and with their limits; the lead of a team sees that team."""
+    reach = call.visitor.reach(call.subject, "teams:read")
+    if reach.whole:
+        infos = call.page.read(partial(teams.list_teams, call.database, call.subject))
+    else:
+        listed = teams.list_teams(call.database, call.subject)
+        infos = call.page.cut([team for team in listed if team.id in reach.teams])
     statuses = call.management.budgets.statuses([team.id for team in infos])
     return [show_team(team, statuses[team.id]) for team in infos]
 
@@ -97,29 +102,30 @@ IN_TEAM = f"{TEAM}/members/<member_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", ORG, list_teams, "List teams", tag=TAG,
-            who=MANAGER, scope="teams:read", query=ListPageQuery, inside="teams",
+            who=in_part("teams:read"), scope="teams:read", query=ListPageQuery, inside="teams",
             commands=("teams list",)),
     managed("POST", ORG, create, "Create a team", tag=TAG,
-            who=MANAGER, scope="teams:write", request=NewTeam,
+            who=in_organization("teams:write"), scope="teams:write", request=NewTeam,
             inside="team", success=201, audit="team.create",
             creates=Creation("team", _show_existing),
             commands=("teams create <organization_id> <name> -> id",)),
     managed("GET", TEAM, find, "Show a team", tag=TAG,
-            who=TEAM_MANAGER, scope="teams:read", inside="team",
+            who=of_team("teams:read"), scope="teams:read", inside="team",
             commands=("teams show <team_id>",)),
     managed("PATCH", TEAM, rename, "Rename a team", tag=TAG,
-            who=TEAM_MANAGER, scope="teams:write", request=TeamName,
+            who=of_team("teams:write"), scope="teams:write", request=TeamName,
             inside="team", audit="team.rename", commands=("teams rename <team_id> <name>",)),
     managed("DELETE", TEAM, delete, "Delete a team", tag=TAG,
-            who=TEAM_MANAGER, scope="teams:write", message="Team deleted.",
+            who=of_team("teams:write"), scope="teams:write", message="Team deleted.",
             audit="team.delete", commands=("teams delete <team_id>",)),
     managed("PATCH", f"{TEAM}/limit", set_limits, "Set a team's spending limits", tag=TAG,
-            who=TEAM_MANAGER, scope="teams:write",
+            who=of_team("teams:limit"), scope="teams:write",
             request=LimitChange, inside="team", audit="team.update_limit",
             commands=limit_commands("team_id")),
     managed("PUT", IN_TEAM, join, "Add a member to a team", tag=TAG,
-            who=MEMBER_MANAGER, scope="teams:write", message="Team updated.",
+            who=of_team_member("teams:members"), scope="teams:write", message="Team updated.",
             audit="team.update", commands=("teams add <team_id> <member_id>",)),
-    managed("DELETE", IN_TEAM, leave, "Remove a member from a team", tag=TAG, who=MEMBER_MANAGER, scope="teams:write",
+    managed("DELETE", IN_TEAM, leave, "Remove a member from a team", tag=TAG,
+            who=of_team_member("teams:members"), scope="teams:write",
             message="Team updated.", audit="team.update", commands=("teams remove <team_id> <member_id>",)),
 )  # fmt: skip

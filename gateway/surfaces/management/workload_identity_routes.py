@@ -18,7 +18,7 @@ from gateway.accounts.workload_identities import (
 from gateway.errors import GatewayError, NotFound
 from gateway.metering.log.hours import find_last_hours
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import MANAGER
+from gateway.surfaces.management.access_groups import in_organization
 from gateway.surfaces.management.automation_answers import TokenCheckAnswer, WorkloadIdentityAnswer
 from gateway.surfaces.management.key_routes import show_key
 from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
@@ -178,28 +178,34 @@ IDENTITIES_PATH = "/orgs/<organization_id>/workload-identities"
 IDENTITY_PATH = f"{IDENTITIES_PATH}/<workload_identity_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", IDENTITIES_PATH, list_identities, "List workload identities", tag=TAG, who=MANAGER,
+    managed("GET", IDENTITIES_PATH, list_identities, "List workload identities", tag=TAG,
+            who=in_organization("automation:read"),
             scope="keys:read", query=ListPageQuery, inside="workloadIdentities",
             commands=("workload-identities list",)),
-    managed("POST", IDENTITIES_PATH, create, "Create a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
+    managed("POST", IDENTITIES_PATH, create, "Create a workload identity", tag=TAG,
+            who=in_organization("automation:write"), scope="keys:write",
             request=NewWorkloadIdentity, inside="workloadIdentity", success=201,
             audit=("workload_identity.create", "api_key.create", "member.create"),
             creates=Creation("workload_identity", _show_existing),
             commands=("workload-identities create <name> --project=projectId --issuer=issuer --audience=audience "
                       "--claims=claims --attribution=attribution --jwks-url=jwksUrl --jwks=jwks "
                       "--limit=usageLimit --client-id=clientId -> id apiKeyId",)),
-    managed("GET", IDENTITY_PATH, find, "Show a workload identity", tag=TAG, who=MANAGER, scope="keys:read",
+    managed("GET", IDENTITY_PATH, find, "Show a workload identity", tag=TAG,
+            who=in_organization("automation:read"), scope="keys:read",
             inside="workloadIdentity",
             commands=("workload-identities show <workload_identity_id>",)),
-    managed("PATCH", IDENTITY_PATH, update, "Change a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
+    managed("PATCH", IDENTITY_PATH, update, "Change a workload identity", tag=TAG,
+            who=in_organization("automation:write"), scope="keys:write",
             request=WorkloadIdentitySettings, inside="workloadIdentity",
             audit="workload_identity.update",
             commands=("workload-identities set <workload_identity_id> --name=name --claims=claims "
                       "--attribution=attribution --jwks-url=jwksUrl --jwks=jwks",
                       "workload-identities switch <workload_identity_id> <status>")),
-    managed("DELETE", IDENTITY_PATH, delete, "Delete a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
+    managed("DELETE", IDENTITY_PATH, delete, "Delete a workload identity", tag=TAG,
+            who=in_organization("automation:write"), scope="keys:write",
             message="Workload identity deleted.", audit="workload_identity.delete",
             commands=("workload-identities delete <workload_identity_id>",)),
-    managed("POST", f"{IDENTITIES_PATH}/check", check, "Check a token of an identity provider", tag=TAG, who=MANAGER,
+    managed("POST", f"{IDENTITIES_PATH}/check", check, "Check a token of an identity provider", tag=TAG,
+            who=in_organization("automation:read"),
             scope="keys:write", request=TokenCheck),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from gateway.accounts.authentication import Caller
-from gateway.accounts.roles import MANAGERS
+from gateway.accounts.permissions import reach_of
 from gateway.billing.context import RequestContext
 from gateway.configuration.settings import LimitSettings
 from gateway.engine.routing_decisions import AttemptRecord
@@ -92,7 +92,7 @@ def look_up(services: Services, inbound: Inbound) -> Outbound:
         mine = {"key_id": caller.key_id}
     else:
         mine = {}
-    if caller.role not in MANAGERS:
+    if reach_of(caller.role, "logs:read") != "all":
         mine["member_id"] = caller.member_id
     found = services.routing.decisions.find(caller.project_id, log_id, **mine)
     body: RouteExplanation = {"object": "route.explanation", "log_id": log_id, **found}

@@ -49,7 +49,7 @@ def list_connected(call: PageCall) -> list[str]:
     """Return the names of the providers with a key, of the installation or of the visitor's organizations."""
     routing = call.services.routing
     own = set()
-    if call.visitor.manages:
+    if call.visitor.manages("providers:read"):
         own = {key["provider"] for key in call.run(LIST, {}) if key["status"] == "active"}
     return [
         provider.name

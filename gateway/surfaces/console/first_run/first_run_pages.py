@@ -75,13 +75,13 @@ def _show(call: PageCall, token: str = "", link: str = "", key_id: str = "") -> 
         newest=show_request(newest) if newest else None,
         works=newest is not None and newest.status < FIRST_FAILURE,
         key_id=key_id,
-        manages=call.visitor.manages,
+        manages=call.visitor.manages("organization:write"),
         connected=list_connected(call),
         providers=list_providers(call),
         tools=[(group, [(client.id, client.name) for client in clients]) for group, clients in groups],
         chosen=chosen,
         tool=next((client for _, clients in groups for client in clients if client.id == chosen), None),
-        **(_describe_team(call) if call.visitor.manages else {}),
+        **(_describe_team(call) if call.visitor.manages("organization:write") else {}),
     )
 
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gateway.accounts import keys
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import list_members
+from gateway.accounts.permissions import reach_of
 from gateway.accounts.projects import ProjectInfo, list_projects
-from gateway.accounts.roles import MANAGERS
 from gateway.errors import GatewayError
 from gateway.surfaces.console.limit_forms import RATES, read_limit_fields, read_rates, read_rule
 from gateway.surfaces.console.lists import Column, arrange
@@ -80,7 +80,7 @@ def show_list(call: PageCall) -> Outbound:
 def show_new(call: PageCall) -> Outbound:
     """Show the form for a new key."""
     projects = [(key, info.name) for key, info in _projects_of(call.visitor).items() if info.status == "active"]
-    manages = call.visitor.manages
+    manages = call.visitor.manages("keys:restrict")
     return call.page(
         "keys/key_new.html",
         "Create key",
@@ -99,11 +99,14 @@ def _list_colleagues(call: PageCall) -> list[tuple[str, str]]:
     people = []
     for organization in visitor.organizations():
         own = visitor.memberships[organization.id]
-        if own.role not in MANAGERS:
+        reach = visitor.reach(organization.id, "keys:create")
+        if not (reach.whole or reach.projects):
             continue
+        authority = visitor.authority_for(organization.id, "keys:create")
         note = f" ({organization.name})" if len(visitor.memberships) > 1 else ""
         for member in list_members(call.services.store.database, organization.id):
-            if member.status == "active" and member.id != own.id and (member.role != "owner" or own.role == "owner"):
+            has_keys = reach_of(member.role, "keys:use")
+            if member.status == "active" and member.id != own.id and has_keys and authority.covers(member.role):
                 people.append((member.id, (member.name or member.email) + note))
     return people
 
@@ -113,7 +116,8 @@ def show_key(call: PageCall) -> Outbound:
     key = call.run(FIND, key_id=call.params["key_id"])
     projects = _projects_of(call.visitor)
     organization_id = projects[key["projectId"]].organization_id
-    manages = call.visitor.memberships[organization_id].role in MANAGERS
+    reach = call.visitor.reach(organization_id, "keys:restrict")
+    manages = reach.whole or key["projectId"] in reach.projects
     rates = {}
     if manages:
         rates = call.run(FIND_RATES, key_id=key["id"])
@@ -221,16 +225,17 @@ def _projects_of(visitor: Visitor) -> dict[str, ProjectInfo]:
 
 
 def list_visible_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[KeyInfo]:
-    """Return the newest keys of the organizations that the visitor manages, and the visitor's keys in others."""
+    """Return the newest keys of the organizations and projects that the visitor manages, and own keys in others."""
     database = visitor.services.store.database
     visible = []
     for organization_id, membership in visitor.memberships.items():
-        project_ids = [project.id for project in projects if project.organization_id == organization_id]
-        if membership.role in MANAGERS:
-            member_id = ""
-        else:
-            member_id = membership.id
-        visible += keys.list_keys(database, project_ids=project_ids, member_id=member_id, newest=MAX_KEYS_SHOWN)
+        reach = visitor.reach(organization_id, "keys:read")
+        here = [project.id for project in projects if project.organization_id == organization_id]
+        whole = [ident for ident in here if reach.whole or ident in reach.projects]
+        visible += keys.list_keys(database, project_ids=whole, newest=MAX_KEYS_SHOWN)
+        if reach.own:
+            rest = [ident for ident in here if ident not in whole]
+            visible += keys.list_keys(database, project_ids=rest, member_id=membership.id, newest=MAX_KEYS_SHOWN)
     return sorted(visible, key=attrgetter("id"), reverse=True)
 
 

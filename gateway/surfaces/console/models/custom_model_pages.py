@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.accounts.roles import MANAGERS
 from gateway.errors import InvalidRequest
 from gateway.money import read_decimal
 from gateway.surfaces.console.lists import Column, ShownList, arrange
@@ -36,7 +35,7 @@ def show(call: PageCall) -> Outbound:
     organizations = []
     lists = []
     for organization in call.visitor.organizations():
-        if call.visitor.memberships[organization.id].role in MANAGERS:
+        if call.visitor.manages("providers:read", organization.id):
             providers = call.run(LIST, organization_id=organization.id)
             shown = [{**provider, "models": _list_models(call, organization.id, provider)} for provider in providers]
             lists += [provider["models"] for provider in shown]

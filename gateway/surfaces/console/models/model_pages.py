@@ -72,7 +72,7 @@ def show_list(call: PageCall) -> Outbound:
         usable=sum(row.usable for row in rows),
         total=len(rows),
         price=show_price,
-        manages=call.visitor.manages,
+        manages=call.visitor.manages("providers:write"),
     )
 
 
@@ -93,7 +93,7 @@ def show_model(call: PageCall) -> Outbound:
         newest=NEWEST,
         latency_days=DEFAULT_DAYS,
         places=[_show_place(call, row, entry) for entry in row.entry.providers],
-        manages=call.visitor.manages,
+        manages=call.visitor.manages("providers:write"),
         keyless=row.best.stage == KEYLESS,
     )
 

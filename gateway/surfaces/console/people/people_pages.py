@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.accounts.permissions import Permission
 from gateway.surfaces.console.limit_forms import read_limit_fields
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
@@ -30,6 +31,8 @@ INVITATION_COLUMNS = (
     Column("Actions"),
 )
 ROLES = (
+    ("viewer", "Viewer", "see usage, models, teams and people of the whole organization, and change nothing"),
+    ("billing", "Billing", "see spending and credits, and set spending limits, without keys and requests"),
     ("developer", "Developer", "create keys, and see their own requests and spending"),
     ("admin", "Admin", "create and manage keys, people, teams, projects, providers and limits"),
     ("owner", "Owner", "do everything, also appoint owners"),
@@ -50,13 +53,14 @@ KEYS = ManagementCall("GET /keys/api")
 
 def show_list(call: PageCall, link: str = "") -> Outbound:
     """Show the members with roles, teams and spending, and the open invitations."""
-    choice = choose_organization(call)
+    choice = choose_organization(call, "members:read")
     teams = call.run(TEAMS, organization_id=choice.id)
     names = _names_of_teams(teams)
     rows = [_show_row(member, names) for member in call.run(LIST, organization_id=choice.id)]
     shown = arrange(rows, COLUMNS, call.arguments, searched=("person", "email", "role", "team_names"), sort="person")
+    manages = call.visitor.manages("invitations:write", choice.id)
     invitations = arrange(
-        call.run(INVITATIONS, organization_id=choice.id),
+        call.run(INVITATIONS, organization_id=choice.id) if manages else [],
         INVITATION_COLUMNS,
         call.arguments,
         searched=("email", "role", "teamName"),
@@ -65,6 +69,7 @@ def show_list(call: PageCall, link: str = "") -> Outbound:
     )
     values = {
         "invitations": invitations,
+        "manages": manages,
         "teams": [(team["id"], team["name"]) for team in teams],
         "roles": ROLES,
         "may_make_owners": _is_owner(call, choice.id),
@@ -80,8 +85,10 @@ def show_member(call: PageCall) -> Outbound:
     teams = call.run(TEAMS, organization_id=organization_id)
     found = call.run(FIND, organization_id=organization_id, member_id=place.scope_id)
     member = _show_row(found, _names_of_teams(teams))
-    keys = call.run(KEYS, {"memberId": place.scope_id})["apiKeys"]
+    visitor = call.visitor
     is_owner = _is_owner(call, organization_id)
+    keys = call.run(KEYS, {"memberId": place.scope_id})["apiKeys"] if visitor.may("keys:read") else []
+    has_rules = visitor.manages("rules:read", organization_id)
     return call.page(
         "people/person.html",
         member["person"],
@@ -91,8 +98,13 @@ def show_member(call: PageCall) -> Outbound:
         keys=keys,
         roles=ROLES,
         may_make_owners=is_owner,
-        changeable=is_owner or member["role"] != "owner",
-        rules=list_rules(call, place),
+        changeable=_covers(call, place, "members:write", member["role"]),
+        limited=_covers(call, place, "members:limit", member["role"]),
+        movable=visitor.manages("teams:members", organization_id) and (is_owner or member["role"] != "owner"),
+        sees_requests=visitor.may("logs:read"),
+        sees_keys=visitor.may("keys:read"),
+        has_rules=has_rules,
+        rules=list_rules(call, place) if has_rules else [],
         organization_id=organization_id,
         path=PATH,
         **rule_fields(call),
@@ -176,6 +188,15 @@ def _move(call: PageCall, change: ManagementCall) -> None:
 
 def _place_of(call: PageCall) -> RulePlace:
     return RulePlace(call.params["organization_id"], "member", call.params["member_id"])
+
+
+def _covers(call: PageCall, place: RulePlace, permission: Permission, role: str) -> bool:
+    """Return whether a permission of the visitor covers the member of a page, who has this role."""
+    visitor = call.visitor
+    organization_id = place.organization_id
+    if not visitor.covers_member(organization_id, place.scope_id, permission):
+        return False
+    return visitor.authority_for(organization_id, permission).covers(role)
 
 
 def _is_owner(call: PageCall, organization_id: str) -> bool:

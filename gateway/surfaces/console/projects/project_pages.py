@@ -44,11 +44,12 @@ ROLL_SECRET = ManagementCall("POST /projects/<project_id>/callback-secret/roll")
 
 def show_list(call: PageCall) -> Outbound:
     """Show the projects with their most important settings."""
-    choice = choose_organization(call)
+    choice = choose_organization(call, "projects:write")
+    reach = call.visitor.reach(choice.id, "projects:write")
     projects = call.run(LIST, {"includeArchived": "true"}, organization_id=choice.id)
-    rows = [_show_row(project) for project in projects]
+    rows = [_show_row(project) for project in projects if reach.whole or project["id"] in reach.projects]
     shown = arrange(rows, COLUMNS, call.arguments, searched=("name", "mode_text"), sort="name")
-    return call.page("projects/projects.html", TITLE, projects=shown, choice=choice, path=PATH)
+    return call.page("projects/projects.html", TITLE, projects=shown, choice=choice, path=PATH, manages=reach.whole)
 
 
 def show_project(call: PageCall) -> Outbound:
@@ -59,7 +60,13 @@ def show_project(call: PageCall) -> Outbound:
     choices = {"modes": tuple(PROJECT_MODES.items()), "markers": MARKERS, "strategies": STRATEGIES}
     rows = [(name, label, rates[name]) for name, label in RATES]
     return call.page(
-        "projects/project.html", project["name"], project=_show_row(project), rates=rows, path=PATH, **choices
+        "projects/project.html",
+        project["name"],
+        project=_show_row(project),
+        rates=rows,
+        path=PATH,
+        sees_requests=call.visitor.may("logs:read"),
+        **choices,
     )
 
 

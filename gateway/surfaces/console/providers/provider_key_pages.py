@@ -5,7 +5,6 @@ from typing import Any
 
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.project_modes import PROJECT_MODES
-from gateway.accounts.roles import MANAGERS
 from gateway.errors import InvalidRequest
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
@@ -47,8 +46,9 @@ def _show(call: PageCall, unused: list[dict[str, Any]]) -> Outbound:
     names = {provider.id: provider.name for provider in catalogue.providers.values()}
     organizations = []
     for organization in call.visitor.organizations():
-        manages = call.visitor.memberships[organization.id].role in MANAGERS
+        manages = call.visitor.manages("providers:write", organization.id)
         shown: dict[str, Any] = {"id": organization.id, "name": organization.name, "manages": manages}
+        shown["administered"] = call.visitor.reach(organization.id, "projects:write").projects
         shown["projects"] = call.run(PROJECTS, organization_id=organization.id)
         if manages:
             own = [provider["providerId"] for provider in call.run(CUSTOM_PROVIDERS, organization_id=organization.id)]

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.accounts.provider_keys import ProviderKeyInfo
-from gateway.accounts.roles import MANAGERS
 from gateway.routing.cooldowns import POLICIES, provider_of
 from gateway.routing.sliding_window import Counts
 from gateway.surfaces.visitor import Visitor
@@ -55,7 +54,7 @@ def sum_figures(history: Iterable[Counts]) -> ProviderFigures:
 def list_own_keys(visitor: Visitor) -> list[ProviderKeyInfo]:
     """Return the provider keys of the organizations that the visitor manages."""
     keys = visitor.services.management.provider_keys
-    managed = [name for name, member in visitor.memberships.items() if member.role in MANAGERS]
+    managed = [name for name in visitor.memberships if visitor.manages("providers:read", name)]
     return [key for name in managed for key in keys.list_keys(name)]
 
 

@@ -83,7 +83,7 @@ def show_details(call: PageCall) -> Outbound:
         providers=providers,
         video_url=video_url,
         label=_label,
-        manages=visitor.manages,
+        manages=visitor.manages("projects:write"),
         bodies=_find_bodies(visitor, request),
     )
 

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
-from gateway.accounts.roles import MANAGERS
 from gateway.catalogue.entries import Provider
 from gateway.errors import GatewayError
 from gateway.metering.log.records import LoggedRequest
@@ -111,7 +110,7 @@ def _people_of(visitor: Visitor) -> dict[str, tuple[str, str]]:
     people = {}
     for organization_id, own in visitor.memberships.items():
         members = [own]
-        if own.role in MANAGERS:
+        if visitor.manages("logs:read", organization_id):
             members = list_members(visitor.services.store.database, organization_id, service_accounts=True)
         for member in members:
             people[member.id.partition("_")[2]] = (member.user_id, member.name or member.email)

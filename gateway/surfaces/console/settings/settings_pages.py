@@ -50,21 +50,26 @@ CREATE = ManagementCall("POST /orgs")
 def show(call: PageCall, new_token: dict[str, Any] | None = None) -> Outbound:
     """Show the settings of an organization that the visitor manages. `new_token` is a SCIM token that was just
     created."""
-    choice = choose_organization(call)
+    choice = choose_organization(call, "credits:read")
+    credits = {
+        "choice": choice,
+        "organization": call.run(FIND, organization_id=choice.id),
+        "credits": call.run(CREDITS, organization_id=choice.id),
+        "history": call.run(HISTORY, {"limit": ENTRIES}, organization_id=choice.id),
+        "path": PATH,
+    }
+    if not call.visitor.manages("organization:write", choice.id):
+        return call.page("settings/credits.html", TITLE, **credits)
     policy = call.run(POLICY, organization_id=choice.id)
     return call.page(
         "settings/settings.html",
         TITLE,
-        choice=choice,
-        organization=call.run(FIND, organization_id=choice.id),
         flags=[(name, label, policy.get(name, False)) for name, label in FLAGS.items()],
         sets=[(name, label, ", ".join(policy.get(name, ()))) for name, label in SETS.items()],
-        credits=call.run(CREDITS, organization_id=choice.id),
-        history=call.run(HISTORY, {"limit": ENTRIES}, organization_id=choice.id),
+        **credits,
         caps=call.run(CAPS, organization_id=choice.id),
         rules=list_rules(call, _place_of(call)),
         managed_settings=MANAGED_SETTINGS.text(call),
-        path=PATH,
         new_token=new_token,
         **scim_fields(call, choice.id),
         **rule_fields(call),

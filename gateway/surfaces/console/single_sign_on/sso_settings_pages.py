@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.accounts.roles import RANKS
 from gateway.limits.periods import read_period
 from gateway.surfaces.console.limit_forms import read_limit_fields, read_number, read_words
 from gateway.surfaces.console.management_calls import ManagementCall
@@ -63,7 +64,7 @@ def show(call: PageCall, preview: dict[str, Any] | None = None) -> Outbound:
         providers=providers,
         group_sources=sources,
         names_of_sources=dict(sources),
-        roles=[(name, name) for name in ("developer", "admin", "owner") if name != "owner" or role == "owner"],
+        roles=[(name, name) for name in sorted(RANKS, key=RANKS.__getitem__) if name != "owner" or role == "owner"],
         preview=preview,
         requirement=call.run(REQUIREMENT, organization_id=choice.id),
         owners=[

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.accounts.permissions import Permission
 from gateway.surfaces.console.limit_forms import read_limit_fields
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.managed_settings_form import TEAM as SETTINGS_OF_TEAM
@@ -11,6 +12,7 @@ from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
 from gateway.surfaces.console.rule_actions import RulePlace, list_rules, rule_actions, rule_fields
 from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.visitor import Visitor
 
 TITLE = "Teams"
 PATH = "/console/teams"
@@ -34,34 +36,51 @@ MEMBERS = ManagementCall("GET /orgs/<organization_id>/members")
 
 def show_list(call: PageCall) -> Outbound:
     """Show the teams with their sizes and spending."""
-    choice = choose_organization(call)
+    choice = choose_organization(call, "teams:read")
     rows = [_show_row(team) for team in call.run(LIST, organization_id=choice.id)]
     shown = arrange(rows, COLUMNS, call.arguments, searched=("name",), sort="name")
-    return call.page("teams/teams.html", TITLE, teams=shown, choice=choice, path=PATH)
+    manages = call.visitor.manages("teams:write", choice.id)
+    return call.page("teams/teams.html", TITLE, teams=shown, choice=choice, path=PATH, manages=manages)
 
 
 def show_team(call: PageCall) -> Outbound:
     """Show a team with its members, limits, access rules and managed settings."""
     place = _place_of(call)
     team = _show_row(call.run(FIND, **_path(call)))
-    is_owner = call.visitor.member(place.organization_id).role == "owner"  # only owners change owners
+    visitor = call.visitor
+    manages = visitor.manages("teams:write", place.organization_id)
+    authority = visitor.authority_for(place.organization_id, "teams:members")
+    moves = covers_team(visitor, place, "teams:members")
     people = [
-        {**member, "person": member["name"] or member["email"], "changeable": is_owner or member["role"] != "owner"}
+        {
+            **member,
+            "person": member["name"] or member["email"],
+            "changeable": moves and authority.covers(member["role"]),
+        }
         for member in call.run(MEMBERS, organization_id=place.organization_id)
     ]
     members = [member for member in people if member["id"] in team["memberIds"]]
+    others = [member for member in people if member["changeable"] and member["id"] not in team["memberIds"]]
     return call.page(
         "teams/team.html",
         team["name"],
         team=team,
         members=arrange(members, MEMBER_COLUMNS, call.arguments, searched=("person", "email", "role"), sort="person"),
-        others=[member for member in people if member["changeable"] and member["id"] not in team["memberIds"]],
-        rules=list_rules(call, place),
+        manages=manages,
+        limited=covers_team(visitor, place, "teams:limit"),
+        others=others if manages else [],
+        rules=list_rules(call, place) if manages else [],
         organization_id=place.organization_id,
-        managed_settings=MANAGED_SETTINGS.text(call),
+        managed_settings=MANAGED_SETTINGS.text(call) if manages else "",
         path=PATH,
         **rule_fields(call),
     )
+
+
+def covers_team(visitor: Visitor, place: RulePlace, permission: Permission) -> bool:
+    """Return whether a permission of the visitor covers a team."""
+    reach = visitor.reach(place.organization_id, permission)
+    return reach.whole or place.scope_id in reach.teams
 
 
 def _create(call: PageCall) -> str:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
-from gateway.accounts.roles import MANAGERS
 from gateway.accounts.teams import list_teams
 from gateway.metering.activity import Dimension
 from gateway.metering.rollups.rollup_table import OTHER
@@ -123,9 +122,10 @@ def _by_team(scope: GroupingScope) -> Namer:
     """A person in several teams counts for their combination, so that the sum stays that of all requests."""
     visitor = scope.visitor
     teams: dict[str, list[str]] = {}
-    for organization_id, membership in visitor.memberships.items():
-        if membership.role in MANAGERS:
-            for team in list_teams(visitor.services.store.database, organization_id):
+    for organization_id in visitor.memberships:
+        reach = visitor.reach(organization_id, "teams:read")
+        for team in list_teams(visitor.services.store.database, organization_id) if reach else ():
+            if reach.whole or team.id in reach.teams:
                 for member_id in team.member_ids:
                     teams.setdefault(member_id, []).append(team.name)
 

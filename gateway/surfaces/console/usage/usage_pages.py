@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from gateway.accounts.projects import list_projects
-from gateway.accounts.roles import MANAGERS
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.rollup_table import SESSION
 from gateway.money import round_usd
@@ -89,7 +88,7 @@ def show(call: PageCall) -> Outbound:
     )
     key_name = ""
     if "apiKeyId" in report:
-        key_name = visitor.key(report["apiKeyId"]).description
+        key_name = scope.keys[report["apiKeyId"]].description if report["apiKeyId"] in scope.keys else ""
     return call.page(
         "usage/usage.html",
         TITLE,
@@ -219,8 +218,7 @@ def _credits(services: Services, visitor: Visitor) -> list[tuple[str, int | None
     """Return the name and remaining credits of each organization that the visitor manages; None: unlimited."""
     credits = []
     for organization in visitor.organizations():
-        membership = visitor.memberships.get(organization.id)
-        if membership is not None and membership.role in MANAGERS:
+        if visitor.manages("credits:read", organization.id):
             balance = services.management.ledger.balance(organization.id)
             credits.append((organization.name, None if balance.unlimited else balance.balance_nusd))
     return credits

@@ -10,15 +10,17 @@ from support.management_bodies import VARIABLE, furnish
 from support.route_calls import ids_for, is_let_in, make_key, order, send
 from werkzeug.test import Client
 
-from gateway.accounts import keys
+from gateway.accounts import keys, members
 from gateway.accounts.keys import Change, Draft
+from gateway.accounts.models import ScopedRole
+from gateway.accounts.permissions import COLUMNS, TABLE
+from gateway.accounts.roles import PROJECT_ADMIN, TEAM_LEAD
 from gateway.configuration.settings import ROOT
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Limits
 from gateway.oauth.grant_values import Consent
 from gateway.oauth.scopes import audience_at
 from gateway.surfaces import surface_table
-from gateway.surfaces.management import access_groups
 from gateway.surfaces.management import table as management
 from gateway.surfaces.management.managed_operation import ManagedOperation
 
@@ -26,6 +28,9 @@ pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "permissions.md"
 SESSIONS = ("developer", "admin", "owner")
+# People who are viewers in the organization, with a role in a part of it.
+PARTS = {TEAM_LEAD: "team_id", PROJECT_ADMIN: "project_id"}
+ADDED = ("viewer", "billing", *PARTS)
 METRICS_TOKEN = "an operator's token of some length"
 HEAD = """# Permissions of each route
 
@@ -33,10 +38,19 @@ This table shows which credentials each route accepts: ● means accepted, · me
 sign-in page). Keys and sessions belong to the organization that the route names; a stranger's session to another
 organization. The operator is an owner of the first organization. The metrics token is the value of
 `GATEWAY_METRICS_TOKEN`. For some routes, the permissions of developers depend on the owner of the key or request
-([roles](management.md#roles)); in this table it is the developer. Routes below `/scim`
+([roles](management.md#roles)); in this table it is the developer. The columns team lead and project admin are those of
+viewers with this role in the team or project that the route names. Routes below `/scim`
 accept [SCIM tokens](scim.md) only. [Access rules](access-rules.md) restrict models, providers and prices. A test
 generates this page, and fails if a route is missing.
 
+## Permissions of roles
+
+Each operation asks one row of this table, and so does each page of the [console](console.md) and each command of the
+[client](cli.md): ● means that the role has the permission in the whole organization, *own* for own keys and requests,
+*team* and *project* in the team or project of which the person is the lead or an admin, and · not at all.
+[Roles](management.md#roles) explains them, and [who may change what](authority.md) which roles a person may give.
+
+@MATRIX@
 ## Scopes of service accounts
 
 The last column is the scope with which the token of a [service account](management.md#service-accounts) is accepted;
@@ -79,9 +93,24 @@ class Credentials:
         }
 
         self._people = {"stranger": tenants["rival owner"].user_id}
+        self._parts = {}
+        for role in ADDED:
+            stores = services.store.database, services.store.control
+            email = f"{role.replace(' ', '-')}@acme.example"
+            kind = "viewer" if role in PARTS else role
+            member = members.add_member(*stores, owner.organization_id, email, kind, actor="operator")
+            self._people[role] = member.user_id
+            self._parts[role] = member.id
         self._people |= {role: tenants[f"acme {role}"].user_id for role in SESSIONS}
         self._people["operator"] = next(iter(services.management.operators()))
         self._sessions: dict[str, str] = {}
+
+    def appoint(self, things: dict[str, str]) -> None:
+        """Give the roles in a part of the organization again, which an operation may have ended."""
+        database = self._owner.services.store.database
+        for role, variable in PARTS.items():
+            given = ScopedRole.insert(scope_id=things[variable], member=self._parts[role], created_at=1)
+            database.write(given.on_conflict_ignore().execute)
 
     def each(self) -> Iterator[tuple[str, str]]:
         """Name and token of every credential for one operation."""
@@ -105,6 +134,9 @@ def lines(make_tenants: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool
     with make_tenants(GATEWAY_METRICS_TOKEN=METRICS_TOKEN) as gateway:
         tenants = Tenants(gateway)
         things, credentials = furnish(tenants, "acme"), Credentials(tenants)
+        owner = tenants["acme owner"]
+        team = f"/orgs/{owner.organization_id}/teams/{things['team_id']}/members/{things['member_id']}"
+        tenants.ok("PUT", team, owner)
         things["developer_key"] = make_key(tenants)
         lanes = (Client(gateway.app.flask, use_cookies=False), Client(gateway.app, use_cookies=False))
         found: dict[str, dict[str, bool]] = {}
@@ -112,6 +144,7 @@ def lines(make_tenants: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool
             row = found[f"{operation.method} {operation.path}"] = {}
             target = tenants["acme owner"]
             for name, token in credentials.each():
+                credentials.appoint(things)
                 ids = ids_for(tenants, things, operation)
                 told = [send(lane, operation, ids, target, token) for lane in (lanes if operation.hot else lanes[:1])]
                 assert len({status for status, _, _ in told}) == 1, (operation.path, name, told)
@@ -133,7 +166,18 @@ def write(lines: dict[str, dict[str, bool]]) -> str:
         if route in scopes:
             scope = f"`{scopes[route]}`" if scopes[route] else "–"
         rows.append(f"| `{route}` | {marks} | {scope} |")
-    return HEAD + "\n".join(rows) + "\n"
+    return HEAD.replace("@MATRIX@", write_matrix()) + "\n".join(rows) + "\n"
+
+
+def write_matrix() -> str:
+    """Return the table of permissions and roles."""
+    marks = {"all": "●", "": "·"}
+    rows = [f"| Permission | {' | '.join(COLUMNS)} | Allows to |", f"|---|{':-:|' * len(COLUMNS)}---|"]
+    for name, row in TABLE.items():
+        reaches = (row.reach(role) for role in COLUMNS)
+        cells = " | ".join(marks.get(reach, f"*{reach}*") for reach in reaches)
+        rows.append(f"| `{name}` | {cells} | {row.text} |")
+    return "\n".join(rows) + "\n"
 
 
 def test_the_table_of_access_is_what_the_gateway_does(lines: dict[str, dict[str, bool]]) -> None:
@@ -150,33 +194,33 @@ def test_management_routes_refuse_keys_and_missing_credentials(lines: dict[str, 
             assert not any(row[name] for name in row if "key" in name or name == "no credential"), operation.path
 
 
-# The sessions that each group of the table lets in; the operator is an owner of this organization as well.
-MEMBERS = {"developer", "admin", "owner", "operator"}
-MANAGERS = {"admin", "owner", "operator"}
-LET_IN = {
-    access_groups.SIGNED_IN: {"stranger", *MEMBERS},
-    access_groups.MEMBER: MEMBERS,
-    access_groups.PROJECT_MEMBER: MEMBERS,
-    access_groups.KEY_USER: MEMBERS,
-    access_groups.MANAGER: MANAGERS,
-    access_groups.PROJECT_MANAGER: MANAGERS,
-    access_groups.KEY_MANAGER: MANAGERS,
-    access_groups.MEMBER_MANAGER: MANAGERS,
-    access_groups.TEAM_MANAGER: MANAGERS,
-    access_groups.PROVIDER_KEY_MANAGER: MANAGERS,
-    access_groups.OWNER: {"owner", "operator"},
-    access_groups.OPERATOR: {"operator"},
+# A report without its project is refused before the person is checked; the request is the owner's, so that developers
+# do not reach it.
+OTHERWISE = {
+    "DELETE /logs/<log_id>",
+    "GET /activity/sources",
+    "GET /logs/<log_id>",
 }
-# A session belongs to one person; a report without its project is refused before the person is checked.
-OTHERWISE = {"DELETE /auth/sessions/<session_id>", "DELETE /auth/identities/<identity_id>", "GET /activity/sources"}
 
 
-def test_each_operation_admits_the_people_of_its_row(lines: dict[str, dict[str, bool]]) -> None:
-    rows = {f"{row.method} {row.path}": row for row in management.OPERATIONS if isinstance(row, ManagedOperation)}
-    listed = {name: row.action.who for name, row in rows.items() if row.action.who in LET_IN}
-    let_in = {name: {column for column, good in lines[name].items() if good} for name in listed}
-    assert {name for name, group in listed.items() if let_in[name] != LET_IN[group]} == OTHERWISE
-    assert set(listed.values()) == set(LET_IN)
+def test_each_operation_admits_the_roles_of_its_permission(lines: dict[str, dict[str, bool]]) -> None:
+    rows = [row for row in management.OPERATIONS if isinstance(row, ManagedOperation)]
+    differing = {}
+    for row in rows:
+        permission = TABLE[row.action.who.permission]
+        name = f"{row.method} {row.path}"
+        for role in (*SESSIONS, *ADDED):
+            held = ("viewer", role) if role in PARTS else (role,)
+            if lines[name][role] != any(permission.reach(one) for one in held):
+                differing.setdefault(name, []).append(role)
+    assert differing.keys() == OTHERWISE, differing
+
+
+def test_only_operators_operate_the_installation(lines: dict[str, dict[str, bool]]) -> None:
+    for row in management.OPERATIONS:
+        if isinstance(row, ManagedOperation) and row.action.who.permission == "installation:operate":
+            found = lines[f"{row.method} {row.path}"]
+            assert [role for role in (*SESSIONS, *ADDED, "operator") if found[role]] == ["operator"], row.path
 
 
 def test_paid_routes_refuse_all_but_active_keys(lines: dict[str, dict[str, bool]]) -> None:

@@ -15,11 +15,12 @@ from support.console import CSRF, open_page
 from support.console_walk import Walk, signed_in_rows, submit, walk
 from support.management import Person, Tenants
 
-from gateway.accounts import members
+from gateway.accounts import members, scoped_roles
+from gateway.accounts.roles import RANKS
 
 pytestmark = pytest.mark.slow
 
-ROLES = ("acme developer", "acme admin", "acme owner", "both")
+ROLES = ("acme developer", "acme admin", "acme owner", "both", "viewer", "billing", "team lead", "project admin")
 WALKING = (*ROLES, "acme colleague", "rival owner")
 # Pages to which forms lead, and no link.
 # A form leads to the first, the terminal prints the second, and the third is linked until statistics count a request.
@@ -63,6 +64,16 @@ def furnished(open_tenants: Callable[..., AbstractContextManager[Tenants]]) -> F
         tenants.people["both"] = Person(tenants.open(admin.user_id), *_rest(admin))
         for name in ("acme owner", "rival owner"):
             furnish(tenants, tenants[name])
+        for role in ("viewer", "billing", "team lead", "project admin"):
+            kind = role if role in RANKS else "developer"
+            email = f"{role.replace(' ', '-')}@acme.example"
+            owner = tenants["acme owner"]
+            tenants.people[role] = tenants.join(owner.organization_id, owner.project_id, email, kind)
+        team_id = tenants.ok("GET", f"/orgs/{owner.organization_id}/teams", owner)["teams"][0]["id"]
+        colleague = tenants["acme colleague"]
+        tenants.ok("PUT", f"/orgs/{owner.organization_id}/teams/{team_id}/members/{colleague.member_id}", owner)
+        scoped_roles.set_role(*stores, team_id, tenants["team lead"].member_id, True, actor="test")
+        scoped_roles.set_role(*stores, owner.project_id, tenants["project admin"].member_id, True, actor="test")
         walks = {name: walk(tenants, tenants[name]) for name in WALKING}
         folder = Path(services.settings.database.data_dir)
     return Furnished(folder, tenants.gateway.key, tenants.people, walks)
@@ -99,7 +110,7 @@ def furnish(tenants: Tenants, owner: Person) -> None:
 
 
 def csrf_of(tenants: Tenants, who: Person) -> str:
-    return CSRF.findall(open_page(tenants, who, "/console/keys/new"))[0]
+    return CSRF.findall(open_page(tenants, who, "/console/account"))[0]
 
 
 @pytest.mark.extended
@@ -130,6 +141,11 @@ def test_nothing_of_another_organization_is_shown(people: Tenants, furnished: Fu
         shown = [secret for secret in shown if secret != "@acme.example" or _foreign_emails(text)]
         assert not shown, (path, answer.status_code, shown)
     own = furnished.walks["acme developer"]
+    for role in ("viewer", "billing"):
+        shown = furnished.walks[role].texts
+        assert not [path for path, text in shown.items() if owner.key.info.mask in text or "/console/logs" in text], (
+            role
+        )
     others = people["acme colleague"].key.info.id
     assert not [path for path, text in own.texts.items() if others in text]
 
@@ -150,6 +166,10 @@ def subjects(done: Walk) -> set:
         ("acme owner", "rival owner"),
         ("rival owner", "both"),
         ("acme developer", "acme colleague"),
+        ("acme owner", "viewer"),
+        ("acme owner", "billing"),
+        ("acme owner", "team lead"),
+        ("acme owner", "project admin"),
     ],
 )
 def test_actions_that_are_not_offered_are_refused(

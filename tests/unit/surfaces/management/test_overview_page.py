@@ -10,6 +10,7 @@ from support.management import Person, Tenants
 
 from gateway.accounts import keys
 from gateway.accounts.keys import Change
+from gateway.accounts.permissions import reach_of
 from gateway.limits.budgets import Limits, Status
 from gateway.limits.ledger import Balance
 from gateway.money import NANO
@@ -103,7 +104,7 @@ def test_credits_that_end_within_a_week_need_attention(role: str, balance: Balan
     ledger = SimpleNamespace(balance=lambda organization_id: balance)
     visitor = SimpleNamespace(
         organizations=lambda: [SimpleNamespace(id="org_1", name="Acme")],
-        memberships={"org_1": SimpleNamespace(role=role)},
+        manages=lambda permission, organization_id: reach_of(role, permission) == "all",
         services=SimpleNamespace(management=SimpleNamespace(ledger=ledger)),
     )
     assert [credit.text for credit in find_credits(visitor, 10 * NANO)] == ([notice] if notice else [])
