@@ -47,6 +47,16 @@ def complete(
     return reported
 
 
+def fill_unreported(reported: Usage, estimated: Usage, mapping: Mapping) -> Usage:
+    """Return `reported` with the priced kinds of usage that it leaves at zero, as `estimated` has them: a provider may
+    report seconds for a model with a price for tokens, or the reverse."""
+    missing = _missing(reported, Units(estimated, estimated), mapping)
+    filled = {name: count for name in missing if (count := getattr(estimated, name))}
+    if filled:
+        return structs.replace(reported, **filled, basis="estimated")
+    return reported
+
+
 def _missing(reported: Usage, units: Units | None, mapping: Mapping) -> list[str]:
     """Return the counts to estimate: those of priced kinds of usage that were reported as zero."""
     names: list[str] = []

@@ -4,12 +4,14 @@ from collections import deque
 from collections.abc import Callable
 
 from gateway.billing.context import RequestContext
+from gateway.billing.usage_completion import fill_unreported
 from gateway.engine.realtime.books import CALLER_LEFT, Report, SessionAccounting, Turn, TurnParts
 from gateway.engine.realtime.places import SessionPlace, no_content
 from gateway.engine.realtime.session_conversation import ConversationLength, output_tokens, transcription_usage
 from gateway.engine.realtime.session_settings import SessionSettings
 from gateway.errors import Cancelled, GatewayError, RateLimited, UpstreamFailed
 from gateway.neutral.realtime import (
+    SECOND_BYTES,
     UNLIMITED,
     RealtimeInput,
     RealtimeRequest,
@@ -287,7 +289,15 @@ class SessionTurns:
         if usage is None and event.kind == "transcription_failed":
             self.books.void(turn)
             return
-        self.books.settle(turn, usage or transcription_usage(turn.sound_bytes, event.text_length), "stop", None)
+        sound_bytes = turn.sound_bytes
+        if usage is not None and not sound_bytes:
+            sound_bytes = usage.audio_ms * SECOND_BYTES // 1000
+        estimated = transcription_usage(sound_bytes, event.text_length)
+        if usage is None:
+            usage = estimated
+        else:
+            usage = fill_unreported(usage, estimated, turn.place.target.mapping)
+        self.books.settle(turn, usage, "stop", None)
         if late is not None:
             raise late
 
