@@ -50,7 +50,7 @@ architecture: .venv/test.stamp
 	$(BIN)/pytest tests/test_architecture.py -q
 
 # Everything that one run can measure; a part beyond its limits does not stop the others. It writes docs/performance.md.
-BENCH_PARTS = "run --publish" lanes lines uploads "rollups --rows 20000" client pairs workers residence
+BENCH_PARTS = "run --publish" lanes lines uploads "rollups --rows 20000" client pairs prompts workers residence
 bench: .venv/test.stamp .venv/tools.stamp
 	@status=0; for part in $(BENCH_PARTS); do $(BIN)/python -m bench.$$part || status=1; done; exit $$status
 

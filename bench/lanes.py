@@ -208,9 +208,9 @@ def measure(rounds: int, seconds: float, port: int) -> dict[str, list[float]]:
 
 
 @contextlib.contextmanager
-def start(port: int, folder: Path, *gateway_options: Any) -> Iterator[Target]:
-    """The upstream, and a gateway that uses it as its three providers."""
-    with serving("bench.lanes", port, folder) as own:
+def start(port: int, folder: Path, *gateway_options: Any, module: str = "bench.lanes") -> Iterator[Target]:
+    """The upstream of `module`, and a gateway that uses it as its three providers."""
+    with serving(module, port, folder) as own:
         more = {f"LLM_{name}_BASE_URL": f"http://127.0.0.1:{port}" for name in PROVIDERS}
         more |= {"LLM_ANTHROPIC_API_KEY": "x", "LLM_GOOGLE_AI_STUDIO_API_KEY": "x"}
         environment, *settings = gateway_options or ({},)
@@ -249,18 +249,18 @@ def write_stream(head: bytes, body: bytes) -> bytes:
     return stream and STREAM_HEAD % len(stream) + stream
 
 
-def answer(connection: socket.socket) -> None:
+def answer(connection: socket.socket, answers: dict[bytes, dict] = ANSWERS) -> None:
     """The requests of one connection, which come one at a time."""
     with connection, contextlib.suppress(OSError):
         data = b""
         while True:
             head, found, rest = data.partition(b"\r\n\r\n")
             if not found or len(rest) < size_of(head):
-                if not (more := connection.recv(65536)):
+                if not (more := connection.recv(1 << 18)):
                     return
                 data += more
                 continue
-            connection.sendall(write_stream(head, rest) or write_reply(head, ANSWERS))
+            connection.sendall(write_stream(head, rest) or write_reply(head, answers))
             data = rest[size_of(head) :]
 
 

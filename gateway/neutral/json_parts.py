@@ -24,7 +24,10 @@ LARGE = 1 << 17  # bytes; a longer text with many parts is handled in a thread
 LARGE_WITHOUT_PARTS = 1 << 19
 FEW_CONTAINERS = 1_000
 BYTES_PER_COMMA = 32  # fewer bytes between commas are numbers, or small values
+MANY_CONTAINERS, BYTES_PER_VALUE = 8_000, 12  # the same for the decoder alone
 STRUCTURE = (*OPENING, COMMA)
+OTHERS = bytes(byte for byte in range(256) if byte not in b"".join(STRUCTURE))
+Marks = tuple[int, int]  # the opening brackets and the commas of a text, including those within strings
 
 
 def is_large(raw: bytes) -> bool:
@@ -34,10 +37,22 @@ def is_large(raw: bytes) -> bool:
     """
     if len(raw) < LARGE:
         return False
-    if len(raw) >= LARGE_WITHOUT_PARTS:
-        return True
-    opening, commas = count_marks(raw)
-    return opening > FEW_CONTAINERS or commas * BYTES_PER_COMMA > len(raw)
+    return len(raw) >= LARGE_WITHOUT_PARTS or has_many(count_marks(raw), len(raw))
+
+
+def has_many(marks: Marks, length: int) -> bool:
+    """Return whether a text of fewer than LARGE_WITHOUT_PARTS bytes is large for its number of parts."""
+    opening, commas = marks
+    return length >= LARGE and (opening > FEW_CONTAINERS or commas * BYTES_PER_COMMA > length)
+
+
+def takes_long(marks: Marks, length: int) -> bool:
+    """Return whether the JSON decoder takes more than a millisecond or two. Source code and JSON within strings have as
+    many marks as a thousand objects, and are copied."""
+    opening, commas = marks
+    if length < LARGE:
+        return False
+    return length >= LARGE_WITHOUT_PARTS or opening > MANY_CONTAINERS or commas * BYTES_PER_VALUE > length
 
 
 def has_more_parts(raw: bytes, maximum: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
@@ -52,12 +67,15 @@ def _count_parts(raw: bytes, maximum: int, marks: tuple[bytes, ...]) -> bool:
     return opening + (commas if COMMA in marks else 0) > maximum and compute(has_more, raw, maximum, marks)
 
 
-def count_marks(raw: bytes) -> tuple[int, int]:
+def count_marks(raw: bytes) -> Marks:
     """Count the opening brackets and the commas, including those within strings; for long texts in `compute`."""
     opening = commas = 0
     for start in range(0, len(raw), SLICE):
-        opening += sum(raw.count(mark, start, start + SLICE) for mark in OPENING)
-        commas += raw.count(COMMA, start, start + SLICE)
+        # All others are removed first: each count reads all bytes that it is given.
+        marks = raw[start : start + SLICE].translate(None, OTHERS)
+        count = marks.count(COMMA)
+        commas += count
+        opening += len(marks) - count
     return opening, commas
 
 

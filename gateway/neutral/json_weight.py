@@ -4,11 +4,24 @@ A list of short texts takes ten to thirty times the bytes of its JSON, and a tex
 """
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
+from sys import getsizeof
 from typing import NamedTuple
 
-from gateway.neutral.json_parts import COMMA, LARGE, OPENING, STRINGS, StringPieces, count_marks, outside_strings
-from gateway.runtime.threads import compute_if
+from gateway.neutral.json_parts import (
+    COMMA,
+    LARGE,
+    LARGE_WITHOUT_PARTS,
+    OPENING,
+    SLICE,
+    STRINGS,
+    Marks,
+    StringPieces,
+    count_marks,
+    outside_strings,
+)
+from gateway.runtime.threads import compute, compute_if
 
 
 class ByteWeights(NamedTuple):
@@ -32,26 +45,39 @@ EXACT_FROM_WIDE = 1 << 20
 EXACT_FACTOR = 4
 STRING_BYTES = 16
 WIDE = 4
-# Characters for which a text takes four bytes each, or two: raw and as escapes. One pattern for both takes ten times as
-# long.
-FOUR = (re.compile(rb"[\xf0-\xf4]"), re.compile(rb"\\u[dD][89abAB]"))
-TWO = (re.compile(rb"[\xc4-\xf4]"), re.compile(rb"\\u(?!00)"))
+# Escaped characters for which a text takes four bytes each, or two. One pattern for both takes ten times as long.
+ESCAPE = b"\\u"
+FOUR = re.compile(rb"\\u[dD][89abAB]")
+TWO = re.compile(rb"\\u(?!00)")
+HEAD_BYTES = 100  # more than Python takes for a text beside its characters
+DECODER = getincrementaldecoder("utf-8")  # of pieces that may begin or end within a character
 
 
-def weigh(raw: bytes, weights: ByteWeights = DICTIONARIES) -> int:
-    """Return the bytes that a JSON text, what is decoded from it and its copy for a provider take."""
-    return compute_if(len(raw) > LARGE, _weigh, raw, weights)
+def weigh(raw: bytes, weights: ByteWeights = DICTIONARIES, marks: Marks | None = None) -> int:
+    """Return the bytes that a JSON text, what is decoded from it and its copy for a provider take. `marks` are those of
+    the text where they were counted before."""
+    length = len(raw)
+    if length >= LARGE_WITHOUT_PARTS:
+        return compute(_weigh, raw, weights, marks)
+    return _weigh(raw, weights, marks)
 
 
-def _weigh(raw: bytes, weights: ByteWeights) -> int:
+def _weigh(raw: bytes, weights: ByteWeights, marks: Marks | None) -> int:
+    length = len(raw)
     width = _width(raw)
-    opening, commas = count_marks(raw)
+    opening, commas = marks or count_marks(raw)
     structure = opening * weights.opening + commas * weights.comma
-    rough = len(raw) * (COPIES + width) + structure
-    strings = raw.count(b'"') - raw.count(b'\\"')
+    rough = length * (COPIES + width) + structure
     least = EXACT_FROM_WIDE if width == WIDE else EXACT_FROM
-    if rough < least or rough < EXACT_FACTOR * len(raw) or strings * STRING_BYTES > len(raw):
+    if rough < least or rough < EXACT_FACTOR * length:
         return rough
+    strings = raw.count(b'"') - raw.count(b'\\"')
+    if strings * STRING_BYTES > length:
+        return rough
+    return compute_if(length > LARGE, _weigh_exactly, raw, weights, width, structure)
+
+
+def _weigh_exactly(raw: bytes, weights: ByteWeights, width: int, structure: int) -> int:
     if structure > EXACT_FROM:
         structure = _structure(raw, weights)
     return COPIES * len(raw) + structure + (len(raw) if width == 1 else _texts(raw))
@@ -59,12 +85,28 @@ def _weigh(raw: bytes, weights: ByteWeights) -> int:
 
 def _width(text: bytes) -> int:
     """Return the bytes that a character of a text takes at most."""
-    raw = not text.isascii()
-    escaped = b"\\u" in text
-    for width, (bare, escape) in ((WIDE, FOUR), (2, TWO)):
-        if (raw and bare.search(text)) or (escaped and escape.search(text)):
-            return width
-    return 1
+    width = 1 if text.isascii() else _raw_width(text)
+    # Searched from the end, which is twice as fast for two bytes.
+    if width < WIDE and text.rfind(ESCAPE) >= 0:
+        for wider, escape in ((WIDE, FOUR), (2, TWO)):
+            if escape.search(text):
+                return max(width, wider)
+    return width
+
+
+def _raw_width(text: bytes) -> int:
+    """Return the width of the characters that are not escaped: Python's decoder finds it faster than a pattern."""
+    if len(text) <= SLICE:
+        return _width_of(text.decode("utf-8", "ignore"))
+    decoder = DECODER("ignore")
+    return max(_width_of(decoder.decode(text[at : at + SLICE])) for at in range(0, len(text), SLICE))
+
+
+def _width_of(text: str) -> int:
+    """Return the bytes that Python takes for each character of a text."""
+    if len(text) > HEAD_BYTES:
+        return getsizeof(text) // len(text)
+    return (getsizeof(text + text) - getsizeof(text)) // len(text) if text else 1
 
 
 def _structure(raw: bytes, weights: ByteWeights) -> int:

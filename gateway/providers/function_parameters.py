@@ -7,7 +7,7 @@ A schema that every service takes is returned as it is. The services' own words:
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from msgspec import Raw, structs
@@ -47,7 +47,7 @@ def with_complete_schemas(conversation: Conversation) -> Conversation:
 def _complete_tool(tool: Tool) -> Tool:
     if not isinstance(tool, FunctionTool) or tool.schema is None:
         return tool
-    schema = complete(tool.schema)
+    schema = _complete_known(tool.schema)
     return tool if schema is tool.schema else structs.replace(tool, schema=schema)
 
 
@@ -83,8 +83,22 @@ def _complete_members(tool: Json) -> Json:
     parameters = tool.get("parameters")
     if tool.get("type") != "function" or parameters is None:
         return tool
-    schema = complete(parameters)
+    schema = _complete_known(parameters)
     return tool if schema is parameters else {**tool, "parameters": schema}
+
+
+def _complete_known(schema: Any) -> Json:
+    """Return the same as `complete`, without a walk through a schema that was completed before."""
+    if not isinstance(schema, dict):
+        return complete(schema)
+    try:
+        text = orjson.dumps(schema)
+    except TypeError:  # such as a number of more than 64 bits
+        return complete(schema)
+    if len(text) > MAX_CACHED_BYTES:
+        return complete(schema)
+    changed = _complete_text(text)
+    return schema if changed is None else cast(Json, orjson.loads(changed))
 
 
 @lru_cache(maxsize=1024)

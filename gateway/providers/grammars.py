@@ -34,7 +34,7 @@ ANNOTATIONS = frozenset(
 )
 
 
-class Grammar(Struct, frozen=True):
+class Grammar(Struct, frozen=True, eq=False):
     """The subset of JSON Schema that an upstream accepts.
 
     `words` None: every keyword. `refs`: references to $defs are kept, otherwise they are expanded. `formats`: the

@@ -1,7 +1,9 @@
 """Rewrites a JSON Schema into the subset that an upstream accepts, and reports what was dropped."""
 
+from functools import lru_cache
 from typing import Any
 
+import orjson
 from msgspec import Struct
 
 from gateway.errors import InvalidRequest
@@ -11,6 +13,7 @@ from gateway.providers.schema_types import SIMPLE, TYPED_WORDS, WORDS_OF_TYPE, l
 
 Schema = dict[str, Any]
 
+MAX_CACHED_BYTES = 1 << 13  # bytes of a schema whose rewritten form is cached
 DEPTH_LIMIT = 48
 NODE_LIMIT = 4000  # expanding references can multiply a schema: further nodes are cut
 STEP_LIMIT = 100_000  # nodes visited, and keywords merged
@@ -53,6 +56,24 @@ def rewrite(schema: Any, grammar: Grammar) -> Rewritten:
     references become an open schema of their type, as do all nodes after STEP_LIMIT steps. Annotations that a grammar
     lacks are dropped without a warning. InvalidRequest for keywords with values of a wrong type.
     """
+    try:
+        text = orjson.dumps(schema)
+    except TypeError:  # such as a number of more than 64 bits
+        text = b""
+    if not 0 < len(text) <= MAX_CACHED_BYTES:
+        return _rewrite(schema, grammar)
+    written, dropped = _rewrite_text(text, grammar)
+    return Rewritten(orjson.loads(written), dropped)
+
+
+@lru_cache(maxsize=512)
+def _rewrite_text(text: bytes, grammar: Grammar) -> tuple[bytes, tuple[str, ...]]:
+    """Return a rewritten schema as JSON text. Agents send the same tools in each turn."""
+    rewritten = _rewrite(orjson.loads(text), grammar)
+    return orjson.dumps(rewritten.schema), rewritten.dropped
+
+
+def _rewrite(schema: Any, grammar: Grammar) -> Rewritten:
     work = _Rewriter(schema if isinstance(schema, dict) else {}, grammar)
     try:
         return Rewritten(work.write_root(), tuple(work.dropped))

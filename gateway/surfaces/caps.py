@@ -1,6 +1,6 @@
 """Limits on what one request may contain, each with its own error; and reading of large bodies in a thread."""
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
@@ -9,12 +9,21 @@ from msgspec import json
 from gateway.configuration.settings import LimitSettings
 from gateway.errors import InvalidRequest
 from gateway.neutral.json_parts import LARGE as LARGE
-from gateway.neutral.json_parts import OPENING, count_marks, has_more, is_large
+from gateway.neutral.json_parts import (
+    LARGE_WITHOUT_PARTS,
+    OPENING,
+    Marks,
+    count_marks,
+    has_many,
+    has_more,
+    takes_long,
+)
 from gateway.neutral.json_weight import DICTIONARIES, STRUCTS, ByteWeights, weigh
 from gateway.runtime.threads import compute, compute_if, hold_more
 
 P = ParamSpec("P")
 T = TypeVar("T")
+FEW_PARTS = 500  # messages and parts that are translated in ten milliseconds at most
 WEIGHED_FROM = 1 << 14  # bytes of a body from which it is weighed: as many are held without an owner
 
 
@@ -25,52 +34,65 @@ def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args,
     """
     if len(raw) < WEIGHED_FROM:
         return work(*args, **kwargs)
-    large = is_large(raw)
-    _hold_decoded(limits, raw, large, DICTIONARIES)
-    return compute_if(large, work, *args, **kwargs)
+    slow, _ = _hold_measured(limits, raw, DICTIONARIES)
+    return compute_if(slow, work, *args, **kwargs)
 
 
 def read_measured(
     limits: LimitSettings, raw: bytes, work: Callable[Concatenate[bool, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """Return `work(large, …)` as `read` does, where `large` says whether the body is large."""
-    large = _hold_measured(limits, raw, DICTIONARIES)
-    return compute_if(large, work, large, *args, **kwargs)
+    slow, large = _hold_measured(limits, raw, DICTIONARIES)
+    return compute_if(slow, work, large, *args, **kwargs)
 
 
 def read_structs(
     limits: LimitSettings, raw: bytes, work: Callable[Concatenate[bool, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """Return `work(large, …)` as `read_measured` does, for a body that becomes structs, which take less memory."""
-    large = _hold_measured(limits, raw, STRUCTS)
-    return compute_if(large, work, large, *args, **kwargs)
+    slow, large = _hold_measured(limits, raw, STRUCTS)
+    return compute_if(slow, work, large, *args, **kwargs)
 
 
-def _hold_measured(limits: LimitSettings, raw: bytes, weights: ByteWeights) -> bool:
-    if len(raw) < WEIGHED_FROM:
-        return False
-    large = is_large(raw)
-    _hold_decoded(limits, raw, large, weights)
-    return large
+def is_long(raw: bytes, parts: Iterable[Any]) -> bool:
+    """Return whether a large body is translated and written in a thread, by the contents of its messages (`parts`).
+    Unlike the marks of the text they tell structure from source code, which looks like it."""
+    return len(raw) >= LARGE_WITHOUT_PARTS or sum(map(_count, parts)) > FEW_PARTS
 
 
-def _hold_decoded(limits: LimitSettings, raw: bytes, large: bool, weights: ByteWeights) -> None:
-    """Count what a body takes once it is decoded and sent, beside its own bytes, until the request ends. Overloaded if
-    there is no room; InvalidRequest for too many parts."""
-    hold_more(compute(_weigh_checked, limits, raw, weights) if large else weigh(raw, weights) - len(raw))
+def _count(content: Any) -> int:
+    return 1 + len(content) if isinstance(content, list) else 1
 
 
-def _weigh_checked(limits: LimitSettings, raw: bytes, weights: ByteWeights) -> int:
+def _hold_measured(limits: LimitSettings, raw: bytes, weights: ByteWeights) -> tuple[bool, bool]:
+    """Count what a body takes once it is decoded and sent, beside its own bytes, until the request ends. Return whether
+    it is decoded in a thread, and whether it is large. Overloaded if there is no room; InvalidRequest for too many
+    parts."""
+    length = len(raw)
+    if length < WEIGHED_FROM:
+        return False, False
+    if length >= LARGE_WITHOUT_PARTS:
+        hold_more(compute(_weigh_checked, limits, raw, weights, None))
+        return True, True
+    marks = count_marks(raw)
+    slow = takes_long(marks, length)
+    hold_more(compute_if(slow, _weigh_checked, limits, raw, weights, marks))
+    return slow, has_many(marks, length)
+
+
+def _weigh_checked(limits: LimitSettings, raw: bytes, weights: ByteWeights, marks: Marks | None) -> int:
     """Return the bytes of what is decoded from a JSON text. Raise InvalidRequest for one with too many parts: each
     takes memory, and time while no other request is served."""
-    opening, commas = count_marks(raw)
+    if marks is None:
+        marks = count_marks(raw)
+    opening, commas = marks
     maximum = limits.max_json_nodes
-    if 0 < maximum < opening + commas and has_more(raw, maximum):
+    if 0 < maximum < opening + commas and compute(has_more, raw, maximum):
         raise _too_many("The body", "parts (values, objects and lists)", maximum, "max_json_nodes", "")
     maximum = limits.max_json_containers
-    if 0 < maximum < opening and has_more(raw, maximum, OPENING):
+    if 0 < maximum < opening and compute(has_more, raw, maximum, OPENING):
         raise _too_many("The body", "objects and lists", maximum, "max_json_containers", "")
-    return weigh(raw, weights) - len(raw)
+    return weigh(raw, weights, marks) - len(raw)
 
 
 def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Sized | None, *schemas: Any) -> None:

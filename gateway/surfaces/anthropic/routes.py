@@ -1,7 +1,7 @@
 """POST /v1/messages and POST /v1/messages/count_tokens."""
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -77,9 +77,20 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
 
 
 def _read(large: bool, limits: LimitSettings, raw: bytes, betas: str) -> ChatRequest:
-    request = reader.read(_check(limits, raw, schema.decode(raw)), betas, raw)
-    request.large = large
+    body = _check(limits, raw, schema.decode(raw))
+    request = reader.read(body, betas, raw)
+    request.large = large and caps.is_long(raw, _parts_of(body))
     return request
+
+
+def _parts_of(body: schema.MessagesBody) -> Iterator[Any]:
+    """Yield the content of each message, and of each block that has content of its kind."""
+    for message in body.messages:
+        content = message.content
+        yield content
+        if isinstance(content, list):
+            for block in content:
+                yield getattr(block, "content", None)
 
 
 def _check(limits: LimitSettings, raw: bytes, body: P) -> P:

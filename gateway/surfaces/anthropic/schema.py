@@ -194,7 +194,9 @@ def decode_count(body: bytes) -> Prompt:
 
 
 def _decode(decoder: Decoder, body: bytes) -> Any:
-    if SURROGATE in body:  # call arguments are forwarded unparsed: upstreams would reject a lone surrogate in them
+    # Call arguments are forwarded unparsed: upstreams would reject a lone surrogate in them. A search from the end
+    # takes a tenth of the time.
+    if body.rfind(SURROGATE) >= 0:
         body = without_halves(body)
     try:
         decoded = decoder.decode(body)

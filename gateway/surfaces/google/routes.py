@@ -64,7 +64,7 @@ def _read(large: bool, limits: LimitSettings, raw: bytes, model: str, streamed: 
         config.responseJsonSchema if config else None,
     )
     request = reader.read(model, body, wire, stream=streamed)
-    request.large = large
+    request.large = large and caps.is_long(raw, (content.parts for content in body.contents))
     return request
 
 

@@ -48,7 +48,7 @@ def read_here(large: bool, limits: LimitSettings, raw: bytes) -> tuple[chat_sche
     body = chat_schema.decode(raw)
     caps.check(limits, raw, body.messages, body.tools, body.response_format)
     request = chat_reader.read(body, raw)
-    request.large = large
+    request.large = large and caps.is_long(raw, chat_reader.parts_of(body.messages))
     return body, request
 
 

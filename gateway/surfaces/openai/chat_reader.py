@@ -1,5 +1,6 @@
 """Converts a validated chat completions body into a neutral request."""
 
+from collections.abc import Iterator
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -26,6 +27,7 @@ from gateway.surfaces.unknown_parts import text_size
 # them.
 # In a body that may have members which only a gateway accepts.
 GATEWAY_WORDS = (b'"reasoning', b'cache_control"', b'"extra_content"')
+MESSAGE_BYTES = 1024  # of a message that is looked at in less time than its text
 MARK_WORD = b'cache_control":'  # within a text the quotation mark is escaped
 BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
@@ -78,7 +80,7 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     else:
         effort = ""
     # For targets that have to remove the breakpoints from the messages.
-    extra = {BREAKPOINT: True} if not prompt.plain and BREAKPOINT_WORD in raw else None
+    extra = {BREAKPOINT: True} if prompt.parts and BREAKPOINT_WORD in raw else None
     options = options_of(body, extra)
     draws = options.image_config is not None
     request = ChatRequest(
@@ -139,6 +141,14 @@ def _is_plain_assistant(message: schema.AnyMessage) -> bool:
     return type(message) is schema.AssistantMessage and READ_ACTS(message) == NO_ACTS
 
 
+def parts_of(messages: schema.Messages) -> Iterator[Any]:
+    """Yield the content of each message, and the calls of the assistant."""
+    for message in messages:
+        yield message.content
+        if type(message) is schema.AssistantMessage and message.tool_calls:
+            yield message.tool_calls
+
+
 def _summarize(messages: schema.Messages) -> "_PromptSummary":
     prompt = _PromptSummary()
     text = 0
@@ -197,6 +207,7 @@ class _PromptSummary:
         "moved",
         "refused",
         "plain",
+        "parts",
         "answers",
         "unknown",
     )
@@ -204,7 +215,7 @@ class _PromptSummary:
     def __init__(self) -> None:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
         self.plain = True  # every message is one text of the system, the developer or the user
-        self.answers = False  # has results of tools
+        self.parts = self.answers = False  # has messages of several parts, and results of tools
         self.unknown: list[schema.UnknownChatPart] = []
         self.refused = False  # calls with an id or a name that OpenAI refuses
         self.moved = False  # media where OpenAI accepts none: in a tool's result, a system or an assistant message
@@ -222,6 +233,7 @@ class _PromptSummary:
         if isinstance(content, str):
             self.text += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
         elif content:
+            self.parts = True
             media = self.media
             images = self.images
             for part in content:
@@ -269,8 +281,7 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
         return None
     if body.tools and not all(map(_has_plain_name, body.tools)):
         return None
-    words = not prompt.plain and (any(word in raw for word in GATEWAY_WORDS))
-    if words and any(_has_gateway_members(message) for message in body.messages):
+    if not prompt.plain and _may_have_gateway_members(body, raw) and any(map(_has_gateway_members, body.messages)):
         return None
     native: dict[str, Any] = {"messages": with_results_behind_calls(body.messages) if prompt.answers else body.messages}
     fields = READ_NATIVE(body)
@@ -286,6 +297,12 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
     if effort:
         native["reasoning_effort"] = effort
     return Native(dialect.NAME, native)
+
+
+def _may_have_gateway_members(body: schema.ChatBody, raw: bytes) -> bool:
+    """Return whether a look at each message is necessary. Where messages are long, it costs less than a search in the
+    text."""
+    return len(raw) > MESSAGE_BYTES * len(body.messages) or any(word in raw for word in GATEWAY_WORDS)
 
 
 def _write_unknown(message: schema.AnyMessage) -> Any:

@@ -67,7 +67,7 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
         source = socket.memory
     load = load_for(services, context, body)
     history, own, size = store.gather(body, source, context.caller, load, replayer(services, inbound, context.caller))
-    large = is_large(raw, size)
+    large = is_large(raw, size, history, own)
     turn = compute_if(large, read, limits, raw, body, history, own)
     turn.request.large = large
     if turn.store:
@@ -106,9 +106,11 @@ def read(
     return reader.read(body, history, own)
 
 
-def is_large(raw: bytes, size: int) -> bool:
-    """Return whether a thread handles it; `size` is the number of stored bytes of earlier turns."""
-    return len(raw) + size >= caps.LARGE
+def is_large(raw: bytes, size: int, history: list[dict], own: list[dict]) -> bool:
+    """Return whether a thread handles the items of a request; `size` is the number of stored bytes of earlier turns."""
+    if len(raw) + size < caps.LARGE:
+        return False
+    return size >= caps.LARGE or caps.is_long(raw, (item.get("content") for item in (*history, *own)))
 
 
 def facts_of(context: RequestContext, answer: Answer | StreamedAnswer) -> Facts:

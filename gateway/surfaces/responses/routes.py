@@ -38,7 +38,7 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
     load = response_creation.load_for(services, context, body)
     check = response_creation.replayer(services, inbound, context.caller)
     history, own, size = store.gather(body, services.engine.responses, context.caller, load, check)
-    large = response_creation.is_large(raw, size)
+    large = response_creation.is_large(raw, size, history, own)
     request, users = compute_if(large, _read_compact, limits, raw, body, history, own)
     request.large = large
     answer = services.engine.chat.generate(context, request)
@@ -64,7 +64,8 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     load = services.engine.responses.load_for(context.caller)
     check = response_creation.replayer(services, inbound, context.caller)
     history, own, size = store.gather(body, services.engine.responses, context.caller, load, check)
-    turn = compute_if(response_creation.is_large(raw, size), response_creation.read, limits, raw, body, history, own)
+    large = response_creation.is_large(raw, size, history, own)
+    turn = compute_if(large, response_creation.read, limits, raw, body, history, own)
     needs = turn.request.requirements
     if needs.documents:
         images, files = (0, needs.media)

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.neutral.json_parts import SLICE
 from gateway.neutral.json_weight import COPIES, STRUCTS, weigh
 
 CODE = "def f(a, b): return {'x': [1, 2, 3], 'y': (a, b)}; " * 40
@@ -50,6 +51,13 @@ def test_decoded_json_takes_at_most_its_estimate(name: str) -> None:
 def test_escapes_weigh_as_the_characters_that_they_are() -> None:
     raw = b'"' + b"x" * 3_000_000 + b"\\ud83d\\ude00" + b'"'
     assert memory_of(raw) <= 1.1 * (weigh(raw) - COPIES * len(raw))
+
+
+@pytest.mark.parametrize(("character", "width"), [("\u00fc", 1), ("\u2713", 2)])
+@pytest.mark.parametrize("place", range(SLICE - 5, SLICE + 2))
+def test_a_character_counts_wherever_a_piece_of_the_text_ends(character: str, width: int, place: int) -> None:
+    raw = b"x" * place + character.encode() + b"x" * 1000
+    assert weigh(raw) == len(raw) * (COPIES + width)
 
 
 @pytest.mark.parametrize("name", ["code", "one text", "messages", "a wide text among plain ones"])
