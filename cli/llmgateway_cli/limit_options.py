@@ -15,6 +15,8 @@ from llmgateway_cli.values import DEFAULT_PERIOD, NO_VALUE, Period, read_limit, 
 Decorated = Callable[..., Any]
 PERIOD_MEMBERS = ("periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
 LIMITS = ("usageLimit", *PERIOD_MEMBERS)
+RESERVATIONS = ("likely", "exact")
+RESERVED = {"likely": "the likely cost of each request", "exact": "the highest cost of each request"}
 BAD_REQUEST = 400
 SPENDING = ("id", "description", "usage", *LIMITS, "currentPeriodUsage")
 
@@ -25,12 +27,17 @@ def key_path(key_id: str, action: str = "") -> str:
 
 
 def limit_options(command: Decorated) -> Decorated:
-    """Add `--limit`, `--period-limit` and `--period` to a command."""
+    """Add `--limit`, `--period-limit`, `--period` and `--reservation` to a command."""
     options = (
         click.option("-l", "--limit", metavar="USD", help="Total spending limit, such as 100 or 49.99, or none."),
         click.option("--period-limit", metavar="USD", help="Spending limit of a rolling period, or none."),
         click.option(
             "--period", metavar="DURATION", help="Length of the period: 12h, 1d, 2w, 1mo (a new one: 1mo by default)."
+        ),
+        click.option(
+            "--reservation",
+            type=click.Choice(RESERVATIONS),
+            help="What requests reserve of the limits: their likely cost, or exactly the highest possible one.",
         ),
     )
     for option in reversed(options):
@@ -38,7 +45,9 @@ def limit_options(command: Decorated) -> Decorated:
     return command
 
 
-def read_limits(limit: str | None, period_limit: str | None, period: str | None) -> dict[str, Any]:
+def read_limits(
+    limit: str | None, period_limit: str | None, period: str | None, reservation: str | None = None
+) -> dict[str, Any]:
     """Return the members of a request that sets these limits: only what was given. A limit that is removed is null."""
     members: dict[str, Any] = {}
     if limit is not None:
@@ -53,15 +62,19 @@ def read_limits(limit: str | None, period_limit: str | None, period: str | None)
             members["periodUsageLimit"] = amount
     if period is not None:
         members |= _length_members(read_period(period))
+    if reservation is not None:
+        members["reservation"] = reservation
     return members
 
 
-def new_limits(limit: str | None, period_limit: str | None, period: str | None) -> dict[str, Any]:
+def new_limits(
+    limit: str | None, period_limit: str | None, period: str | None, reservation: str | None = None
+) -> dict[str, Any]:
     """Return the members of a request that creates a key with these limits. Raises CliError for a period without its
     limit."""
     if period is not None and period_limit is None:
         raise CliError("--period has no effect without --period-limit.", "Give both, or none of them.")
-    members = read_limits(limit, period_limit, period)
+    members = read_limits(limit, period_limit, period, reservation)
     if members.get("periodUsageLimit") is not None and period is None:
         members |= _length_members(DEFAULT_PERIOD)
     return {name: value for name, value in members.items() if value is not None}
@@ -72,16 +85,24 @@ def _length_members(length: Period) -> dict[str, Any]:
 
 
 def set_limits(
-    context: ClientContext, named: str, limit: str | None, period_limit: str | None, period: str | None, clear: bool
+    context: ClientContext,
+    named: str,
+    limit: str | None,
+    period_limit: str | None,
+    period: str | None,
+    reservation: str | None,
+    clear: bool,
 ) -> None:
     """Set or remove the limits of a key, given by id or description, and print its spending."""
-    members = read_limits(limit, period_limit, period)
+    members = read_limits(limit, period_limit, period, reservation)
     if clear and members:
         raise CliError("--clear removes every limit; it cannot set one.", "Give --clear, or limits.")
     if clear:
         members = dict.fromkeys(LIMITS)
     if not members:
-        raise CliError("There is nothing to set.", "Give --limit, --period-limit (with --period), or --clear.")
+        raise CliError(
+            "There is nothing to set.", "Give --limit, --period-limit (with --period), --reservation, or --clear."
+        )
     key = _change_limits(context, key_id_of(context, named), members)
     context.output.success(f"The limits of {key.get('description')!r} were set.")
     show_spending(context, key)
@@ -117,6 +138,7 @@ def show_spending(context: ClientContext, key: dict[str, Any]) -> None:
         (
             ("Key", f"{key.get('description')} ({key.get('id')})"),
             ("Total spend", total_spending(key)),
+            ("Reservation", RESERVED.get(str(key.get("reservation")), NO_VALUE)),
             ("Period spend", "limit not set" if key.get("periodUsageLimit") is None else period_spending(key)),
         )
     )

@@ -274,6 +274,16 @@ def test_rolling_the_own_key_says_that_it_is_invalid_here(client: Client, accoun
     assert "auth login --key" in client.run("keys", "roll", own, "-y").stderr
 
 
+def test_what_requests_reserve_of_a_limit_is_set_with_it_and_alone(client: Client, account: Account) -> None:
+    made = client.document("keys", "create", "-d", "Laptop", "-l", "5", "--reservation", "exact")
+    assert account.list_keys()["Laptop"]["reservation"] == "exact"
+    client.run("keys", "limit", made["id"], "--reservation", "likely")
+    assert account.list_keys()["Laptop"]["reservation"] == "likely"
+    assert "the likely cost of each request" in client.run("budget", "get", "Laptop").stdout
+    assert client.document("budget", "set", "Laptop", "--reservation", "exact")["usageLimit"] == "5"
+    assert account.list_keys()["Laptop"]["reservation"] == "exact"
+
+
 KEY_COMMANDS = {
     "limit": ("keys", "limit", "{key}", "-l", "5"),
     "budget set": ("budget", "set", "{key}", "-l", "5"),

@@ -59,10 +59,16 @@ def show_own_budget(context: ClientContext, org: str | None) -> None:
 @json_option
 @pass_context
 def set_budget(
-    context: ClientContext, named: str, limit: str | None, period_limit: str | None, period: str | None, clear: bool
+    context: ClientContext,
+    named: str,
+    limit: str | None,
+    period_limit: str | None,
+    period: str | None,
+    reservation: str | None,
+    clear: bool,
 ) -> None:
     """Set the spending limits of an API key, by id or description."""
-    set_limits(context, named, limit, period_limit, period, clear)
+    set_limits(context, named, limit, period_limit, period, reservation, clear)
 
 
 @budget.command("get")

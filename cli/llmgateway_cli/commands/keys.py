@@ -57,11 +57,12 @@ def create_key(
     limit: str | None,
     period_limit: str | None,
     period: str | None,
+    reservation: str | None,
     expires: str | None,
     save: bool | None,
 ) -> None:
     """Create an API key, also for a colleague, who cannot raise its limits. Its token is shown once."""
-    members = new_limits(limit, period_limit, period)
+    members = new_limits(limit, period_limit, period, reservation)
     if expires is not None:
         members["expiresAt"] = read_expiry(expires, datetime.now(UTC))
     if description is None:
@@ -209,10 +210,16 @@ def update_key(context: ClientContext, named: str, activate: bool, deactivate: b
 @json_option
 @pass_context
 def limit_key(
-    context: ClientContext, named: str, limit: str | None, period_limit: str | None, period: str | None, clear: bool
+    context: ClientContext,
+    named: str,
+    limit: str | None,
+    period_limit: str | None,
+    period: str | None,
+    reservation: str | None,
+    clear: bool,
 ) -> None:
     """Set the spending limits of an API key, by id or description; the same as `budget set`."""
-    set_limits(context, named, limit, period_limit, period, clear)
+    set_limits(context, named, limit, period_limit, period, reservation, clear)
 
 
 @keys.command("roll")

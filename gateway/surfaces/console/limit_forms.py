@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.accounts.rule_values import PRICE_TYPES, PRICING, READERS
 from gateway.errors import InvalidRequest
-from gateway.surfaces.management.limit_routes import PERIOD
+from gateway.surfaces.management.limit_routes import PERIOD, RESERVATION
 
 # Type of a rule → what it does.
 RULE_TYPES = {
@@ -41,6 +41,14 @@ def read_limit_fields(form: Mapping[str, str]) -> dict[str, Any]:
     value = read_number(form, "periodUsageDurationValue", "length of the period")
     unit = form.get("periodUsageDurationUnit", "")
     return {**fields, **dict(zip(PERIOD, (amount, value, unit), strict=True))}
+
+
+def read_limit_change(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the members of a change of limits, with what requests reserve of them."""
+    fields = read_limit_fields(form)
+    if reservation := form.get(RESERVATION, ""):
+        fields[RESERVATION] = reservation
+    return fields
 
 
 def read_number(form: Mapping[str, str], name: str, label: str) -> int:

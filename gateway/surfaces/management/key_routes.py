@@ -27,7 +27,15 @@ from gateway.surfaces.management.answers import (
     UserAnswer,
     limits_of,
 )
-from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, LimitFields, limit_commands, read_limits
+from gateway.surfaces.management.limit_routes import (
+    FIELDS,
+    RESERVATION,
+    LimitChange,
+    LimitFields,
+    ReservationField,
+    limit_commands,
+    read_limits,
+)
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.rule_routes import show_rule
@@ -40,7 +48,7 @@ STATES: dict[str, Literal["", "activate", "deactivate"]] = {"active": "activate"
 STATUS = {"expired": "inactive", "revoked": "inactive"}
 
 
-class NewKey(Creating, LimitFields):
+class NewKey(Creating, LimitFields, ReservationField):
     description = TextField(1, MAX_DESCRIPTION_LENGTH, required=True, about="Name in lists.")
     projectId = TextField(1, 80, required=True, about="The key's project.")
     memberId = TextField(1, 80, about="The member who owns the key; default: yourself. For owners and admins.")
@@ -75,7 +83,7 @@ def create(call: ManagedCall[ProjectInfo]) -> NewApiKeyAnswer:
     if not reach_of(member.role, "keys:use"):
         raise Forbidden(f"Members with the role {member.role} have no API keys.", code="role_without_keys")
     draft = Draft(project.id, member.id, fields["description"], fields["kind"], fields.get("expiresAt"))
-    limits = read_limits({name: fields[name] for name in FIELDS if name in fields})
+    limits = read_limits({name: fields[name] for name in (*FIELDS, RESERVATION) if name in fields})
     return _show_new(call.visitor, call.management.create_key(draft, limits, actor=call.actor, claim=call.claim))
 
 

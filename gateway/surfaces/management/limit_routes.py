@@ -34,9 +34,20 @@ class LimitFields(Schema):
 
 
 FIELDS = tuple(LimitFields().fields)
+RESERVATION = "reservation"
 
 
-class LimitChange(LimitFields, StrictBody):
+class ReservationField(Schema):
+    """What requests reserve of the limits of a key, member or team."""
+
+    reservation = OneOf(
+        (LIKELY, EXACT),
+        about="Whether requests reserve their likely cost or the highest possible one.",
+        example=EXACT,
+    )
+
+
+class LimitChange(LimitFields, ReservationField, StrictBody):
     """Absent members stay unchanged, null removes the limit. `alertThresholds` are the percentages of the limits at
     which an alert is sent; an empty list stands for those of the installation."""
 
@@ -44,11 +55,6 @@ class LimitChange(LimitFields, StrictBody):
         WholeNumber(1, WHOLLY),
         validate=validate.Length(max=MAX_THRESHOLDS),
         metadata=describe_field("Percentages of the limits at which an alert is sent.", {"default": []}),
-    )
-    reservation = OneOf(
-        (LIKELY, EXACT),
-        about="Whether requests reserve their likely cost or the highest possible one.",
-        example=EXACT,
     )
 
 
@@ -82,7 +88,7 @@ def read_limits(change: Mapping[str, Any], now: Limits = Limits()) -> Limits:
         zone = None  # a new period rolls unless it names a zone
     else:
         zone = period.zone
-    reservation = change.get("reservation", now.reservation)
+    reservation = change.get(RESERVATION, now.reservation)
     return Limits(total, amount, _read_period(value, unit, zone), alert_at, reservation)
 
 

@@ -14,7 +14,7 @@ from gateway.accounts.members import list_members
 from gateway.accounts.permissions import reach_of
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.errors import GatewayError
-from gateway.surfaces.console.limit_forms import RATES, read_limit_fields, read_rates, read_rule
+from gateway.surfaces.console.limit_forms import RATES, read_limit_change, read_rates, read_rule
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
@@ -148,7 +148,7 @@ def _create(call: PageCall) -> Outbound:
         fields["kind"] = form["kind"]
     if form.get("expiresAt"):
         fields["expiresAt"] = form["expiresAt"]
-    limits = {name: value for name, value in read_limit_fields(form).items() if value is not None}
+    limits = {name: value for name, value in read_limit_change(form).items() if value is not None}
     rates = {name: value for name, value in read_rates(form).items() if value is not None}
     created = call.run(CREATE, {**fields, **limits})
     try:
@@ -186,7 +186,7 @@ def _save(call: PageCall) -> str:
 
 
 def _set_limits(call: PageCall) -> str:
-    call.run(SET_LIMITS, read_limit_fields(call.form), key_id=_key_of(call))
+    call.run(SET_LIMITS, read_limit_change(call.form), key_id=_key_of(call))
     return "The limits were saved."
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.accounts.permissions import Permission
-from gateway.surfaces.console.limit_forms import read_limit_fields
+from gateway.surfaces.console.limit_forms import read_limit_change, read_limit_fields
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
@@ -165,7 +165,7 @@ def _erase(call: PageCall) -> Outbound:
 
 def _set_limits(call: PageCall) -> str:
     place = _place_of(call)
-    fields = read_limit_fields(call.form)
+    fields = read_limit_change(call.form)
     call.run(SET_LIMITS, fields, organization_id=place.organization_id, member_id=place.scope_id)
     return "The limits were saved."
 

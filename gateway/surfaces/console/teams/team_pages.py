@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.accounts.permissions import Permission
-from gateway.surfaces.console.limit_forms import read_limit_fields
+from gateway.surfaces.console.limit_forms import read_limit_change
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.managed_settings_form import TEAM as SETTINGS_OF_TEAM
 from gateway.surfaces.console.managed_settings_form import ManagedSettingsForm
@@ -95,7 +95,7 @@ def _rename(call: PageCall) -> str:
 
 
 def _set_limits(call: PageCall) -> str:
-    call.run(SET_LIMITS, read_limit_fields(call.form), **_path(call))
+    call.run(SET_LIMITS, read_limit_change(call.form), **_path(call))
     return "The limits were saved."
 
 
