@@ -128,7 +128,7 @@ def test_the_page_of_a_key_edits_limits_rolls_and_deletes_it(shared_tenants: Ten
     assert "06 May 2098" in row_of(read(shared_tenants, developer), "Renamed")
     exact = press(shared_tenants, developer, "limits", path, usageLimit="40", reservation="exact", **period)
     assert '<option value="exact" selected>' in exact.text
-    kept = press(shared_tenants, developer, "limits", path, usageLimit="30", **period)
+    kept = press(shared_tenants, developer, "limits", path, usageLimit="40", **period)
     assert '<option value="exact" selected>' in kept.text
     refused = press(shared_tenants, developer, "limits", path, usageLimit="-1")
     assert refused.status_code == 400 and "non-negative" in refused.text
