@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from gateway.accounts.access import Level, Predicate, predicate
 from gateway.accounts.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
-from gateway.catalogue.entries import Model
+from gateway.catalogue.entries import Mapping, Model
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.neutral.model_marks import unmarked
 from gateway.runtime.threads import compute
 from gateway.surfaces import auth, listing
-from gateway.surfaces.availability import choices_of, lists_available, reach_of, within
+from gateway.surfaces.availability import AUTO, choices_of, lists_available, reach_of, within
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.listing import HEADERS, JSON, own_models, tag_of
 from gateway.surfaces.openai.model_answers import ModelAnswer, ModelListAnswer
@@ -168,9 +168,18 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[Mo
     model, model_id = _named(catalogue, ident)
     query = Query(include_deactivated=True, mapped="/" in ident)
     models = () if model is None else (model,)
-    pseudo = pseudo_entries(query, PSEUDO_NAMES, choices_of(services, None))
+    among = _choices(services, audience) if ident.endswith(AUTO) else ()
+    pseudo = pseudo_entries(query, PSEUDO_NAMES, among)
     entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse, audience.reach or frozenset()))
     yield from (entry for entry in entries if entry.id == model_id)
+
+
+def _choices(services: Services, audience: Audience) -> list[Mapping]:
+    """Return the mappings from which `auto` has its sizes and price: those that the audience can call, in a list of all
+    models those of any provider where it can call none."""
+    if audience.reach is None:
+        return choices_of(services, None)
+    return choices_of(services, audience.reach) or ([] if audience.only_reach else choices_of(services, None))
 
 
 def _named(catalogue: Catalogue, ident: str) -> tuple[Model | None, str]:
@@ -196,7 +205,7 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
 
     def make() -> tuple[str, bytes]:
         reach = audience.reach
-        among = choices_of(services, reach if audience.only_reach else None)
+        among = _choices(services, audience)
         first = pseudo_entries(query, PSEUDO_NAMES if reach is None else PSEUDO_NAMES & reach, among)
         entries = parts.serialise(query, audience.shows, reach or frozenset())
         last: Iterable[ModelAnswer] = ()

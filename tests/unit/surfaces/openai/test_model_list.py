@@ -312,6 +312,16 @@ def test_auto_has_the_largest_context_of_reachable_models(equipped):
     assert entries(equipped, "available=true", authorization="Bearer own")["auto"]["context_length"] == 9000
 
 
+def test_auto_has_the_sizes_of_what_its_caller_can_call_in_every_list(equipped):
+    """A client that fits its prompt into `context_length` must not be promised the context of a provider without a key."""
+    equipped.routing.catalogue.swap(
+        Catalogue((BOTH, model("wide", mapping("keen", "wide", context_length=7000))), (SAFE, KEEN), {}, "v5")
+    )
+    assert entries(equipped, authorization="Bearer free")["auto"]["context_length"] == 7000
+    assert entries(equipped, authorization="Bearer own")["auto"]["context_length"] == 9000
+    assert entries(equipped, "mapped=true", authorization="Bearer free")["llmgateway/auto"]["context_length"] == 7000
+
+
 def test_a_key_sees_only_models_that_its_rules_allow(services):
     assert "aging" not in entries(services, authorization="Bearer good")
     services.routing.catalogue.swap(PAIR)
