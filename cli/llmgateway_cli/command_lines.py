@@ -7,11 +7,15 @@ import click
 
 SUGGESTIONS = 3
 CUTOFF = 0.5
+MARGIN = 0.2
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return the sentence ` Did you mean …?` with similar words, "" without any."""
     near = difflib.get_close_matches(word.lower(), list(known), SUGGESTIONS, CUTOFF)
+    if near:  # A word that is much less similar than the best one was not meant.
+        least = difflib.SequenceMatcher(None, word.lower(), near[0]).ratio() - MARGIN
+        near = [one for one in near if difflib.SequenceMatcher(None, word.lower(), one).ratio() >= least]
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 

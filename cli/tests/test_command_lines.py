@@ -32,6 +32,7 @@ SINGLE = [
 MISSPELT = {
     ("kyes", "list"): "Did you mean keys?",
     ("modles",): "Did you mean models",
+    ("usge",): "Did you mean usage?",
     ("keys", "lst"): "'list'",
     ("claud",): "claude",
     ("launch", "claud"): "claude",
