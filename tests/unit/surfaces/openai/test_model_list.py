@@ -313,7 +313,7 @@ def test_auto_has_the_largest_context_of_reachable_models(equipped):
 
 
 def test_auto_has_the_sizes_of_what_its_caller_can_call_in_every_list(equipped):
-    """A client that fits its prompt into `context_length` must not be promised the context of a provider without a key."""
+    """A client that fits its prompt into `context_length` is promised only what it can call."""
     equipped.routing.catalogue.swap(
         Catalogue((BOTH, model("wide", mapping("keen", "wide", context_length=7000))), (SAFE, KEEN), {}, "v5")
     )
