@@ -175,6 +175,7 @@ LIBRARIES = {
         "gateway.accounts",
         "gateway.telemetry",
         "gateway.worker.recurring_jobs",
+        "gateway.neutral.long_json",
         "gateway.neutral.tool_arguments",
         "gateway.reports.invoices",
     ),

@@ -11,6 +11,7 @@ from msgspec import NODEFAULT, Struct, structs
 
 from gateway.neutral import chat, embeddings, events, parts, request, rerank, structured, usage
 from gateway.neutral.events import Batch
+from gateway.neutral.long_json import dumps_in_pieces, loads_long
 from gateway.neutral.request import Result
 from gateway.runtime.threads import compute, compute_if
 
@@ -49,6 +50,8 @@ def write_result(result: Result) -> bytes:
 
 
 def _write(result: Result) -> bytes:
+    if result.large and not hasattr(result, "vectors"):
+        return dumps_in_pieces(flatten(result))
     return orjson.dumps(flatten(result), default=_list)
 
 
@@ -76,7 +79,7 @@ def read_result(payload: bytes) -> Any:
 
 
 def _read(payload: bytes) -> Any:
-    return build(orjson.loads(payload))
+    return build(loads_long(payload))
 
 
 def write_batch(batch: Batch) -> bytes:

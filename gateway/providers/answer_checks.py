@@ -8,6 +8,7 @@ from gateway.errors import EmptyAnswer, UpstreamFailed
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.json_parts import OPENING, has_more_parts
+from gateway.neutral.long_json import LONG_BYTES, loads_in_pieces
 from gateway.neutral.parameters import MAX_CHOICES
 from gateway.neutral.usage import Usage
 
@@ -22,6 +23,7 @@ DEEP = "The provider sent an answer that is nested deeper than the gateway can p
 SHALLOW_BYTES = 400
 SHALLOW = 200
 ADDED_LEVELS = 16
+WRITTEN_LEVELS = 254
 SHAPE_ERRORS = (AttributeError, LookupError, TypeError, ValueError)  # raised by reading an unexpected shape
 EMPTY_ANSWER_REASONS = frozenset(("content_filter", "refusal", "pause"))
 
@@ -34,6 +36,8 @@ def check_parts(body: bytes) -> None:
 
 def read_object(body: bytes) -> dict[str, Any]:
     """Return the JSON object of a 2xx body. UpstreamFailed for other values, and for an object nested too deeply."""
+    if len(body) >= LONG_BYTES:
+        return _read_long(body)
     try:
         wire = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -45,8 +49,24 @@ def read_object(body: bytes) -> dict[str, Any]:
     return wire
 
 
-def check_depth(wire: Any) -> bool:
-    """Return True. UpstreamFailed for a value that is nested too deeply to be written for a caller."""
+def _read_long(body: bytes) -> dict[str, Any]:
+    try:
+        wire = loads_in_pieces(body)
+    except orjson.JSONDecodeError:
+        raise UpstreamFailed(NOT_JSON, upstream_status=200) from None
+    if not isinstance(wire, dict):
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200)
+    check_depth(wire, len(body))
+    return wire
+
+
+def check_depth(wire: Any, size: int = 0) -> bool:
+    """Return True. UpstreamFailed for a value that is nested too deeply to be written for a caller.
+
+    `size`: the bytes of its JSON, if it may be long.
+    """
+    if size >= LONG_BYTES:
+        return _check_levels(wire)
     for _ in range(ADDED_LEVELS):
         wire = [wire]
     try:
@@ -54,6 +74,20 @@ def check_depth(wire: Any) -> bool:
     except orjson.JSONEncodeError:
         raise UpstreamFailed(DEEP, upstream_status=200) from None
     return True
+
+
+def _check_levels(wire: Any) -> bool:
+    """Check a long value level by level, since encoding it holds the interpreter lock."""
+    level: list[Any] = [wire]
+    for _ in range(WRITTEN_LEVELS - ADDED_LEVELS):
+        level = [inner for one in level for inner in (one.values() if type(one) is dict else one) if _holds(inner)]
+        if not level:
+            return True
+    raise UpstreamFailed(DEEP, upstream_status=200)
+
+
+def _holds(value: Any) -> bool:
+    return type(value) in (dict, list)
 
 
 def text_in(value: Any) -> str:

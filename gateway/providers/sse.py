@@ -48,9 +48,11 @@ class EventStream(Interface):
     """The reader of one stream in one format.
 
     `take` returns the batch for some frames (may be empty) and whether it ends with the terminal event. `finish` takes
-    the remaining frames after a clean end and always ends the stream; `fail` ends it with an error.
+    the remaining frames after a clean end and always ends the stream; `fail` ends it with an error. After `expect_long`
+    long events may come, which are decoded in pieces.
     """
 
+    def expect_long(self) -> None: ...
     def take(self, pieces: list[Any]) -> tuple[Batch, bool]: ...
     def finish(self, pieces: list[Any]) -> Batch: ...
     def fail(self, error: GatewayError) -> Batch: ...
@@ -217,6 +219,7 @@ def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFramin
 
 def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> Iterator[Batch]:
     """Yield the remainder of a stream with long events, which are parsed in a thread."""
+    stream.expect_long()
     for piece in pieces:
         if not piece:
             yield [Heartbeat()]

@@ -1,7 +1,7 @@
 """The base class of all stream readers: start, end, and usage."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -9,6 +9,7 @@ import orjson
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.cut_pairs import join_halves
 from gateway.neutral.events import Batch, Failed, Finished, Started
+from gateway.neutral.long_json import loads_long
 from gateway.neutral.usage import Usage
 from gateway.providers.answer_checks import NOT_JSON
 from gateway.providers.failures import ERROR, text_failure, truncated
@@ -22,6 +23,7 @@ class WireStream(ABC):
     """Reads one stream, as an EventStream. Derived classes implement `take` for their format."""
 
     framing = EVENTS
+    loads: Callable[[bytes], Any] = staticmethod(orjson.loads)
     _started = False  # whether a batch with Started was returned
     _content = False  # whether any content arrived
     _usage: Usage | None = None  # the last reported usage
@@ -30,6 +32,9 @@ class WireStream(ABC):
     def read(self, reply: UpstreamReply) -> Iterator[Batch]:
         """Yield batches up to and including the terminal one. Yields Failed instead of raising a GatewayError."""
         return read_batches(reply, self, self.framing)
+
+    def expect_long(self) -> None:
+        self.loads = loads_long
 
     @abstractmethod
     def take(self, pieces: list[Any]) -> tuple[Batch, bool]:

@@ -82,7 +82,7 @@ class AnthropicStreamReader(WireStream):
                 batch.append(piece)
                 continue
             try:
-                wire = orjson.loads(data)
+                wire = self.loads(data)
             except orjson.JSONDecodeError:
                 if data.strip() in NO_EVENT:
                     continue
@@ -127,7 +127,7 @@ class AnthropicStreamReader(WireStream):
             if not self._relayed or type(event) in UNRELAYED:
                 batch.append(event)
         self._content = self._content or content
-        if self._relayed and (size <= SHALLOW_BYTES or check_depth(wire)):
+        if self._relayed and (size <= SHALLOW_BYTES or check_depth(wire, size)):
             batch.append(NativeChunk(dialect.NAME, wire, content, length, kind))
 
     def _start(self, wire: dict[str, Any]) -> list[Event]:

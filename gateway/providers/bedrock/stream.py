@@ -102,7 +102,7 @@ class BedrockStreamReader(WireStream):
 
     def _read(self, payload: bytes) -> Any:
         try:
-            return orjson.loads(payload)
+            return self.loads(payload)
         except orjson.JSONDecodeError:
             wire = self._read_joined(payload)
             if wire is None:

@@ -52,7 +52,7 @@ class CohereStreamReader(WireStream):
         batch: Batch = []
         for name, data in events:
             try:
-                wire = orjson.loads(data)
+                wire = self.loads(data)
             except orjson.JSONDecodeError:
                 if data.strip() in NO_EVENT:
                     continue

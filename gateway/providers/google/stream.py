@@ -112,7 +112,7 @@ class GoogleStreamReader(WireStream):
                 self._add_piece(*piece, batch)
                 continue
             try:
-                chunk = orjson.loads(data)
+                chunk = self.loads(data)
             except orjson.JSONDecodeError:
                 if data.strip() in NO_EVENT:
                     continue
@@ -123,7 +123,7 @@ class GoogleStreamReader(WireStream):
                 return self._fail(batch, stream_failure(chunk)), True
             try:
                 if len(data) > SHALLOW_BYTES:
-                    check_depth(chunk)
+                    check_depth(chunk, len(data))
                 self._read_chunk(chunk, batch)
             except GatewayError as error:
                 return self._fail(batch, error), True

@@ -80,13 +80,13 @@ class ResponsesStreamReader(WireStream):
             if text == DONE:
                 return self._fail(batch, truncated()), True
             try:
-                wire = orjson.loads(data)
+                wire = self.loads(data)
             except orjson.JSONDecodeError:
                 wire = self._read_joined(data)
                 if wire is None:
                     return self._fail(batch, truncated() if cut else self._unreadable(name, data)), True
             if len(data) > SHALLOW_BYTES:
-                check_depth(wire)
+                check_depth(wire, len(data))
             try:
                 last = self._read_event(wire, name, len(data), batch)
             except SHAPE_ERRORS:

@@ -71,6 +71,11 @@ CONTENT_FIELDS = (
 )
 
 
+def no_run(events: list[tuple[str, bytes]], start: int, batch: Batch) -> int:
+    """Take no run of plain text chunks: one call would decode a long event."""
+    return 0
+
+
 class ChatStreamReader(WireStream):
     """Reads one stream."""
 
@@ -130,6 +135,10 @@ class ChatStreamReader(WireStream):
                     batch.extend(SourceFound(source) for source in self._sources)
         return self._end(batch, last)
 
+    def expect_long(self) -> None:
+        super().expect_long()
+        self._take_run = no_run  # type: ignore[method-assign]
+
     def _take_run(self, events: list[tuple[str, bytes]], start: int, batch: Batch) -> int:
         """Add the run of plain text chunks from `start` on and return their number."""
         if self._relayed:
@@ -149,7 +158,7 @@ class ChatStreamReader(WireStream):
         if data == DONE:
             return self._last(True)
         try:
-            chunk = orjson.loads(data)
+            chunk = self.loads(data)
         except orjson.JSONDecodeError:
             text = data.strip()
             if text in NO_CHUNK:
@@ -161,7 +170,7 @@ class ChatStreamReader(WireStream):
             return Failed(stream_failure(chunk), self._usage)
         try:
             if len(data) > SHALLOW_BYTES:
-                check_depth(chunk)
+                check_depth(chunk, len(data))
             if RARE.search(data):
                 self._count_shown(chunk.get("choices") or ())
                 self._note_sources(chunk)

@@ -8,6 +8,7 @@ import orjson
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Failed, Finished, Started
+from gateway.neutral.long_json import loads_long
 from gateway.providers.answer_checks import NOT_JSON, SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.failures import ERROR, stream_failure, text_failure, truncated
 
@@ -21,6 +22,10 @@ class TypedEvents:
     def __init__(self, read: Callable[[dict[str, Any]], Batch | Event | None]) -> None:
         self._read_event = read
         self._started = False
+        self._loads: Callable[[bytes], Any] = orjson.loads
+
+    def expect_long(self) -> None:
+        self._loads = loads_long
 
     def take(self, pieces: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         batch: Batch = []
@@ -51,7 +56,7 @@ class TypedEvents:
 
     def _read(self, name: str, data: bytes) -> Batch | Event | None:
         try:
-            wire = orjson.loads(data)
+            wire = self._loads(data)
             if wire.get("error") or wire.get("type") == "error":
                 return Failed(stream_failure(wire))
             return self._read_event(wire)

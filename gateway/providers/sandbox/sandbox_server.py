@@ -14,7 +14,7 @@ from multipart import MultipartError, MultipartParser, parse_options_header
 
 from gateway.clock import Clock
 from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
-from gateway.providers.json_pieces import loads_in_pieces
+from gateway.neutral.long_json import loads_in_pieces
 from gateway.providers.protocol import Call, UpstreamReply
 from gateway.providers.sandbox import (
     chat,

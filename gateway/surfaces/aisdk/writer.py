@@ -8,6 +8,7 @@ import orjson
 from gateway.clock import to_iso
 from gateway.dialects.aisdk import FINISH_WRITE, OWN_NAMESPACE, AiUsage, FinishShown, write_usage
 from gateway.neutral.chat import ChatResult
+from gateway.neutral.long_json import dumps
 from gateway.neutral.parts import (
     Image,
     Media,
@@ -49,7 +50,7 @@ def reply(result: ChatResult, facts: Facts, question: Question) -> bytes:
         "providerMetadata": metadata,
         "response": write_response(facts),
     }
-    return orjson.dumps(downgrade_body(body, question.version))
+    return dumps(downgrade_body(body, question.version), result.large)
 
 
 def write_finish(reason: Any, called: bool) -> FinishShown:

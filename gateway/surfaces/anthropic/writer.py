@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from msgspec.structs import replace
 
 from gateway.dialects.anthropic import NAME, STOP_WRITE, MessageTokens, StopReason, write_usage
 from gateway.dialects.anthropic_citations import write_citation
 from gateway.neutral.chat import ChatResult, FinishReason
+from gateway.neutral.long_json import dumps
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCall, VendorPart
 from gateway.neutral.tool_arguments import read_arguments
 from gateway.surfaces.anthropic.message_answers import ContentBlock, MessageContent, MessageFacts
@@ -51,7 +51,7 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
         "usage": {**usage, **facts.cost()},
         "metadata": facts.metadata(),
     }
-    return orjson.dumps({**body, **end})
+    return dumps({**body, **end}, result.large)
 
 
 def write_stop(reason: FinishReason, called: bool, refused: bool) -> StopReason:

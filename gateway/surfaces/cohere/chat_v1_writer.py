@@ -9,6 +9,7 @@ from gateway.dialects.cohere import FAILED, TIMED_OUT
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatResult
 from gateway.neutral.events import Batch
+from gateway.neutral.long_json import dumps
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.cohere.chat_v1_answers import (
     V1ChatAnswer,
@@ -32,7 +33,7 @@ FINISH = {"TOOL_CALL": "COMPLETE", TIMED_OUT: FAILED}  # reasons that this versi
 
 def reply(result: ChatResult, facts: Facts, history: History) -> bytes:
     """Return the body of a response; `history` are the messages of the request."""
-    return orjson.dumps(_write_answer(answer_of(result, facts), history))
+    return dumps(_write_answer(answer_of(result, facts), history), result.large)
 
 
 def frames(batches: Iterable[Batch], facts: Facts, history: History, large: bool) -> Iterator[bytes]:

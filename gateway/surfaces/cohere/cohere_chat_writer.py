@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import orjson
-
 from gateway.dialects.cohere import FINISH_WRITE, CohereTokens, write_usage
 from gateway.neutral.chat import ChatResult, Choice
+from gateway.neutral.long_json import dumps
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall
 from gateway.surfaces.cohere.cohere_chat_answers import (
     CohereCitation,
@@ -21,7 +20,7 @@ NO_USAGE: Any = {}
 
 def reply(result: ChatResult, facts: Facts) -> bytes:
     """Return the body of a response."""
-    return orjson.dumps(answer_of(result, facts))
+    return dumps(answer_of(result, facts), result.large)
 
 
 def answer_of(result: ChatResult, facts: Facts) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import orjson
-
 from gateway.dialects.google import FINISH_WRITE, NAME, GeminiTokens, write_usage
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, sources_of
+from gateway.neutral.long_json import dumps
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.tool_arguments import read_arguments
 from gateway.surfaces.facts import Facts
@@ -42,7 +41,7 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
         }
         body = beginning
         usage = write_usage(facts.usage)
-    return orjson.dumps({**body, **write_end(usage, facts)})
+    return dumps({**body, **write_end(usage, facts)}, result.large)
 
 
 def write_end(usage: GeminiTokens, facts: Facts) -> GeminiEnd:

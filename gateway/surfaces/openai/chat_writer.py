@@ -26,6 +26,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
+from gateway.neutral.long_json import dumps
 from gateway.neutral.parts import Reasoning, VendorPart
 from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.http_responses import write_frames
@@ -85,7 +86,7 @@ def reply(result: ChatResult, facts: ChatFacts) -> bytes:
         list_sources(body, native)
     if facts.adapt:
         facts.adapt(body)
-    return orjson.dumps(body)
+    return dumps(body, result.large)
 
 
 def reply_last(results: list[ChatResult], facts: ChatFacts) -> bytes:

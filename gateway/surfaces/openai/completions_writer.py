@@ -9,6 +9,7 @@ from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, Notice, TextDelta
+from gateway.neutral.long_json import dumps
 from gateway.neutral.parts import Text
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.facts import Facts, RoutingMetadata
@@ -69,7 +70,7 @@ class Echo(NamedTuple):
 
 def reply(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> bytes:
     """Return the body of a completion. `unfence` removes a Markdown fence around each text."""
-    return orjson.dumps(body_of(result, facts, echo, unfence=unfence))
+    return dumps(body_of(result, facts, echo, unfence=unfence), result.large)
 
 
 def body_of(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> TextCompletion:

@@ -16,8 +16,9 @@ from gateway.dialects.field_names import restate
 from gateway.engine.executor import Answer, StreamedAnswer
 from gateway.engine.stored_responses import ConversationLoad, PastTurn, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, NotSupported
+from gateway.neutral.long_json import dumps_in_pieces
 from gateway.neutral.usage import NO_USAGE
-from gateway.runtime.threads import compute_if
+from gateway.runtime.threads import compute, compute_if
 from gateway.surfaces import attribution, auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
@@ -81,7 +82,8 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
     facts = facts_of(context, answer)
     response = writer.reply(answer.result, turn, facts, keep)
     headers = headers_of(facts, services.clock, streamed=False)
-    return compute_if(answer.result.large, http_responses.json_reply, response, context.shown_id, headers=headers)
+    written = compute(dumps_in_pieces, response) if answer.result.large else response
+    return http_responses.json_reply(written, context.shown_id, headers=headers)
 
 
 def load_for(services: Services, context: RequestContext, body: schema.CompactBody) -> ConversationLoad:

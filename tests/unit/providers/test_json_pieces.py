@@ -1,24 +1,14 @@
-"""Long JSON texts are decoded in pieces, to the same values and with the same errors."""
+"""The rows of long answers are decoded in pieces, to the same values and with the same errors."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from gateway.providers import json_pieces
-from gateway.providers.json_pieces import decode_rows, loads_in_pieces
-
-PARTS = [{"type": "text", "text": f"part {number}"} for number in range(30_000)]
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=6), inner, max_size=6),
-    max_leaves=40,
-)
+from gateway.providers.json_pieces import decode_rows
 
 
 class Row(Struct):
@@ -33,38 +23,6 @@ class Answer(Struct):
 
 WHOLE: Decoder[Answer] = Decoder(Answer)
 ROWS: Decoder[list[Any]] = Decoder(list[Row])
-
-
-@given(VALUES)
-def test_a_text_in_pieces_has_the_values_of_the_text(value: Any) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_pieces, "PIECE_BYTES", 8)
-        for text in (orjson.dumps(value), orjson.dumps(value, option=orjson.OPT_INDENT_2)):
-            assert loads_in_pieces(text) == orjson.loads(text)
-
-
-def test_no_call_decodes_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call for 40,000 parts held the interpreter lock for 10 to 50 ms."""
-    sizes: list[int] = []
-
-    def loads(text: bytes) -> Any:
-        sizes.append(len(text))
-        return orjson.loads(text)
-
-    text = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": PARTS}]})
-    monkeypatch.setattr(json_pieces, "orjson", SimpleNamespace(loads=loads))
-    assert loads_in_pieces(text)["messages"][0]["content"] == PARTS
-    assert max(sizes) <= json_pieces.PIECE_BYTES * 1.1
-
-
-@pytest.mark.parametrize("wrong", [b"[1,", b'{"a":}', b'["\xff"]', b"[01]", b"[1,]", b"[1 2]", b'{"a":1}}'])
-def test_an_invalid_text_has_the_error_of_the_decoder(wrong: bytes) -> None:
-    long = b"[" + b'"text",' * 20_000 + wrong + b"]"
-    with pytest.raises(orjson.JSONDecodeError) as expected:
-        orjson.loads(long)
-    with pytest.raises(orjson.JSONDecodeError) as raised:
-        loads_in_pieces(long)
-    assert str(raised.value) == str(expected.value)
 
 
 def read_rows(body: bytes) -> list[tuple[int, Any]]:
