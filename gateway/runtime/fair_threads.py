@@ -11,6 +11,8 @@ from gevent.monkey import get_original
 from gevent.threadpool import ThreadPool
 
 T = TypeVar("T")
+# The result of work, or its exception.
+Outcome = tuple[T | None, BaseException | None]
 
 native_id = get_original("_thread", "get_native_id")
 
@@ -132,18 +134,14 @@ class FairThreads:
         caller is killed.
         """
 
-        def attempt() -> tuple[T | None, BaseException | None]:
-            # Returned instead of raised: the thread pool would print every exception.
-            try:
-                if self._nice:
-                    _lower_priority(self._nice)
-                return work(), None
-            except BaseException as error:
-                return None, error
+        def attempt() -> T:
+            if self._nice:
+                _lower_priority(self._nice)
+            return work()
 
         self._slots.enter(owner, urgent)
         try:
-            pending = self._pool.spawn(attempt)
+            pending = self._pool.spawn(outcome_of, attempt)
         except BaseException:
             self._slots.leave(owner)
             raise
@@ -152,18 +150,32 @@ class FairThreads:
             self._slots.leave(owner)
 
         pending.rawlink(leave)
-        result, error = pending.get()
-        if error is None:
-            return result
-        try:
-            raise error
-        finally:
-            # The traceback contains this frame: the reference cycle would keep all objects of the work until garbage
-            # collection.
-            del error
+        return result_of(pending.get())
 
     def close(self) -> None:
         self._pool.kill()
+
+
+def outcome_of(work: Callable[[], T]) -> Outcome[T]:
+    """Call `work` in a thread of a pool. Its exception is returned: the pool would print each that is raised, also
+    those of callers' mistakes."""
+    try:
+        return work(), None
+    except BaseException as error:
+        return None, error
+
+
+def result_of(outcome: Outcome[T]) -> T:
+    """Return the result of the work, or raise its exception."""
+    result, error = outcome
+    if error is None:
+        return result  # type: ignore[return-value]
+    try:
+        raise error
+    finally:
+        # The traceback contains this frame: the reference cycle would keep all objects of the work until garbage
+        # collection.
+        del error, outcome
 
 
 def _count(queue: dict[str, deque[Event]]) -> int:

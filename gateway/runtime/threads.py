@@ -6,6 +6,7 @@ Some greenlets run work that outlives the greenlet that started it.
 import os
 import sys
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import gevent
@@ -15,7 +16,7 @@ from gevent.monkey import get_original
 from gevent.threadpool import ThreadPool
 
 from gateway.errors import GatewayError
-from gateway.runtime.fair_threads import FairThreads
+from gateway.runtime.fair_threads import FairThreads, outcome_of, result_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class Threads:
 
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `work` in a native thread, wait for its result, and raise its exception here."""
-        return self._pool.apply(work, args, kwargs)
+        return result_of(self._pool.apply(outcome_of, (partial(work, *args, **kwargs),)))
 
     def finish(self, work: Callable[[], T], after: Callable[[], object]) -> T:
         """Do the same as `run` for work that must not raise.

@@ -6,6 +6,7 @@ from gateway.errors import InvalidRequest
 from gateway.neutral.encoded import PIECE_LENGTH, decode_base64, decode_pieces, normalize_base64
 from gateway.neutral.parts import WEB, Audio, CacheMark, File, Image, Media, Part, Text, sound_format
 from gateway.surfaces.aisdk import schema as wire
+from gateway.surfaces.media_urls import DATA_START, split_data_url
 from gateway.surfaces.validation_errors import invalid
 
 IMAGE = "image"
@@ -48,12 +49,9 @@ def read_media(data: str, kind: str, path: str, name: str = "", mark: CacheMark 
         else:
             known = kind
         return _part(family, Media(known, url=data), name, mark)
-    if data[:5].lower() == "data:":
-        head, comma, data = data[5:].partition(",")
-        media_type, *flags = head.split(";")
-        if not comma or "base64" not in [flag.strip().lower() for flag in flags]:
-            raise invalid(path, "a data URL must look like data:<media type>;base64,<data>")
-        kind = kind or media_type.strip().lower()
+    if data[: len(DATA_START)].lower() == DATA_START:
+        media_type, data = split_data_url(data, path)
+        kind = kind or media_type
         family = kind.partition("/")[0]
     if not data:
         raise invalid(path, "it is empty")

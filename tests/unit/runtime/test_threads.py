@@ -43,6 +43,21 @@ def test_slots_given_back_by_the_event_loop_are_never_lost(threads: Threads, has
     assert [slots.take(0) for _ in range(4)] == [True, True, True, False]
 
 
+def test_an_exception_of_work_in_a_thread_is_raised_and_not_reported_as_uncaught(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[object] = []
+    monkeypatch.setattr(gevent.get_hub(), "print_exception", lambda *error: reported.append(error))
+
+    def work() -> None:
+        raise NotFound("There is none.")
+
+    with pytest.raises(NotFound):
+        threads.run(work)
+    gevent.sleep(0)
+    assert reported == []
+
+
 @pytest.fixture
 def own_thread() -> Iterator[OwnThread]:
     made = OwnThread()
