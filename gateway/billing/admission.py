@@ -8,15 +8,16 @@ from msgspec import Struct
 from gateway.accounts.discounts import Discounts
 from gateway.billing.calls import CallCounts
 from gateway.billing.context import RequestContext
-from gateway.billing.likely_prompts import LikelyPrompts
+from gateway.billing.likely_prompts import LARGE_BYTES, LikelyPrompts
 from gateway.billing.session_budgets import with_sessions
 from gateway.billing.settlement import Settlement
 from gateway.billing.terms import Terms, terms_of
 from gateway.clock import Clock
-from gateway.errors import Unavailable
+from gateway.errors import GatewayError, Unavailable
 from gateway.limits.rate_limits import RateLimiter, Slot
 from gateway.limits.spending import CostBound, Payer, Spending
 from gateway.neutral.request import Request
+from gateway.providers.protocol import Target
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal, Row, Ticket
 
@@ -79,7 +80,7 @@ class Settlements:
         context = admission.context
         cost_bound = admission.cost_bound
         terms = terms_of(context, admission.request)
-        payer = self._payer(admission, terms)
+        payer = self._payer(terms, admission.credits)
         spending = self.spending
         version = spending.check()
         slot = None
@@ -103,17 +104,35 @@ class Settlements:
         """Raise what `admit` raises for this request, and neither count nor hold anything: it is called before work
         that costs much for a request that is small itself."""
         terms = terms_of(admission.context, admission.request)
-        payer = self._payer(admission, terms)
+        payer = self._payer(terms, admission.credits)
         if self.rates.limited(self.spending.check()):
             self._enter(terms, admission.model, admission.others, counted=False)
         self.spending.reserve(payer, admission.cost_bound, patient=False).release()
 
+    def admit_second(self, first: Settlement, target: Target, cost_bound: CostBound) -> Settlement | None:
+        """Return a settlement for a call of `target` beside the one in progress of `first`'s request, with a separate
+        reservation; None where the credits and limits do not cover both whole. It counts in no rate limit."""
+        terms = first.terms
+        request = terms.context.request
+        if first.output_cap is not None or request is None:
+            return None
+        if cost_bound.input_tokens >= LARGE_BYTES:
+            cost_bound = self.likely_prompts.apply(terms.context, request, cost_bound, (target.mapping,))
+        try:
+            reservation = self.spending.reserve(self._payer(terms, first.credits), cost_bound, patient=False)
+        except GatewayError:
+            return None
+        if reservation.output_cap is not None:
+            reservation.release()
+            return None
+        return Settlement(self, terms, cost_bound, reservation, None, first.credits)
+
     @staticmethod
-    def _payer(admission: Admission, terms: Terms) -> Payer:
+    def _payer(terms: Terms, credits: bool) -> Payer:
         identity = terms.billing_identity
-        payer = identity.payer if admission.credits else identity.without_credits
-        if admission.context.attribution:
-            return with_sessions(payer, admission.context)
+        payer = identity.payer if credits else identity.without_credits
+        if terms.context.attribution:
+            return with_sessions(payer, terms.context)
         return payer
 
     def _enter(self, terms: Terms, model: str, others: tuple[str, ...], *, counted: bool = True) -> Slot:

@@ -1,6 +1,6 @@
 """Charges of attempts: their usage, completed and in the units that are billed, times the prices of their mapping."""
 
-from gateway.billing.estimates import CLIENT_DISCONNECT, completed, usage_of, within
+from gateway.billing.estimates import CANCELLED, completed, usage_of, within
 from gateway.billing.outcome import Attempt
 from gateway.billing.terms import Terms
 from gateway.catalogue.prices import FREE, Charge, capped, cost_of, discounted
@@ -13,7 +13,7 @@ from gateway.neutral.usage import MAX_UNITS, Usage, within_bounds
 def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
     """Set the `charge` of an attempt, less `discount_ppm` millionths, and a missing `usage`; return the charge."""
     usage = attempt.usage
-    if usage is None or attempt.error is not None or attempt.finish == CLIENT_DISCONNECT:
+    if usage is None or attempt.error is not None or attempt.finish in CANCELLED:
         usage = attempt.usage = usage_of(terms, attempt)
     if usage is None:
         charge = FREE
@@ -72,7 +72,7 @@ def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Ch
 def _is_whole(terms: Terms, attempt: Attempt, usage: Usage) -> bool:
     """Return whether reported usage must account for a whole answer: one that ended normally, unless the provider's
     content filter removed all of its images."""
-    if attempt.error is not None and attempt.finish != CLIENT_DISCONNECT:
+    if attempt.error is not None and attempt.finish not in CANCELLED:
         return False
     if terms.units is None:
         return usage.basis != "estimated"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from gateway.billing import unit_estimates
-from gateway.billing.outcome import Attempt
+from gateway.billing.outcome import SUPERSEDED, Attempt
 from gateway.billing.terms import Terms
 from gateway.billing.unit_estimates import BYTES_PER_TOKEN
 from gateway.billing.usage_completion import complete
@@ -20,6 +20,8 @@ from gateway.neutral.request import Requirements
 from gateway.neutral.usage import Usage
 
 CLIENT_DISCONNECT = "client_disconnect"
+# Ends of attempts that were cancelled while the provider worked: what it consumed until then is billed.
+CANCELLED = (CLIENT_DISCONNECT, SUPERSEDED)
 NONE = "none"
 # Reasoning models write 40 to 150 tokens a second; a model that does not reason begins within two seconds.
 REASONING_TOKENS_PER_SECOND = 50
@@ -77,7 +79,7 @@ def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
     """Return the billable usage of an attempt, None if nothing is billed. A failure before any content is free unless
     the provider reported usage; after content, the provider bills what it generated."""
     reported = attempt.usage
-    if attempt.finish == CLIENT_DISCONNECT:
+    if attempt.finish in CANCELLED:
         if reported is not None and reported.basis == "drained":
             return reported
         return estimate(terms, attempt)

@@ -1,6 +1,7 @@
 """The outcome of a request: its attempts, the usage and cost of each, and the routing trail shown to the caller."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NotRequired, TypedDict
 
@@ -26,6 +27,7 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
 PAYMENT_REQUIRED = 402
+SUPERSEDED = "superseded"  # the error of an attempt when another one of its request answered first
 MAX_ERROR_TEXT = 500  # characters of a provider's error text that are stored
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 TRAIL_KEY = "trail"  # key of the cached trail entry in a target's memo
@@ -50,17 +52,18 @@ class RoutingAttempt(TypedDict):
 class Attempt(Struct, eq=False):
     """One upstream call. Times are monotonic seconds; `at_us` is the wall clock at its start.
 
-    `usage` is None until the provider reports it. `finish` is a FinishReason, "error", "client_disconnect" or
-    "interrupted". `output_length` is the size of the answer's text so far in bytes, for an estimate (for sound, the
-    size of a text with the same number of tokens). `overrun`: the true cost exceeded the reservation. `capped`: counts
-    or cost exceeded what is plausible and were reduced to that. The settlement sets `charge`, and `usage` where it was
-    missing.
+    `usage` is None until the provider reports it. `finish` is a FinishReason, "error", "client_disconnect",
+    "superseded" or "interrupted". `output_length` is the size of the answer's text so far in bytes, for an estimate
+    (for sound, the size of a text with the same number of tokens). `overrun`: the true cost exceeded the reservation.
+    `capped`: counts or cost exceeded what is plausible and were reduced to that. The settlement sets `charge`, and
+    `usage` where it was missing.
     """
 
     number: int
     target: Target
     at_us: int
     started: float
+    head_at: float = 0.0  # when a streamed response began: its headers
     first_at: float = 0.0
     ended: float = 0.0
     status: int = 0
@@ -89,7 +92,7 @@ class Attempt(Struct, eq=False):
 
     @property
     def succeeded(self) -> bool:
-        return self.error is None and self.finish not in ("", "error", "client_disconnect", "interrupted")
+        return self.error is None and self.finish not in ("", "error", "client_disconnect", "superseded", "interrupted")
 
 
 class Outcome(Struct, eq=False):
@@ -114,6 +117,15 @@ class Outcome(Struct, eq=False):
     @property
     def serving(self) -> Attempt:
         return self.attempts[-1]
+
+    @property
+    def provider_s(self) -> float:
+        """How long providers worked on the request: attempts at the same time count once."""
+        total = until = 0.0
+        for attempt in sorted(self.attempts, key=attrgetter("started")):
+            total += max(0.0, attempt.ended - max(attempt.started, until))
+            until = max(until, attempt.ended)
+        return total
 
     def trail(self) -> list[RoutingAttempt]:
         """Return `metadata.routing`: one entry per attempt; [] for a cached answer."""
@@ -175,6 +187,8 @@ def error_type(error: GatewayError | None) -> str:
     """Return the name of a failed attempt's error in the routing trail."""
     if error is None:
         return "none"
+    if error.code == SUPERSEDED:
+        return SUPERSEDED
     if isinstance(error, UpstreamUnreachable | UpstreamTimeout | StreamTruncated):
         return "network_error"
     if isinstance(error, UpstreamRateLimited):

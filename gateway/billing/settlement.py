@@ -90,6 +90,50 @@ class Settlement(OutputReservation, eq=False):
         if call_reservation is not None:
             self._narrow(call, call_reservation)
 
+    def second(self, number: int, target: Target, cost_bound: CostBound) -> "Settlement | None":
+        """Return the settlement of a call beside the one in progress, begun as attempt `number`; None where the
+        reservations cannot cover both, or where nothing can be recorded."""
+        second = self._owner.admit_second(self, target, cost_bound)
+        if second is None:
+            return None
+        try:
+            if second.reserves_call(target):
+                second.begin(number, target, cost_bound, patient=False)
+            else:
+                second.begin(number, target)
+        except GatewayError:
+            second.close()
+            return None
+        if second.output_cap is not None:
+            second.unused_call(number)
+            second.close()
+            return None
+        return second
+
+    def pass_on(self, other: "Settlement") -> None:
+        """Give what belongs to the request, and not to an attempt, to the settlement of the attempt that serves it: the
+        place in its rate limits, and its payload."""
+        other._slot, self._slot = self._slot, None
+        other._retained, self._retained = self._retained, None
+        other.holds, self.holds = self.holds, other.holds
+        other.rate_limits = self.rate_limits
+
+    def exchange_numbers(self, attempt: Attempt, other: "Settlement", others: Attempt) -> None:
+        """Exchange the numbers of two open attempts, of this settlement and of another one of the same request, because
+        the row with the highest number represents the request."""
+        call = self._open.pop(attempt.number)
+        others_call = other._open.pop(others.number)
+        attempt.number, others.number = others.number, attempt.number
+        self._open[attempt.number] = call
+        other._open[others.number] = others_call
+        intents = self._owner.intents
+        for settlement, number, open_call in (
+            (self, attempt.number, call),
+            (other, others.number, others_call),
+        ):
+            payload = intent_of(self.terms, number, open_call, settlement._reservation)
+            intents.revise(self.terms.request, number, payload)
+
     def price(self, attempt: Attempt) -> BilledCall | None:
         """Fill an open attempt's `charge`, `overrun` and a missing `usage`, without recording them. Return its call,
         None when it was recorded before. The attempts of a job are free, since its cost is unknown until it ends."""
@@ -107,10 +151,14 @@ class Settlement(OutputReservation, eq=False):
 
     def unused(self, attempt: Attempt) -> None:
         """Drop an attempt that was never sent; nothing is recorded."""
-        call = self._open.pop(attempt.number, None)
+        self.unused_call(attempt.number)
+
+    def unused_call(self, number: int) -> None:
+        """Do the same as `unused` for the number of an attempt."""
+        call = self._open.pop(number, None)
         if call is not None:
             self.state = TRANSITIONS[self.state, "unused"]
-            self._owner.intents.void(self.terms.request, attempt.number)
+            self._owner.intents.void(self.terms.request, number)
             self._owner.call_counts.add(self.terms.request, -1)
             self._end(call, 0)
 

@@ -76,6 +76,24 @@ class Walk(Struct, eq=False):
             return None
         return self.groups[place][0]
 
+    def beside(self) -> Target | None:
+        """Return the target that would follow, to be tried beside the current one; None where none of the same model
+        follows."""
+        place = self._after(self.spent + 1)
+        if place is None or self._model(place) != self._model(self.place):
+            return None
+        return self.groups[place][0]
+
+    def take_beside(self) -> None:
+        """Remove the target of `beside` from the walk, because it is tried now."""
+        place = self._after(self.spent + 1)
+        if place is None:
+            return
+        _, *rest = self.groups[place]
+        self.groups = (*self.groups[:place], *((tuple(rest),) if rest else ()), *self.groups[place + 1 :])
+        self.spent += 1
+        self.gave_up = True  # no call is abandoned any more: the other provider has the request already
+
     def move_to_end(self) -> None:
         """Move the current target behind all others, because it may only be slow."""
         self.gave_up = True

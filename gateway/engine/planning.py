@@ -30,6 +30,7 @@ from gateway.providers.protocol import Target
 from gateway.routing.answer_times import AnswerTimes
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.decision import Plan
+from gateway.routing.hedge_shares import HedgeShares
 from gateway.routing.model_fallbacks import list_models, other_models, plan_list
 from gateway.routing.plan import Router, exploration_chance, remembers_provider
 from gateway.routing.provider_health import Health
@@ -160,6 +161,9 @@ READ_BYTES_PER_S = 100_000  # of a prompt, by a slow model
 SLOW = 20
 MAX_SESSION_LENGTH = 4096  # characters of a session id that are used
 STRATEGY = "routing"  # the name of the project setting
+HEDGING = "hedging"  # the same for a second attempt beside a silent one (engine/hedging.py)
+MIN_HEDGE_S = 1.0  # a second attempt begins at this silence at the earliest
+UNMEASURED_HEDGE_S = 6.0  # and at this one at the latest, while few times of the model are known
 
 
 def with_defaults(caller: Caller, request: Request) -> Request:
@@ -194,6 +198,7 @@ class Planner:
         self._turns: dict[str, int] = {}
         self._totals: dict[tuple[str, str, str], _AttemptTotals] = {}
         self._recent: PlanCache[RoutePlan] = PlanCache()
+        self.hedges = HedgeShares()
 
     def plan(self, context: RequestContext, request: Request) -> RoutePlan:
         """Return the plan of a request. Errors of Router.plan; Forbidden for a client address that a rule excludes."""
@@ -230,9 +235,12 @@ class Planner:
         request = with_defaults(context.caller, with_choice(context, request))
         plan = self._decide(context, request, explore=0.0)
         plan = self._bounds.keep_usable(plan, request, context.at_us)
-        if weights is None:
-            return write_record(plan)
-        return {**write_record(reweigh(plan, weights)), "weights": weights._asdict()}
+        record = write_record(plan if weights is None else reweigh(plan, weights))
+        if weights is not None:
+            record["weights"] = weights._asdict()
+        if context.caller.settings.get(HEDGING):
+            record["hedging"] = True
+        return record
 
     def begun(self, target: Target) -> None:
         """Count an upstream call that is about to start."""
@@ -300,6 +308,25 @@ class Planner:
             return max(MIN_FIRST_BYTE_S, ANSWER_TIME_FACTOR * typical_s)
         return first_byte_s + request.requirements.prompt_bytes / READ_BYTES_PER_S
 
+    def hedge_after_s(self, target: Target, request: Request, longest_s: float) -> float:
+        """Return for how long a call may be silent until a second attempt begins: the time within which 99 % of similar
+        answers began (plain ones: arrived); without measured times half of `longest_s`, within limits."""
+        statistics = target.memo.get((self, request.operation)) or self._open_statistics(target, request.operation)
+        requirements = request.requirements
+        times = statistics.first_times if requirements.stream else statistics.times
+        typical_s = times.typical_s(requirements)
+        if typical_s is None:
+            typical_s = min(longest_s / 2, UNMEASURED_HEDGE_S)
+        return max(MIN_HEDGE_S, typical_s)
+
+    def hedged(self, target: Target, operation: str) -> None:
+        """Count a second attempt that was begun at `target` while the first one was silent."""
+        self._counters.add("calls_hedged_total", _place_of(target, operation))
+
+    def hedge_won(self, target: Target, operation: str) -> None:
+        """Count a second attempt that answered first."""
+        self._counters.add("hedges_won_total", _place_of(target, operation))
+
     def is_hanging(self, target: Target, request_id: str) -> bool:
         """Note that a call is silent for longer than is usual; return whether several of its target are."""
         return self._health.note_silence(target.mapping, target.credential, request_id)
@@ -335,11 +362,12 @@ class Planner:
         return totals
 
     def abandoned(self, attempt: Attempt, operation: str) -> None:
-        """Count an attempt during which the caller disconnected, with the usage that was billed."""
+        """Count an attempt that was cancelled, because the caller disconnected or another attempt answered first, with
+        the usage that was billed."""
         place = _place_of(attempt.target, operation)
         usage = attempt.usage
         totals = self._totals_of(place)
-        self._counters.add("attempts_total", (*place, "client_disconnect"))
+        self._counters.add("attempts_total", (*place, attempt.finish))
         if usage is not None:
             totals.input.value += usage.input_total
             totals.output.value += usage.output_total

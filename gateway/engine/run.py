@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from gateway.billing.bounds import compute_bound
 from gateway.billing.context import RequestContext
-from gateway.billing.estimates import learn_speed, may_reason
+from gateway.billing.estimates import CANCELLED, CLIENT_DISCONNECT, learn_speed, may_reason
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
@@ -30,6 +30,7 @@ from gateway.providers.upstream import Upstreams
 from gateway.runtime.disconnects import CallerGone
 
 OK = 200
+LATE_HEAD = "late_head"  # in a target's memo: its streamed responses may begin late, with their first content
 ATTEMPT_TIME_SHARE = 0.5
 SUSPECT_SHARE = 0.5  # of the time that a call may be silent; from then on it counts among others that are
 CALLER_DISCONNECTED = "The caller disconnected."
@@ -53,7 +54,8 @@ class Run(Struct, eq=False):
 
     `deadline` is in monotonic seconds. `passed` are provider keys that were skipped; `left` is the attempt that was
     abandoned because it was silent. `caller_gone`: the caller disconnected and the answer is read on. `shared`: the
-    answer may have several callers, so it is completed even when one of them disconnects.
+    answer may have several callers, so it is completed even when one of them disconnects. `hedges`: a second attempt
+    may begin beside the first (engine/hedging.py); `hedged`: that was tried.
     """
 
     context: RequestContext
@@ -73,6 +75,8 @@ class Run(Struct, eq=False):
     left: Attempt | None = None
     caller_gone: bool = False
     shared: bool = False
+    hedges: bool = False
+    hedged: bool = False
 
     def request_for(self, target: Target) -> Request:
         """Return the request for `target`, with the cache marks of the project's policy where its format has them."""
@@ -90,17 +94,17 @@ class Run(Struct, eq=False):
             return route_plan.choices_a_call(self.request, target.mapping)
         return 0
 
-    def listener(self, target: Target) -> CallListener | None:
+    def listener(self, attempt: Attempt) -> CallListener | None:
         """Return the listener of the upstream call where its payload is stored or the caller requested a trace."""
         context = self.context
         payload = context.payload
         trace = context.trace
         if payload is None and trace is None:
             return None
-        listener = None if payload is None else payload.capture_call(target)
+        listener = None if payload is None else payload.capture_call(attempt.target)
         if trace is None:
             return listener
-        return trace.listener(len(self.outcome.attempts) - 1, listener)
+        return trace.listener(attempt.number, listener)
 
     def time_limits(self) -> float:
         """Return until when (monotonic) the new attempt may be silent: the whole deadline for the last target, else
@@ -110,24 +114,34 @@ class Run(Struct, eq=False):
         now = self.clock.monotonic()
         return now + (self.deadline - now) * ATTEMPT_TIME_SHARE
 
-    def should_abandon(self, attempt: Attempt) -> bool:
-        """Return whether to abandon a silent call for another target that is not in cooldown, at most once per request.
+    def patience_s(self, target: Target, headless: bool) -> float:
+        """Return how long a call of `target` may be silent while another target could serve, in seconds.
+
+        A model that reasons may be silent for long once its streamed response has begun. Before that (`headless`) it
+        has the time of other models, unless a response of the target began later than that before.
+        """
+        timeouts = self.settings.timeouts
+        stream = self.request.requirements.stream
+        longest_s = timeouts.first_byte_s
+        if may_reason(target.mapping, self.request.requirements) and not (
+            stream and headless and LATE_HEAD not in target.memo
+        ):
+            longest_s = timeouts.first_byte_reasoning_s
+        if stream:
+            return self.planner.first_byte_s(target, self.request, longest_s)
+        return self.planner.timeout_s(target, self.request, longest_s)
+
+    def should_abandon(self, attempt: Attempt, headless: bool = True) -> bool:
+        """Return whether to abandon a silent call for another target that is not in cooldown, at most once per request;
+        `headless` as in `patience_s`.
 
         The silent target may only be slow, so it is tried again when the others fail.
         """
         walk = self.walk
         target = attempt.target
-        timeouts = self.settings.timeouts
         if walk.gave_up or self.caller_gone:
             return False
-        if may_reason(target.mapping, self.request.requirements):
-            longest_s = timeouts.first_byte_reasoning_s
-        else:
-            longest_s = timeouts.first_byte_s
-        if self.request.requirements.stream:
-            longest_s = self.planner.first_byte_s(target, self.request, longest_s)
-        else:
-            longest_s = self.planner.timeout_s(target, self.request, longest_s)
+        longest_s = self.patience_s(target, headless)
         silent_s = self.clock.monotonic() - attempt.started
         if silent_s < longest_s * SUSPECT_SHARE:
             return False
@@ -143,12 +157,16 @@ class Run(Struct, eq=False):
 
     def learn_first_byte(self, attempt: Attempt) -> None:
         """Record how long a stream took to begin, where another provider could have given it."""
-        if len(self.walk.groups) > 1 and attempt.first_at:
+        if (self.hedged or len(self.walk.groups) > 1) and attempt.first_at:
             self._learn(self.planner.began, attempt, attempt.first_at - attempt.started)
+            if attempt.head_at - attempt.started > self.settings.timeouts.first_byte_s:
+                attempt.target.memo[LATE_HEAD] = True
+                if self.left is not None:
+                    self.left.target.memo[LATE_HEAD] = True
 
     def learn_time(self, attempt: Attempt) -> None:
         """Record how long a plain answer took, where another provider could have given it."""
-        if len(self.walk.groups) > 1:
+        if self.hedged or len(self.walk.groups) > 1:
             self._learn(self.planner.answered, attempt, attempt.ended - attempt.started)
 
     def _learn(self, record: Callable[[Target, Request, float], object], attempt: Attempt, took_s: float) -> None:
@@ -169,7 +187,7 @@ class Run(Struct, eq=False):
         number = len(attempts)
         while self.settlement.reserves_call(target):
             try:
-                self.settlement.begin(number, target, self._cost_bound_of(target), patient=not self.walk.may_skip)
+                self.settlement.begin(number, target, self.cost_bound_of(target), patient=not self.walk.may_skip)
                 break
             except (SpendingLimitReached, OutOfCredits, BudgetInUse) as error:
                 target = self._pass_over(target, error)
@@ -177,7 +195,7 @@ class Run(Struct, eq=False):
             self.settlement.begin(number, target)
         clock = self.clock
         if self.settlement.output_cap is not None or self.route_plan.adapts:
-            target = self._capped(target)
+            target = self.capped(target)
         attempt = Attempt(number, target, clock.now_us(), clock.monotonic())
         attempts.append(attempt)
         self.planner.begun(target)
@@ -198,21 +216,21 @@ class Run(Struct, eq=False):
         else:
             if isinstance(error.spent, Usage):
                 attempt.usage = error.spent
-            self._note(attempt, "error", error)
+            self.note(attempt, "error", error)
             short = self.settlement.failed(attempt)
             self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
         if self.caller_gone:  # the caller disconnected, so no other target is tried
             self._leave_reading()
-            self._keep_decision()
+            self.keep_decision()
             raise error
         following = self.walk.after(error)
         while following is not None and self.planner.is_unreachable(following):
             following = self.walk.skip()
         if following is None or self.deadline <= self.clock.monotonic():
-            self._keep_decision()
+            self.keep_decision()
             raise final_error(self.outcome, error, self.walk.refusals) from error
         if short is not None:
-            self._keep_decision()
+            self.keep_decision()
             raise short from error
         return following
 
@@ -222,7 +240,7 @@ class Run(Struct, eq=False):
         if self.caller_gone:
             self._finished_without_caller(attempt)
         attempt.status = OK
-        self._keep_decision()  # before the settlement, so that one commit includes both
+        self.keep_decision()  # before the settlement, so that one commit includes both
         self.settlement.settle(attempt)
         usage = attempt.usage
         if usage is not None and usage.reasoning:
@@ -232,8 +250,8 @@ class Run(Struct, eq=False):
 
     def broken(self, attempt: Attempt, error: GatewayError) -> None:
         """Record an answer that failed after it began. Appends to the journal and never waits."""
-        self._note(attempt, "error", error)
-        self._keep_decision()
+        self.note(attempt, "error", error)
+        self.keep_decision()
         if self.caller_gone:
             self._leave_reading()
         self.settlement.abandon(attempt)
@@ -245,8 +263,8 @@ class Run(Struct, eq=False):
 
     def hung_up(self, attempt: Attempt) -> None:
         """Record that the caller disconnected. Appends to the journal and never waits."""
-        self._note(attempt, "client_disconnect", Cancelled(CALLER_DISCONNECTED))
-        self._keep_decision()
+        self.note(attempt, CLIENT_DISCONNECT, Cancelled(CALLER_DISCONNECTED))
+        self.keep_decision()
         if self.caller_gone:
             self._leave_reading()
         self.settlement.abandon(attempt)
@@ -298,7 +316,7 @@ class Run(Struct, eq=False):
         self.caller_gone = False
         self.reading_on.leave(self.context.caller.organization_id)
 
-    def _capped(self, target: Target) -> Target:
+    def capped(self, target: Target) -> Target:
         """Return the target with the output limit that the budgets, or the model, set."""
         cap = self.settlement.output_cap
         if cap is not None:
@@ -310,7 +328,7 @@ class Run(Struct, eq=False):
             return target
         return dataclasses.replace(target, output_cap=cap)
 
-    def _cost_bound_of(self, target: Target) -> CostBound:
+    def cost_bound_of(self, target: Target) -> CostBound:
         """Return the most that a call of this target can cost."""
         return compute_bound(self.request, (target.mapping,), self.settings.default_output, self.context.at_us)
 
@@ -324,12 +342,12 @@ class Run(Struct, eq=False):
         if following is not None:
             return following
         failed = [attempt.error for attempt in self.outcome.attempts if attempt.error is not None]
-        self._keep_decision(refused=not failed)
+        self.keep_decision(refused=not failed)
         if failed:
             raise final_error(self.outcome, failed[-1], self.walk.refusals) from error
         raise error
 
-    def _keep_decision(self, refused: bool = False) -> None:
+    def keep_decision(self, refused: bool = False) -> None:
         plan = self.route_plan.plan
         terms = self.settlement.terms
         if self.passed:
@@ -337,11 +355,11 @@ class Run(Struct, eq=False):
         keep = self.decisions.keep_refused if refused else self.decisions.keep
         self.context.decision = keep(terms.request, terms.billing_identity.project, plan)
 
-    def _note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
+    def note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
         attempt.ended = self.clock.monotonic()
         attempt.error = error
         attempt.finish = finish
-        attempt.status = error.upstream_status or (error.status if finish == "client_disconnect" else 0)
+        attempt.status = error.upstream_status or (error.status if finish in CANCELLED else 0)
         if self.request.options.service_tier and not attempt.service_tier and (finish != "error" or attempt.usage):
             # The provider reports the tier only at the end: without an end, the requested and reserved tier is billed.
             attempt.service_tier = self.request_for(attempt.target).options.service_tier

@@ -81,6 +81,12 @@ class SplitAnswering:
         self._merged: MergedIterators[Batch] | None = None
         self.batches: Iterator[Batch] = self._read()
 
+    @property
+    def head_at(self) -> float:
+        """When the first response began (monotonic seconds), 0.0 while nothing has arrived."""
+        begun = [part.answering.head_at for part in self._parts if part.answering is not None]
+        return min(filter(None, begun), default=0.0)
+
     def close(self) -> None:
         if self._merged is not None:
             self._merged.stop()

@@ -1,11 +1,13 @@
 """Streamed answers. Events are buffered until the first content, so that an earlier failure can fail over."""
 
 from collections.abc import Generator, Iterator
+from itertools import chain
 
 from msgspec import structs
 
 from gateway.billing.outcome import Attempt
 from gateway.engine.empty_answers import meant_end
+from gateway.engine.hedging import Race, RacingAttempt, begin_hedge, may_hedge, should_hedge
 from gateway.engine.run import Run
 from gateway.engine.split_streams import SplitAnswering
 from gateway.errors import GatewayError, StreamTruncated, UpstreamFailed, UpstreamTimeout
@@ -30,12 +32,12 @@ from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.speech import length_as_text
 from gateway.providers.answer_checks import UNKNOWN_SHAPE
 from gateway.providers.call_paths import Answering
-from gateway.providers.protocol import Target
 from gateway.providers.upstream import MUTE, SILENCE_CHECK
 from gateway.runtime.disconnects import current
 from gateway.runtime.threads import give_way
 
 FINAL_EVENTS = (Finished, Failed)
+NO_BATCHES: Iterator[Batch] = iter(())
 # Events that are held before the first content. A provider sends a few; one that hides its reasoning may send an empty
 # event for each token of it.
 MAX_HELD_EVENTS = 10_000
@@ -55,12 +57,13 @@ def events(run: Run) -> Generator[Batch, None, None]:
         while True:
             attempt = run.begin(target)
             try:
-                for batch in _attempt(run, attempt):
+                read = _hedged if run.context.caller.settings and may_hedge(run) else _attempt
+                for batch in read(run, attempt):
                     begun = True
                     yield batch
                 return
             except GatewayError as error:
-                target = run.failed(attempt, error)
+                target = run.failed(run.outcome.serving, error)
     except GatewayError as error:
         if not begun:
             raise
@@ -69,17 +72,49 @@ def events(run: Run) -> Generator[Batch, None, None]:
         run.settlement.close()
 
 
-def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
-    """Yield the batches of one attempt. Raises only before the first content."""
+def _hedged(run: Run, attempt: Attempt) -> Iterator[Batch]:
+    """Do the same as `_attempt`, with another attempt beside it while it is silent for long."""
     answering: Answering | SplitAnswering | None = None
+    greenlet = current()
+    greenlet.paid_work = run
+    try:
+        answering = _open(run, attempt)
+        batches, hedge = yield from _await_content(run, attempt, answering)
+    except GatewayError:
+        if answering is not None:
+            answering.close()
+        raise
+    except GeneratorExit:
+        _hung_up(run, attempt, answering, SILENCE_CHECK[-1])  # the upstream's batches can still be read
+        raise
+    except BaseException:
+        _hung_up(run, attempt, answering, None)
+        raise
+    finally:
+        greenlet.paid_work = None
+    if hedge is not None:
+        first = RacingAttempt(attempt, run.settlement, run.outcome.warnings, answering, batches)
+        attempt, answering, batches = yield from _race(run, first, hedge)
+    yield from _attempt(run, attempt, answering, batches)
+
+
+def _attempt(
+    run: Run,
+    attempt: Attempt,
+    answering: Answering | SplitAnswering | None = None,
+    batches: Iterator[Batch] = NO_BATCHES,
+) -> Iterator[Batch]:
+    """Yield the batches of one attempt. Raises only before the first content. `answering` and `batches` are those of an
+    answer that has begun."""
     ended = suspended = False
     last: Event | None = None
     greenlet = current()
     greenlet.paid_work = run
     try:
-        target = attempt.target
-        answering = _open(run, target)
-        for batch in _hold(run, attempt, answering.batches):
+        if answering is None:
+            answering = _open(run, attempt)
+            batches = _hold(run, attempt, answering, run.outcome.warnings)
+        for batch in batches:
             last = batch[-1]
             if attempt.output_length > run.settlement.checked_length and _grows(attempt, last):
                 # Record what was delivered; if the answer is longer than its reservation, reserve more or end it.
@@ -103,16 +138,81 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
         raise
     finally:
         greenlet.paid_work = None
-        if not ended:
-            _hung_up(run, attempt, answering, last if suspended else None)
-        elif answering is not None:
-            answering.close()
+        _close(run, attempt, answering, ended, last if suspended else None)
 
 
-def _open(run: Run, target: Target) -> Answering | SplitAnswering:
+def _await_content(
+    run: Run, attempt: Attempt, answering: Answering | SplitAnswering
+) -> Generator[Batch, None, tuple[Iterator[Batch], RacingAttempt | None]]:
+    """Yield heartbeats until the first content, or until a second attempt is begun; return the other batches, and that
+    attempt."""
+    batches = _hold(run, attempt, answering, run.outcome.warnings)
+    for batch in batches:
+        if attempt.first_at:
+            return chain((batch,), batches), None
+        if should_hedge(run, attempt, not answering.head_at) and (hedge := begin_hedge(run)) is not None:
+            return batches, hedge
+        if batch is not SILENCE_CHECK:
+            yield batch
+    return iter(()), None
+
+
+def _race(
+    run: Run, first: RacingAttempt, hedge: RacingAttempt
+) -> Generator[Batch, None, tuple[Attempt, Answering | SplitAnswering, Iterator[Batch]]]:
+    """Read two attempts at once until one has content; return that one, with its stream. Raises the error of the last
+    one when both fail."""
+    race = Race(run, first)
+    race.add(hedge)
+    greenlet = current()
+    greenlet.paid_work = race
+    try:
+        for lane in (first, hedge):
+            race.start(lane, _read_in_race)
+        while (arrival := race.next()) is not None:
+            lane, batch = arrival
+            if isinstance(batch, GatewayError):
+                race.failed(lane, batch)
+            elif lane.attempt.first_at:
+                race.won(lane)
+                break
+            elif lane is race.live[0] and batch is not SILENCE_CHECK:
+                yield batch
+    except GatewayError:
+        raise
+    except BaseException:
+        race.left()
+        raise
+    finally:
+        greenlet.paid_work = None
+    return lane.attempt, lane.answering, chain((batch,), lane.batches)
+
+
+def _read_in_race(race: Race, lane: RacingAttempt) -> None:
+    """Read the stream of an attempt until its first content; when another one serves, to its end."""
+    run = race.run
+    attempt = lane.attempt
+    if lane.batches is None:
+        lane.answering = _open(run, attempt)
+        lane.batches = _hold(run, attempt, lane.answering, lane.warnings)
+    for batch in lane.batches:
+        if not lane.dropped:
+            race.put(lane, batch)
+            if attempt.first_at:
+                lane.verdict.wait()
+            if lane.won:
+                return
+        last = batch[-1]
+        if lane.dropped and isinstance(last, FINAL_EVENTS):
+            _take_end(attempt, last)
+            return
+
+
+def _open(run: Run, attempt: Attempt) -> Answering | SplitAnswering:
     """Open the stream of one call, or of several calls where one returns too few answers."""
+    target = attempt.target
     request = run.request_for(target)
-    listener = run.listener(target)
+    listener = run.listener(attempt)
     choices = run.choices_a_call(target)
     if choices and isinstance(request, ChatRequest):
         return SplitAnswering(run.upstreams, request, choices, target, run.deadline, listener)
@@ -141,18 +241,18 @@ def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Fai
     return event
 
 
-def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Buffer events until the first content, or MAX_HELD_EVENTS of them. A Heartbeat passes at once; a Failed event
-    before content is raised."""
+def _hold(run: Run, attempt: Attempt, answering: Answering | SplitAnswering, warnings: list[str]) -> Iterator[Batch]:
+    """Buffer events until the first content, or MAX_HELD_EVENTS of them. A Heartbeat passes at once, and so does a
+    SILENCE_CHECK where a second attempt may begin; a Failed event before content is raised."""
     held: Batch = []
     until = run.time_limits()
-    for batch in batches:
-        content = observe(attempt, batch, run.outcome.warnings)
+    for batch in answering.batches:
+        content = observe(attempt, batch, warnings)
         if attempt.first_at:
             yield batch
             continue
         if not content:
-            _check_wait(run, attempt, batch, bool(held), until)
+            _check_wait(run, attempt, batch, bool(held), until, not answering.head_at)
         if Heartbeat in map(type, batch):
             held += [event for event in batch if type(event) is not Heartbeat]
         else:
@@ -162,18 +262,19 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             held[-1] = last = _end_without_content(run, attempt, last)
         if content or type(last) is Finished or len(held) > MAX_HELD_EVENTS:
             attempt.first_at = run.clock.monotonic()
+            attempt.head_at = answering.head_at
             yield held
-        elif len(batch) == 1 and type(batch[0]) is Heartbeat and batch is not SILENCE_CHECK:
+        elif len(batch) == 1 and type(batch[0]) is Heartbeat and (batch is not SILENCE_CHECK or run.hedges):
             yield batch
     if not attempt.first_at or type(batch[-1]) not in FINAL_EVENTS:
         raise StreamTruncated(TRUNCATED)
 
 
-def _check_wait(run: Run, attempt: Attempt, batch: Batch, begun: bool, until: float) -> None:
+def _check_wait(run: Run, attempt: Attempt, batch: Batch, begun: bool, until: float, headless: bool) -> None:
     """Raise UpstreamTimeout when the provider has been silent for too long."""
     if run.clock.monotonic() > until:
         raise UpstreamTimeout(LATE_ANSWER)
-    if not begun and type(batch[-1]) is Heartbeat and run.should_abandon(attempt):
+    if not begun and type(batch[-1]) is Heartbeat and run.should_abandon(attempt, headless):
         raise UpstreamTimeout(MUTE)
 
 
@@ -228,6 +329,15 @@ def _length_of(attempt: Attempt, event: Event) -> int:
         give_way()  # bytes that belong to no frame are examined one by one
         sound.add(data[start : start + COUNTED_BYTES])
     return length_as_text(sound.milliseconds) - length_as_text(before)
+
+
+def _close(
+    run: Run, attempt: Attempt, answering: Answering | SplitAnswering | None, ended: bool, last: Event | None
+) -> None:
+    if not ended:
+        _hung_up(run, attempt, answering, last)
+    elif answering is not None:
+        answering.close()
 
 
 def _hung_up(run: Run, attempt: Attempt, answering: Answering | SplitAnswering | None, last: Event | None) -> None:

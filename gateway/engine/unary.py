@@ -6,6 +6,7 @@ from typing import Any
 from gateway.billing.outcome import Attempt
 from gateway.engine import split_calls
 from gateway.engine.empty_answers import meant_end
+from gateway.engine.hedging import TICK_S, Race, RacingAttempt, begin_hedge, may_hedge, should_hedge
 from gateway.engine.run import Run
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Choice
@@ -23,8 +24,13 @@ def answer(run: Run) -> Any:
     while True:
         attempt = run.begin(target)
         try:
-            result = _send(run, attempt)
+            if run.context.caller.settings and may_hedge(run):
+                result = _race(run, attempt)
+                attempt = run.outcome.serving
+            else:
+                result = _send(run, attempt)
         except GatewayError as error:
+            attempt = run.outcome.serving
             finish = meant_end(error, run.request)
             if finish is None:
                 target = run.failed(attempt, error)
@@ -57,20 +63,10 @@ def _send(run: Run, attempt: Attempt) -> Any:
     After a disconnect the caller's greenlet is killed in here, at once or when the time to read on has passed; then the
     attempt is settled with what is known.
     """
-    target = attempt.target
-    until = run.time_limits()
-    # The last provider gets all the time that is left.
-    should_abandon = partial(run.should_abandon, attempt) if until < run.deadline else None
     greenlet = current()
     greenlet.paid_work = run
     try:
-        choices = run.choices_a_call(target)
-        mapping = target.mapping
-        limited = choices or ((mapping.max_inputs or mapping.max_n) and run.request.operation != CHAT)
-        send: Any = run.upstreams.send
-        if limited and OPERATIONS[run.request.operation].split:
-            send = partial(split_calls.send, run.upstreams, choices=choices)
-        return send(run.request_for(target), target, until, run.listener(target), should_abandon)
+        return _call(run, attempt)
     except Exception:
         raise
     except BaseException:
@@ -78,3 +74,65 @@ def _send(run: Run, attempt: Attempt) -> Any:
         raise
     finally:
         greenlet.paid_work = None
+
+
+def _call(run: Run, attempt: Attempt) -> Any:
+    target = attempt.target
+    until = run.time_limits()
+    # The last provider gets all the time that is left.
+    should_abandon = partial(run.should_abandon, attempt) if until < run.deadline else None
+    choices = run.choices_a_call(target)
+    mapping = target.mapping
+    limited = choices or ((mapping.max_inputs or mapping.max_n) and run.request.operation != CHAT)
+    send: Any = run.upstreams.send
+    if limited and OPERATIONS[run.request.operation].split:
+        send = partial(split_calls.send, run.upstreams, choices=choices)
+    return send(run.request_for(target), target, until, run.listener(attempt), should_abandon)
+
+
+def _race(run: Run, attempt: Attempt) -> Any:
+    """Make an upstream call and, while it is silent for long, another one at the next provider; return the result that
+    is complete first. Raises the error of the last call."""
+    greenlet = current()
+    greenlet.paid_work = run
+    race = Race(run, RacingAttempt(attempt, run.settlement, run.outcome.warnings))
+    race.start(race.live[0], _call_in_race)
+    try:
+        return _first_result(race, attempt, greenlet)
+    except GatewayError:
+        raise
+    except Exception:
+        race.stop()
+        raise
+    except BaseException:
+        race.left()
+        raise
+    finally:
+        greenlet.paid_work = None
+
+
+def _first_result(race: Race, attempt: Attempt, greenlet: Any) -> Any:
+    run = race.run
+    while True:
+        arrival = race.next(None if run.hedged else TICK_S)
+        if arrival is None:
+            if should_hedge(run, attempt) and (hedge := begin_hedge(run)) is not None:
+                greenlet.paid_work = race
+                race.add(hedge)
+                race.start(hedge, _call_in_race)
+            continue
+        lane, result = arrival
+        if not isinstance(result, GatewayError):
+            race.won(lane)
+            return result
+        if meant_end(result, run.request) is not None:
+            race.won(lane)
+            raise result
+        race.failed(lane, result)
+
+
+def _call_in_race(race: Race, lane: RacingAttempt) -> None:
+    result = _call(race.run, lane.attempt)
+    describe(lane.attempt, result)
+    lane.whole = True
+    race.put(lane, result)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from gateway.clock import Clock
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Request
 from gateway.providers.openers import CallListener, Opener, PendingCall
@@ -12,7 +13,10 @@ from gateway.providers.protocol import Failure, StreamCodec, Target, UpstreamRep
 
 
 class Answering:
-    """A streamed answer in progress: its batches, and `close()`, which ends the upstream call."""
+    """A streamed answer in progress: its batches, and `close()`, which ends the upstream call. `head_at` is when the
+    response began (monotonic seconds), 0.0 while nothing has arrived."""
+
+    head_at: float = 0.0
 
     def __init__(self, pending: PendingCall) -> None:
         self.batches: Iterator[Batch] = iter(())
@@ -20,6 +24,7 @@ class Answering:
 
     def answered(self, reply: UpstreamReply) -> None:
         self._open = reply
+        self.head_at = Clock.monotonic()
 
     def sent(self, pending: PendingCall) -> None:
         """Replace the call by its retry over another protocol."""

@@ -88,6 +88,7 @@ class RoutingDecision(TypedDict):
     routing: str
     selectedRegion: NotRequired[str]
     noFallback: NotRequired[bool]
+    hedging: NotRequired[bool]
     waived: NotRequired[list[str]]
     resting: NotRequired[list[RestingCandidate]]
     models: NotRequired[list[str]]

@@ -24,6 +24,8 @@ COUNTERS = {
     "attempts_total": ("Upstream calls by purpose and outcome.", (*CALL_LABELS, "outcome")),
     "tokens_total": ("Tokens by direction.", (*CALL_LABELS, "direction")),
     "cost_nano_usd_total": ("Inference cost in nano-dollars.", CALL_LABELS),
+    "calls_hedged_total": ("Second attempts begun while the first one of a request was silent.", CALL_LABELS),
+    "hedges_won_total": ("Second attempts that answered before the first one of their request.", CALL_LABELS),
     "calls_left_total": ("Upstream calls abandoned for another provider because no content arrived.", CALL_LABELS),
     "streams_cut_total": ("Streams that failed after their first content.", CALL_LABELS),
     "requests_unlogged_total": ("Rejected requests that the request log omits because they exceed its limits.", ()),

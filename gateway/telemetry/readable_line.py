@@ -82,7 +82,7 @@ class ReadableLine:
         usage = last.usage
         if count > 1:
             cost_nusd += sum(attempt.charge.total for attempt in attempts[:-1])
-            provider_s += sum(attempt.ended - attempt.started for attempt in attempts[:-1])
+            provider_s = outcome.provider_s
         rest = f" finish={last.finish}" if last.finish else ""
         if outcome.cached or last.first_at or finished.error is not None or count > 1:
             rest = self._stream_of(context, outcome) + rest + _failure_of(finished)

@@ -181,7 +181,7 @@ def _add_served(line: RequestLine, context: RequestContext, outcome: Outcome) ->
     provider_s = last.ended - last.started
     if count > 1:
         cost_nusd += sum(attempt.charge.total for attempt in attempts[:-1])
-        provider_s += sum(attempt.ended - attempt.started for attempt in attempts[:-1])
+        provider_s = outcome.provider_s
         line.tried = tried_of(context) or None
     line.provider = target.provider.id
     line.served = target.mapping.key

@@ -116,7 +116,7 @@ class Answering:
     """A scripted stream in progress; `closed` after its call was ended."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
-        self.batches, self.closed = batches, False
+        self.batches, self.closed, self.head_at = batches, False, 0.0
 
     def close(self) -> None:
         self.closed = True
