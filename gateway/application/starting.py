@@ -3,6 +3,7 @@ start.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,9 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 0.5
 MAX_RETRY_S = 2.0
+HOLD_S = 5.0  # how long a request waits for the start
+MAX_HELD = 256  # requests that wait at once
+PROBES = frozenset((*health.LIVENESS, *health.READINESS, "/"))
 AWAY = "its database cannot be reached"
 MISMATCH = "the schema of its database does not match this version; the operator has to run the migrations"
 OTHER_CAUSE = "a dependency or a setting is not usable yet"
@@ -66,6 +70,8 @@ class StartingApplication:
         self._make = make
         self._leaving = False
         self._made: Application | None = None
+        self._held = 0
+        self._changed = threading.Event()  # set when it is ready, or ends
         self._replace: Callable[[Application], None] | None = None
         self.reason = ""
         server = chosen.server
@@ -85,9 +91,22 @@ class StartingApplication:
         self._note(error)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if self._made is None and environ.get("PATH_INFO") not in PROBES:
+            self._await_start()
         if self._made is not None:
             return self._made(environ, start_response)
         return self._middleware(environ, start_response)
+
+    def _await_start(self) -> None:
+        """Wait for the start, a few seconds at most. A refusal at once would make this node the one with the fewest
+        connections, and a balancer that goes by them would send it most requests, which other nodes can serve."""
+        if self._held >= MAX_HELD:
+            return
+        self._held += 1
+        try:
+            self._changed.wait(HOLD_S)
+        finally:
+            self._held -= 1
 
     def refused(self, error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
         """Report a request that is answered with `error`."""
@@ -97,9 +116,12 @@ class StartingApplication:
 
     def draining(self, leaving: bool = True) -> None:
         self._leaving = leaving
+        if leaving:
+            self._changed.set()
 
     def close(self) -> None:
         self._leaving = True
+        self._changed.set()
         self._flush()
         if self._made is not None and self._replace is None:
             self._made.close()
@@ -128,6 +150,7 @@ class StartingApplication:
             log.info("the worker is ready now")
             self._flush()
             self._made = application
+            self._changed.set()
             if self._replace is not None:
                 self._replace(application)
             return

@@ -19,7 +19,7 @@ from gateway.engine.run import CALLER_DISCONNECTED, SUSPECT_SHARE, Run
 from gateway.errors import Cancelled, GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.usage import Usage
-from gateway.runtime.arrivals import Arrivals
+from gateway.runtime.merged_iterators import Arrivals
 from gateway.runtime.threads import Job
 
 OTHER_ANSWERED = "Another provider answered first."

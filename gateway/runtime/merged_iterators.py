@@ -1,9 +1,9 @@
-"""Several iterators that are read concurrently as one."""
+"""Several iterators that are read concurrently as one, and items that several greenlets deliver to one."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from gevent.queue import Queue
+from gevent.queue import Empty, Queue
 
 from gateway.runtime.threads import Job
 
@@ -53,3 +53,21 @@ class MergedIterators(Generic[T]):
     def stop(self) -> None:
         for job in self._jobs:
             job.stop()
+
+
+class Arrivals(Generic[T]):
+    """Items of several greenlets in the order of their arrival. `put` never waits."""
+
+    def __init__(self) -> None:
+        self._queue: Queue = Queue()
+
+    def put(self, item: T) -> None:
+        self._queue.put(item)
+
+    def take(self, timeout_s: float | None = None) -> T | None:
+        """Wait for the next item; None after `timeout_s`."""
+        try:
+            item: T = self._queue.get(timeout=timeout_s)
+        except Empty:
+            return None
+        return item

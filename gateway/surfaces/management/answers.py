@@ -190,6 +190,7 @@ class ProjectAnswer(Answer):
     retention: str
     retention_days: int
     cache_markers: str
+    hedging: bool
     routing: str
     has_callback_secret: bool
     created_at: Time

@@ -16,6 +16,7 @@ from gateway.surfaces.validation_schemas import Body, OneOf, QueryFlag, StrictBo
 TAG = "Projects"
 MODES = projects.CHOICES["mode"]
 ROUTING = "routing"
+HEDGING = "hedging"
 
 
 class NewProject(Creating):
@@ -40,6 +41,7 @@ class ProjectSettings(Body):
         tuple(MARKERS), about="Whether the caller or the gateway sets cache markers for providers' prompt caches."
     )
     routing = OneOf(STRATEGIES, about="The preference among providers.")
+    hedging = StrictBoolean("A second attempt at the next provider while the first one is silent; both are billed.")
 
 
 class ProjectQuery(ListPageQuery):
@@ -75,6 +77,7 @@ def update(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
     """Change settings; in force on every worker when this returns."""
     fields = call.fields
     marker = fields.get("cacheMarkers")
+    chosen = {name: fields[name] for name in (ROUTING, HEDGING) if name in fields}
     change = ProjectChange(
         name=fields.get("name"),
         mode=fields.get("mode"),
@@ -84,7 +87,7 @@ def update(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
         retention=fields.get("retention"),
         retention_days=fields.get("retentionDays"),
         cache_markers=MARKERS[marker] if marker else None,
-        settings={**call.subject.settings, ROUTING: fields["routing"]} if "routing" in fields else None,
+        settings={**call.subject.settings, **chosen} if chosen else None,
     )
     return show_project(projects.update_project(*call.stores, call.subject.id, change, actor=call.actor))
 
@@ -113,6 +116,7 @@ def show_project(info: ProjectInfo) -> ProjectAnswer:
         cache_duration_seconds=info.cache_ttl_s,
         cache_markers=name_markers(info.cache_markers),
         routing=info.settings.get(ROUTING, "auto"),
+        hedging=info.settings.get(HEDGING, False),
     )
 
 

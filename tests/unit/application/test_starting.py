@@ -18,6 +18,12 @@ PROXIED = {"HTTP_X_FORWARDED_FOR": "203.0.113.9", "HTTP_X_REQUEST_ID": "mine-1"}
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests do not wait for the start."""
+    monkeypatch.setattr(starting, "HOLD_S", 0.001)
+
+
 @pytest.fixture
 def waiting(settings: Callable[..., Settings]) -> StartingApplication:
     chosen = settings(
@@ -160,6 +166,43 @@ def test_a_server_that_knows_nothing_of_the_replacement_serves_after_it(
             gevent.sleep(0.01)
     application.close()
     assert made.closed
+
+
+def test_a_request_waits_for_a_start_that_succeeds_soon_and_probes_do_not(
+    settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(starting, "HOLD_S", 60)
+    begin = gevent.event.Event()
+
+    def make() -> Any:
+        begin.wait()
+        return Made()
+
+    application = StartingApplication(settings(), make, Unavailable("no database")).retry()
+    environ = {"REQUEST_METHOD": "POST", "HTTP_HOST": "llm.example", "QUERY_STRING": ""}
+
+    def send(path: str) -> bytes:
+        return b"".join(application({**environ, "PATH_INFO": path}, lambda *given: None))
+
+    asked = gevent.spawn(send, "/v1/chat/completions")
+    gevent.sleep(0)
+    assert b"no database" in send("/readyz") and not asked.ready()
+    begin.set()
+    assert asked.get(timeout=60) == b"made"
+    application.close()
+
+
+def test_requests_beyond_a_number_and_those_of_a_worker_that_leaves_do_not_wait(
+    waiting: StartingApplication, send_request: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "HOLD_S", 600)
+    monkeypatch.setattr(starting, "MAX_HELD", 1)
+    first = gevent.spawn(send_request, "POST", "/v1/messages")
+    gevent.sleep(0)
+    assert send_request("POST", "/v1/messages")[0] == 503 and not first.ready()
+    waiting.draining()
+    assert first.get(timeout=60)[0] == 503
 
 
 def test_the_gateways_own_server_gets_an_application_that_was_ready_before_it_asked(

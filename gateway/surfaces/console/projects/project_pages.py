@@ -86,6 +86,7 @@ def _save(call: PageCall) -> str:
     fields: dict[str, Any] = {name: form.get(name, "") for name in ("mode", "cacheMarkers", "routing", "retention")}
     fields["name"] = form.get("name", "").strip()
     fields["cachingEnabled"] = form.get("cachingEnabled") == "on"
+    fields["hedging"] = form.get("hedging") == "on"
     fields["cacheDurationSeconds"] = read_number(form, "cacheDurationSeconds", "duration of the response cache")
     fields["retentionDays"] = read_number(form, "retentionDays", "days of retention")
     call.run(UPDATE, fields, project_id=call.params["project_id"])

@@ -75,12 +75,14 @@ def test_project_settings_are_read_back_and_in_force(shared_tenants) -> None:
     owner = shared_tenants["rival owner"]
     path = f"/projects/{owner.project_id}"
     given = {"mode": "hybrid", "cachingEnabled": True, "cacheDurationSeconds": 10, "retention": "retain",
-             "retentionDays": 7, "cacheMarkers": "client-managed", "routing": "price", "name": "Renamed"}  # fmt: skip
+             "retentionDays": 7, "cacheMarkers": "client-managed", "routing": "price", "hedging": True,
+             "name": "Renamed"}  # fmt: skip
     changed = shared_tenants.ok("PATCH", path, owner, given)["project"]
     assert {name: changed[name] for name in given} == given
     assert shared_tenants.ok("GET", path, shared_tenants["rival developer"])["project"] == changed
     caller = shared_tenants.services.accounts.authentication.caller(owner.key.token)
     assert (caller.mode, caller.cache_ttl_s, caller.settings["routing"]) == ("hybrid", 10, "price")
+    assert caller.settings["hedging"] is True
 
 
 IMPOSSIBLE = [

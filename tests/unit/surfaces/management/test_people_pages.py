@@ -102,11 +102,13 @@ def test_the_settings_of_a_project_are_saved(shared_tenants: Tenants) -> None:
     path = re.findall(r'href="http://localhost(/console/projects/proj_[0-9a-f]*)">Chat<', created)[0]
     settings = {"mode": "hybrid", "routing": "price", "retention": "retain", "cacheMarkers": "disabled"}
     fields = {**settings, "name": "Chats", "cachingEnabled": "on", "cacheDurationSeconds": "90", "retentionDays": "7"}
+    fields["hedging"] = "on"
     saved = press(shared_tenants, "acme owner", path, "save", **fields)
     assert "<h1>Chats</h1>" in saved
     project = shared_tenants.ok("GET", path.replace("/console", ""), owner)["project"]
     assert {name: project[name] for name in settings} == settings
     assert (project["cachingEnabled"], project["cacheDurationSeconds"], project["retentionDays"]) == (True, 90, 7)
+    assert project["hedging"] is True
     listed = open_page(shared_tenants, owner, place)
     assert "Own keys first" in listed and "Cheapest first" in listed
     refused = press_button(shared_tenants, owner, path, "save", **{**fields, "retentionDays": "soon"})
