@@ -32,7 +32,6 @@ TEXTS = {
     "apiKeyDescription": "CI",
     "arguments": "{}",
     "cacheMarkers": "automatic",
-    "hedging": False,
     "callbackSecret": "whsec_" + "0" * 32,
     "citation_quality": "accurate",
     "citation": "https://example.com/page",

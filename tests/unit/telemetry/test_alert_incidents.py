@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from fakes.server import serving
 
 from gateway.accounts import organizations
-from gateway.accounts.alert_hooks import AlertHooks
+from gateway.accounts.alert_hooks import EVENTS, AlertHooks
 from gateway.accounts.models import ApiKey, Member, Project, TeamMember, User
 from gateway.accounts.teams import create_team
 from gateway.accounts.vault import Vault
@@ -100,8 +101,8 @@ def workers(database: Database, hooks: AlertHooks, clock, tmp_path: Path) -> Ite
     settings = load({"GATEWAY_ENV": "test", "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": "true"})
     transport = Transport(settings.timeouts, settings.security, clock=clock)
 
-    def start(node: str = "node1") -> Alerts:
-        claims = OutageClaims(tmp_path / node)
+    def start(node: str = "node1", redis: Any = None) -> Alerts:
+        claims = OutageClaims(tmp_path / node, redis)
         documents = SharedDocuments(database)
         return Alerts(hooks, documents, transport, Mailer(settings.mail), StateLog(), clock, claims)
 
@@ -284,3 +285,108 @@ def test_pagerduty_resolves_each_incident_that_it_was_sent(workers, hooks, first
     stored = [json.loads(value)["event"] for _, value in Documents(database).entries("alert")]
     ends = sorted(event["data"]["ends"] for event in stored if event["type"] == "budget.back")
     assert ends == ["budget.nearly_spent", "budget.spent"] and len({event["id"] for event in stored}) == 4
+
+
+class SharedClaims:
+    """Redis as far as OutageClaims uses it, which can be away."""
+
+    def __init__(self) -> None:
+        self.claims: set[str] = set()
+        self.away = False
+
+    def put_if_absent(self, key: str, value: bytes, ttl_s: float) -> bool:
+        self._check()
+        is_new = key not in self.claims
+        self.claims.add(key)
+        return is_new
+
+    def delete(self, key: str) -> None:
+        self._check()
+        self.claims.discard(key)
+
+    def _check(self) -> None:
+        if self.away:
+            raise Unavailable("away")
+
+
+def problem(event: str, subject: str) -> StateChange:
+    return StateChange(event, subject, f"{subject}: {event}", ERROR, "mend it")
+
+
+# Begin and end in seconds of an hour, the problem, its subject and the event of its end ("" for one without an end).
+HOUR = (
+    (60, 100, "database.away", "database", "database.back"),
+    (130, 160, "database.away", "database", "database.back"),
+    (300, 360, "redis.away", "redis", "redis.back"),
+    (310, 340, "database.away", "database", "database.back"),
+    (500, 900, "credential.refused", "provider openai#k", "credential.back"),
+    (510, 530, "provider.resting", "provider openai", "provider.back"),
+    (515, 700, "provider.resting", "provider anthropic", "provider.back"),
+    (560, 580, "provider.resting", "provider openai", "provider.back"),
+    (1000, 0, "leases.swept", "leases", ""),
+    (1001, 0, "recovery.done", "recovery", ""),
+    (1200, 2400, "budget.nearly_spent", "key key_1", "budget.back"),
+    (1300, 2000, "credits.low", "organization org_1", "credits.back"),
+    (1400, 1500, "session.cache_lost", "session s1", "session.cache_back"),
+    (1600, 1700, "books.differ", "books", "books.agree"),
+    (1800, 0, "model.retiring", "model openai/gpt-4", ""),
+    (3000, 3300, "redis.away", "redis", "redis.back"),
+)
+# Without the database and without Redis the nodes cannot agree: each sends this alert.
+BOTH_AWAY = [(310, "database.away")]
+IN_TIME_S = 12
+
+
+def test_every_alert_of_an_hour_of_faults_comes_once_and_in_time_and_so_does_its_end(
+    workers, hooks, first, receiver, address, clock
+) -> None:
+    """Two nodes of two workers that notice each problem and each end a second apart."""
+    hooks.add(first, address, actor="test")
+    redis = SharedClaims()
+    fleet = [workers(node, redis) for node in ("node1", "node1", "node2", "node2")]
+    work(*fleet)
+    script = read_script()
+    left = sorted((at, change.event) for at, changes in script.items() for change in changes)
+    left += BOTH_AWAY
+    assert {event for _, _, event, *_ in HOUR} | {"budget.spent", "credits.spent"} == set(EVENTS)
+    came: list[tuple[int, str]] = []
+    for second in range(3600):
+        for number, worker in enumerate(fleet):
+            for change in script.get(second - number, ()):
+                worker.note(change)
+        for change in script.get(second, ()):
+            if change.subject == "database":
+                SharedDocuments.away = change.event == AWAY.event
+            redis.away = redis.away if change.subject != "redis" else change.event == "redis.away"
+        work_alone(fleet)
+        came += [(second, name) for name in receiver.types[len(came) :]]
+        clock.advance(1)
+    for second, name in came:
+        due = next((one for one in left if one[1] == name and one[0] <= second), None)
+        assert due is not None, f"{name} came again in second {second}"
+        assert second - due[0] <= IN_TIME_S or is_database_away(due[0], second), (name, due[0], second)
+        left.remove(due)
+    assert left == []
+
+
+def read_script() -> dict[int, list[StateChange]]:
+    script: dict[int, list[StateChange]] = {}
+    for begin, end, event, subject, back in HOUR:
+        script.setdefault(begin, []).append(problem(event, subject))
+        if back:
+            script.setdefault(end, []).append(StateChange(back, subject, f"{subject} again", INFO))
+    return script
+
+
+def work_alone(fleet: list[Alerts]) -> None:
+    """Run the jobs of workers that may have no database."""
+    for worker in fleet:
+        with suppress(Unavailable):
+            worker.spread()
+    with suppress(Unavailable):
+        fleet[0].deliver()
+
+
+def is_database_away(begin: int, end: int) -> bool:
+    """Return whether the database was away between two seconds, so that alerts waited for it."""
+    return any(event == AWAY.event and start <= end and begin <= stop for start, stop, event, *_ in HOUR)
