@@ -48,6 +48,8 @@ FINISH_WRITE: dict[FinishReason, str] = {
     "stop_sequence": "STOP",
 }
 
+MODELS = "gemini"  # in the names of the vendor's models
+
 # Key in `Options.extra` of body fields that only the vendor's own servers support.
 OWN_FIELDS = "google_fields"
 
@@ -277,6 +279,12 @@ class ExtraContent(TypedDict):
 def write_extra(signature: str) -> ExtraContent:
     """Return the extra content of a call with a thought signature."""
     return {"google": {"thought_signature": signature}}
+
+
+def reads_extra(model: str) -> bool:
+    """Return whether a server of OpenAI's format wants the extra content of calls back: one that serves the vendor's
+    models, which refuse a call without its signature."""
+    return MODELS in model
 
 
 def read_extra(extra: Any) -> str:

@@ -15,7 +15,8 @@ from gateway.neutral.chat import ChatRequest
 from gateway.neutral.encoded import decode_base64, normalize_base64
 from gateway.neutral.file_types import type_of
 from gateway.neutral.hosted_uses import HostedUse
-from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, Video
+from gateway.neutral.inline_media import inline_media
+from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, VendorPart, Video
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute_if
 
@@ -133,6 +134,10 @@ def _media_of(parts: tuple[Part, ...]) -> Iterator[Image | Audio | Video | File]
             yield from _media_of(part.parts)
         elif isinstance(part, Image | Audio | Video | File):
             yield part
+        elif isinstance(part, VendorPart):
+            yield from _media_of(part.instead)
+            for data, _ in inline_media(part.body):
+                yield File(Media(data=data))
 
 
 def _is_named_as_file(media: Media) -> bool:

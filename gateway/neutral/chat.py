@@ -25,7 +25,8 @@ ToolMode = Literal["auto", "none", "required", "tool", "web_search"]
 class FunctionTool(Struct, frozen=True):
     """A function that the model may call.
 
-    `schema` is the JSON Schema of the arguments as the caller wrote it (None: no arguments).
+    `schema` is the JSON Schema of the arguments as the caller wrote it (None: no arguments). `newer` are the names of
+    members that are newer than the gateway: a body that is not rebuilt has them.
     """
 
     name: str
@@ -34,6 +35,7 @@ class FunctionTool(Struct, frozen=True):
     strict: bool | None = None
     cache: CacheMark | None = None
     deferred: bool = False
+    newer: tuple[str, ...] = ()
 
 
 class CustomTool(Struct, frozen=True):
@@ -70,9 +72,13 @@ class VendorTool(Struct, frozen=True):
 Tool = FunctionTool | CustomTool | WebSearch | VendorTool
 
 
-class ToolChoice(Struct, frozen=True, gc=False):
+class ToolChoice(Struct, frozen=True):
+    """A choice of a type that is newer than the gateway has the mode auto, and `body` for its `vendor`."""
+
     mode: ToolMode
     name: str = ""
+    vendor: str = ""
+    body: Any = None
 
 
 class ResponseFormat(Struct, frozen=True):

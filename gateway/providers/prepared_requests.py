@@ -2,7 +2,9 @@
 
 from typing import NamedTuple
 
-from gateway.neutral.chat import ChatRequest
+from msgspec.structs import replace
+
+from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool
 from gateway.providers import custom_tools
 from gateway.providers.foreign_parts import readable
 from gateway.providers.function_parameters import with_complete_schemas
@@ -18,6 +20,8 @@ class PreparedRequest(NamedTuple):
     custom: frozenset[str]
 
 
+NEWER_CHOICE = "tool_choice: the type {} is unknown to this provider and was left out."
+NEWER_MEMBERS = "tools: members that are unknown to this provider were left out: {}."
 NOTHING: frozenset[str] = frozenset()
 NO_NAMES: dict[str, str] = {}
 
@@ -36,6 +40,7 @@ def prepare(
     changed = conversation
     if own_parts and own_parts != dialect:
         changed = readable(changed, dialect, warnings)
+    changed = _without_newer(changed, dialect, warnings)
     custom = NOTHING
     if not free_text:
         changed, custom = custom_tools.with_functions(changed)
@@ -43,3 +48,16 @@ def prepare(
     if changed is not conversation:
         request = request.with_conversation(lambda: changed)
     return PreparedRequest(request, renamed, custom)
+
+
+def _without_newer(conversation: Conversation, dialect: str, warnings: list[str]) -> Conversation:
+    """Return the conversation without a choice of a type that only another vendor may know. Adds a warning for it, and
+    for such members of tools."""
+    names = {name: None for tool in conversation.tools if isinstance(tool, FunctionTool) for name in tool.newer}
+    if names:
+        warnings.append(NEWER_MEMBERS.format(", ".join(names)))
+    choice = conversation.tool_choice
+    if choice is None or choice.vendor in ("", dialect):
+        return conversation
+    warnings.append(NEWER_CHOICE.format(choice.name))
+    return replace(conversation, tool_choice=None)

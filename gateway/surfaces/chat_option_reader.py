@@ -225,6 +225,8 @@ def _forced(choice: object) -> str:
         if choice.allowed_tools.mode == "required":
             return "required"
         return ""
+    if isinstance(choice, schema.UnknownChoice):
+        return ""
     if isinstance(choice, schema.WebSearchChoice):
         return "web_search"
     if choice == "required":
@@ -322,6 +324,8 @@ def _choice(choice: Literal["auto", "none", "required"] | schema.ChoiceObject | 
             return ToolChoice("tool", choice.custom.name)
         case schema.AllowedChoice():
             return ToolChoice(choice.allowed_tools.mode)
+        case schema.UnknownChoice():
+            return ToolChoice("auto", choice.kind, dialect.NAME, choice.body)
         case _:
             return ToolChoice("web_search")
 

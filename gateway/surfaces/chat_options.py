@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.parameters import CHAT, ChoiceCount, Count, Effort, Level, ServiceTier, Temperature, words_in
-from gateway.surfaces.lenient_chat import KNOWN_TOOLS, correct_spelling
+from gateway.surfaces.lenient_chat import KNOWN_CHOICES, KNOWN_TOOLS, correct_spelling
 from gateway.surfaces.lenient_parsing import correct_numbers
 from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.preference_checks import ImageOptions, Routing, Switch
@@ -123,7 +123,17 @@ class AllowedChoice(Shape, tag_field="type", tag="allowed_tools"):
     allowed_tools: AllowedTools
 
 
-ChoiceObject = FunctionChoice | CustomChoice | WebSearchChoice | AllowedChoice
+class UnknownChoice(Shape, tag_field="type", tag=UNKNOWN):
+    """A choice of a type that is newer than this gateway."""
+
+    kind: Name
+    body: Json
+
+    def __post_init__(self) -> None:
+        require_unknown(self.kind, self.body, KNOWN_CHOICES)
+
+
+ChoiceObject = FunctionChoice | CustomChoice | WebSearchChoice | AllowedChoice | UnknownChoice
 
 
 class TextFormat(Shape, tag_field="type", tag="text"):

@@ -24,6 +24,7 @@ KNOWN_PARTS = frozenset(
     (*("text", "refusal", "image_url", "input_audio", "file"), *TEXTS, *IMAGES, "input_file", "document")
 )
 KNOWN_TOOLS = frozenset((*OWN_TOOLS, "web_search", "tool_search"))
+KNOWN_CHOICES = frozenset((*OWN_TOOLS, "web_search", "allowed_tools"))
 UNNAMED = "response"  # the name of a JSON Schema without one
 
 
@@ -39,7 +40,7 @@ def correct_spelling(wire: Json) -> None:
     if isinstance(wire.get("tools"), list):
         wire["tools"] = [wrap(_tool(tool), KNOWN_TOOLS) for tool in wire["tools"]]
     if wire.get("tool_choice") is not None:
-        wire["tool_choice"] = read_choice(wire["tool_choice"], _name_tool)
+        wire["tool_choice"] = wrap(read_choice(wire["tool_choice"], _name_tool), KNOWN_CHOICES)
     if isinstance(wire.get("messages"), list):
         wire["messages"] = list(_messages(wire["messages"]))
 

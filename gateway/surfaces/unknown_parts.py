@@ -4,14 +4,14 @@ In decoded bodies they stand as `{"type": "unknown", "kind": …, "body": …}`.
 """
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.json import encode
 
+from gateway.neutral.inline_media import inline_media
+
 Json = dict[str, Any]
 UNKNOWN = "unknown"
-DATA_URL = "data:"
-DATA = "data"  # the member of inline media in most formats
 
 
 def wrap(value: Any, known: Collection[str]) -> Any:
@@ -28,18 +28,15 @@ def require_unknown(kind: str, body: Json, known: Collection[str]) -> None:
         raise ValueError(f"the type {kind} is known")
 
 
-def text_size(body: Any) -> int:
-    """Return the bytes of a part as JSON, without inline media, which no model reads as text."""
-    size = len(encode(body))
-    left = [body]
-    while left:
-        value = left.pop()
-        if isinstance(value, list):
-            left += value
-        elif isinstance(value, dict):
-            for name, inner in value.items():
-                if isinstance(inner, str):
-                    size -= len(inner) if name == DATA or inner.startswith(DATA_URL) else 0
-                else:
-                    left.append(inner)
-    return max(size, 0)
+class PartSize(NamedTuple):
+    """The bytes of text in a part of an unknown type, and the number of its inline files, which no model reads as
+    text."""
+
+    text: int
+    media: int
+
+
+def size_of(body: Any) -> PartSize:
+    """Return the size of a part as JSON."""
+    lengths = [length for _, length in inline_media(body)]
+    return PartSize(max(len(encode(body)) - sum(lengths), 0), len(lengths))

@@ -10,6 +10,7 @@ from msgspec import inspect
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
+from gateway.surfaces.unknown_parts import UNKNOWN
 
 FIELD_PATH = re.compile(r" - at `\$?([^`]*)`$")
 MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
@@ -102,7 +103,7 @@ def _collect_words(info: inspect.Type, path: str, found: dict[str, dict[str, Non
                 _add_words(found, path, choice.get("enum", ()))
             _collect_words(inner, path, found, within)
         case inspect.StructType(cls=cls) if cls not in within:
-            if info.tag_field:
+            if info.tag_field and info.tag != UNKNOWN:
                 _add_words(found, f"{path}.{info.tag_field}".lstrip("."), (info.tag,))
             for field in info.fields:
                 _collect_words(field.type, f"{path}.{field.encode_name}".lstrip("."), found, (*within, cls))

@@ -4,10 +4,12 @@ them, and every other vendor's model answers without them, with a warning."""
 import json
 from typing import Any
 
+import fakes.anthropic
 import fakes.cohere
 import fakes.google
 import fakes.mistral
 import fakes.openai
+import fakes.responses
 import pytest
 from contract.contract_gateway import ContractGateway
 from contract.vendors import FURTHER, VENDORS, Say
@@ -40,12 +42,14 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fakes.openai, "check_request", lambda environ, headers, payload: json.loads(payload))
     monkeypatch.setattr(fakes.mistral, "check_body", json.loads)
     monkeypatch.setattr(fakes.cohere, "check_body", lambda body: None)
+    monkeypatch.setattr(fakes.anthropic, "check_request", lambda environ, headers, payload: json.loads(payload))
+    monkeypatch.setattr(fakes.responses, "check_request", lambda environ, headers, payload, sealed: json.loads(payload))
     checked = fakes.google.check_request
 
     def check(environ: Json, headers: dict[str, str], payload: bytes, signatures: dict[str, str]) -> Any:
         body = json.loads(payload)
         for content in body["contents"]:
-            content["parts"] = [part for part in content["parts"] if "hologram" not in part]
+            content["parts"] = [part for part in content["parts"] if "hologram" not in part] or [{"text": "Hi"}]
         model, streamed, _ = checked(environ, headers, json.dumps(body).encode(), signatures)
         return model, streamed, json.loads(payload)
 
@@ -103,3 +107,28 @@ def test_a_known_part_cannot_hide_in_an_unknown_one(stage: ContractGateway) -> N
     body = {"model": "openai-able", "messages": [{"role": "user", "content": [hidden]}]}
     stage.send("chat", body)
     assert not any(image in call.body["messages"][0]["content"] for call in stage.calls_of("openai"))
+
+
+CHOICE: Json = {"type": "hologram", "size": 3}
+CHOOSING: dict[str, tuple[frozenset[str], Json]] = {
+    "chat": (frozenset(("openai", "both", "mistral")), {"messages": [{"role": "user", "content": "Hi"}]}),
+    "messages": (frozenset(("anthropic",)), {"max_tokens": 99, "messages": [{"role": "user", "content": "Hi"}]}),
+    "responses": (frozenset(("responses", "both")), {"input": "Hi"}),
+}
+TOOLS: Json = {
+    "chat": FUNCTION,
+    "messages": {"name": "clock", "input_schema": {"type": "object"}, "hologram": 1},
+    "responses": {"type": "function", "name": "clock", "parameters": {"type": "object"}, "hologram": 1},
+}
+
+
+@pytest.mark.usefixtures("newer")
+@pytest.mark.parametrize("vendor", ALL)
+@pytest.mark.parametrize("surface", CHOOSING)
+def test_a_tool_choice_of_a_newer_type_is_for_its_own_vendor(stage: ContractGateway, surface: str, vendor: str) -> None:
+    vendors, body = CHOOSING[surface]
+    sent = ask(stage, surface, vendor, {**body, "tools": [TOOLS[surface]], "tool_choice": CHOICE})
+    mine = vendor in vendors
+    assert (sent.get("tool_choice") == CHOICE) is mine
+    assert warns(stage) is not mine
+    assert ("hologram" in json.dumps(sent.get("tools") or sent.get("toolConfig"))) is (mine and surface != "chat")

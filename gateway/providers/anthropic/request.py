@@ -153,7 +153,9 @@ def _write_choice(conversation: Conversation, body: dict[str, Any]) -> None:
     choice = conversation.tool_choice
     parallel = conversation.sampling.parallel_tool_calls
     written: dict[str, Any] | None = None
-    if choice is not None and choice.mode in CHOICES:
+    if choice is not None and choice.body is not None:
+        written = dict(choice.body)
+    elif choice is not None and choice.mode in CHOICES:
         written = {"type": CHOICES[choice.mode]}
     elif choice is not None:
         written = {"type": "tool", "name": choice.name or "web_search"}

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct, json
 
+from gateway.dialects import google
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest, ChatResult, Native
@@ -60,8 +61,9 @@ class OpenAIChat:
         warnings: list[str] = []
         free_text = COMPATIBLE not in target.quirks  # servers other than OpenAI have functions only
         prepared = prepare(request, self.dialect, OPENAI, warnings, free_text=free_text)
-        body = write_body(prepared.request, quirks.REPLAY_REASONING in target.quirks, warnings)
         mapping = target.mapping
+        replays = quirks.REPLAY_REASONING in target.quirks
+        body = write_body(prepared.request, replays, warnings, extra=google.reads_extra(mapping.external_id))
         if "web_search_options" in body and (mapping.responses_api or not mapping.web_search):
             raise NotSupported("This provider has no web search for this model.", param="tools")
         call = _finish(body, request, target, warnings, self._tokens)

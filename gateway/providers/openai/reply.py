@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 
 from gateway import ids
+from gateway.dialects import google
 from gateway.dialects import openai as dialect
 from gateway.dialects.listed_sources import read_sources
 from gateway.errors import GatewayError, UpstreamFailed
@@ -169,7 +170,9 @@ def _call(wire: dict[str, Any]) -> ToolCall:
         return ToolCall(ident, text_of(custom.get("name")), text_of(custom.get("input")), custom=True)
     function = wire.get("function") or {}
     arguments = function["arguments"] = plain_arguments(function.get("arguments"))
-    return ToolCall(ident, text_of(function.get("name")), arguments)
+    signature = google.read_extra(wire.get("extra_content"))
+    vendor = google.NAME if signature else ""
+    return ToolCall(ident, text_of(function.get("name")), arguments, signature=signature, vendor=vendor)
 
 
 def arguments_text(function: dict[str, Any]) -> str:

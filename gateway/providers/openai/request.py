@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from gateway.dialects import google
 from gateway.dialects.call_ids import CHAT_LIMIT, shorten
 from gateway.dialects.openai import NAME
 from gateway.errors import ContentNeeded, NotSupported
@@ -45,14 +46,17 @@ COMMON_TIERS = ("auto", "default")  # of every provider with service tiers
 EFFORT_BY_BUDGET = ((4096, "low"), (16384, "medium"))
 
 
-def write_body(request: ChatRequest, replay_reasoning: bool, warnings: list[str]) -> dict[str, Any]:
+def write_body(
+    request: ChatRequest, replay_reasoning: bool, warnings: list[str], *, extra: bool = False
+) -> dict[str, Any]:
     """Return the body without model, stream and the provider's adjustments. Adds a warning for each dropped field.
+    `extra`: the server wants the extra content of calls back.
 
     NotSupported for content that this format cannot carry.
     """
     conversation = request.conversation()
     body: dict[str, Any] = {
-        "messages": _Messages(replay_reasoning, warnings).write(spell_out(conversation.messages, warnings))
+        "messages": _Messages(replay_reasoning, warnings, extra).write(spell_out(conversation.messages, warnings))
     }
     warn_of_mode(conversation.reasoning, warnings)
     tools = _write_tools(conversation.tools, body, warnings)
@@ -156,6 +160,8 @@ def _write_search(tool: WebSearch, warnings: list[str]) -> dict[str, Any]:
 
 
 def _write_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
+    if choice.body is not None:
+        return choice.body
     if choice.mode != "tool":
         return choice.mode
     if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools):
@@ -180,8 +186,9 @@ class _Messages:
     """Writes messages in order. Media in places where the format allows none (tool results, assistant and system
     messages) follow in a user message after the tool messages."""
 
-    def __init__(self, replay_reasoning: bool, warnings: list[str]) -> None:
+    def __init__(self, replay_reasoning: bool, warnings: list[str], extra: bool) -> None:
         self._replay = replay_reasoning
+        self._extra = extra
         self._warnings = warnings
         self._written: list[dict[str, Any]] = []
         self._waiting: list[dict[str, Any]] = []
@@ -244,7 +251,7 @@ class _Messages:
             self._warnings.append("Calls of another provider's server tools in past turns were left out.")
             parts = tuple(part for part in parts if not isinstance(part, ToolResult))
         texts = self._text_only(parts, GENERATED)
-        own = [_write_call(part) for part in calls if not part.executed]
+        own = [_write_call(part, self._extra) for part in calls if not part.executed]
         written: dict[str, Any] = {"role": "assistant", "content": _shorten(texts) if texts or not own else None}
         if refusal:
             written["refusal"] = refusal
@@ -268,12 +275,15 @@ def _shorten(parts: list[dict[str, Any]]) -> Any:
     return parts
 
 
-def _write_call(call: ToolCall) -> dict[str, Any]:
+def _write_call(call: ToolCall, extra: bool) -> dict[str, Any]:
     ident = shorten(call.id, CHAT_LIMIT)
     if call.custom:
         return {"id": ident, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
     function = {"name": call.name, "arguments": call.arguments or "{}"}
-    return {"id": ident, "type": "function", "function": function}
+    written = {"id": ident, "type": "function", "function": function}
+    if extra and call.signature and call.vendor == google.NAME:
+        written["extra_content"] = google.write_extra(call.signature)
+    return written
 
 
 def write_image(image: Image) -> dict[str, Any]:

@@ -157,6 +157,8 @@ def _write_search(tool: WebSearch, warnings: list[str]) -> dict[str, Any]:
 
 
 def _write_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
+    if choice.body is not None:
+        return choice.body
     if choice.mode == "web_search":
         return {"type": "web_search"}
     if choice.mode != "tool":

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from gateway.dialects import google
 from gateway.dialects import openai as dialect
 from gateway.dialects.listed_sources import LISTED_SOURCES, read_sources
 from gateway.errors import GatewayError, UpstreamFailed
@@ -377,11 +378,14 @@ def _read_call(call: dict[str, Any], choice: ChoiceState, number: int) -> ToolCa
         arguments = function.get("arguments") or ""
     late = not fresh and not known.name and bool(name)
     known.name = known.name or name
+    signature = google.read_extra(call.get("extra_content"))
     return ToolCallDelta(
         known.block,
         arguments,
         id=known.id if fresh else "",
         name=name if fresh or late else "",
+        signature=signature,
+        vendor=google.NAME if signature else "",
         custom=isinstance(custom, dict),
         choice=number,
     )

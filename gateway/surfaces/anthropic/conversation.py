@@ -195,6 +195,7 @@ def _read_tool(tool: dict[str, Any]) -> Tool:
             strict=tool.get("strict"),
             cache=CacheMark(mark.get("ttl") or "") if mark else None,
             deferred=bool(tool.get("defer_loading")),
+            newer=schema.newer_members(tool),
         )
     if kind.startswith(schema.SEARCH):
         return _read_search(tool)
@@ -225,6 +226,8 @@ def _words(value: Any) -> tuple[str, ...]:
 def _read_choice(choice: schema.ToolChoice | None) -> ToolChoice | None:
     if choice is None:
         return None
+    if isinstance(choice, schema.NewerChoice):
+        return ToolChoice("auto", choice.kind, NAME, choice.body)
     if isinstance(choice, schema.NamedChoice):
         name = choice.name
     else:

@@ -20,6 +20,7 @@ from gateway.surfaces.anthropic.conversation import decode_conversation, read_sa
 from gateway.surfaces.anthropic.native_messages import OWN_CALL_PREFIX, is_foreign
 from gateway.surfaces.anthropic.opaque_tokens import is_ours
 from gateway.surfaces.model_options import read_choice
+from gateway.surfaces.unknown_parts import size_of
 
 NATIVE_FIELDS = (
     "messages",
@@ -103,6 +104,7 @@ class PromptSummary:
         "text",
         "images",
         "files",
+        "inline",
         "mixed",
         "instructed",
         "own_files",
@@ -114,7 +116,7 @@ class PromptSummary:
     )
 
     def __init__(self) -> None:
-        self.text = self.images = self.files = 0
+        self.text = self.images = self.files = self.inline = 0
         self.mixed = False  # has content that the format's own vendors would reject: the messages must be changed
         self.instructed = False  # has instructions among the messages
         self.own_files = False  # has files that one vendor alone can read
@@ -224,11 +226,15 @@ class PromptSummary:
             self._add_text(block.content or block.encrypted_content or "")
             self.own_parts = self.own_parts or (block.encrypted_content is not None and not block.content)
         else:
+            self.own_parts = self.own_parts or isinstance(block, OWN_BLOCKS)
             if isinstance(block, wire.UnknownBlock):
                 self.mixed = True
                 self.unknown.append(block)
-            self.own_parts = self.own_parts or isinstance(block, OWN_BLOCKS)
-            self.text += len(encode(block))
+                size = size_of(block.body)
+                self.text += size.text
+                self.inline += size.media
+            else:
+                self.text += len(encode(block))
 
     def _add_document(self, block: wire.DocumentBlock) -> None:
         self._add_text(block.title or "")
@@ -271,7 +277,7 @@ def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Req
         max_tokens=body.max_tokens,
         prompt_bytes=prompt.text + (len(encode((body.output_config, body.output_format))) if shaped else 0),
         messages=len(body.messages) + 1,
-        media=prompt.images + prompt.files,
+        media=prompt.images + prompt.files + prompt.inline,
         forced_tool=forced,
         vendor_only=NAME if (own and needed) or prompt.own_files else "",
         own_parts=NAME if prompt.own_parts else "",
@@ -336,6 +342,8 @@ def _session(metadata: schema.Metadata | None) -> str:
 def _native(body: schema.MessagesBody, prompt: PromptSummary) -> Native:
     """Return the body for an upstream of this format, with only what such an upstream would reject changed."""
     body_fields = {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None}
+    if isinstance(body.tool_choice, schema.NewerChoice):
+        body_fields["tool_choice"] = body.tool_choice.body
     if prompt.mixed:
         body_fields["messages"] = native_messages.mend(body.messages)
     if body.output_format is not None:

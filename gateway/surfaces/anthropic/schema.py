@@ -11,7 +11,7 @@ from gateway.dialects.anthropic import UNTHREADED
 from gateway.errors import InvalidRequest, NotSupported
 from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
-from gateway.surfaces.anthropic.unknown_blocks import OTHER_FORMATS, wrap_unknown
+from gateway.surfaces.anthropic.unknown_blocks import OTHER_FORMATS, UNKNOWN, wrap_unknown
 from gateway.surfaces.lenient_parsing import decode_again
 from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.request_parameters import with_parameters
@@ -77,6 +77,13 @@ class NoChoice(ToolChoice, tag="none"):
     pass
 
 
+class NewerChoice(ToolChoice, tag=UNKNOWN):
+    """A choice of a type that is newer than this gateway."""
+
+    kind: Name
+    body: dict[str, Any]
+
+
 Display = Literal["summarized", "omitted"]
 
 
@@ -123,7 +130,7 @@ class Prompt(Shape, kw_only=True):
     messages: Annotated[Messages, Meta(min_length=1)]
     system: str | list[TextBlock] | None = None
     tools: list[dict[str, Any]] | None = None
-    tool_choice: AutoChoice | AnyChoice | NamedChoice | NoChoice | None = None
+    tool_choice: AutoChoice | AnyChoice | NamedChoice | NoChoice | NewerChoice | None = None
     thinking: EnabledThinking | AdaptiveThinking | DisabledThinking | BetweenTools | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None  # the older place of output_config.format
@@ -161,7 +168,10 @@ NO_THREADS = "Message threads are not supported: send all messages of the conver
 SURROGATE = b"\\ud"  # lone surrogates, which clients write as escapes; they write complete characters directly
 # Types of parts and tools that only the other format has.
 OTHER_KINDS = re.compile(rf"^Invalid value '({'|'.join(OTHER_FORMATS)})'")
-UNKNOWN_KIND = re.compile(r"^Invalid value '[^']+' - at `\$\.messages\[")
+UNKNOWN_KIND = re.compile(r"^Invalid value '[^']+' - at `\$\.(?:messages\[|tool_choice)")
+# Members of functions in other formats, which clients leave in their tools.
+OTHER_TOOL_FIELDS = frozenset(("parameters", "function", "inputSchema", "parametersJsonSchema", "outputSchema"))
+NAME_LENGTH = 64  # characters of an unknown member in a warning
 # Members of the caller's own tools; a server tool belongs to its vendor and is kept unchanged.
 TOOL_FIELDS = frozenset(
     (
@@ -255,7 +265,7 @@ def _check_calls(messages: Messages) -> None:
 
 
 def _check_tool(tool: dict[str, Any], path: str) -> dict[str, Any]:
-    """Check that a tool has no unknown members. Raises InvalidRequest."""
+    """Check a tool, and leave out the members of other formats. Raises InvalidRequest."""
     kind = tool.get("type")
     if kind is not None and not isinstance(kind, str):
         raise invalid(f"{path}.type", "expected string or null")
@@ -276,6 +286,11 @@ def _check_tool(tool: dict[str, Any], path: str) -> dict[str, Any]:
     mark = tool.get("cache_control")
     if mark is not None and (not isinstance(mark, dict) or mark.get("ttl") not in (None, "5m", "1h")):
         raise invalid(f"{path}.cache_control", 'expected {"type": "ephemeral"}, optionally with a ttl of 5m or 1h')
-    if tool.keys() <= TOOL_FIELDS:
+    if tool.keys().isdisjoint(OTHER_TOOL_FIELDS):
         return tool
-    return {name: value for name, value in tool.items() if name in TOOL_FIELDS}
+    return {name: value for name, value in tool.items() if name not in OTHER_TOOL_FIELDS}
+
+
+def newer_members(tool: dict[str, Any]) -> tuple[str, ...]:
+    """Return the names of members that are newer than this gateway: servers of this format get them unchanged."""
+    return tuple(name[:NAME_LENGTH] for name in tool if name not in TOOL_FIELDS)

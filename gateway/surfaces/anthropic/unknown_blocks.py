@@ -8,6 +8,7 @@ from gateway.surfaces.anthropic import blocks as wire
 
 # Types of parts and tools that only the other format has.
 OTHER_FORMATS = ("image_url", "input_audio", "input_text", "input_image", "function", "file", "refusal")
+KNOWN_CHOICES = ("auto", "any", "tool", "none", "required")  # the last one is of the other format
 UNKNOWN = wire.UnknownBlock.__struct_config__.tag
 
 
@@ -30,6 +31,11 @@ def wrap_unknown(body: bytes) -> bytes | None:
         return None
     messages = wire_body.get("messages") if isinstance(wire_body, dict) else None
     found = [_wrap(message, KNOWN) for message in messages if isinstance(message, dict)] if messages else []
+    choice = wire_body.get("tool_choice") if isinstance(wire_body, dict) else None
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if isinstance(kind, str) and kind and kind not in (*KNOWN_CHOICES, *OTHER_FORMATS):
+        wire_body["tool_choice"] = {"type": UNKNOWN, "kind": kind, "body": choice}
+        found.append(True)
     if not any(found):
         return None
     return json.encode(wire_body)

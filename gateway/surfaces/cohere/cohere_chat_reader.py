@@ -28,7 +28,7 @@ from gateway.neutral.parts import File, Image, Message, Part, Reasoning, Text, T
 from gateway.surfaces.cohere import cohere_chat_schema as schema
 from gateway.surfaces.media_urls import PDF_NAME, is_document, read_media
 from gateway.surfaces.request_parameters import ParameterReader
-from gateway.surfaces.unknown_parts import text_size
+from gateway.surfaces.unknown_parts import size_of
 
 MODES: dict[str, Any] = {"REQUIRED": "required", "NONE": "none"}
 PARAMETER_READER = ParameterReader(NAME, apart=("stop", "top_k"))
@@ -42,7 +42,8 @@ def read(body: schema.CohereChatBody) -> ChatRequest:
     unknown = [block for message in body.messages for block in _blocks_of(message) if _is_unknown(block)]
     if unknown:
         uses = collect([use for block in unknown for use in part_uses(NAME, block.kind, block.body)])
-        needs = replace(needs, own_parts=NAME, hosted_uses=uses)
+        inline = sum(size_of(block.body).media for block in unknown)
+        needs = replace(needs, own_parts=NAME, hosted_uses=uses, media=needs.media + inline)
         native["messages"] = [_write_unknown(message) for message in body.messages]
     return ChatRequest(body.model, needs, partial(_decode, body), native=Native(NAME, native, whole=True))
 
@@ -106,7 +107,7 @@ def _size_of(message: schema.CohereMessage) -> int:
 
 def _block_size(block: Any) -> int:
     if _is_unknown(block):
-        return text_size(block.body)
+        return size_of(block.body).text
     return 0 if type(block) is schema.CohereImageBlock else len(encode(block))
 
 

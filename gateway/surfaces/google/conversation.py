@@ -18,7 +18,14 @@ from gateway.neutral.chat import (
 from gateway.neutral.parts import Message, Part, Reasoning, Role, Text
 from gateway.surfaces.google import schema
 from gateway.surfaces.google.json_schemas import json_schema_of
-from gateway.surfaces.google.wire_parts import read_call, read_media, read_result, read_server_part, read_text
+from gateway.surfaces.google.wire_parts import (
+    read_call,
+    read_media,
+    read_result,
+    read_server_part,
+    read_text,
+    with_unknown,
+)
 from gateway.surfaces.request_parameters import ParameterReader
 
 SEARCHES = ("googleSearch", "googleSearchRetrieval")
@@ -90,11 +97,11 @@ class _Turns:
         elif part.text is not None or (part.thoughtSignature and part.inlineData is None and part.fileData is None):
             text = read_text(part)
             if text is not None:
-                self._append(role, text)
+                self._append(role, with_unknown(part, text))
         elif (own := read_server_part(part)) is not None:
             self._append(role, own)
         else:
-            self._append(role, read_media(part.inlineData, part.fileData, path))
+            self._append(role, with_unknown(part, read_media(part.inlineData, part.fileData, path)))
 
     def _append(self, role: Role, part: Part) -> None:
         if not self._turns or self._turns[-1][0] != role:

@@ -22,7 +22,7 @@ from gateway.surfaces.google.conversation import (
 )
 from gateway.surfaces.google.opaque_tokens import is_enveloped
 from gateway.surfaces.google.wire_parts import SERVER_PARTS, TEXT_TYPES, is_own_file, is_stored
-from gateway.surfaces.unknown_parts import text_size
+from gateway.surfaces.unknown_parts import size_of
 
 Json = dict[str, Any]
 
@@ -46,7 +46,18 @@ ROLES = (None, "", "user", "model")  # the roles that the vendor's own servers a
 class PromptFacts:
     """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
 
-    __slots__ = ("text", "images", "earlier_images", "audio", "files", "mixed", "own_parts", "stored", "unknown")
+    __slots__ = (
+        "text",
+        "images",
+        "earlier_images",
+        "audio",
+        "files",
+        "inline",
+        "mixed",
+        "own_parts",
+        "stored",
+        "unknown",
+    )
 
     def __init__(self, body: schema.GenerateBody, wire: Json) -> None:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
@@ -55,7 +66,9 @@ class PromptFacts:
         # Has content that the format's own vendor alone can read.
         self.own_parts = body.cachedContent is not None or body.continuationToken is not None
         self.unknown = schema.find_unknown(body, wire)
-        self.text += sum(text_size(schema.unknown_members(part)) for part in self.unknown)
+        sizes = [size_of(schema.unknown_members(part)) for part in self.unknown]
+        self.text += sum(size.text for size in sizes)
+        self.inline = sum(size.media for size in sizes)
         if body.systemInstruction is not None:
             self._add(body.systemInstruction)
         for content in body.contents:
@@ -66,7 +79,7 @@ class PromptFacts:
 
     @property
     def media(self) -> int:
-        return self.images + self.earlier_images + self.audio + self.files
+        return self.images + self.earlier_images + self.audio + self.files + self.inline
 
     def _add(self, content: schema.WireContent) -> None:
         before = self.images

@@ -23,7 +23,7 @@ from gateway.neutral.parts import (
     sound_format,
 )
 from gateway.surfaces.google import schema
-from gateway.surfaces.google.opaque_tokens import SignedData, read_signature
+from gateway.surfaces.google.opaque_tokens import SignedData, is_enveloped, read_signature
 from gateway.surfaces.validation_errors import invalid
 
 # Values that clients send in place of a signature that they do not have (guide, thought signatures).
@@ -144,6 +144,14 @@ def is_stored(file: schema.FileAddress) -> bool:
     if not file.fileUri.startswith(WEB):
         return True
     return file.fileUri.split("/", 3)[2].lower() == STORAGE_HOST
+
+
+def with_unknown(part: schema.WirePart, read: Part) -> Part:
+    """Return a text or inline media with the members beside it that are newer than this gateway: its vendor gets the
+    part as the caller wrote it, others what was read."""
+    if part.unknown is None or part.fileData is not None or is_enveloped(part.thoughtSignature or ""):
+        return read
+    return VendorPart(NAME, next(iter(schema.unknown_members(part.unknown)))[:NAME_LENGTH], part.unknown, (read,))
 
 
 def read_server_part(part: schema.WirePart) -> VendorPart | None:

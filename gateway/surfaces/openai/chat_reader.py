@@ -21,7 +21,7 @@ from gateway.surfaces.media_urls import PDF_NAME, is_document
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.chat_conversation import decode_conversation, decode_texts
 from gateway.surfaces.openai.result_order import with_results_behind_calls
-from gateway.surfaces.unknown_parts import text_size
+from gateway.surfaces.unknown_parts import size_of
 
 # Message members that only a gateway accepts begin or end like this: a body without these words needs no search for
 # them.
@@ -93,19 +93,24 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
         _native(body, raw, prompt, effort, special),
         body.user or "",
     )
-    return _with_unknown(request, prompt.unknown) if prompt.unknown else request
+    return _with_unknown(request, prompt) if prompt.unknown else request
 
 
-def _with_unknown(request: ChatRequest, parts: list[schema.UnknownChatPart]) -> ChatRequest:
+def _with_unknown(request: ChatRequest, prompt: "_PromptSummary") -> ChatRequest:
     """Return the request with what its parts of unknown types require. A relayed body has them as the caller wrote
     them."""
     needs = request.requirements
-    uses = [use for part in parts for use in part_uses(dialect.NAME, part.kind, part.body)]
+    uses = [use for part in prompt.unknown for use in part_uses(dialect.NAME, part.kind, part.body)]
     native = request.native
     if native is not None:
         messages = [_write_unknown(message) for message in native.body["messages"]]
         native = replace(native, body={**native.body, "messages": messages})
-    needs = replace(needs, own_parts=dialect.NAME, hosted_uses=collect([*needs.hosted_uses, *uses]))
+    needs = replace(
+        needs,
+        own_parts=dialect.NAME,
+        hosted_uses=collect([*needs.hosted_uses, *uses]),
+        media=needs.media + prompt.inline,
+    )
     return replace(request, requirements=needs, native=native)
 
 
@@ -204,6 +209,7 @@ class _PromptSummary:
         "earlier_images",
         "audio",
         "files",
+        "inline",
         "moved",
         "refused",
         "plain",
@@ -213,7 +219,7 @@ class _PromptSummary:
     )
 
     def __init__(self) -> None:
-        self.text = self.images = self.earlier_images = self.audio = self.files = 0
+        self.text = self.images = self.earlier_images = self.audio = self.files = self.inline = 0
         self.plain = True  # every message is one text of the system, the developer or the user
         self.parts = self.answers = False  # has messages of several parts, and results of tools
         self.unknown: list[schema.UnknownChatPart] = []
@@ -261,7 +267,9 @@ class _PromptSummary:
         elif type(part) is schema.FilePart:
             self.files += 1
         elif type(part) is schema.UnknownChatPart:
-            self.text += text_size(part.body)
+            size = size_of(part.body)
+            self.text += size.text
+            self.inline += size.media
             self.unknown.append(part)
 
 
@@ -288,7 +296,7 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
     if fields != NO_FIELDS:
         for name, value in zip(NATIVE_FIELDS, fields, strict=True):
             if value is not None:
-                native[name] = value
+                native[name] = value.body if type(value) is chat_options.UnknownChoice else value
     limit = body.max_completion_tokens or body.max_tokens
     if limit:
         native["max_completion_tokens"] = limit

@@ -42,6 +42,7 @@ from gateway.surfaces.validation_errors import invalid
 PARAMETER_READER = ParameterReader(dialect.NAME)
 SUMMED_UP = "Summary of the conversation before this point, whose other messages were left out:\n\n"
 SEARCH_CALL = "web_search_call"
+CHOICES = ("function", "custom", "allowed_tools")  # types of a tool_choice
 # Items that the user says.
 USER_PARTS = {dialect.APPROVAL: own_items.user_parts, dialect.TRIGGER: own_items.trigger_parts}
 
@@ -267,7 +268,7 @@ def _named(tool: schema.FunctionTool | schema.CustomTool, namespace: str | None)
     if isinstance(tool, schema.CustomTool):
         return CustomTool(name, tool.description or "", _nest_grammar(tool.format))
     deferred = bool(tool.defer_loading)
-    return FunctionTool(name, tool.description or "", tool.parameters, tool.strict, deferred=deferred)
+    return FunctionTool(name, tool.description or "", tool.parameters, tool.strict, deferred=deferred, newer=tool.newer)
 
 
 def _nest_grammar(format: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -305,7 +306,20 @@ def _choice(
         return ToolChoice("tool", flat_name(choice.get("namespace"), choice["name"])), tools
     if kind in named:
         return ToolChoice("tool", named[kind]), tools
+    if is_newer(choice, tools):
+        return ToolChoice("auto", kind, dialect.NAME, choice), tools
     return (ToolChoice("web_search") if kind.startswith("web_search") else ToolChoice("required")), tools
+
+
+def is_newer(choice: str | dict[str, Any] | None, tools: Iterable[Any]) -> bool:
+    """Return whether a choice has a type that is newer than this gateway: none of a word, a tool or a hosted tool of
+    the request."""
+    if choice is None or isinstance(choice, str):
+        return False
+    kind = choice["type"]
+    if kind in CHOICES or kind in shapes.TOOLS or kind in shapes.FOREIGN_TOOLS:
+        return False
+    return kind not in {getattr(tool, "kind", "") for tool in tools}
 
 
 def _format(chosen: Any) -> ResponseFormat | None:

@@ -39,6 +39,18 @@ TOOLS: dict[str, type[Struct]] = {
     "web_search_preview": schema.WebSearchTool,
     "web_search_preview_2025_03_11": schema.WebSearchTool,
 }
+# The published members of tools (function_tool_param.py, custom_tool_param.py of the OpenAI SDK).
+ANY_TOOL = frozenset(("type", "name", "description", "defer_loading", "allowed_callers", "async"))
+MEMBERS = {
+    "function": ANY_TOOL | {"parameters", "strict", "output_schema"},
+    "custom": ANY_TOOL | {"format"},
+}
+# Members of tools in other formats, which clients leave in them and servers of this dialect refuse.
+OTHER_MEMBERS = frozenset(
+    ("cache_control", "input_schema", "inputSchema", "function", "custom", "input_examples", "eager_input_streaming")
+)
+KNOWN_MEMBERS = MEMBERS["function"] | OTHER_MEMBERS
+NAME_LENGTH = 64  # characters of an unknown member in a warning
 REFERENCE = "item_reference"
 # Codex' notes on an item for OpenAI's own service: other servers of this dialect refuse them.
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
@@ -135,7 +147,10 @@ def read_tool(tool: dict[str, Any], path: str) -> Tool:
     else:
         shape = None
     if shape is not None:
-        return _convert(tool, shape, path)
+        made = _convert({name: value for name, value in tool.items() if name != "newer"}, shape, path)
+        if type(made) is schema.FunctionTool:
+            made.newer = tuple(name[:NAME_LENGTH] for name in tool if name not in KNOWN_MEMBERS)
+        return made
     if isinstance(kind, str) and kind:
         return schema.VendorItem(kind, tool)  # also a kind that is newer than this gateway: its server reads it
     raise invalid(f"{path}.type", f"{kind!r} is not one of {either((*TOOLS, *sorted(FOREIGN_TOOLS)))}")

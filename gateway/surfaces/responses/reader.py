@@ -20,22 +20,17 @@ from gateway.surfaces.responses.conversation import (
     compacts,
     decode_conversation,
     flat_name,
+    is_newer,
 )
 from gateway.surfaces.responses.opaque_tokens import open_summary
 from gateway.surfaces.responses.request_uses import uses_of
 from gateway.surfaces.responses.response_answers import RequestEcho
+from gateway.surfaces.unknown_parts import size_of
 from gateway.surfaces.validation_errors import either, invalid
 
 CHOICES = ("auto", "none", "required")
 NAMED_TOOL_TYPES = ("function", "custom")
 FUNCTIONS = (schema.FunctionTool, schema.CustomTool, schema.NamespaceTool)
-# Members of tools that a server of this dialect accepts (function_tool_param.py, custom_tool_param.py of the OpenAI
-# SDK).
-ANY_TOOL = frozenset(("type", "name", "description", "defer_loading", "allowed_callers", "async"))
-TOOL_MEMBERS = {
-    "function": ANY_TOOL | {"parameters", "strict", "output_schema"},
-    "custom": ANY_TOOL | {"format"},
-}
 # Fields that are sent unchanged to a server of this dialect.
 NATIVE_FIELDS = (
     "access_programs",
@@ -108,7 +103,7 @@ def _read(body: schema.ResponsesBody, history: list[Json], own: list[Json], *, n
     before = [("previous_response_id", shapes.read_item(item, "previous_response_id", newer=True)) for item in history]
     mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}", newer=newer)) for place, item in enumerate(own)]
     tools = [shapes.read_tool(tool, f"tools.{place}") for place, tool in enumerate(body.tools or ())]
-    check_choice(body.tool_choice, frozenset(tool.kind for tool in tools if type(tool) is schema.VendorItem))
+    check_choice(body.tool_choice)
     items = before + mine
     if not items:
         raise invalid("input", "it is empty, and previous_response_id is not set")
@@ -153,9 +148,9 @@ def _asks_reasoning(body: schema.ResponsesBody) -> bool:
     return body.reasoning is not None or any(name.startswith("reasoning") for name in body.include or ())
 
 
-def check_choice(choice: str | Json | None, kinds: frozenset[str] = frozenset()) -> None:
+def check_choice(choice: str | Json | None) -> None:
     """Raise InvalidRequest unless it is one of the words or objects of tool_choice (tool_choice_*.py of the OpenAI
-    SDK). `kinds` are the types of the request's own hosted tools."""
+    SDK), or an object of a newer type."""
     if choice is None or choice in CHOICES:
         return
     if isinstance(choice, str):
@@ -166,7 +161,7 @@ def check_choice(choice: str | Json | None, kinds: frozenset[str] = frozenset())
     if kind == "allowed_tools":
         if choice.get("mode") not in ("auto", "required") or not isinstance(choice.get("tools"), list):
             raise invalid("tool_choice", "allowed_tools needs mode (auto or required) and tools")
-    elif kind not in (*NAMED_TOOL_TYPES, *shapes.TOOLS, *shapes.FOREIGN_TOOLS, *kinds):
+    elif not isinstance(kind, str) or not kind:
         raise invalid("tool_choice.type", f"{kind!r} is not a type of tool")
 
 
@@ -181,7 +176,7 @@ class _Survey:
         self._later = later
         self._messages = len(items)
         self.text = _size(body.instructions or "")
-        self.images = self.earlier_images = self.files = self.audio = 0
+        self.images = self.earlier_images = self.files = self.audio = self.inline = 0
         self.foreign = False
         self._items = items
         for _, item in items:
@@ -209,8 +204,13 @@ class _Survey:
         if item.kind == dialect.IMAGE_CALL and isinstance(item.body.get("result"), str):
             self.earlier_images += 1
         elif item.kind != SEARCH_CALL:
-            self.text += len(json.encode(item.body))
-            self.foreign = True
+            self._add_body(item.body)
+
+    def _add_body(self, body: Json) -> None:
+        size = size_of(body)
+        self.text += size.text
+        self.inline += size.media
+        self.foreign = True
 
     def _add_content(self, content: str | list[Any]) -> None:
         if isinstance(content, str):
@@ -227,8 +227,7 @@ class _Survey:
                 case schema.RefusalPart():
                     self.text += _size(part.refusal)
                 case schema.UnknownPart():
-                    self.text += len(json.encode(part.body))
-                    self.foreign = True
+                    self._add_body(part.body)
                 case _:
                     self.text += _size(part.text)
 
@@ -241,7 +240,8 @@ class _Survey:
             format = None
         shape = len(json.encode(format)) if type(format) is schema.JsonSchemaFormat else 0  # the model reads it
         effort = (body.reasoning and body.reasoning.effort) or ""
-        forced = _forced(body.tool_choice if tools else None)
+        choice = None if is_newer(body.tool_choice, tools) else body.tool_choice
+        forced = _forced(choice if tools else None)
         searches = forced == "web_search" or any(_searches(tool) for tool in tools)
         callers = any(caller_tools.is_callers(tool) for tool in tools)
         functions = callers or any(type(tool) in FUNCTIONS for tool in (*tools, *self._later))
@@ -250,7 +250,7 @@ class _Survey:
         # tools are offered, it cannot.
         needed = forced == "required" and not functions
         if tools:
-            named = _names_hosted(body.tool_choice, tools)
+            named = _names_hosted(choice, tools)
         else:
             named = ""
         return Requirements(
@@ -268,7 +268,7 @@ class _Survey:
             max_tokens=body.max_output_tokens,
             prompt_bytes=self.text + sum(len(json.encode(tool)) for tool in tools) + shape,
             messages=self._messages,
-            media=self.images + self.earlier_images + self.files + self.audio,
+            media=self.images + self.earlier_images + self.files + self.audio + self.inline,
             forced_tool=forced,
             parameters=self._capabilities(),
             keeps_reasoning=True,
@@ -378,12 +378,10 @@ def _native_item(item: shapes.Item, path: str) -> list[Any]:
 
 
 def _native_tool(tool: Json) -> Json:
-    """Return a function with exactly the members of its published type (function_tool_param.py of the OpenAI SDK); a
-    server tool stays unchanged."""
-    known = TOOL_MEMBERS.get(tool.get("type", ""))
-    if known is None:
+    """Return a function without members of other formats; a server tool stays unchanged."""
+    if tool.get("type", "") not in shapes.MEMBERS:
         return tool
-    kept = {name: value for name, value in tool.items() if name in known}
+    kept = {name: value for name, value in tool.items() if name not in shapes.OTHER_MEMBERS}
     if tool["type"] == "function":
         return {"parameters": None, "strict": None, **kept}
     return kept

@@ -141,6 +141,7 @@ class FunctionTool(Shape, tag_field="type", tag="function"):
     parameters: Json | None = None
     strict: bool | None = None
     defer_loading: bool | None = None
+    newer: tuple[str, ...] = ()  # names of members that are newer than this gateway: see items.read_tool
 
 
 class CustomTool(Shape, tag_field="type", tag="custom"):

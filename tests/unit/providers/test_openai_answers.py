@@ -473,3 +473,23 @@ def test_a_choice_of_no_possible_number_is_the_providers_fault(number: object, r
     sent = b"data: " + orjson.dumps({"choices": choices}) + b"\n\ndata: [DONE]\n\n"
     last = events(sent, relayed=relayed)[-1]
     assert type(last) is Failed and type(last.error) is UpstreamFailed
+
+
+SIGNED = {"google": {"thought_signature": "c2ln+/=="}}
+SIGNED_CALL = {
+    "index": 0,
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "f", "arguments": "{}"},
+    "extra_content": SIGNED,
+}
+
+
+def test_a_signature_beside_a_call_is_kept_from_servers_of_this_format():
+    message = {"role": "assistant", "content": None, "tool_calls": [SIGNED_CALL]}
+    body = {"id": "x", "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    result = PROTOCOL.read(MemoryReply(orjson.dumps(body | USAGE), headers={}), False)
+    pieces = chunk({"tool_calls": [SIGNED_CALL]}), chunk({}, "tool_calls"), chunk({}, **USAGE), DONE
+    streamed = collect([events(*pieces)])
+    for choices in (result.choices, streamed.choices):
+        assert choices[0].parts == (ToolCall("c1", "f", "{}", signature="c2ln+/==", vendor="google"),)

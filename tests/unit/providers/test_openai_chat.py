@@ -257,3 +257,13 @@ def test_calls_of_one_target_share_neither_body_nor_manner():
         assert call.headers["accept"] == ("text/event-stream" if stream else "application/json")
         assert (call.stream, "stream" in orjson.loads(call.body)) == (stream, stream)
     assert set(native.body) == {"messages"}
+
+
+@pytest.mark.parametrize("model", ["gemini-3-pro", "gpt-5"])
+def test_a_signature_beside_a_call_returns_to_servers_of_that_vendors_models(model: str):
+    call = ToolCall("c1", "f", "{}", signature="c2ln+/==", vendor="google")
+    talk = Message("user", (Text("hi"),)), Message("assistant", (call,)), Message("tool", (ToolResult("c1", (), "f"),))
+    mapping = Mapping("openai", "m", model)
+    body = orjson.loads(PROTOCOL.write(asking(*talk, tools=(FunctionTool("f"),)), target(mapping)).body)
+    extra = body["messages"][1]["tool_calls"][0].get("extra_content")
+    assert extra == ({"google": {"thought_signature": "c2ln+/=="}} if model == "gemini-3-pro" else None)

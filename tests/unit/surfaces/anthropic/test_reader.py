@@ -105,10 +105,18 @@ def test_parameters_that_the_vendor_knows_are_relayed_as_they_came():
 
 
 def test_unknown_members_reach_no_upstream_at_any_depth():
-    tool = TOOL | {"mood": 1}
-    native = sent(read([user(text("x", mood=1)) | {"mood": 2}], tools=[tool], frobnicate=1))
-    assert native["messages"] == [user(text("x"))] and native["tools"] == [TOOL]
+    native = sent(read([user(text("x", mood=1)) | {"mood": 2}], frobnicate=1))
+    assert native["messages"] == [user(text("x"))]
     assert "frobnicate" not in native
+
+
+def test_newer_members_and_choices_of_tools_reach_their_own_vendor():
+    tool, choice = TOOL | {"mood": 1}, {"type": "hologram", "size": 3}
+    request = read([user(text("x"))], tools=[tool | {"parameters": {}}], tool_choice=choice)
+    assert request.native is not None
+    assert request.native.body["tools"] == [tool] and request.native.body["tool_choice"] == choice
+    assert request.conversation().tool_choice == ToolChoice("auto", "hologram", "anthropic", choice)
+    assert request.conversation().tools[0].newer == ("mood",) and not request.requirements.forced_tool
 
 
 def test_a_tool_loop_with_thinking_is_relayed_byte_for_byte():
@@ -386,12 +394,11 @@ def test_tolerated_roles_are_understood():
     assert [message.role for message in talk] == ["system", "user", "tool"]
 
 
-def test_an_agents_request_is_relayed_without_unknown_members():
+def test_an_agents_request_is_relayed_without_unknown_members_of_blocks():
     raw = (SAMPLES / "agent_request.json").read_bytes()
     request = reader.read(schema.decode(raw))
     native = orjson.loads(msgspec.json.encode(request.native.body))
     known = orjson.loads(raw)
-    known["tools"][0].pop("mood")
     known["messages"][2]["content"][0].pop("is_error")
     assert native == {name: value for name, value in known.items() if name not in ("model", "stream")}
     assert request.options.session == "7c1e" and request.requirements.vision and request.requirements.reasoning

@@ -9,7 +9,7 @@ from google import genai
 from gateway.dialects.google import OWN_FIELDS
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest, WebSearch
-from gateway.neutral.parts import Audio, File, Image, Media, Part, Text, Video
+from gateway.neutral.parts import Audio, File, Image, Media, Part, Text, VendorPart, Video
 from gateway.surfaces.google import reader, schema
 from gateway.surfaces.google.json_schemas import json_schema_of
 from gateway.surfaces.google.key_spelling import camel
@@ -31,6 +31,16 @@ def test_a_part_of_googles_own_tools_returns_to_google_only(kind: str) -> None:
     request, part = read_part({kind: {"id": "1"}})
     assert request.requirements.vendor_only == "google"
     assert part.body == {kind: {"id": "1"}}  # type: ignore[union-attr]
+
+
+def test_a_member_beside_a_text_or_media_stays_for_google() -> None:
+    for members, known in (
+        ({"text": "See:"}, Text("See:")),
+        ({"inlineData": {"mimeType": "image/png", "data": "YSxi"}}, Image(Media("image/png", data="YSxi"))),
+    ):
+        request, part = read_part({**members, "hologram": {"shape": "cube"}})
+        assert part == VendorPart("google", "hologram", {**members, "hologram": {"shape": "cube"}}, (known,))
+        assert request.requirements.own_parts == "google"
 
 
 def test_files_that_only_google_can_load_are_sent_to_google_only() -> None:

@@ -72,8 +72,18 @@ def test_a_relayed_request_is_accepted_by_the_strict_service() -> None:
     body = check_request(environ, {"authorization": "Bearer x"}, orjson.dumps(body), {"gAAAA-old"})
     assert not any("id" in item for item in body["input"])
     assert "prompt_cache_key" not in body and "client_metadata" not in body
-    assert "mood" not in body["tools"][0]
     assert body["input"][8]["phase"] == "final_answer"
+
+
+def test_newer_members_and_choices_of_tools_reach_their_own_vendor() -> None:
+    tool = {"type": "function", "name": "f", "mood": 1}
+    choice = {"type": "hologram", "size": 3}
+    made = turn(tools=[tool | {"cache_control": {"type": "ephemeral"}}], tool_choice=choice)
+    relayed = native(made)
+    assert relayed["tools"] == [tool | {"parameters": None, "strict": None}] and relayed["tool_choice"] == choice
+    conversation = made.request.conversation()
+    assert conversation.tool_choice == ToolChoice("auto", "hologram", "responses", choice)
+    assert conversation.tools[0].newer == ("mood",) and not made.request.requirements.forced_tool
 
 
 def test_parameters_that_the_dialect_knows_are_relayed_as_they_came_and_echoed() -> None:
@@ -281,7 +291,7 @@ def test_files_and_pictures_are_decoded() -> None:
         ({"tools": [{"type": 7}]}, "tools.0.type"),
         ({"tools": [{"type": "function", "name": "f", "parameters": "x"}]}, "tools.0.parameters"),
         ({"tool_choice": {"type": "function"}}, "tool_choice.name"),
-        ({"tool_choice": {"type": "frob"}}, "tool_choice.type"),
+        ({"tool_choice": {"type": 5}}, "tool_choice.type"),
         ({"temperature": 3}, "temperature"),
         ({"reasoning": {"effort": "most"}}, "reasoning.effort"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
