@@ -92,12 +92,15 @@ class SsoLogins:
         self._database.write(work)
         return login_id
 
-    def claim(self, maximum: int) -> list[DueLogin]:
-        """Return at most `maximum` sign-ins that are due, the longest waiting first; no other worker gets them soon."""
+    def claim(self, maximum: int, besides: Collection[str] = ()) -> list[DueLogin]:
+        """Return at most `maximum` sign-ins that are due, the longest waiting first; no other worker gets them soon.
+        Those with the providers of `besides` are left out."""
 
         def work() -> list[SsoLogin]:
             now = self._database.now_us()
             due = (SsoLogin.check_at > NO_CHECK) & (SsoLogin.check_at <= now)
+            if besides:
+                due &= SsoLogin.provider.not_in(list(besides))
             rows = list(SsoLogin.select().where(due).order_by(SsoLogin.check_at).limit(maximum))
             chosen = [row.id for row in rows]
             SsoLogin.update(check_at=now + LEASE_S * SECOND_US).where(SsoLogin.id.in_(chosen)).execute()
@@ -116,6 +119,14 @@ class SsoLogins:
             )
             for row in self._database.write(work)
         ]
+
+    def give_back(self, login: DueLogin) -> None:
+        """Let a claimed sign-in be due again, since it was not checked."""
+
+        def work() -> None:
+            SsoLogin.update(check_at=self._database.now_us()).where(SsoLogin.id == login.id).execute()
+
+        self._database.write(work)
 
     def confirm(self, login_id: str, refresh_token: str) -> None:
         """Record that the provider still knows the person; `refresh_token` is the next one."""

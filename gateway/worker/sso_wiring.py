@@ -26,6 +26,7 @@ def open_single_sign_on(base: WorkerBase, accounts: AccountServices, management:
     providers = IdentityProviders(
         store.database, store.control, store.vault, settings.identity_providers, allow_private
     )
+    owner_of = partial(_owner_of, store.database)
     logins = SsoLogins(store.database, store.vault, settings.sso)
     parts = make_client_parts(
         base.transport,
@@ -34,7 +35,7 @@ def open_single_sign_on(base: WorkerBase, accounts: AccountServices, management:
         providers,
         timeout_s=settings.sso.timeout_s,
         allow_private=allow_private,
-        owner_of=partial(_owner_of, store.database),
+        owner_of=owner_of,
     )
     service = SingleSignOnService(
         store.database,
@@ -49,7 +50,9 @@ def open_single_sign_on(base: WorkerBase, accounts: AccountServices, management:
         parts,
     )
     domains = IdentityDomains(store.database, store.control, fetch_over(base.transport))
-    return SsoServices(service, SsoChecks(service, logins, accounts.oauth.grants), domains)
+    return SsoServices(
+        service, SsoChecks(service, logins, accounts.oauth.grants, owner_of, base.clock.monotonic), domains
+    )
 
 
 def _owner_of(database: Database, provider: IdentityProvider) -> str:
