@@ -1,7 +1,7 @@
 """A parser of server-sent events, and the read loop for upstream streams of all formats."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import repeat
 from typing import Any
 from typing import Protocol as Interface
@@ -14,7 +14,8 @@ from gateway.neutral.events import Batch, Heartbeat
 from gateway.providers.answer_checks import check_parts
 from gateway.providers.failures import MAX_ERROR_BYTES, explain_object, stream_failure
 from gateway.providers.protocol import UpstreamReply
-from gateway.runtime.threads import compute_if, give_way
+from gateway.runtime.loop_turns import bulk_turn
+from gateway.runtime.threads import compute, compute_if, give_way
 
 BOM = b"\xef\xbb\xbf"  # may precede a stream
 EVENT_BREAK = b"\n\ndata: "
@@ -23,6 +24,7 @@ NAMED_EVENT = re.compile(
 )  # an event with a name and one line of data
 SEAM_BYTES = 1  # bytes of a blank line that may be at the end of the previous piece
 THREAD_BYTES = 1 << 17  # bytes of an event that is parsed in a thread
+SLICE_BYTES = 1 << 13  # bytes of a stream that are read before other work has a turn
 MAX_EVENTS = 5_000  # neutral events of one long event
 EVENTS_PER_TURN = 250
 MAX_LINES = 65_536  # of an event
@@ -204,6 +206,10 @@ def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFramin
                 if not piece:
                     yield [Heartbeat()]
                     continue
+                if len(piece) > SLICE_BYTES:
+                    if (yield from _take_slices(piece, frames, stream)):
+                        return
+                    continue
                 batch, done = take(feed(piece))
                 if batch:
                     yield batch
@@ -224,11 +230,35 @@ def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> It
         if not piece:
             yield [Heartbeat()]
             continue
-        batch, done = compute_if(frames.held + len(piece) > THREAD_BYTES, _take, frames, stream, piece)
-        yield from _in_turns(batch)
+        if frames.held + len(piece) > THREAD_BYTES:
+            batch, done = compute(_take, frames, stream, piece)
+            yield from _in_turns(batch)
+        else:
+            done = yield from _take_slices(piece, frames, stream)
         if done:
             return
     yield from _in_turns(compute_if(frames.held > THREAD_BYTES, _finish, frames, stream))
+
+
+def _take_slices(piece: bytes, frames: Frames, stream: EventStream) -> Generator[Batch, None, bool]:
+    """Yield the batches of a long piece, in turns with other work, since it may consist of thousands of tiny events.
+    Return whether the last one is terminal. LongEvent is raised after the whole piece."""
+    long = False
+    for at in range(0, len(piece), SLICE_BYTES):
+        if at:
+            bulk_turn()
+        try:
+            batch, done = _take(frames, stream, piece[at : at + SLICE_BYTES])
+        except LongEvent:
+            long = True
+            continue
+        if batch:
+            yield from _in_turns(batch)
+        if done:
+            return True
+    if long:
+        raise LongEvent
+    return False
 
 
 def _in_turns(batch: Batch) -> Iterator[Batch]:

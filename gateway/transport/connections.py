@@ -12,6 +12,7 @@ from gevent.socket import IPPROTO_TCP, TCP_NODELAY, socket
 from gevent.ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 
 from gateway.errors import UpstreamFailed
+from gateway.runtime.loop_turns import bulk_turn
 from gateway.runtime.send_batch import QueuedSends
 from gateway.transport.header_fields import HEAD_END, read_fields
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 RECEIVE_BYTES = 65536
 # After a full receive: each receive waits for a turn of the event loop, which is long under load.
 FURTHER_BYTES = 262_144
+# After a receive with chunks of a few bytes: each costs a call of the parser, so that 20 such streams with full
+# receives would keep the event loop busy for a tenth of a second.
+SMALL_BYTES = 8_192
+MIN_CHUNK_BYTES = 64  # on average
 NOISE_LIMIT = 65536  # consecutive bytes without a complete head or body: heads, trailers, chunk extensions
 POLLIN = READ = 1
 NO_DEADLINE = math.inf
@@ -39,7 +44,8 @@ class UpstreamConnection:
 
     The parser (httptools over llhttp) calls the `on_…` methods. `status` is 0 until the final head has arrived, with
     which `received` then begins. `done`: the response is complete; `keep`: another request may follow it; `lost`: the
-    peer closed; `pieces`: body bytes not yet taken. `poll(0)` of an idle connection reports waiting data or an end,
+    peer closed; `pieces`: body bytes not yet taken; `further`: bytes that arrived after the receive with the head, with
+    the framing of chunks. `poll(0)` of an idle connection reports waiting data or an end,
     which make it unusable; while it is `watched`, the event loop has noticed neither. `since` is when its pool received
     it back (0.0 during its first request), `idle_s` for how long it is usable from then on. `now` returns monotonic
     seconds.
@@ -47,8 +53,8 @@ class UpstreamConnection:
 
     __slots__ = (
         "_alarm", "_bodiless", "_loop", "_maximum", "_noise", "_now", "_parser", "_queued", "_readable", "_receive",
-        "_rings_at", "_send_s", "_sock", "_switch", "_until", "_waiting", "watched", "done", "host", "idle_s", "keep",
-        "lost", "on_body", "pieces", "poll", "pool", "received", "send_now", "since", "status",
+        "_rings_at", "_send_s", "_sock", "_switch", "_until", "_waiting", "watched", "done", "further", "host",
+        "idle_s", "keep", "lost", "on_body", "pieces", "poll", "pool", "received", "send_now", "since", "status",
     )  # fmt: skip
 
     def __init__(self, sock: socket, host: str, pool: "ConnectionPool", now: Callable[[], float]) -> None:
@@ -78,7 +84,7 @@ class UpstreamConnection:
         self.host = host
         self.pool = pool
         self.since = self.idle_s = 0.0
-        self.status = self._noise = 0
+        self.status = self._noise = self.further = 0
         self.received = b""
         self._maximum = RECEIVE_BYTES
         self.pieces: list[bytes] = []
@@ -160,9 +166,10 @@ class UpstreamConnection:
             return True
         if data is None:
             return False
-        if len(data) == RECEIVE_BYTES:
-            self._maximum = FURTHER_BYTES
+        full = len(data) == self._maximum
         self._take_in(data)
+        if full:
+            self._adapt(len(data))
         return True
 
     def send_rest(self, rest: memoryview) -> None:
@@ -279,18 +286,27 @@ class UpstreamConnection:
         finally:
             self._sock.settimeout(0.0)
 
+    def _adapt(self, size: int) -> None:
+        """Choose the size of the next receive after a full one, and wait for a turn where chunks are tiny."""
+        if len(self.pieces) * MIN_CHUNK_BYTES > size:
+            self._maximum = SMALL_BYTES
+            bulk_turn()
+        else:
+            self._maximum = FURTHER_BYTES
+
     def _take_in(self, data: bytes) -> None:
         if not data:
             self.keep = False
             self.done = self._ends_by_close()
             self.lost = not self.done
             return
-        if not self.status:
-            # The parser ignores empty lines before a head.
-            if self.received:
-                self.received = self.received + data
-            else:
-                self.received = data.lstrip(b"\r\n")
+        if self.status:
+            self.further += len(data)
+        # The parser ignores empty lines before a head.
+        elif self.received:
+            self.received = self.received + data
+        else:
+            self.received = data.lstrip(b"\r\n")
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -327,6 +343,7 @@ class UpstreamConnection:
             self.received = self.received.partition(HEAD_END)[2].lstrip(b"\r\n")
             return
         self.status = status
+        self.further = 0
         self._noise = -RECEIVE_BYTES  # the receive that contained the head does not count
         if self._bodiless:
             self.done = True

@@ -286,6 +286,8 @@ class Reply(Struct, eq=False):
         if not connection.receive(now + seconds):
             self._silent_s += seconds
             return False
+        if connection.further > STREAM_LIMIT:
+            self._refuse_size(STREAM_LIMIT)  # nearly all of it frames tiny chunks
         if connection.lost:
             raise StreamTruncated(f"{connection.host} closed the connection before its answer was complete.")
         if self._silent_s:

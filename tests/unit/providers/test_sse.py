@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 from gevent.monkey import get_original
@@ -6,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamFailed
+from gateway.providers import sse
 from gateway.providers.sse import EVENTS_PER_TURN, MAX_EVENTS, THREAD_BYTES, EventReader, read_batches
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
@@ -199,3 +201,23 @@ def test_the_content_of_a_long_event_is_forwarded_in_small_batches(end: bytes) -
     assert max(map(len, read)) <= EVENTS_PER_TURN
     with pytest.raises(UpstreamFailed, match="texts and calls"):
         batches(MAX_EVENTS + 1)
+
+
+def test_a_long_piece_of_tiny_events_is_read_in_turns_with_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(sse, "bulk_turn", lambda: read.append(len(seen)))
+    seen: list[int] = []
+    events = b"data: {}\n\n" * 20_000
+    for batch in read_batches(Pieces(events, 65_536), Sizes()):
+        seen += batch
+    assert seen == [2] * 20_000 + [-1]
+    steps = [after - before for before, after in pairwise(read)]
+    assert max(steps) <= 65_536 / len(b"data: {}\n\n") / 4
+
+
+def test_nothing_of_a_long_piece_is_lost_around_a_long_event() -> None:
+    long = b"data: " + b"x" * THREAD_BYTES * 2 + b"\n\n"
+    whole = b"data: a\n\n" + long + b"data: bb\n\n"
+    for size in (65_536, len(whole)):
+        seen = [length for batch in read_batches(Pieces(whole, size), Sizes()) for length in batch]
+        assert seen == [1, 2 * THREAD_BYTES, 2, -1]

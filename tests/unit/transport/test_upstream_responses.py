@@ -7,6 +7,7 @@ import pytest
 
 from gateway.errors import Overloaded, StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.runtime.byte_budget import ByteBudget
+from gateway.transport import connections, upstream_responses
 from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.content_codings import find_unpacker
 from gateway.transport.upstream_responses import PIECE_BYTES, STREAM_FREE, STREAM_SHARE, Pending, TimeLimits
@@ -238,6 +239,32 @@ def test_stream_that_never_pauses_leaves_turns_to_its_neighbours(upstream, make_
     for _ in range(3):
         next(chunks)
     neighbour.kill()
+    assert turns
+
+
+def test_framing_of_tiny_chunks_counts_for_the_cap_of_an_answer(upstream, make_transport, monkeypatch):
+    monkeypatch.setattr(upstream_responses, "STREAM_LIMIT", 1 << 20)
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    upstream.answer(head, *[b"1;note=" + b"y" * 4000 + b"\r\nx\r\n"] * 1000)
+    read = 0
+    with pytest.raises(UpstreamFailed) as refusal:
+        for piece in call(make_transport(), upstream, stream=True).chunks():
+            read += len(piece)
+    assert refusal.value.code == "response_too_large"
+    assert read < 1000
+
+
+def test_tiny_chunks_are_received_a_little_at_a_time(upstream, make_transport, monkeypatch):
+    turns = []
+    monkeypatch.setattr(connections, "bulk_turn", lambda: turns.append(None))
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    upstream.answer(head + b"1\r\nx\r\n" * 200_000 + b"0\r\n\r\n")
+    chunks = call(make_transport(), upstream, stream=True).chunks()
+    first = next(chunks)
+    gevent.sleep(0.2)  # what is sent now waits in the socket
+    pieces = [first, next(chunks), *chunks]
+    assert b"".join(pieces) == b"x" * 200_000
+    assert max(map(len, pieces[2:])) <= connections.SMALL_BYTES // 6 + 1
     assert turns
 
 
