@@ -25,6 +25,7 @@ class TypedEvents:
         self._loads: Callable[[bytes], Any] = orjson.loads
 
     def expect_long(self) -> None:
+        """Decode the next events in pieces."""
         self._loads = loads_long
 
     def take(self, pieces: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
