@@ -68,6 +68,9 @@ MANAGE = {
         projects restore {project}
         team <- teams create {organization} Research
         teams add {team} {member}
+        teams add-lead {team} {member}
+        teams leads {team}
+        teams remove-lead {team} {member}
         teams list
         teams show {team}
         teams rename {team} "Applied research"

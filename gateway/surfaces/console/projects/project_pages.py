@@ -39,6 +39,10 @@ UPDATE = ManagementCall("PATCH /projects/<project_id>")
 FIND_RATES = ManagementCall("GET /projects/<project_id>/rate-limits")
 SET_RATES = ManagementCall("PATCH /projects/<project_id>/rate-limits")
 SECRET = ManagementCall("GET /projects/<project_id>/callback-secret")
+ADMINS = ManagementCall("GET /projects/<project_id>/admins")
+ADD_ADMIN = ManagementCall("PUT /projects/<project_id>/admins/<member_id>")
+REMOVE_ADMIN = ManagementCall("DELETE /projects/<project_id>/admins/<member_id>")
+MEMBERS = ManagementCall("GET /orgs/<organization_id>/members")
 ROLL_SECRET = ManagementCall("POST /projects/<project_id>/callback-secret/roll")
 
 
@@ -59,6 +63,8 @@ def show_project(call: PageCall) -> Outbound:
     project = call.run(FIND, project_id=project_id)
     choices = {"modes": tuple(PROJECT_MODES.items()), "markers": MARKERS, "strategies": STRATEGIES}
     rows = [(name, label, rates[name]) for name, label in RATES]
+    admins = call.run(ADMINS, project_id=project_id)
+    authority = call.visitor.authority_for(project["organizationId"], "projects:write")
     return call.page(
         "projects/project.html",
         project["name"],
@@ -66,8 +72,34 @@ def show_project(call: PageCall) -> Outbound:
         rates=rows,
         path=PATH,
         sees_requests=call.visitor.may("logs:read"),
+        admins=[{**admin, "changeable": authority.covers(admin["role"])} for admin in admins],
+        people=_list_people(call, project["organizationId"], admins),
         **choices,
     )
+
+
+def _list_people(call: PageCall, organization_id: str, admins: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return the members whom the visitor may make admins of the project, as far as the visitor sees members."""
+    if not call.visitor.manages("members:read", organization_id):
+        return []
+    authority = call.visitor.authority_for(organization_id, "projects:write")
+    held = {admin["id"] for admin in admins}
+    listed = call.run(MEMBERS, organization_id=organization_id)
+    return [
+        (member["id"], member["name"] or member["email"])
+        for member in listed
+        if member["id"] not in held and member["status"] == "active" and authority.covers(member["role"])
+    ]
+
+
+def _add_admin(call: PageCall) -> str:
+    call.run(ADD_ADMIN, project_id=call.params["project_id"], member_id=call.form.get("member", ""))
+    return "The member is an admin of the project."
+
+
+def _remove_admin(call: PageCall) -> str:
+    call.run(REMOVE_ADMIN, project_id=call.params["project_id"], member_id=call.form.get("member", ""))
+    return "The member is no admin of the project any more."
 
 
 def _create(call: PageCall) -> str:
@@ -138,6 +170,8 @@ OF_PROJECT: dict[str, PageAction] = {
     "rates": _set_rates,
     "archive": _archive,
     "restore": _restore,
+    "add-admin": _add_admin,
+    "remove-admin": _remove_admin,
     "secret": _show_secret,
     "roll-secret": _roll_secret,
 }

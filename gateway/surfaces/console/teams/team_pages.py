@@ -31,6 +31,9 @@ DELETE = ManagementCall("DELETE /orgs/<organization_id>/teams/<team_id>")
 SET_LIMITS = ManagementCall("PATCH /orgs/<organization_id>/teams/<team_id>/limit")
 JOIN = ManagementCall("PUT /orgs/<organization_id>/teams/<team_id>/members/<member_id>")
 LEAVE = ManagementCall("DELETE /orgs/<organization_id>/teams/<team_id>/members/<member_id>")
+LEADS = ManagementCall("GET /orgs/<organization_id>/teams/<team_id>/leads")
+ADD_LEAD = ManagementCall("PUT /orgs/<organization_id>/teams/<team_id>/leads/<member_id>")
+REMOVE_LEAD = ManagementCall("DELETE /orgs/<organization_id>/teams/<team_id>/leads/<member_id>")
 MEMBERS = ManagementCall("GET /orgs/<organization_id>/members")
 
 
@@ -69,6 +72,7 @@ def show_team(call: PageCall) -> Outbound:
         manages=manages,
         limited=covers_team(visitor, place, "teams:limit"),
         others=others if manages else [],
+        leads={lead["id"] for lead in call.run(LEADS, **_path(call))},
         rules=list_rules(call, place) if manages else [],
         organization_id=place.organization_id,
         managed_settings=MANAGED_SETTINGS.text(call) if manages else "",
@@ -109,6 +113,16 @@ def _leave(call: PageCall) -> str:
     return "The member was removed."
 
 
+def _add_lead(call: PageCall) -> str:
+    call.run(ADD_LEAD, member_id=call.form.get("member", ""), **_path(call))
+    return "The member is a lead of the team."
+
+
+def _remove_lead(call: PageCall) -> str:
+    call.run(REMOVE_LEAD, member_id=call.form.get("member", ""), **_path(call))
+    return "The member is no lead of the team any more."
+
+
 def _delete(call: PageCall) -> Outbound:
     call.run(DELETE, **_path(call))
     return show_instead(call, PATH, show_list, "The team was deleted.")
@@ -133,6 +147,8 @@ OF_TEAM: dict[str, PageAction] = {
     "limits": _set_limits,
     "join": _join,
     "leave": _leave,
+    "add-lead": _add_lead,
+    "remove-lead": _remove_lead,
     "delete": _delete,
     **rule_actions(_place_of),
 }

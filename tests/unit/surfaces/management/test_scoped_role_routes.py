@@ -1,0 +1,184 @@
+"""Leads of teams and admins of projects: what they reach, and what stays out of their reach."""
+
+import pytest
+from support.management import Person, Tenants
+
+from gateway.accounts import members
+
+HELLO = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+DENIED = "403 permission_denied"
+
+
+class Parts:
+    """A team of the developer with a lead, and a project with an admin; both are developers besides."""
+
+    def __init__(self, tenants: Tenants) -> None:
+        self.tenants = tenants
+        self.owner = tenants["acme owner"]
+        self.organization = f"/orgs/{self.owner.organization_id}"
+        self.team = self.make_team("Search")
+        self.add(self.team, tenants["acme developer"])
+        self.lead = self.join("lead")
+        self.admin = self.join("project-admin")
+        self.project = f"/projects/{self.owner.project_id}"
+        tenants.ok("PUT", f"{self.team}/leads/{self.lead.member_id}", self.owner)
+        tenants.ok("PUT", f"{self.project}/admins/{self.admin.member_id}", self.owner)
+
+    def join(self, name: str) -> Person:
+        owner = self.owner
+        return self.tenants.join(owner.organization_id, owner.project_id, f"{name}@acme.example", "developer")
+
+    def make_team(self, name: str) -> str:
+        teams = f"{self.organization}/teams"
+        return f"{teams}/{self.tenants.ok('POST', teams, self.owner, {'name': name})['team']['id']}"
+
+    def add(self, team: str, person: Person) -> None:
+        self.tenants.ok("PUT", f"{team}/members/{person.member_id}", self.owner)
+
+
+@pytest.fixture
+def parts(tenants: Tenants) -> Parts:
+    tenants.services.billing.ledger.grant(tenants["acme owner"].organization_id, 10**9, "parts")
+    return Parts(tenants)
+
+
+def test_a_lead_sees_and_limits_the_team_and_its_members(tenants: Tenants, parts: Parts) -> None:
+    lead, developer = parts.lead, tenants["acme developer"]
+    member = f"{parts.organization}/members/{developer.member_id}"
+    listed = tenants.ok("GET", f"{parts.organization}/members", lead)["members"]
+    assert [one["id"] for one in listed] == [developer.member_id]
+    assert tenants.ok("GET", member, lead)["member"]["email"] == "developer@acme.example"
+    tenants.ok("PATCH", f"{member}/limit", lead, {"usageLimit": "5"})
+    tenants.ok("PATCH", f"{parts.team}/limit", lead, {"usageLimit": "50"})
+    teams = tenants.ok("GET", f"{parts.organization}/teams", lead)["teams"]
+    assert [team["name"] for team in teams] == ["Search"]
+
+
+def test_a_lead_reaches_nothing_outside_of_the_team(tenants: Tenants, parts: Parts) -> None:
+    lead, colleague = parts.lead, tenants["acme colleague"]
+    other = parts.make_team("Other")
+    member = f"{parts.organization}/members/{colleague.member_id}"
+    for method, path, body in (
+        ("GET", member, None),
+        ("PATCH", f"{member}/limit", {"usageLimit": "5"}),
+        ("PATCH", member, {"role": "viewer"}),
+        ("GET", other, None),
+        ("PATCH", f"{other}/limit", {"usageLimit": "5"}),
+        ("PUT", f"{other}/members/{lead.member_id}", None),
+        ("PATCH", parts.team, {"name": "Taken"}),
+        ("DELETE", parts.team, None),
+        ("PUT", f"{parts.team}/leads/{colleague.member_id}", None),
+        ("GET", f"/keys/api/{tenants['acme developer'].key.info.id}", None),
+    ):
+        assert tenants.refused(method, path, lead, body) == DENIED, (method, path)
+
+
+def test_a_lead_moves_only_members_without_further_rights(tenants: Tenants, parts: Parts) -> None:
+    lead = parts.lead
+    tenants.ok("PUT", f"{parts.team}/members/{tenants['acme colleague'].member_id}", lead)
+    tenants.ok("DELETE", f"{parts.team}/members/{tenants['acme developer'].member_id}", lead)
+    for name in ("acme admin", "acme owner"):
+        path = f"{parts.team}/members/{tenants[name].member_id}"
+        assert tenants.refused("PUT", path, lead) == DENIED
+        parts.add(parts.team, tenants[name])
+        assert tenants.refused("DELETE", path, lead) == DENIED
+        limit = f"{parts.organization}/members/{tenants[name].member_id}/limit"
+        assert tenants.refused("PATCH", limit, lead, {"usageLimit": "1"}) == DENIED
+
+
+def test_a_lead_raises_no_limit_that_a_higher_role_set(tenants: Tenants, parts: Parts) -> None:
+    tenants.ok("PATCH", f"{parts.team}/limit", tenants["acme admin"], {"usageLimit": "5"})
+    path = f"{parts.team}/limit"
+    assert tenants.refused("PATCH", path, parts.lead, {"usageLimit": "6"}) == "403 limit_not_yours"
+    assert tenants.refused("PATCH", path, parts.lead, {"usageLimit": None}) == "403 limit_not_yours"
+    tenants.ok("PATCH", path, parts.lead, {"usageLimit": "4"})
+
+
+def test_usage_of_a_lead_and_of_a_project_admin(tenants: Tenants, parts: Parts) -> None:
+    project = parts.owner.project_id
+    for person in (tenants["acme developer"], tenants["acme colleague"], tenants["acme colleague"], parts.lead):
+        tenants.ok("POST", "/v1/chat/completions", person.key.token, HELLO)
+    tenants.services.store.journal.flush(60)
+
+    def count(who: Person) -> int:
+        steps = tenants.ok("GET", f"/activity?timeRange=1h&projectId={project}", who)["activity"]
+        return sum(step["requestCount"] for step in steps)
+
+    assert (count(parts.lead), count(parts.admin), count(tenants["acme developer"])) == (2, 4, 1)
+    exported = tenants.ok("GET", f"/activity/export?timeRange=1h&projectId={project}", parts.lead)
+    assert len(exported.splitlines()) == 1 + 2
+    assert len(tenants.ok("GET", "/logs", parts.admin)["logs"]) == 0
+    assert len(tenants.ok("GET", "/logs", parts.lead)["logs"]) == 1
+    theirs = f"/activity?apiKeyId={tenants['acme colleague'].key.info.id}"
+    assert tenants.refused("GET", theirs, parts.lead) == DENIED
+
+
+def test_the_admin_of_a_project_changes_it_and_its_keys(tenants: Tenants, parts: Parts) -> None:
+    admin, developer = parts.admin, tenants["acme developer"]
+    key = f"/keys/api/{developer.key.info.id}"
+    tenants.ok("PATCH", parts.project, admin, {"cachingEnabled": True})
+    tenants.ok("PATCH", f"{parts.project}/rate-limits", admin, {"requestsPerMinute": 60})
+    tenants.ok("PATCH", f"{parts.project}/session-budget", admin, {"sessionBudget": "1"})
+    assert developer.key.info.id in {one["id"] for one in tenants.ok("GET", "/keys/api", admin)["apiKeys"]}
+    tenants.ok("PATCH", key, admin, {"description": "Renamed"})
+    tenants.ok("POST", f"{key}/roll", admin)
+    body = {"description": "New", "projectId": parts.owner.project_id, "memberId": developer.member_id}
+    tenants.ok("POST", "/keys/api", admin, body)
+    tenants.ok("PUT", f"{parts.project}/admins/{developer.member_id}", admin)
+    listed = tenants.ok("GET", f"{parts.project}/admins", developer)["admins"]
+    assert [one["id"] for one in listed] == sorted([admin.member_id, developer.member_id])
+
+
+def test_the_admin_of_a_project_gets_no_key_of_a_higher_role(tenants: Tenants, parts: Parts) -> None:
+    project_id = parts.owner.project_id
+    for name in ("acme owner", "acme admin"):
+        person = tenants[name]
+        assert tenants.refused("POST", f"/keys/api/{person.key.info.id}/roll", parts.admin) == DENIED
+        body = {"description": "x", "projectId": project_id, "memberId": person.member_id}
+        assert tenants.refused("POST", "/keys/api", parts.admin, body) == DENIED
+        assert tenants.refused("PUT", f"{parts.project}/admins/{person.member_id}", parts.admin) == DENIED
+
+
+def test_the_admin_of_a_project_reaches_no_other_project(tenants: Tenants, parts: Parts) -> None:
+    owner = parts.owner
+    body = {"organizationId": owner.organization_id, "name": "Second"}
+    second = tenants.ok("POST", "/projects", owner, body)["project"]["id"]
+    key = tenants.ok("POST", "/keys/api", owner, {"description": "x", "projectId": second})["apiKey"]["id"]
+    for method, path, body in (
+        ("PATCH", f"/projects/{second}", {"name": "Taken"}),
+        ("DELETE", f"/projects/{second}", None),
+        ("PUT", f"/projects/{second}/admins/{parts.admin.member_id}", None),
+        ("GET", f"/keys/api/{key}", None),
+        ("DELETE", f"/keys/api/{key}", None),
+        ("POST", "/projects", {"organizationId": owner.organization_id, "name": "Third"}),
+        ("GET", f"/activity/sources?projectId={second}", None),
+    ):
+        assert tenants.refused(method, path, parts.admin, body) == DENIED, (method, path)
+
+
+def test_the_roles_end_at_once_and_do_not_come_back(tenants: Tenants, parts: Parts) -> None:
+    owner, admin, lead = parts.owner, parts.admin, parts.lead
+    tenants.ok("DELETE", f"{parts.project}/admins/{admin.member_id}", owner)
+    assert tenants.refused("PATCH", parts.project, admin, {"cachingEnabled": True}) == DENIED
+    member = f"{parts.organization}/members/{lead.member_id}"
+    tenants.ok("DELETE", member, owner)
+    invited = tenants.ok("POST", f"{parts.organization}/invitations", owner, {"email": "lead@acme.example"})
+    tenants.ok("POST", "/auth/accept-invitation", tenants.open(lead.user_id), {"token": invited["invitation"]["token"]})
+    found = members.find_in_organization(tenants.services.store.database, owner.organization_id, lead.member_id)
+    assert found.status == "active"
+    assert tenants.refused("GET", parts.team, tenants.open(lead.user_id)) == DENIED
+
+
+def test_service_accounts_appoint_no_one(tenants: Tenants, parts: Parts) -> None:
+    body = {"name": "Robot", "scopes": ["teams:write", "projects:write", "members:write"]}
+    made = tenants.ok("POST", f"{parts.organization}/service-accounts", parts.owner, body)["serviceAccount"]
+    member_id = tenants["acme colleague"].member_id
+    for path in (f"{parts.team}/leads/{member_id}", f"{parts.project}/admins/{member_id}"):
+        assert tenants.refused("PUT", path, made["token"]) == "403 scope_missing"
+
+
+def test_only_an_owner_appoints_an_owner(tenants: Tenants, parts: Parts) -> None:
+    for path in (f"{parts.team}/leads", f"{parts.project}/admins"):
+        assert tenants.refused("PUT", f"{path}/{parts.owner.member_id}", tenants["acme admin"]) == DENIED
+        tenants.ok("PUT", f"{path}/{parts.owner.member_id}", parts.owner)
+        assert tenants.refused("DELETE", f"{path}/{parts.owner.member_id}", tenants["acme admin"]) == DENIED
