@@ -1,4 +1,4 @@
-"""The console's navigation shows the entry of the current page, and to developers no pages of managers."""
+"""The console's navigation shows the entry of the current page, and to each role its pages."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from support.console_walk import signed_in_rows
 
-from gateway.surfaces.console.navigation import find_current, list_links
+from gateway.accounts.scoped_roles import NO_PARTS, Parts
+from gateway.errors import Forbidden
+from gateway.surfaces.console.navigation import GROUPS, check_page, find_current, list_links
 from gateway.surfaces.console.table import SURFACE
 from gateway.surfaces.visitor import Visitor
 
@@ -35,13 +37,34 @@ def test_each_page_belongs_to_an_entry() -> None:
     assert [path for path in signed_in_rows() if not find_current(path)] == first_steps
 
 
-def test_developers_see_no_pages_of_managers() -> None:
-    developer = visitor_with("developer")
-    shown = [link for _, links in list_links(developer) for link in links]
-    assert shown and not any(link.managers for link in shown)
+ORGANIZATION = {
+    f"/console/{name}" for name in ["people", "teams", "projects", "automation", "alerts", "audit", "settings"]
+}
+WITH_KEYS = {f"/console/{name}" for name in ["logs", "sessions", "playground", "setup", "keys"]}
 
 
-def visitor_with(role: str) -> Visitor:
+@pytest.mark.parametrize(
+    ("role", "parts", "hidden"),
+    [
+        ("owner", NO_PARTS, set()),
+        ("admin", NO_PARTS, set()),
+        ("developer", NO_PARTS, ORGANIZATION),
+        ("developer", Parts(teams=frozenset(("team_1",))), ORGANIZATION - {"/console/people", "/console/teams"}),
+        ("developer", Parts(projects=frozenset(("proj_1",))), ORGANIZATION - {"/console/projects"}),
+        ("viewer", NO_PARTS, WITH_KEYS | ORGANIZATION - {"/console/people", "/console/teams"}),
+        ("billing", NO_PARTS, WITH_KEYS | ORGANIZATION - {"/console/people", "/console/teams", "/console/settings"}),
+    ],
+)
+def test_a_person_sees_the_pages_of_the_own_role(role: str, parts: Parts, hidden: set[str]) -> None:
+    visitor = visitor_with(role, parts)
+    shown = {link.path for _, links in list_links(visitor) for link in links}
+    assert {link.path for _, links in GROUPS for link in links} - shown == hidden
+    for path in hidden:
+        with pytest.raises(Forbidden):
+            check_page(visitor, f"{path}/something")
+
+
+def visitor_with(role: str, parts: Parts = NO_PARTS) -> Visitor:
     unused: Any = None
-    member: Any = SimpleNamespace(role=role)
-    return Visitor(unused, unused, {"org_1": member})
+    member: Any = SimpleNamespace(id="member_1", role=role)
+    return Visitor(unused, unused, {"org_1": member}, parts={"member_1": parts})
