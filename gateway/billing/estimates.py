@@ -39,6 +39,8 @@ def estimate(terms: Terms, attempt: Attempt) -> Usage:
     and the estimated count is taken.
     """
     reported = attempt.usage
+    if attempt.used is not None:
+        reported = attempt.used() or reported
     if reported is None:
         return _unreported(terms, attempt)
     if terms.units is not None:

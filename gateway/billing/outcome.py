@@ -1,6 +1,6 @@
 """The outcome of a request: its attempts, the usage and cost of each, and the routing trail shown to the caller."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NotRequired, TypedDict
@@ -52,11 +52,11 @@ class RoutingAttempt(TypedDict):
 class Attempt(Struct, eq=False):
     """One upstream call. Times are monotonic seconds; `at_us` is the wall clock at its start.
 
-    `usage` is None until the provider reports it. `finish` is a FinishReason, "error", "client_disconnect",
-    "superseded" or "interrupted". `output_length` is the size of the answer's text so far in bytes, for an estimate
-    (for sound, the size of a text with the same number of tokens). `overrun`: the true cost exceeded the reservation.
-    `capped`: counts or cost exceeded what is plausible and were reduced to that. The settlement sets `charge`, and
-    `usage` where it was missing.
+    `usage` is None until the provider reports it; `used` returns what a stream in progress has reported. `finish` is a
+    FinishReason, "error", "client_disconnect", "superseded" or "interrupted". `output_length` is the size of the
+    answer's text so far in bytes, for an estimate (for sound, the size of a text with the same number of tokens).
+    `overrun`: the true cost exceeded the reservation. `capped`: counts or cost exceeded what is plausible and were
+    reduced to that. The settlement sets `charge`, and `usage` where it was missing.
     """
 
     number: int
@@ -76,6 +76,7 @@ class Attempt(Struct, eq=False):
     model: str = ""  # the model that the upstream reports
     upstream_id: str = ""
     service_tier: str = ""
+    used: Callable[[], Usage | None] | None = None
     overrun: bool = False
     capped: bool = False
 

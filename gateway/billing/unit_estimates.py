@@ -42,15 +42,17 @@ def image_tokens(mapping: Mapping, usage: Usage) -> int:
     return usage.images * (table.get(usage.price_key) or max(table.values(), default=MADE_TOKENS))
 
 
-def estimate(units: Units | None, mapping: Mapping, prompt_bytes: int, output_length: int = 0) -> Usage:
+def estimate(
+    units: Units | None, mapping: Mapping, prompt_bytes: int, output_length: int = 0, media_tokens: int = 0
+) -> Usage:
     """Return the estimated usage of a call without reported usage: the requested units (for sound, at least what was
-    received), otherwise text at four bytes per token."""
+    received), otherwise text at four bytes per token, and the tokens of media."""
     if units is not None:
         likely = units.likely
         output_tokens = -(-output_length // BYTES_PER_TOKEN)
         if 0 < likely.output_audio < output_tokens:
             likely = structs.replace(likely, output_audio=output_tokens)
         return structs.replace(units_at(mapping, likely), basis="estimated")
-    text = -(-prompt_bytes // BYTES_PER_TOKEN)
+    text = media_tokens - (-prompt_bytes // BYTES_PER_TOKEN)
     written = -(-output_length // BYTES_PER_TOKEN)
     return Usage(input=text, output=written, basis="estimated")

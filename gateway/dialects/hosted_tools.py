@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from gateway.dialects import anthropic, google
 from gateway.dialects import responses_vocabulary as responses
-from gateway.neutral.hosted_uses import TOOL_MODEL_COUNTS, HostedUse, Payment
+from gateway.neutral.hosted_uses import TOOL_MODEL_COUNTS, HostedUse, Payment, is_stored
 from gateway.neutral.units import PROVIDER_TOOLS
 
 Json = dict[str, Any]
@@ -18,10 +18,10 @@ IMAGE_COUNTS = ("image_tool_text", "image_tool_image", "image_tool_output")
 MODEL_COUNTS = tuple(TOOL_MODEL_COUNTS.values())
 MAX_ADVICE_TOKENS = 32_000
 OBJECT: Payment = "object"
-# Prefixes of media and of stored files in a part of an unknown type, and the member with base64.
+# Prefixes of media in a part of an unknown type, and the member with base64.
 MEDIA = ("https://", "http://", "data:")
-STORAGE = ("gs://", "s3://")
 DATA = "data"
+RESULT = "_result"  # in the types of what tools of earlier turns returned
 
 
 class HostedTool(NamedTuple):
@@ -227,7 +227,7 @@ def part_uses(vendor: str, kind: str, body: Any) -> list[HostedUse]:
         if "definition" in value and isinstance(value["definition"], dict):
             tool = value["definition"]
             found += tool_uses(vendor, str(tool.get("type") or "custom"), tool)
-        elif isinstance(inner, str) and value is not body and find_tool(vendor, inner) is not None:
+        elif value is not body and isinstance(inner, str) and RESULT not in inner and find_tool(vendor, inner):
             found += tool_uses(vendor, inner, value)
         if isinstance(value.get("model"), str):
             found.append(HostedUse(vendor, f"{kind}.model", "unknown", models=(value["model"],)))
@@ -240,6 +240,6 @@ def part_uses(vendor: str, kind: str, body: Any) -> list[HostedUse]:
 
 def _media_uses(vendor: str, kind: str, text: str) -> list[HostedUse]:
     """Return the use of a text of such a part that is the address or the content of media."""
-    if text.startswith(STORAGE):
+    if is_stored(text):
         return [HostedUse(vendor, f"{kind}.file_id", OBJECT)]
     return [HostedUse(vendor, kind, "tokens")] if text.startswith(MEDIA) else []

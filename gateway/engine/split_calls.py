@@ -16,7 +16,7 @@ from gateway.billing.usage_completion import complete
 from gateway.errors import GatewayError
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request
-from gateway.neutral.usage import added
+from gateway.neutral.usage import Usage, added
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
@@ -77,12 +77,16 @@ def _send(
 ) -> Any:
     """Make one of the calls. Its usage is completed here, because the sum does not show which call reported none."""
     result = upstreams.send(part, target, deadline, listener, should_abandon)
-    requirements = part.requirements
-    mapping = target.mapping
-    length = result.text_length()
-    estimated = estimate(requirements.units, mapping, requirements.prompt_bytes, length)
-    result.usage = complete(result.usage, estimated, requirements.units, mapping, length)
+    result.usage = estimated_part(part, result.usage, target, result.text_length())
     return result
+
+
+def estimated_part(part: Request, usage: Usage | None, target: Target, length: int) -> Usage:
+    """Return the usage of one of the calls, estimated where the provider has not reported any."""
+    needs = part.requirements
+    mapping = target.mapping
+    estimated = estimate(needs.units, mapping, needs.prompt_bytes, length, needs.likely_media_tokens)
+    return complete(usage, estimated, needs.units, mapping, length)
 
 
 def _parts_of(request: Request, target: Target, choices: int) -> list[Any]:

@@ -11,9 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from gateway.billing.unit_estimates import estimate
-from gateway.billing.usage_completion import complete
-from gateway.engine.split_calls import CONCURRENT_CALLS
+from gateway.engine.split_calls import CONCURRENT_CALLS, estimated_part
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, split
 from gateway.neutral.events import (
@@ -46,6 +44,7 @@ class _Part:
         self.answering: Answering | None = None
         self.begun = False
         self.usage: Usage | None = None
+        self.reported: Callable[[], Usage | None] | None = None
         self.length = 0
         self.finished: Finished | None = None
 
@@ -56,10 +55,10 @@ class _Part:
 
     def used(self) -> Usage:
         """Return its usage, estimated where the provider has not reported any."""
-        requirements = self.request.requirements
-        mapping = self.target.mapping
-        estimated = estimate(requirements.units, mapping, requirements.prompt_bytes, self.length)
-        return complete(self.usage, estimated, requirements.units, mapping, self.length)
+        usage = self.usage
+        if self.finished is None and self.reported is not None:
+            usage = self.reported() or usage
+        return estimated_part(self.request, usage, self.target, self.length)
 
 
 class SplitAnswering:
@@ -119,8 +118,9 @@ class SplitAnswering:
         match event:
             case Started():
                 part.usage = event.usage
+                part.reported = event.used
                 if not started:
-                    events.append(structs.replace(event, usage=None))
+                    events.append(structs.replace(event, usage=None, used=self._sum))
                 events.append(Progress(self._sum()))
             case Progress():
                 part.usage = event.usage

@@ -309,6 +309,7 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
             attempt.model = event.model
             attempt.upstream_id = event.upstream_id
             attempt.usage = event.usage or attempt.usage
+            attempt.used = event.used
         elif type(event) is Progress:
             attempt.usage = event.usage
         elif type(event) is Notice:

@@ -14,7 +14,7 @@ from gateway.media.sounds import SoundDuration, length_of
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.encoded import decode_base64, normalize_base64
 from gateway.neutral.file_types import type_of
-from gateway.neutral.hosted_uses import HostedUse
+from gateway.neutral.hosted_uses import HostedUse, is_stored
 from gateway.neutral.inline_media import inline_media
 from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, VendorPart, Video
 from gateway.runtime.large_files import StoredFile
@@ -43,7 +43,6 @@ LARGE = 1 << 18  # characters of base64
 TIFF = (b"II*\0", b"MM\0*")
 UNTYPED = ("application/octet-stream", "application/pdf", "application/x-pdf")
 RICH = ("image", "audio", "video")
-STORAGE = ("gs://", "s3://")  # addresses in the storage of the provider's account
 STORED_FILE = (HostedUse("", "file_id", "object"),)
 
 
@@ -65,7 +64,7 @@ UNREADABLE_FILE = MediaCount(IMAGE_TOKENS, LIKELY_PAGE_TOKENS, 1)
 
 
 def counted(request: ChatRequest) -> ChatRequest:
-    """Return the request with the tokens of its media in its requirements.
+    """Return the request with the tokens of its media in its requirements, and the use of files that a provider stores.
 
     A request without media is returned unchanged. Raise InvalidRequest for invalid contents of the conversation.
     """
@@ -77,7 +76,7 @@ def counted(request: ChatRequest) -> ChatRequest:
     for message in request.conversation().messages:
         for part in _media_of(message.parts):
             total = total.plus(count(part))
-            if part.media.file_id or part.media.url.startswith(STORAGE):
+            if part.media.file_id or (part.media.url and is_stored(part.media.url)):
                 uses = STORED_FILE
     changed = structs.replace(
         needs,

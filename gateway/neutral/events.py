@@ -6,7 +6,7 @@ of one block carry the same `block` number within their `choice`; a block has on
 Events are distinguished by their exact type: no event class is subclassed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, final
 
 from msgspec import Struct
@@ -19,10 +19,21 @@ from gateway.neutral.usage import Usage
 
 
 @final
-class Started(Struct):
+class Started(Struct, eq=False):
+    """The answer has begun. Equal ones may be of different readers, which `used` belongs to."""
+
     model: str = ""
     upstream_id: str = ""
     usage: Usage | None = None  # usage known at the start (prompt side), if the protocol reports it
+    used: Callable[[], Usage | None] | None = None  # returns the usage so far, if later events may report it
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Started:
+            return NotImplemented
+        return (self.model, self.upstream_id, self.usage) == (other.model, other.upstream_id, other.usage)
+
+    def __repr__(self) -> str:
+        return f"Started({self.model!r}, {self.upstream_id!r}, {self.usage!r})"
 
 
 @final

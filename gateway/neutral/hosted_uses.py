@@ -2,10 +2,12 @@
 
 import re
 from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from gateway.errors import InvalidRequest
+from gateway.neutral.parts import WEB
 from gateway.neutral.units import UNITS
 from gateway.neutral.usage import NO_USAGE, Usage
 
@@ -47,10 +49,27 @@ class HostedUse(NamedTuple):
     output: int = 0
 
 
+# Schemes and hosts of files that a provider stores for the account which calls it.
+STORAGE_SCHEMES = ("gs://", "s3://")
+STORAGE_HOSTS = ("generativelanguage.googleapis.com",)
+LONGEST_SCHEME = len("https://")
 NO_USES: tuple[HostedUse, ...] = ()
 # Tokens of one use of a tool that is billed by those of its model.
 TOKENS_A_USE = {unit.count: unit.maximum for unit in UNITS if unit.billed == "model" and unit.maximum}
 DATE = re.compile(r"-(?:latest|\d{8}|\d{4}-\d{2}-\d{2})$")
+
+
+def is_stored(address: str) -> bool:
+    """Return whether an address is that of a file which a provider stores for the account that calls it."""
+    scheme = address[:LONGEST_SCHEME].lower()
+    if scheme.startswith(STORAGE_SCHEMES):
+        return True
+    if not scheme.startswith(WEB):
+        return False
+    try:
+        return (urlsplit(address).hostname or "") in STORAGE_HOSTS
+    except ValueError:
+        return False
 
 
 def collect(found: list[HostedUse]) -> tuple[HostedUse, ...]:

@@ -451,6 +451,27 @@ def test_tools_that_other_formats_do_not_carry_are_refused_by_name(
     assert status == 400 and kind in text and not vendors.calls, text
 
 
+FILES = "https://generativelanguage.googleapis.com/v1beta/files/1"
+ADDRESSED: dict[str, tuple[str, Json]] = {
+    "/v1/chat/completions": ("messages", {"type": "file", "file": {"file_data": FILES}}),
+    "/v2/chat": ("messages", {"type": "image_url", "image_url": {"url": FILES}}),
+    "/v1/messages": ("messages", {"type": "document", "source": {"type": "url", "url": FILES.upper()}}),
+    "/v1/responses": ("input", {"type": "input_file", "file_url": FILES}),
+}
+
+
+@pytest.mark.parametrize("path", ADDRESSED)
+def test_a_stored_file_is_refused_by_its_address_in_every_format(
+    gateway: LocalGateway, vendors: FakeToolVendors, path: str
+) -> None:
+    """Only Gemini's own format knew that it belongs to the account."""
+    member, part = ADDRESSED[path]
+    more = {"max_tokens": 10} if member == "messages" else {}
+    body = {"model": MODELS[GEMINI], member: [{"role": "user", "content": [part]}], **more}
+    status, text = post(gateway, path, body)
+    assert status == 400 and "routing.provider_objects" in text and not vendors.calls, text
+
+
 STORED: dict[str, Json] = {
     "/v1/chat/completions": {
         "model": MODELS[OPENAI],

@@ -147,7 +147,7 @@ class GoogleStreamReader(WireStream):
             else:
                 self._model = ""
             ident = chunk.get("responseId")
-            batch.append(Started(self._model, ident if isinstance(ident, str) else ""))
+            batch.append(Started(self._model, ident if isinstance(ident, str) else "", used=self._used))
         # Usage is cumulative: the last report wins.
         self._wire_usage = chunk.get("usageMetadata") or self._wire_usage
         self._blocked = self._blocked or is_blocked(chunk)

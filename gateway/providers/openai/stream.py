@@ -185,7 +185,7 @@ class ChatStreamReader(WireStream):
     def _read_chunk(self, chunk: dict[str, Any], batch: Batch) -> None:
         if not self._started:
             self._started = True
-            batch.append(Started(text_of(chunk.get("model")), text_of(chunk.get("id"))))
+            batch.append(Started(text_of(chunk.get("model")), text_of(chunk.get("id")), used=self._used))
         self._note(chunk)
         if not chunk.get("choices"):
             refuse_error(chunk)

@@ -21,7 +21,7 @@ from gateway.surfaces.google.conversation import (
     read_sampling,
 )
 from gateway.surfaces.google.opaque_tokens import is_enveloped
-from gateway.surfaces.google.wire_parts import SERVER_PARTS, TEXT_TYPES, is_own_file, is_stored
+from gateway.surfaces.google.wire_parts import SERVER_PARTS, TEXT_TYPES, is_own_file, names_stored_file
 from gateway.surfaces.unknown_parts import size_of
 
 Json = dict[str, Any]
@@ -115,7 +115,7 @@ class PromptFacts:
         family = kind.partition("/")[0].lower()
         if file is not None and is_own_file(file):
             self.own_parts = True
-            self.stored = self.stored or is_stored(file)
+            self.stored = self.stored or names_stored_file(file)
         if blob is not None and kind.lower().startswith(TEXT_TYPES):
             self.text += len(blob.data) * 3 // 4
         elif family in ("image", "video"):

@@ -7,6 +7,7 @@ from msgspec import to_builtins
 
 from gateway.dialects.google import NAME
 from gateway.neutral.encoded import decode_base64, decode_pieces, normalize_base64
+from gateway.neutral.hosted_uses import STORAGE_HOSTS, is_stored
 from gateway.neutral.parts import (
     WEB,
     Audio,
@@ -31,8 +32,7 @@ NO_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the
 NAME_LENGTH = 64  # characters of an unknown member in a warning
 SERVER_PARTS = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 TEXT_TYPES = ("text/", "application/json", "application/xml")
-STORAGE_HOST = "generativelanguage.googleapis.com"
-OWN_HOSTS = (STORAGE_HOST, "www.youtube.com", "youtube.com", "youtu.be")
+OWN_HOSTS = (*STORAGE_HOSTS, "www.youtube.com", "youtube.com", "youtu.be")
 
 
 def signed_of(part: schema.WirePart) -> SignedData:
@@ -139,11 +139,9 @@ def is_own_file(file: schema.FileAddress) -> bool:
     return host in OWN_HOSTS
 
 
-def is_stored(file: schema.FileAddress) -> bool:
+def names_stored_file(file: schema.FileAddress) -> bool:
     """Return whether a file is an object of the vendor's storage, which belongs to the account that called."""
-    if not file.fileUri.startswith(WEB):
-        return True
-    return file.fileUri.split("/", 3)[2].lower() == STORAGE_HOST
+    return not file.fileUri.startswith(WEB) or is_stored(file.fileUri)
 
 
 def with_unknown(part: schema.WirePart, read: Part) -> Part:

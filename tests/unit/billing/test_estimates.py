@@ -52,6 +52,15 @@ def test_the_media_of_the_prompt_count(account):
     assert (used.input, used.output, used.basis) == (780_100, 10, "estimated")
 
 
+def test_what_a_stream_reported_before_its_caller_left_counts(account):
+    """Hidden reasoning and media that each event reports were estimated by the visible text."""
+    terms = terms_asked(account)
+    reported = Usage(input=1_400, output=900, reasoning=880)
+    used = estimate(terms, left(target(), output_length=40, used=lambda: reported))
+    assert used == reported
+    assert estimate(terms, left(target(), output_length=40, used=lambda: None)).basis == "estimated"
+
+
 @pytest.mark.parametrize(
     ("efforts", "needs", "thought"),
     [

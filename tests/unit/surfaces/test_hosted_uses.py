@@ -61,6 +61,14 @@ def test_a_plain_request_uses_nothing_beside_its_model() -> None:
     assert gemini(tools=[{"functionDeclarations": [{"name": "one"}]}]).requirements.hosted_uses == ()
 
 
+def test_a_failed_search_of_an_earlier_turn_is_no_tool() -> None:
+    """Its row said that a part had no price."""
+    failed = {"type": "web_search_tool_result_error", "error_code": "unavailable"}
+    block = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": failed}
+    said = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [block]}]}]
+    assert claude(messages=said).requirements.hosted_uses == ()
+
+
 def test_the_uses_of_a_request_are_bounded() -> None:
     """Each candidate checks each of them."""
     same = [{"type": "web_search_20250305", "name": "web_search"}] * 5_000
