@@ -314,11 +314,19 @@ def change_member(
     return _load(member_id)
 
 
+def _becomes_ascii(letter: str) -> bool:
+    """Return whether the lower case of another letter is an ASCII letter: that of the Kelvin sign is k."""
+    return not letter.isascii() and letter.lower()[0].isascii()
+
+
 def read_email(text: str) -> str:
-    """An e-mail address in lower case. InvalidRequest unless it has the form name@host."""
-    email = text.strip().lower()
+    """An e-mail address in lower case. InvalidRequest unless it has the form name@host, without characters that are
+    invisible or become other letters: it would look like, or be, the address of another person."""
+    written = text.strip()
+    email = written.lower()
     name, _, host = email.partition("@")
-    if not name or not host or "@" in host or any(c.isspace() for c in email) or len(email) > 255:
+    spaced = any(c.isspace() or not c.isprintable() for c in email)
+    if not name or not host or "@" in host or spaced or len(email) > 255 or any(map(_becomes_ascii, written)):
         raise InvalidRequest(f"Not an e-mail address: {text!r}.", param="email")
     return email
 

@@ -94,7 +94,8 @@ def check_vectors(request: EmbeddingsRequest, result: EmbeddingsResult) -> None:
 def check_scores(request: RerankRequest, result: RerankResult) -> None:
     """Check that each score belongs to a document that was sent, and that no document has two."""
     indices = {index for index, _ in result.scores}
-    if not indices or len(indices) < len(result.scores) or max(indices) >= request.requirements.messages:
+    outside = not indices or min(indices) < 0 or max(indices) >= request.requirements.messages
+    if outside or len(indices) < len(result.scores):
         raise UpstreamFailed("The provider returned scores that do not match the documents.", upstream_status=200)
 
 

@@ -183,8 +183,9 @@ def test_each_invalid_input_is_named_and_reaches_no_provider(installation, upstr
     assert len(upstream.calls) == before
 
 
-def test_scores_of_unsent_documents_are_a_provider_error(installation, upstream, monkeypatch):
-    monkeypatch.setattr(upstream, "_rerank", lambda path, body: {"results": [{"index": 9, "relevance_score": 1.0}]})
+@pytest.mark.parametrize("index", [9, -1])
+def test_scores_of_unsent_documents_are_a_provider_error(installation, upstream, monkeypatch, index):
+    monkeypatch.setattr(upstream, "_rerank", lambda path, body: {"results": [{"index": index, "relevance_score": 1.0}]})
     answer = post(installation, "/rerank", model="jina/jina-reranker-v3", query="q", documents=DOCUMENTS)
     assert answer.status_code == 502
 

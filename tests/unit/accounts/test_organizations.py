@@ -92,6 +92,15 @@ def test_an_address_has_a_form(email: str) -> None:
         members.read_email(email)
 
 
+@pytest.mark.parametrize(
+    "email", ["ada\u200b@host", "ada@host\u2060", "\u202eada@host", "mi\u212ae@host", "\u0130da@host"]
+)
+def test_an_address_that_looks_like_or_becomes_that_of_another_person_is_refused(email: str) -> None:
+    with pytest.raises(InvalidRequest):
+        members.read_email(email)
+    assert members.read_email("Zoë@bücher.example") == "zoë@bücher.example"
+
+
 def test_a_password_only_signs_in_its_owner(company, password_threads) -> None:
     user_id = members.list_members(company.database)[0].user_id
     members.set_password(company.database, company.control, password_threads, user_id, PASSWORD, **BY)
