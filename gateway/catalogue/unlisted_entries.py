@@ -31,6 +31,9 @@ WORD_PATTERN = re.compile(r"[a-z]+|[0-9]+(?:[.][0-9]+)?")
 # Words and dates that do not distinguish one model from another.
 COMMON_WORDS = frozenset(("preview", "latest", "beta", "exp", "experimental"))
 DATE_DIGITS = 4
+# Parts of a path that lead elsewhere. Some protocols have the model's name in the path of a call, which is made with
+# the platform's credential: the caller would choose what it calls.
+RELATIVE_SEGMENTS = frozenset(("", ".", ".."))
 
 
 class Nearness(NamedTuple):
@@ -45,8 +48,10 @@ class Nearness(NamedTuple):
 
 
 def make_unlisted(catalogue: Catalogue, provider_id: str, name: str, payers: str) -> Model | None:
-    """Return a model `name` of a provider that the catalogue does not list, None if the provider has no prices of text.
-    `payers` is OWN_KEYS or ANY_KEYS."""
+    """Return a model `name` of a provider that the catalogue does not list, None if the provider has no prices of text
+    or for a name that no model can have. `payers` is OWN_KEYS or ANY_KEYS."""
+    if not RELATIVE_SEGMENTS.isdisjoint(name.split("/")) or not name.isprintable():
+        return None
     tuned = fine_tuned(catalogue, provider_id, name)
     if tuned is not None:
         mapping = replace(tuned, extra={**tuned.extra, UNLISTED: payers})

@@ -25,6 +25,7 @@ VOICES = "voice_ids"  # in `extra` of a mapping: the provider's ids of its voice
 ID_LENGTH = 20  # letters and digits of an id; an unlisted id may be that of a custom voice
 MIN_SPEED = 0.7
 MAX_SPEED = 1.2
+RELATIVE = (".", "..")  # segments of a path that would lead to another operation
 
 
 class ElevenLabsSpeech(PiecesCodec):
@@ -48,7 +49,10 @@ class ElevenLabsSpeech(PiecesCodec):
         audio_format = format_of(content, target)
         if audio_format not in FORMATS:
             raise NotSupported(f"{target.mapping.key} does not support {audio_format}.", param="response_format")
-        path = PATH.format(voice=quote(_voice_id(content, target), safe=""))
+        voice = _voice_id(content, target)
+        if voice in RELATIVE:
+            raise NotSupported(f"{target.mapping.key} has no voice {voice!r}.", param="voice")
+        path = PATH.format(voice=quote(voice, safe=""))
         url, headers = address_of(target, path)
         headers["content-type"] = "application/json"
         headers["accept"] = "*/*"

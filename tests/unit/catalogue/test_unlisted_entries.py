@@ -69,3 +69,14 @@ def test_a_fine_tuned_model_is_its_base_at_the_price_of_fine_tuned_models() -> N
     unknown = fine_tuned(CATALOGUE, "a", "ft:big-3:org::id")
     assert unknown is not None and unknown.price_version == PROVISIONAL
     assert fine_tuned(CATALOGUE, "a", "ft:none:org::id") is None and fine_tuned(CATALOGUE, "a", "big-4") is None
+
+
+@pytest.mark.parametrize(
+    "name", ["../files", "a/../../v1/files", "..", "a/./b", "a//b", "/a", "a/", "a\r\nb", "ft:big:x/../y"]
+)
+def test_a_name_that_leads_elsewhere_in_a_path_is_no_model(name: str) -> None:
+    assert make_unlisted(CATALOGUE, "a", name, OWN_KEYS) is None
+
+
+def test_a_name_with_a_slash_and_dots_is_a_model() -> None:
+    assert make_unlisted(CATALOGUE, "a", "maker/big-9.5..x", OWN_KEYS) is not None
