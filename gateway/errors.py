@@ -113,6 +113,11 @@ class NotSupported(InvalidRequest):
     code = "model_not_supported"
 
 
+class SealedElsewhere(NotSupported):
+    """Another account encrypted a part of the conversation: that account comes first, the target can serve without the
+    part."""
+
+
 class ContentNeeded(NotSupported):
     """The target does not load URLs: it can be used after the content has been fetched."""
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from msgspec import Struct
 
@@ -12,6 +13,7 @@ from gateway.errors import (
     GatewayError,
     NoProviderLeft,
     NotSupported,
+    SealedElsewhere,
     UpstreamFailed,
     UpstreamOverloaded,
     UpstreamRateLimited,
@@ -20,6 +22,8 @@ from gateway.errors import (
 )
 from gateway.providers.protocol import Target
 
+# Codes of encrypted parts that the account cannot decrypt.
+UNREADABLE = ("invalid_encrypted_content",)
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that exceeds a model's context
 # Errors that concern one key: another key of the provider may work. Other errors concern the whole provider.
 KEY_FAULTS = (UpstreamRefused, UpstreamRateLimited)
@@ -59,7 +63,11 @@ class Walk(Struct, eq=False):
         """Return the next target after `error`, or None when the request must fail."""
         if isinstance(error, NotSupported) and not error.upstream_status:
             self.refusals.append(error)
+            if isinstance(error, SealedElsewhere):
+                self.groups = (*self.groups, (replace(self._current, unseals=False),))
             return self._next_mapping(spent=0)
+        if error.code in UNREADABLE and self._current.unseals:
+            return self._without_seals()
         if error.code == TOO_LONG:
             return self._next_longer()
         if error.blame != "provider":
@@ -107,6 +115,18 @@ class Walk(Struct, eq=False):
     def skip(self) -> Target | None:
         """Return the next target without counting an attempt, when nothing may be sent to the current one."""
         return self._next_key() or self._next_mapping(spent=0)
+
+    @property
+    def _current(self) -> Target:
+        return self.groups[self.place][self.key]
+
+    def _without_seals(self) -> Target:
+        """Return the current target for an attempt without what its account cannot decrypt, such as reasoning from
+        before its key was replaced."""
+        keys = list(self.groups[self.place])
+        keys[self.key] = replace(keys[self.key], unseals=False)
+        self.groups = (*self.groups[: self.place], tuple(keys), *self.groups[self.place + 1 :])
+        return keys[self.key]
 
     def _next_key(self) -> Target | None:
         if self.key + 1 >= len(self.groups[self.place]):

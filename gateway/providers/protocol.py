@@ -66,6 +66,7 @@ class Target:
     `address` has no trailing slash and only the version path of the provider's entry; `settings` are the provider's
     configured values (region, project …). `trusted`: the operator chose the address, so it may be private.
     `output_cap`, when set, is sent upstream as the output limit: the caller's budget or the model allows no more.
+    `unseals`: encrypted parts of a conversation are sent to it; where its account cannot read them they are left out.
     `protocol` is the name of the protocol in the entry, unless an operator chose between OpenAI's two protocols with
     the setting `use_responses_api`; `second` is the protocol for requests that need a feature that the first lacks ("":
     none). `memo` caches values derived from these fields (except the cap) for later calls, each under its own key. It
@@ -79,6 +80,7 @@ class Target:
     settings: dict[str, str] = field(default_factory=dict)
     trusted: bool = False
     output_cap: int | None = None
+    unseals: bool = True
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     protocol: str = field(init=False)
     second: str = field(init=False)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from gateway.clock import Clock
-from gateway.errors import ContentNeeded, GatewayError, NotSupported, UpstreamTimeout
+from gateway.errors import ContentNeeded, GatewayError, NotSupported, SealedElsewhere, UpstreamTimeout
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
 from gateway.neutral.operations import OPERATIONS
@@ -218,6 +218,8 @@ class Upstreams:
         optional tools. NotSupported."""
         try:
             return served, offload.write(served.codec, request, target)
+        except SealedElsewhere:
+            raise
         except NotSupported as error:
             first = self._first(request, target)
             if served is first:
@@ -246,7 +248,7 @@ class Upstreams:
         this fails too."""
         if isinstance(error, ContentNeeded) and self._fetcher is not None and isinstance(request, ChatRequest):
             return self._write(served, fetch_media(self._fetcher, request, deadline - Clock.monotonic()), target)
-        if not relayed:
+        if not relayed or isinstance(error, SealedElsewhere):
             raise error
         first = self._first(request, target)
         if not first.needs_second(request, served):

@@ -443,3 +443,26 @@ def test_a_tool_of_free_text_is_a_function_for_a_vendor_that_lacks_it(grok: Open
         function = tool.get("function", tool)
         assert tool["type"] == "function" and function["name"] == "patch"
         assert function["parameters"]["required"] == ["input"]
+
+
+def test_a_session_goes_on_when_the_account_cannot_decrypt_its_reasoning_any_more(
+    sdk: OpenAI, gateway: LocalGateway, vendor: FakeVendor
+) -> None:
+    vendor.responses.script(Answer(thought("Hm."), said("Good day.")), Answer(said("Gladly.")))
+    asked = {"model": MODEL, "store": False, "include": ["reasoning.encrypted_content"]}
+    first = sdk.responses.create(input=HELLO, **asked)
+    vendor.responses.sealed.clear()  # the operator replaced the key by one of another account
+    items = [*HELLO, *first.output, {"role": "user", "content": "Go on"}]
+    assert sdk.responses.create(input=items, **asked).output_text
+    refused, served = vendor.responses.calls[1:]
+    assert (refused.status, served.status) == (400, 200)
+    assert [item["type"] for item in served.body["input"]] == ["message", "message", "message"]
+
+
+def test_a_compaction_of_another_account_is_left_out_with_a_warning(sdk: OpenAI, vendor: FakeVendor) -> None:
+    compaction = {"type": "compaction", "encrypted_content": "gw1.responses.0123456789abcdef.gAAAA"}
+    answer = sdk.responses.with_raw_response.create(model=MODEL, input=[*HELLO, compaction])
+    assert "another account compacted" in answer.headers["x-llmgateway-warnings"]
+    assert [item["role"] for item in vendor.responses.calls[0].body["input"]] == ["user"]
+    compacted = sdk.responses.compact(model=MODEL, input=[*HELLO, compaction])
+    assert [item.type for item in compacted.output] == ["message", "compaction"]

@@ -60,7 +60,7 @@ class OpenAIResponses:
         warnings: list[str] = []
         known = target.provider.responses_tools
         prepared = prepare(request, self.dialect, OPENAI, warnings, free_text=not known or "custom" in known)
-        body = write_body(prepared.request, _origin(target), warnings)
+        body = write_body(prepared.request, _origin(target), warnings, unseals=target.unseals)
         _check_tools(body, target)
         if not target.mapping.web_search and any(tool["type"] == "web_search" for tool in body.get("tools", ())):
             raise NotSupported("This provider has no web search for this model.", param="tools")
@@ -74,7 +74,8 @@ class OpenAIResponses:
         belongs to another account."""
         _check_tools(native.body, target)
         warnings: list[str] = []
-        body = {**native.body, "input": retarget(native.body.get("input"), _origin(target))}
+        items = retarget(native.body.get("input"), _origin(target), target.unseals, warnings)
+        body = {**native.body, "input": items}
         if native.adapted:
             apply_changes(body, request.conversation())
         if "tools" in body:

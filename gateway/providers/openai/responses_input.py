@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.dialects.call_ids import RESPONSES_LIMIT, shorten
-from gateway.errors import NotSupported
+from gateway.errors import NotSupported, SealedElsewhere
 from gateway.neutral.parts import (
     File,
     Image,
@@ -25,6 +25,7 @@ from gateway.neutral.parts import (
 from gateway.providers.unsupported_parts import GENERATED
 
 OMITTED_CALLS = "Calls of another provider's server tools in past turns were left out."
+OMITTED_COMPACTION = "An earlier part of the conversation, which another account compacted, was left out."
 Item = dict[str, Any]
 
 
@@ -32,8 +33,9 @@ class InputWriter:
     """Writes messages in order. Images and files of the assistant follow in a user message, because an assistant
     message must not contain them."""
 
-    def __init__(self, origin: str, warnings: list[str]) -> None:
+    def __init__(self, origin: str, unseals: bool, warnings: list[str]) -> None:
         self._origin = origin
+        self._unseals = unseals
         self._warnings = warnings
         self._items: list[Item] = []
         self._custom: set[str] = set()
@@ -96,7 +98,7 @@ class InputWriter:
                 case ToolCall() | ToolResult():
                     self._warnings.append(OMITTED_CALLS)
                 case VendorPart(vendor=dialect.NAME):
-                    self._items += retarget([part.body], self._origin)
+                    self._items += retarget([part.body], self._origin, self._unseals, self._warnings)
                 case VendorPart():
                     raise NotSupported(f"This provider does not support a part of type {part.kind}.", param="messages")
                 case _:
@@ -107,7 +109,7 @@ class InputWriter:
     def _add_reasoning(self, part: Reasoning) -> None:
         """Add reasoning that the target's account encrypted. No other account can decrypt it, so other reasoning is
         left out."""
-        if part.vendor == dialect.NAME:
+        if part.vendor == dialect.NAME and self._unseals:
             sealed = open_seal(part.sealed, self._origin)
         else:
             sealed = ""
@@ -136,11 +138,12 @@ def open_seal(text: str, origin: str) -> str:
     return ""
 
 
-def retarget(items: Any, origin: str) -> Any:
+def retarget(items: Any, origin: str, unseals: bool, warnings: list[str]) -> Any:
     """Return a relayed `input` for the account `origin`, with its opaque tokens opened, other accounts' reasoning
     removed, and call ids within the service's limit.
 
-    NotSupported when only another account can read a compaction, because that replaces all earlier messages.
+    SealedElsewhere when only another account can read a compaction, because that replaces all earlier messages. Unless
+    the account `unseals`, everything encrypted is left out, with a warning for a compaction.
     """
     if not isinstance(items, list):
         return items
@@ -149,16 +152,19 @@ def retarget(items: Any, origin: str) -> Any:
         ident = item.get("call_id") if type(item) is dict else getattr(item, "call_id", None)
         if type(ident) is str and len(ident) > RESPONSES_LIMIT:
             item = {**to_builtins(item), "call_id": shorten(ident, RESPONSES_LIMIT)}
-        if type(item) is not dict or dialect.read_token(item.get("encrypted_content")) is None:
+        sealed = item.get("encrypted_content") if type(item) is dict else None
+        if not sealed or (unseals and dialect.read_token(sealed) is None):
             retargeted.append(item)
             continue
-        opened = open_seal(item["encrypted_content"], origin)
+        opened = open_seal(sealed, origin) if unseals else ""
         if opened:
             retargeted.append({**item, "encrypted_content": opened})
-        elif item.get("type") != "reasoning":
-            raise NotSupported(
-                "Another provider compacted this conversation; only that provider can continue it.", param="input"
-            )
+        elif item.get("type") == "reasoning":
+            continue
+        elif unseals:
+            raise SealedElsewhere("Another account compacted this conversation.", param="input")
+        else:
+            warnings.append(OMITTED_COMPACTION)
     return retargeted
 
 

@@ -25,17 +25,19 @@ NO_PARAMETERS = {"type": "object", "properties": {}}
 PARAMETER_WRITER = ParameterWriter(dialect.NAME, apart=("parallel_tool_calls", "output_effort"))
 
 
-def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[str, Any]:
+def write_body(request: ChatRequest, origin: str, warnings: list[str], *, unseals: bool = True) -> dict[str, Any]:
     """Return the body without model, stream and fields that depend on the mapping. Adds a warning for each dropped
     field.
 
-    `origin` identifies the target's account: reasoning that another account encrypted is left out. NotSupported for
-    content that this format cannot carry.
+    `origin` identifies the target's account: reasoning that another account encrypted is left out, or all unless it
+    `unseals`. NotSupported for content that this format cannot carry.
     """
     conversation = request.conversation()
     if conversation.sampling.n > 1:
         raise NotSupported("This provider returns one choice per request.", param="n")
-    body: dict[str, Any] = {"input": InputWriter(origin, warnings).write(spell_out(conversation.messages, warnings))}
+    body: dict[str, Any] = {
+        "input": InputWriter(origin, unseals, warnings).write(spell_out(conversation.messages, warnings))
+    }
     warn_of_names(conversation.messages, warnings)
     tools = write_tools(conversation.tools, warnings)
     uses = next((tool.max_uses for tool in conversation.tools if isinstance(tool, WebSearch)), None)
