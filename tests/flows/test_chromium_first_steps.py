@@ -63,6 +63,34 @@ def test_three_steps_lead_to_a_team(steps: FirstSteps, browser: Chromium, width:
     look(browser, width, "invited")
 
 
+# The amounts of the overview that stand on more than one line, when all are as small as those of a first request.
+BROKEN_AMOUNTS = """[...document.querySelectorAll('.stat dd:not(.more)')].filter(shown => {
+    shown.textContent = '$0.000008';
+    return shown.getBoundingClientRect().height > 2 * parseFloat(getComputedStyle(shown).fontSize);
+}).length"""
+# The parts of names in tables, between two marks, that a line break divides.
+BROKEN_NAMES = """[...document.querySelectorAll('.guide td code')].flatMap(name => [...name.childNodes])
+    .filter(part => part.nodeType === Node.TEXT_NODE && !/[ -]/.test(part.data)).filter(part => {
+        const range = document.createRange();
+        range.selectNodeContents(part);
+        return new Set([...range.getClientRects()].map(line => Math.round(line.top))).size > 1;
+    }).map(part => part.data)"""
+
+
+@pytest.mark.parametrize("width", [400, 700, 1280, 1500])
+def test_no_amount_and_no_name_is_divided_by_a_line_break(steps: FirstSteps, browser: Chromium, width: int) -> None:
+    address = steps.gateway.address
+    browser.ask("Network.setCookie", name="llmgateway.session_token", value=steps.session, url=address)
+    resize(browser, width)
+    browser.open(f"{address}/console")
+    browser.wait_for("document.readyState === 'complete' && document.querySelectorAll('.stat').length === 6")
+    assert browser.run(BROKEN_AMOUNTS) == 0
+    browser.open(f"{address}/docs/guides/configuration")
+    browser.wait_for("document.readyState === 'complete' && document.querySelectorAll('.guide td code').length > 100")
+    assert browser.run(BROKEN_NAMES) == []
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
 def look(browser: Chromium, width: int, name: str) -> None:
     assert browser.run("document.documentElement.scrollWidth") <= width
     if FOLDER:
