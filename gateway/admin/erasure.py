@@ -6,7 +6,7 @@ docs/erasure.md lists the tables.
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -73,6 +73,13 @@ def erase_member(
 ) -> Erasure:
     """Erase a member; their keys are refused once this returns. `words` name the person besides those that are stored.
     Conflict (last owner, break-glass account, or a service account)."""
+    return commit(database, control, erasing(database, member, actor=actor, words=words))
+
+
+def erasing(
+    database: Database, member: MemberInfo, *, actor: str, words: Collection[str] = ()
+) -> Callable[[int], Erasure]:
+    """Return the erasure of a member as the work of a transaction: it is called with the time and may be repeated."""
     placeholder = ids.new("user")
 
     def work(now: int) -> Erasure:
@@ -113,7 +120,7 @@ def erase_member(
         )
         return Erasure(member.id, count, redacted, alone)
 
-    return commit(database, control, work)
+    return work
 
 
 def export_member(database: Database, member: MemberInfo) -> PersonalData:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gateway.admin.bootstrap import check_first_start
-from gateway.catalogue import environment_credentials, loader
+from gateway.catalogue import environment_credentials, loader, provider_routes
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Provider
 from gateway.configuration import effective_values, file, settings
@@ -116,6 +116,11 @@ def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
     own = environment_credentials.variable_of(provider.id, "BASE_URL")
     origin = own if env.get(own) else file.NAME
     yield Entry(section, file.BASE_URL, mask_address(environment_credentials.base_url_for(provider, env)), origin)
+    routes = provider_routes.read_choices(provider.id, env)
+    for name, ending in provider_routes.VARIABLES.items():
+        variable = environment_credentials.variable_of(provider.id, ending)
+        if env.get(variable, "").strip():
+            yield Entry(section, name, mask_address(routes[name]) if name == file.PROXY else routes[name], variable)
     for name, value in environment_credentials.settings_for(provider, env).items():
         sources = provider.settings[name].partition(" -> ")[0].partition("=")[0].split("|")
         origin = next((variable for variable in sources if env.get(variable) or env.get(f"{variable}_FILE")), "")

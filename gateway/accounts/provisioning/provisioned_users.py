@@ -1,7 +1,7 @@
 """Users of provisioning: an identity provider creates, changes, deactivates and deletes members of an organization."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -108,9 +108,16 @@ class ProvisionedUsers:
 
         return commit(self._database, self._control, work, confirm=before.active != values.active)
 
-    def delete(self, client: ProvisioningClient, member_id: str, version: str = "") -> None:
+    def delete(
+        self,
+        client: ProvisioningClient,
+        member_id: str,
+        version: str = "",
+        then: Callable[[ProvisionedUser, int], object] | None = None,
+    ) -> None:
         """Remove a user: the membership becomes inactive, and the person's API keys of the organization are revoked for
-        good. Raises NotFound, StaleVersion (another version than `version`), Conflict (last_owner) or Forbidden."""
+        good. `then` is called in the same transaction with the removed user and the time. Raises NotFound, StaleVersion
+        (another version than `version`), Conflict (last_owner) or Forbidden."""
 
         def work(now: int) -> None:
             current = _find(client.organization_id, member_id)
@@ -124,6 +131,8 @@ class ProvisionedUsers:
             revoked = ApiKey.update(status="revoked", updated_at=now).where(live).execute()
             detail = {"user_name": current.user_name, "revoked_keys": revoked}
             _audit("scim_user.delete", member_id, client, detail, now)
+            if then is not None:
+                then(current, now)
 
         commit(self._database, self._control, work)
 

@@ -7,7 +7,7 @@ from gateway.accounts.members import load_members
 from gateway.accounts.provisioning.provisioned_users import ProvisionedUsers
 from gateway.accounts.provisioning.provisioning_client import StaleVersion
 from gateway.accounts.provisioning.user_rows import ProvisionedUser, UserLookup, UserValues
-from gateway.admin.erasure import erase_member
+from gateway.admin.erasure import erasing
 from gateway.errors import Conflict
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.http import Outbound
@@ -82,18 +82,19 @@ def delete_user(call: ScimCall) -> Outbound:
     with `retention.erase_removed`, the personal data in this organization are erased."""
     users = _users(call)
     version = ""
-    services = call.services
-    if services.settings.retention.erase_removed:
-        known = users.find(call.organization_id, call.resource_id)
-        [member] = services.store.database.read(partial(load_members, [call.resource_id]))
     if call.inbound.header("if-match"):
         user = users.find(call.organization_id, call.resource_id)
         call.check_precondition(etag_of(user))
         version = user.version
-    users.delete(call.client, call.resource_id, version)
-    if services.settings.retention.erase_removed:
-        words = (known.user_name, known.external_id, known.email, known.account_email, known.account_name)
-        erase_member(services.store.database, services.store.control, member, actor=call.client.actor, words=words)
+    database = call.services.store.database
+
+    def erase(removed: ProvisionedUser, now: int) -> None:
+        [member] = load_members([call.resource_id])
+        words = (removed.user_name, removed.external_id, removed.email, removed.account_email, removed.account_name)
+        erasing(database, member, actor=call.client.actor, words=words)(now)
+
+    erases = call.services.settings.retention.erase_removed
+    users.delete(call.client, call.resource_id, version, erase if erases else None)
     return call.reply(None, 204)
 
 

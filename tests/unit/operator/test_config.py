@@ -143,6 +143,7 @@ def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
     monkeypatch.setenv("PORT", "4009")
     monkeypatch.setenv("OPENAI_API_KEY", "hidden")
     monkeypatch.setenv("LLM_MISTRAL_API_KEY", "hidden")
+    monkeypatch.setenv("LLM_MISTRAL_PROXY", "http://gateway:hidden@proxy.example:3128")
     output = run("config", "show")
     assert "LLM_MISTRAL_API_KEY" in output
     assert "hidden" not in output and "house.toml" in output
@@ -151,6 +152,7 @@ def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
         ("workers", "3", "gateway.toml"),
         ("url", '"postgresql://gateway:********@db.example/gateway"', "gateway.toml"),
         ("metrics_token", '"********"', "gateway.toml: env:SCRAPE"),
+        ("proxy", '"http://gateway:********@proxy.example:3128"', "LLM_MISTRAL_PROXY"),
         ("keepalive_s", "650.0", "default"),
     ):
         assert any(

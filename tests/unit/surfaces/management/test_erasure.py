@@ -183,3 +183,19 @@ def test_deletion_by_scim_erases_where_the_setting_says_so(make_tenants, erases:
         directory("DELETE", f"/Users/{member_id}", status=204)
         assert (find_text(tenants, EMAIL, FORMER, NAME) == []) is erases
         assert audit.verify(tenants.services.store.database)[1] == []
+
+
+def test_a_deletion_by_scim_whose_erasure_fails_changes_nothing(make_tenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    with make_tenants(GATEWAY_RETENTION_ERASE_REMOVED="true") as gateway:
+        tenants = Tenants(gateway)
+        directory, member_id = provision(tenants, tenants["acme owner"])
+        monkeypatch.setattr("gateway.admin.erasure.audit.redact", fail)
+        directory("DELETE", f"/Users/{member_id}", status=500)
+        assert directory("GET", f"/Users/{member_id}", status=200)["active"]
+        monkeypatch.undo()
+        directory("DELETE", f"/Users/{member_id}", status=204)
+        assert find_text(tenants, EMAIL, FORMER, NAME) == []
+
+
+def fail(*given: object, **more: object) -> None:
+    raise RuntimeError("the erasure fails")
