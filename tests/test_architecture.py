@@ -209,6 +209,7 @@ LIBRARIES = {
         "gateway.runtime.send_batch",
         "gateway.runtime.fair_threads",
         "gateway.runtime.disconnects",
+        "gateway.runtime.early_answers",
         "gateway.media.pdf_reader",
         "gateway.runtime.cooperation",
     ),

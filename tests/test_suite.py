@@ -46,6 +46,8 @@ ROOT = TESTS.parent
 # Modules (by the prefix of their path in gateway/) that no unit test imports, and the tests that exercise them through
 # the surface above.
 TRIED_THROUGH = {
+    "runtime/early_answers.py": ("flows/test_early_blanks.py",),
+    "server/early_writer.py": ("flows/test_early_blanks.py",),
     "accounts/authority.py": ("unit/surfaces/management/test_changes_table.py", "flows/test_planted_authority.py"),
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
     "accounts/credential_sources.py": ("flows/test_routing.py",),

@@ -52,6 +52,7 @@ class Server:
     max_form_mb: int
     graceful_timeout_s: float
     keepalive_s: float
+    early_blank_s: Annotated[float, NumberRange(0, 600)]
     express_lane: bool
     client_ip_header: Annotated[str, HeaderName()]
     access_log: bool

@@ -82,10 +82,11 @@ class CallPath(Struct):
         if native is not None and native.dialect == dialect and (not native.adapted or mends(second.codec)):
             return True
         needs = request.requirements
-        if self.codec.dialect in (needs.hosted, needs.own_parts):
-            return False  # the second would lose parts and tools of the first
-        if needs.web_search or dialect in (needs.hosted, needs.own_parts):
-            return True
+        if needs.hosted or needs.own_parts or needs.web_search:
+            if self.codec.dialect in (needs.hosted, needs.own_parts):
+                return False  # the second would lose parts and tools of the first
+            if needs.web_search or dialect in (needs.hosted, needs.own_parts):
+                return True
         if not self.reasons or needs.effort == "none":
             return False
         return needs.keeps_reasoning or (self.tools_reason and needs.tools)

@@ -22,6 +22,7 @@ from gateway.server.boot import BootingWorker, PausableServer, stop_accepting
 from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.connection_timeouts import TimeoutSweeper
 from gateway.server.drain import Drain, make_plan
+from gateway.server.early_writer import EarlyWriter
 from gateway.server.request_bodies import RequestBodies
 from gateway.server.request_heads import RequestHead
 from gateway.server.resource_limits import ConnectionCounts
@@ -136,6 +137,9 @@ class GatewayWorker(BootingWorker):
         self._addresses = ConnectionCounts(limits.address_connections, shared.trusts)
         self._bodies = RequestBodies(limits)
         self._secure = self.cfg.is_ssl or limits.public_url.startswith("https:")
+        self._make_reply = (
+            partial(EarlyWriter, seconds=limits.early_blank_s) if limits.early_blank_s else ResponseWriter
+        )
         self._secure_end = secure_end(limits.hsts_s)
         self._keepalive = self.cfg.keepalive > 0
         self._logs_access = self.cfg.accesslog is not None
@@ -328,7 +332,7 @@ class GatewayWorker(BootingWorker):
         """Answer a request that was read completely; returns whether the connection can carry another."""
         connection.answer()
         keep_alive = head.keep_alive and self._keepalive and not connection.expired
-        reply = ResponseWriter(connection, keep_alive, head.modern, head.bare, base[HEAD_ENDS_KEY][head.secure])
+        reply = self._make_reply(connection, keep_alive, head.modern, head.bare, base[HEAD_ENDS_KEY][head.secure])
         began_at = self._clock.monotonic() if self._logs_access else 0.0
         result = None
         try:

@@ -14,6 +14,7 @@ from gateway.dialects import openai
 from gateway.errors import GatewayError, Internal, InvalidRequest
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Result
+from gateway.runtime import early_answers
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import policy
 from gateway.surfaces.answer_structs import Answer, describe_answer
@@ -54,6 +55,11 @@ def json_reply(
         payload = orjson.dumps(body)
     named = (("x-request-id", request_id),) if request_id else ()
     return Outbound(status, [*PRIVATE_JSON, *named, *(headers or ())], payload)
+
+
+def begin_early(request_id: str) -> None:
+    """Let a JSON answer that takes long begin with blanks (`server.early_blank_s`)."""
+    early_answers.begin([*PRIVATE_JSON, ("x-request-id", request_id)])
 
 
 def result_reply(

@@ -65,6 +65,8 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
 def _answer(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
     if request.requirements.stream:
         return _stream(services, context, request)
+    if services.settings.server.early_blank_s:
+        http_responses.begin_early(context.shown_id)
     answer = services.engine.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = [

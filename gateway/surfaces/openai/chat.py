@@ -56,6 +56,8 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
     if request.requirements.stream:
         return _stream(services, context, request)
     engine = services.engine.chat
+    if services.settings.server.early_blank_s:
+        http_responses.begin_early(context.shown_id)
     answer = engine.generate(context, request, early=True)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     if answer.result.large:

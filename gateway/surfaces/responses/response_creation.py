@@ -78,6 +78,8 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
         return _prepare(context, turn, keep)
     if turn.request.requirements.stream:
         return _stream(services, context, turn, keep)
+    if services.settings.server.early_blank_s:
+        http_responses.begin_early(context.shown_id)
     answer = services.engine.chat.generate(context, turn.request)
     facts = facts_of(context, answer)
     response = writer.reply(answer.result, turn, facts, keep)

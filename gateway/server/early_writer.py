@@ -1,0 +1,62 @@
+"""Writes JSON answers that take long with blanks before them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import gevent
+
+from gateway.errors import GatewayError
+from gateway.runtime import early_answers
+from gateway.server.response_writer import ResponseWriter
+from gateway.server.worker_state import ClientGone
+from gateway.surfaces.http import Outbound
+
+BLANK = b" "
+
+
+class EarlyWriter(ResponseWriter):
+    """The response to one request. Once its handler calls `begin`, it sends the head after `seconds` without an answer,
+    and a blank at each further such interval. What follows the blanks has no status of its own."""
+
+    seconds: float = 0.0
+    _owner: Any = None
+    _timer: gevent.Greenlet | None = None
+
+    def __post_init__(self) -> None:
+        self._owner = gevent.getcurrent()
+        early_answers.offer(self if self._modern and not self._bare else None)
+
+    def begin(self, headers: early_answers.Headers) -> None:
+        if self._timer is None and not self.begun:
+            self._timer = gevent.spawn_later(self.seconds, self._send_blanks, headers)
+
+    def answer(self, outbound: Outbound) -> None:
+        self._end_blanks()
+        if not self.begun:
+            super().answer(outbound)
+            return
+        body = outbound.body
+        self._send_items([body] if isinstance(body, bytes) else body)
+
+    def deliver(self, result: Iterable[bytes]) -> None:
+        self._end_blanks()
+        super().deliver(result)
+
+    def fail(self, error: GatewayError) -> None:
+        self._end_blanks()
+        super().fail(error)
+
+    def _end_blanks(self) -> None:
+        early_answers.offer(None)
+        if self._timer is not None:
+            self._timer.kill()
+            self._timer = None
+
+    def _send_blanks(self, headers: early_answers.Headers) -> None:
+        self.start("200 OK", headers)
+        try:
+            while not self._owner.dead:
+                self.write(BLANK)
+                gevent.sleep(self.seconds)
+        except ClientGone:
+            return
