@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help serve install test extended check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp memory stock-server drills browser screenshots console-assets clean requirements pages catalogue
+.PHONY: help serve install test extended check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp memory fairness stock-server drills browser screenshots console-assets clean requirements pages catalogue
 
 # Set everything up and serve on http://127.0.0.1:4001.
 serve: install
@@ -119,6 +119,11 @@ drills: .venv/test.stamp .venv/tools.stamp .venv/pgbouncer.stamp
 # others wait while requests with many parts arrive.
 memory: .venv/test.stamp
 	$(BIN)/pytest tests/drills/test_memory_budgets.py tests/drills/test_fairness.py -s -m soak -k "memory or uploads"
+
+# Measure how long small requests and those of 200 KB wait while another organization floods the worker with each kind of
+# work: many parts, answers of 62 MB, streams of tiny events, long stored conversations, slow readers and others.
+fairness: .venv/test.stamp
+	$(BIN)/pytest tests/drills/test_fairness.py -s -m soak
 
 # Each template of the command-line client: made, installed from the package registries, tested, and run once.
 templates: .venv/test.stamp

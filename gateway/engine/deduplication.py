@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import orjson
 
+from gateway.neutral.long_json import LONG_BYTES, dumps, dumps_in_pieces
+
 MIN_PART_BYTES = 4096  # bytes; smaller parts are not worth a row
 MAX_PARTS = 256  # per value; the rest stays in the text
 DEPTH = 6  # levels of {"items": [{"content": [{"image_url": "…"}]}]} plus one
@@ -18,7 +20,7 @@ DEPTH = 6  # levels of {"items": [{"content": [{"image_url": "…"}]}]} plus one
 def split(value: Any, digest: Callable[[bytes], bytes]) -> tuple[list[bytes], dict[bytes, bytes]]:
     """Return the text of `value` as literals alternating with digests of pieces, and the pieces by digest."""
     cutter = _Cutter(digest)
-    cutter.add(value, orjson.dumps(value), DEPTH)
+    cutter.add(value, dumps_in_pieces(value), DEPTH)
     return cutter.close(), cutter.pieces
 
 
@@ -51,30 +53,30 @@ class _Cutter:
         if len(data) < MIN_PART_BYTES or len(self.pieces) >= MAX_PARTS:
             self._literal.append(data)
         elif depth and isinstance(value, dict):
-            self._add_members(value, depth)
+            self._add_members(value, depth, len(data) >= LONG_BYTES)
         elif depth and isinstance(value, list):
-            self._add_items(value, depth)
+            self._add_items(value, depth, len(data) >= LONG_BYTES)
         else:
             self._set_apart(data)
 
     def close(self) -> list[bytes]:
         return [*self._segments, b"".join(self._literal)]
 
-    def _add_members(self, value: dict[str, Any], depth: int) -> None:
+    def _add_members(self, value: dict[str, Any], depth: int, long: bool) -> None:
         before = b"{"
         for name, inner in value.items():
             self._literal += (before, orjson.dumps(name), b":")
-            self.add(inner, orjson.dumps(inner), depth - 1)
+            self.add(inner, dumps(inner, long), depth - 1)
             before = b","
         self._literal.append(b"}")
 
-    def _add_items(self, value: list[Any], depth: int) -> None:
+    def _add_items(self, value: list[Any], depth: int, long: bool) -> None:
         """Add items; consecutive small items form a piece as soon as they are large enough together."""
         self._literal.append(b"[")
         run: list[bytes] = []
         size = 0
         for place, inner in enumerate(value):
-            data = orjson.dumps(inner)
+            data = dumps(inner, long)
             if place:
                 run.append(b",")
             if len(data) >= MIN_PART_BYTES:

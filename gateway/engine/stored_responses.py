@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import orjson
 from msgspec import Struct
 
 from gateway.accounts.access import keeps_nothing
@@ -24,6 +23,7 @@ from gateway.engine.owner_turns import OwnerTurns
 from gateway.errors import InvalidRequest, NotFound, Unavailable
 from gateway.metering.payload_table import pack, unpack
 from gateway.neutral.json_parts import LARGE
+from gateway.neutral.long_json import loads_long
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Threads, compute, compute_if
@@ -265,7 +265,7 @@ class StoredResponses:
         with load.begin(len(packed)):
             text = self._threads.run(zlib.decompress, packed)
             load.weigh_texts([text])
-            body = compute_if(len(text) > LARGE, orjson.loads, text)
+            body = compute_if(len(text) > LARGE, loads_long, text)
         if body["scope"] != scope_of(caller):
             return None
         return StoredResponse(body["response"], [PastTurn(ident, body["history"], [])], body["items"], MB)
@@ -273,7 +273,7 @@ class StoredResponses:
 
 def _decode(texts: list[bytes], size: int) -> StoredResponse:
     """Return the conversation of these turns."""
-    *before, last = map(orjson.loads, texts)
+    *before, last = map(loads_long, texts)
     earlier: list[PastTurn] = []
     for body in before:
         earlier += [PastTurn(*turn) for turn in body["earlier"]]

@@ -39,6 +39,8 @@ MODEL = "gpt-4.1"
 PASSWORD = "a long enough password"
 PAUSE_S = 0.01
 HEAD_START_S = 1.5
+# A conversation is stored first, and answers of 62 MB take seconds.
+HEAD_STARTS_S = {"chains": 8.0, **dict.fromkeys(("long_responses", "long_chats", "long_messages", "long_images"), 4.0)}
 REST_S = 0.5  # in which work of a flood that was ended is completed
 ROUNDS = 3
 TIMES = 3  # the quiet value that others may wait under a flood
@@ -97,8 +99,15 @@ def upstream() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator[GatewayProcess]:
+def hostile() -> Iterator[str]:
+    with run_server("hostile", free_port()) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory, upstream: str, hostile: str) -> Iterator[GatewayProcess]:
     environment = {
+        **hostile_providers(hostile),
         "GATEWAY_BOOTSTRAP_CREDITS_USD": "100000",
         "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD,
         "LLM_OPENAI_BASE_URL": f"{upstream}/v1",
@@ -113,6 +122,16 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator
     running.discard()
     with suppress(OSError):
         own.write_text(before)
+
+
+def hostile_providers(address: str) -> dict[str, str]:
+    """Return the settings of the providers that the floods of hostile answers call."""
+    paths = {"XAI": "/v1", "DEEPSEEK": "", "ANTHROPIC": "/v1", "GOOGLE_AI_STUDIO": "/v1beta"}
+    paths |= {"GROQ": "/tiny-chunks", "MISTRAL": "/tiny-events"}
+    settings = {"LLM_XAI_USE_RESPONSES_API": "true"}
+    for name, path in paths.items():
+        settings |= {f"LLM_{name}_BASE_URL": address + path, f"LLM_{name}_API_KEY": "sk-hostile"}
+    return settings
 
 
 def manage(gateway: GatewayProcess, *arguments: str) -> dict[str, Any]:
@@ -179,7 +198,7 @@ def flood(kind: str, address: str, gateway: GatewayProcess, session: str) -> Ite
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         try:
-            time.sleep(HEAD_START_S)
+            time.sleep(HEAD_STARTS_S.get(kind, HEAD_START_S))
             yield client
         finally:
             running.kill()

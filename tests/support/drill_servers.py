@@ -3,16 +3,19 @@
     python tests/support/drill_servers.py upstream PORT
     python tests/support/drill_servers.py stand-in PORT REQUESTS_PER_SECOND ANSWER_BYTES
     python tests/support/drill_servers.py silent PORT
+    python tests/support/drill_servers.py hostile PORT
 
 The upstream answers chat completions with a text about as long as the prompt. The stand-in takes the place of the
 gateway for the client of a flood: it answers as often as the gateway did, with as many bytes. The silent upstream
-reads requests and answers none.
+reads requests and answers none. The hostile one answers short requests with LONG_ANSWER bytes, and streams with one
+byte in each chunk or with events of two bytes.
 """
 
 import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,7 +24,12 @@ TEXTS = {False: "Hello", True: "word " * 40_000}
 USAGE = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
 PIECE = bytes(1 << 16)
 
-Answer = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
+LONG_ANSWER = 62_000_000
+CODE = 'def f(a, b):\n\treturn {"x": [1, 2], "y": "\\\\"}\n'
+TINY_S = 3.0  # how long a hostile stream takes
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+Answer = Callable[[bytes, int, asyncio.StreamWriter], Awaitable[None]]
 
 
 @contextmanager
@@ -53,7 +61,7 @@ class Upstream:
         bodies = {long: write_answer(text) for long, text in TEXTS.items()}
         self._answers = {long: head_of(len(body)) + body for long, body in bodies.items()}
 
-    async def answer(self, size: int, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, head: bytes, size: int, writer: asyncio.StreamWriter) -> None:
         writer.write(self._answers[size > LONG])
         await writer.drain()
 
@@ -66,7 +74,7 @@ class StandIn:
         self._size = size
         self._turn = asyncio.Lock()
 
-    async def answer(self, size: int, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, head: bytes, size: int, writer: asyncio.StreamWriter) -> None:
         async with self._turn:
             await asyncio.sleep(self._pause_s)
         writer.write(head_of(self._size))
@@ -78,8 +86,63 @@ class StandIn:
 class Silent:
     """Never answers."""
 
-    async def answer(self, size: int, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, head: bytes, size: int, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
+
+
+class Hostile:
+    """Answers each dialect, of which it makes the answers once."""
+
+    def __init__(self) -> None:
+        code = CODE * (LONG_ANSWER // len(json.dumps(CODE)))
+        image = "QUJD" * (LONG_ANSWER // 4)
+        picture = {"inlineData": {"mimeType": "image/png", "data": image}}
+        counts = {"promptTokenCount": 10, "candidatesTokenCount": 10, "totalTokenCount": 20}
+        candidate = {"content": {"role": "model", "parts": [picture]}, "finishReason": "STOP", "index": 0}
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn"}
+        tokens = {"input_tokens": 10, "output_tokens": 10}
+        self._small = write_response("Hello")
+        self._answers = {
+            b"/responses": write_response(code),
+            b"/chat/completions": write_answer(code),
+            b"/messages": json.dumps(
+                {**message, "content": [{"type": "text", "text": code}], "stop_sequence": None, "usage": tokens}
+            ).encode(),
+            b":generateContent": json.dumps({"candidates": [candidate], "usageMetadata": counts}).encode(),
+        }
+        self._chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in b": x\n\n" * 2_000)
+        events = b"data: {}\n\n" * 6_000
+        self._events = b"%x\r\n%b\r\n" % (len(events), events)
+
+    async def answer(self, head: bytes, size: int, writer: asyncio.StreamWriter) -> None:
+        path = head.split(b" ", 2)[1].partition(b"?")[0]
+        if b"/tiny" in path:
+            await self._stream(writer, self._chunks if path.startswith(b"/tiny-chunks") else self._events)
+            return
+        body = next(known for end, known in self._answers.items() if path.endswith(end))
+        if size > LONG:
+            body = self._small
+        writer.write(head_of(len(body)))
+        for start in range(0, len(body), len(PIECE)):
+            writer.write(body[start : start + len(PIECE)])
+            await writer.drain()
+
+    async def _stream(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
+        writer.write(STREAM_HEAD)
+        until = time.monotonic() + TINY_S
+        while time.monotonic() < until:
+            writer.write(piece)
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+
+def write_response(text: str) -> bytes:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
+    whole = {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "m"}
+    usage = {"input_tokens": 10, "output_tokens": 10, "total_tokens": 20}
+    return json.dumps({**whole, "output": [item], "usage": usage}).encode()
 
 
 async def serve(port: int, answer: Answer) -> None:
@@ -90,7 +153,7 @@ async def serve(port: int, answer: Answer) -> None:
                 lines = head.lower().split(b"\r\n")
                 size = next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
                 await reader.readexactly(size)
-                await answer(size, writer)
+                await answer(head, size, writer)
                 if b"connection: close" in lines:
                     break
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -105,7 +168,9 @@ async def serve(port: int, answer: Answer) -> None:
 
 def main(kind: str, port: str, *given: str) -> None:
     if kind == "upstream":
-        server: Upstream | StandIn | Silent = Upstream()
+        server: Upstream | StandIn | Silent | Hostile = Upstream()
+    elif kind == "hostile":
+        server = Hostile()
     elif kind == "silent":
         server = Silent()
     else:

@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,12 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import gevent
+from gevent.lock import RLock
 from websockets.sync.client import connect
 
 NICE = 10
+HELLO = [{"role": "user", "content": "Hello"}]
+CHAIN = 12  # turns of a stored conversation, of 3.6 MB each
 SILENT_S = 0.5  # time in which a caller does not read its answer
 DAYS = "from=2026-01-01&to=2026-12-31"
 FLAGS = ("include_deactivated", "exclude_deprecated", "no_training", "mapped", "available", "include_restricted")
@@ -39,6 +43,8 @@ class Flood:
         self.address, self.key, self.session = address, key, session
         parts = urlsplit(address)
         self._place = (parts.hostname, parts.port)
+        self._chaining = RLock()
+        self._stored: list[str] = []
 
     def post(self, path: str, body: Any, token: str = "", **more: Any) -> None:
         content = json.dumps(body).encode()
@@ -95,6 +101,46 @@ class Flood:
         body |= {"max_tokens": 16 + number % 4000, "routing": ("price", "throughput", "latency")[number % 3]}
         self.post("/v1/chat/completions", body)
 
+    def long_responses(self, number: int) -> None:
+        self.post("/v1/responses", {"model": "xai/grok-4.5", "input": "Hi", "store": False})
+
+    def long_chats(self, number: int) -> None:
+        self.post("/v1/chat/completions", {"model": "deepseek/deepseek-v4-pro", "messages": HELLO})
+
+    def long_messages(self, number: int) -> None:
+        self.post("/v1/messages", {"model": "anthropic/claude-sonnet-5", "max_tokens": 100, "messages": HELLO})
+
+    def long_images(self, number: int) -> None:
+        path = "/v1beta/models/gemini-3-pro-image:generateContent"
+        self.post(path, {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]})
+
+    def tiny_chunks(self, number: int) -> None:
+        self.post("/v1/chat/completions", {"model": "groq/qwen3-32b", "messages": HELLO, "stream": True})
+
+    def tiny_events(self, number: int) -> None:
+        self.post("/v1/chat/completions", {"model": "mistral/mistral-large-4", "messages": HELLO, "stream": True})
+
+    def chains(self, number: int) -> None:
+        body = {"model": "xai/grok-4.5", "input": "Hi", "previous_response_id": self._chain()}
+        self.post("/v1/responses", {**body, "store": False})
+
+    def _chain(self) -> str:
+        """Return the last response of a conversation of CHAIN turns, which is stored once."""
+        with self._chaining:
+            while len(self._stored) < CHAIN:
+                body = {"model": "xai/grok-4.5", "input": "words " * 600_000, "store": True}
+                if self._stored:
+                    body["previous_response_id"] = self._stored[-1]
+                request = urllib.request.Request(f"{self.address}/v1/responses", json.dumps(body).encode())
+                request.add_header("Authorization", f"Bearer {self.key}")
+                request.add_header("Content-Type", "application/json")
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    self._stored.append(json.load(answer)["id"])
+        return self._stored[-1]
+
+    def list_readers(self, number: int) -> None:
+        self.send("GET /v1/models", b"", "", silent_s=SILENT_S)
+
     def model_lists(self, number: int) -> None:
         chosen = [flag for place, flag in enumerate(FLAGS) if number >> place & 1]
         self.get("/v1/models?" + "&".join(f"{flag}=true" for flag in chosen), "")
@@ -110,6 +156,15 @@ KINDS: dict[str, int] = {
     "websockets": 8,
     "plans": 16,
     "model_lists": 16,
+    # Hostile providers, and what their answers and stored conversations become.
+    "long_responses": 4,
+    "long_chats": 4,
+    "long_messages": 4,
+    "long_images": 4,
+    "tiny_chunks": 20,
+    "tiny_events": 20,
+    "chains": 16,
+    "list_readers": 60,
 }
 
 
