@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Self
 
 PATIENCE_S = 600.0
+# A program that prompts does it within a minute; a start that installs libraries takes longer.
+PROMPT_S = 60.0
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
@@ -57,16 +59,16 @@ class Terminal:
         """The output without escape sequences and carriage returns."""
         return ESCAPE.sub("", self._output)
 
-    def expect(self, text: str) -> str:
+    def expect(self, text: str, patience_s: float = PATIENCE_S) -> str:
         """Wait until the output contains a text, and return the output."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + patience_s
         while text not in self.text:
             assert self._read(until), f"{text!r} is not in {self.text!r}"
         return self.text
 
     def answer(self, prompt: str, line: str) -> None:
         """Wait for a prompt and for silence after it (the program then reads), and type a line."""
-        self.expect(prompt)
+        self.expect(prompt, PROMPT_S)
         while select.select([self._master], [], [], 0.3)[0] and self._read(time.monotonic() + PATIENCE_S):
             pass
         os.write(self._master, line.encode() + b"\r")
