@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from agents.clients import CLIENTS, PACKAGES, Gateway, Run
 from agents.rows import usage_of
+from agents.turns import rewritten
 from agents.upstreams import DONE, LESSER_PLACES, PLACES, Job, Model, ModelAtResponses, Place
 from support.gateways import GatewayProcess
 
@@ -66,6 +67,8 @@ def test_a_session_goes_on_with_the_same_model_and_with_another_vendors(
         report = account(models, run, gateway)
         assert run.code == 0, report
         assert not [call.problem for model in models for call in model.calls if call.status != 200], report
+    for model in {id(model): model for model in models}.values():
+        assert not rewritten(model.calls), report
     last = json.dumps(models[1].calls[-1].body)
     assert "Write the file." in last and "Is it well written?" in last, report
 

@@ -51,7 +51,7 @@ BY_SERVER = "compacted by the server"
 
 @pytest.mark.parametrize("compacting", ["whole", "compacted", BY_SERVER])
 @pytest.mark.parametrize("session", SESSIONS)
-def test_a_session_of_codex_goes_on_with_each_vendor(
+def test_a_session_of_codex_continues_with_each_vendor(
     session: str, compacting: str, programs: dict[str, Path], job: Job, serve: Serve, tmp_path: Path
 ) -> None:
     places = SESSIONS[session]

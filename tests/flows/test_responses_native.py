@@ -445,7 +445,7 @@ def test_a_tool_of_free_text_is_a_function_for_a_vendor_that_lacks_it(grok: Open
         assert function["parameters"]["required"] == ["input"]
 
 
-def test_a_session_goes_on_when_the_account_cannot_decrypt_its_reasoning_any_more(
+def test_a_session_continues_when_the_account_cannot_decrypt_its_reasoning_any_more(
     sdk: OpenAI, gateway: LocalGateway, vendor: FakeVendor
 ) -> None:
     vendor.responses.script(Answer(thought("Hm."), said("Good day.")), Answer(said("Gladly.")))

@@ -22,11 +22,14 @@ DEFAULT_BUDGET = BUDGETS["medium"]
 ADAPTIVE = "adaptive"
 BUDGET = "budget"
 BOTH_FORMS = "both"
+ALWAYS = "always"  # adaptive thinking that cannot be disabled
 
 
 def forms_of(target: Target) -> str:
     """Return ADAPTIVE, BUDGET or BOTH_FORMS, from the catalogue entry or from whether the model has effort levels."""
     chosen = target.mapping.extra.get("thinking", "")
+    if chosen == ALWAYS:
+        return ADAPTIVE
     return chosen or (ADAPTIVE if target.mapping.reasoning_efforts else BUDGET)
 
 
@@ -39,8 +42,7 @@ def write_thinking(body: dict[str, Any], reasoning: ReasoningOptions, target: Ta
         return
     if not _is_requested(reasoning):
         if reasoning.enabled is False or reasoning.effort == "none":
-            body["thinking"] = {"type": "disabled"}
-            _remove_last_thinking(body["messages"])
+            _disable(body, target)
         elif forms_of(target) == BUDGET:
             _remove_last_thinking(body["messages"])
         return
@@ -55,10 +57,19 @@ def write_thinking(body: dict[str, Any], reasoning: ReasoningOptions, target: Ta
         _write_effort(body, reasoning, target)
     if obstacle:
         warnings.append(f"Extended thinking was disabled for this request: {obstacle}.")
-        body["thinking"] = {"type": "disabled"}
-        _remove_last_thinking(body["messages"])
+        _disable(body, target)
     else:
         _fix_sampling(body, warnings)
+
+
+def _disable(body: dict[str, Any], target: Target) -> None:
+    """Disable thinking. Models that always think refuse that: they get no form of thinking, and the lowest effort."""
+    if target.mapping.extra.get("thinking") == ALWAYS:
+        level = nearest_effort("low", target.mapping.reasoning_efforts)
+        body["output_config"] = {**body.get("output_config", {}), "effort": level}
+        return
+    body["thinking"] = {"type": "disabled"}
+    _remove_last_thinking(body["messages"])
 
 
 def _is_requested(reasoning: ReasoningOptions) -> bool:

@@ -330,6 +330,19 @@ def test_a_forced_call_goes_before_thinking():
     assert body["thinking"] == {"type": "disabled"} and body["tool_choice"] == {"type": "any"}
 
 
+def test_a_model_that_always_thinks_gets_no_disabled_thinking():
+    """Amazon's guide to Claude, "Adaptive thinking": Claude Fable 5 and Mythos 5 answer it with 400."""
+    always = Mapping("anthropic", "m", "x", reasoning_efforts=("low", "high"), extra={"thinking": "always"}, **FIELDS)
+    forced = {"tools": (WEATHER,), "tool_choice": ToolChoice("required"), "reasoning": ReasoningOptions(effort="high")}
+    for more in (
+        forced,
+        {"reasoning": ReasoningOptions(effort="none")},
+        {"reasoning": ReasoningOptions(enabled=False)},
+    ):
+        body = written(to=target(always), **more)
+        assert "thinking" not in body and body["output_config"] == {"effort": "low"}
+
+
 def test_sampling_gives_way_to_thinking_with_warnings():
     sampling = Sampling(temperature=0.2, top_k=4)
     body = written(reasoning=ReasoningOptions(effort="low"), sampling=sampling)
