@@ -22,6 +22,8 @@ OWN_KEYS = "own-keys"  # only provider keys of the organization
 ANY_KEYS = "any-keys"
 PRICED_AS = "priced_as"  # member of a mapping's `extra`: the model whose price is charged
 FINE_TUNED = "ft:"
+# Names of models that belong to one account at the provider: tuned models, endpoints, deployments by their full name.
+ACCOUNT_PREFIXES = (FINE_TUNED, "tunedmodels/", "endpoints/", "projects/", "arn:")
 OPERATIONS = ("chat", "embeddings")
 # Members of a mapping that state an ability.
 NAMED_FLAGS = (*(feature.flag for feature in FEATURES.values()), *(row.flag for row in CAPABILITIES))
@@ -45,6 +47,11 @@ class Nearness(NamedTuple):
     released: str
     completion_nusd: int
     prompt_nusd: int
+
+
+def belongs_to_account(name: str) -> bool:
+    """Return whether a name is that of a model which belongs to one account at the provider."""
+    return name.lower().startswith(ACCOUNT_PREFIXES)
 
 
 def make_unlisted(catalogue: Catalogue, provider_id: str, name: str, payers: str) -> Model | None:

@@ -7,7 +7,7 @@ from gateway.accounts.compliance import CompliancePolicy
 from gateway.accounts.project_modes import CREDITS
 from gateway.accounts.versioned_cache import VersionedCache
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.unlisted_entries import ANY_KEYS, OWN_KEYS, make_unlisted
+from gateway.catalogue.unlisted_entries import ANY_KEYS, OWN_KEYS, belongs_to_account, make_unlisted
 from gateway.control.version import Control
 from gateway.limits.ledger import LedgerBook
 from gateway.providers.credentials import Credentials
@@ -22,11 +22,17 @@ class UnlistedModels:
     """Decides by the organization's policy, by who pays, and by the caller's rules."""
 
     def __init__(
-        self, catalogue: Callable[[], Catalogue], credentials: Credentials, control: Control, ledger: LedgerBook
+        self,
+        catalogue: Callable[[], Catalogue],
+        credentials: Credentials,
+        control: Control,
+        ledger: LedgerBook,
+        provider_objects: bool = False,
     ) -> None:
         self._catalogue = catalogue
         self._credentials = credentials
         self._ledger = ledger
+        self._provider_objects = provider_objects
         self._unlimited: VersionedCache[str, bool] = VersionedCache(control, CACHE_SIZE)
         self._custom_models: dict[tuple[str, str, str], CustomModel] = {}
         self._catalogue_of_models: Catalogue | None = None
@@ -35,8 +41,9 @@ class UnlistedModels:
         """Return the model `name` of a provider, None where the caller may not call it. Unavailable.
 
         An allowed one may be paid with every key. Without a setting of the organization, provider keys of its own may
-        pay, and with unlimited credits the platform's too. A caller with denied models may call none: the provider may
-        know a denied model under another name.
+        pay, and with unlimited credits the platform's too. A setting of the organization opens no models of the
+        platform's accounts, such as its fine-tuned ones, unless the operator allows their objects. A caller with denied
+        models may call none: the provider may know a denied model under another name.
         """
         provider = self._catalogue().provider(provider_id)
         if provider is None or provider.protocol == SANDBOX or not name:
@@ -47,6 +54,8 @@ class UnlistedModels:
         if policy.blocked_models or not policy.blocked_unlisted.isdisjoint((ALL_PROVIDERS, provider_id)):
             return None
         allowed = not policy.allowed_unlisted.isdisjoint((ALL_PROVIDERS, provider_id))
+        if belongs_to_account(name) and not self._provider_objects:
+            allowed = False
         if allowed or self._is_unlimited(caller.organization_id):
             payers = ANY_KEYS
         elif caller.mode != CREDITS:

@@ -195,7 +195,9 @@ def _open_routing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         {name: wire.lost for name, wire in protocols.items()},
         {name: frozenset(wire.codecs) for name, wire in protocols.items()},
     )
-    unlisted = UnlistedModels(catalogue.current, credentials, store.control, accounts.funding.ledger)
+    unlisted = UnlistedModels(
+        catalogue.current, credentials, store.control, accounts.funding.ledger, settings.routing.provider_objects
+    )
     planner = Planner(router, credentials, health, counters, accounts.custom_models, bounds, unlisted)
     store.control.on_change(planner.forget)
     return RoutingServices(

@@ -202,6 +202,24 @@ def test_credits_pay_for_a_new_model_only_where_the_policy_allows_it(
     assert chat(gateway, f"openai/{NEW}").json()["error"]["code"] == "model_not_found"
 
 
+@pytest.mark.parametrize("name", ["ft:gpt-4o-mini-2024-07-18:acme::a1", "tunedModels/a1", "FT:gpt-4o-mini:acme::a1"])
+def test_the_policy_opens_no_models_of_the_platforms_account(
+    gateway: LocalGateway, upstream: FakeOpenAI, name: str
+) -> None:
+    services = gateway.services
+    organization = services.accounts.authentication.caller(gateway.key).organization_id
+    stores = (services.store.database, services.store.control)
+    set_policy(*stores, organization, {"allowUnlistedModels": ["*"]}, actor="test")
+    assert chat(gateway, f"openai/{name}").json()["error"]["code"] == "model_not_found" and not upstream.calls
+
+
+@pytest.mark.parametrize("name", ["../files", "a/../../v1/files", "a//b"])
+def test_a_name_that_leads_elsewhere_in_a_path_is_not_passed_on(
+    unlimited_once: LocalGateway, upstream: FakeOpenAI, name: str
+) -> None:
+    assert chat(unlimited_once, f"openai/{name}").json()["error"]["code"] == "model_not_found" and not upstream.calls
+
+
 def test_a_known_model_of_another_provider_and_the_sandbox_are_not_passed_on(unlimited_once: LocalGateway) -> None:
     assert chat(unlimited_once, "openai/claude-haiku-4-5").json()["error"]["code"] == "model_not_served"
     error = chat(unlimited_once, "sandbox/none").json()["error"]
