@@ -215,6 +215,15 @@ def test_a_head_that_cannot_be_read_is_a_json_error(front: Front) -> None:
         assert status == 400 and body["error"]["code"] == "malformed_request"
 
 
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [("GET /docs/../../x HTTP/1.1", 400), ("get / HTTP/1.1", 400), (f"GET /{'a' * 9_000} HTTP/1.1", 414)],
+)
+def test_a_request_line_that_cannot_be_read_is_a_json_error(front: Front, line: str, status: int) -> None:
+    answered, body = say(front[0], line, "Host: localhost")
+    assert (answered, body["error"]["code"]) == (status, "malformed_request")
+
+
 def test_without_tls_nothing_is_answered(front: Front) -> None:
     plain = f"http://127.0.0.1:{front[0].plain_port}"
     looked = httpx.get(f"{plain}/console?x=1", timeout=60)
