@@ -6,15 +6,17 @@ from gateway.store.database import Base, TimeField
 
 
 class GroupRuleRow(Base):
-    """The grants for members of the group `name`. `role` "" gives none, `teams` is a JSON list of ids, `limits` a JSON
-    object of spending limits ({}: none), `set_by` the actor of the last change. `source` is the only one whose groups
-    count, "" for all. `by_owner`: an owner wrote it, so that it concerns owners too."""
+    """The grants for members of the group `name`. `role` "" gives none, `teams` is a JSON list of ids, `parts` one of
+    teams and projects in which they have a role, `limits` a JSON object of spending limits ({}: none), `set_by` the
+    actor of the last change. `source` is the only one whose groups count, "" for all. `by_owner`: an owner wrote it, so
+    that it concerns owners too."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.CharField(40)
     name = peewee.CharField(255)
     role = peewee.CharField(16, default="")
     teams = peewee.TextField(default="[]")
+    parts = peewee.TextField(default="[]")
     limits = peewee.TextField(default="{}")
     priority = peewee.IntegerField(default=100)
     source = peewee.CharField(80, default="")
@@ -49,6 +51,7 @@ class GroupGrant(Base):
     member = peewee.CharField(40, primary_key=True)
     role = peewee.CharField(16, default="")
     teams = peewee.TextField(default="[]")
+    parts = peewee.TextField(default="[]")
     limits = peewee.TextField(default="{}")
     stale = peewee.BooleanField(default=False, index=True)
 

@@ -20,6 +20,7 @@ from gateway.accounts.group_models import GroupGrant, GroupRuleRow, MemberGroup
 from gateway.accounts.members import check_role
 from gateway.accounts.models import Organization, Team
 from gateway.accounts.roles import RANKS, Role
+from gateway.accounts.scoped_roles import check_parts
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
@@ -45,7 +46,8 @@ class StatedGroup(NamedTuple):
 
 class RuleDraft(Struct, frozen=True):
     """The content of a rule. `group` is compared exactly, and counts from `source` alone ("": any); `role` "" gives
-    none; `limits` are spending limits as `admin.group_grants` writes them, {} gives none."""
+    none; `part_ids` are teams that the members lead and projects that they administer; `limits` are spending limits as
+    `admin.group_grants` writes them, {} gives none."""
 
     group: str
     role: str = ""
@@ -53,6 +55,7 @@ class RuleDraft(Struct, frozen=True):
     limits: Mapping[str, Any] = field(default_factory=dict)
     priority: int = NORMAL_PRIORITY
     source: str = ""
+    part_ids: tuple[str, ...] = ()
 
 
 class GroupRule(Struct, frozen=True):
@@ -70,6 +73,7 @@ class GroupRule(Struct, frozen=True):
     created_at_us: int
     source: str = ""
     by_owner: bool = False
+    part_ids: tuple[str, ...] = ()
 
     def matches(self, group: StatedGroup) -> bool:
         """Return whether the rule is for this group."""
@@ -82,6 +86,7 @@ class Entitlement(Struct, frozen=True):
 
     role: str = ""
     team_ids: tuple[str, ...] = ()
+    part_ids: tuple[str, ...] = ()
     limits: Mapping[str, Any] = field(default_factory=dict)
     limits_set_by: str = ""
     matched: bool = False
@@ -102,10 +107,11 @@ def entitle(rules: Iterable[GroupRule], groups: Iterable[StatedGroup], current: 
     roles = (rule.role for rule in matching if rule.role and (rule.role != "owner" or rule.id in trusted))
     role = max(roles, key=RANKS.__getitem__, default="")
     teams = tuple(dict.fromkeys(team for rule in matching for team in rule.team_ids))
+    parts = tuple(dict.fromkeys(part for rule in matching for part in rule.part_ids))
     limiting = next((rule for rule in matching if rule.limits), None)
     if limiting is None:
-        return Entitlement(role, teams, matched=bool(matching))
-    return Entitlement(role, teams, limiting.limits, limiting.set_by, matched=True)
+        return Entitlement(role, teams, parts, matched=bool(matching))
+    return Entitlement(role, teams, parts, limiting.limits, limiting.set_by, matched=True)
 
 
 def _order(rule: GroupRule) -> tuple[int, str]:
@@ -245,9 +251,12 @@ def _read(draft: RuleDraft) -> RuleDraft:
     teams = tuple(dict.fromkeys(draft.team_ids))
     if len(teams) > MAX_RULE_TEAMS:
         raise InvalidRequest(f"A rule names at most {MAX_RULE_TEAMS} teams.", param="teamIds")
+    parts = tuple(dict.fromkeys(draft.part_ids))
+    if len(parts) > MAX_RULE_TEAMS:
+        raise InvalidRequest(f"A rule gives roles in at most {MAX_RULE_TEAMS} teams and projects.", param="roleIn")
     if not FIRST_PRIORITY <= draft.priority <= LAST_PRIORITY:
         raise InvalidRequest(f"priority must be {FIRST_PRIORITY} to {LAST_PRIORITY}.", param="priority")
-    return RuleDraft(group, draft.role, teams, draft.limits, draft.priority, draft.source)
+    return RuleDraft(group, draft.role, teams, draft.limits, draft.priority, draft.source, parts)
 
 
 def check_teams(organization_id: str, team_ids: Sequence[str]) -> None:
@@ -260,6 +269,7 @@ def check_teams(organization_id: str, team_ids: Sequence[str]) -> None:
 
 def _check(organization_id: str, draft: RuleDraft, rule_id: str) -> None:
     check_teams(organization_id, draft.team_ids)
+    check_parts(organization_id, draft.part_ids)
     same = GroupRuleRow.select().where(
         GroupRuleRow.organization == organization_id, GroupRuleRow.name == draft.group, GroupRuleRow.id != rule_id
     )
@@ -273,6 +283,7 @@ def _values(organization_id: str, draft: RuleDraft, actor: str, now: int) -> dic
         "name": draft.group,
         "role": draft.role,
         "teams": json.dumps(list(draft.team_ids)),
+        "parts": json.dumps(list(draft.part_ids)),
         "limits": json.dumps(dict(draft.limits), sort_keys=True),
         "priority": draft.priority,
         "source": draft.source,
@@ -293,6 +304,7 @@ def _audited(action: str, rule: GroupRule, actor: str, now: int) -> GroupRule:
         "group": rule.group,
         "role": rule.role,
         "teams": list(rule.team_ids),
+        "parts": list(rule.part_ids),
         "limits": dict(rule.limits),
         "priority": rule.priority,
         "source": rule.source,
@@ -314,4 +326,5 @@ def _info(row: GroupRuleRow) -> GroupRule:
         row.created_at,
         row.source,
         bool(row.by_owner),
+        tuple(json.loads(row.parts)),
     )

@@ -16,6 +16,7 @@ from gateway.accounts.models import Invitation, Member, Organization, ServiceAcc
 from gateway.accounts.permissions import reach_of, roles_within
 from gateway.accounts.quotas import MAX_INVITATIONS, check_quota
 from gateway.accounts.roles import ROLES
+from gateway.accounts.scoped_roles import check_parts
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, NotFound
@@ -46,14 +47,16 @@ class InvitationInfo(Struct, frozen=True):
     team_id: str = ""
     team_name: str = ""
     limits: dict[str, Any] = {}
+    part_ids: tuple[str, ...] = ()
 
 
 class InvitationGrant(Struct, frozen=True):
     """A team ("" for none) and spending limits (as a group rule stores them) for the person who accepts an
-    invitation."""
+    invitation; `part_ids` are the teams and projects in which the person has a role."""
 
     team_id: str = ""
     limits: dict[str, Any] = {}
+    part_ids: tuple[str, ...] = ()
 
 
 # Gives a new member what the invitation says, within the transaction that accepts it. `setter` is the inviter.
@@ -98,6 +101,7 @@ class Invitations:
                 raise NotFound(f"There is no organization {organization_id}.")
             _check_new(organization_id, email)
             _check_team(organization_id, grant.team_id)
+            check_parts(organization_id, grant.part_ids)
             invitations = Invitation.select().where(Invitation.organization == organization_id)
             check_quota(invitations, MAX_INVITATIONS, "invitations, those of the last months among them")
             _revoke_pending(organization_id, email)
@@ -111,11 +115,14 @@ class Invitations:
                 created_at=now,
                 expires_at=now + LIFETIME_S * SECOND_US,
                 team_id=grant.team_id,
+                parts=json.dumps(list(grant.part_ids)),
                 limits=json.dumps(dict(grant.limits), sort_keys=True),
             ).execute()
             detail: dict[str, object] = {"email": email, "role": role}
             if grant.team_id:
                 detail["team"] = grant.team_id
+            if grant.part_ids:
+                detail["parts"] = list(grant.part_ids)
             if grant.limits:
                 detail["limits"] = dict(grant.limits)
             _audit("invitation.create", invitation_id, organization_id, detail, actor, now)
@@ -202,8 +209,8 @@ class Invitations:
         if member is None:
             place = (new_ids, organization_id, row.email, row.role)
             member = insert_member(*place, name=name, password_hash=password_hash, actor=actor, now=now)
-        grant = InvitationGrant(row.team_id, json.loads(row.limits))
-        if grant.team_id or grant.limits:
+        grant = InvitationGrant(row.team_id, json.loads(row.limits), tuple(json.loads(row.parts)))
+        if grant != InvitationGrant():
             self._give(member, grant, row.invited_by, now)
         return member
 
@@ -314,4 +321,5 @@ def _info(row: Any, now: int) -> InvitationInfo:
         row.team_id if row.team_name else "",
         row.team_name or "",
         json.loads(row.limits),
+        tuple(json.loads(row.parts)),
     )

@@ -346,8 +346,9 @@ class DeviceCode(Base):
 
 
 class Invitation(Base):
-    """`status` pending, accepted or revoked; `invited_by` a user id or "operator". `team_id` ("" for none) and `limits`
-    (as `group_grants.store_limits` writes them) are given to the person who accepts."""
+    """`status` pending, accepted or revoked; `invited_by` a user id or "operator". `team_id` ("" for none), roles
+    in `parts` (a JSON list of teams and projects) and `limits` (as `group_grants.store_limits` writes them) are given
+    to the person who accepts."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
@@ -360,6 +361,7 @@ class Invitation(Base):
     created_at = TimeField()
     expires_at = TimeField()
     team_id = peewee.CharField(40, default="")
+    parts = peewee.TextField(default="[]")
     limits = peewee.TextField(default="{}")
 
     class Meta:

@@ -1,5 +1,7 @@
 """Roles in a part of an organization: leads of teams and admins of projects."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from gateway.accounts import audit
@@ -41,6 +43,24 @@ def list_holders(database: Database, scope_ids: list[str]) -> dict[str, list[str
     for row in database.read(lambda: list(query)):
         holders[row.scope_id].append(row.member_id)
     return holders
+
+
+def find_existing(organization_id: str, scope_ids: Iterable[str]) -> set[str]:
+    """Return those of the ids that are teams or projects of an organization. Within a read or write."""
+    wanted = list(scope_ids)
+    if not wanted:
+        return set()
+    teams = Team.select(Team.id).where(Team.organization == organization_id, Team.id.in_(wanted))
+    projects = Project.select(Project.id).where(Project.organization == organization_id, Project.id.in_(wanted))
+    return {row.id for query in (teams, projects) for row in query}
+
+
+def check_parts(organization_id: str, scope_ids: Iterable[str]) -> None:
+    """Raise NotFound for a team or project of another organization. Within a read or write."""
+    wanted = set(scope_ids)
+    missing = wanted - find_existing(organization_id, wanted)
+    if missing:
+        raise NotFound(f"There is no team or project {min(missing)[:80]} in this organization.")
 
 
 def set_role(database: Database, control: Control, scope_id: str, member_id: str, held: bool, *, actor: str) -> None:

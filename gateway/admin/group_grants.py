@@ -15,8 +15,9 @@ from gateway.accounts.changes import commit
 from gateway.accounts.group_models import GroupGrant, MemberGroup
 from gateway.accounts.group_rules import Entitlement, GroupNames, GroupRule, StatedGroup
 from gateway.accounts.members import MemberInfo
-from gateway.accounts.models import Member, Organization, Team, TeamMember
+from gateway.accounts.models import Member, Organization, ScopedRole, Team, TeamMember
 from gateway.accounts.roles import Role
+from gateway.accounts.scoped_roles import end_roles, find_existing, write_role
 from gateway.admin.funding import Funding
 from gateway.control.version import Control
 from gateway.errors import Forbidden, NotFound
@@ -33,13 +34,16 @@ ANY_STALE = "SELECT 1 FROM group_grant WHERE stale = ? LIMIT 1"
 
 
 class GrantPlan(Struct, frozen=True):
-    """The changes that a member's groups require. `role` and `limits` are None if they stay."""
+    """The changes that a member's groups require. `role` and `limits` are None if they stay. `given` and `ended` are
+    the teams and projects in which a role begins or ends."""
 
     member: Member
     groups_changed: bool
     role: Role | None
     joined: tuple[str, ...]
     left: tuple[str, ...]
+    given: tuple[str, ...]
+    ended: tuple[str, ...]
     limits: Limits | None
     limits_set_by: str
     granted: dict[str, str]
@@ -47,7 +51,8 @@ class GrantPlan(Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        return self.recorded and not (self.groups_changed or self.role or self.joined or self.left or self.limits)
+        changes = (self.groups_changed, self.role, self.joined, self.left, self.given, self.ended, self.limits)
+        return self.recorded and not any(changes)
 
 
 class PreviewedGrant(Struct, frozen=True):
@@ -58,6 +63,8 @@ class PreviewedGrant(Struct, frozen=True):
     role: Role | None
     joined: tuple[str, ...]
     left: tuple[str, ...]
+    given: tuple[str, ...]
+    ended: tuple[str, ...]
     limits: Limits | None
 
 
@@ -126,9 +133,11 @@ class GroupGrants:
             people = {member.id: member for member in members.load_members(member_ids[:maximum])}
             plans = [self._plan(organization_id, member_id, "", None, rules) for member_id in people]
             return len(member_ids), [
-                PreviewedGrant(people[plan.member.id], plan.role, plan.joined, plan.left, plan.limits)
+                PreviewedGrant(
+                    people[plan.member.id], plan.role, plan.joined, plan.left, plan.given, plan.ended, plan.limits
+                )
                 for plan in plans
-                if plan.role or plan.joined or plan.left or plan.limits is not None
+                if plan.role or plan.joined or plan.left or plan.given or plan.ended or plan.limits is not None
             ]
 
         return self._database.report(read)
@@ -161,14 +170,17 @@ class GroupGrants:
         grant = row or GroupGrant(member=member_id)
         role, granted_role = _plan_role(member, entitlement, grant.role)
         joined, left, granted_teams = _plan_teams(member, entitlement, json.loads(grant.teams))
+        given, ended, granted_parts = _plan_parts(member, entitlement, json.loads(grant.parts), left)
         limits, set_by, granted_limits = self._plan_limits(member, entitlement, json.loads(grant.limits))
         granted = {
             "role": granted_role,
             "teams": json.dumps(granted_teams),
+            "parts": json.dumps(granted_parts),
             "limits": json.dumps(granted_limits, sort_keys=True),
         }
         recorded = row is not None and not row.stale and granted == {name: getattr(row, name) for name in granted}
-        return GrantPlan(member, set(stored) != set(stated), role, joined, left, limits, set_by, granted, recorded)
+        groups_changed = set(stored) != set(stated)
+        return GrantPlan(member, groups_changed, role, joined, left, given, ended, limits, set_by, granted, recorded)
 
     def _plan_limits(
         self, member: Member, entitlement: Entitlement, granted: dict[str, Any]
@@ -196,10 +208,15 @@ class GroupGrants:
             _audit("member.update", member.id, member.organization_id, detail, actor, now)
         for team in plan.left:
             TeamMember.delete().where(TeamMember.team == team, TeamMember.member == member.id).execute()
+            end_roles(member_id=member.id, scope_id=team)
             _audit("team.update", team, member.organization_id, {"member": member.id, "belongs": False}, actor, now)
         for team in plan.joined:
             TeamMember.insert(team=team, member=member.id).execute()
             _audit("team.update", team, member.organization_id, {"member": member.id, "belongs": True}, actor, now)
+        for scope_id in plan.ended:
+            write_role(scope_id, member.id, False, actor=actor, now=now)
+        for scope_id in plan.given:
+            write_role(scope_id, member.id, True, actor=actor, now=now)
         if plan.limits is not None:
             self._write_limits(plan, plan.limits, actor, now)
         values = {**plan.granted, "stale": False}
@@ -256,6 +273,18 @@ def _plan_teams(
     joined = tuple(sorted(entitled - current))
     left = tuple(sorted((set(granted) - entitled) & current))
     return joined, left, sorted((set(granted) & entitled & current) | set(joined))
+
+
+def _plan_parts(
+    member: Member, entitlement: Entitlement, granted: list[str], left: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
+    """Return the teams and projects in which a role begins, those in which it ends, and those that the rules have then
+    given. `left` are teams that the member leaves, which ends the role there."""
+    entitled = find_existing(member.organization_id, entitlement.part_ids) if member.status == "active" else set()
+    current = {row.scope_id for row in ScopedRole.select().where(ScopedRole.member == member.id)}.difference(left)
+    given = tuple(sorted(entitled - current))
+    ended = tuple(sorted((set(granted) - entitled) & current))
+    return given, ended, sorted((set(granted) & entitled & current) | set(given))
 
 
 def store_limits(limits: Limits) -> dict[str, Any]:

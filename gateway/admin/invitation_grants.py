@@ -2,6 +2,7 @@
 
 from gateway.accounts.invitations import InvitationGrant
 from gateway.accounts.members import MemberInfo
+from gateway.accounts.scoped_roles import write_role
 from gateway.accounts.teams import write_team_member
 from gateway.admin.funding import Funding
 from gateway.admin.group_grants import read_limits
@@ -17,11 +18,16 @@ class InvitationGrants:
         self._funding = funding
 
     def give(self, member: MemberInfo, grant: InvitationGrant, setter: str, now: int) -> None:
-        """Add a member to the team, unless it was deleted meanwhile, and set the limits in the name of `setter`. Lower
-        limits of a former member that a person of a higher rank set stay."""
+        """Add a member to the team, unless it was deleted meanwhile, give the roles in teams and projects, and set the
+        limits in the name of `setter`. Lower limits of a former member that a person of a higher rank set stay."""
         if grant.team_id:
             try:
                 write_team_member(grant.team_id, member.id, True, actor=setter, now=now)
+            except NotFound:
+                pass
+        for scope_id in grant.part_ids:
+            try:
+                write_role(scope_id, member.id, True, actor=setter, now=now)
             except NotFound:
                 pass
         if not grant.limits:

@@ -117,6 +117,7 @@ class InvitationAnswer(Answer):
     invited_by: str | None
     team_id: str | None
     team_name: str | None
+    role_in: list[str]
     usage_limit: Usd | None
     period_usage_limit: Usd | None
     period_usage_duration_value: int | None

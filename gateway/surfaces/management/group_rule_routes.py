@@ -16,6 +16,7 @@ from gateway.accounts.group_rules import (
     RuleDraft,
 )
 from gateway.accounts.roles import ROLES
+from gateway.accounts.scoped_roles import check_parts
 from gateway.admin.group_grants import PreviewedGrant, store_limits
 from gateway.admin.group_grants import read_limits as stored_limits
 from gateway.errors import InvalidRequest
@@ -39,6 +40,7 @@ class RuleLimits(LimitFields, StrictBody):
 GROUP = "The name of the group, compared exactly."
 ROLE = "The role of its members."
 TEAM = "Ids of teams that its members join."
+ROLE_IN = "Ids of teams that its members lead, and of projects of which they are admins."
 LIMITS = "Spending limits of each member, such as usageLimit."
 PRIORITY = "Of several matching rules, the limits of the smallest count."
 SOURCE = 'The only source whose groups count: the id of an identity provider, "scim" for provisioning, or "" for all.'
@@ -52,6 +54,7 @@ class NewGroupRule(StrictBody):
     source = TextField(0, 80, load_default="", about=SOURCE + " Rules that make owners need one.", example="scim")
     role = OneOf(ROLES, allow_none=True, load_default=None, about=ROLE)
     teamIds = NameList(MAX_RULE_TEAMS, 40, load_default=list, about=TEAM)
+    roleIn = NameList(MAX_RULE_TEAMS, 40, load_default=list, about=ROLE_IN)
     limits = fields.Nested(RuleLimits, load_default=dict, metadata=describe_field(LIMITS))
     priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, load_default=NORMAL_PRIORITY, about=PRIORITY)
 
@@ -69,6 +72,7 @@ class GroupRuleChange(StrictBody):
     source = TextField(0, 80, about=SOURCE, example="scim")
     role = OneOf(ROLES, allow_none=True, about=ROLE)
     teamIds = NameList(MAX_RULE_TEAMS, 40, about=TEAM)
+    roleIn = NameList(MAX_RULE_TEAMS, 40, about=ROLE_IN)
     limits = fields.Nested(RuleLimits, metadata=describe_field(LIMITS))
     priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, about=PRIORITY)
 
@@ -83,6 +87,8 @@ class PreviewedPersonAnswer(Answer):
     role: str | None
     joined_team_ids: list[str]
     left_team_ids: list[str]
+    role_in_added: list[str]
+    role_in_removed: list[str]
     limits_change: bool
 
 
@@ -103,6 +109,7 @@ class GroupRuleAnswer(Answer):
     source: str
     role: str | None
     team_ids: list[str]
+    role_in: list[str]
     usage_limit: Usd | None
     period_usage_limit: Usd | None
     period: str | None
@@ -131,6 +138,7 @@ def preview(call: ManagedCall[str]) -> RulePreviewAnswer:
     draft = _read_new(call)
     rules = group_rules.list_rules(call.database, call.subject)
     call.database.read(lambda: group_rules.check_teams(call.subject, draft.team_ids))
+    call.database.read(lambda: check_parts(call.subject, draft.part_ids))
     replaced = call.fields["groupRuleId"]
     if replaced:
         group_rules.find_rule(call.database, call.subject, replaced)
@@ -163,6 +171,7 @@ def update(call: ManagedCall[GroupRule]) -> GroupRuleAnswer:
         _read_limits(content["limits"]) if "limits" in content else before.limits,
         content.get("priority", before.priority),
         content.get("source", before.source),
+        tuple(content.get("roleIn", before.part_ids)),
     )
     _check_source(call, before.organization_id, draft)
     rule = group_rules.update_rule(*call.stores, before.organization_id, before.id, draft, actor=call.actor)
@@ -187,6 +196,7 @@ def _read_new(call: ManagedCall[str]) -> RuleDraft:
         _read_limits(content["limits"]),
         content["priority"],
         content["source"],
+        tuple(content["roleIn"]),
     )
     _check_source(call, call.subject, draft)
     return draft
@@ -231,6 +241,8 @@ def _show_person(person: PreviewedGrant) -> PreviewedPersonAnswer:
         person.role,
         list(person.joined),
         list(person.left),
+        list(person.given),
+        list(person.ended),
         person.limits is not None,
     )
 
@@ -241,6 +253,7 @@ def _show(rule: GroupRule) -> GroupRuleAnswer:
         rule,
         role=rule.role or None,
         team_ids=list(rule.team_ids),
+        role_in=list(rule.part_ids),
         usage_limit=limits.total_nusd,
         period_usage_limit=limits.period_nusd,
         period=str(limits.period) if limits.period else None,
@@ -249,7 +262,7 @@ def _show(rule: GroupRule) -> GroupRuleAnswer:
 
 RULES = "/orgs/<organization_id>/group-rules"
 RULE = f"{RULES}/<group_rule_id>"
-GRANTS = "--role=role --team=teamIds --limits=limits --priority=priority --source=source"
+GRANTS = "--role=role --team=teamIds --role-in=roleIn --limits=limits --priority=priority --source=source"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", RULES, list_rules, "List group rules", tag=TAG, who=in_organization("provisioning:read"),

@@ -26,10 +26,11 @@ from gateway.surfaces.management.answers import (
 from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, LimitFields, limit_commands, read_limits
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, OneOf, StatusField, StrictBody, TextField
+from gateway.surfaces.validation_schemas import Body, NameList, OneOf, StatusField, StrictBody, TextField
 
 TAG = "Members"
 PAGE = "/console/invitation"
+MAX_PARTS = 50
 TEAMS_SCOPE = "teams:write"
 
 
@@ -42,6 +43,9 @@ class NewInvitation(LimitFields, StrictBody):
     email = TextField(3, required=True)
     role = OneOf(ROLES, load_default="developer", about="The member's role.")
     teamId = TextField(1, 80, about="The team that the person joins.")
+    roleIn = NameList(
+        MAX_PARTS, 40, about="Ids of teams that the person leads, and of projects of which the person is an admin."
+    )
 
 
 def list_members(call: ManagedCall[str]) -> list[MemberAnswer]:
@@ -109,9 +113,11 @@ def invite(call: ManagedCall[str]) -> NewInvitationAnswer:
     account = call.visitor.account
     if account is not None and "teamId" in fields and TEAMS_SCOPE not in account.scopes:
         raise Forbidden(f"teamId requires the scope {TEAMS_SCOPE} of the service account.", code="scope_missing")
+    if fields.get("roleIn"):
+        call.visitor.check_person("A service account gives no roles in teams and projects.")
     limits = read_limits({name: fields[name] for name in FIELDS if name in fields}).checked()
     management = call.management
-    grant = InvitationGrant(fields.get("teamId", ""), store_limits(limits))
+    grant = InvitationGrant(fields.get("teamId", ""), store_limits(limits), tuple(fields.get("roleIn", ())))
     invitation = management.invitations.invite(
         organization_id, fields["email"], fields["role"], grant, actor=call.actor
     )
@@ -146,6 +152,7 @@ def show_invitation(info: InvitationInfo) -> InvitationAnswer:
         invited_by=info.inviter or None,
         team_id=info.team_id or None,
         team_name=info.team_name or None,
+        role_in=list(info.part_ids),
         **show_limits(stored_limits(info.limits)),
     )
 

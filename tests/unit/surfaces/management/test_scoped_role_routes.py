@@ -1,7 +1,7 @@
 """Leads of teams and admins of projects: what they reach, and what stays out of their reach."""
 
 import pytest
-from support.management import Person, Tenants
+from support.management import PASSWORD, Person, Tenants
 
 from gateway.accounts import members
 
@@ -182,3 +182,64 @@ def test_only_an_owner_appoints_an_owner(tenants: Tenants, parts: Parts) -> None
         assert tenants.refused("PUT", f"{path}/{parts.owner.member_id}", tenants["acme admin"]) == DENIED
         tenants.ok("PUT", f"{path}/{parts.owner.member_id}", parts.owner)
         assert tenants.refused("DELETE", f"{path}/{parts.owner.member_id}", tenants["acme admin"]) == DENIED
+
+
+def test_an_invitation_gives_roles_in_teams_and_projects(tenants: Tenants, parts: Parts) -> None:
+    owner = parts.owner
+    scopes = [parts.team.rpartition("/")[2], owner.project_id]
+    body = {"email": "new@acme.example", "role": "viewer", "roleIn": scopes}
+    invited = tenants.ok("POST", f"{parts.organization}/invitations", owner, body)["invitation"]
+    assert invited["roleIn"] == scopes
+    account = {"token": invited["token"], "password": PASSWORD, "name": "New"}
+    tenants.ok("POST", "/auth/sign-up/email", "", account)
+    [member] = [
+        one for one in tenants.ok("GET", f"{parts.organization}/members", owner)["members"] if one["role"] == "viewer"
+    ]
+    person = tenants.open(member["userId"])
+    assert tenants.ok("GET", parts.team, person)
+    tenants.ok("PATCH", parts.project, person, {"cachingEnabled": True})
+
+
+def test_an_invitation_names_only_parts_of_the_own_organization(tenants: Tenants, parts: Parts) -> None:
+    path = f"{parts.organization}/invitations"
+    body = {"email": "new@acme.example", "roleIn": [tenants["rival owner"].project_id]}
+    assert tenants.refused("POST", path, parts.owner, body) == "404 not_found"
+    account = {"name": "Robot", "scopes": ["members:write", "teams:write"]}
+    made = tenants.ok("POST", f"{parts.organization}/service-accounts", parts.owner, account)["serviceAccount"]
+    body = {"email": "new@acme.example", "roleIn": [parts.owner.project_id]}
+    assert tenants.refused("POST", path, made["token"], body) == DENIED
+
+
+def test_a_group_rule_gives_roles_in_teams_and_projects_and_takes_them(tenants: Tenants, parts: Parts) -> None:
+    person = tenants["acme colleague"]
+    grants = tenants.services.management.group_grants
+    team_id = parts.team.rpartition("/")[2]
+    rules = f"{parts.organization}/group-rules"
+    body = {"group": "leads", "roleIn": [team_id, parts.owner.project_id], "source": "scim"}
+    rule = tenants.ok("POST", rules, tenants["acme admin"], body)["groupRule"]
+    assert rule["roleIn"] == body["roleIn"]
+    assert tenants.refused("GET", parts.team, person) == DENIED
+    grants.set_groups(parts.owner.organization_id, person.member_id, "scim", {"leads": True}, actor="test")
+    assert tenants.ok("GET", parts.team, person)
+    preview = tenants.ok("POST", f"{rules}/preview", parts.owner, {"group": "leads", "groupRuleId": rule["id"]})
+    [changed] = preview["preview"]["people"]
+    assert sorted(changed["roleInRemoved"]) == sorted(body["roleIn"])
+    tenants.ok("PATCH", f"{rules}/{rule['id']}", parts.owner, {"roleIn": [team_id]})
+    assert tenants.ok("GET", parts.team, person)
+    assert tenants.refused("PATCH", parts.project, person, {"cachingEnabled": True}) == DENIED
+    grants.set_groups(parts.owner.organization_id, person.member_id, "scim", {}, actor="test")
+    assert tenants.refused("GET", parts.team, person) == DENIED
+
+
+def test_a_group_rule_names_only_parts_of_the_own_organization(tenants: Tenants, parts: Parts) -> None:
+    body = {"group": "leads", "roleIn": [tenants["rival owner"].project_id]}
+    assert tenants.refused("POST", f"{parts.organization}/group-rules", parts.owner, body) == "404 not_found"
+
+
+def test_a_role_that_a_person_gave_stays_when_a_rule_ends(tenants: Tenants, parts: Parts) -> None:
+    grants = tenants.services.management.group_grants
+    body = {"group": "leads", "roleIn": [parts.owner.project_id], "source": "scim"}
+    tenants.ok("POST", f"{parts.organization}/group-rules", parts.owner, body)
+    for groups in ({"leads": True}, {}):
+        grants.set_groups(parts.owner.organization_id, parts.admin.member_id, "scim", groups, actor="test")
+    tenants.ok("PATCH", parts.project, parts.admin, {"cachingEnabled": True})
