@@ -44,6 +44,7 @@ VARIANTS = (
     Variant("routing decisions not kept (routing.decision_days = 0)", {"GATEWAY_ROUTING_DECISION_DAYS": "0"}),
     Variant("a label (x-request-id)", headers={"x-request-id": "label-{}"}),
     Variant("metadata (one header X-LLMGateway-Team)", headers={"x-llmgateway-team": "team-{}"}),
+    Variant("a session of an agent (x-session-id)", headers={"x-session-id": "5f0e0c1a-aaaa-bbbb-cccc-000000000000"}),
     Variant("Idempotency-Key", headers={"idempotency-key": "key-{}"}),
     Variant("response cache (projects set --cache)", project=("--cache",)),
     Variant("payloads (projects set --retention retain)", project=("--retention", "retain")),
