@@ -9,6 +9,7 @@ from gateway.accounts.discounts import Discounts
 from gateway.billing.calls import CallCounts
 from gateway.billing.context import RequestContext
 from gateway.billing.likely_prompts import LARGE_BYTES, LikelyPrompts
+from gateway.billing.provider_objects import ProviderObjects
 from gateway.billing.session_budgets import with_sessions
 from gateway.billing.settlement import Settlement
 from gateway.billing.terms import Terms, terms_of
@@ -55,6 +56,7 @@ class Settlements:
         clock: Clock,
         discounts: Discounts,
         wait_s: float,
+        objects: ProviderObjects,
     ) -> None:
         self.spending = spending
         self.rates = rates
@@ -63,6 +65,7 @@ class Settlements:
         self.clock = clock
         self.discounts = discounts
         self.wait_s = wait_s
+        self.objects = objects
         self._posting: deque[tuple[Ticket, bytes, int]] = deque()
         self.call_counts = CallCounts()
         self.likely_prompts = LikelyPrompts()

@@ -77,6 +77,7 @@ class Attempt(Struct, eq=False):
     upstream_id: str = ""
     service_tier: str = ""
     used: Callable[[], Usage | None] | None = None
+    given: tuple[str, ...] = ()  # ids of containers that the provider made for it
     overrun: bool = False
     capped: bool = False
 

@@ -1,7 +1,9 @@
 """The settlement of one request: an intent before each upstream call, and each attempt settled exactly once."""
 
 import logging
+from collections.abc import Sequence
 
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.calls import BilledCall, discount_of, reserve_call
 from gateway.billing.charges import bill, bill_within
 from gateway.billing.context import PayloadCapture
@@ -208,6 +210,8 @@ class Settlement(OutputReservation, eq=False):
         cost_nusd = attempt.charge.total
         row = row_of(terms, attempt, call.mode, owner.clock.now_us())
         rows = self._entry(call, row, number, cost_nusd)
+        if attempt.given:
+            rows += self._objects_of(attempt)
         ticket = None
         try:
             if context.settles_early and owner.journal.commits_at_once:
@@ -350,11 +354,19 @@ class Settlement(OutputReservation, eq=False):
 
     def _post_attempt(self, call: BilledCall, attempt: Attempt) -> None:
         row = row_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
-        self._post_soon(call, row, attempt.number, attempt.charge.total)
+        self._post_soon(call, row, attempt.number, attempt.charge.total, self._objects_of(attempt))
 
-    def _post_soon(self, call: BilledCall, row: Row, number: int, cost_nusd: int) -> None:
+    def _objects_of(self, attempt: Attempt) -> list[Row]:
+        """Return the rows that give the containers of an answer to the caller's organization, if the platform paid. An
+        organization's own provider could name those of others."""
+        if not attempt.given or attempt.target.credential.source == OWN_SOURCE:
+            return []
+        organization_id = self.terms.context.caller.organization_id
+        return self._owner.objects.record(organization_id, attempt.given, self.terms.hosted_uses)
+
+    def _post_soon(self, call: BilledCall, row: Row, number: int, cost_nusd: int, more: Sequence[Row] = ()) -> None:
         try:
-            self._owner.post(self._entry(call, row, number, cost_nusd), self.terms.request, number)
+            self._owner.post([*self._entry(call, row, number, cost_nusd), *more], self.terms.request, number)
         except GatewayError as error:
             # The intent stays open, so it is recovered once this process has ended. The failed attempt of a job has no
             # intent and no cost, so its missing row does no harm.

@@ -35,6 +35,13 @@ def shown_in(block: dict[str, Any]) -> Usage:
     return NO_USAGE
 
 
+def container_of(wire: dict[str, Any]) -> tuple[str, ...]:
+    """Return the id of the container that a message, or its end in a stream, names."""
+    container = wire.get("container")
+    ident = container.get("id") if isinstance(container, dict) else None
+    return (ident,) if isinstance(ident, str) and ident else ()
+
+
 def plus(shown: Usage, more: Usage) -> Usage:
     """Return the sum of what two blocks show. A request has one container."""
     return structs.replace(

@@ -180,8 +180,9 @@ def _is_hosted_shell(tool: Mapping[str, Any]) -> bool:
 
 def _objects_of(vendor: str, kind: str, container: Any) -> list[HostedUse]:
     """Return the objects of the provider's account that a container is, or has in it."""
-    if isinstance(container, str) or (isinstance(container, dict) and container.get("container_id")):
-        return [HostedUse(vendor, f"{kind}.container", OBJECT)]
+    named = container.get("container_id") if isinstance(container, dict) else container
+    if named:
+        return [HostedUse(vendor, f"{kind}.container", OBJECT, ident=named if isinstance(named, str) else "")]
     if isinstance(container, dict):
         skills = container.get("skills")
         own = [skill for skill in skills if _is_own_skill(skill)] if isinstance(skills, list) else []
@@ -198,7 +199,9 @@ def _is_own_skill(skill: Any) -> bool:
 def container_uses(vendor: str, container: Any) -> list[HostedUse]:
     """Return what the member `container` of a body uses."""
     if isinstance(container, dict) and container.get("id"):
-        return [HostedUse(vendor, "container", OBJECT)]
+        named = container["id"]
+        found = [HostedUse(vendor, "container", OBJECT, ident=named if isinstance(named, str) else "")]
+        return found + _objects_of(vendor, "container", {"skills": container.get("skills")})
     return _objects_of(vendor, "container", container)
 
 

@@ -238,6 +238,22 @@ def count_tools(response: dict[str, Any]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
+def containers_of(items: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the ids of the provider's containers in which code or commands ran."""
+    named: dict[str, None] = {}
+    for item in items:
+        environment = item.get("environment")
+        if item.get("type") == CODE_CALL:
+            ident = item.get("container_id")
+        elif item.get("type") == SHELL_CALL and isinstance(environment, dict):
+            ident = environment.get("container_id")
+        else:
+            continue
+        if isinstance(ident, str) and ident:
+            named[ident] = None
+    return tuple(named)
+
+
 def count_containers(items: list[dict[str, Any]]) -> int:
     """Return the containers in which code or commands ran. A call that names none has its own."""
     named = set()

@@ -11,6 +11,7 @@ from gateway.billing.admission import Admission, Settlements
 from gateway.billing.context import RequestContext
 from gateway.billing.likely_prompts import LARGE_BYTES
 from gateway.billing.outcome import Outcome
+from gateway.billing.provider_objects import without_own_objects
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.engine import streaming, unary
@@ -144,6 +145,8 @@ class Executor(Generic[R]):
         """
         if context.choice:
             request = with_choice(context, request)
+        if request.requirements.hosted_uses:
+            request = self._without_own_objects(context, request)
         route_plan = self._planner.plan(context, request)
         cost_bound = route_plan.bounds.compute(request, self._default_output, context.at_us)
         if cost_bound.input_tokens >= LARGE_BYTES:
@@ -159,6 +162,8 @@ class Executor(Generic[R]):
 
     def _plan(self, context: RequestContext, request: R) -> tuple[RoutePlan, R]:
         """Return the plan, and the request as it will be sent."""
+        if request.requirements.hosted_uses:
+            request = self._without_own_objects(context, request)
         context.request = request
         if context.payload is not None:
             context.payload.note_request(request.requested_model, request.requirements.stream)
@@ -167,6 +172,15 @@ class Executor(Generic[R]):
         if ignored:
             request = replace(request, warnings=(*request.warnings, *ignored))
         return route_plan, request
+
+    def _without_own_objects(self, context: RequestContext, request: R) -> R:
+        """Return the request without the use of containers that were made for its organization."""
+        needs = request.requirements
+        organization_id = context.caller.organization_id
+        uses = without_own_objects(self._settlements.objects, organization_id, request)
+        if uses is needs.hosted_uses:
+            return request
+        return replace(request, requirements=replace(needs, hosted_uses=uses))
 
     def admit(self, shared: SharedRequest) -> Run:
         """Admit a request that may share its answer with equal requests."""

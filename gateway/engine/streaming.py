@@ -232,6 +232,7 @@ def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Fai
         run.broken(attempt, event.error)
         return event
     attempt.finish = event.reason
+    attempt.given = event.given
     attempt.service_tier = event.service_tier
     try:
         run.finished(attempt)
@@ -362,6 +363,7 @@ def _take_end(attempt: Attempt, event: Finished | Failed) -> None:
     attempt.usage = event.usage and structs.replace(event.usage, basis="drained")
     if type(event) is Finished:
         attempt.service_tier = event.service_tier
+        attempt.given = event.given
     else:
         attempt.service_tier = ""
 

@@ -51,6 +51,7 @@ def describe(attempt: Attempt, result: Result) -> None:
     attempt.usage = result.usage
     attempt.service_tier = result.service_tier
     attempt.finish = result.finish
+    attempt.given = getattr(result, "given", ())
     usage = result.usage
     # The length serves to estimate usage that the provider omitted, and the share of text in a sum with images.
     if usage is None or not (usage.input and usage.output) or usage.images:

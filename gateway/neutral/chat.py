@@ -171,7 +171,8 @@ class ChatResult:
     """A complete response.
 
     `native` is the upstream's own response body if its dialect is the caller's (relay lane); the choices may then be
-    parsed on first use (`deferred`). A `large` result is processed in a thread.
+    parsed on first use (`deferred`). A `large` result is processed in a thread. `given` are the ids of containers that
+    the provider made for it.
     """
 
     choices: tuple[Choice, ...]
@@ -182,6 +183,7 @@ class ChatResult:
     warnings: tuple[str, ...] = ()
     native: Native | None = None
     large: bool = field(default=False, repr=False, compare=False)
+    given: tuple[str, ...] = field(default=(), repr=False, compare=False)
     _read: Callable[[dict[str, Any]], tuple[Choice, ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -210,6 +212,7 @@ class ChatResult:
         result.warnings = ()
         result.native = native
         result.large = False
+        result.given = ()
         result._read = read
         result._finish = finish
         return result

@@ -178,7 +178,8 @@ class Finished(Struct):
     """The upstream's own terminal event arrived.
 
     `usage` None: the upstream reported none. `reasons` has one entry for each choice. `native` is the complete
-    response as repeated in the upstream's last event (relay lane).
+    response as repeated in the upstream's last event (relay lane). `given` are the ids of containers that the provider
+    made for the answer.
     """
 
     reason: FinishReason
@@ -187,6 +188,7 @@ class Finished(Struct):
     service_tier: str = ""
     reasons: tuple[FinishReason, ...] = ()
     native: dict[str, Any] = {}
+    given: tuple[str, ...] = ()
 
 
 @final

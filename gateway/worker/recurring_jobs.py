@@ -23,6 +23,8 @@ from msgspec import Struct
 
 from gateway import errors
 from gateway.admin.sso_sign_in import KIND as SSO_FLOWS
+from gateway.billing.provider_objects import KIND as PROVIDER_OBJECTS
+from gateway.billing.provider_objects import MAX_OBJECTS
 from gateway.clock import Clock
 from gateway.configuration.settings import SettingsError
 from gateway.control.leadership import Leadership
@@ -357,7 +359,7 @@ def _forget_journals(services: Services, should_continue: ShouldContinue) -> Non
 
 
 # Kinds of documents that anyone can create, and how many are kept.
-DOCUMENTS = {CLIENT_DOCUMENTS: 5_000, SSO_FLOWS: 20_000}
+DOCUMENTS = {CLIENT_DOCUMENTS: 5_000, SSO_FLOWS: 20_000, PROVIDER_OBJECTS: MAX_OBJECTS}
 TABLE = (
     # State that each worker holds or publishes for itself.
     RecurringJob("gossip", 0.5, Scope.WORKER, _call("routing.gossip.beat")),

@@ -20,6 +20,7 @@ from gateway.admin.funding import Funding
 from gateway.admin.provider_check import ProviderCheck
 from gateway.billing.admission import Settlements
 from gateway.billing.ledger_close import LedgerClose, closed_until_us
+from gateway.billing.provider_objects import ProviderObjects
 from gateway.billing.reconciliation import MARKED
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
 from gateway.billing.recovery import Recovery
@@ -68,6 +69,7 @@ from gateway.routing.provider_health import Health
 from gateway.routing.sticky import Sticky
 from gateway.runtime.state_changes import StateLog
 from gateway.store.conversation_turns import Turns
+from gateway.store.documents import DocumentRows
 from gateway.store.intents import Intents
 from gateway.store.outage_journal import OutageJournal
 from gateway.telemetry.provider_changes import ProviderChanges
@@ -249,11 +251,15 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         days = metering.usage_days + base.settings.analytics.backlog_days
         return min(closed_until_us(database), sink.kept_from_us(database.now_us() - days * DAY_US))
 
+    objects = ProviderObjects(store.documents, DocumentRows(database, clock))
+    settlements = Settlements(
+        spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_TIMEOUT_S, objects
+    )
     return BillingServices(
         budgets=funding.budgets,
         ledger=funding.ledger,
         spending=spending,
-        settlements=Settlements(spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_TIMEOUT_S),
+        settlements=settlements,
         rate_limits=rate_limits,
         recovery=Recovery(database, folder, control, clock, base.settings.timeouts.request_s, base.telemetry.states),
         ledger_close=LedgerClose(database, store.documents, funding.ledger),

@@ -64,6 +64,7 @@ class Message:
     def __init__(self, call: ToolCalls) -> None:
         self.model = call.body["model"]
         self.blocks: list[Json] = []
+        self.container: Json = {}
         self.usage: Json = {"input_tokens": INPUT, "output_tokens": OUTPUT}
         if "inference_geo" in call.body:
             self.usage["inference_geo"] = call.body["inference_geo"]
@@ -77,6 +78,7 @@ class Message:
                 call.bill += uses * DOLLAR // 100
             elif kind.startswith("code_execution_"):
                 self.blocks.append(self.result("code_execution_tool_result", {"type": "code_execution_result"}))
+                self.container = {"container": {"id": "container_own", "expires_at": "2099-01-01T00:00:00Z"}}
                 call.bill += 0 if free else DOLLAR // 20 // 12
             elif kind.startswith("advisor_"):
                 advice = {"type": "advisor_message", "model": "claude-opus-4-6-20260205", **ADVICE}
@@ -93,7 +95,7 @@ class Message:
 
     def whole(self) -> Json:
         content = [*self.blocks, {"type": "text", "text": "word " * WORDS}]
-        return {**self.head(), "content": content, "stop_reason": "end_turn", "usage": self.usage}
+        return {**self.head(), "content": content, "stop_reason": "end_turn", "usage": self.usage, **self.container}
 
     def events(self) -> Iterator[bytes]:
         start = {"input_tokens": INPUT, "output_tokens": 1}
@@ -107,7 +109,8 @@ class Message:
             delta = {"type": "text_delta", "text": "word "}
             yield frame({"type": "content_block_delta", "index": number, "delta": delta})
         yield frame({"type": "content_block_stop", "index": number})
-        yield frame({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": self.usage})
+        end = {"stop_reason": "end_turn", **self.container}
+        yield frame({"type": "message_delta", "delta": end, "usage": self.usage})
         yield frame({"type": "message_stop"})
 
 
@@ -134,7 +137,9 @@ class Response:
             self.items += [
                 self.item("code_interpreter_call", container_id="cntr_1", code="1 + 1", outputs=[]) for _ in range(2)
             ]
-            return GIGABYTES[tool["container"].get("memory_limit", "1g")] * 3 * DOLLAR // 100
+            container = tool["container"]
+            size = "64g" if isinstance(container, str) else container.get("memory_limit", "1g")
+            return GIGABYTES[size] * 3 * DOLLAR // 100
         if kind == "shell" and (tool.get("environment") or {}).get("type", "local") != "local":
             place = {"type": "container_reference", "container_id": "cntr_2"}
             self.items.append(self.item("shell_call", call_id="c1", action={"commands": ["ls"]}, environment=place))

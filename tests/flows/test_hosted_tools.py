@@ -5,6 +5,8 @@ Every type of tool that the vendors' SDKs know is sent, whole, streamed, and lef
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import http.client
 import importlib
 import json
@@ -20,6 +22,7 @@ from support.spending import until
 from gateway.accounts import rules
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
+from gateway.billing.provider_objects import KIND
 from gateway.configuration.settings import Settings
 from gateway.dialects.hosted_tools import CALLERS, find_tool
 
@@ -415,6 +418,80 @@ def test_a_provider_key_of_the_organization_pays_for_a_tool_without_a_price(
     cost, _, extra = row_of(gateway)
     assert extra["unpriced"] == [kind] and cost > 0
     assert Sent(gateway, "whole", vendor, **OWN_OBJECTS[vendor]).status == 200
+
+
+# Requests that have a container made, and those that name it.
+CONTAINERS: dict[str, tuple[str, Json, Json]] = {
+    "code of OpenAI": (
+        OPENAI,
+        {"tools": [{"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "4g"}}]},
+        {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]},
+    ),
+    "shell of OpenAI": (
+        OPENAI,
+        {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]},
+        {"tools": [{"type": "shell", "environment": {"type": "container_reference", "container_id": "cntr_2"}}]},
+    ),
+    "code of Anthropic": (
+        CLAUDE,
+        {"tools": [tool_of(CLAUDE, "code_execution_20250825")]},
+        {"tools": [tool_of(CLAUDE, "code_execution_20250825")], "container": "container_own"},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ["whole", "streamed"])
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_a_container_is_named_again_by_the_organization_that_got_it_alone(
+    gateway: LocalGateway, vendors: FakeToolVendors, kind: str, way: str
+) -> None:
+    """It was refused like an object of the platform's account."""
+    vendor, makes, names = CONTAINERS[kind]
+    assert Sent(gateway, way, vendor, **makes).status == 200
+    again = Sent(gateway, way, vendor, **names)
+    assert again.status == 200, again.text
+    assert len(vendors.calls) == 2
+    stranger = copy.copy(gateway)
+    stranger.key = gateway.add_organization(f"stranger-{kind}-{way}".replace(" ", "-"))
+    refused = Sent(stranger, "whole", vendor, **names)
+    assert refused.status == 400 and "routing.provider_objects" in refused.text, refused.text
+
+
+def test_a_container_has_the_size_with_which_it_was_made(gateway: LocalGateway, vendors: FakeToolVendors) -> None:
+    """One of unknown size costs as much as the largest."""
+    _, makes, names = CONTAINERS["code of OpenAI"]
+    Sent(gateway, "whole", OPENAI, **makes)
+    again = Sent(gateway, "whole", OPENAI, **names)
+    assert again.status == 200
+    assert costs_of(gateway)[1] < 2 * 4 * 30_000_000
+
+
+def test_a_container_at_a_provider_key_of_the_organization_is_not_remembered(
+    gateway: LocalGateway, vendors: FakeToolVendors
+) -> None:
+    """The organization chooses the address of such a provider, which could name the containers of others."""
+    bring_key(gateway, vendors, OPENAI)
+    _, makes, _ = CONTAINERS["code of OpenAI"]
+    assert Sent(gateway, "whole", OPENAI, **makes).status == 200
+    documents = gateway.services.store.documents
+    key = hashlib.sha256(b"cntr_1").hexdigest()
+    owner = (documents.get(KIND, key) or b"").decode().partition(" ")[0]
+    assert owner != gateway.organization_id
+
+
+def costs_of(gateway: LocalGateway) -> list[int]:
+    """The costs of the organization's two rows, in order."""
+    database = gateway.services.store.database
+    organization = bytes.fromhex(gateway.organization_id.removeprefix("org_"))
+    query = "SELECT cost_nusd FROM usage WHERE organization = ? ORDER BY posted_at"
+    found: list[int] = []
+
+    def settled() -> bool:
+        found[:] = [row[0] for row in database.read(lambda: database.execute(query, (organization,)).fetchall())]
+        return len(found) == 2
+
+    assert until(settled)
+    return found
 
 
 OWN_OBJECTS: dict[str, Json] = {

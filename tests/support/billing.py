@@ -14,6 +14,7 @@ from gateway.accounts.discounts import Discounts
 from gateway.billing.admission import Admission, Settlements
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt
+from gateway.billing.provider_objects import ProviderObjects
 from gateway.billing.recovery import Recovery
 from gateway.catalogue.entries import Mapping, Prices, Provider, TokenRates
 from gateway.control.version import Control
@@ -29,6 +30,7 @@ from gateway.neutral.usage import Units, Usage
 from gateway.providers.protocol import Credential, Target
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database
+from gateway.store.documents import DocumentRows, Documents
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal
 
@@ -99,8 +101,9 @@ class BillingProcess:
         self.intents = Intents(folder / "journal", "node")
         self.spending = Spending(money, self.journal, self.control, clock, self.intents.claim)
         self.discounts = Discounts(database, self.control)
+        self.objects = ProviderObjects(Documents(database), DocumentRows(database, clock))
         self.settlements = Settlements(
-            self.spending, RequestRates(), self.journal, self.intents, clock, self.discounts, 5.0
+            self.spending, RequestRates(), self.journal, self.intents, clock, self.discounts, 5.0, self.objects
         )
         self.recovery = Recovery(money, folder / "journal", self.control, clock, 60.0)
         self.budgets, self.ledger = Budgets(database, self.control), LedgerBook(database, self.control)

@@ -5,7 +5,7 @@ from typing import Any
 from gateway import ids
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.anthropic_citations import read_citation
-from gateway.dialects.anthropic_tools import CONTAINER, HOSTED, plus, shown_in, with_tools
+from gateway.dialects.anthropic_tools import CONTAINER, HOSTED, container_of, plus, shown_in, with_tools
 from gateway.dialects.finish_words import read_unknown
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
@@ -52,6 +52,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
         upstream_id=word(wire.get("id")),
         service_tier=read_tier(wire.get("usage")),
         native=Native(dialect.NAME, wire) if relayed else None,
+        given=container_of(wire) if relayed and wire.get("container") else (),
     )
 
 

@@ -13,7 +13,7 @@ import orjson
 from gateway import ids
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.anthropic_citations import read_citation
-from gateway.dialects.anthropic_tools import CONTAINER, HOSTED, plus, shown_in, with_tools
+from gateway.dialects.anthropic_tools import CONTAINER, HOSTED, container_of, plus, shown_in, with_tools
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.events import (
@@ -65,6 +65,7 @@ class AnthropicStreamReader(WireStream):
         self._relayed = relayed
         self._wire_usage: dict[str, Any] = {}
         self._shown = NO_USAGE
+        self._given: tuple[str, ...] = ()  # the container
         self._called = False
         self._pings = 0
         self._stop: FinishReason | None = None
@@ -228,6 +229,7 @@ class AnthropicStreamReader(WireStream):
             self._stop_sequence = word(delta.get("stop_sequence"))
         if delta.get("container"):
             self._shown = plus(self._shown, CONTAINER)
+            self._given = container_of(delta)
         usage = self._used()
         if usage is not None:
             return [Progress(usage)]
@@ -238,7 +240,8 @@ class AnthropicStreamReader(WireStream):
         reason = self._stop or ("tool_calls" if self._called else "stop")
         if is_empty(self._content, reason, usage):
             return Failed(empty_answer(reason, usage), usage)
-        return Finished(reason, usage, self._stop_sequence, read_tier(self._wire_usage))
+        tier = read_tier(self._wire_usage)
+        return Finished(reason, usage, self._stop_sequence, tier, given=self._given if self._relayed else ())
 
 
 # A table of the module: bound methods in each reader would be reference cycles that only the garbage collector frees.

@@ -57,6 +57,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
         upstream_id=text_of(wire.get("id")),
         service_tier=text_of(wire.get("service_tier")),
         native=Native(dialect.NAME, wire) if relayed else None,
+        given=dialect.containers_of(wire["output"]) if relayed else (),
     )
 
 

@@ -125,6 +125,9 @@ class ResponsesStreamReader(WireStream):
         if self._usage is not None:
             batch.append(Progress(self._usage))
 
+    def _given(self) -> tuple[str, ...]:
+        return dialect.containers_of(self._billed) if self._billed and self._rebuilder is None else ()
+
     def _start(self, wire: Wire, batch: Batch) -> None:
         if not self._started:
             self._started = True
@@ -186,4 +189,4 @@ class ResponsesStreamReader(WireStream):
             native = response
         else:
             native = {}
-        return Finished(reason, self._usage, service_tier=tier, reasons=(reason,), native=native)
+        return Finished(reason, self._usage, service_tier=tier, reasons=(reason,), native=native, given=self._given())
