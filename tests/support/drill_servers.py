@@ -29,6 +29,19 @@ CODE = 'def f(a, b):\n\treturn {"x": [1, 2], "y": "\\\\"}\n'
 TINY_S = 3.0  # how long a hostile stream takes
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
+
+def write_chunk(text: str, **more: object) -> bytes:
+    choice = {"index": 0, "delta": {"content": text}, **more}
+    whole = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return b"\n\ndata: %b\n\n" % json.dumps(whole).encode()
+
+
+def in_chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+TEXT_CHUNK = in_chunk(write_chunk("Hello"))
+LAST_CHUNK = in_chunk(write_chunk("", finish_reason="stop") + b"data: [DONE]\n\n")
 Answer = Callable[[bytes, int, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -112,7 +125,7 @@ class Hostile:
         }
         self._chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in b": x\n\n" * 2_000)
         events = b"data: {}\n\n" * 6_000
-        self._events = b"%x\r\n%b\r\n" % (len(events), events)
+        self._events = in_chunk(events)
 
     async def answer(self, head: bytes, size: int, writer: asyncio.StreamWriter) -> None:
         path = head.split(b" ", 2)[1].partition(b"?")[0]
@@ -128,12 +141,12 @@ class Hostile:
             await writer.drain()
 
     async def _stream(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
-        writer.write(STREAM_HEAD)
+        writer.write(STREAM_HEAD + TEXT_CHUNK)
         until = time.monotonic() + TINY_S
         while time.monotonic() < until:
             writer.write(piece)
             await writer.drain()
-        writer.write(b"0\r\n\r\n")
+        writer.write(LAST_CHUNK + b"0\r\n\r\n")
         await writer.drain()
 
 
