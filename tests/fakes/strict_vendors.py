@@ -140,7 +140,11 @@ def _tokens_at(place: tuple[Json, ...], name: str, unseen: int) -> int:
     loaded = name in ("image_url", "file_url", "fileUri", "file_data")
     if not loaded and not (name == "url" and (place[-1].get("type") == "url" or set(place[-1]) <= {"url", "detail"})):
         return 0
-    if name == "image_url" or any("image_url" in one or one.get("type") == "image" for one in place[-2:]):
+    if (
+        str(place[-1].get("mimeType")).startswith("image/")
+        or name == "image_url"
+        or any("image_url" in one or one.get("type") == "image" for one in place[-2:])
+    ):
         return min(unseen, IMAGE)
     return unseen
 
