@@ -15,7 +15,7 @@ from typing import Any  # noqa: E402
 
 from gateway.build_stamp import full_version  # noqa: E402
 from gateway.configuration import settings  # noqa: E402
-from gateway.server.log import logger_class as make_logger_class  # noqa: E402
+from gateway.server.logging_setup import logger_class as make_logger_class  # noqa: E402
 from gateway.worker import accepted_configuration  # noqa: E402
 
 OPEN_FILES = 65_536

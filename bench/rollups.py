@@ -47,8 +47,8 @@ from gateway.store.migrations import migrate
 from gateway.store.partitions import id_at
 from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
 from gateway.surfaces.console.usage.usage_reader import UsageQuestion, read_usage
-from gateway.surfaces.report_windows import read_window
-from gateway.surfaces.usage_report import SHORT, write_rows
+from gateway.surfaces.visitors.report_windows import read_window
+from gateway.surfaces.visitors.usage_report import SHORT, write_rows
 
 DAYS, PROJECTS, KEYS, MODELS, PROVIDERS, SOURCES = 366, 10, 20, 40, 4, 30
 AT_ONCE, ROUNDS, A_SECOND = 20_000, 9, 500

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.models import SessionBudget
+from gateway.callers.models import SessionBudget
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.store.database import Database

@@ -12,8 +12,8 @@ from gateway import ids
 from gateway.accounts import audit, organizations
 from gateway.accounts.changes import commit
 from gateway.accounts.members import read_email
-from gateway.accounts.models import Member, Team, User
-from gateway.accounts.vault import Vault
+from gateway.callers.models import Member, Team, User
+from gateway.callers.vault import Vault
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.runtime import webhook_signatures

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from peewee import fn
 
-from gateway.accounts.models import Audit, AuditHead
+from gateway.callers.models import Audit, AuditHead
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 

@@ -1,7 +1,7 @@
 """How many changes an organization may make in a day: each adds an entry to the audit log, and many add rows."""
 
 from gateway.accounts.members import MemberInfo
-from gateway.accounts.throttle import Throttle, ThrottleGate
+from gateway.callers.throttle import Throttle, ThrottleGate
 
 DAY_S = 86_400
 CODE = "too_many_changes"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.accounts import audit
-from gateway.accounts.models import DeviceCode, Invitation, Session
+from gateway.callers.models import DeviceCode, Invitation, Session
 from gateway.clock import DAY_US
 from gateway.configuration.settings import RetentionSettings
 from gateway.runtime.stepwise import ShouldContinue, always

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.accounts import tokens
 from gateway.accounts.automation_models import ClientId
 from gateway.accounts.quotas import MAX_CLIENT_IDS, check_quota
+from gateway.callers import tokens as tokens_module
 from gateway.errors import Conflict
 from gateway.store.database import Database
 
@@ -53,7 +53,7 @@ def make_claim(
 ) -> ClientIdClaim:
     """Return the claim of a request with this content, which may contain secrets."""
     text = json.dumps(content, sort_keys=True, default=str)
-    return ClientIdClaim(organization_id, kind, client_id, tuple(tokens.candidates(text, hash_keys)))
+    return ClientIdClaim(organization_id, kind, client_id, tuple(tokens_module.candidates(text, hash_keys)))
 
 
 def find(database: Database, claim: ClientIdClaim) -> ClaimedObject | None:

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.access import CUSTOM
 from gateway.accounts.changes import commit
-from gateway.accounts.models import CustomProvider, Organization, ProviderKey
-from gateway.accounts.versioned_cache import VersionedCache
+from gateway.callers.access import CUSTOM
+from gateway.callers.models import CustomProvider, Organization, ProviderKey
+from gateway.callers.versioned_cache import VersionedCache
 from gateway.catalogue.field_checks import read_prices
 from gateway.configuration import settings
 from gateway.configuration.address_checks import url_problem

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import audit, tokens
-from gateway.accounts.models import DeviceCode, DeviceStatus, User
-from gateway.accounts.pending_entries import PendingTable, make_room, network_hash
+from gateway.accounts import audit
 from gateway.accounts.sessions import PREFIX, NewSession, Sessions
+from gateway.callers import tokens as tokens_module
+from gateway.callers.models import DeviceCode, DeviceStatus, User
+from gateway.callers.throttle import PendingTable, make_room, network_hash
 from gateway.clock import SECOND_US
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited
 from gateway.store.database import Database
@@ -82,7 +83,7 @@ class Devices:
                 raise RateLimited("Too many devices are waiting for approval. Try again later.", retry_after=RETRY_S)
             DeviceCode.insert(
                 id=ids.new("dev"),
-                code_hash=tokens.hash_token(grant.device_code, self._hash_keys[0]),
+                code_hash=tokens_module.hash_token(grant.device_code, self._hash_keys[0]),
                 user_code=grant.user_code,
                 client=client,
                 network=network,
@@ -96,7 +97,7 @@ class Devices:
     def collect(self, device_code: str, client: str) -> tuple[Status, NewSession | None]:
         """Return the status of a request. An approved request yields a session, once. The status of an unknown code is
         "expired"."""
-        hashes = tokens.candidates(device_code, self._hash_keys)
+        hashes = tokens_module.candidates(device_code, self._hash_keys)
         session_id = ids.new("ses")
         token = ids.token(PREFIX)
         now = self._database.now_us()
@@ -112,7 +113,7 @@ class Devices:
 
     def collect_grant(self, device_code: str, client: str) -> tuple[Status, str]:
         """Return the status of a request, and the id of the grant of an approved request, once. Both as `collect`."""
-        hashes = tokens.candidates(device_code, self._hash_keys)
+        hashes = tokens_module.candidates(device_code, self._hash_keys)
         now = self._database.now_us()
 
         def work() -> tuple[Status, str]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.models import Discount, Organization
+from gateway.callers.models import Discount, Organization
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import to_iso
 from gateway.control.version import Control

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from gateway import ids
 from gateway.accounts import audit, group_rules, organizations, quotas
 from gateway.accounts.changes import commit
-from gateway.accounts.models import Organization
-from gateway.accounts.roles import Role
 from gateway.accounts.sso_logins import delete_logins
 from gateway.accounts.sso_models import IdentityDomain, IdentityProviderRow, SsoLogin, UserIdentity
-from gateway.accounts.vault import Vault
+from gateway.callers.models import Organization
+from gateway.callers.roles import Role
+from gateway.callers.vault import Vault
 from gateway.configuration.configured_providers import DEFAULT_SCOPES, ConfiguredProvider
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound

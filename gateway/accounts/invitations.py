@@ -9,14 +9,15 @@ import peewee
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import audit, tokens
+from gateway.accounts import audit
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
-from gateway.accounts.models import Invitation, Member, Organization, ServiceAccount, Team, User
 from gateway.accounts.permissions import reach_of, roles_within
 from gateway.accounts.quotas import MAX_INVITATIONS, check_quota
-from gateway.accounts.roles import ROLES
 from gateway.accounts.scoped_roles import check_parts
+from gateway.callers import tokens as tokens_module
+from gateway.callers.models import Invitation, Member, Organization, ServiceAccount, Team, User
+from gateway.callers.roles import ROLES
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, NotFound
@@ -110,7 +111,7 @@ class Invitations:
                 organization=organization_id,
                 email=email,
                 role=role,
-                token_hash=tokens.hash_token(token, self._hash_keys[0]),
+                token_hash=tokens_module.hash_token(token, self._hash_keys[0]),
                 invited_by=actor,
                 created_at=now,
                 expires_at=now + LIFETIME_S * SECOND_US,
@@ -221,7 +222,7 @@ class Invitations:
         return row
 
     def _row(self, token: str) -> Invitation | None:
-        hashes = tokens.candidates(token, self._hash_keys)
+        hashes = tokens_module.candidates(token, self._hash_keys)
         return _select().where(Invitation.token_hash.in_(hashes)).first()
 
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.models import ApiKey, Organization, Project
+from gateway.callers.models import ApiKey, Organization, Project
 from gateway.configuration import settings
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound

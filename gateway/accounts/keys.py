@@ -12,10 +12,11 @@ import peewee
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import audit, quotas, tokens
+from gateway.accounts import audit, quotas
 from gateway.accounts.changes import commit
 from gateway.accounts.key_caps import NO_CAPS, KeyCaps, check_quota
-from gateway.accounts.models import ApiKey, Member, Organization, Project, User, is_suspended
+from gateway.callers import tokens as tokens_module
+from gateway.callers.models import ApiKey, Member, Organization, Project, User, is_suspended
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.ids import mask
@@ -77,7 +78,7 @@ class KeyInfo(Struct, frozen=True):
     creator_id: str
     creator_email: str
     creator_name: str
-    kind: tokens.Kind
+    kind: tokens_module.Kind
     description: str
     mask: str
     state: State
@@ -100,7 +101,7 @@ class Draft(Struct, frozen=True):
     project_id: str
     member_id: str
     description: str
-    kind: tokens.Kind = "user"
+    kind: tokens_module.Kind = "user"
     expires_at_us: int | None = None
 
 
@@ -140,7 +141,7 @@ def create(
     keys), NotFound (project, member)."""
     description = read_description(draft.description)
     key_id = ids.new("key")
-    token = tokens.make(draft.kind)
+    token = tokens_module.make(draft.kind)
     return commit(
         database,
         control,
@@ -172,7 +173,7 @@ def insert(
         member=draft.member_id,
         kind=draft.kind,
         description=description,
-        token_hash=tokens.hash_token(token, hash_keys[0]),
+        token_hash=tokens_module.hash_token(token, hash_keys[0]),
         mask=mask(token),
         status=TRANSITIONS["", "create"],
         expires_at=draft.expires_at_us,
@@ -195,7 +196,7 @@ def find(database: Database, key_id: str, *, deleted: bool = False) -> KeyInfo:
 
 def knows(database: Database, hash_keys: Sequence[bytes], token: str) -> bool:
     """Return whether a key with this token was ever made here, whatever its state."""
-    hashes = tokens.candidates(token, hash_keys)
+    hashes = tokens_module.candidates(token, hash_keys)
     return database.read(lambda: ApiKey.select().where(ApiKey.token_hash.in_(hashes)).exists())
 
 
@@ -285,12 +286,12 @@ def update(
 
 def roll(database: Database, control: Control, hash_keys: Sequence[bytes], key_id: str, *, actor: str) -> NewKey:
     """Give the key a new token; the old one is refused everywhere when this returns. NotFound, Conflict (revoked)."""
-    fresh = {kind: tokens.make(kind) for kind in tokens.PREFIXES}
+    fresh = {kind: tokens_module.make(kind) for kind in tokens_module.PREFIXES}
 
     def work(now: int) -> NewKey:
         before = _load(key_id, now)
         token = fresh[before.kind]
-        values = {"token_hash": tokens.hash_token(token, hash_keys[0]), "mask": mask(token)}
+        values = {"token_hash": tokens_module.hash_token(token, hash_keys[0]), "mask": mask(token)}
         return NewKey(_apply(before, "roll", values, actor, now), token)
 
     return commit(database, control, work)

@@ -5,7 +5,7 @@ import logging
 import orjson
 
 from gateway import ids
-from gateway.accounts.vault import Vault
+from gateway.callers.vault import Vault
 from gateway.clock import Clock
 from gateway.errors import GatewayError
 from gateway.runtime.stepwise import ShouldContinue, always

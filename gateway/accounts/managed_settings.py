@@ -12,15 +12,30 @@ from functools import partial
 from typing import Any
 
 import orjson
+import peewee
 from msgspec import Struct
 
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.managed_settings_table import ManagedSettings
-from gateway.accounts.models import Team, TeamMember
+from gateway.callers.models import Team, TeamMember
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest
-from gateway.store.database import Database
+from gateway.store.database import Base, Database, TimeField
+
+# The table of the settings that coding agents fetch.
+
+
+class ManagedSettings(Base):
+    """Settings as JSON text; `scope_id` is the id of the organization or of a team of it."""
+
+    scope_id = peewee.CharField(40, primary_key=True)
+    organization_id = peewee.CharField(40, column_name="organization")
+    settings = peewee.TextField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "managed_settings"
+
 
 MAX_BYTES = 65_536  # bytes of the settings of one place as JSON
 MAX_DEPTH = 32

@@ -1,13 +1,13 @@
 """The caller that a new key of a member would have: for reports on what the member may call without a key."""
 
-from gateway.accounts.authentication import Caller
-from gateway.accounts.compliance import read_policy
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import find_organization
 from gateway.accounts.projects import ProjectInfo
-from gateway.accounts.rule_values import compile_levels
 from gateway.accounts.rules import list_rules
 from gateway.accounts.teams import list_teams
+from gateway.callers.authentication import Caller
+from gateway.callers.compliance import read_policy
+from gateway.callers.rule_values import compile_levels
 from gateway.store.database import Database
 
 

@@ -10,10 +10,10 @@ from msgspec import Struct
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.compliance import read_policy
 from gateway.accounts.known_names import KnownNames
-from gateway.accounts.models import Member, Organization, OrganizationStatus
 from gateway.accounts.quotas import check_names
+from gateway.callers.compliance import read_policy
+from gateway.callers.models import Member, Organization, OrganizationStatus
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database

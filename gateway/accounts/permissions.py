@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gateway.accounts.roles import PROJECT_ADMIN, ROLES, TEAM_LEAD
+from gateway.callers.roles import PROJECT_ADMIN, ROLES, TEAM_LEAD
 
 Permission = Literal[
     "account:use",

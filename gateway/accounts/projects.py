@@ -10,11 +10,11 @@ from gateway import ids
 from gateway.accounts import audit, client_ids
 from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
-from gateway.accounts.models import Organization, Project
 from gateway.accounts.organizations import read_name
-from gateway.accounts.project_modes import PROJECT_MODES
 from gateway.accounts.quotas import MAX_PROJECTS, SPLIT_ADVICE, check_quota
-from gateway.accounts.vault import Vault
+from gateway.callers.credential_sources import PROJECT_MODES
+from gateway.callers.models import Organization, Project
+from gateway.callers.vault import Vault
 from gateway.configuration.settings import OrganizationDefaults
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound

@@ -13,10 +13,10 @@ from gateway import ids
 from gateway.accounts import audit, client_ids
 from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
-from gateway.accounts.models import Organization, ProviderKey
 from gateway.accounts.quotas import MAX_PROVIDER_KEYS, check_quota
-from gateway.accounts.vault import Vault
-from gateway.accounts.versioned_cache import VersionedCache
+from gateway.callers.models import Organization, ProviderKey
+from gateway.callers.vault import Vault
+from gateway.callers.versioned_cache import VersionedCache
 from gateway.catalogue.environment_credentials import WORKLOAD_IDENTITY
 from gateway.control.version import Control
 from gateway.errors import Internal, InvalidRequest, NotFound, Unavailable

@@ -9,12 +9,12 @@ import peewee
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.access import SCOPE_NAMES, Scope
 from gateway.accounts.changes import commit
 from gateway.accounts.known_names import KnownNames
-from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, ServiceAccount, Team
 from gateway.accounts.quotas import MAX_RULES, check_names, check_quota
-from gateway.accounts.rule_values import ADDRESS_RULES, SCOPES, RuleInfo, read_value
+from gateway.callers.access import SCOPE_NAMES, Scope
+from gateway.callers.models import AccessRule, ApiKey, Member, Organization, Project, ServiceAccount, Team
+from gateway.callers.rule_values import ADDRESS_RULES, SCOPES, RuleInfo, read_value
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from gateway.accounts import audit
 from gateway.accounts.members import end_sign_ins
-from gateway.accounts.tokens import candidates, hash_token
-from gateway.accounts.vault import Vault
+from gateway.callers.tokens import candidates, hash_token
+from gateway.callers.vault import Vault
 from gateway.clock import SECOND_US
 from gateway.errors import Conflict, NotFound, Unauthenticated
 from gateway.store.database import Database

@@ -5,17 +5,17 @@ from functools import partial
 
 from msgspec import Struct
 
-from gateway.accounts import tokens
-from gateway.accounts.access import Level, address_refusal, forbid
-from gateway.accounts.authentication import Authentication
-from gateway.accounts.hash_renewal import renew_hash
 from gateway.accounts.members import MemberInfo
-from gateway.accounts.models import AccessRule, Organization, ServiceAccount, User
-from gateway.accounts.rule_values import compile_levels
 from gateway.accounts.rules import ADDRESS_RULES, info_of
 from gateway.accounts.service_accounts import ServiceAccountInfo
 from gateway.accounts.service_accounts import info_of as account_of
-from gateway.accounts.versioned_cache import VersionedCache
+from gateway.callers import tokens as tokens_module
+from gateway.callers.access import Level, address_refusal, forbid
+from gateway.callers.authentication import Authentication
+from gateway.callers.hash_renewal import renew_hash
+from gateway.callers.models import AccessRule, Organization, ServiceAccount, User
+from gateway.callers.rule_values import compile_levels
+from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control
 from gateway.errors import GatewayError, Gone, Unauthenticated
@@ -87,9 +87,9 @@ class ServiceAccountTokens:
         return known
 
     def _read(self, token: str) -> KnownServiceAccount | str:
-        if not tokens.well_formed(token):
+        if not tokens_module.well_formed(token):
             return UNKNOWN
-        hashes = tokens.candidates(token, self._hash_keys)
+        hashes = tokens_module.candidates(token, self._hash_keys)
         known = self._authentication.look_up(partial(_look_up, hashes)) or UNKNOWN
         if not isinstance(known, str):
             renew_hash(self._database, ServiceAccount, hashes)
@@ -114,7 +114,7 @@ class ServiceAccountTokens:
 
 def is_service_account_token(token: str) -> bool:
     """Return whether `token` has the prefix of service accounts."""
-    return token.startswith(tokens.SERVICE_ACCOUNT)
+    return token.startswith(tokens_module.SERVICE_ACCOUNT)
 
 
 def _is_refusal(known: KnownServiceAccount | str) -> bool:

@@ -13,14 +13,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway import ids
-from gateway.accounts import audit, client_ids, machine_members, tokens
+from gateway.accounts import audit, client_ids, members
 from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
-from gateway.accounts.models import AccessRule, MemberStatus, ServiceAccount
 from gateway.accounts.organizations import read_name
 from gateway.accounts.quotas import MAX_SERVICE_ACCOUNTS, check_quota
-from gateway.accounts.rule_values import RuleInfo, read_value
 from gateway.accounts.rules import insert_rule
+from gateway.callers import tokens as tokens_module
+from gateway.callers.models import AccessRule, MemberStatus, ServiceAccount
+from gateway.callers.rule_values import RuleInfo, read_value
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
@@ -91,20 +92,20 @@ class ServiceAccounts:
         account_id = ids.new("sa")
         member_id = ids.new("member")
         rule_id = ids.new("rule")
-        token = ids.token(tokens.SERVICE_ACCOUNT)
+        token = ids.token(tokens_module.SERVICE_ACCOUNT)
 
         def work(now: int) -> ServiceAccountInfo:
             _check_expiry(draft.expires_at_us, now)
             own = ServiceAccount.select().where(ServiceAccount.organization == organization_id)
             check_quota(own, MAX_SERVICE_ACCOUNTS, "service accounts")
-            machine_members.insert((member_id, account_id), organization_id, name, actor=actor, now=now)
+            members.insert((member_id, account_id), organization_id, name, actor=actor, now=now)
             ServiceAccount.insert(
                 id=account_id,
                 organization=organization_id,
                 member=member_id,
                 name=name,
                 scopes=scopes,
-                token_hash=tokens.hash_token(token, self._hash_keys[0]),
+                token_hash=tokens_module.hash_token(token, self._hash_keys[0]),
                 mask=ids.mask(token),
                 expires_at=draft.expires_at_us,
                 created_by=actor,
@@ -150,7 +151,7 @@ class ServiceAccounts:
                 _check_expiry(change.expires_at_us, now)
             _set(account_id, values, now)
             if change.name is not None:
-                machine_members.rename(account_id, values["name"], now)
+                members.rename(account_id, values["name"], now)
             _audit("service_account.update", account_id, organization_id, values, actor, now)
             return _load(organization_id, account_id)
 
@@ -158,8 +159,8 @@ class ServiceAccounts:
 
     def roll(self, organization_id: str, account_id: str, *, actor: str) -> NewServiceAccount:
         """Give a service account a new token; the old one is refused everywhere on return. Raises NotFound."""
-        token = ids.token(tokens.SERVICE_ACCOUNT)
-        values = {"token_hash": tokens.hash_token(token, self._hash_keys[0]), "mask": ids.mask(token)}
+        token = ids.token(tokens_module.SERVICE_ACCOUNT)
+        values = {"token_hash": tokens_module.hash_token(token, self._hash_keys[0]), "mask": ids.mask(token)}
 
         def work(now: int) -> ServiceAccountInfo:
             _load(organization_id, account_id)
@@ -175,7 +176,7 @@ class ServiceAccounts:
         def work(now: int) -> None:
             account = _load(organization_id, account_id)
             ServiceAccount.delete().where(ServiceAccount.id == account_id).execute()
-            machine_members.end(account.member_id, account.id, now)
+            members.end(account.member_id, account.id, now)
             AccessRule.delete().where(
                 AccessRule.scope == "service_account", AccessRule.scope_id == account_id
             ).execute()

@@ -8,10 +8,11 @@ import peewee
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import audit, tokens
+from gateway.accounts import audit
 from gateway.accounts.members import end_sign_ins
-from gateway.accounts.models import Session, User
 from gateway.accounts.sso_models import SsoLogin
+from gateway.callers import tokens as tokens_module
+from gateway.callers.models import Session, User
 from gateway.clock import SECOND_US
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.store.database import Database
@@ -79,7 +80,7 @@ class Sessions:
         Session.insert(
             id=session_id,
             user=user_id,
-            token_hash=tokens.hash_token(token, self._hash_keys[0]),
+            token_hash=tokens_module.hash_token(token, self._hash_keys[0]),
             created_at=now,
             refreshed_at=now,
             expires_at=now + LIFETIME_S * SECOND_US,
@@ -101,10 +102,10 @@ class Sessions:
 
         Unauthenticated (code session_invalid): none, unknown or over. Forbidden: the account was deactivated.
         """
-        if not tokens.well_formed(token):
+        if not tokens_module.well_formed(token):
             raise Unauthenticated(EXPIRED, code="session_invalid")
         now = self._database.now_us()
-        hashes = tokens.candidates(token, self._hash_keys)
+        hashes = tokens_module.candidates(token, self._hash_keys)
         row = self._database.read(lambda: _select().where(Session.token_hash.in_(hashes)).first())
         if row is None or row.expires_at <= now or not _is_vouched(row, now):
             raise Unauthenticated(EXPIRED, code="session_invalid")

@@ -10,7 +10,7 @@ from msgspec import Struct
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.models import Organization, Skill
+from gateway.callers.models import Organization, Skill
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database

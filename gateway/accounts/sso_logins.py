@@ -13,9 +13,9 @@ import peewee
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.models import DeviceCode, Session
 from gateway.accounts.sso_models import SsoLogin
-from gateway.accounts.vault import Vault
+from gateway.callers.models import DeviceCode, Session
+from gateway.callers.vault import Vault
 from gateway.clock import SECOND_US
 from gateway.configuration.configured_providers import SingleSignOn
 from gateway.store.database import Database

@@ -8,11 +8,11 @@ from gateway import ids
 from gateway.accounts import audit, client_ids
 from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
-from gateway.accounts.managed_settings_table import ManagedSettings
-from gateway.accounts.models import AccessRule, Member, Organization, Team, TeamMember
+from gateway.accounts.managed_settings import ManagedSettings
 from gateway.accounts.organizations import read_name
 from gateway.accounts.quotas import MAX_TEAMS, check_quota
 from gateway.accounts.scoped_roles import end_roles
+from gateway.callers.models import AccessRule, Member, Organization, Team, TeamMember
 from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
 from gateway.store.database import Database

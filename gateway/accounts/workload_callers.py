@@ -10,12 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeGuard
 
-from gateway.accounts import claim_rules, issuer_keys
-from gateway.accounts.authentication import TOKEN_EXPIRED, Authentication, CachedRefusal, Caller
+from gateway.accounts import workload_identities
 from gateway.accounts.automation_models import WorkloadIdentity
-from gateway.accounts.issuer_keys import InvalidToken, IssuerKeys, UncheckedToken
-from gateway.accounts.versioned_cache import VersionedCache
 from gateway.accounts.workload_identities import WorkloadIdentityInfo, info_of
+from gateway.callers import issuer_keys as issuer_keys_module
+from gateway.callers.authentication import TOKEN_EXPIRED, Authentication, CachedRefusal, Caller
+from gateway.callers.issuer_keys import InvalidToken, IssuerKeys, UncheckedToken
+from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control
 from gateway.errors import Unauthenticated
@@ -56,7 +57,7 @@ class WorkloadCallers:
         errors of `Authentication.caller_of_key`.
         """
         try:
-            unchecked = issuer_keys.decode(token)
+            unchecked = issuer_keys_module.decode(token)
         except InvalidToken as error:
             return _refuse(str(error))
         identities = self._find_identities(unchecked.claims)
@@ -87,7 +88,7 @@ class WorkloadCallers:
                 refusal = error
                 continue
             for identity in identities:
-                if identity.source == source and claim_rules.matches(identity.claims, token.claims):
+                if identity.source == source and workload_identities.matches(identity.claims, token.claims):
                     return identity
             refusal = None
         if refusal is not None:
@@ -156,7 +157,10 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 def _tags_of(attribution: Mapping[str, str], claims: Mapping[str, Any]) -> dict[str, str]:
     """Return the metadata of requests with this token; claims that are absent or not a single value are left out."""
-    texts = {name: claim_rules.text_of(claim_rules.find_claim(claims, claim)) for name, claim in attribution.items()}
+    texts = {
+        name: workload_identities.text_of(workload_identities.find_claim(claims, claim))
+        for name, claim in attribution.items()
+    }
     return {
         name: text.replace("\0", "").encode("utf-8", "replace").decode()[:MAX_TAG_LENGTH]
         for name, text in texts.items()

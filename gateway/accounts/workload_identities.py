@@ -14,20 +14,109 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 
 from gateway import ids
-from gateway.accounts import audit, claim_rules, client_ids, issuer_keys, keys, machine_members, tokens
+from gateway.accounts import audit, client_ids, keys, members
 from gateway.accounts.automation_models import IdentityStatus, WorkloadAudience, WorkloadIdentity
 from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
-from gateway.accounts.issuer_keys import InvalidKeys, KeySource
 from gateway.accounts.key_caps import KeyCaps
 from gateway.accounts.keys import Draft
-from gateway.accounts.models import ApiKey
 from gateway.accounts.organizations import read_name
 from gateway.accounts.quotas import MAX_WORKLOAD_IDENTITIES, check_quota
+from gateway.callers import issuer_keys as issuer_keys_module
+from gateway.callers import tokens as tokens_module
+from gateway.callers.issuer_keys import InvalidKeys, KeySource
+from gateway.callers.models import ApiKey
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
 from gateway.transport.addresses import check_spelling
+
+# Conditions on the claims of a token: the values that each named claim must have.
+#
+# A claim is named by its name, or, if the name begins with a slash, by a JSON pointer (RFC 6901), such as
+# /kubernetes.io/namespace. A value may contain *, which stands for any characters. For a claim that is a list, such
+# as groups, one matching element is enough.
+
+MAX_CLAIMS = 20
+MAX_VALUES = 50
+MAX_NAME_LENGTH = 255
+MAX_VALUE_LENGTH = 512
+MAX_ELEMENTS = 1_000  # elements of a claim that are compared
+ANY_VALUE = "*"
+
+Claims = Mapping[str, Sequence[str]]
+
+
+def read_claims(given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the accepted values of each claim; a single value may be given without a list. Raises InvalidRequest.
+
+    At least one claim is required: an issuer such as a public build service signs tokens for everyone.
+    """
+    if not 1 <= len(given) <= MAX_CLAIMS:
+        raise InvalidRequest(f"Give 1 to {MAX_CLAIMS} claims that a token must have.", param="claims")
+    claims: dict[str, list[str]] = {}
+    for name, value in given.items():
+        values = value if isinstance(value, list) else [value]
+        if not 1 <= len(name) <= MAX_NAME_LENGTH or not 1 <= len(values) <= MAX_VALUES:
+            raise InvalidRequest(f"A claim takes 1 to {MAX_VALUES} values.", param=f"claims.{name[:80]}")
+        for text in values:
+            if not isinstance(text, str) or not 1 <= len(text) <= MAX_VALUE_LENGTH or "\0" in text:
+                raise InvalidRequest(f"A value has 1 to {MAX_VALUE_LENGTH} characters.", param=f"claims.{name[:80]}")
+        claims[name] = values
+    if all(not text.strip(ANY_VALUE) for values in claims.values() for text in values):
+        raise InvalidRequest("Require at least one value that is more than *.", param="claims")
+    return claims
+
+
+def matches(required: Claims, claims: Mapping[str, Any]) -> bool:
+    """Return whether the claims of a token meet every condition."""
+    return all(_has_value(find_claim(claims, name), accepted) for name, accepted in required.items())
+
+
+def find_claim(claims: Mapping[str, Any], name: str) -> Any:
+    """Return the claim of this name or JSON pointer; None without."""
+    if not name.startswith("/"):
+        return claims.get(name)
+    value: Any = claims
+    for part in name[1:].split("/"):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(part.replace("~1", "/").replace("~0", "~"))
+    return value
+
+
+def text_of(value: Any) -> str | None:
+    """Return a single value of a claim as text; None for lists, objects and absent claims."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    return None
+
+
+def _has_value(value: Any, accepted: Sequence[str]) -> bool:
+    elements = value[:MAX_ELEMENTS] if isinstance(value, list) else [value]
+    texts = [text for text in map(text_of, elements) if text is not None]
+    return any(_fits(pattern, text) for pattern in accepted for text in texts)
+
+
+def _fits(pattern: str, text: str) -> bool:
+    """Return whether a text has the form of a pattern with *; each part is searched once, from left to right."""
+    first, *others = pattern.split(ANY_VALUE)
+    if not others:
+        return pattern == text
+    last = others.pop()
+    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
+        return False
+    position = len(first)
+    end = len(text) - len(last)
+    for part in others:
+        found = text.find(part, position, end)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return True
+
 
 MAX_ADDRESS_LENGTH = 255
 MAX_KEY_SET_BYTES = 64 << 10
@@ -107,14 +196,14 @@ class WorkloadIdentities:
         identity_id = ids.new("wid")
         member_id = ids.new("member")
         key_id = ids.new("key")
-        token = tokens.make("customer")
+        token = tokens_module.make("customer")
         organization_id = draft.organization_id
 
         def work(now: int) -> WorkloadIdentityInfo:
             own = WorkloadIdentity.select().where(WorkloadIdentity.organization_id == organization_id)
             check_quota(own, MAX_WORKLOAD_IDENTITIES, "workload identities")
             _claim_audience(organization_id, values["issuer"], values["audience"])
-            machine_members.insert((member_id, identity_id), organization_id, values["name"], actor=actor, now=now)
+            members.insert((member_id, identity_id), organization_id, values["name"], actor=actor, now=now)
             key = Draft(draft.project_id, member_id, values["name"], "customer")
             new = {"description": values["name"], "actor": actor, "now": now, "caps": self._caps}
             keys.insert(self._hash_keys, key, key_id, token, **new)
@@ -157,7 +246,7 @@ class WorkloadIdentities:
             _load(organization_id, identity_id)
             WorkloadIdentity.update(updated_at=now, **values).where(WorkloadIdentity.id == identity_id).execute()
             if change.name is not None:
-                machine_members.rename(identity_id, values["name"], now)
+                members.rename(identity_id, values["name"], now)
             _audit("workload_identity.update", identity_id, organization_id, _shown(values), actor, now)
             return _load(organization_id, identity_id)
 
@@ -171,7 +260,7 @@ class WorkloadIdentities:
             identity = _load(organization_id, identity_id)
             WorkloadIdentity.delete().where(WorkloadIdentity.id == identity_id).execute()
             _release_audience(identity)
-            machine_members.end(identity.member_id, identity_id, now)
+            members.end(identity.member_id, identity_id, now)
             ended = {"status": "deleted", "updated_at": now, "generation": ApiKey.generation + 1}
             ApiKey.update(**ended).where(ApiKey.id == identity.api_key_id).execute()
             detail = {"name": identity.name, "key": identity.api_key_id}
@@ -207,7 +296,7 @@ def _values_of_draft(draft: WorkloadIdentityDraft) -> dict[str, Any]:
         "audience": audience,
         "jwks_url": _read_url(draft.jwks_url, "jwksUrl", draft.allow_private) if draft.jwks_url else "",
         "jwks": _read_keys(draft.jwks),
-        "claims": json.dumps(claim_rules.read_claims(draft.claims)),
+        "claims": json.dumps(read_claims(draft.claims)),
         "attribution": json.dumps(_read_attribution(draft.attribution)),
     }
 
@@ -217,7 +306,7 @@ def _values_of_change(change: WorkloadIdentityChange) -> dict[str, Any]:
     if change.name is not None:
         values["name"] = read_name(change.name)
     if change.claims is not None:
-        values["claims"] = json.dumps(claim_rules.read_claims(change.claims))
+        values["claims"] = json.dumps(read_claims(change.claims))
     if change.attribution is not None:
         values["attribution"] = json.dumps(_read_attribution(change.attribution))
     if change.jwks_url is not None:
@@ -252,7 +341,7 @@ def _read_keys(text: str) -> str:
         raise InvalidRequest(f"A key set has at most {MAX_KEY_SET_BYTES:,} characters.", param="jwks")
     if text:
         try:
-            issuer_keys.read_keys(text)
+            issuer_keys_module.read_keys(text)
         except InvalidKeys as error:
             raise InvalidRequest(f"jwks is no key set: {error}", param="jwks") from None
     return text
@@ -264,7 +353,7 @@ def _read_attribution(given: Mapping[str, Any]) -> dict[str, str]:
     attribution: dict[str, str] = {}
     for name, claim_name in given.items():
         tag = name.strip().lower()
-        valid = isinstance(claim_name, str) and 1 <= len(claim_name) <= claim_rules.MAX_NAME_LENGTH
+        valid = isinstance(claim_name, str) and 1 <= len(claim_name) <= MAX_NAME_LENGTH
         if not valid or not 1 <= len(tag) <= MAX_TAG_LENGTH:
             raise InvalidRequest("attribution maps names of metadata to names of claims.", param="attribution")
         attribution[tag] = claim_name

@@ -3,7 +3,7 @@
 from functools import partial
 
 from gateway import ids, money
-from gateway.accounts import client_ids, key_caps, keys, members, organizations, projects, tokens
+from gateway.accounts import client_ids, key_caps, keys, members, organizations, projects
 from gateway.accounts.change_quota import ChangePace
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.client_ids import ClientIdClaim
@@ -12,37 +12,74 @@ from gateway.accounts.device_codes import DeviceRequest, Devices
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.group_rules import SCIM_SOURCE, GroupNames
 from gateway.accounts.identities import lacks_credentials
-from gateway.accounts.invitations import InvitationInfo, Invitations
+from gateway.accounts.invitations import InvitationGrant, InvitationInfo, Invitations
 from gateway.accounts.mail_queue import MailQueue
+from gateway.accounts.members import MemberInfo
 from gateway.accounts.passkeys import Passkeys
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provisioning.provisioned_groups import ProvisionedGroups
 from gateway.accounts.provisioning.provisioned_users import ProvisionedUsers
+from gateway.accounts.scoped_roles import write_role
 from gateway.accounts.second_factor import INVALID_CODE, SecondFactors
 from gateway.accounts.service_accounts import ServiceAccounts
 from gateway.accounts.sessions import NewSession, Sessions
-from gateway.accounts.teams import TeamInfo
-from gateway.accounts.throttle import Throttle, ThrottleGate
-from gateway.accounts.vault import Vault
+from gateway.accounts.teams import TeamInfo, write_team_member
 from gateway.accounts.workload_identities import WorkloadIdentities, WorkloadIdentityDraft, WorkloadIdentityInfo
 from gateway.admin import agent_sign_in
 from gateway.admin.account_mails import AccountMails
 from gateway.admin.funding import Funding, LimitEdit, Posting
-from gateway.admin.group_grants import GroupGrants
-from gateway.admin.invitation_grants import InvitationGrants
+from gateway.admin.group_grants import GroupGrants, read_limits
 from gateway.admin.provider_check import ProviderCheck
-from gateway.admin.sign_in import ATTEMPT_WINDOW_S, KNOWN, SignInService
-from gateway.admin.sign_in_links import SignInLinks
+from gateway.admin.sign_in import ATTEMPT_WINDOW_S, KNOWN, SignInLinks, SignInService
+from gateway.callers import tokens as tokens_module
+from gateway.callers.throttle import Throttle, ThrottleGate
+from gateway.callers.vault import Vault
 from gateway.configuration import settings
 from gateway.control.version import Control
-from gateway.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
+from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
 from gateway.limits.budgets import Limits
 from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.oauth.grants import Grants
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.store.installation_identity import Secrets
+
+# Gives the person who accepts an invitation its team and spending limits, in the transaction of the acceptance.
+
+
+class InvitationGrants:
+    """Writes the team and the limits of invitations."""
+
+    def __init__(self, funding: Funding) -> None:
+        self._funding = funding
+
+    def give(self, member: MemberInfo, grant: InvitationGrant, setter: str, now: int) -> None:
+        """Add a member to the team, unless it was deleted meanwhile, give the roles in teams and projects, and set the
+        limits in the name of `setter`. Lower limits of a former member that a person of a higher rank set stay."""
+        if grant.team_id:
+            try:
+                write_team_member(grant.team_id, member.id, True, actor=setter, now=now)
+            except NotFound:
+                pass
+        for scope_id in grant.part_ids:
+            try:
+                write_role(scope_id, member.id, True, actor=setter, now=now)
+            except NotFound:
+                pass
+        if not grant.limits:
+            return
+        wanted = read_limits(grant.limits)
+
+        def edit(before: Limits) -> Limits:
+            return Limits(wanted.total_nusd, wanted.period_nusd, wanted.period, before.alert_at, before.reservation)
+
+        place = (MEMBER, member.id, member.organization_id)
+        try:
+            self._funding.write_limits(*place, edit, setter=setter, actor=setter, now=now)
+        except Forbidden:
+            pass
+
 
 MINUTE_S = 60
 DAY_S = 86_400
@@ -277,7 +314,7 @@ class Management:
         description = keys.read_description(draft.description)
         self._check_within_member(draft.member_id, limits)
         key_id = ids.new("key")
-        token = tokens.make(draft.kind)
+        token = tokens_module.make(draft.kind)
 
         def work(now: int) -> keys.NewKey:
             key = keys.insert(

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from gateway.accounts import audit, members
 from gateway.accounts.invitations import InvitationInfo
 from gateway.accounts.mail_queue import MailQueue
-from gateway.accounts.models import User
 from gateway.accounts.passwords import Passwords
-from gateway.accounts.throttle import Throttle, ThrottleGate
-from gateway.accounts.tokens import hash_token
+from gateway.callers.models import User
+from gateway.callers.throttle import Throttle, ThrottleGate
+from gateway.callers.tokens import hash_token
 from gateway.clock import SECOND_US, to_datetime
 from gateway.control.version import Control
 from gateway.errors import GatewayError, Gone, NotFound, RateLimited

@@ -10,12 +10,13 @@ from typing import Any
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import keys, tokens
+from gateway.accounts import keys
 from gateway.accounts.device_codes import DeviceRequest, Devices, Status
 from gateway.accounts.key_caps import KeyCaps
-from gateway.accounts.models import ApiKey, Member, Organization, Project, Team, TeamMember
+from gateway.callers import scopes as scopes_module
+from gateway.callers import tokens as tokens_module
+from gateway.callers.models import ApiKey, Member, Organization, Project, Team, TeamMember
 from gateway.errors import Forbidden, InvalidRequest, NotFound
-from gateway.oauth import scopes
 from gateway.oauth.grant_values import Consent, IssuedTokens
 from gateway.oauth.grants import Grants
 from gateway.store.database import Database
@@ -127,7 +128,7 @@ class AgentSignIn:
             raise Forbidden("You are not a member of this team of the project's organization.")
         self._grants.count_change(user_id)
         new_ids = (ids.new("key"), ids.new("grant"))
-        token = tokens.make("user")
+        token = tokens_module.make("user")
 
         def make_grant(now: int) -> str:
             key_id = self._ensure_key(project, user_id, new_ids[0], token, now)
@@ -137,7 +138,7 @@ class AgentSignIn:
                 redirect_uri="",
                 redirect_host="",
                 challenge="",
-                scope=scopes.AGENT,
+                scope=scopes_module.AGENT,
                 audience=workspace.audience,
                 key_id=key_id,
                 user_id=user_id,
@@ -156,7 +157,7 @@ class AgentSignIn:
         status, grant_id = self._devices.collect_grant(device_code, CLIENT)
         if status != "approved":
             return status, None, ""
-        return status, self._grants.issue(grant_id, scopes.AGENT), self._grants.email_of(grant_id)
+        return status, self._grants.issue(grant_id, scopes_module.AGENT), self._grants.email_of(grant_id)
 
     def _ensure_key(self, project: ProjectChoice, user_id: str, key_id: str, token: str, now: int) -> str:
         """Return the id of the person's key for agents in a project; it is created if there is none."""

@@ -6,9 +6,10 @@ from typing import Any
 from msgspec import Struct
 
 from gateway import ids, money
-from gateway.accounts import keys, members, organizations, projects, tokens
+from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.passwords import MAX_LENGTH, MIN_LENGTH, Passwords
+from gateway.callers import tokens as tokens_module
 from gateway.configuration.settings import Settings, SettingsError
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest
@@ -126,7 +127,7 @@ class Administration:
             now=now,
         )
         draft = keys.Draft(plan.project_id, member.id, "First key")
-        token = plan.token or tokens.make("user")
+        token = plan.token or tokens_module.make("user")
         key = keys.insert(
             self._hash_keys, draft, plan.key_id, token, description=draft.description, actor=OPERATOR, now=now
         )
@@ -141,7 +142,7 @@ class Administration:
 
 def _read_key(settings: Settings) -> str:
     brought = settings.secret(KEY_NAME)
-    if brought and not tokens.well_formed(brought):
+    if brought and not tokens_module.well_formed(brought):
         raise InvalidRequest(f"{KEY_NAME} needs 8 to 256 visible characters without spaces.")
     return brought
 

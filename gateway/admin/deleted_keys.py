@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from gateway.accounts.models import AccessRule, ApiKey
+from gateway.callers.models import AccessRule, ApiKey
 from gateway.clock import DAY_US
 from gateway.limits.models import KEY, TOTAL, WINDOW, budget_id
 from gateway.limits.rate_rules import OF_ACCOUNTS

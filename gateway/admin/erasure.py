@@ -17,8 +17,8 @@ from gateway.accounts import audit
 from gateway.accounts.alert_hooks import MAILTO, STORED_ALERTS
 from gateway.accounts.changes import commit
 from gateway.accounts.members import MemberInfo, change_member
-from gateway.accounts.models import ApiKey, Audit, Invitation, Member, TeamMember, User
 from gateway.accounts.scoped_roles import end_roles
+from gateway.callers.models import ApiKey, Audit, Invitation, Member, TeamMember, User
 from gateway.control.version import Control
 from gateway.errors import Conflict
 from gateway.metering.usage_table import raw_id

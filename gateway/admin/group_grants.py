@@ -12,13 +12,12 @@ from msgspec import Struct
 
 from gateway.accounts import audit, group_rules, members
 from gateway.accounts.changes import commit
-from gateway.accounts.group_models import GroupGrant, MemberGroup
-from gateway.accounts.group_rules import Entitlement, GroupNames, GroupRule, StatedGroup
+from gateway.accounts.group_rules import Entitlement, GroupGrant, GroupNames, GroupRule, MemberGroup, StatedGroup
 from gateway.accounts.members import MemberInfo
-from gateway.accounts.models import Member, Organization, ScopedRole, Team, TeamMember
-from gateway.accounts.roles import Role
 from gateway.accounts.scoped_roles import end_roles, find_existing, write_role
 from gateway.admin.funding import Funding
+from gateway.callers.models import Member, Organization, ScopedRole, Team, TeamMember
+from gateway.callers.roles import Role
 from gateway.control.version import Control
 from gateway.errors import Forbidden, NotFound
 from gateway.limits.budgets import Limits

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from gateway.accounts.project_modes import CREDITS, HYBRID, PROJECT_MODES
 from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.callers.credential_sources import CREDITS, HYBRID, PROJECT_MODES
 from gateway.configuration.settings import MANAGE
 from gateway.store.database import Database
 

@@ -6,7 +6,6 @@ from gateway.accounts import audit, keys
 from gateway.accounts.changes import commit
 from gateway.accounts.organizations import find_organization
 from gateway.accounts.projects import find_project
-from gateway.admin.account_rates import ACTION
 from gateway.catalogue.catalogue import Catalogue
 from gateway.configuration.names import suggest_similar
 from gateway.control.version import Control
@@ -14,6 +13,34 @@ from gateway.errors import NotFound
 from gateway.limits.rate_rules import EACH_SUBJECT, RateLimits
 from gateway.neutral import operations
 from gateway.store.database import Database
+
+# Rate limits that accounts set for their own projects and keys, below the operator's.
+
+ACTION = "rate_limit.update"
+
+
+def change_account_rates(
+    database: Database,
+    control: Control,
+    limits: RateLimits,
+    place: tuple[str, str],
+    organization_id: str,
+    amounts: Mapping[str, int | None],
+    *,
+    actor: str,
+) -> None:
+    """Set or remove (None) limits of a place ("project" or "key", and its id) by kind. They are in force on every
+    worker on return. Raises InvalidRequest (rate_limit_above_operators) and then changes none."""
+    scope, subject = place
+
+    def work(now: int) -> None:
+        for kind, amount in amounts.items():
+            limits.write_own(scope, subject, kind, amount)
+        detail = {"scope": scope, "own": True, **amounts}
+        audit.append(ACTION, subject, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+
+    commit(database, control, work)
+
 
 __all__ = ("ACTION", "change", "check_subject")
 

@@ -8,17 +8,16 @@ from functools import partial
 
 from msgspec import Struct
 
-from gateway.accounts.access import CUSTOM
-from gateway.accounts.authentication import Caller
-from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.accounts.custom_providers import CustomProviders
-from gateway.accounts.project_modes import API_KEYS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provider_keys import StoredCredential as StoredKey
+from gateway.callers.access import CUSTOM
+from gateway.callers.authentication import Caller
+from gateway.callers.credential_sources import API_KEYS, OWN_SOURCE
 from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.lifecycle import has_ended
-from gateway.catalogue.price_rates import rates_at
+from gateway.catalogue.prices import rates_at
 from gateway.clock import Clock
 from gateway.engine.custom_models import CustomModels
 from gateway.errors import GatewayError, InvalidRequest
@@ -28,9 +27,8 @@ from gateway.neutral.events import Failed
 from gateway.neutral.images import ImagesInput, ImagesRequest
 from gateway.neutral.parts import Message, Text
 from gateway.neutral.request import Request
-from gateway.neutral.rerank import RerankInput, RerankRequest
 from gateway.neutral.speech import SpeechInput, SpeechRequest
-from gateway.neutral.structured import DecisionRequest, ModerationRequest
+from gateway.neutral.structured import DecisionRequest, ModerationRequest, RerankInput, RerankRequest
 from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.upstream import Upstreams

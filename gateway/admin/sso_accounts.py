@@ -13,12 +13,12 @@ from gateway.accounts.authority import of_identity_provider
 from gateway.accounts.changes import commit
 from gateway.accounts.group_rules import StatedGroup
 from gateway.accounts.identity_providers import IdentityProvider
-from gateway.accounts.models import Member, Organization, User
-from gateway.accounts.provisioning.provisioned_accounts import has_outside_sign_in, is_provisioned, maker_of_account
-from gateway.accounts.roles import Role
+from gateway.accounts.provisioning.provisioned_users import has_outside_sign_in, is_provisioned, maker_of_account
 from gateway.accounts.second_factor import SecondFactors
-from gateway.accounts.sso_suspension import SsoSuspensions
+from gateway.accounts.sso_requirement import SsoSuspensions
 from gateway.admin.group_grants import GroupGrants
+from gateway.callers.models import Member, Organization, User
+from gateway.callers.roles import Role
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden
 from gateway.sso.provider_identity import ProviderIdentity

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from msgspec import Struct
+
+from gateway.accounts.identity_domains import IdentityDomains
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.sso_logins import DueLogin, SsoLogins
 from gateway.admin.sso_accounts import actor_of
@@ -132,3 +135,14 @@ class SsoChecks:
         self._logins.end(login.id, REFUSED_BY_PROVIDER, actor=actor)
         for grant_id in self._grants.ids_of_person(login.user_id, login.organization_id, besides=suspended):
             self._grants.end(grant_id, REFUSED_BY_PROVIDER, actor=actor)
+
+
+# The services of single sign-on in a worker.
+
+
+class SsoServices(Struct):
+    """Sign-in with identity providers, the recurring checks of these sign-ins, and domains of providers."""
+
+    service: SingleSignOnService
+    checks: SsoChecks
+    domains: IdentityDomains

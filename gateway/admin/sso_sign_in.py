@@ -19,11 +19,11 @@ from gateway.accounts import audit
 from gateway.accounts.identity_providers import IdentityProvider, IdentityProviders
 from gateway.accounts.sessions import NewSession, SessionInfo, Sessions
 from gateway.accounts.sso_logins import NewLogin, SsoLogins
-from gateway.accounts.throttle import Throttle, ThrottleGate
-from gateway.accounts.tokens import hash_token
-from gateway.accounts.vault import Vault
 from gateway.admin.sign_in import OPENED, Place
 from gateway.admin.sso_accounts import SsoAccounts, actor_of
+from gateway.callers.throttle import Throttle, ThrottleGate
+from gateway.callers.tokens import hash_token
+from gateway.callers.vault import Vault
 from gateway.errors import Forbidden, GatewayError, Unauthenticated
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
@@ -33,7 +33,7 @@ from gateway.store.documents import Documents
 from gateway.transport.addresses import network_of
 
 if TYPE_CHECKING:
-    from gateway.sso.client_parts import ClientParts
+    from gateway.sso.discovery import ClientParts
     from gateway.sso.openid_client import OpenIdClient
 
 KIND = "sso_flow"

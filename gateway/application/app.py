@@ -1,26 +1,30 @@
 """The application: builds the services, mounts the surfaces and sets up logging."""
 
+import gc
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gateway.application.on_demand import OnDemandApplication
 from gateway.configuration import settings as configuration
 from gateway.errors import GatewayError
+from gateway.runtime.call_merging import SharedCalls
+from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import StateLog
+from gateway.runtime.threads import compute
 from gateway.server import logging_setup
 from gateway.server.express import ExpressLane
 from gateway.server.metrics_port import open_metrics_port
 from gateway.server.refusal_reports import reporter_of
-from gateway.surfaces import http_responses, model_surfaces
-from gateway.surfaces.allowed_hosts import Hosts
-from gateway.surfaces.cors import Browsers
+from gateway.surfaces import model_surfaces
 from gateway.surfaces.early_auth import EarlyAuth
-from gateway.surfaces.http import Inbound, Outbound, Surface
 from gateway.surfaces.metrics import expose
-from gateway.surfaces.operation_guard import guard_among
-from gateway.surfaces.path_spelling import Addresses
-from gateway.surfaces.proxies import make_proxies
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.allowed_hosts import Hosts
+from gateway.surfaces.web.cors import Browsers
+from gateway.surfaces.web.http import Inbound, Outbound, Surface
+from gateway.surfaces.web.operation_guard import guard_among
+from gateway.surfaces.web.path_spelling import Addresses
+from gateway.surfaces.web.proxies import make_proxies
 from gateway.telemetry.gauges import JobHealth
 from gateway.worker import extensions
 from gateway.worker.recurring_jobs import Background, make_background
@@ -29,6 +33,54 @@ from gateway.worker.wiring import build
 
 if TYPE_CHECKING:
     from flask import Flask
+
+
+# The Flask application, imported and built by the first request that the express lane does not serve.
+
+if TYPE_CHECKING:
+    from gateway.application import flask_application
+    from gateway.application.flask_application import FlaskApplication
+else:
+    flask_application = LazyImport("gateway.application.flask_application")
+
+
+class OnDemandApplication:
+    """A WSGI application that builds the Flask application when it is first needed, with these surfaces and its own.
+
+    Flask, the management API and the console take 13 MB of a worker, and many workers only ever serve model calls.
+    """
+
+    def __init__(self, services: Services, surfaces: Iterable[Surface]) -> None:
+        self._services = services
+        self._surfaces = surfaces
+        self._built: FlaskApplication | None = None
+        self._calls: SharedCalls[str, FlaskApplication] = SharedCalls()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        return self.get().wsgi(environ, start_response)
+
+    def get(self) -> "FlaskApplication":
+        """Return the Flask application; concurrent first calls wait for the same one."""
+        return self._built or self._calls.run("flask", self._build)
+
+    def _build(self) -> "FlaskApplication":
+        addresses = compute(_prepare, self._surfaces)
+        self._built = flask_application.FlaskApplication(self._services, addresses)
+        return self._built
+
+
+def _prepare(surfaces: Iterable[Surface]) -> Addresses:
+    """Import the application, which takes half a second, and compile its rules."""
+    if not gc.isenabled() or not gc.get_freeze_count():  # the count examines all frozen objects
+        return flask_application.prepare(surfaces)
+    # A worker excludes all loaded objects from garbage collection (gunicorn.conf.py); a collection of the new ones
+    # would hold the event loop for 30 ms.
+    gc.disable()
+    try:
+        return flask_application.prepare(surfaces)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class Application:
@@ -139,7 +191,7 @@ def _express(application: OnDemandApplication, services: Services, surfaces: tup
 
 
 def _crashed(surfaces: tuple[Surface, ...], inbound: Inbound, error: Exception) -> Outbound:
-    errors = http_responses.errors_at(surfaces, inbound.path)
+    errors = http_responses_module.errors_at(surfaces, inbound.path)
     if isinstance(error, GatewayError):
-        return http_responses.error_reply(error, errors, inbound.shown_id)
-    return http_responses.crash_reply(inbound, error, errors, inbound.shown_id)
+        return http_responses_module.error_reply(error, errors, inbound.shown_id)
+    return http_responses_module.crash_reply(inbound, error, errors, inbound.shown_id)

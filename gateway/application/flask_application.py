@@ -9,13 +9,14 @@ from werkzeug.exceptions import HTTPException
 from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.server.middleware import Middleware
 from gateway.server.refusal_reports import reporter_of
-from gateway.surfaces import http_responses, surface_table
-from gateway.surfaces.allowed_hosts import Hosts
+from gateway.surfaces import surface_table
 from gateway.surfaces.blueprints import compile_rules, mount, respond
-from gateway.surfaces.cors import Browsers
-from gateway.surfaces.http import Outbound, Surface
-from gateway.surfaces.path_spelling import Addresses
-from gateway.surfaces.wsgi import REQUEST_ID
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.allowed_hosts import Hosts
+from gateway.surfaces.web.cors import Browsers
+from gateway.surfaces.web.http import Outbound, Surface
+from gateway.surfaces.web.path_spelling import Addresses
+from gateway.surfaces.web.wsgi import REQUEST_ID
 from gateway.worker.services import Services
 
 AUXILIARY = ("HEAD", "OPTIONS")  # methods that an error message does not recommend
@@ -92,7 +93,7 @@ def _http_error(
         gateway_error = Internal(error.description or "The request failed.", status=error.code)
     report(gateway_error, request.environ.get(REQUEST_ID, ""), request.environ)
     return respond(
-        http_responses.error_reply(
+        http_responses_module.error_reply(
             gateway_error, surface_table.errors_at(request.path), request.environ.get(REQUEST_ID, "")
         )
     )

@@ -22,14 +22,15 @@ from gateway.server import logging_setup
 from gateway.server.middleware import Middleware
 from gateway.store import migrations
 from gateway.store.migrations import SchemaMismatch
-from gateway.surfaces import health, http_responses
-from gateway.surfaces.allowed_hosts import Hosts
-from gateway.surfaces.cors import Browsers
-from gateway.surfaces.http import Outbound
-from gateway.surfaces.operation_guard import name_of
-from gateway.surfaces.proxies import make_proxies
-from gateway.surfaces.wsgi import REQUEST_ID, read_headers
-from gateway.surfaces.wsgi import start as send
+from gateway.surfaces import health
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.allowed_hosts import Hosts
+from gateway.surfaces.web.cors import Browsers
+from gateway.surfaces.web.http import Outbound
+from gateway.surfaces.web.operation_guard import name_of
+from gateway.surfaces.web.proxies import make_proxies
+from gateway.surfaces.web.wsgi import REQUEST_ID, read_headers
+from gateway.surfaces.web.wsgi import start as send
 from gateway.telemetry.finished import UNMATCHED
 from gateway.telemetry.request_observers import RequestObservers
 from gateway.worker import accepted_configuration
@@ -196,7 +197,7 @@ class StartingApplication:
             return health.write_report(version, redis, self._database, shown_id)
         refusal = Unavailable(f"This server is starting: {self._cause}. Try again.", retry_after=2.0)
         self.refused(refusal, shown_id, environ)
-        return http_responses.error_reply(refusal, surface_table.errors_at(path), shown_id)
+        return http_responses_module.error_reply(refusal, surface_table.errors_at(path), shown_id)
 
 
 def _explain(error: Exception, reason: str) -> tuple[health.HealthCheck, str]:

@@ -6,8 +6,7 @@ from functools import lru_cache
 
 from gateway.billing.unit_estimates import units_at
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.price_rates import multiplier
-from gateway.catalogue.prices import HighestRates, highest_rates
+from gateway.catalogue.prices import HighestRates, highest_rates, multiplier
 from gateway.catalogue.video_shapes import max_cost
 from gateway.clock import HOUR_US
 from gateway.errors import NotSupported

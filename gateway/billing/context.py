@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 from msgspec import Struct, field
 
-from gateway.accounts.authentication import Caller
+from gateway.callers.authentication import Caller
 from gateway.neutral.request import Request
 from gateway.providers.protocol import Target
 from gateway.store.journal import Ticket

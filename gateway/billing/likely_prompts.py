@@ -15,12 +15,11 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt
+from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.price_rates import multiplier, reachable_rates
-from gateway.catalogue.prices import dearest_input, highest_rates
+from gateway.catalogue.prices import dearest_input, highest_rates, multiplier, reachable_rates
 from gateway.clock import HOUR_US
 from gateway.limits.cost_bound import CostBound
 from gateway.money import MILLION

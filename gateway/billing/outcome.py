@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 from msgspec import Struct, field
 
-from gateway.accounts.credential_sources import OWN_SOURCE, CredentialSource
+from gateway.callers.credential_sources import OWN_SOURCE, CredentialSource
 from gateway.catalogue.prices import Charge
 from gateway.catalogue.unlisted_entries import PRICED_AS, PROVISIONAL
 from gateway.errors import (

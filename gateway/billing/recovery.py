@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from gateway.billing.session_budgets import forget_old
+from gateway.billing.admission import forget_old
 from gateway.billing.usage_rows import IntentDetails, interrupted, read_intent
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.control.version import Control
-from gateway.limits.lease_sweep import charge, forget_returned, list_lost, return_leases
+from gateway.limits.lease_folding import charge, forget_returned, list_lost, return_leases
 from gateway.limits.models import group_of
 from gateway.metering.rollups.rollup_table import read_state
 from gateway.metering.usage_table import RECORD, UsageRecord, known, write_teams

@@ -11,8 +11,7 @@ from gateway.accounts.discounts import Discounts
 from gateway.billing.usage_rows import PRICE_KEY
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.price_rates import prices_at
-from gateway.catalogue.prices import cost_of, discounted
+from gateway.catalogue.prices import cost_of, discounted, prices_at
 from gateway.catalogue.unlisted_entries import PROVISIONAL, fine_tuned
 from gateway.limits.ledger import ADJUSTMENT, LedgerBook
 from gateway.metering.models import CACHED, CREDITS, SETTLEMENT

@@ -3,17 +3,15 @@
 import logging
 from collections.abc import Sequence
 
-from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.calls import BilledCall, discount_of, reserve_call
-from gateway.billing.charges import bill, bill_within
 from gateway.billing.context import PayloadCapture
 from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.likely_prompts import LARGE_BYTES
 from gateway.billing.outcome import Attempt
-from gateway.billing.output_reservation import OutputReservation
+from gateway.billing.output_reservation import OutputReservation, bill, bill_within
 from gateway.billing.retained_payload import HeldEntry, fee_of, refusal, retain
-from gateway.billing.settlement_states import ADMITTED, AWAITING_PAYLOAD, CLOSED, READ_ON, SETTLED, TRANSITIONS
 from gateway.billing.usage_rows import intent_of, interrupted, mode_of, read_intent, record_of, row_of
+from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.prices import FREE
 from gateway.errors import BudgetInUse, GatewayError, Internal
 from gateway.limits.spending import CostBound, Reservation
@@ -23,6 +21,51 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.runtime.threads import give_way
 from gateway.store.journal import Row, Ticket
+
+# The states of a request's settlement, and the transitions between them.
+
+ADMITTED = "admitted"  # the upper bound is reserved, calls may begin
+READING_ON = "kept"  # the caller left; a background reader will continue and close, so the next close is not the last
+READ_ON = "read_on"  # the upstream's answer is read in the background
+SETTLED = "settled"  # the answer's entry was appended
+AWAITING_PAYLOAD = "held"  # the answer's row waits for its payload
+ABANDONED = "abandoned"  # the entry of a broken answer was appended
+CLOSED = "closed"  # nothing is reserved any more
+
+
+class Transitions(dict[tuple[str, str], str]):
+    """(state, action) → state. An unlisted transition is a programming error."""
+
+    def __missing__(self, transition: tuple[str, str]) -> str:
+        raise Internal(f"A settlement in the state {transition[0]} does not support {transition[1]}.")
+
+
+TRANSITIONS = Transitions(
+    {
+        (ADMITTED, "begin"): ADMITTED,
+        (ADMITTED, "unused"): ADMITTED,
+        (ADMITTED, "failed"): ADMITTED,
+        (ADMITTED, "settle"): SETTLED,
+        (ADMITTED, "hold"): AWAITING_PAYLOAD,
+        (ADMITTED, "abandon"): ABANDONED,
+        (ADMITTED, "keep"): READING_ON,
+        (ADMITTED, "close"): CLOSED,
+        (READING_ON, "hold"): AWAITING_PAYLOAD,
+        (READING_ON, "abandon"): ABANDONED,
+        (READING_ON, "close"): READ_ON,
+        (READ_ON, "hold"): AWAITING_PAYLOAD,
+        (READ_ON, "abandon"): ABANDONED,
+        (READ_ON, "close"): CLOSED,
+        (SETTLED, "keep"): SETTLED,
+        (SETTLED, "close"): CLOSED,
+        (AWAITING_PAYLOAD, "keep"): AWAITING_PAYLOAD,
+        (AWAITING_PAYLOAD, "close"): CLOSED,
+        (ABANDONED, "keep"): ABANDONED,
+        (ABANDONED, "close"): CLOSED,
+        (CLOSED, "close"): CLOSED,
+    }
+)
+
 
 UNWRITTEN_RECORD = "a usage record could not be written and will be recovered: %s"
 

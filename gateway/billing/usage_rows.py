@@ -5,15 +5,14 @@ from typing import NamedTuple
 
 import orjson
 
-from gateway.accounts.access import logs_text
-from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing import unit_estimates
 from gateway.billing.calls import BilledCall
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, upstream_text
 from gateway.billing.terms import Terms
-from gateway.catalogue.price_rates import ORDINARY_TIERS, multiplier, rates_at
-from gateway.catalogue.prices import Charge, cost_of, reduced
+from gateway.callers.access import logs_text
+from gateway.callers.credential_sources import OWN_SOURCE
+from gateway.catalogue.prices import ORDINARY_TIERS, Charge, cost_of, multiplier, rates_at, reduced
 from gateway.catalogue.protocols import uses_at
 from gateway.errors import GatewayError
 from gateway.limits.worker_leases import Reservation

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.catalogue.built_prices import price_of
-from gateway.catalogue.joins import ListedModel, join_offers, keep_known, keep_one, normalise, other_names
 from gateway.catalogue.layers import Fields, Layer, read_folder
 from gateway.catalogue.loader import FOLDER, SNAPSHOT
+from gateway.catalogue.offered_models import ListedModel, join_offers, keep_known, keep_one, normalise, other_names
 from gateway.neutral.parameters import CAPABILITIES
 
 STABILITY = {"alpha": "experimental", "beta": "beta"}

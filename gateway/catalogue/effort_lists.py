@@ -8,14 +8,14 @@ passed on and the provider documents no levels, none are shown.
 import re
 
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.neutral.efforts import RISING
+from gateway.neutral.parameters import RISING
 
 NONE = "none"
 ALL_LEVELS = (NONE, *RISING)
 ON_OFF_LEVELS = (NONE, "high")
 DEPTHS = ("low", "high", "max")
 BASIC = ("low", "medium", "high")
-# Quirk → effective levels; the first match applies (gateway/providers/thinking_quirks.py).
+# Quirk → effective levels; the first match applies (gateway/providers/quirks.py).
 BY_QUIRK: dict[str, tuple[str, ...]] = {
     "no_reasoning_effort": (),
     "effort_alone": DEPTHS,

@@ -1,6 +1,6 @@
 """Keys, base URL and settings of a provider from the environment, which is passed in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.catalogue.base_urls import fill_address, join_base, needed_settings, problem_of
@@ -8,6 +8,23 @@ from gateway.catalogue.entries import Provider
 from gateway.catalogue.protocols import IDENTITIES
 from gateway.configuration import file
 from gateway.configuration.settings import SettingsError, read_secret
+
+# Recognition of a provider by the form of one of its keys.
+
+
+def find_providers(providers: Iterable[Provider], token: str) -> list[Provider]:
+    """Return the providers with a prefix that the key has. The longest prefix decides; several providers share short
+    ones."""
+    longest = 0
+    found: list[Provider] = []
+    for provider in providers:
+        length = max((len(prefix) for prefix in provider.key_prefixes if token.startswith(prefix)), default=0)
+        if length > longest:
+            longest, found = length, []
+        if length and length == longest:
+            found.append(provider)
+    return found
+
 
 PREFIX = "LLM_"
 WORKLOAD_IDENTITY = "workload-identity"  # in place of a key: tokens of the gateway's host

@@ -14,9 +14,8 @@ from weakref import WeakValueDictionary
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.field_checks import MODEL_ID, PROVIDER_ID, read_fields
-from gateway.configuration.file import API_KEY, BASE_URL, VALUES
+from gateway.configuration.file import API_KEY, BASE_URL, VALUES, TomlLines, TomlPlace
 from gateway.configuration.file import NAME as CONFIGURATION
-from gateway.configuration.lines import TomlLines, TomlPlace
 from gateway.configuration.names import suggest_similar
 
 Key = tuple[str, str, str]  # provider, model, region

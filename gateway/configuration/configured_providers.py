@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 from gateway.configuration.address_checks import url_problem
-from gateway.configuration.file import IDENTITY_PROVIDERS
+from gateway.configuration.file import IDENTITY_PROVIDERS, SettingsError, read_secret
 from gateway.configuration.names import suggest_similar
-from gateway.configuration.secrets import SettingsError, read_secret
 from gateway.configuration.value_parsing import NumberRange
 
 VARIABLE = "GATEWAY_IDENTITY_PROVIDERS"

@@ -19,14 +19,79 @@ fast = "gpt-4o-mini"
 """
 
 import difflib
+import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.configuration.lines import TomlLines, TomlPlace
 from gateway.configuration.names import suggest_similar
+
+# Line numbers of entries in a TOML file, for error messages. They are searched only when a message needs them.
+
+HEADER = re.compile(r"\s*+\[\[?([^\[\]]++)\]")
+KEY = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([\w.-]+))\s*=""")
+
+
+class TomlLines:
+    """The lines of a TOML text. Tables are named like their headers; "" is the part before the first header."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def find(self, table: str, key: str = "", nth: int = 0) -> int:
+        """Return the line of a key, from 1.
+
+        Return the line of the table's header if the key is not found or "", and 0 if neither is found. `nth` is the
+        number of tables with the same name before it, as with [[…]].
+        """
+        here = table == ""
+        seen = -1
+        header_line = 0
+        for number, line in enumerate(self._text.splitlines(), 1):
+            header = HEADER.match(line)
+            if header and not KEY.match(line):
+                same = "".join(header[1].split()).replace('"', "").replace("'", "") == table
+                seen += same
+                here = same and seen == nth
+                if here:
+                    header_line = number
+            elif here and key and (match := KEY.match(line)) and key in match.groups():
+                return number
+        return header_line
+
+
+@dataclass(frozen=True, slots=True)
+class TomlPlace:
+    """A location in the file `name` for messages.
+
+    `table` is its header, `nth` as in `TomlLines.find`, and `entry` its description ("" if the file name is enough).
+    """
+
+    name: str
+    entry: str = ""
+    lines: TomlLines | None = None
+    table: str = ""
+    nth: int = 0
+
+    def at(self, key: str = "") -> str:
+        """Return file, line and description; with `key` the line of that key."""
+        if self.lines is not None:
+            line = self.lines.find(self.table, key, self.nth)
+        else:
+            line = 0
+        if line:
+            where = f"{self.name}:{line}"
+        else:
+            where = self.name
+        if self.entry:
+            return f"{where}: {self.entry}"
+        return where
+
+    def __str__(self) -> str:
+        return self.at()
+
 
 NAME = "gateway.toml"
 # Keys in the environment mapping for the file's entries on providers; an operator cannot set them as variables.
@@ -275,3 +340,44 @@ class _Reader:
     def _place(self, text: str) -> Path:
         """Return a path from the file, relative to its folder."""
         return self._path.parent / text
+
+
+# Secrets from an environment variable, or from the file that another variable names.
+
+
+class SettingsError(Exception):
+    """All problems of the configuration, one line each."""
+
+
+def read_secret(environment: Mapping[str, str], name: str) -> str:
+    """Return NAME, else the stripped contents of the file named by NAME_FILE, else "". Raise SettingsError if
+    unreadable.
+    """
+    value = environment.get(name, "")
+    if value:
+        return value
+    path = environment.get(f"{name}_FILE", "")
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text().strip()
+    except FileNotFoundError:
+        raise SettingsError(f"{name}_FILE: cannot read {missing_file(Path(path))}") from None
+    except OSError as error:
+        raise SettingsError(f"{name}_FILE: cannot read {path}: {error.strerror}") from None
+
+
+def stamp_files(environment: Mapping[str, str]) -> tuple[Hashable, ...]:
+    """Return a value that changes when a file that a NAME_FILE names is written, replaced or removed.
+
+    Kubernetes replaces a mounted secret by a new link, which `stat` follows.
+    """
+    return tuple(_stamp_file(path) for name, path in sorted(environment.items()) if name.endswith("_FILE"))
+
+
+def _stamp_file(path: str) -> Hashable:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

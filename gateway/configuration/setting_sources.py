@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.configuration import file as config_file
-from gateway.configuration.file import ConfigFile
-from gateway.configuration.lines import TomlPlace
+from gateway.configuration.file import ConfigFile, SettingsError, TomlPlace, read_secret
 from gateway.configuration.names import suggest_similar, unknown_variables
-from gateway.configuration.secrets import SettingsError, read_secret
 from gateway.configuration.value_parsing import convert
 
 DEFAULTS = "default.toml"

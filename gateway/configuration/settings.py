@@ -14,18 +14,65 @@ from typing import Annotated, Literal
 
 from gateway.configuration.configured_providers import VARIABLE as IDENTITY_PROVIDERS
 from gateway.configuration.configured_providers import ConfiguredProvider, SingleSignOn, load_providers
-from gateway.configuration.database_settings import DatabaseSettings as DatabaseSettings
-from gateway.configuration.database_settings import scheme_of as scheme_of
-from gateway.configuration.file import ConfigFile
+from gateway.configuration.file import ConfigFile, SettingsError, read_secret
 from gateway.configuration.mail_settings import MAIL_PASSWORD, MailSettings
-from gateway.configuration.metering_settings import Analytics as Analytics
-from gateway.configuration.metering_settings import Metering as Metering
-from gateway.configuration.outgoing_settings import Outgoing as Outgoing
-from gateway.configuration.secrets import SettingsError as SettingsError
-from gateway.configuration.secrets import read_secret as read_secret
+from gateway.configuration.outgoing_settings import Outgoing
 from gateway.configuration.setting_sources import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
 from gateway.configuration.value_parsing import HeaderName, NetworkText, NumberRange, Scheme
 from gateway.secret_text import MASK
+
+# The settings of the database.
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSettings:
+    url: str = field(repr=False)
+    data_dir: str
+    pool_size: Annotated[int, NumberRange(1)]
+    pool_wait_s: float
+    when_away: Literal["refuse", "serve"] = "refuse"
+    away_s: Annotated[float, NumberRange(1, 86_400)] = 60.0
+    away_usd: Annotated[float, NumberRange(0, 1_000_000)] = 20.0
+    replica_url: str = field(default="", repr=False)
+    replica_lag_s: Annotated[float, NumberRange(5, 86_400)] = 30.0
+
+    @property
+    def coast_s(self) -> float:
+        """Return how long a worker serves without the database; 0 for not at all, as on SQLite."""
+        if self.when_away == "serve" and self.scheme == "postgresql":
+            return self.away_s
+        return 0.0
+
+    @property
+    def scheme(self) -> str:
+        """Return the kind of database in `url`: "sqlite" (also for ""), "postgresql", or an unknown scheme."""
+        return scheme_of(self.url)
+
+
+def scheme_of(url: str) -> str:
+    """Return the kind of database at an address, as `DatabaseSettings.scheme`."""
+    named = url.partition("://")[0].partition("+")[0]
+    return {"": "sqlite", "postgres": "postgresql"}.get(named, named)
+
+
+# The settings of usage rows: how long they are kept, and their delivery to ClickHouse.
+
+
+@dataclass(frozen=True, slots=True)
+class Metering:
+    drain_s: float
+    log_days: int
+    usage_days: int
+
+
+@dataclass(frozen=True, slots=True)
+class Analytics:
+    clickhouse_url: str = field(repr=False)
+    table: str
+    batch_rows: Annotated[int, NumberRange(100, 100_000)]
+    backlog_days: Annotated[int, NumberRange(0, 400)]
+    reports: Literal["database", "clickhouse"]
+
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # The folder with config/ and migrations/: inside an installed package, beside the package in a checkout.

@@ -1,14 +1,91 @@
 """OpenAI's chat vocabulary: finish reasons, usage names, reasoning formats, error envelope."""
 
+import hashlib
+import re
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from gateway.dialects.error_details import DETAILED, with_details
-from gateway.dialects.finish_words import read_unknown
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
+from gateway.neutral.parts import Source
 from gateway.neutral.units import TOKEN_COUNTS
 from gateway.neutral.usage import MAX_UNITS, Usage, read_count
+
+# Sources that some servers of OpenAI's format list beside the choices of an answer.
+
+# `search_results` is a list of {url, title}, `citations` one of addresses.
+LISTED_SOURCES = frozenset(("citations", "search_results"))
+
+
+def read_sources(wire: dict[str, Any]) -> tuple[Source, ...]:
+    """Return the sources in `search_results`, otherwise those in `citations`."""
+    listed = wire.get("search_results")
+    if isinstance(listed, list):
+        entries = [entry for entry in listed if isinstance(entry, dict) and _text(entry.get("url"))]
+        if entries:
+            return tuple(Source(entry["url"], _text(entry.get("title"))) for entry in entries)
+    cited = wire.get("citations")
+    if isinstance(cited, list):
+        return tuple(Source(url) for url in cited if isinstance(url, str) and url)
+    return ()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return ""
+
+
+# Finish reasons in words that a format does not define: compatible servers pass on those of the engine behind them.
+
+# The first entry with a piece that the word contains decides. A word that tells of a limit or of a filter must not
+# become "stop": callers would take a cut answer for a whole one.
+PIECES: tuple[tuple[FinishReason, tuple[str, ...]], ...] = (
+    ("stop_sequence", ("stop_sequence", "stopsequence")),
+    ("length", ("incomplete",)),
+    ("stop", ("eos", "end_turn", "endturn", "complete", "stop_token")),
+    ("refusal", ("refus",)),
+    (
+        "content_filter",
+        (
+            "filter", "safety", "sensitive", "block", "prohibit", "moderat", "guardrail", "recitation", "toxic", "spii",
+            "policy",
+        ),
+    ),
+    ("length", ("max", "length", "limit", "trunc", "exceed", "context", "budget", "abort", "cancel", "interrupt")),
+    ("tool_calls", ("tool", "function")),
+)  # fmt: skip
+
+
+def read_unknown(word: Any) -> FinishReason:
+    """Return the finish reason that a word of no known vocabulary most likely means; "stop" for all others."""
+    if isinstance(word, str):
+        lowered = word.lower()
+        for reason, pieces in PIECES:
+            if any(piece in lowered for piece in pieces):
+                return reason
+    return "stop"
+
+
+# The ids of calls and the names of functions that OpenAI's APIs take.
+
+# Error messages of the service: "maximum length 40" of `tool_calls[].id`, "maximum length 64" of `call_id`.
+CHAT_LIMIT = 40
+RESPONSES_LIMIT = 64
+FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def shorten(ident: str, limit: int) -> str:
+    """Return an id within the limit. A long one is replaced by its hash, so it stays the same in each turn."""
+    if len(ident) <= limit:
+        return ident
+    return f"call_{hashlib.sha256(ident.encode(errors='replace')).hexdigest()[:32]}"
+
+
+def is_name(name: Any) -> bool:
+    return isinstance(name, str) and FUNCTION_NAME.fullmatch(name) is not None
+
 
 NAME = "openai"
 ChatFinish = Literal["stop", "length", "tool_calls", "content_filter"]

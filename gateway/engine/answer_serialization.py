@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import orjson
 from msgspec import NODEFAULT, Struct, structs
 
-from gateway.neutral import chat, embeddings, events, parts, request, rerank, structured, usage
+from gateway.neutral import chat, embeddings, events, parts, request, structured, usage
 from gateway.neutral.events import Batch
 from gateway.neutral.long_json import dumps_in_pieces, loads_long
 from gateway.neutral.request import Result
@@ -21,7 +21,7 @@ MANY = 16  # vectors; an answer with this many is written in a thread
 # The types that answers consist of, by name.
 KINDS: dict[str, type] = {
     name: kind
-    for module in (chat, embeddings, events, parts, request, rerank, structured, usage)
+    for module in (chat, embeddings, events, parts, request, structured, structured, usage)
     for name, kind in vars(module).items()
     if getattr(kind, "__module__", "") == module.__name__
     and isinstance(kind, type)

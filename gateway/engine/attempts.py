@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.outcome import Attempt, Outcome
+from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.errors import (
     ATTEMPTS,
     GatewayError,

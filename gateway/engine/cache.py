@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 from msgspec import json, to_builtins
 
-from gateway.accounts.access import keeps_nothing
-from gateway.accounts.vault import Vault, is_sealed
 from gateway.billing.context import RequestContext
+from gateway.callers.access import keeps_nothing
+from gateway.callers.vault import Vault, is_sealed
 from gateway.configuration.settings import Cache
 from gateway.engine.answer_serialization import build, flatten
 from gateway.errors import GatewayError

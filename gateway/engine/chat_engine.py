@@ -1,21 +1,196 @@
 """The chat engine: the executor plus hashed prompt cache keys and repair of JSON answers."""
 
+import dataclasses
 import hashlib
 import hmac
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from gateway.billing.context import RequestContext
-from gateway.engine import json_healing, streaming, unary
+from gateway.engine import streaming, unary
 from gateway.engine.executor import EngineParts, Executor
-from gateway.engine.further_models import with_choice
-from gateway.engine.planning import RoutePlan
+from gateway.engine.planning import RoutePlan, with_choice
 from gateway.engine.run import Run
 from gateway.media.token_counting import counted
-from gateway.neutral.chat import ChatRequest, ChatResult
-from gateway.neutral.events import Batch
+from gateway.neutral.chat import ChatRequest, ChatResult, Choice, FinishReason, ResponseFormat
+from gateway.neutral.events import (
+    Batch,
+    BlockDone,
+    Event,
+    Failed,
+    Finished,
+    Heartbeat,
+    Notice,
+    Progress,
+    RefusalDelta,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.json_extraction import MAX_LENGTH, Healed, heal
+from gateway.neutral.parts import Part, Refusal, Source, Text, ToolCall
+from gateway.neutral.request import Request
 from gateway.runtime.threads import compute_if
+
+# JSON healing: repairs the JSON of answers; the text of a stream is buffered until it is complete.
+#
+# Repaired answers are always read in the neutral form, never relayed, so that their text is in one place.
+
+HEARTBEAT_INTERVAL_S = 2.0  # how often a caller waiting for buffered text gets a heartbeat
+REFUSAL_REASONS: tuple[FinishReason, ...] = ("content_filter", "refusal")
+UNBUFFERED_EVENTS = (Started, Notice, Progress, Heartbeat)
+
+
+def requested_format(request: Request) -> ResponseFormat | None:
+    """Return the format to repair answers to, None when it was not requested or cannot be done.
+
+    It cannot be done for several streamed choices, since the text of all would have to be buffered at once. Raises
+    InvalidRequest for an invalid conversation.
+    """
+    if not request.options.heal or not isinstance(request, ChatRequest):
+        return None
+    requirements = request.requirements
+    if not (requirements.json_object or requirements.json_schema) or (requirements.stream and requirements.n > 1):
+        return None
+    return request.conversation().response_format
+
+
+def heal_result(run: Run, result: ChatResult) -> ChatResult:
+    """Return the result with the JSON of its answers repaired; the strategies are recorded in the outcome."""
+    response_format = requested_format(run.request)
+    if response_format is None:
+        return result
+    return dataclasses.replace(
+        result, choices=tuple(_heal_choice(run, choice, response_format) for choice in result.choices)
+    )
+
+
+def _heal_choice(run: Run, choice: Choice, response_format: ResponseFormat) -> Choice:
+    if choice.finish in REFUSAL_REASONS or any(isinstance(part, Refusal | ToolCall) for part in choice.parts):
+        return choice
+    texts = [part for part in choice.parts if isinstance(part, Text)]
+    healed = _heal(run, "".join(part.text for part in texts), response_format)
+    if healed is None:
+        return choice
+    # Annotations of the old text, such as positions and signatures, do not apply to the new text.
+    sources = tuple(_loosen(source) for part in texts for source in part.sources)
+    parts: list[Part] = []
+    for part in choice.parts:
+        if part is texts[0]:
+            parts.append(Text(healed.text, sources=sources))
+        elif not isinstance(part, Text):
+            parts.append(part)
+    return structs.replace(choice, parts=tuple(parts))
+
+
+def _heal(run: Run, text: str, response_format: ResponseFormat) -> Healed | None:
+    healed = heal(text, response_format)
+    if healed is not None:
+        known = run.outcome.healing
+        run.outcome.healing = known + tuple(name for name in healed.strategies if name not in known)
+    return healed
+
+
+def _loosen(source: Source) -> Source:
+    return structs.replace(source, start=-1, end=-1)
+
+
+def heal_stream(run: Run, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
+    """Return the batches with the text as one delta before the end. Closing the result closes `batches`."""
+    response_format = requested_format(run.request)
+    if response_format is None:
+        return batches
+    return _heal_batches(run, batches, response_format)
+
+
+def _heal_batches(
+    run: Run, batches: Generator[Batch, None, None], response_format: ResponseFormat
+) -> Generator[Batch, None, None]:
+    """Buffer everything from the first text on, so that blocks stay in order."""
+    held: Batch = []
+    size = 0
+    last_sent = run.clock.monotonic()
+    try:
+        for batch in batches:
+            sent: Batch = []
+            for event in batch:
+                if isinstance(event, Finished | Failed):
+                    sent += [*_release(run, held, event, response_format), event]
+                    held = []
+                elif size > MAX_LENGTH:
+                    sent.append(event)
+                elif isinstance(event, TextDelta) or (held and not isinstance(event, UNBUFFERED_EVENTS)):
+                    held.append(event)
+                    size += len(event.text) if isinstance(event, TextDelta) else 0
+                    if size > MAX_LENGTH:  # too long to be repaired
+                        sent += _merge(held)
+                        held = []
+                else:
+                    sent.append(event)
+            if not sent and run.clock.monotonic() - last_sent >= HEARTBEAT_INTERVAL_S:
+                sent.append(Heartbeat())
+            if sent:
+                last_sent = run.clock.monotonic()
+                yield sent
+    finally:
+        batches.close()
+
+
+def _release(run: Run, held: Batch, end: Finished | Failed, response_format: ResponseFormat) -> Batch:
+    """Return the buffered events, with one delta per text block, or a single delta if the text was repaired."""
+    merged = _merge(held)
+    if not held or isinstance(end, Failed) or end.reason in REFUSAL_REASONS:
+        return merged
+    if any(isinstance(event, RefusalDelta | ToolCallDelta) for event in held):
+        return merged
+    texts = [event for event in merged if isinstance(event, TextDelta)]
+    healed = _heal(run, "".join(event.text for event in texts), response_format)
+    if healed is None:
+        return merged
+    first = texts[0]
+    others = {event.block for event in texts[1:]}
+    return list(_replace(merged, TextDelta(healed.text, first.block, first.choice), others))
+
+
+def _merge(held: Iterable[Event]) -> Batch:
+    """Merge the deltas of each text block into one, at the position of the first."""
+    merged: Batch = []
+    blocks: dict[int, list[TextDelta]] = {}
+    for event in held:
+        if not isinstance(event, TextDelta):
+            merged.append(event)
+        elif event.block in blocks:
+            blocks[event.block].append(event)
+        else:
+            merged.append(event)
+            blocks[event.block] = [event]
+    wholes = {id(deltas[0]): _join(deltas) for deltas in blocks.values()}
+    return [wholes.get(id(event), event) for event in merged]
+
+
+def _join(deltas: list[TextDelta]) -> TextDelta:
+    return structs.replace(
+        deltas[0],
+        text="".join([delta.text for delta in deltas]),
+        signature="".join([delta.signature for delta in deltas]),
+        vendor=next((delta.vendor for delta in deltas if delta.vendor), ""),
+    )
+
+
+def _replace(merged: Iterable[Event], whole: TextDelta, others: set[int]) -> Iterator[Event]:
+    """Yield the events with `whole` in place of the first text and without the other text blocks."""
+    for event in merged:
+        if isinstance(event, TextDelta):
+            if event.block == whole.block:
+                yield whole
+        elif isinstance(event, SourceFound):
+            block = whole.block if event.block in others else event.block
+            yield structs.replace(event, source=_loosen(event.source), block=block)
+        elif not (isinstance(event, BlockDone) and event.block in others):
+            yield event
 
 
 class ChatEngine(Executor[ChatRequest]):
@@ -36,7 +211,7 @@ class ChatEngine(Executor[ChatRequest]):
             request = counted(request)
         if options.prompt_cache_key:
             request = self._hash_cache_key(context, request)
-        if options.heal and json_healing.requested_format(request) is not None:
+        if options.heal and requested_format(request) is not None:
             request = replace(request, native=None)
         route_plan, request = super()._plan(context, request)
         if request.requirements.json_object and route_plan.json_by_prompt and not request.options.heal:
@@ -47,11 +222,11 @@ class ChatEngine(Executor[ChatRequest]):
     def answer(self, run: Run) -> ChatResult:
         result = unary.answer(run)
         if run.request.options.heal:
-            return json_healing.heal_result(run, result)
+            return heal_result(run, result)
         return result
 
     def events(self, run: Run) -> Generator[Batch, None, None]:
-        return json_healing.heal_stream(run, streaming.events(run))
+        return heal_stream(run, streaming.events(run))
 
     def _hash_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:
         """Replace the caller's prompt cache key by a keyed hash, so that tenants never share a provider's cache by

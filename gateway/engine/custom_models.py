@@ -1,23 +1,109 @@
 """An organization's custom providers as routing targets: any model at the organization's own address."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Values
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
-from gateway.accounts.access import CUSTOM
-from gateway.accounts.authentication import Caller
 from gateway.accounts.custom_providers import CustomProviderInfo, CustomProviders
-from gateway.accounts.project_modes import CREDITS
 from gateway.accounts.provider_keys import ProviderKeys, StoredCredential
+from gateway.callers.access import CUSTOM
+from gateway.callers.authentication import Caller
+from gateway.callers.compliance import CompliancePolicy
+from gateway.callers.credential_sources import CREDITS
+from gateway.callers.versioned_cache import VersionedCache
 from gateway.catalogue.base_urls import join_base
+from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.catalogue.field_checks import read_prices
-from gateway.catalogue.unlisted_entries import ALL_CAPABILITIES
-from gateway.engine.unlisted_models import UnlistedModels
+from gateway.catalogue.unlisted_entries import ALL_CAPABILITIES, ANY_KEYS, OWN_KEYS, belongs_to_account, make_unlisted
+from gateway.control.version import Control
 from gateway.errors import InvalidRequest, UnknownModel
+from gateway.limits.ledger import LedgerBook
 from gateway.neutral import operations
-from gateway.routing.resolve import CustomModel
+from gateway.providers.credentials import Credentials
+from gateway.routing.resolve import SANDBOX, CustomModel
+from gateway.runtime.call_merging import SharedCalls
+from gateway.runtime.threads import compute_if
+
+# Models that the catalogue does not list, for callers who may call them at their own risk.
+
+ALL_PROVIDERS = "*"
+UNLISTED_CACHE_SIZE = 2_000
+NO_POLICY = CompliancePolicy()
+
+
+class UnlistedModels:
+    """Decides by the organization's policy, by who pays, and by the caller's rules."""
+
+    def __init__(
+        self,
+        catalogue: Callable[[], Catalogue],
+        credentials: Credentials,
+        control: Control,
+        ledger: LedgerBook,
+        provider_objects: bool = False,
+    ) -> None:
+        self._catalogue = catalogue
+        self._credentials = credentials
+        self._ledger = ledger
+        self._provider_objects = provider_objects
+        self._unlimited: VersionedCache[str, bool] = VersionedCache(control, UNLISTED_CACHE_SIZE)
+        self._custom_models: dict[tuple[str, str, str], CustomModel] = {}
+        self._catalogue_of_models: Catalogue | None = None
+
+    def find(self, caller: Caller, provider_id: str, name: str) -> CustomModel | None:
+        """Return the model `name` of a provider, None where the caller may not call it. Unavailable.
+
+        An allowed one may be paid with every key. Without a setting of the organization, provider keys of its own may
+        pay, and with unlimited credits the platform's too. A setting of the organization opens no models of the
+        platform's accounts, such as its fine-tuned ones, unless the operator allows their objects. A caller with denied
+        models may call none: the provider may know a denied model under another name.
+        """
+        provider = self._catalogue().provider(provider_id)
+        if provider is None or provider.protocol == SANDBOX or not name:
+            return None
+        if any(level.deny_models or level.deny_pricing for level in caller.rules):
+            return None
+        policy = next((level.policy for level in caller.rules if level.policy is not None), NO_POLICY)
+        if policy.blocked_models or not policy.blocked_unlisted.isdisjoint((ALL_PROVIDERS, provider_id)):
+            return None
+        allowed = not policy.allowed_unlisted.isdisjoint((ALL_PROVIDERS, provider_id))
+        if belongs_to_account(name) and not self._provider_objects:
+            allowed = False
+        if allowed or self._is_unlimited(caller.organization_id):
+            payers = ANY_KEYS
+        elif caller.mode != CREDITS:
+            payers = OWN_KEYS
+        else:
+            return None
+        custom_model = self._make(provider_id, name, payers)
+        if custom_model is None or not self._credentials.usable(caller)(custom_model.mapping):
+            return None
+        return custom_model
+
+    def _is_unlimited(self, organization_id: str) -> bool:
+        return self._unlimited.get(organization_id, lambda version: self._ledger.balance(organization_id).unlimited)
+
+    def _make(self, provider_id: str, name: str, payers: str) -> CustomModel | None:
+        catalogue = self._catalogue()
+        if self._catalogue_of_models is not catalogue or len(self._custom_models) >= UNLISTED_CACHE_SIZE:
+            self._custom_models.clear()
+            self._catalogue_of_models = catalogue
+        key = (provider_id, name, payers)
+        known = self._custom_models.get(key)
+        if known is not None:
+            return known
+        model = make_unlisted(catalogue, provider_id, name, payers)
+        if model is None:
+            return None
+        custom_model = self._custom_models[key] = CustomModel(
+            model, catalogue.providers[provider_id], model.mappings[0]
+        )
+        return custom_model
+
 
 PROTOCOL = "openai"
 VERSION_PATH = "/v1"  # may be omitted in a base URL
@@ -248,3 +334,63 @@ def _size(entry: Values[str, Any], name: str) -> int:
     if isinstance(size, int) and size > 0:
         return size
     return 0
+
+
+# The catalogue of an organization's custom providers, for model lists.
+
+CATALOGUE_CACHE_SIZE = 60_000  # models over all organizations; the latest organization's list is kept whatever its size
+LISTS = 2  # cached per organization; one list of 30,000 models takes 50 MB
+INLINE_MODELS = 100  # models that are built on the event loop; more take long and are built in a thread
+
+T = TypeVar("T")
+
+
+class CustomCatalogue:
+    """Builds and caches the catalogues. A changed list of models is noticed within a second; concurrent callers wait
+    for the same build."""
+
+    def __init__(self, custom_models: CustomModels) -> None:
+        self._custom_models = custom_models
+        self._nothing = CurrentCatalogue(Catalogue((), (), {}))
+        self._cached: OrderedDict[str, tuple[tuple[ProviderModels, ...], CurrentCatalogue]] = OrderedDict()
+        self._shared_calls: SharedCalls[str, CurrentCatalogue] = SharedCalls()
+
+    def of(self, caller: Caller) -> CurrentCatalogue:
+        """Return the models that the caller's organization can call at its own providers, by id (provider/model).
+
+        None in a project that spends credits. Access rules are not applied. Unavailable.
+        """
+        if caller.mode == CREDITS:
+            return self._nothing
+        parts = self._custom_models.parts(caller.organization_id)
+        if not parts:
+            return self._nothing
+        cached = self._cached.get(caller.organization_id)
+        if cached is not None and cached[0] == parts:
+            self._cached.move_to_end(caller.organization_id)
+            return cached[1]
+        size = sum(len(part.entries) for part in parts)
+        build = partial(compute_if, size > INLINE_MODELS, _make_catalogue, parts)
+        current = self._shared_calls.run(caller.organization_id, build)
+        self._keep(caller.organization_id, parts, current)
+        return current
+
+    def listed(self, own: CurrentCatalogue, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the result of `make` for an organization's models, cached under `key`. `make` must not wait."""
+        size = len(own.current().models)
+        return own.remember(key, partial(compute_if, size > INLINE_MODELS, make))
+
+    def _keep(self, organization_id: str, parts: tuple[ProviderModels, ...], current: CurrentCatalogue) -> None:
+        cached = self._cached
+        cached[organization_id] = (parts, current)
+        cached.move_to_end(organization_id)
+        total = sum(len(catalogue.current().models) for _, catalogue in cached.values())
+        while total > CATALOGUE_CACHE_SIZE and len(cached) > 1:
+            _, (_, oldest) = cached.popitem(last=False)
+            total -= len(oldest.current().models)
+
+
+def _make_catalogue(parts: tuple[ProviderModels, ...]) -> CurrentCatalogue:
+    models = make_known(parts)
+    providers = {custom.provider.id: custom.provider for custom in models}
+    return CurrentCatalogue(Catalogue([custom.model for custom in models], providers.values(), {}), LISTS)

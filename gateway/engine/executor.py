@@ -19,8 +19,7 @@ from gateway.engine.attempts import Walk
 from gateway.engine.cache import is_cacheable
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.free_answers import SharedRequest
-from gateway.engine.further_models import with_choice
-from gateway.engine.planning import Planner, RoutePlan
+from gateway.engine.planning import Planner, RoutePlan, with_choice
 from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.run import Run, RunSettings

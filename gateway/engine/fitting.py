@@ -21,8 +21,7 @@ from gateway.neutral.chat import (
     VendorTool,
     WebSearch,
 )
-from gateway.neutral.efforts import ALL_EFFORTS, nearest
-from gateway.neutral.parameters import PARAMETERS, Parameter
+from gateway.neutral.parameters import ALL_EFFORTS, PARAMETERS, Parameter, nearest
 from gateway.neutral.parts import Image, Message, Video
 from gateway.neutral.request import FEATURES, TIERS_JOINED, Request
 from gateway.routing.candidates import Candidate

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.bounds import compute_bound
+from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
 from gateway.limits.cost_bound import Shortage, fit

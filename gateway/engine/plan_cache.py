@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from gateway.accounts.project_modes import CREDITS
 from gateway.billing.context import RequestContext
+from gateway.callers.credential_sources import CREDITS
 from gateway.neutral.request import NO_OPTIONS, Options, Request, Requirements, planned_fields
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import CHARACTERS_PER_TOKEN, MAX_BYTES_PER_TOKEN

@@ -3,42 +3,89 @@
 import math
 import zlib
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.accounts.access import check_address, predicate
-from gateway.accounts.authentication import Caller
-from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.bounds import Bounds
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, error_type
+from gateway.callers.access import check_address, predicate
+from gateway.callers.authentication import Caller
+from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.unlisted_entries import UNLISTED
-from gateway.engine.custom_models import CustomModels
+from gateway.engine.custom_models import CustomModels, UnlistedModels
 from gateway.engine.fitting import Fitting
-from gateway.engine.further_models import only_model, with_choice
 from gateway.engine.key_bounds import KeyBounds
-from gateway.engine.key_order import cooling_last, rotate
 from gateway.engine.plan_cache import PlanCache, key_of
-from gateway.engine.unlisted_models import UnlistedModels
 from gateway.errors import GatewayError, UpstreamRefused
 from gateway.metering.counters import Count, Counters, Durations, provider_label
 from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
-from gateway.providers.protocol import Target
+from gateway.providers.protocol import Credential, Target
 from gateway.routing.answer_times import AnswerTimes
 from gateway.routing.candidate_filter import NoCredential
-from gateway.routing.decision import Plan
+from gateway.routing.decision import Plan, reweigh
 from gateway.routing.hedge_shares import HedgeShares
 from gateway.routing.model_fallbacks import list_models, other_models, plan_list
 from gateway.routing.plan import Router, exploration_chance, remembers_provider
 from gateway.routing.provider_health import Health
 from gateway.routing.record import RoutingDecision, write_record
 from gateway.routing.resolve import SANDBOX
-from gateway.routing.reweighing import reweigh
 from gateway.routing.score import Weights
 from gateway.routing.sliding_window import Tally
+
+# The models of a request besides the requested one, and the preferences among providers that its headers set.
+
+R = TypeVar("R", bound=Request)
+
+
+def with_choice(context: RequestContext, request: R) -> R:
+    """Return the request with the models and preferences of the caller's headers; those of its body take precedence."""
+    if not context.choice:
+        return request
+    changes = {name: value for name, value in context.choice.items() if not getattr(request.options, name)}
+    return replace(request, options=request.options.with_changes(**changes))
+
+
+def only_model(request: Request, model: str) -> Request:
+    """Return the request for one of its models."""
+    return replace(request, requested_model=model, options=request.options.with_changes(models=()))
+
+
+# The order of a provider's keys: they take turns, and keys in cooldown come last.
+
+
+def cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tuple[Target, ...], ...]:
+    """Move keys in cooldown behind all other targets when their provider has other keys."""
+    ready = []
+    late = []
+    for group, scored in zip(groups, plan.order, strict=True):
+        cooling = plan.cooling.get(scored.key)
+        if cooling and not cooling.whole:
+            size = len(cooling.credentials)
+        else:
+            size = 0
+        ready.append(group[: len(group) - size])
+        if cooling and size:
+            late.append((cooling.until, group[-size:]))
+    late.sort(key=itemgetter(0))
+    return (*ready, *(group for _, group in late))
+
+
+def rotate(credentials: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:
+    """Return the keys beginning with the one at `turn`; an organization's own keys stay before the platform's."""
+    own_keys = tuple(credential for credential in credentials if credential.source == OWN_SOURCE)
+    platform_keys = credentials[len(own_keys) :] if own_keys else credentials
+    return _turned(own_keys, turn) + _turned(platform_keys, turn)
+
+
+def _turned(keys: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:
+    start = turn % len(keys) if keys else 0
+    return keys[start:] + keys[:start]
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gateway.accounts import access
-from gateway.accounts.authentication import Caller
+from gateway.callers import access as access_module
+from gateway.callers.authentication import Caller
 from gateway.catalogue.catalogue import CurrentCatalogue
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.clock import Clock
@@ -25,15 +25,15 @@ class Replays:
     def check(self, caller: Caller, ip: str, request_ids: Sequence[str]) -> None:
         """Forbidden when a rule or policy excludes the caller's address, or the provider or model of one of the
         requests (32 hex digits each). Unavailable when the store cannot be reached."""
-        access.check_address(caller.rules, ip)
-        refuse = access.predicate(caller.rules, self._clock.now_us())
+        access_module.check_address(caller.rules, ip)
+        refuse = access_module.predicate(caller.rules, self._clock.now_us())
         if refuse is None:
             return
         for provider_id, model_id in self._served(request_ids):
             mapping, provider = self._find(provider_id, model_id)
             reason = refuse(mapping, provider)
             if reason:
-                raise access.forbid(reason)
+                raise access_module.forbid(reason)
 
     def _served(self, request_ids: Sequence[str]) -> set[tuple[str, str]]:
         keys = [bytes.fromhex(ident) for ident in request_ids]

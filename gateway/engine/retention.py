@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from gateway.accounts import audit
-from gateway.accounts.access import logs_text
-from gateway.accounts.authentication import Caller
-from gateway.accounts.vault import Vault
 from gateway.billing.context import RequestContext
+from gateway.callers.access import logs_text
+from gateway.callers.authentication import Caller
+from gateway.callers.vault import Vault
 from gateway.clock import Clock
 from gateway.engine.payload_collection import HEAD_BYTES, MAX_BODY_BYTES, Payload
 from gateway.errors import NotFound

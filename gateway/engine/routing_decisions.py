@@ -12,10 +12,10 @@ from gateway.routing.decision import Plan
 from gateway.routing.record import RoutingDecision, pack, unpack
 from gateway.runtime.allowances import Allowances
 from gateway.runtime.stepwise import ShouldContinue, always
-from gateway.store import aging
-from gateway.store.aging import AgingTables
+from gateway.store import partitions
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Statement
+from gateway.store.partitions import AgingTables
 
 OK = range(200, 300)
 CACHE_SIZE = 64
@@ -127,7 +127,7 @@ class Decisions:
         # Ids begin with their creation time in milliseconds (RFC 9562, version 7), so they sort by time.
         sql = (
             "DELETE FROM decision WHERE request IN "
-            f"(SELECT request FROM decision WHERE request < ? ORDER BY request LIMIT {aging.STEP_ROWS})"
+            f"(SELECT request FROM decision WHERE request < ? ORDER BY request LIMIT {partitions.STEP_ROWS})"
         )
         return self._database.execute(sql, (oldest,)).rowcount
 

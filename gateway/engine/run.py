@@ -17,17 +17,38 @@ from gateway.engine.key_bounds import SkippedKey, leave_out
 from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
-from gateway.errors import BudgetInUse, Cancelled, GatewayError, NotSupported, OutOfCredits, SpendingLimitReached
+from gateway.errors import (
+    BudgetInUse,
+    Cancelled,
+    EmptyAnswer,
+    GatewayError,
+    NotSupported,
+    OutOfCredits,
+    SpendingLimitReached,
+)
 from gateway.limits.cost_bound import CostBound
 from gateway.money import format_usd
 from gateway.neutral.cache_marks import apply_policy
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.chat import ChatRequest, FinishReason
 from gateway.neutral.request import Request
 from gateway.neutral.usage import Usage
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
 from gateway.runtime.disconnects import CallerGone
+
+# Answers without content that are no failure.
+
+ENDS: dict[str, FinishReason] = {"stop": "stop", "stop_sequence": "stop_sequence"}
+
+
+def meant_end(error: GatewayError, request: Request) -> FinishReason | None:
+    """Return the finish reason of an empty answer that the request allows, because the first text may be one of its
+    stop sequences; None for any other error."""
+    if not isinstance(error, EmptyAnswer) or not isinstance(request, ChatRequest):
+        return None
+    return ENDS.get(error.finish) if request.conversation().sampling.stop else None
+
 
 OK = 200
 LATE_HEAD = "late_head"  # in a target's memo: its streamed responses may begin late, with their first content

@@ -6,27 +6,26 @@ stored once per organization however often they are sent. Everything is compress
 
 import hmac
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+import orjson
 from msgspec import Struct
 
-from gateway.accounts.access import keeps_nothing
-from gateway.accounts.authentication import Caller
-from gateway.accounts.vault import Vault
+from gateway.callers.access import keeps_nothing
+from gateway.callers.authentication import Caller
+from gateway.callers.vault import Vault
 from gateway.configuration.settings import Responses
-from gateway.engine import deduplication
-from gateway.engine.conversation_loads import ConversationLoad as ConversationLoad
-from gateway.engine.conversation_loads import no_check
-from gateway.engine.owner_turns import OwnerTurns
-from gateway.errors import InvalidRequest, NotFound, Unavailable
+from gateway.errors import InvalidRequest, NotFound, Overloaded, Unavailable
 from gateway.metering.payload_table import pack, unpack
-from gateway.neutral.json_parts import LARGE
-from gateway.neutral.long_json import loads_long
+from gateway.neutral.json_weight import LARGE, weigh
+from gateway.neutral.long_json import LONG_BYTES, dumps, dumps_in_pieces, loads_long
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.stepwise import ShouldContinue, always
-from gateway.runtime.threads import Threads, compute, compute_if
+from gateway.runtime.threads import Slots, Threads, compute, compute_if
 from gateway.store.conversation_turns import (
     DIGEST_BYTES,
     Link,
@@ -37,6 +36,172 @@ from gateway.store.conversation_turns import (
     Turns,
 )
 from gateway.store.documents import Documents
+from gateway.transport.answer_room import KeptBytes
+
+# Turns of owners: large work of one owner is done one piece at a time.
+
+RETRY_AFTER_S = 1.0
+
+
+class OwnerTurns:
+    """Lets each owner do one piece of work at a time; others of the same owner wait for at most `wait_s`."""
+
+    def __init__(self, wait_s: float) -> None:
+        self._wait_s = wait_s
+        self._slots: dict[str, Slots] = {}
+        self._users: dict[str, int] = {}  # those that hold or wait for a slot
+
+    @contextmanager
+    def turn(self, owner: str) -> Iterator[None]:
+        """Wait for the turn of `owner` and take it. Overloaded if it does not come in time."""
+        slot = self._slots.setdefault(owner, Slots(1))
+        self._users[owner] = self._users.get(owner, 0) + 1
+        try:
+            if not slot.take(self._wait_s):
+                text = "Your organization is loading too many long conversations; try again."
+                raise Overloaded(text, retry_after=RETRY_AFTER_S)
+            try:
+                yield
+            finally:
+                slot.give()
+        finally:
+            self._users[owner] -= 1
+            if not self._users[owner]:
+                del self._users[owner]
+                del self._slots[owner]
+
+
+# Deduplicates large parts of JSON values: splits a value into text with references, and pieces that are stored once.
+#
+# The serialized bytes are cut, so nothing that a caller writes can look like a reference. Cuts depend only on sizes,
+# from the front: a conversation that is sent again with an addition has the same pieces as before.
+
+MIN_PART_BYTES = 4096  # bytes; smaller parts are not worth a row
+MAX_PARTS = 256  # per value; the rest stays in the text
+DEPTH = 6  # levels of {"items": [{"content": [{"image_url": "…"}]}]} plus one
+
+
+def split(value: Any, digest: Callable[[bytes], bytes]) -> tuple[list[bytes], dict[bytes, bytes]]:
+    """Return the text of `value` as literals alternating with digests of pieces, and the pieces by digest."""
+    cutter = _Cutter(digest)
+    cutter.add(value, dumps_in_pieces(value), DEPTH)
+    return cutter.close(), cutter.pieces
+
+
+def pack_segments(segments: Sequence[bytes]) -> bytes:
+    return msgspec.msgpack.encode(segments)
+
+
+def unpack_segments(packed: bytes) -> list[bytes]:
+    return msgspec.msgpack.decode(packed, type=list[bytes])
+
+
+def digests_of(segments: Sequence[bytes]) -> Sequence[bytes]:
+    return segments[1::2]
+
+
+def join(segments: Sequence[bytes], pieces: Mapping[bytes, bytes]) -> bytes:
+    """Return the JSON of the value that was split. KeyError when a piece is missing."""
+    return b"".join([pieces[segment] if place % 2 else segment for place, segment in enumerate(segments)])
+
+
+class _Cutter:
+    def __init__(self, digest: Callable[[bytes], bytes]) -> None:
+        self.pieces: dict[bytes, bytes] = {}
+        self._digest = digest
+        self._segments: list[bytes] = []
+        self._literal: list[bytes] = []
+
+    def add(self, value: Any, data: bytes, depth: int) -> None:
+        """Add `value`, of which `data` is the JSON text."""
+        if len(data) < MIN_PART_BYTES or len(self.pieces) >= MAX_PARTS:
+            self._literal.append(data)
+        elif depth and isinstance(value, dict):
+            self._add_members(value, depth, len(data) >= LONG_BYTES)
+        elif depth and isinstance(value, list):
+            self._add_items(value, depth, len(data) >= LONG_BYTES)
+        else:
+            self._set_apart(data)
+
+    def close(self) -> list[bytes]:
+        return [*self._segments, b"".join(self._literal)]
+
+    def _add_members(self, value: dict[str, Any], depth: int, long: bool) -> None:
+        before = b"{"
+        for name, inner in value.items():
+            self._literal += (before, orjson.dumps(name), b":")
+            self.add(inner, dumps(inner, long), depth - 1)
+            before = b","
+        self._literal.append(b"}")
+
+    def _add_items(self, value: list[Any], depth: int, long: bool) -> None:
+        """Add items; consecutive small items form a piece as soon as they are large enough together."""
+        self._literal.append(b"[")
+        run: list[bytes] = []
+        size = 0
+        for place, inner in enumerate(value):
+            data = dumps(inner, long)
+            if place:
+                run.append(b",")
+            if len(data) >= MIN_PART_BYTES:
+                self._literal += run
+                run = []
+                size = 0
+                self.add(inner, data, depth - 1)
+                continue
+            run.append(data)
+            size += len(data) + 1
+            if size >= MIN_PART_BYTES and len(self.pieces) < MAX_PARTS:
+                self._set_apart(b"".join(run))
+                run = []
+                size = 0
+        self._literal += run
+        self._literal.append(b"]")
+
+    def _set_apart(self, data: bytes) -> None:
+        digest = self._digest(data)
+        self.pieces[digest] = data
+        self._segments += (b"".join(self._literal), digest)
+        self._literal = []
+
+
+# The checks before a stored conversation is loaded, and the memory that it takes.
+
+
+def no_check() -> None:
+    """Check nothing: the conversation is only read."""
+
+
+class ConversationLoad:
+    """The load of what one request continues. The bytes count against the budgets of the caller's organization and of
+    the worker as long as this object exists.
+
+    `check` raises what would refuse the request whatever it continues: it is called once, before the first conversation
+    of more than LARGE bytes is read.
+    """
+
+    def __init__(
+        self, budget: ByteBudget | None, turns: OwnerTurns, owner: str, check: Callable[[], object] = no_check
+    ) -> None:
+        self._kept = KeptBytes(budget)
+        self._turns = turns
+        self._owner = owner
+        self._check: Callable[[], object] = check
+
+    def begin(self, size: int) -> AbstractContextManager[None]:
+        """Count the `size` bytes of a conversation's texts, and wait until the organization loads no other. Overloaded
+        if there is no room, and the errors of `check`."""
+        if size > LARGE:
+            check = self._check
+            self._check = no_check
+            check()
+        self._kept.grow(size)
+        return self._turns.turn(self._owner)
+
+    def weigh_texts(self, texts: Iterable[bytes], counted: int = 0) -> None:
+        """Count what is decoded from these texts, of which `counted` bytes are counted. Overloaded."""
+        self._kept.grow(sum(map(weigh, texts)) - counted)
+
 
 KIND = "stored_response"  # kind of documents with whole responses in zlib, as earlier releases stored them
 RETENTION_S = 30 * 86_400.0
@@ -223,13 +388,13 @@ class StoredResponses:
         earlier = [list(turn) for turn in stored.earlier] if alone else []
         body = {"response": stored.response, "items": stored.items, "earlier": earlier}
         key = hmac.digest(self._secret, LABEL + organization.encode(), "sha256")
-        segments, parts = deduplication.split(body, partial(_digest, key))
+        segments, parts = split(body, partial(_digest, key))
         texts = sum(map(len, segments)) - DIGEST_BYTES * (len(segments) // 2)
-        return segments, parts, texts + sum(len(parts[name]) for name in deduplication.digests_of(segments))
+        return segments, parts, texts + sum(len(parts[name]) for name in digests_of(segments))
 
     def _pack(self, segments: list[bytes], values: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, bytes]]:
         packed = {name: pack(self._vault, value) for name, value in values.items()}
-        return pack(self._vault, deduplication.pack(segments)), packed
+        return pack(self._vault, pack_segments(segments)), packed
 
     def _read(self, link: Link, load: ConversationLoad, size: int, whole: bool) -> StoredResponse | None:
         """Return a turn, of which `size` bytes are counted. Long ones take their owner's turn in computing."""
@@ -241,7 +406,7 @@ class StoredResponses:
         else:
             run = self._threads.run
         segments = run(self._open_texts, rows)
-        digests = {digest for turn in segments for digest in deduplication.digests_of(turn)}
+        digests = {digest for turn in segments for digest in digests_of(turn)}
         values = self._turns.values(link.organization, tuple(digests))
         try:
             texts = run(self._join, segments, values)
@@ -251,12 +416,12 @@ class StoredResponses:
         return run(_decode, texts, link.chain_bytes)
 
     def _open_texts(self, rows: list[tuple[str, bytes]]) -> list[list[bytes]]:
-        return [deduplication.unpack(unpack(self._vault, body)) for _, body in rows]
+        return [unpack_segments(unpack(self._vault, body)) for _, body in rows]
 
     def _join(self, segments: list[list[bytes]], values: dict[bytes, bytes]) -> list[bytes]:
         """Return the JSON of each turn."""
         opened = {name: unpack(self._vault, value) for name, value in values.items()}
-        return [deduplication.join(turn, opened) for turn in segments]
+        return [join(turn, opened) for turn in segments]
 
     def _find_old(self, caller: Caller, ident: str, load: ConversationLoad) -> StoredResponse | None:
         packed = self._documents.get(KIND, ident)

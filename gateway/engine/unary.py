@@ -5,9 +5,8 @@ from typing import Any
 
 from gateway.billing.outcome import Attempt
 from gateway.engine import split_calls
-from gateway.engine.empty_answers import meant_end
 from gateway.engine.hedging import TICK_S, Race, RacingAttempt, begin_hedge, may_hedge, should_hedge
-from gateway.engine.run import Run
+from gateway.engine.run import Run, meant_end
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Choice
 from gateway.neutral.operations import OPERATIONS

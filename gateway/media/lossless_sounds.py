@@ -4,7 +4,7 @@ import re
 from typing import Literal
 
 from gateway.media.frame_counting import MAX_CHANNELS, MAX_FRAMES, WINDOW, Bytes, CountedSound, unknown_sound
-from gateway.neutral.sound_frames import is_compressed
+from gateway.neutral.sound_length import is_compressed
 
 PCM = 1
 FLOAT = 3

@@ -12,8 +12,7 @@ from msgspec import structs
 from gateway.media.pdf_reader import HEAD, READER, PdfFacts, is_pdf
 from gateway.media.sounds import SoundDuration, length_of
 from gateway.neutral.chat import ChatRequest
-from gateway.neutral.encoded import decode_base64, normalize_base64
-from gateway.neutral.file_types import type_of
+from gateway.neutral.file_types import decode_base64, normalize_base64, type_of
 from gateway.neutral.hosted_uses import HostedUse, is_stored
 from gateway.neutral.inline_media import inline_media
 from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, VendorPart, Video

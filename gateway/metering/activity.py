@@ -12,16 +12,17 @@ from msgspec.structs import replace
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES
-from gateway.metering.rollups.buckets import Bucket, Shifts
-from gateway.metering.rollups.queries import Dimension as ColumnName
 from gateway.metering.rollups.queries import (
+    Bucket,
     RollupQuestion,
     Row,
+    Shifts,
     StepColumns,
     fetch_columns,
     fetch_rows,
     fetch_top,
 )
+from gateway.metering.rollups.queries import Dimension as ColumnName
 from gateway.metering.rollups.rollup_table import HOURS, SESSION, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from gateway.clock import SECOND_US
 from gateway.metering.models import BASES, BYOK, SETTLEMENT
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
@@ -144,3 +145,20 @@ def record_of_row(row: tuple) -> UsageRecord:
     """Return a row of COLUMNS as a record; the drivers return bytes or memoryview."""
     values: list[Any] = [bytes(value) if isinstance(value, memoryview) else value for value in row]
     return UsageRecord(*values)
+
+
+# Usage of the last seconds over all workers, from the usage rows.
+
+RECENT_COLUMNS = {"project": "project", "key": "api_key"}
+
+
+def count(database: Database, scope: str, subject: str, seconds: int) -> tuple[int, int]:
+    """Return the requests and tokens of a project or key that were recorded within the last `seconds`."""
+    column = RECENT_COLUMNS[scope]
+    since = database.now_us() - seconds * SECOND_US
+    sql = (
+        "SELECT COUNT(DISTINCT request), COALESCE(SUM(input + cache_read + cache_write + output), 0) FROM usage "
+        f"WHERE posted_at >= ? AND {column} = ?"
+    )
+    row = database.report(lambda: database.execute(sql, (since, raw_id(subject))).fetchone())
+    return int(row[0]), int(row[1])

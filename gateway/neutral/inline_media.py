@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.neutral.encoded import decode_pieces, normalize_base64
+from gateway.neutral.file_types import decode_pieces, normalize_base64
 
 DATA_URL = "data:"
 ENCODED = ";base64,"

@@ -14,7 +14,7 @@ import orjson
 from msgspec import Struct
 
 from gateway.neutral.cut_pairs import FIRST, without_halves
-from gateway.neutral.json_parts import STRING_REST
+from gateway.neutral.json_weight import STRING_REST
 from gateway.runtime.long_strings import join_pieces
 
 PIECE_BYTES = 1 << 16

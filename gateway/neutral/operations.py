@@ -16,9 +16,8 @@ from gateway.neutral.embeddings import ID_BYTES, EmbeddingsRequest, EmbeddingsRe
 from gateway.neutral.images import ImageEditsRequest, ImagesRequest
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
-from gateway.neutral.rerank import RerankRequest, RerankResult
 from gateway.neutral.speech import SpeechRequest
-from gateway.neutral.structured import DecisionRequest, ModerationRequest, OcrRequest
+from gateway.neutral.structured import DecisionRequest, ModerationRequest, OcrRequest, RerankRequest, RerankResult
 from gateway.neutral.transcriptions import TranscriptionRequest, TranslationRequest
 from gateway.neutral.videos import VideosRequest
 

@@ -6,8 +6,9 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from gateway.callers import scopes as scopes_module
 from gateway.errors import InvalidRequest
-from gateway.oauth import redirects, scopes
+from gateway.oauth import redirects
 from gateway.oauth.clients import CODE, OAuthApp
 
 CHALLENGE = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
@@ -86,16 +87,16 @@ def read(parameters: Parameters, issuer: str, find: Callable[[str], OAuthApp | N
     problem = _problem_of(parameters, client, issuer)
     if problem is not None:
         raise reject(*problem)
-    scope = scopes.read_scope(_first(parameters, "scope"))
+    scope = scopes_module.read_scope(_first(parameters, "scope"))
     if scope is None:
-        raise reject("invalid_scope", f"The supported scopes are {', '.join(scopes.SCOPES)}.")
+        raise reject("invalid_scope", f"The supported scopes are {', '.join(scopes_module.SCOPES)}.")
     return AuthorizationRequest(
         client=client,
         redirect_uri=redirect_uri,
         state=state,
         challenge=_first(parameters, "code_challenge"),
         scope=" ".join(scope),
-        audience=scopes.resource_of(issuer),
+        audience=scopes_module.resource_of(issuer),
         issuer=issuer,
     )
 
@@ -127,8 +128,8 @@ def _problem_of(parameters: Parameters, client: OAuthApp, issuer: str) -> tuple[
         _first(parameters, "code_challenge")
     ):
         return "invalid_request", "Send code_challenge with code_challenge_method=S256 (PKCE)."
-    if not all(scopes.names_resource(resource, issuer) for resource in parameters.get("resource", ())):
-        return "invalid_target", f"Tokens are issued only for {scopes.resource_of(issuer)}."
+    if not all(scopes_module.names_resource(resource, issuer) for resource in parameters.get("resource", ())):
+        return "invalid_target", f"Tokens are issued only for {scopes_module.resource_of(issuer)}."
     return None
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from peewee import fn
 
 from gateway import ids
-from gateway.accounts import tokens
-from gateway.accounts.pending_entries import PendingTable, make_room, network_hash
+from gateway.callers import tokens as tokens_module
+from gateway.callers.oauth_models import OAuthClient, OAuthGrant
+from gateway.callers.scopes import SCOPES
+from gateway.callers.throttle import PendingTable, make_room, network_hash
 from gateway.clock import SECOND_US
 from gateway.errors import RateLimited
 from gateway.oauth import redirects
-from gateway.oauth.models import OAuthClient, OAuthGrant
-from gateway.oauth.scopes import SCOPES
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
@@ -70,9 +70,9 @@ class OAuthApp:
         return grant_type in self.grant_types
 
     def check_client_secret(self, secret: str) -> bool:
-        if not self.secret_hash or not tokens.well_formed(secret):
+        if not self.secret_hash or not tokens_module.well_formed(secret):
             return False
-        hashes = [tokens.hash_token(secret, key) for key in self.hash_keys]
+        hashes = [tokens_module.hash_token(secret, key) for key in self.hash_keys]
         return any(hmac.compare_digest(candidate, self.secret_hash) for candidate in hashes)
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
@@ -102,7 +102,7 @@ class Clients:
         secret_hash = ""
         if metadata["token_endpoint_auth_method"] != PUBLIC:
             secret = ids.token(SECRET)
-            secret_hash = tokens.hash_token(secret, self._hash_keys[0])
+            secret_hash = tokens_module.hash_token(secret, self._hash_keys[0])
         stored_metadata = dict(metadata)
         if key_id:
             stored_metadata["generation"] = generation

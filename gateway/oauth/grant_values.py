@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from gateway.oauth.models import TokenKind
+from gateway.callers.oauth_models import TokenKind
 
 
 class Consent(Struct, frozen=True):

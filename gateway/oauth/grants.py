@@ -1,26 +1,155 @@
 """Grants of people to applications: their authorization codes, access tokens and refresh tokens, and revocation."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from gateway import ids
-from gateway.accounts import audit, tokens
+from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.models import ApiKey, Project, User
-from gateway.accounts.throttle import Throttle, ThrottleGate
+from gateway.callers import tokens as tokens_module
+from gateway.callers.access_tokens import PREFIX as ACCESS
+from gateway.callers.models import ApiKey, Member, Organization, Project, User, is_suspended
+from gateway.callers.oauth_models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken, TokenKind
+from gateway.callers.throttle import Throttle, ThrottleGate
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
-from gateway.errors import Conflict, NotFound
-from gateway.oauth import grant_rows
-from gateway.oauth.access_tokens import PREFIX as ACCESS
+from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.oauth.grant_values import Consent, GrantInfo, IssuedTokens, StoredToken, ValidCode
-from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken, TokenKind
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 from gateway.store.list_slices import WHOLE, ListSlice
+
+# Queries for rows of grants, and changes of them within an open transaction.
+
+MAX_AUDIENCE_LENGTH = 512
+
+
+def usable_keys(now: int, *conditions: Any) -> Any:
+    """Select active keys of kind user that match `conditions`.
+
+    Each row also has the user's id (`holder`), the name of the project (`project_name`) and the id of the organization
+    (`owner`).
+    """
+    return (
+        ApiKey.select(
+            ApiKey, User.id.alias("holder"), Project.name.alias("project_name"), Project.organization.alias("owner")
+        )
+        .join(Project)
+        .join(Organization)
+        .switch(ApiKey)
+        .join(Member)
+        .join(User)
+        .where(
+            ApiKey.kind == "user",
+            ApiKey.status == "active",
+            ApiKey.expires_at.is_null() | (ApiKey.expires_at > now),
+            Project.status == "active",
+            Organization.status == "active",
+            Member.status == "active",
+            ~is_suspended(),
+            User.status == "active",
+            *conditions,
+        )
+        .objects()
+    )
+
+
+def codes() -> Any:
+    return (
+        OAuthCode.select(OAuthCode, OAuthGrant)
+        .join(OAuthGrant)
+        .join(ApiKey)
+        .where(OAuthGrant.generation == ApiKey.generation)
+    )
+
+
+def tokens_of_grants() -> Any:
+    return (
+        OAuthToken.select(OAuthToken, OAuthGrant)
+        .join(OAuthGrant)
+        .join(ApiKey)
+        .where(OAuthGrant.generation == ApiKey.generation, ApiKey.status == "active")
+    )
+
+
+def grants() -> Any:
+    return OAuthGrant.select(OAuthGrant, ApiKey.description.alias("key_name")).join(ApiKey).objects()
+
+
+def info_of(row: Any) -> GrantInfo:
+    return GrantInfo(
+        id=row.id,
+        client=row.client,
+        client_name=row.client_name,
+        redirect_host=row.redirect_host,
+        scopes=tuple(row.scope.split()),
+        key_id=row.api_key_id,
+        key_name=row.key_name,
+        user_id=row.user_id,
+        created_at_us=row.created_at,
+        used_at_us=row.used_at,
+        expires_at_us=row.expires_at,
+    )
+
+
+def insert_grant(grant_id: str, consent: Consent, key: Any, now: int, end: int) -> None:
+    if len(consent.audience) > MAX_AUDIENCE_LENGTH:
+        raise InvalidRequest("The URL of this gateway is too long.", param="resource")
+    OAuthGrant.insert(
+        id=grant_id,
+        api_key=key.id,
+        generation=key.generation,
+        user_id=consent.user_id,
+        client=consent.client,
+        client_name=consent.client_name,
+        redirect_host=consent.redirect_host,
+        scope=consent.scope,
+        audience=consent.audience,
+        team=consent.team_id,
+        created_at=now,
+        used_at=now,
+        expires_at=end,
+    ).execute()
+    detail = {"client": consent.client, "name": consent.client_name, "key": key.id, "scope": consent.scope}
+    audit.append("oauth.grant", grant_id, actor=consent.user_id, at_us=now, organization_id=key.owner, detail=detail)
+
+
+def grant_ids_of_person(user_id: str, organization_id: str, besides: Collection[str]) -> list[str]:
+    """Return the ids of a person's grants for keys of one or ("") all organizations, without those `besides`."""
+    rows = OAuthGrant.select(OAuthGrant.id).join(ApiKey).join(Project)
+    rows = rows.where(OAuthGrant.user_id == user_id, Project.organization.not_in(list(besides)))
+    if organization_id:
+        rows = rows.where(Project.organization == organization_id)
+    return [row.id for row in rows]
+
+
+def owner_of(grant_id: str) -> tuple[str, str]:
+    """Return the ids of the person and the organization of a grant; both are "" if the grant does not exist."""
+    row = (
+        OAuthGrant.select(OAuthGrant.user_id, Project.organization.alias("owner"))
+        .join(ApiKey)
+        .join(Project)
+        .where(OAuthGrant.id == grant_id)
+        .objects()
+        .first()
+    )
+    if row is not None:
+        return (row.user_id, row.owner)
+    return ("", "")
+
+
+def delete_grants(grant_ids: Sequence[str]) -> int:
+    """Delete grants with their codes and tokens, within a transaction. Return the number of grants."""
+    if not grant_ids:
+        return 0
+    ids = list(grant_ids)
+    OAuthToken.delete().where(OAuthToken.grant.in_(ids)).execute()
+    OAuthCode.delete().where(OAuthCode.grant.in_(ids)).execute()
+    return OAuthGrant.delete().where(OAuthGrant.id.in_(ids)).execute()
+
 
 CODE = "llmgac_"
 REFRESH = "llmgrt_"
@@ -57,7 +186,7 @@ class Grants:
 
         def read() -> list[tuple[str, str, str]]:
             reached = Project.organization.in_(list(organization_ids))
-            rows = grant_rows.usable_keys(now, User.id == user_id, reached).order_by(ApiKey.id)
+            rows = usable_keys(now, User.id == user_id, reached).order_by(ApiKey.id)
             return [(row.id, row.description, row.project_name) for row in rows]
 
         return self._database.read(read)
@@ -77,7 +206,7 @@ class Grants:
             self.insert(grant_id, consent, now)
             OAuthCode.insert(
                 id=code_id,
-                code_hash=tokens.hash_token(code, self._hash_keys[0]),
+                code_hash=tokens_module.hash_token(code, self._hash_keys[0]),
                 grant=grant_id,
                 redirect_uri=consent.redirect_uri,
                 challenge=consent.challenge,
@@ -92,10 +221,10 @@ class Grants:
     def insert(self, grant_id: str, consent: Consent, now: int) -> None:
         """Insert a grant within a transaction; its tokens must be issued within CODE_LIFETIME_S. Raises NotFound if the
         person has no active key with the given id."""
-        key = grant_rows.usable_keys(now, User.id == consent.user_id, ApiKey.id == consent.key_id).first()
+        key = usable_keys(now, User.id == consent.user_id, ApiKey.id == consent.key_id).first()
         if key is None:
             raise NotFound("You have no active API key with this id.")
-        grant_rows.insert_grant(grant_id, consent, key, now, now + CODE_LIFETIME_S * SECOND_US)
+        insert_grant(grant_id, consent, key, now, now + CODE_LIFETIME_S * SECOND_US)
 
     def issue(self, grant_id: str, scope: str) -> IssuedTokens:
         """Issue the first tokens of a grant of `insert`. Raises Conflict if it has ended."""
@@ -117,7 +246,7 @@ class Grants:
     def find_code(self, code: str) -> ValidCode | None:
         """Return a valid code, or None. The second use of a code revokes its grant."""
         now = self._database.now_us()
-        row = self._first(grant_rows.codes().where(OAuthCode.code_hash.in_(self._hashes(code))))
+        row = self._first(codes().where(OAuthCode.code_hash.in_(self._hashes(code))))
         if row is None:
             return None
         grant = row.grant
@@ -140,7 +269,7 @@ class Grants:
     def find_token(self, token: str) -> StoredToken | None:
         """Return a token of a valid grant, even if the token is used or expired."""
         now = self._database.now_us()
-        row = self._first(grant_rows.tokens_of_grants().where(OAuthToken.token_hash.in_(self._hashes(token))))
+        row = self._first(tokens_of_grants().where(OAuthToken.token_hash.in_(self._hashes(token))))
         if row is None:
             return None
         grant = row.grant
@@ -198,7 +327,7 @@ class Grants:
 
         def work() -> str:
             now = self._database.now_us()
-            key = grant_rows.usable_keys(now, ApiKey.id == consent.key_id).first()
+            key = usable_keys(now, ApiKey.id == consent.key_id).first()
             if key is None or generation not in (None, key.generation):
                 raise NotFound("The API key is not active.")
             same = (
@@ -211,7 +340,7 @@ class Grants:
             row = OAuthGrant.select().where(same).first()
             if row is None:
                 self.count_change(key.holder)
-                grant_rows.insert_grant(new_id, replace(consent, user_id=key.holder), key, now, now + lifetime_us)
+                insert_grant(new_id, replace(consent, user_id=key.holder), key, now, now + lifetime_us)
                 grant_id = new_id
             else:
                 grant_id = row.id
@@ -233,7 +362,7 @@ class Grants:
 
         def work(now: int) -> None:
             if OAuthToken.delete().where(OAuthToken.id == token.id).execute():
-                key = grant_rows.owner_of(token.grant_id)
+                key = owner_of(token.grant_id)
                 audit.append("oauth.revoke_token", token.grant_id, actor=key[0], at_us=now, organization_id=key[1])
 
         commit(self._database, self._control, work)
@@ -245,8 +374,8 @@ class Grants:
         """
 
         def work(now: int) -> None:
-            user_id, organization_id = grant_rows.owner_of(grant_id)
-            if grant_rows.delete_grants([grant_id]):
+            user_id, organization_id = owner_of(grant_id)
+            if delete_grants([grant_id]):
                 audit.append(
                     "oauth.revoke",
                     grant_id,
@@ -271,7 +400,7 @@ class Grants:
         now = self._database.now_us()
 
         def read() -> list[GrantInfo]:
-            query = grant_rows.grants().where(OAuthGrant.expires_at > now, OAuthGrant.generation == ApiKey.generation)
+            query = grants().where(OAuthGrant.expires_at > now, OAuthGrant.generation == ApiKey.generation)
             if user_id:
                 query = query.where(OAuthGrant.user_id == user_id)
             if key_id:
@@ -281,20 +410,20 @@ class Grants:
                 query = query.where(ApiKey.project.in_(projects))
             bounded = part._replace(limit=part.limit or MAX_LISTED)
             query = bounded.narrow(query.order_by(OAuthGrant.id.desc()), OAuthGrant.id, newest_first=True)
-            return [grant_rows.info_of(row) for row in query]
+            return [info_of(row) for row in query]
 
         return self._database.read(read)
 
     def ids_of_person(self, user_id: str, organization_id: str = "", besides: Collection[str] = ()) -> list[str]:
         """Return the ids of a person's grants for keys of one or ("") all organizations, without those `besides`."""
-        return self._database.read(partial(grant_rows.ids_of_person, user_id, organization_id, besides))
+        return self._database.read(partial(grant_ids_of_person, user_id, organization_id, besides))
 
     def find(self, grant_id: str) -> GrantInfo:
         """Return a grant. Raises NotFound."""
-        row = self._first(grant_rows.grants().where(OAuthGrant.id == grant_id))
+        row = self._first(grants().where(OAuthGrant.id == grant_id))
         if row is None:
             raise NotFound("There is no application with this id.")
-        return grant_rows.info_of(row)
+        return info_of(row)
 
     def _issue(self, grant_id: str, scope: str, use: Callable[[], int], why: str, refreshable: bool) -> IssuedTokens:
         """Use a code or refresh token and insert new tokens, in one transaction: a crash loses neither alone."""
@@ -323,7 +452,7 @@ class Grants:
         grant = OAuthGrant.get_or_none(OAuthGrant.id == grant_id)
         if grant is None:
             raise Conflict("The application's access was revoked.")
-        if not grant_rows.usable_keys(now, ApiKey.id == grant.api_key_id).exists():
+        if not usable_keys(now, ApiKey.id == grant.api_key_id).exists():
             raise Conflict("The API key is not active.")
         new_tokens: list[tuple[TokenKind, str, str, int]] = [("access", issued.access, issued.scope, ACCESS_LIFETIME_S)]
         if issued.refresh:
@@ -331,7 +460,7 @@ class Grants:
         for kind, token, scope, lifetime_s in new_tokens:
             OAuthToken.insert(
                 id=ids.new("token"),
-                token_hash=tokens.hash_token(token, self._hash_keys[0]),
+                token_hash=tokens_module.hash_token(token, self._hash_keys[0]),
                 kind=kind,
                 grant=grant_id,
                 scope=scope,
@@ -357,6 +486,6 @@ class Grants:
         return self._database.read(query.first)
 
     def _hashes(self, token: str) -> list[str]:
-        if tokens.well_formed(token):
-            return tokens.candidates(token, self._hash_keys)
+        if tokens_module.well_formed(token):
+            return tokens_module.candidates(token, self._hash_keys)
         return []

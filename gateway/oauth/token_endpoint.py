@@ -27,9 +27,10 @@ from authlib.oauth2.rfc7009 import RevocationEndpoint
 from authlib.oauth2.rfc7636 import CodeChallenge
 from msgspec import structs
 
-from gateway.accounts.authentication import Authentication
+from gateway.callers import scopes as scopes_module
+from gateway.callers.authentication import Authentication
 from gateway.errors import Conflict, Gone, NotFound, Unauthenticated
-from gateway.oauth import clients, scopes
+from gateway.oauth import clients
 from gateway.oauth.clients import CREDENTIALS, REFRESH, OAuthApp
 from gateway.oauth.grant_values import Consent, IssuedTokens, OAuthCall, StoredToken, ValidCode
 from gateway.oauth.grants import ACCESS_LIFETIME_S, AlreadyUsed, Grants
@@ -114,13 +115,13 @@ class _RefreshGrant(rules.RefreshTokenGrant):
 
     def _validate_token_scope(self, token: "_Token") -> None:
         """Accept what an authorization accepts; Authlib refuses every scope that the grant does not name."""
-        if scopes.narrow_scope(self.request.payload.scope or "", token.get_scope()) is None:
+        if scopes_module.narrow_scope(self.request.payload.scope or "", token.get_scope()) is None:
             raise InvalidScopeError()
 
     def create_token_response(self) -> Reply:
         token = self.request.refresh_token.stored
         _check_target(self.request, token.audience)
-        scope = scopes.narrow_scope(self.request.payload.scope or "", token.scope) or ()
+        scope = scopes_module.narrow_scope(self.request.payload.scope or "", token.scope) or ()
         return _token_response(partial(self.server.grants.refresh, token, " ".join(scope)))
 
 
@@ -132,9 +133,9 @@ class _CredentialsGrant(rules.ClientCredentialsGrant):
     def create_token_response(self) -> Reply:
         request = self.request
         client = self.request.client
-        audience = scopes.resource_of(request.issuer)
+        audience = scopes_module.resource_of(request.issuer)
         _check_target(request, audience)
-        scope = scopes.read_scope(request.payload.scope or "")
+        scope = scopes_module.read_scope(request.payload.scope or "")
         if scope is None:
             raise InvalidScopeError()
         if isinstance(client, _KeyHolder):
@@ -272,7 +273,7 @@ class OAuthServer(AuthorizationServer):
 def _check_target(request: _AuthlibRequest, audience: str) -> None:
     """Raise InvalidTargetError if the request names another resource than the grant's."""
     resource = request.form.get("resource")
-    if resource and not scopes.names_resource(resource, audience.removesuffix(scopes.PATH)):
+    if resource and not scopes_module.names_resource(resource, audience.removesuffix(scopes_module.PATH)):
         raise InvalidTargetError("The grant is for another resource.")
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from gateway.surfaces.description.openapi import VARIABLE
 from gateway.surfaces.management.managed_operation import Action, ManagedOperation
-from gateway.surfaces.openapi import VARIABLE
 
 ORGANIZATION = "organization_id"
 PROJECT = "projectId"  # without a value, the only project there is

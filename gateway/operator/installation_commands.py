@@ -8,9 +8,9 @@ from functools import cached_property
 from gateway.accounts.organizations import find_organization
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.projects import find_project
-from gateway.accounts.vault import Vault
 from gateway.admin.bootstrap import Administration, Grant
 from gateway.billing.ledger_close import LedgerClose
+from gateway.callers.vault import Vault
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration import settings

@@ -22,9 +22,9 @@ from gateway.metering.log.search import LogFilter, LogScope
 from gateway.money import format_usd
 from gateway.operator.installation_commands import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, printable, read_time
-from gateway.surfaces.log_answers import show_attempt, show_request
-from gateway.surfaces.request_log_reader import read_tags
-from gateway.telemetry.remedies import REMEDIES
+from gateway.surfaces.visitors.log_answers import show_attempt, show_request
+from gateway.surfaces.visitors.request_log_reader import read_tags
+from gateway.telemetry.request_line import REMEDIES
 
 HEADER = ("AT", "ID", "STATUS", "MODEL", "SERVED BY", "TOKENS", "MS", "COST USD", "PROJECT", "ERROR")
 PAGE = 100

@@ -1,17 +1,154 @@
 """`members`: members of organizations, and passwords."""
 
+from functools import partial
+
 import click
 
+from gateway.accounts import keys as accounts_keys
+from gateway.accounts import keys as api_keys
 from gateway.accounts import members as accounts
+from gateway.accounts import organizations as accounts_accounts
 from gateway.accounts.changes import OPERATOR
+from gateway.accounts.members import list_members
 from gateway.accounts.passkeys import Passkeys
-from gateway.accounts.roles import Role
+from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.rules import organization_of
 from gateway.accounts.second_factor import SecondFactors
+from gateway.accounts.teams import list_teams
+from gateway.callers.models import OrganizationStatus, Scope
+from gateway.callers.roles import Role
 from gateway.errors import NotFound
-from gateway.operator.command_values import read_secret
-from gateway.operator.derived_commands import make_group
+from gateway.limits.budgets import Budgets, Limits, Status
+from gateway.money import format_usd
+from gateway.operator.derived_commands import make_group, read_secret
 from gateway.operator.installation_commands import Installation, opened
-from gateway.operator.output import AS_JSON, print_result
+from gateway.operator.output import AS_JSON, print_result, print_state, print_table, show_time
+
+# `organizations`: create and block organizations, beside the operations of the management API.
+
+organizations = make_group("organizations", "Organizations and their compliance policy.")
+
+
+@organizations.command()
+@AS_JSON
+@click.argument("name")
+@click.pass_context
+def create(ctx: click.Context, name: str) -> None:
+    """Create an organization; add its owner with `members add`."""
+    installation = ctx.with_resource(opened())
+    organization = accounts_accounts.create_organization(
+        installation.database, installation.control, name, actor=OPERATOR
+    )
+    print_result(organization.id, id=organization.id)
+
+
+@organizations.command()
+@AS_JSON
+@click.argument("organization_id")
+@click.pass_context
+def block(ctx: click.Context, organization_id: str) -> None:
+    """Block an organization: all its keys are rejected."""
+    _set_status(ctx, organization_id, "blocked")
+
+
+@organizations.command()
+@AS_JSON
+@click.argument("organization_id")
+@click.pass_context
+def unblock(ctx: click.Context, organization_id: str) -> None:
+    """Unblock an organization: its keys are accepted again."""
+    _set_status(ctx, organization_id, "active")
+
+
+def _set_status(ctx: click.Context, organization_id: str, status: OrganizationStatus) -> None:
+    installation = ctx.with_resource(opened())
+    info = accounts_accounts.set_organization_status(
+        installation.database, installation.control, organization_id, status, actor=OPERATOR
+    )
+    print_state(info.id, info.status, "status")
+
+
+# `limits`: spending limits of keys, members and teams.
+
+SCOPES: tuple[Scope, ...] = ("key", "member", "team")
+HEADER = ("ID", "LIMIT", "USED", "PERIOD LIMIT", "PERIOD", "USED IN IT", "RESETS", "ALERT AT")
+
+limits = make_group("limits", "Spending limits of API keys, members and teams.")
+
+
+@limits.command()
+@AS_JSON
+@click.argument("subjects", nargs=-1)
+@click.pass_context
+def show(ctx: click.Context, subjects: tuple[str, ...]) -> None:
+    """Show limits and counters of SUBJECTS (ids of keys, members or teams); default: all that have limits."""
+    installation = ctx.with_resource(opened())
+    database = installation.database
+    for subject in subjects:
+        _check(installation, subject)
+    shown_ids = subjects or [
+        info.id for read in (list_teams, list_members, accounts_keys.list_keys) for info in read(database)
+    ]
+    statuses = Budgets(database, installation.control).statuses(shown_ids)
+    shown = {ident: status for ident, status in statuses.items() if subjects or status.limits != Limits()}
+    print_table(HEADER, [(ident, *_row(status)) for ident, status in shown.items()], "There are no limits.")
+
+
+def _check(installation: Installation, subject: str) -> None:
+    """Raise NotFound unless this is the id of a key, member or team."""
+    for scope in SCOPES:
+        if subject.startswith(f"{scope}_"):
+            installation.database.read(partial(organization_of, scope, subject))
+            return
+    raise NotFound(f"{subject} is not the id of a key (key_…), member (member_…) or team (team_…).")
+
+
+def _row(status: Status) -> tuple[str, ...]:
+    own = status.limits
+    return (
+        "none" if own.total_nusd is None else format_usd(own.total_nusd),
+        format_usd(status.usage_nusd),
+        "none" if own.period_nusd is None else format_usd(own.period_nusd),
+        str(own.period or ""),
+        format_usd(status.period_usage_nusd) if own.period else "",
+        show_time(status.period_resets_us) if status.period_resets_us else "",
+        ",".join(map(str, own.alert_at)),
+    )
+
+
+# `provider-keys`: an organization's own provider keys.
+
+provider_keys = make_group("provider-keys", "An organization's own provider keys.")
+
+
+@provider_keys.command("reseal")
+@AS_JSON
+@click.pass_context
+def reseal(ctx: click.Context) -> None:
+    """Encrypt all keys and the secrets of callbacks, alerts and second factors again, with the newest encryption key.
+
+    An older encryption key can be removed when the payloads, stored responses and videos of its time are deleted.
+    """
+    installation = ctx.with_resource(opened())
+    count = ProviderKeys(installation.database, installation.control, installation.vault).reseal()
+    print_result(f"{count} keys are encrypted with the newest key.", keys=count)
+
+
+# `keys`: API keys. Commands that revoke a token return when every worker rejects it.
+
+keys = make_group("keys", "API keys.")
+
+
+@keys.command()
+@AS_JSON
+@click.argument("key_id")
+@click.pass_context
+def revoke(ctx: click.Context, key_id: str) -> None:
+    """Revoke a key permanently."""
+    installation = ctx.with_resource(opened())
+    info = api_keys.revoke(installation.database, installation.control, key_id, actor=OPERATOR)
+    print_state(info.id, info.state)
+
 
 ROLES = click.Choice(accounts.ROLES)
 

@@ -21,11 +21,10 @@ from gateway.metering.rollups.queries import Row, at_once
 from gateway.money import format_usd
 from gateway.operator.installation_commands import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, is_json, print_table, printable
-from gateway.reports.forecast import forecast_month
-from gateway.reports.period import read_period
-from gateway.reports.report_metrics import NEEDED
-from gateway.reports.shares import GROUPS, ShareQuestion, read_shares
-from gateway.surfaces.tabular import write_cell
+from gateway.reports.report_answers import NEEDED
+from gateway.reports.shares import GROUPS, ShareQuestion, forecast_month, read_shares
+from gateway.reports.usage_reports import read_period
+from gateway.surfaces.visitors.tabular import write_cell
 
 HEADER = ("NAME", "REQUESTS", "ERRORS", "INPUT TOKENS", "OUTPUT TOKENS", "COST USD", "CREDITS USD", "OWN KEYS USD")
 GROUPINGS = ("project", "day", *GROUPS)

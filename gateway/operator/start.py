@@ -12,7 +12,7 @@ import click
 
 from gateway import money
 from gateway.admin.bootstrap import KEY_NAME, PASSWORD_NAME, FirstKey, check_first_start
-from gateway.admin.sign_in_links import make_link_token
+from gateway.admin.sign_in import make_link_token
 from gateway.catalogue import last_good
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.environment_credentials import credentials_for

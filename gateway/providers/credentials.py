@@ -6,11 +6,10 @@ from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Mapping as Environment
 from contextlib import suppress
 
-from gateway.accounts.authentication import Caller
-from gateway.accounts.credential_sources import OWN_SOURCE, PLATFORM_SOURCE
-from gateway.accounts.project_modes import API_KEYS, CREDITS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provider_keys import StoredCredential as StoredKey
+from gateway.callers.authentication import Caller
+from gateway.callers.credential_sources import API_KEYS, CREDITS, OWN_SOURCE, PLATFORM_SOURCE
 from gateway.catalogue.base_urls import address_of, join_base
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Provider
@@ -22,7 +21,7 @@ from gateway.catalogue.environment_credentials import (
     settings_for,
 )
 from gateway.catalogue.unlisted_entries import OWN_KEYS, UNLISTED
-from gateway.configuration.secrets import SettingsError, stamp_files
+from gateway.configuration.file import SettingsError, stamp_files
 from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.protocol import Credential, Target
 

@@ -16,7 +16,7 @@ from gateway.neutral.file_types import HEAD_BYTES, type_of
 from gateway.neutral.images import AUTO, ENDINGS, ImagesInput, ImagesResult, Picture, shape_of
 from gateway.neutral.parts import Image, Media
 from gateway.providers import offload
-from gateway.providers.base64_files import Base64Files
+from gateway.providers.inline_files import Base64Files
 from gateway.providers.media_fetching import MAX_BYTES, Fetcher
 from gateway.providers.protocol import Target, UpstreamReply
 from gateway.runtime.threads import Job, compute

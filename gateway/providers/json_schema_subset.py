@@ -8,8 +8,17 @@ from msgspec import Struct
 
 from gateway.errors import InvalidRequest
 from gateway.providers.grammars import ANNOTATIONS, Grammar
-from gateway.providers.schema_all_of import distinct, join_branches, merge
-from gateway.providers.schema_types import SIMPLE, TYPED_WORDS, WORDS_OF_TYPE, look_up, types_of, with_null
+from gateway.providers.schema_types import (
+    SIMPLE,
+    TYPED_WORDS,
+    WORDS_OF_TYPE,
+    distinct,
+    join_branches,
+    look_up,
+    merge,
+    types_of,
+    with_null,
+)
 
 Schema = dict[str, Any]
 

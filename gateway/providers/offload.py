@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.errors import UpstreamFailed
-from gateway.neutral.json_parts import is_large
+from gateway.neutral.json_weight import is_large
 from gateway.neutral.parameters import MAX_CHOICES
 from gateway.neutral.parts import text_length
 from gateway.neutral.request import Native, Request

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 from typing import Protocol as Interface
 
 from msgspec import Struct
 
-from gateway.accounts.credential_sources import PLATFORM_SOURCE, CredentialSource
+from gateway.callers.credential_sources import PLATFORM_SOURCE, CredentialSource
 from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Provider
 from gateway.configuration.value_parsing import TRUE
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch
-from gateway.neutral.request import Native
+from gateway.neutral.request import Native, Request
 from gateway.neutral.videos import VideoFile, VideoStatus, VideoTask
+from gateway.providers.answer_checks import UNKNOWN_SHAPE
 from gateway.providers.quirks import COMPLETES
 from gateway.runtime.large_files import MessageBody
 from gateway.transport.request_bytes import CallHead
@@ -257,3 +258,29 @@ class WireFormat(Struct, frozen=True):
     failure: Failure
     codecs: dict[str, Codec]
     lost: frozenset[str] = frozenset()
+
+
+# Base classes of codecs that never relay a caller's body, which are most codecs besides chat.
+
+
+class WrittenCodec:
+    """A Codec that never relays a caller's body: its `dialect` differs from the dialect of every request."""
+
+    dialect = ""
+    waits = False
+
+    def relay(self, native: Native, request: Request, target: Target) -> Call:
+        """Raise NotSupported, because every call is rebuilt."""
+        raise NotSupported("A request of this kind is not relayed.")
+
+
+class PiecesReader:
+    """A StreamReader for answers that are only streamed."""
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> NoReturn:
+        """Raise UpstreamFailed, because there is no non-streamed answer."""
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200)
+
+
+class PiecesCodec(WrittenCodec, PiecesReader):
+    """A StreamCodec for answers that are only streamed."""

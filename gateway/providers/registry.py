@@ -42,10 +42,9 @@ from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.openai.images import OpenAIImages
 from gateway.providers.openai.realtime import OpenAIRealtime
-from gateway.providers.openai.rerank import OpenAIRerank
 from gateway.providers.openai.responses import OpenAIResponses
 from gateway.providers.openai.speech import OpenAISpeech
-from gateway.providers.openai.structured import OpenAIStructured, fit_moderations, repair_moderations
+from gateway.providers.openai.structured import OpenAIRerank, OpenAIStructured, fit_moderations, repair_moderations
 from gateway.providers.openai.transcriptions import OpenAITranscriptions
 from gateway.providers.openai.videos import OpenAIVideos
 from gateway.providers.openers import Local, LocalServer, Network

@@ -7,12 +7,11 @@ from typing import Any
 from msgspec import json
 
 from gateway.errors import UpstreamFailed
-from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult
+from gateway.neutral.structured import RerankInput, RerankRequest, RerankResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.openai.address import Tokens, endpoint_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.translated_codecs import WrittenCodec
+from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
 
 Json = dict[str, Any]
 PATH = "/rerank"

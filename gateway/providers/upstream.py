@@ -4,9 +4,11 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway.clock import Clock
 from gateway.errors import ContentNeeded, GatewayError, NotSupported, SealedElsewhere, UpstreamTimeout
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.chat import ChatRequest, Conversation, VendorTool, WebSearch
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.realtime import RealtimeRequest
@@ -16,13 +18,58 @@ from gateway.providers.call_paths import Answering, CallPath, RepeatedCall, mend
 from gateway.providers.identities.upstream_identity import signed_in, signed_in_again
 from gateway.providers.media_fetching import Fetcher, fetch_media, release
 from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink, UpstreamSession
-from gateway.providers.optional_tools import without_offers, write_bare
-from gateway.providers.protocol import Call, Target, UpstreamReply, WireFormat
+from gateway.providers.protocol import Call, Codec, Target, UpstreamReply, WireFormat
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
 from gateway.runtime.threads import compute_if
 from gateway.transport.handshakes import HandshakeRefused
+
+# Removes hosted tools that a request offers without requiring them.
+
+SEARCH = "web_search"
+
+
+def without_offers(request: Request, key: str) -> Request:
+    """Return the request without its optional hosted tools, with a warning for each; unchanged when it has none. `key`
+    is the key of the mapping that lacks them."""
+    needs = request.requirements
+    if not isinstance(request, ChatRequest) or not (needs.search_offered or needs.hosted):
+        return request
+    read = request.conversation
+    kinds = dict.fromkeys(
+        tool.kind if isinstance(tool, VendorTool) else SEARCH for tool in read().tools if _is_hosted(tool)
+    )
+    reported = tuple(f"tools: {kind} was left out: {key} has no such tool." for kind in kinds)
+    return request.with_conversation(
+        lambda: _strip(read()),
+        requirements=replace(needs, web_search=False, search_offered=False, hosted=""),
+        native=None,
+        warnings=(*request.warnings, *reported),
+    )
+
+
+def write_bare(codec: Codec, request: Request, target: Target, error: NotSupported) -> Call:
+    """Return the call without the optional tools. Raises `error` when there are none or when this fails too."""
+    bare = without_offers(request, target.mapping.key)
+    if bare is request:
+        raise error from None
+    try:
+        call = offload.write(codec, bare, target)
+    except NotSupported:
+        raise error from None
+    call.warnings = (*bare.warnings[len(request.warnings) :], *call.warnings)
+    return call
+
+
+def _is_hosted(tool: object) -> bool:
+    return isinstance(tool, WebSearch) or (isinstance(tool, VendorTool) and not tool.instead)
+
+
+def _strip(conversation: Conversation) -> Conversation:
+    tools = tuple(tool for tool in conversation.tools if not _is_hosted(tool))
+    return replace(conversation, tools=tools, tool_choice=conversation.tool_choice if tools else None)
+
 
 MUTE = "The provider sent no response while another request waited for the same answer."
 SILENCE_CHECK_S = 1.0  # how often a call that has not begun to answer is looked at

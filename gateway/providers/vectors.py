@@ -1,8 +1,9 @@
 """Decodes the vectors of an answer individually. Decoding all of them at once would block every other thread, for 0.2
 seconds with three million numbers."""
 
+import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import DecodeError, Raw, ValidationError
@@ -11,7 +12,51 @@ from msgspec.json import Decoder
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, Vector
 from gateway.providers.answer_checks import EMPTY, NOT_JSON, UNKNOWN_SHAPE
-from gateway.providers.json_pieces import decode_rows
+
+# Decoding of the rows of a long answer in pieces.
+#
+# One call of a JSON decoder holds the interpreter lock to its end: 10 to 50 ms for 40,000 objects, most of which are
+# page faults. Between pieces the other threads of the process run.
+
+T = TypeVar("T")
+
+PIECE_BYTES = 1 << 16  # bytes of JSON that are decoded in one call
+MIN_PIECEWISE_BYTES = 1 << 20  # bytes of an answer; a shorter one is decoded faster than its rows are separated
+OPENING_BYTES = 4_096  # in which the list of rows begins
+MEMBER = rb'"%b"\s*:\s*\['
+BETWEEN_ROWS = re.compile(rb"[}\]]\s*,\s*[{\[]")
+
+
+def decode_rows(whole: Decoder[T], body: bytes, member: str, rows: Decoder[list[Any]]) -> T:
+    """Return `whole.decode(body)`, where the rows of the list `member` are decoded in pieces if the body is long.
+
+    Raises DecodeError. A body is cut between rows, wherever `},{` or `],[` stands. Where that is inside of a string or
+    of another list, a piece is no valid JSON, and the body is decoded in one call.
+    """
+    opening = len(body) > MIN_PIECEWISE_BYTES and re.compile(MEMBER % member.encode()).search(body, 0, OPENING_BYTES)
+    if not opening:
+        return whole.decode(body)
+    start = opening.end()
+    end = body.rfind(b"]")
+    try:
+        decoded = whole.decode(body[:start] + body[end:])
+        listed = [row for piece in _cut(body, start, end) for row in rows.decode(b"[%b]" % piece)]
+    except (DecodeError, RecursionError):
+        return whole.decode(body)
+    setattr(decoded, member, listed)
+    return decoded
+
+
+def _cut(body: bytes, start: int, end: int) -> Iterator[bytes]:
+    """Yield the rows between `start` and `end` in pieces of at least PIECE_BYTES, without the commas between them."""
+    while start < end:
+        border = BETWEEN_ROWS.search(body, start + PIECE_BYTES, end)
+        if border is None:
+            yield body[start:end]
+            return
+        yield body[start : border.start() + 1]
+        start = border.end() - 1
+
 
 MAX_VECTOR_BYTES = 1 << 20  # bytes of one vector as JSON: more than 40,000 numbers
 NUMBERS = Decoder(list[float])
@@ -20,7 +65,6 @@ VECTOR = Decoder(list[float] | str)  # a string where base64 was requested
 # Vectors with more numbers than this are kept in arrays: releasing a million numbers would block every other thread for
 # 8 ms.
 MANY = 1 << 14
-T = TypeVar("T")
 
 
 def require_floats(content: EmbeddingsInput) -> None:

@@ -12,12 +12,11 @@ from gateway.neutral.images import nearest_shape
 from gateway.neutral.parts import WEB
 from gateway.neutral.videos import CONTENT_FILTER, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, check_parts, read_object
-from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import classify, explain, read_refusal, retry_after, scrub
 from gateway.providers.image_codecs import data_url
+from gateway.providers.inline_files import Base64Files
 from gateway.providers.openai.address import Tokens, address_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.translated_codecs import WrittenCodec
+from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.threads import compute_if
 

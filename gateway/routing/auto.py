@@ -9,10 +9,9 @@ from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import Options, Requirements
 from gateway.neutral.operations import OPERATIONS
 from gateway.routing.candidate_filter import CandidateFilter
-from gateway.routing.candidates import Candidate, reason_against
+from gateway.routing.candidates import Candidate, Tables, reason_against
 from gateway.routing.resolve import SANDBOX
 from gateway.routing.score import ScoreEntry
-from gateway.routing.tables import Tables
 
 DEFAULT_OUTPUT = 4096  # output tokens to leave room for if the caller set no limit
 MODELS = 3  # number of models that a request may try when the providers of the first one fail

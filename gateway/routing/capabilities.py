@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, Model, Provider
-from gateway.catalogue.price_rates import ORDINARY_TIERS
+from gateway.catalogue.prices import ORDINARY_TIERS
 from gateway.errors import NotSupported
 from gateway.neutral.chat import Options, Requirements
 from gateway.neutral.parameters import CAPABILITIES, PARAMETERS

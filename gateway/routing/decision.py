@@ -9,7 +9,7 @@ from gateway.neutral.chat import Options, Requirements
 from gateway.routing.auto import effort_of
 from gateway.routing.candidate_filter import Allowed, CoolingDown, Excluded, Usable
 from gateway.routing.resolve import CustomRoutes, Resolution
-from gateway.routing.score import Scored, Weights
+from gateway.routing.score import Scored, Weights, rank
 
 NO_DETAILS: Lookup[str, CoolingDown] = MappingProxyType({})
 
@@ -69,3 +69,17 @@ class Plan(NamedTuple):
         """Return the plan of the model for which a mapping is tried: this plan, unless the request has several
         models."""
         return next((part for part in self.parts if any(scored.key == key for scored in part.order)), self)
+
+
+# A plan ranked again with other weights, to see what they would change.
+
+
+def reweigh(plan: Plan, weights: Weights) -> Plan:
+    """Return the plan with its candidates in the order that `weights` give. Those that cool down stay last. The plan
+    of a list of models is returned as it is, because the order of the list decides."""
+    if plan.parts:
+        return plan
+    tried = {scored.key for scored in plan.order}
+    ranked = rank((scored.entry for scored in plan.ranked), weights)
+    order = sorted((scored for scored in ranked if scored.key in tried), key=lambda scored: scored.key in plan.cooling)
+    return plan._replace(ranked=ranked, order=tuple(order), weights=weights)

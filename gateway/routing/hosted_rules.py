@@ -8,7 +8,7 @@ without a price. Access rules hold for every model that a request names, whoever
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from gateway.accounts.credential_sources import OWN_SOURCE
+from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.configuration.settings import RoutingSettings
 from gateway.neutral.hosted_uses import HostedUse, undated

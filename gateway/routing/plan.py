@@ -2,22 +2,165 @@
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from gateway.clock import Clock
 from gateway.configuration.settings import RoutingSettings
+from gateway.errors import InvalidRequest
 from gateway.neutral.chat import NO_OPTIONS, Options, Requirements
+from gateway.neutral.request import ProviderPreferences
 from gateway.routing.auto import CHAT, DEFAULT_OUTPUT, choose
-from gateway.routing.candidate_filter import COOLDOWN, Allowed, CandidateFilter, Usable
-from gateway.routing.candidates import Candidate
+from gateway.routing.candidate_filter import CHOICE, COOLDOWN, Allowed, CandidateFilter, Excluded, Usable
+from gateway.routing.candidates import Candidate, CandidateTable, Tables, rank_among, reason_against
 from gateway.routing.capabilities import read_demand
 from gateway.routing.decision import Plan, RouteRequest
 from gateway.routing.hosted_rules import HostedRules
-from gateway.routing.preferences import CHOOSING_MODES, check_preferences
-from gateway.routing.provider_choice import plan_with_preferences
 from gateway.routing.provider_health import Health
-from gateway.routing.resolve import CatalogueView, CustomRoutes
+from gateway.routing.resolve import CatalogueView, CustomRoutes, Resolution
 from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Scored, ScoreEntry, Weights, grade, rank, weigh
 from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
-from gateway.routing.tables import CandidateTable, Tables
+
+# The caller's choice among providers: leaves providers out of a plan and reorders it.
+
+# Preferences that have no effect for a model: they are ignored with a warning, whatever their value.
+
+CHOOSING_MODES = ("auto", "smart")
+FIXED_MODES = ("pinned", "custom")
+IMAGE = "image"
+
+
+def check_preferences(options: Options, resolution: Resolution) -> tuple[Options, tuple[str, ...]]:
+    """Return the options that have an effect, and a warning for each preference that has none.
+
+    Raise InvalidRequest for an invalid value of a preference that has an effect, and for `free_models_only` with a
+    specific model, because that preference is a promise about costs.
+    """
+    warnings: list[str] = []
+    for mistake in options.mistakes:
+        effect, reason = EFFECTS[mistake.field]
+        if effect(resolution):
+            raise InvalidRequest(mistake.message, param=mistake.param)
+        warnings.append(_warn(mistake.field, reason, resolution))
+    if resolution.kind in CHOOSING_MODES:
+        return options, ()
+    if options.free_models_only:
+        raise InvalidRequest(
+            "free_models_only is available only with the models auto and smart.", param="free_models_only"
+        )
+    routing = EFFECTS["routing"]
+    no_reasoning = EFFECTS["no_reasoning"]
+    if options.no_reasoning:
+        options = options.with_changes(no_reasoning=False)
+        warnings.append(_warn("no_reasoning", no_reasoning[1], resolution))
+    if options.routing not in ("", "auto") and not routing[0](resolution):
+        options = options.with_changes(routing="")
+        warnings.append(_warn("routing", routing[1], resolution))
+    return options, tuple(warnings)
+
+
+def _warn(field: str, reason: str, resolution: Resolution) -> str:
+    return f"{field} was left out: {reason.format(resolution.requested_model)}."
+
+
+def _chooses_provider(resolution: Resolution) -> bool:
+    return resolution.kind not in FIXED_MODES
+
+
+def _chooses_model(resolution: Resolution) -> bool:
+    return resolution.kind in CHOOSING_MODES
+
+
+def _makes_images(resolution: Resolution) -> bool:
+    return resolution.model is None or IMAGE in resolution.model.output_modalities
+
+
+# Field → whether it has an effect, and the reason why not.
+EFFECTS: dict[str, tuple[Callable[[Resolution], bool], str]] = {
+    "routing": (_chooses_provider, "{} names its provider"),
+    "no_reasoning": (_chooses_model, "{} is a specific model, and only auto chooses a model"),
+    "image_config": (_makes_images, "{} does not generate images"),
+}
+
+
+UNSUPPORTED_MEMBER = "provider.{} was left out: the gateway does not support it."
+
+
+def plan_with_preferences(
+    request: RouteRequest, table: CandidateTable, plan: Callable[[RouteRequest, CandidateTable], Plan]
+) -> Plan:
+    """Return the plan of a request with provider preferences; `plan` makes the plan of a table.
+
+    Raise InvalidRequest, naming the preference, when it leaves no provider, and the errors of `plan`.
+    """
+    preferences = request.options.provider
+    if preferences is None:
+        return plan(request, table)
+    warnings = tuple(UNSUPPORTED_MEMBER.format(name) for name in preferences.unread)
+    request = request._replace(ignored=(*request.ignored, *warnings))
+    narrowed, excluded = _narrow(table, preferences, request.requested_model)
+    if table.resolution.kind in (*CHOOSING_MODES, "canonical"):
+        # Which provider is the first one depends on the order below.
+        made = plan(request._replace(no_fallback=False), narrowed)
+    else:
+        made = plan(request, narrowed)
+    order = _arrange(made, preferences, request.requested_model)
+    if request.no_fallback:
+        order = order[:1]
+    return made._replace(
+        request=request, order=order, excluded=[*made.excluded, *excluded], waived=order[0].entry.lacking
+    )
+
+
+def _narrow(
+    table: CandidateTable, preferences: ProviderPreferences, requested: str
+) -> tuple[CandidateTable, list[Excluded]]:
+    """Return the table without the candidates that the preferences leave out, and those."""
+    excluded: list[Excluded] = []
+
+    def keep(candidate: Candidate) -> bool:
+        reason = reason_against(preferences, candidate)
+        if reason:
+            excluded.append(Excluded(candidate.key, CHOICE, reason, candidate))
+        return not reason
+
+    candidates = tuple(filter(keep, table.candidates))
+    if table.candidates and not candidates:
+        raise _refusal("only" if preferences.only else "ignore", requested, table.candidates)
+    return replace(table, candidates=candidates, others=tuple(filter(keep, table.others))), excluded
+
+
+def _arrange(plan: Plan, preferences: ProviderPreferences, requested: str) -> tuple[Scored, ...]:
+    """Return the order of a plan with the preferred providers first, within each model; candidates in cooldown stay
+    last."""
+    names = preferences.order
+    models: dict[str, int] = {}
+    for scored in plan.order:
+        models.setdefault(scored.candidate.model.id, len(models))
+
+    def position(scored: Scored) -> tuple[bool, int, int]:
+        cooling = plan.cooling.get(scored.key)
+        late = cooling is not None and cooling.whole
+        return late, models[scored.candidate.model.id], rank_among(names, scored.candidate)
+
+    order = sorted(plan.order, key=position)
+    if preferences.allow_fallbacks:
+        return tuple(order)
+    if names:
+        chosen = tuple(scored for scored in order if rank_among(names, scored.candidate) < len(names))
+        if not chosen:
+            raise _refusal("order", requested, tuple(scored.candidate for scored in plan.order))
+        return chosen
+    firsts = {scored.candidate.model.id: scored for scored in reversed(order)}
+    return tuple(scored for scored in order if firsts[scored.candidate.model.id] is scored)
+
+
+def _refusal(member: str, requested: str, candidates: tuple[Candidate, ...]) -> InvalidRequest:
+    providers = ", ".join(sorted({candidate.provider.id for candidate in candidates}))
+    return InvalidRequest(
+        f"provider.{member} leaves no provider for {requested}; it is served by: {providers}.",
+        param=f"provider.{member}",
+    )
+
 
 # Values of selectionReason in the API.
 PINNED = "direct-provider-specified"

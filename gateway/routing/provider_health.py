@@ -6,15 +6,41 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from gateway.accounts.credential_sources import OWN_SOURCE, CredentialSource
+from gateway.callers.credential_sources import OWN_SOURCE, CredentialSource
 from gateway.catalogue.entries import Mapping
 from gateway.clock import Clock
 from gateway.errors import ConnectFailed, ConnectTimeout, GatewayError, UpstreamRateLimited, UpstreamRefused
 from gateway.routing.candidates import place_of
-from gateway.routing.cooldowns import POLICIES, Cooldowns, Kind, OnCooldown
+from gateway.routing.cooldowns import POLICIES, Cooldowns, Kind, OnCooldown, provider_of
 from gateway.routing.refusals import Refusals
-from gateway.routing.silences import Silences
 from gateway.routing.sliding_window import DEFAULTS, MINUTES, TICK_S, TICKS_PER_MINUTE, Counts, Figures, Tally, Window
+
+# Calls that are silent at the same time: several of them at one mapping mean that it hangs.
+
+SILENT_TOGETHER = 3
+# A call that is still silent is noted again within a second or two.
+FORGOTTEN_S = 5.0
+MAX_KEYS = 1024
+
+
+class Silences:
+    """The calls of one worker that are silent for longer than is usual, by mapping."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._silent: dict[str, dict[str, float]] = {}
+
+    def note(self, key: str, request: str) -> bool:
+        """Note that a request's call of a mapping is silent, which is repeated while it is. Return whether several
+        are."""
+        now = self._clock.monotonic()
+        if key not in self._silent and len(self._silent) >= MAX_KEYS:
+            self._silent.clear()
+        known = {other: at for other, at in self._silent.get(key, {}).items() if now - at <= FORGOTTEN_S}
+        known[request] = now
+        self._silent[key] = known
+        return len(known) >= SILENT_TOGETHER
+
 
 VERSION = 2  # version of exported deltas; workers of another release may use another one
 MAX_WINDOWS = 8_000
@@ -406,3 +432,23 @@ def _credential_keys(mapping_key: str, provider: str, credential: KnownCredentia
 def _own_key(key: str, organization: str) -> str:
     """Return the key of a cooldown that applies to one organization only."""
     return f"{key}@{organization}"
+
+
+# The last hour of each provider, minute by minute.
+
+
+def read_history(health: Health) -> dict[str, list[Counts]]:
+    """Return the counts of each provider for each of the last MINUTES minutes, oldest first. Calls to another address
+    than the provider's are left out."""
+    _, tick = health.tick()
+    newest = tick // TICKS_PER_MINUTE
+    history: dict[str, list[Counts]] = {}
+    for key, window in health.windows.items():
+        if CREDENTIAL in key:
+            continue
+        sums = history.setdefault(provider_of(key), [Counts() for _ in range(MINUTES)])
+        for back, total in enumerate(reversed(sums)):
+            counts = window.counts_of(newest - back)
+            if counts is not None:
+                total.add(counts)
+    return history

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gateway.accounts.credential_sources import OWN_SOURCE
+from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.routing.candidates import Candidate
 
 # Factors and their weights; the share of an inactive factor is distributed to the others.

@@ -3,6 +3,7 @@
 Some greenlets run work that outlives the greenlet that started it.
 """
 
+import ctypes
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -379,3 +380,18 @@ class Job(Generic[T]):
 
     def stop(self) -> None:
         self._greenlet.kill(block=False)
+
+
+# Free memory of the C library's heap, returned to the system.
+
+_libc = ctypes.CDLL(None)
+
+
+def return_free_memory() -> None:
+    """Return free pages between used ones. Without this call, glibc returns only those at the end of its heap.
+
+    It takes 0.6 ms for 2.5 MB of a heap of 25 MB, and more in a large heap: in a native thread. Other C libraries do
+    not have this call (malloc_trim(3)).
+    """
+    if hasattr(_libc, "malloc_trim"):
+        compute(_libc.malloc_trim, 0)

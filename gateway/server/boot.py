@@ -1,7 +1,9 @@
 """The start of a worker: booting, and replacing the placeholder application by the real one."""
 
+import mmap
 import os
 import signal
+import struct
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import MutableMapping, Sequence
@@ -11,10 +13,31 @@ import gevent
 from gevent.server import StreamServer
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway.server import ready_workers
 from gateway.server.request_bodies import RequestBodies
 from gateway.server.request_heads import HeadCache
 from gateway.server.watchdog import Gauges
+
+# The number of ready workers, counted by the master and shared with all workers in memory.
+
+COUNTER = struct.Struct("<I")
+
+
+class ReadyCount:
+    """The shared counter, written only by the master; stays 0 under another arbiter."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, COUNTER.size)
+
+    def write(self, count: int) -> None:
+        COUNTER.pack_into(self._memory, 0, count)
+
+    def read(self) -> int:
+        (count,) = COUNTER.unpack_from(self._memory)
+        return int(count)
+
+
+ready_count = ReadyCount()
+
 
 # A worker that could not boot waits this long before it exits, so that an arbiter other than ours does not restart it
 # in a tight loop.
@@ -96,7 +119,7 @@ class BootingWorker(GeventWorker, ABC):
 
     def _share(self) -> None:
         """Stop accepting connections while this worker is not ready and another worker is, which then accepts them."""
-        accepts = not self._waiting or not ready_workers.ready_count.read()
+        accepts = not self._waiting or not ready_count.read()
         if accepts != self._accepts:
             self._accepts = accepts
             for server in self._servers:

@@ -9,7 +9,7 @@ from gateway.errors import GatewayError
 from gateway.runtime import early_answers
 from gateway.server.response_writer import ResponseWriter
 from gateway.server.worker_state import ClientGone
-from gateway.surfaces.http import Outbound
+from gateway.surfaces.web.http import Outbound
 
 BLANK = b" "
 

@@ -12,7 +12,7 @@ import httptools
 from msgspec import Struct
 
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.surfaces.request_decompression import too_large
+from gateway.surfaces.web.request_decompression import too_large
 
 CHUNKED = -1
 MAX_DIGITS = 18  # the most digits of a length that need no further check

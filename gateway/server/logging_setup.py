@@ -6,10 +6,31 @@ import threading
 from types import TracebackType
 from typing import Any
 
+from gunicorn.config import Config
+from gunicorn.glogging import Logger
+
 from gateway.configuration.settings import Log
 from gateway.runtime.threads import report_uncaught
-from gateway.telemetry.log_formats import Repeated, formatter_of
+from gateway.telemetry.log_formats import Form, Repeated, formatter_of
 from gateway.telemetry.request_line import RequestLines
+
+# gunicorn's logs in the same format as all other lines.
+
+
+def logger_class(form: Form) -> type[Logger]:
+    """The class for gunicorn's `logger_class` setting."""
+
+    class ServerLogger(Logger):
+        """gunicorn's error and access log in the chosen format."""
+
+        def setup(self, cfg: Config) -> None:
+            super().setup(cfg)
+            for logger in (self.error_log, self.access_log):
+                for handler in logger.handlers:
+                    handler.setFormatter(formatter_of(form))
+
+    return ServerLogger
+
 
 log = logging.getLogger("gateway")
 

@@ -18,7 +18,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
 from gateway.configuration.settings import MANAGE, SettingsError
-from gateway.server import ready_workers
+from gateway.server import boot
 from gateway.server.boot import BootingWorker
 from gateway.server.ports import problem_of
 from gateway.worker import accepted_configuration
@@ -131,7 +131,7 @@ class Master(Arbiter):
                 worker.ready = True
                 self._failed = 0
         ready = sum(worker.ready and not worker.leaving for worker in self.WORKERS.values())
-        ready_workers.ready_count.write(ready)
+        boot.ready_count.write(ready)
 
     def _look_at_files(self) -> None:
         """Log a configuration change that a worker started now does not use, and whether a reload would."""

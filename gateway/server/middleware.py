@@ -6,14 +6,14 @@ from typing import Any
 
 from gateway import ids
 from gateway.errors import GatewayError
-from gateway.surfaces import cors, wsgi
-from gateway.surfaces.allowed_hosts import Hosts, refuse_host
-from gateway.surfaces.cors import Browsers
-from gateway.surfaces.http import LABEL_LENGTH, ErrorFormat, Outbound
-from gateway.surfaces.http_responses import error_reply
-from gateway.surfaces.path_models import PATH_MODEL
-from gateway.surfaces.path_spelling import Addresses
-from gateway.surfaces.query_keys import hide_credentials
+from gateway.surfaces.web import cors as cors_module
+from gateway.surfaces.web import wsgi as wsgi_module
+from gateway.surfaces.web.allowed_hosts import Hosts, refuse_host
+from gateway.surfaces.web.cors import Browsers
+from gateway.surfaces.web.http import LABEL_LENGTH, ErrorFormat, Outbound
+from gateway.surfaces.web.http_responses import error_reply
+from gateway.surfaces.web.path_spelling import PATH_MODEL, Addresses
+from gateway.surfaces.web.query_keys import hide_credentials
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -50,20 +50,20 @@ class Middleware:
         asked = environ.get("PATH_INFO") or "/"
         path = self._addresses.settle(asked)
         if path != asked:
-            environ[PATH_MODEL] = self._addresses.model_of(wsgi.read_path(environ))
+            environ[PATH_MODEL] = self._addresses.model_of(wsgi_module.read_path(environ))
         environ["PATH_INFO"] = path
         shown_id = environ.get("HTTP_X_REQUEST_ID", "").strip()[:LABEL_LENGTH] or ids.new_hex()
-        environ[wsgi.REQUEST_ID] = shown_id
-        more: cors.Headers = []
-        if "HTTP_ORIGIN" in environ and cors.takes_keys(path):
-            request_headers = wsgi.read_headers(environ)
-            if cors.is_document(path):
+        environ[wsgi_module.REQUEST_ID] = shown_id
+        more: cors_module.Headers = []
+        if "HTTP_ORIGIN" in environ and cors_module.takes_keys(path):
+            request_headers = wsgi_module.read_headers(environ)
+            if cors_module.is_document(path):
                 pages = ALL_ORIGINS
             else:
                 pages = self._pages
-            if cors.is_preflight(environ["REQUEST_METHOD"], request_headers):
+            if cors_module.is_preflight(environ["REQUEST_METHOD"], request_headers):
                 headers = [(ID_HEADER, shown_id), *pages.preflight(request_headers)]
-                return wsgi.start(Outbound(204, headers), start_response)
+                return wsgi_module.start(Outbound(204, headers), start_response)
             more = pages.headers(environ["HTTP_ORIGIN"])
 
         def begin(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
@@ -71,10 +71,10 @@ class Middleware:
                 headers = [*headers, (ID_HEADER, shown_id)]
             return start_response(status, [*headers, *more], exc_info)
 
-        refusal = environ.get(wsgi.REFUSAL)
+        refusal = environ.get(wsgi_module.REFUSAL)
         if not self._hosts.allows(environ.get("HTTP_HOST", ""), path):
             refusal = refuse_host()
         if refusal is not None:
             self._on_refusal(refusal, shown_id, environ)
-            return wsgi.start(error_reply(refusal, self._errors_at(path), shown_id), begin)
+            return wsgi_module.start(error_reply(refusal, self._errors_at(path), shown_id), begin)
         return self._application(environ, begin)

@@ -7,10 +7,10 @@ from typing import Any
 from gateway.runtime.large_files import FileReader, StoredFile
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, MAX_DIGITS, read_head
-from gateway.surfaces.http import Inbound, Outbound, Sender
-from gateway.surfaces.query_keys import hide_credentials
-from gateway.surfaces.request_decompression import is_coded
-from gateway.surfaces.wsgi import UPLOAD, is_form, read_headers
+from gateway.surfaces.web.http import Inbound, Outbound, Sender
+from gateway.surfaces.web.query_keys import hide_credentials
+from gateway.surfaces.web.request_decompression import is_coded
+from gateway.surfaces.web.wsgi import UPLOAD, is_form, read_headers
 
 Handler = Callable[[Inbound], Outbound]
 # The usual spelling of Content-Length; a head with another spelling is parsed each time.

@@ -9,9 +9,9 @@ from msgspec import Struct
 from gateway.errors import GatewayError, Overloaded
 from gateway.ids import new_hex
 from gateway.server.connection import CallerConnection
-from gateway.surfaces.http import Outbound
-from gateway.surfaces.http_responses import OPENAI, error_reply
-from gateway.surfaces.wsgi import write_status
+from gateway.surfaces.web.http import Outbound
+from gateway.surfaces.web.http_responses import OPENAI, error_reply
+from gateway.surfaces.web.wsgi import write_status
 
 # A body of declared length up to this size is sent together with its head, however many pieces it has.
 JOIN_BYTES = 65_536

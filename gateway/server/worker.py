@@ -2,9 +2,10 @@
 
 import os
 import socket
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent.event
 from gevent.pool import Pool
@@ -15,6 +16,7 @@ from gateway.clock import Clock
 from gateway.configuration import settings
 from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
 from gateway.ids import new_hex
+from gateway.runtime.byte_budget import UNATTRIBUTED, ByteBudget
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.loop_turns import low_priority
 from gateway.runtime.ticks import until_tick
@@ -23,15 +25,67 @@ from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.connection_timeouts import TimeoutSweeper
 from gateway.server.drain import Drain, make_plan
 from gateway.server.early_writer import EarlyWriter
-from gateway.server.request_bodies import RequestBodies
+from gateway.server.request_bodies import ConnectionCounts, RequestBodies
 from gateway.server.request_heads import RequestHead
-from gateway.server.resource_limits import ConnectionCounts
 from gateway.server.response_writer import HEAD_END, AccessLine, ResponseWriter, secure_end, write_refusal
-from gateway.server.upgrades import CallerChannel
 from gateway.server.watchdog import Gauges, Watchdog
-from gateway.server.worker_state import ServerStopping, WorkerState
-from gateway.surfaces.proxies import Proxies
-from gateway.surfaces.wsgi import CHANNEL, HELD_KEY, REFUSAL
+from gateway.server.worker_state import ClientGone, ServerStopping, WorkerState
+from gateway.surfaces.web.proxies import Proxies
+from gateway.surfaces.web.wsgi import CHANNEL, HELD_KEY, REFUSAL
+
+if TYPE_CHECKING:
+    from gateway.transport.websockets import Handshake, WebSocket
+
+
+# A caller's connection after an upgrade from HTTP: bytes in both directions.
+
+
+class CallerChannel:
+    """The channel of a WebSocket (transport/websockets.py) over a caller's connection. The worker closes it.
+
+    Long messages count as bodies of the worker and of the `owner`, an organization, until they are processed.
+    """
+
+    def __init__(self, connection: CallerConnection, bodies: ByteBudget) -> None:
+        self._connection = connection
+        self._bodies = bodies
+        self.owner = UNATTRIBUTED
+        self._charged = ""
+        self._held = 0
+
+    def open(self, handshake: "Handshake", subprotocol: str | None, headers: Sequence[tuple[str, str]]) -> "WebSocket":
+        """Answer the caller's handshake. SocketClosed."""
+        return handshake.accept(self, subprotocol, headers)
+
+    def receive(self) -> bytes:
+        """Wait for bytes of the caller and return them, b"" at the end."""
+        return self._connection.take_some()
+
+    def send(self, data: bytes) -> None:
+        """Send all of `data`, as fast as the caller reads. BrokenPipeError when the caller disconnected."""
+        try:
+            self._connection.send(data)
+        except ClientGone:
+            raise BrokenPipeError from None
+
+    def linger(self) -> None:
+        """Give the caller time to read the last message."""
+        if not self._connection.state.leaving:
+            self._connection.linger()
+
+    def hold(self, size: int) -> None:
+        """Set the number of bytes that a message holds. Overloaded, without a change, when that is too much."""
+        charged = self._charged if self._held else self.owner
+        self._bodies.grow(charged, size - self._held)
+        self._charged = charged
+        self._held = size
+
+    def close(self) -> None:
+        """Close the connection in both directions, which also ends a waiting receive or send."""
+        self.hold(0)
+        self._connection.expire()
+        self._connection.shut(socket.SHUT_RDWR)
+
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 ACCEPTS_PER_TURN = 4  # new connections accepted before existing ones are served again

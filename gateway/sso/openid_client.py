@@ -15,9 +15,9 @@ from authlib.oidc.core import CodeIDToken
 from joserfc.errors import JoseError
 from msgspec import Struct
 
-from gateway.accounts import issuer_keys
 from gateway.accounts.identity_providers import IdentityProvider
-from gateway.accounts.issuer_keys import InvalidToken, IssuerKeys, KeySource
+from gateway.callers import issuer_keys as issuer_keys_module
+from gateway.callers.issuer_keys import InvalidToken, IssuerKeys, KeySource
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError, Unavailable
 from gateway.sso.discovery import Endpoints, ProviderDiscovery, ProviderRequests
@@ -195,7 +195,7 @@ class OpenIdClient:
         if not text:
             raise SignInRefused("The identity provider sent no ID token.")
         claims = self._verify(provider, endpoints, text)
-        algorithm = issuer_keys.decode(text).algorithm
+        algorithm = issuer_keys_module.decode(text).algorithm
         params = {"nonce": nonce, "client_id": provider.client_id}
         if not algorithm.startswith("Ed"):  # no specification says which hash an at_hash has there
             params["access_token"] = _text(answer.get("access_token"))
@@ -228,7 +228,7 @@ class OpenIdClient:
     def _verify(self, provider: IdentityProvider, endpoints: Endpoints, text: str) -> dict[str, Any]:
         """Return the claims of a token after checking its signature."""
         try:
-            token = issuer_keys.decode(text)
+            token = issuer_keys_module.decode(text)
             self._keys_of(provider).verify(token, KeySource(provider.issuer, endpoints.keys))
         except InvalidToken as error:
             raise SignInRefused(str(error)) from None

@@ -12,21 +12,22 @@ from werkzeug.routing import Map, PathConverter, Rule
 
 from gateway.errors import GatewayError
 from gateway.runtime.lazy_import import LazyImport
-from gateway.surfaces import auth, http_responses
 from gateway.surfaces.early_auth import EarlyAuth
-from gateway.surfaces.http import Inbound, Operation, Outbound, Surface
-from gateway.surfaces.operation_guard import guard_among, name_of
-from gateway.surfaces.path_models import PATH_MODEL, set_model
-from gateway.surfaces.proxies import Proxies, make_proxies
-from gateway.surfaces.wsgi import REQUEST_ID, read_base_url, read_headers, read_inbound
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.http import Inbound, Operation, Outbound, Surface
+from gateway.surfaces.web.operation_guard import guard_among, name_of
+from gateway.surfaces.web.path_spelling import PATH_MODEL, set_model
+from gateway.surfaces.web.proxies import Proxies, make_proxies
+from gateway.surfaces.web.wsgi import REQUEST_ID, read_base_url, read_headers, read_inbound
 from gateway.telemetry.request_observers import ClosingBody
 from gateway.worker.services import Services
 
 if TYPE_CHECKING:
-    from gateway.surfaces import sock_upgrades
-    from gateway.surfaces.sock_upgrades import SockChannel
+    from gateway.surfaces.web import sock_upgrades as sock_upgrades_module
+    from gateway.surfaces.web.sock_upgrades import SockChannel
 else:
-    sock_upgrades = LazyImport("gateway.surfaces.sock_upgrades")
+    sock_upgrades_module = LazyImport("gateway.surfaces.web.sock_upgrades")
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ def _view(
         if model := request.environ.get(PATH_MODEL):
             inbound.body = set_model(inbound.body, model)
         if operation.upgrades and inbound.channel is None:
-            inbound.channel = sock_upgrades.channel_of(request.environ)
+            inbound.channel = sock_upgrades_module.channel_of(request.environ)
             return _respond_by_sock(handle(inbound), inbound.channel)
         return respond(handle(inbound))
 
@@ -138,13 +139,13 @@ def _answer_refusal(
         inbound.request_id = shown_id
     if operation.paid:
         with suppress(GatewayError):
-            auth.caller_of(services, inbound)
+            auth_module.caller_of(services, inbound)
     end = services.telemetry.requests.of(name_of(operation), operation.paid)
     end(inbound, error.status, services.clock.monotonic(), error)
-    errors = operation.errors or http_responses.OPENAI
+    errors = operation.errors or http_responses_module.OPENAI
     if errors.convert_error is not None:
         error = errors.convert_error(error, inbound)
-    return http_responses.error_reply(error, errors, shown_id)
+    return http_responses_module.error_reply(error, errors, shown_id)
 
 
 def respond(outbound: Outbound) -> Response:

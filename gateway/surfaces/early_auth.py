@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from gateway.accounts.provisioning.scim_tokens import is_scim_token
 from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.sessions import PREFIX
-from gateway.oauth.access_tokens import is_access_token
+from gateway.callers.access_tokens import is_access_token
 from gateway.runtime.threads import work_for
-from gateway.surfaces.auth import caller_of, token_of
-from gateway.surfaces.http import Inbound, Sender
-from gateway.surfaces.visitor import COOKIE, read_cookie, visit
+from gateway.surfaces.visitors.visitor import COOKIE, read_cookie, visit
+from gateway.surfaces.web.auth import caller_of, token_of
+from gateway.surfaces.web.http import Inbound, Sender
 from gateway.worker.services import Services
 
 TLS = "https:"  # cookie name prefix for base URLs behind TLS

@@ -8,10 +8,10 @@ import re
 from typing import Any, Literal, TypedDict
 
 from gateway.build_stamp import full_version
-from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.http_responses import OPENAI, json_reply
-from gateway.surfaces.validation_schemas import Body, TextField
-from gateway.telemetry.probe_paths import LIVENESS, READINESS
+from gateway.surfaces.visitors.validation_schemas import Body, TextField
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.web.http_responses import OPENAI, json_reply
+from gateway.telemetry.finished import LIVENESS, READINESS
 from gateway.worker.services import Services
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from gateway.errors import NotFound, Unauthenticated
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
-from gateway.surfaces.auth import token_of
-from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.metric_figures import Figures
+from gateway.surfaces.web.auth import token_of
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.web.http_responses import OPENAI
 from gateway.worker.services import Services
 
 if TYPE_CHECKING:

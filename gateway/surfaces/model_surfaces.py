@@ -1,6 +1,6 @@
 """The surfaces that call models, with probes and metrics.
 
-A worker has them from its start; the first request for any other imports the rest (`gateway/application/on_demand.py`).
+A worker has them from its start; the first request for any other imports the rest (`gateway/application/app.py`).
 Operations for the express lane must be here.
 """
 
@@ -8,15 +8,15 @@ from collections.abc import Iterable
 
 from gateway.configuration.settings import SettingsError
 from gateway.surfaces import health, metrics
+from gateway.surfaces.agents import agent_routes as claude_code
 from gateway.surfaces.aisdk import routes as aisdk
-from gateway.surfaces.anthropic import agent_routes as claude_code
 from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.cohere import routes as cohere
 from gateway.surfaces.google import routes as google
-from gateway.surfaces.http import Surface
 from gateway.surfaces.mcp import routes as mcp
 from gateway.surfaces.openai import table as openai
 from gateway.surfaces.responses import routes as responses
+from gateway.surfaces.web.http import Surface
 
 SURFACES: tuple[Surface, ...] = (
     health.SURFACE,

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable
 
-from gateway.surfaces import http_responses, model_surfaces, openapi
+from gateway.surfaces import model_surfaces
 from gateway.surfaces.console import table as console
-from gateway.surfaces.http import ErrorFormat, Operation, Surface
+from gateway.surfaces.description import openapi as openapi_module
 from gateway.surfaces.management import table as management
 from gateway.surfaces.oauth import routes as oauth
-from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.scim import routes as scim
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.http import ErrorFormat, Operation, Surface
+from gateway.surfaces.web.path_spelling import Addresses
 
 NAMED_METHOD = "<path:model>:"  # in paths of methods of a resource, such as "/v1beta/models/<path:model>:countTokens"
 
@@ -18,7 +20,7 @@ SURFACES: tuple[Surface, ...] = (
     scim.SURFACE,
     management.SURFACE,
     console.SURFACE,
-    openapi.surface(lambda: described()),
+    openapi_module.surface(lambda: described()),
 )
 
 
@@ -92,4 +94,4 @@ def addresses() -> Addresses:
 
 def errors_at(path: str) -> ErrorFormat:
     """Return the format of errors at `path` that reach no operation (an unknown path, a wrong method)."""
-    return http_responses.errors_at(SURFACES, path)
+    return http_responses_module.errors_at(SURFACES, path)

@@ -4,10 +4,17 @@ import re
 
 from msgspec import Struct
 
-from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt
+from gateway.callers.authentication import Caller
 from gateway.errors import GatewayError
+
+# The paths that load balancers and orchestrators request to check the gateway.
+
+LIVENESS = ("/livez", "/healthz", "/health/liveliness")
+READINESS = ("/readyz", "/health/readiness")
+PROBE_PATHS = frozenset((*LIVENESS, *READINESS))
+
 
 TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 NO_TRACE = "0" * 32

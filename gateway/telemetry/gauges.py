@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.clock import SECOND_US
-from gateway.limits.thresholds import SpentBudget
+from gateway.limits.budgets import SpentBudget
 from gateway.metering.counters import GaugeRow, Labels, provider_label
 from gateway.providers.credentials import Credentials
 from gateway.routing.cooldowns import provider_of

@@ -19,7 +19,7 @@ from gateway.configuration.settings import CONFIG, Otel, SettingsError
 from gateway.neutral.usage import Usage
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Call, Target
-from gateway.runtime.fork_hooks import without_fork_hooks
+from gateway.runtime.cooperation import without_fork_hooks
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import StateLog

@@ -6,7 +6,7 @@ import orjson
 from msgspec import DecodeError, Struct, json
 
 from gateway import ids
-from gateway.billing.identity import billing_identity_of
+from gateway.billing.terms import billing_identity_of
 from gateway.clock import Clock
 from gateway.errors import Cancelled, Unauthenticated, Unavailable
 from gateway.metering.counters import Counters
@@ -15,8 +15,8 @@ from gateway.metering.usage_table import raw_id
 from gateway.runtime.allowances import Allowances
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.secret_text import hide_tokens
-from gateway.store.aging import AgingTables
 from gateway.store.journal import Journal
+from gateway.store.partitions import AgingTables
 from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.request_observers import RequestObservers
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
 from gateway.clock import Clock
 from gateway.errors import GatewayError
 from gateway.metering.counters import Count, Counters

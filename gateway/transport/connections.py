@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -14,10 +15,46 @@ from gevent.ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 from gateway.errors import UpstreamFailed
 from gateway.runtime.loop_turns import bulk_turn
 from gateway.runtime.send_batch import QueuedSends
-from gateway.transport.header_fields import HEAD_END, read_fields
 
 if TYPE_CHECKING:
     from gateway.transport.connection_pool import ConnectionPool
+
+
+# The header fields of a response, parsed from its head only when they are needed.
+
+HEAD_END = b"\r\n\r\n"
+WHITESPACE = " \t"
+
+
+def read_fields(received: bytes) -> dict[str, str]:
+    """Return the fields of the head at the start of `received`, by lower-case name, repeated ones joined (RFC 9110,
+    section 5.2).
+
+    The parser has accepted the head and refuses lone line ends, folded lines and blanks before a colon (RFC 9112,
+    section 5), so each line is a field.
+    """
+    lines = received[: received.find(HEAD_END)].decode("latin-1").split("\r\n")[1:]
+    if not lines:
+        return {}
+    # All lines at once, since a response may have thirty fields.
+    names, _, texts = zip(*map(str.partition, lines, repeat(":")), strict=True)
+    keys = "\n".join(names).lower().split("\n")
+    values = list(map(str.strip, texts, repeat(WHITESPACE)))
+    headers = dict(zip(keys, values, strict=True))
+    if len(headers) == len(keys):
+        return headers
+    return _join_repeated(keys, values)
+
+
+def _join_repeated(keys: list[str], values: list[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for key, text in zip(keys, values, strict=True):
+        if key in headers:
+            headers[key] = f"{headers[key]}, {text}"
+        else:
+            headers[key] = text
+    return headers
+
 
 RECEIVE_BYTES = 65536
 # After a full receive: each receive waits for a turn of the event loop, which is long under load.

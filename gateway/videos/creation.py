@@ -8,12 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from gateway.accounts.access import keeps_nothing
 from gateway.billing.context import RequestContext
 from gateway.billing.job_reservation import AcceptedCall, PendingJob
 from gateway.billing.outcome import Outcome
-from gateway.catalogue.price_rates import prices_at
-from gateway.catalogue.prices import cost_of, reduced
+from gateway.callers.access import keeps_nothing
+from gateway.catalogue.prices import cost_of, prices_at, reduced
 from gateway.catalogue.video_shapes import VideoShape, fit, max_usage
 from gateway.clock import SECOND_US, Clock
 from gateway.engine.executor import EngineParts, Executor
@@ -26,8 +25,17 @@ from gateway.neutral.videos import VideosInput, VideosRequest, VideoTask
 from gateway.providers.job_calls import JobCalls
 from gateway.runtime.threads import Job
 from gateway.videos.ending import Endings
-from gateway.videos.job_states import COMPLETED, CREATING, MOVES, RUNNING
-from gateway.videos.job_table import PREFIX, VideoJob, VideoJobs, delete_rows, insert_rows
+from gateway.videos.job_table import (
+    COMPLETED,
+    CREATING,
+    MOVES,
+    PREFIX,
+    RUNNING,
+    VideoJob,
+    VideoJobs,
+    delete_rows,
+    insert_rows,
+)
 from gateway.videos.tasks import SealedColumns, Task
 
 # A job without an accepting provider counts as lost this long after the deadline of its request.

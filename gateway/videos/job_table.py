@@ -4,11 +4,66 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec import Struct, json
+
+from gateway.catalogue.prices import Charge
 from gateway.clock import DAY_US
+from gateway.errors import Internal
 from gateway.neutral.videos import FINAL_STATES
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
-from gateway.videos.job_states import CREATING
+
+# The outcome of a job: its cost, or why there is no video.
+
+
+class JobOutcome(Struct, frozen=True):
+    """Cost and error of a job. `cost_nusd` is the total charge; `code` is "" on success."""
+
+    cost_nusd: int = 0
+    video_nusd: int = 0
+    image_nusd: int = 0
+    code: str = ""
+    message: str = ""
+
+
+DECODER = json.Decoder(JobOutcome)
+
+
+def priced(charge: Charge) -> JobOutcome:
+    return JobOutcome(charge.total, charge.video_output + charge.output, charge.image_input)
+
+
+# The states of a video job, and the transitions between them.
+
+CREATING = "creating"  # the budgets are reserved, but no provider has accepted the job
+QUEUED = "queued"  # a provider has accepted it and not started
+IN_PROGRESS = "in_progress"
+COMPLETED = "completed"  # the video is ready and charged
+# Failed, canceled and expired jobs (the provider's timeout) cost nothing.
+FAILED = "failed"
+CANCELED = "canceled"
+RUNNING = (QUEUED, IN_PROGRESS)
+
+
+class Moves(dict[tuple[str, str], str]):
+    """(state, event) → state. An unlisted transition is a programming error."""
+
+    def __missing__(self, move: tuple[str, str]) -> str:
+        raise Internal(f"A video job in the state {move[0]} does not support {move[1]}.")
+
+
+MOVES = Moves(
+    {
+        # A provider accepted it.
+        (CREATING, "accepted"): QUEUED,
+        # Its worker died before the acceptance was recorded.
+        (CREATING, "lost"): FAILED,
+        # The status reported by the provider, which may put a job back into its queue. After a final one nothing is
+        # reserved any more, the usage row is written and the callback is queued.
+        **{(state, reported): reported for state in RUNNING for reported in (*RUNNING, *FINAL_STATES)},
+    }
+)
+
 
 PREFIX = "video_"
 CALLBACK = "evt_"

@@ -7,10 +7,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gateway.clock import SECOND_US
 from gateway.money import usd_number
 from gateway.neutral.videos import FINAL_STATES
-from gateway.videos.job_states import COMPLETED, CREATING, QUEUED, RUNNING
-from gateway.videos.job_table import VideoJob
+from gateway.videos.job_table import COMPLETED, CREATING, DECODER, QUEUED, RUNNING, VideoJob
 from gateway.videos.links import Links
-from gateway.videos.outcomes import DECODER
 from gateway.videos.tasks import SealedColumns
 
 LINK = "/v1/videos/logs/{}/content?token={}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from gateway.accounts.vault import Vault
+from gateway.callers.vault import Vault
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Prices
 from gateway.engine.custom_models import CustomModels

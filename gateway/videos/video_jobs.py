@@ -1,35 +1,314 @@
 """Video jobs, as used by the surfaces and by recurring work."""
 
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial
 
+from msgspec import json
+
 from gateway.accounts import organizations, projects
-from gateway.accounts.authentication import Caller
-from gateway.accounts.vault import Vault
 from gateway.billing.context import RequestContext
-from gateway.clock import Clock
+from gateway.callers.authentication import Caller
+from gateway.callers.vault import Vault
+from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import VideoSettings
 from gateway.control.version import Control
 from gateway.engine.executor import EngineParts
 from gateway.engine.idempotency import NO_RETRY
-from gateway.errors import Conflict, Gone, NotFound, Unavailable
+from gateway.errors import (
+    Conflict,
+    GatewayError,
+    Gone,
+    Internal,
+    NotFound,
+    Unavailable,
+    UpstreamOverloaded,
+    UpstreamRateLimited,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from gateway.limits.holds import Holds
-from gateway.neutral.videos import VideosRequest
-from gateway.providers.job_calls import JobCalls
+from gateway.neutral.videos import VideosRequest, VideoStatus
+from gateway.providers.job_calls import CALL_TIMEOUT_S, JobCalls
 from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.threads import Job
 from gateway.store.database import Database
 from gateway.store.store_clock import StoreClock
 from gateway.transport import Transport
-from gateway.videos.callback_table import Callbacks
-from gateway.videos.callbacks import Deliveries
+from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 from gateway.videos.content_proxy import VideoContent, VideoContents
 from gateway.videos.creation import AcceptedVideo, CallbackOptions, VideoCreation
-from gateway.videos.ending import Endings
-from gateway.videos.job_states import CANCELED, COMPLETED
-from gateway.videos.job_table import PREFIX, JobOwner, VideoJob, VideoJobs, is_shown
+from gateway.videos.ending import DELIVERED, FAILED, RETRYING, Callback, Callbacks, DeliveryAttempt, Endings
+from gateway.videos.job_table import (
+    CANCELED,
+    COMPLETED,
+    CREATING,
+    MOVES,
+    PREFIX,
+    JobOwner,
+    VideoJob,
+    VideoJobs,
+    is_shown,
+)
+from gateway.videos.job_table import FAILED as JOB_STATES_FAILED
 from gateway.videos.links import Links
-from gateway.videos.polling import Poller
 from gateway.videos.shown import Presenter
-from gateway.videos.tasks import SealedColumns, Targets
+from gateway.videos.tasks import SealedColumns, Targets, Task
+
+# Recurring work for several owners, where slow providers or URLs of one owner must not delay the others.
+
+# Unfinished work continues in parallel with the next rounds.
+ROUND_TIMEOUT_S = 1.0
+
+
+class Rounds:
+    """Starts due work, at most `of_one` items of an owner and `of_all` in total at a time."""
+
+    def __init__(self, of_one: int, of_all: int, clock: Clock) -> None:
+        self.of_one = of_one
+        self.of_all = of_all
+        self._clock = clock
+        self._under_way: list[tuple[str, Job[None]]] = []
+
+    def run(self, due: Iterable[tuple[str, Callable[[], None]]], should_continue: ShouldContinue) -> None:
+        """Run one round of work items by owner, the most urgent first. Items above the limits are left out; items
+        handle their own errors."""
+        self._under_way = [(owner, job) for owner, job in self._under_way if not job.is_over]
+        owners = Counter(owner for owner, _ in self._under_way)
+        for owner, work in due:
+            if len(self._under_way) >= self.of_all or not should_continue():
+                break
+            if owners[owner] < self.of_one:
+                owners[owner] += 1
+                self._under_way.append((owner, Job(work)))
+        self._wait()
+
+    def _wait(self) -> None:
+        end = self._clock.monotonic() + ROUND_TIMEOUT_S
+        for _, job in self._under_way:
+            try:
+                job.result(max(0.0, end - self._clock.monotonic()))
+            except TimeoutError:
+                return
+
+
+# Polling of providers for the status of jobs: recurring work of the leading worker.
+#
+# A job is polled when it is due, by the worker that claims it first; every poll sets the time of the next one.
+# Nothing is kept in memory, so any worker can continue.
+
+# Concurrent polls per organization (its custom provider may never answer) and in total.
+POLLING_OF_ONE = 16
+POLLING_OF_ALL = 256
+# A worker claims a job for this long; afterwards another worker may poll it.
+POLLING_CLAIM_US = round((CALL_TIMEOUT_S + 5) * SECOND_US)
+# The wait after a failed poll doubles up to the longest. A job is abandoned after this many consecutive failures,
+# except during an outage: the provider continues then, and bills the video.
+FIRST_INTERVAL_S = 10.0
+MAX_INTERVAL_S = 300.0
+MAX_FAILURES = 5
+OUTAGES = (UpstreamUnreachable, UpstreamTimeout, UpstreamRateLimited, UpstreamOverloaded)
+MAX_PROGRESS = 99  # percent, for a video that is not ready
+
+log = logging.getLogger("gateway")
+
+
+class Poller:
+    """Polls due jobs; `every_s` is the interval."""
+
+    def __init__(
+        self,
+        jobs: VideoJobs,
+        endings: Endings,
+        sealed: SealedColumns,
+        targets: Targets,
+        calls: JobCalls,
+        clock: Clock,
+        every_s: float,
+    ) -> None:
+        self._jobs = jobs
+        self._endings = endings
+        self._sealed = sealed
+        self._targets = targets
+        self._calls = calls
+        self._clock = clock
+        self._every_us = round(every_s * SECOND_US)
+        self._rounds = Rounds(POLLING_OF_ONE, POLLING_OF_ALL, clock)
+
+    def run(self, should_continue: ShouldContinue = always) -> None:
+        """Run one round. Unavailable when the store is down."""
+        due = self._jobs.due(self._clock.now_us(), POLLING_OF_ONE, POLLING_OF_ALL)
+        self._rounds.run(((job.organization, partial(self._follow, job)) for job in due), should_continue)
+
+    def _follow(self, job: VideoJob) -> None:
+        try:
+            self._look(job)
+        except Unavailable as error:
+            log.warning("the poll of video %s will be retried: %s", job.id, error.message)
+        except Exception:  # One job must not block the others.
+            log.exception("the video %s could not be polled", job.id)
+
+    def _look(self, job: VideoJob) -> None:
+        task = self._sealed.task(job.task)
+        now = self._clock.now_us()
+        if job.state == CREATING:
+            self._endings.end_lost(job, task)
+            return
+        claimed = self._move(job, due_at=now + POLLING_CLAIM_US)
+        if claimed is None:
+            return
+        late = now >= job.deadline_at
+        try:
+            target = self._targets.find(job.organization, task)
+            status = self._calls.status(task.ident, target)
+        except Unavailable:
+            raise
+        except GatewayError as error:
+            if late:
+                self._time_out(claimed, task)
+            else:
+                self._fail(claimed, task, error)
+            return
+        except Exception as error:  # An error of the gateway: the job must still end, and its reservations with it.
+            log.exception("the video %s could not be polled", job.id)
+            self._fail(claimed, task, Internal(f"the gateway failed ({type(error).__name__})."))
+            return
+        if status.state == COMPLETED:
+            self._endings.complete(claimed, task, target, status)
+        elif status.is_final:
+            self._endings.refuse(claimed, task, status)
+        elif late:
+            self._time_out(claimed, task)
+        else:
+            self._go_on(claimed, status)
+
+    def _go_on(self, job: VideoJob, status: VideoStatus) -> None:
+        progress = max(job.progress, min(status.progress, MAX_PROGRESS))
+        due_at = self._clock.now_us() + self._every_us
+        self._move(job, state=MOVES[job.state, status.state], progress=progress, due_at=due_at, failures=0)
+
+    def _fail(self, job: VideoJob, task: Task, error: GatewayError) -> None:
+        failures = job.failures + 1
+        if failures >= MAX_FAILURES and not _is_outage(error):
+            message = f"The status of the video could not be read: {error.message}"
+            self._endings.end_without_video(job, task, JOB_STATES_FAILED, "poll_error", message)
+            return
+        wait_s = min(FIRST_INTERVAL_S * 2 ** min(failures - 1, MAX_FAILURES), MAX_INTERVAL_S)
+        self._move(job, due_at=self._clock.now_us() + round(wait_s * SECOND_US), failures=failures)
+
+    def _time_out(self, job: VideoJob, task: Task) -> None:
+        try:
+            self._calls.cancel(task.ident, self._targets.find(job.organization, task))
+        except GatewayError as error:
+            log.info("the video %s timed out and could not be canceled: %s", job.id, error.message)
+        self._endings.end_without_video(job, task, JOB_STATES_FAILED, "timeout", "The video was not ready in time.")
+
+    def _move(self, job: VideoJob, **values: object) -> VideoJob | None:
+        return self._jobs.database.write(partial(self._jobs.change, job, **values))
+
+
+def _is_outage(error: GatewayError) -> bool:
+    """Return whether the provider cannot be reached at present, which is no statement about the job."""
+    return isinstance(error, OUTAGES) or error.upstream_status >= 500
+
+
+# Delivery of callbacks: signed, retried until the URL accepts them, with a record of every attempt.
+
+# Concurrent deliveries per project (a URL may never answer) and in total.
+OF_ONE = 4
+OF_ALL = 64
+# A worker claims a callback for this long; afterwards another worker may retry it.
+CLAIM_US = round(3 * TIMEOUT_S * SECOND_US)
+
+
+class Deliveries:
+    """Sends due callbacks. Recurring work of the leading worker; safe to run on several workers."""
+
+    def __init__(
+        self,
+        callbacks: Callbacks,
+        jobs: VideoJobs,
+        sealed: SealedColumns,
+        presenter: Presenter,
+        vault: Vault,
+        transport: Transport,
+        clock: Clock,
+    ) -> None:
+        self._callbacks = callbacks
+        self._jobs = jobs
+        self._sealed = sealed
+        self._presenter = presenter
+        self._vault = vault
+        self._transport = transport
+        self._clock = clock
+        self._database: Database = jobs.database
+        self._rounds = Rounds(OF_ONE, OF_ALL, clock)
+
+    def run(self, should_continue: ShouldContinue = always) -> None:
+        """Run one round. Unavailable when the store is down."""
+        due = self._callbacks.due(self._clock.now_us(), OF_ONE, OF_ALL)
+        self._rounds.run(((project, partial(self._follow, callback)) for project, callback in due), should_continue)
+
+    def _follow(self, callback: Callback) -> None:
+        try:
+            job = self._jobs.find(callback.job)
+            if job is None:
+                self._change(callback, FAILED, None, callback.tried)
+            elif claimed := self._claim(callback):
+                self._try(claimed, job)
+        except GatewayError as error:
+            log.warning("the callback %s will be retried: %s", callback.id, error.message)
+        except Exception:  # A callback that cannot be sent must not block the others.
+            log.exception("the callback %s could not be sent", callback.id)
+
+    def _claim(self, callback: Callback) -> Callback | None:
+        due_at = self._clock.now_us() + CLAIM_US
+        return self._database.write(lambda: self._callbacks.change(callback, due_at=due_at))
+
+    def _try(self, callback: Callback, job: VideoJob) -> None:
+        task = self._sealed.task(job.task)
+        body = self._write(callback, job, task)
+        now = self._clock.now_us()
+        status, problem = deliver(
+            self._transport, task.callback_url, self._secret_of(job, task), callback.id, body, now
+        )
+        tried = [*callback.tried, DeliveryAttempt(now, status, problem[:500])]
+        if problem:
+            wait_us = next_wait_us(len(tried))
+        else:
+            wait_us = None
+        if not problem:
+            self._change(callback, DELIVERED, None, tried)
+        elif wait_us is not None:
+            self._change(callback, RETRYING, self._clock.now_us() + wait_us, tried)
+        else:
+            self._change(callback, FAILED, None, tried)
+            log.warning("the callback %s was abandoned after %d attempts: %s", callback.id, len(tried), problem)
+
+    def _change(self, callback: Callback, state: str, due_at: int | None, tried: list[DeliveryAttempt]) -> None:
+        attempts = json.encode(tried).decode()
+        self._database.write(lambda: self._callbacks.change(callback, state=state, due_at=due_at, attempts=attempts))
+
+    def _write(self, callback: Callback, job: VideoJob, task: Task) -> bytes:
+        return json.encode(
+            {
+                "object": "event",
+                "id": callback.id,
+                "type": "video.completed" if job.state == COMPLETED else "video.failed",
+                "created_at": (job.completed_at or job.created_at) // SECOND_US,
+                "data": self._presenter.show(job, task.base_url),
+            }
+        )
+
+    def _secret_of(self, job: VideoJob, task: Task) -> str:
+        if task.callback_secret:
+            return task.callback_secret
+        try:
+            return projects.callback_secret(self._database, self._vault, job.project)
+        except NotFound:
+            return ""
+
 
 UNKNOWN = "There is no video {} in this project."
 NOT_CANCELABLE = "The provider has started this video and cannot cancel it. Delete it once it has ended."

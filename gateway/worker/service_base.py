@@ -8,8 +8,8 @@ from msgspec import Struct
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
-from gateway.accounts.vault import Vault
 from gateway.build_stamp import full_version
+from gateway.callers.vault import Vault
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.mail_settings import MAIL_PASSWORD
 from gateway.configuration.settings import Settings
@@ -33,9 +33,8 @@ from gateway.store.shared_slots import SharedSlots
 from gateway.telemetry.agent_signals import AgentSignals
 from gateway.telemetry.alert_delivery import Alerts
 from gateway.telemetry.alert_incidents import OutageClaims
-from gateway.telemetry.budget_watch import BudgetWatch
+from gateway.telemetry.budget_watch import BudgetWatch, ModelWatch
 from gateway.telemetry.cache_watch import CacheWatch
-from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log_writer import RequestLog

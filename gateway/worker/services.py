@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gateway.accounts.alert_hooks import AlertHooks
-from gateway.accounts.authentication import Authentication
 from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
@@ -14,27 +13,27 @@ from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provisioning.scim_tokens import ScimTokens
-from gateway.accounts.realtime_secrets import RealtimeSecrets
 from gateway.accounts.service_account_login import ServiceAccountTokens
-from gateway.accounts.throttle import Throttle
-from gateway.accounts.vault import Vault
 from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.erasure import ErasureJob
 from gateway.admin.funding import Funding
-from gateway.admin.sso_services import SsoServices
+from gateway.admin.sso_checks import SsoServices
 from gateway.billing.admission import Settlements
 from gateway.billing.ledger_close import LedgerClose
-from gateway.billing.reconciliation_gauge import ReconciliationGauge
+from gateway.billing.reconciliation import ReconciliationGauge
 from gateway.billing.recovery import Recovery
+from gateway.callers.authentication import Authentication
+from gateway.callers.realtime_secrets import RealtimeSecrets
+from gateway.callers.throttle import Throttle
+from gateway.callers.vault import Vault
 from gateway.catalogue.catalogue import CurrentCatalogue
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.control.version import Control
 from gateway.engine.cache import ResponseCache
 from gateway.engine.chat_engine import ChatEngine
-from gateway.engine.custom_catalogue import CustomCatalogue
-from gateway.engine.custom_models import CustomModels
+from gateway.engine.custom_models import CustomCatalogue, CustomModels
 from gateway.engine.executor import Executor
 from gateway.engine.gossip import Gossip
 from gateway.engine.idempotency import Idempotency
@@ -52,7 +51,7 @@ from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import Spending
 from gateway.metering.clickhouse.sink import UsageSink
 from gateway.metering.counters import Counters, GaugeRow
-from gateway.metering.payload_quota import PayloadQuota
+from gateway.metering.payload_table import PayloadQuota
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import Sources
@@ -79,10 +78,9 @@ from gateway.store.redis import Redis
 from gateway.store.shared_slots import SharedSlots
 from gateway.telemetry.agent_signals import AgentSignals
 from gateway.telemetry.alert_delivery import Alerts
-from gateway.telemetry.budget_watch import BudgetWatch
+from gateway.telemetry.budget_watch import BudgetWatch, ModelWatch
 from gateway.telemetry.cache_watch import CacheWatch
 from gateway.telemetry.gauges import PER_WORKER_GAUGES, JobHealth, budget_rows, job_rows, provider_rows
-from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log_writer import RequestLog

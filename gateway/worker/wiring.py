@@ -1,40 +1,54 @@
 """The wiring: builds every long-lived object of a worker."""
 
 import random
+from functools import partial
 
-from gateway.accounts.authentication import Authentication
 from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
 from gateway.accounts.discounts import Discounts
-from gateway.accounts.issuer_keys import IssuerKeys, fetch_over
+from gateway.accounts.identity_domains import IdentityDomains
+from gateway.accounts.identity_providers import IdentityProvider, IdentityProviders
+from gateway.accounts.members import find_first_owner
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provisioning.scim_tokens import ScimTokens
-from gateway.accounts.realtime_secrets import RealtimeSecrets
 from gateway.accounts.service_account_login import ServiceAccountTokens
-from gateway.accounts.throttle import Throttle
+from gateway.accounts.sso_logins import SsoLogins
 from gateway.accounts.workload_callers import WorkloadCallers
 from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.erasure import ErasureJob
 from gateway.admin.funding import Funding
 from gateway.admin.provider_check import ProviderCheck
+from gateway.admin.sso_accounts import SsoAccounts
+from gateway.admin.sso_checks import SsoChecks, SsoServices
+from gateway.admin.sso_sign_in import SingleSignOnService
 from gateway.billing.admission import Settlements
 from gateway.billing.ledger_close import LedgerClose, closed_until_us
 from gateway.billing.provider_objects import ProviderObjects
-from gateway.billing.reconciliation import MARKED
-from gateway.billing.reconciliation_gauge import ReconciliationGauge
+from gateway.billing.reconciliation import MARKED, ReconciliationGauge
 from gateway.billing.recovery import Recovery
+from gateway.callers.authentication import Authentication
+from gateway.callers.issuer_keys import IssuerKeys, fetch_over
+from gateway.callers.realtime_secrets import RealtimeSecrets
+from gateway.callers.throttle import Throttle
 from gateway.catalogue import loader, provider_routes
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
-from gateway.clock import DAY_US
-from gateway.configuration.settings import Settings
-from gateway.engine.cache import ResponseCache
+from gateway.clock import DAY_US, Clock
+from gateway.configuration.settings import Cache, Settings
+from gateway.engine.cache import CacheStore, DocumentCacheStore, EncryptedCacheStore, RedisCacheStore, ResponseCache
 from gateway.engine.chat_engine import ChatEngine
 from gateway.engine.coalescing import RequestCoalescing
-from gateway.engine.custom_catalogue import CustomCatalogue
-from gateway.engine.custom_models import CustomModels
+from gateway.engine.custom_models import CustomCatalogue, CustomModels, UnlistedModels
 from gateway.engine.executor import EngineParts, Executor
-from gateway.engine.gossip import Gossip
+from gateway.engine.gossip import (
+    DatabaseGossipStore,
+    Gossip,
+    GossipStore,
+    JournalPins,
+    Pins,
+    RedisGossipStore,
+    RedisPins,
+)
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.planning import Planner
@@ -44,7 +58,6 @@ from gateway.engine.replays import Replays
 from gateway.engine.retention import Retention
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
-from gateway.engine.unlisted_models import UnlistedModels
 from gateway.limits.lease_keeping import OutageLimits
 from gateway.limits.rate_limits import RateLimiter
 from gateway.limits.rate_rules import RateLimits
@@ -53,7 +66,7 @@ from gateway.metering.clickhouse.clickhouse_http import open_client
 from gateway.metering.clickhouse.clickhouse_log import ClickHouseLog
 from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
 from gateway.metering.clickhouse.sink import UsageSink
-from gateway.metering.payload_quota import PayloadQuota
+from gateway.metering.payload_table import PayloadQuota
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import known_clients
@@ -68,7 +81,9 @@ from gateway.routing.plan import Router
 from gateway.routing.provider_health import Health
 from gateway.routing.sticky import Sticky
 from gateway.runtime.state_changes import StateLog
+from gateway.sso.discovery import make_client_parts
 from gateway.store.conversation_turns import Turns
+from gateway.store.database import Database
 from gateway.store.documents import DocumentRows
 from gateway.store.intents import Intents
 from gateway.store.outage_journal import OutageJournal
@@ -84,9 +99,83 @@ from gateway.worker.services import (
     EngineServices,
     RoutingServices,
     Services,
+    StoreServices,
 )
-from gateway.worker.shared_state import find_gossip_store, open_cache_store, open_pins
-from gateway.worker.sso_wiring import open_single_sign_on
+
+# The wiring of single sign-on.
+
+
+def open_single_sign_on(base: WorkerBase, accounts: AccountServices, management: Management) -> SsoServices:
+    """Return the services of single sign-on."""
+    store = base.store
+    settings = base.settings
+    allow_private = settings.security.allow_private_upstreams
+    providers = IdentityProviders(
+        store.database, store.control, store.vault, settings.identity_providers, allow_private
+    )
+    owner_of = partial(_owner_of, store.database)
+    logins = SsoLogins(store.database, store.vault, settings.sso)
+    parts = make_client_parts(
+        base.transport,
+        store.documents,
+        base.clock,
+        providers,
+        timeout_s=settings.sso.timeout_s,
+        allow_private=allow_private,
+        owner_of=owner_of,
+    )
+    service = SingleSignOnService(
+        store.database,
+        store.documents,
+        store.vault,
+        base.hash_key,
+        accounts.throttle,
+        management.sessions,
+        providers,
+        logins,
+        SsoAccounts(store.database, store.control, management.second_factors, management.group_grants),
+        parts,
+    )
+    domains = IdentityDomains(store.database, store.control, fetch_over(base.transport))
+    return SsoServices(
+        service, SsoChecks(service, logins, accounts.oauth.grants, owner_of, base.clock.monotonic), domains
+    )
+
+
+def _owner_of(database: Database, provider: IdentityProvider) -> str:
+    """Return the owner of the requests to an identity provider: a person, or the operators for their provider."""
+    if not provider.organization_id:
+        return provider.id
+    return find_first_owner(database, provider.organization_id) or provider.organization_id
+
+
+# Storage that workers share: Redis if configured, otherwise the database.
+
+
+def open_pins(store: StoreServices, clock: Clock) -> Pins:
+    """Return the storage of sticky sessions for all workers."""
+    if store.redis is not None:
+        return Pins(RedisPins(store.redis), clock)
+    return Pins(JournalPins(store.documents, store.database, store.journal, clock), clock)
+
+
+def open_cache_store(store: StoreServices, cache: Cache) -> CacheStore:
+    """Return the encrypted storage of cached responses."""
+    cache_store: CacheStore = DocumentCacheStore(store.documents, store.database, cache.max_bytes)
+    if store.redis is not None:
+        cache_store = RedisCacheStore(store.redis)
+    return EncryptedCacheStore(cache_store, store.vault)
+
+
+def find_gossip_store(store: StoreServices, settings: Settings) -> GossipStore | None:
+    """Return the exchange of provider health between workers; None if there is only one worker."""
+    if store.redis is not None:
+        return RedisGossipStore(store.redis)
+    alone = store.database.kind == "sqlite" and settings.server.workers == 1
+    if alone:
+        return None
+    return DatabaseGossipStore(store.database)
+
 
 SETTLE_TIMEOUT_S = 10.0  # how long a response waits for its durable settlement
 

@@ -17,8 +17,8 @@ from gateway.configuration import settings as configuration
 from gateway.configuration.settings import Settings
 from gateway.providers.registry import make_protocols
 from gateway.surfaces import surface_table
-from gateway.surfaces.http import Inbound
-from gateway.surfaces.operation_guard import guard
+from gateway.surfaces.web.http import Inbound
+from gateway.surfaces.web.operation_guard import guard
 from gateway.transport.upstream_responses import Answer
 
 Json = dict[str, Any]

@@ -12,12 +12,12 @@ from support.replies import MemoryReply
 
 from gateway.neutral.events import Failed, Finished, TextDelta
 from gateway.providers.anthropic.stream import AnthropicStreamReader
-from gateway.providers.bedrock.stream import BedrockStreamReader
+from gateway.providers.bedrock.converse import BedrockStreamReader
 from gateway.providers.cohere.stream import CohereStreamReader
 from gateway.providers.google.stream import GoogleStreamReader
 from gateway.providers.openai.responses_stream import ResponsesStreamReader
 from gateway.providers.openai.stream import ChatStreamReader
-from gateway.providers.wire_streams import WireStream
+from gateway.providers.sse import WireStream
 
 HALF = "Cut \ud83d"
 PIECES = ("Hi \ud83d", "\ude00 there")

@@ -20,7 +20,7 @@ from openai.types import ImageGenCompletedEvent, ImageGenPartialImageEvent, Imag
 from openai.types.image_edit_params import ImageEditParamsBase
 from openai.types.image_generate_params import ImageGenerateParamsBase
 
-from gateway.providers.sandbox.image_files import png
+from gateway.providers.sandbox.images import png
 
 PIXEL = base64.b64encode(png(2, 2, "pixel")).decode()
 TEXT_TOKENS, READ_TOKENS, MADE_TOKENS = 9, 323, 1056

@@ -15,10 +15,10 @@ from support.media import providers_at
 from support.shared import Share
 from support.uploads import spooled_files
 
-from gateway.providers.sandbox import audio_files
-from gateway.providers.sandbox.image_files import png
+from gateway.providers.sandbox import speech
+from gateway.providers.sandbox.images import png
 
-WAV, PNG = audio_files.make("wav", 1.0), png(4, 4, "a")
+WAV, PNG = speech.make("wav", 1.0), png(4, 4, "a")
 EDGE = "edge-of-parts"
 FORM = f"multipart/form-data; boundary={EDGE}"
 

@@ -11,7 +11,7 @@ from support.media import providers_at, row_of, sdk_of
 from support.shared import Share, Tenant, usage_of
 
 from gateway.accounts.rules import add_rule
-from gateway.providers.sandbox.image_files import png
+from gateway.providers.sandbox.images import png
 
 PNG = png(64, 48, "a picture")
 DATA_URL = "data:image/png;base64," + base64.b64encode(PNG).decode()

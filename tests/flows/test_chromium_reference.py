@@ -16,7 +16,7 @@ from support.gateways import LocalGateway
 from support.shared import ModuleShare
 from support.watched_pages import FOLDER, HOSTS, WATCH, save
 
-from gateway.surfaces.visitor import COOKIE
+from gateway.surfaces.visitors.visitor import COOKIE
 
 pytestmark = MARKS
 

@@ -33,9 +33,10 @@ from gateway.operator import derived_commands
 from gateway.providers import registry
 from gateway.store.database import Database
 from gateway.store.migrations import migrate
-from gateway.surfaces import openapi, surface_table
-from gateway.surfaces.http import Surface
-from gateway.surfaces.visitor import MANAGEMENT
+from gateway.surfaces import surface_table
+from gateway.surfaces.description import openapi as openapi_module
+from gateway.surfaces.visitors.visitor import MANAGEMENT
+from gateway.surfaces.web.http import Surface
 from gateway.worker import recurring_jobs
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
@@ -297,7 +298,7 @@ def test_a_management_operation_is_added_with_its_command(outside, settings, mon
         assert to_iso(key.expires_at_us or 0) == "2030-01-31T00:00:00.000Z"
         assert browser.put(path, json={"expiresAt": "soon"}, headers=headers).json["param"] == "expiresAt"
         assert browser.put(path, json={"expiresAt": "2030-01-31"}).status_code == 401
-        described = openapi.describe(rows)["paths"]["/projects/{project_id}/key-expiry"]["put"]
+        described = openapi_module.describe(rows)["paths"]["/projects/{project_id}/key-expiry"]["put"]
         assert "For owners and admins. Audit entry: api_key.update." in described["description"]
         sent = described["requestBody"]["content"]["application/json"]["example"]
         assert sent == {"expiresAt": "2099-01-31T12:00:00.000Z"}
@@ -351,7 +352,7 @@ def test_a_setting_is_read_from_its_default_and_the_environment(
         spec.loader.exec_module(module)
         return module
 
-    load_copy("metering_settings", "gateway.configuration.metering_settings")
+    load_copy("metering_settings", "gateway.configuration.settings")
     changed = load_copy("settings", "changed_settings")
     assert changed.load({}).metering.acme_report_s == 60
     assert changed.load({"GATEWAY_METERING_ACME_REPORT_S": "5"}).metering.acme_report_s == 5

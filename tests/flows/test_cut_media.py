@@ -26,7 +26,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from gateway.metering.models import OVERRUN
-from gateway.providers.sandbox import audio_files
+from gateway.providers.sandbox import speech
 
 ROWS = "SELECT label, basis, flags, cost_nusd FROM usage"
 ESTIMATED = 2  # of metering/models.py
@@ -39,7 +39,7 @@ ENVIRONMENT = {
 }
 REPORTS = ("complete", "complete", "partial", "zero", "none", "absurd")
 SECOND = bytes(48_000)  # of sound as PCM
-SOUND = audio_files.make("wav", 3.0)
+SOUND = speech.make("wav", 3.0)
 WORD = "word "
 
 

@@ -17,12 +17,14 @@ from support.shared import load
 from support.signed_in_owner import PASSWORD
 
 from gateway.accounts.members import list_members
-from gateway.surfaces import code_samples, openapi, surface_table
-from gateway.surfaces.code_samples import CREDENTIALS, read_request
+from gateway.surfaces import surface_table
+from gateway.surfaces.description import code_samples as code_samples_module
+from gateway.surfaces.description import openapi as openapi_module
+from gateway.surfaces.description.code_samples import CREDENTIALS, read_request
 
 METRICS_TOKEN = "an operator's token of some length"
-DOCUMENT = openapi.describe(surface_table.described())
-SAMPLED = code_samples.with_samples(DOCUMENT)
+DOCUMENT = openapi_module.describe(surface_table.described())
+SAMPLED = code_samples_module.with_samples(DOCUMENT)
 KEY = "LLMGATEWAY_API_KEY"
 # Paths that name something that the reader has made before: what they are called with is the test of their subject.
 NAMES = re.compile(r"/[A-Z_]{2,}")
@@ -66,7 +68,7 @@ def workplace(gateway: LocalGateway, tmp_path: Path) -> dict[str, Any]:
     """A folder with the files that the examples name, and the environment that they read."""
     (tmp_path / "audio.mp3").write_bytes(write_wav())
     (tmp_path / "image.png").write_bytes(write_png())
-    environment = {**os.environ, code_samples.ADDRESS: gateway.address, KEY: gateway.key}
+    environment = {**os.environ, code_samples_module.ADDRESS: gateway.address, KEY: gateway.key}
     return {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 120}
 
 
@@ -92,7 +94,7 @@ def test_a_printed_command_works(workplace: dict[str, Any], method: str, path: s
 def test_a_printed_python_program_works(
     workplace: dict[str, Any], method: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (code_samples.ADDRESS, KEY):
+    for name in (code_samples_module.ADDRESS, KEY):
         monkeypatch.setenv(name, workplace["env"][name])
     monkeypatch.chdir(workplace["cwd"])
     exec(compile(sample(method, path, "Python"), path, "exec"), {"print": lambda *shown: None})

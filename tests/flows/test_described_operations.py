@@ -14,10 +14,11 @@ from support.signed_in_owner import PASSWORD
 
 from gateway.accounts import audit
 from gateway.accounts.members import list_members
-from gateway.surfaces import openapi, surface_table
+from gateway.surfaces import surface_table
+from gateway.surfaces.description import openapi as openapi_module
+from gateway.surfaces.description.openapi import VARIABLE
 from gateway.surfaces.management import table as management
 from gateway.surfaces.management.managed_operation import ManagedOperation
-from gateway.surfaces.openapi import VARIABLE
 
 METRICS_TOKEN = "an operator's token of some length"
 EVENTS, JSON = "text/event-stream", "application/json"
@@ -52,7 +53,7 @@ def recorded(gateway: LocalGateway) -> list[RecordedResponse]:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return openapi.describe(surface_table.described())
+    return openapi_module.describe(surface_table.described())
 
 
 def described(document: dict[str, Any]) -> dict[str, dict[str, Any]]:

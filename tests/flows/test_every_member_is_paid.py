@@ -21,7 +21,7 @@ from support.gateways import LocalGateway
 from support.shared import Share
 from support.spending import until
 
-from gateway.catalogue.price_rates import rates_at
+from gateway.catalogue.prices import rates_at
 
 Json = dict[str, Any]
 CLAUDE = "anthropic/claude-haiku-4-5"

@@ -15,7 +15,7 @@ from support.plain_browser import PlainBrowser
 
 from gateway.accounts.projects import create_project, list_projects
 from gateway.catalogue import loader
-from gateway.catalogue.key_prefixes import find_providers
+from gateway.catalogue.environment_credentials import find_providers
 from gateway.configuration.settings import Settings
 
 START = "/console/start"

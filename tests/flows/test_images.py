@@ -13,7 +13,7 @@ from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
 from support.shared import Share, usage_of
 
-from gateway.providers.sandbox.image_files import png
+from gateway.providers.sandbox.images import png
 
 PNG = png(64, 48, "a picture")
 SANDBOX = "sandbox/sandbox-image"

@@ -16,7 +16,7 @@ from support.sound_files import aiff, flac, m4a, ogg, wave, webm, xing
 from support.spending import write_mint
 
 from gateway.configuration.settings import Settings
-from gateway.providers.sandbox import audio_files as made
+from gateway.providers.sandbox import speech as made
 
 LONG_S, SHORT_S, DECLARED_S = 300, 30, 1
 SECOND_NUSD = 30_000_000  # of a transcript

@@ -18,7 +18,7 @@ from support.gateways import LocalGateway
 from support.mcp_visitor import Visitor, text
 from support.shared import Share, usage_of
 
-from gateway.surfaces.mcp import remote_gateway
+from gateway.surfaces.mcp import generation
 
 get_ident = get_original("_thread", "get_ident")
 MODEL = "openai/gpt-4o-mini"
@@ -126,8 +126,8 @@ def answering(visitor: Visitor, patch: pytest.MonkeyPatch, status: str, body: by
     patch.setattr(visitor.gateway, "app", serve_other)
 
 
-MANY = b'{"choices":[],"more":[' + b"[]," * remote_gateway.MAX_PARTS + b"[]]}"
-LONG = b'{"error":{"code":"x","message":"' + b"a" * remote_gateway.MAX_ERROR_BYTES + b'"}}'
+MANY = b'{"choices":[],"more":[' + b"[]," * generation.MAX_PARTS + b"[]]}"
+LONG = b'{"error":{"code":"x","message":"' + b"a" * generation.MAX_ERROR_BYTES + b'"}}'
 ODD = b'{"error":{"code":"<b>odd</b>","message":"Slowly"}}'
 
 
@@ -161,7 +161,7 @@ def test_a_large_answer_is_read_off_the_event_loop(visitor: Visitor, monkeypatch
     threads, decode = [], msgspec.json.decode
 
     def noting(raw: bytes, **arguments: Any) -> Any:
-        if arguments.get("type") is remote_gateway.SentImages:
+        if arguments.get("type") is generation.SentImages:
             threads.append(get_ident())
         return decode(raw, **arguments)
 

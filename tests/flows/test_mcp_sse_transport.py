@@ -14,7 +14,7 @@ from support.shared import usage_of
 from support.worker_connections import Line, open_lines
 
 from gateway.store import mailboxes
-from gateway.surfaces.mcp import sse_transport
+from gateway.surfaces.mcp import routes
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 MAX_STREAMS = 8
@@ -156,7 +156,7 @@ def send(gateway: LocalGateway, stream: OldStream, message: dict[str, Any]) -> h
 def test_an_answer_that_no_stream_carries_is_reported_as_an_error(
     gateway: LocalGateway, near: OldStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sse_transport, mailboxes):
+    for module in (routes, mailboxes):
         monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 1_000)
     listing = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
     assert send(gateway, near, listing).status_code == 202

@@ -7,8 +7,8 @@ import pytest
 from support.gateways import LocalGateway
 
 from gateway.accounts import keys
+from gateway.callers.scopes import SCOPES
 from gateway.oauth.grant_values import Consent, IssuedTokens
-from gateway.oauth.scopes import SCOPES
 
 Json = dict[str, Any]
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

@@ -336,7 +336,6 @@ def test_too_many_registrations_and_requests_from_one_address_wait(
     gateway: Tenant, app: App, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gateway.surfaces.console import authorize
-    from gateway.surfaces.oauth import endpoints
 
     monkeypatch.setattr(endpoints, "REGISTRATIONS", 2)
     monkeypatch.setattr(endpoints, "TOKENS", 2)

@@ -17,7 +17,7 @@ from support.shared import Share
 
 from gateway.limits.budgets import Limits
 from gateway.metering.models import OVERRUN
-from gateway.providers.sandbox import audio_files
+from gateway.providers.sandbox import speech
 
 TEXT = "The quick brown fox jumps over the lazy dog, said Zoë."
 SANDBOX = "sandbox/sandbox-speak"
@@ -124,7 +124,7 @@ def test_events_bring_the_same_sound_and_the_usage(gateway, sdk, model):
 def test_sound_without_a_usage_is_billed_by_its_length(gateway, upstream, monkeypatch, usage, format, seconds):
     monkeypatch.setattr(upstream, "usage", usage or None)
     monkeypatch.setattr(upstream, "silent", not usage)
-    monkeypatch.setattr(upstream, "sound", audio_files.make(format, seconds))
+    monkeypatch.setattr(upstream, "sound", speech.make(format, seconds))
     text = "Breathe in for 218 seconds"
     answer = post(gateway, model=STREAMED[0], input="A", instructions=text, response_format=format)
     assert answer.content == upstream.sound
@@ -136,7 +136,7 @@ def test_sound_without_a_usage_is_billed_by_its_length(gateway, upstream, monkey
 def test_sound_ends_with_the_budget_that_pays_for_it(gateway, upstream, monkeypatch):
     limit_nusd = 10_000_000  # some 41 seconds
     monkeypatch.setattr(upstream, "silent", True)
-    monkeypatch.setattr(upstream, "sound", audio_files.make("mp3", 218.0))
+    monkeypatch.setattr(upstream, "sound", speech.make("mp3", 218.0))
     budgets = gateway.services.billing.budgets
     caller = gateway.services.accounts.authentication.caller(gateway.key)
     budgets.set_limits("key", caller.key_id, Limits(total_nusd=limit_nusd))

@@ -9,9 +9,9 @@ from support.gateways import local_gateway
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces import model_surfaces, surface_table
-from gateway.surfaces.http import ErrorFormat, Operation, Outbound, Surface
-from gateway.surfaces.http_responses import json_reply
-from gateway.surfaces.openapi import describe
+from gateway.surfaces.description.openapi import describe
+from gateway.surfaces.web.http import ErrorFormat, Operation, Outbound, Surface
+from gateway.surfaces.web.http_responses import json_reply
 
 TOY_ERRORS = ErrorFormat(
     "toy",

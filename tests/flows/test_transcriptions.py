@@ -16,11 +16,11 @@ from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
 from support.shared import Share
 
-from gateway.providers.sandbox import audio_files
+from gateway.providers.sandbox import speech
 
 # Three seconds of ten tokens each, and six tokens of 23 characters.
 ESTIMATED_NUSD = 30 * 6_000 + 6 * 10_000
-SOUND = audio_files.make("wav", SECONDS)
+SOUND = speech.make("wav", SECONDS)
 SANDBOX = "sandbox/sandbox-transcribe"
 # Model → nano-dollars of three seconds: 4 and 30 tokens in and 7 out, or $0.36 and $0.21 an hour.
 COSTS = {
@@ -150,7 +150,7 @@ def test_a_model_without_translation_is_refused_before_any_call(gateway, sdk, up
     assert caught.value.code == "model_not_supported" and upstream.calls == []
 
 
-@pytest.mark.parametrize("format", audio_files.ENCODERS)
+@pytest.mark.parametrize("format", speech.ENCODERS)
 def test_the_sandbox_accepts_its_own_speech(gateway, sdk, format):
     said = sdk.audio.speech.create(
         model="sandbox/sandbox-speak", input="Say it again, Zoë!", voice="calm", response_format=format
@@ -211,7 +211,7 @@ def test_json_instead_of_a_form_is_refused(gateway):
 
 
 def test_a_large_sound_goes_through_whole_and_again_at_the_next_try(gateway, upstream):
-    large = audio_files.make("wav", 100.0)  # three megabytes: it lies on the disk
+    large = speech.make("wav", 100.0)  # three megabytes: it lies on the disk
     assert post(gateway, large, model=WHISPER).status_code == 200
     assert upstream.calls[-1].file == large
     upstream.script(500)

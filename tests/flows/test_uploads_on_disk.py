@@ -14,12 +14,12 @@ from support.media import providers_at
 from support.shared import Share
 from support.uploads import spooled_files
 
-from gateway.providers.sandbox import audio_files
+from gateway.providers.sandbox import speech
 from gateway.runtime.large_files import StoredFile
 
 LARGE_PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2 << 20)
 WHISPER = "openai/whisper-1"
-LARGE = audio_files.make("wav", 60.0)  # two megabytes
+LARGE = speech.make("wav", 60.0)  # two megabytes
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from support.shared import Share, usage_of
 from support.videos import call, end_of, left_of, look
 
 from gateway.neutral.videos import VideoStatus
-from gateway.providers.sandbox.image_files import png
+from gateway.providers.sandbox.images import png
 
 PIXEL = "data:image/png;base64," + base64.b64encode(png(2, 2, "pixel")).decode()
 # Entries that operators add for models with prices that the product does not know.

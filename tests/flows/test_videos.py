@@ -28,7 +28,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.videos.job_states import COMPLETED, CREATING
+from gateway.videos.job_table import COMPLETED, CREATING
 from gateway.videos.tasks import KeptFile
 
 COST = 4 * 10_000_000  # four seconds of 720p with sound

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gateway.configuration import settings as settings_module
 from gateway.errors import InvalidRequest
 from gateway.surfaces.aisdk import reader
-from gateway.surfaces.aisdk.privacy import without_headers
-from gateway.surfaces.http import Inbound
+from gateway.surfaces.aisdk.routes import without_headers
+from gateway.surfaces.web.http import Inbound
 
 LIMITS = settings_module.load({"GATEWAY_ENV": "test"}).limits
 TEXTS = st.sampled_from(

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest, RequestTooLarge
 from gateway.runtime.large_files import StoredFile
-from gateway.surfaces.forms import Form, FormLimits, digest_without, read_form
-from gateway.surfaces.http import Inbound
+from gateway.surfaces.web.forms import Form, FormLimits, digest_without, read_form
+from gateway.surfaces.web.http import Inbound
 
 BOUNDARY = "----edge7f3a"
 LIMITS = FormLimits(parts=6, files=3, field_bytes=2000, file_bytes=4000)

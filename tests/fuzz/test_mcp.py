@@ -14,7 +14,7 @@ from gateway.configuration import settings as settings_module
 from gateway.configuration.settings import load
 from gateway.errors import GatewayError
 from gateway.surfaces.mcp import json_rpc, tool_schemas
-from gateway.surfaces.mcp.saved_images import check_name
+from gateway.surfaces.mcp.generation import check_name
 
 # Each goes through the whole gateway.
 EXAMPLES = settings().max_examples

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError
 from gateway.runtime.zstd import zstd
-from gateway.surfaces import request_decompression
-from gateway.surfaces.request_decompression import STEP_IN, STEP_OUT, decode_body
+from gateway.surfaces.web import request_decompression as request_decompression_module
+from gateway.surfaces.web.request_decompression import STEP_IN, STEP_OUT, decode_body
 
 CAP = 300_000
 BARE = zlib.compressobj(wbits=-15)
@@ -39,14 +39,17 @@ def test_a_packed_body_is_read_within_its_bounds(packed_data: tuple[str, bytes])
     coding, data = packed_data
     steps = 0
     try:
-        for part in request_decompression._steps(data, coding, CAP):
+        for part in request_decompression_module._steps(data, coding, CAP):
             steps += 1
             assert len(part) <= STEP_OUT
         assert len(decode_body(data, coding, CAP)) <= CAP
     except GatewayError as error:
         assert error.status in (400, 413)
     # Each step brings bytes in or out, but for the last of each member.
-    assert steps <= 2 * request_decompression.MAX_MEMBERS + len(data) // STEP_IN + CAP // 1000 + len(data) // 1000 + 8
+    assert (
+        steps
+        <= 2 * request_decompression_module.MAX_MEMBERS + len(data) // STEP_IN + CAP // 1000 + len(data) // 1000 + 8
+    )
 
 
 @given(st.lists(BLOCKS, min_size=1, max_size=4), st.sampled_from([*PACKERS]))

@@ -12,7 +12,7 @@ from gateway.neutral.events import ReasoningDelta, TextDelta
 from gateway.providers.bedrock.eventstream import FrameReader
 from gateway.providers.sse import EventReader
 from gateway.providers.think_tags import MAX_BLANKS, _Splitter
-from gateway.transport.content_codings import Unpacker
+from gateway.transport.upstream_responses import Unpacker
 
 CRUMBS = st.sampled_from(
     [b"data: ", b"data:", b"event: x", b"id: 1", b": c", b"\n", b"\r", b"\r\n", b"\n\n", b"{}", b"x", b"\xff", b" "]

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.configuration import settings as settings_module
-from gateway.engine import deduplication
+from gateway.engine import stored_responses
 from gateway.errors import InvalidRequest
-from gateway.neutral import conformity
+from gateway.neutral import json_extraction
 from gateway.neutral.chat import ResponseFormat
 from gateway.neutral.json_extraction import heal
 from gateway.providers import json_schema_subset
@@ -71,13 +71,13 @@ def size_of(value: object) -> int:
 
 @given(VALUES, SCHEMAS)
 def test_conformity_says_yes_or_no_within_its_steps(value: object, schema: object) -> None:
-    assert conformity.conforms(value, schema) in (True, False)
-    check = conformity._Check(schema)
+    assert json_extraction.conforms(value, schema) in (True, False)
+    check = json_extraction._Check(schema)
     with contextlib.suppress(
-        conformity.Undecided, RecursionError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError
+        json_extraction.Undecided, RecursionError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError
     ):
         check.fits(value, schema, ())
-    assert check.steps <= conformity.MAX_STEPS + size_of(value) + size_of(schema)
+    assert check.steps <= json_extraction.MAX_STEPS + size_of(value) + size_of(schema)
 
 
 @given(SCHEMAS, st.sampled_from(sorted(GRAMMARS)))
@@ -137,6 +137,6 @@ def test_bytes_of_any_kind_are_read_or_refused(raw: bytes) -> None:
 
 @given(VALUES)
 def test_documents_stored_in_pieces_are_restored(value: object) -> None:
-    segments, parts = deduplication.split(value, lambda data: str(hash(data)).encode())
-    stored = deduplication.unpack(deduplication.pack(segments))
-    assert orjson.loads(deduplication.join(stored, parts)) == orjson.loads(orjson.dumps(value))
+    segments, parts = stored_responses.split(value, lambda data: str(hash(data)).encode())
+    stored = stored_responses.unpack_segments(stored_responses.pack_segments(segments))
+    assert orjson.loads(stored_responses.join(stored, parts)) == orjson.loads(orjson.dumps(value))

@@ -21,7 +21,7 @@ from support import npm
 from support.gateways import GatewayProcess
 from support.media import providers_at
 
-from gateway.providers.sandbox import audio_files, image_files
+from gateway.providers.sandbox import images, speech
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent.parent / "data" / "media-clients"
@@ -35,8 +35,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     npm.install(CACHE, PACKAGES)
     node, folder = npm.node(CACHE), tmp_path_factory.mktemp("media")
     picture, sound = folder / "a.png", folder / "a.wav"
-    picture.write_bytes(image_files.png(64, 48, "a picture"))
-    sound.write_bytes(audio_files.make("wav", SECONDS))
+    picture.write_bytes(images.png(64, 48, "a picture"))
+    sound.write_bytes(speech.make("wav", SECONDS))
     with FakeVendors() as upstream:
         environment = providers_at(upstream, {"OPENAI": "/v1", "COHERE": "/v2"})
         gateway = GatewayProcess(folder / "data", **environment, GATEWAY_BOOTSTRAP_CREDITS_USD="100")

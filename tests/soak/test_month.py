@@ -32,7 +32,7 @@ from gateway.metering.rollups.queries import at_once
 from gateway.metering.rollups.rollup_table import OTHER, SESSION
 from gateway.money import NANO
 from gateway.reports.focus import Month
-from gateway.reports.report_metrics import NEEDED
+from gateway.reports.report_answers import NEEDED
 from gateway.reports.shares import MAX_VALUES
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database, open_database

@@ -21,7 +21,7 @@ from gateway.metering.activity import Owners, Span, measure  # noqa: E402
 from gateway.metering.figures import FIGURES  # noqa: E402
 from gateway.metering.rollups.job import Rollups  # noqa: E402
 from gateway.metering.rollups.queries import at_once  # noqa: E402
-from gateway.surfaces.usage_report import write_figures  # noqa: E402
+from gateway.surfaces.visitors.usage_report import write_figures  # noqa: E402
 
 ITEMS = [
     {"type": "acme_lookup_call", "id": "acl_1", "status": "completed"},

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from gateway import ids
-from gateway.accounts.authentication import Caller
 from gateway.accounts.discounts import Discounts
 from gateway.billing.admission import Admission, Settlements
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt
 from gateway.billing.provider_objects import ProviderObjects
 from gateway.billing.recovery import Recovery
+from gateway.callers.authentication import Caller
 from gateway.catalogue.entries import Mapping, Prices, Provider, TokenRates
 from gateway.control.version import Control
 from gateway.errors import Unavailable

@@ -16,19 +16,18 @@ from gateway.accounts import group_rules, members, teams
 from gateway.accounts.changes import commit
 from gateway.accounts.group_rules import RuleDraft
 from gateway.accounts.keys import Draft
-from gateway.accounts.models import ApiKey, Member, Organization, TeamMember, User
-from gateway.accounts.provisioning.provisioning_client import ProvisioningClient
-from gateway.accounts.provisioning.user_rows import UserValues
+from gateway.accounts.provisioning.user_rows import ProvisioningClient, UserValues
 from gateway.accounts.second_factor import STEP_S, SecondFactors, code_at
 from gateway.accounts.service_accounts import ServiceAccountDraft
+from gateway.callers.models import ApiKey, Member, Organization, TeamMember, User
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Limits
 from gateway.oauth.grant_values import Consent
-from gateway.operator.operator_visitor import visit_as_operator
+from gateway.operator.derived_commands import visit_as_operator
 from gateway.sso.provider_identity import ProviderIdentity
-from gateway.surfaces.console.management_calls import ManagementCall
-from gateway.surfaces.http import Inbound
+from gateway.surfaces.console.page_calls import ManagementCall
 from gateway.surfaces.management.management_scopes import SCOPES
+from gateway.surfaces.web.http import Inbound
 
 DEVELOPER, ADMIN, OWNER = "developer", "admin", "owner"
 VIEWER, BILLING = "viewer", "billing"

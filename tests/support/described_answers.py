@@ -7,7 +7,8 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator
 
-from gateway.surfaces import openapi, surface_table
+from gateway.surfaces import surface_table
+from gateway.surfaces.description import openapi as openapi_module
 from gateway.surfaces.responses.reader import ECHOED_FIELDS
 
 EVENTS = "text/event-stream"
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 @cache
 def document() -> Json:
     """Return the API description."""
-    return openapi.describe(surface_table.described())
+    return openapi_module.describe(surface_table.described())
 
 
 @cache

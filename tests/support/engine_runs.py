@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from gateway import ids
-from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
+from gateway.callers.authentication import Caller
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts

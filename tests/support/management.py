@@ -11,9 +11,9 @@ from support.gateways import LocalGateway
 from gateway.accounts import keys, members
 from gateway.limits.budgets import Limits
 from gateway.surfaces.console import authorize
+from gateway.surfaces.description.openapi import VARIABLE, errors_of
 from gateway.surfaces.management.table import OPERATIONS
 from gateway.surfaces.oauth import routes as oauth
-from gateway.surfaces.openapi import VARIABLE, errors_of
 
 PASSWORD = "correct horse battery"
 ROLES = ("owner", "admin", "developer", "colleague")

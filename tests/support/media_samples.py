@@ -9,7 +9,7 @@ from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.field_checks import read_prices
 from gateway.engine.streaming import observe
 from gateway.engine.unary import describe
-from gateway.neutral import images, rerank, speech, transcriptions
+from gateway.neutral import images, speech, structured, transcriptions
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.events import Finished
 from gateway.neutral.operations import OPERATIONS
@@ -66,9 +66,9 @@ def request_of(sample: dict[str, Any]) -> Any:
         body = transcriptions.TranscriptionInput(StoredFile.of(b"sound"), "audio/wav", "a.wav")
         length_ms = sample.get("length_ms", 1000)
         units = transcriptions.units_of(body, length_ms, length_ms, length_ms)
-    elif issubclass(kind, rerank.RerankRequest):
-        body = rerank.RerankInput(**{"query": "q", "documents": ["a", "b"]} | fields)
-        units = rerank.units_of(body)
+    elif issubclass(kind, structured.RerankRequest):
+        body = structured.RerankInput(**{"query": "q", "documents": ["a", "b"]} | fields)
+        units = structured.units_of(body)
     elif issubclass(kind, EmbeddingsRequest):
         body = EmbeddingsInput(("a",))
     else:

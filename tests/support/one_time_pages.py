@@ -8,7 +8,7 @@ from support.oauth import App
 
 from gateway.accounts.members import add_member, find_member, set_password
 from gateway.accounts.organizations import create_organization
-from gateway.admin.sign_in_links import make_link_token
+from gateway.admin.sign_in import make_link_token
 
 NEW = "barbara@acme.example"
 KNOWN = "donald@other.example"

@@ -9,7 +9,7 @@ from werkzeug.test import Client
 
 from gateway.accounts import keys
 from gateway.limits.budgets import Limits
-from gateway.surfaces.http import Operation
+from gateway.surfaces.web.http import Operation
 
 REFUSED = frozenset(
     ("invalid_api_key", "session_invalid", "permission_denied", "metrics_token", "scope_missing", "invalid_scim_token")

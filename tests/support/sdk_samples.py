@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typing_extensions
 from hypothesis import strategies as st
 
-from gateway.providers.sandbox import audio_files
-from gateway.providers.sandbox.image_files import png
+from gateway.providers.sandbox import speech
+from gateway.providers.sandbox.images import png
 
 Json = dict[str, Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -24,7 +24,7 @@ DEAR = "dear-model-9"
 DEAR_MODELS = ("claude-opus-4-6", "gpt-image-2", "gemini-3.1-pro-preview")
 DEPTH = 4
 PICTURE = b64encode(png(8, 8, "")).decode()
-SOUND = b64encode(audio_files.make("wav", 3.0)).decode()
+SOUND = b64encode(speech.make("wav", 3.0)).decode()
 PAGE = b64encode(
     b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
     b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF"

@@ -5,7 +5,7 @@ import struct
 
 import soundfile
 
-from gateway.providers.sandbox import audio_files as made
+from gateway.providers.sandbox import speech as made
 
 
 def wave(

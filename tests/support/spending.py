@@ -20,8 +20,8 @@ import psycopg
 from support.gateways import ROOT, GatewayProcess
 from support.prepared import SECRETS as SECRETS
 
-from gateway.providers.sandbox import audio_files
-from gateway.providers.sandbox.image_files import png
+from gateway.providers.sandbox import speech
+from gateway.providers.sandbox.images import png
 
 TOKEN_NUSD = 300_000  # per output token; input is free, so a call with 100 tokens costs 0.03 USD
 PROVIDER = """name = "FakeUpstream"
@@ -172,7 +172,7 @@ for _prefix in ("/v1/models/mint", "/v1beta/models/mint", "/v1beta/mint"):
 JOBS: dict[str, Callable[[str], Json]] = {"/v1/videos": lambda text: {"model": "mint/reel", "prompt": text}}
 # Operations with a form that contains a file; a second of audio costs as much as 100 tokens.
 FORMS = {f"/v1/audio/{name}": {"model": "mint/ear"} for name in ("transcriptions", "translations")}
-SECOND_OF_SOUND = audio_files.make("wav", 1.0)
+SECOND_OF_SOUND = speech.make("wav", 1.0)
 STREAMED = (
     "/v1/chat/completions",
     "/v1/completions",

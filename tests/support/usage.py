@@ -10,8 +10,7 @@ from gateway import ids
 from gateway.clock import HOUR_US
 from gateway.metering.figures import CLIENT_CODES, EXTRA_COSTS, EXTRA_COUNTS, FIGURES
 from gateway.metering.models import BYOK, CACHED, CREDITS, SETTLEMENT
-from gateway.metering.rollups.rollup_table import BLOCK_HOURS, HOURS, Series
-from gateway.metering.rollups.sum_tables import VALUES
+from gateway.metering.rollups.rollup_table import BLOCK_HOURS, HOURS, VALUES, Series
 from gateway.metering.usage_table import COLUMNS, UsageRecord
 from gateway.store.database import Database
 from gateway.store.partitions import id_at

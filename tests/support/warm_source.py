@@ -36,15 +36,18 @@ from support import cheap_disks, cheap_passwords, leftovers, prepared  # noqa: E
 
 import gateway.application.starting  # noqa: E402, F401
 import gateway.operator.start  # noqa: E402, F401
-import gateway.server.log  # noqa: E402, F401
+import gateway.server.logging_setup  # noqa: E402, F401
 import gateway.server.worker  # noqa: E402, F401
 from gateway.metering.sources import known_clients  # noqa: E402
 from gateway.operator import command as manage  # noqa: E402
 from gateway.runtime.process_exit import end_with  # noqa: E402
-from gateway.server import launch, ready_workers  # noqa: E402
+from gateway.server import (
+    boot,  # noqa: E402
+    launch,
+)
 from gateway.surfaces import surface_table  # noqa: E402
 from gateway.surfaces.blueprints import compile_rules  # noqa: E402
-from gateway.surfaces.path_spelling import Addresses  # noqa: E402
+from gateway.surfaces.web.path_spelling import Addresses  # noqa: E402
 from gateway.worker import accepted_configuration  # noqa: E402
 
 MAX_LENGTH = 1 << 20  # bytes of a message
@@ -62,7 +65,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
 # Modules of commands, which no LazyImport names.
 COMMANDS = tuple(f"gateway.operator.{module}" for module, _, _ in manage.COMMANDS.values())
 # A program shares memory with its children only, and with no other program.
-SHARED: tuple[Any, ...] = (accepted_configuration.refusal, ready_workers.ready_count)
+SHARED: tuple[Any, ...] = (accepted_configuration.refusal, boot.ready_count)
 
 
 def count_shared() -> int:

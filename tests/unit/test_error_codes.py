@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from gateway import errors  # noqa: F401 - the whole gateway, so that every kind of error is known
-from gateway.accounts import change_quota, custom_providers, key_caps, throttle
+from gateway.accounts import change_quota, custom_providers, key_caps
 from gateway.application import app  # noqa: F401 - the whole gateway, so that every kind of error is known
+from gateway.callers import throttle as throttle_module
 from gateway.catalogue import video_shapes
 from gateway.dialects.anthropic import UNTHREADED
 from gateway.limits import cost_bound
 from gateway.neutral.videos import CONTENT_FILTER
-from gateway.providers import too_long
+from gateway.providers import failures
 from gateway.routing import capabilities, resolve
 from gateway.surfaces.management import device_routes
 
@@ -45,11 +46,11 @@ VARIABLE = {
     ("surfaces/mcp/remote_gateway.py", "code"): set(),
     # The response to an error that already has a code.
     ("surfaces/blueprints.py", "operation"): None,
-    ("accounts/throttle.py", "gate.code"): {throttle.ThrottleGate("", "", 0, 0).code, change_quota.CODE},
+    ("accounts/throttle.py", "gate.code"): {throttle_module.ThrottleGate("", "", 0, 0).code, change_quota.CODE},
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own code for an invalid request; the page says so.
-    ("providers/failures.py", "TOO_LONG"): {too_long.TOO_LONG},
+    ("providers/failures.py", "TOO_LONG"): {failures.TOO_LONG},
     ("providers/failures.py", "code"): {"invalid_request", "request_too_large"},
     ("providers/openai/responses_reply.py", "cause.code"): set(),
     ("surfaces/anthropic/schema.py", "UNTHREADED"): {UNTHREADED},

@@ -15,7 +15,7 @@ from support.pattern_attacks import growth_of
 from support.replies import MemoryReply
 
 from gateway.errors import GatewayError
-from gateway.neutral import cut_pairs, json_extraction, json_parts
+from gateway.neutral import cut_pairs, json_extraction, json_weight
 from gateway.neutral.chat import ResponseFormat
 from gateway.neutral.events import TextDelta
 from gateway.neutral.json_repair import Unrepairable, repair
@@ -31,16 +31,18 @@ from gateway.providers.think_tags import _Splitter
 from gateway.runtime.byte_ranges import read_range
 from gateway.runtime.large_files import StoredFile
 from gateway.server.http1 import read_chunked, read_head
-from gateway.surfaces import audio_uploads, health, listing, surface_table
+from gateway.surfaces import health, surface_table
 from gateway.surfaces.anthropic import schema as messages
-from gateway.surfaces.forms import FormLimits, read_form
+from gateway.surfaces.bodies import audio_uploads as audio_uploads_module
+from gateway.surfaces.bodies.media_urls import read_media
 from gateway.surfaces.google import schema as generate
-from gateway.surfaces.http import Inbound
-from gateway.surfaces.media_urls import read_media
 from gateway.surfaces.openai import chat_schema
 from gateway.surfaces.openai.code_fences import without_fence
 from gateway.surfaces.responses import schema as responses
 from gateway.surfaces.scim.filters import parse_filter
+from gateway.surfaces.web import listing as listing_module
+from gateway.surfaces.web.forms import FormLimits, read_form
+from gateway.surfaces.web.http import Inbound
 
 GROWTH = 9.0  # of the time for four times the bytes: quadratic code takes sixteen times as long
 PIECE = 64  # bytes that arrive at once
@@ -186,7 +188,7 @@ OF_BYTES: dict[str, Callable[[bytes], object]] = {
     "an answer": read_object,
     "an answer with a file": lambda data: InlineFiles().read(pieces_of(data)),
     "an error": lambda data: explain(data),
-    "parts": lambda data: json_parts.has_more(data, 1 << 30),
+    "parts": lambda data: json_weight.has_more(data, 1 << 30),
     "half characters": cut_pairs.without_halves,
     "half characters in pieces": join_halves,
     "a request head": lambda data: read_head(b"GET /" + data + b" HTTP/1.1\r\nHost: a\r\n\r\n", {}),
@@ -198,7 +200,7 @@ OF_BYTES: dict[str, Callable[[bytes], object]] = {
     "messages": lambda data: messages.decode(b'{"model":"m","max_tokens":1,"messages":[' + data + b"]}"),
     "a response": lambda data: responses.decode(b'{"model":"m","input":[' + data + b"]}"),
     "contents": lambda data: generate.decode(b'{"contents":[{"parts":[' + data + b"]}]}"),
-    "a sound": lambda data: audio_uploads.detect_format(stored(data), "file"),
+    "a sound": lambda data: audio_uploads_module.detect_format(stored(data), "file"),
 }
 OF_TEXT: dict[str, Callable[[str], object]] = {
     "repair of an object": lambda text: repair("{" + text, 0),
@@ -214,7 +216,7 @@ OF_TEXT: dict[str, Callable[[str], object]] = {
     "an alias": lambda text: ADDRESSES.model_of("/" + text),
     "a filter": parse_filter,
     "accepted types": health.prefers_html,
-    "accepted codings": listing.accepts_gzip,
+    "accepted codings": listing_module.accepts_gzip,
     "a range": lambda text: read_range(f"bytes={text}", 100),
     "an address of media": lambda text: read_media(text, "url"),
     "data in an address": lambda text: read_media("data:image/png;base64," + text, "url"),

@@ -13,7 +13,7 @@ from support.pattern_attacks import USES, worst_growth
 
 from gateway.metering.session_ids import SESSIONS
 from gateway.metering.sources import known_clients
-from gateway.providers.json_pieces import MEMBER
+from gateway.providers.vectors import MEMBER
 from gateway.surfaces import surface_table
 
 GATEWAY = Path(__file__).resolve().parents[2] / "gateway"

@@ -9,11 +9,11 @@ from msgspec import Struct
 from gateway import ids
 from gateway.accounts import audit, group_rules
 from gateway.accounts.changes import commit
-from gateway.accounts.models import Member
 from gateway.accounts.provisioning import user_rows
 from gateway.accounts.provisioning.models import ScimGroup, ScimGroupMember
-from gateway.accounts.provisioning.provisioning_client import GroupEffect, ProvisioningClient, StaleVersion
+from gateway.accounts.provisioning.user_rows import GroupEffect, ProvisioningClient, StaleVersion
 from gateway.accounts.quotas import MAX_TEAMS, check_quota
+from gateway.callers.models import Member
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database

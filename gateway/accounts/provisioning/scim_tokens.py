@@ -7,15 +7,16 @@ from functools import partial
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import audit, quotas, tokens
-from gateway.accounts.authentication import Authentication
+from gateway.accounts import audit, quotas
 from gateway.accounts.authority import is_owner_now
 from gateway.accounts.changes import commit
-from gateway.accounts.hash_renewal import renew_hash
-from gateway.accounts.models import Organization
 from gateway.accounts.organizations import read_name
 from gateway.accounts.provisioning.models import ScimToken
-from gateway.accounts.versioned_cache import VersionedCache
+from gateway.callers import tokens as tokens_module
+from gateway.callers.authentication import Authentication
+from gateway.callers.hash_renewal import renew_hash
+from gateway.callers.models import Organization
+from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.control.version import Control
 from gateway.errors import Gone, InvalidRequest, NotFound, Unauthenticated
@@ -90,7 +91,7 @@ class ScimTokens:
                 id=token_id,
                 organization=organization_id,
                 name=name,
-                token_hash=tokens.hash_token(token, self._hash_keys[0]),
+                token_hash=tokens_module.hash_token(token, self._hash_keys[0]),
                 mask=ids.mask(token),
                 by_owner=by_owner,
                 created_by=actor,
@@ -141,9 +142,9 @@ class ScimTokens:
             self._database.write(ScimToken.update(used_at=now).where(stale).execute)
 
     def _read(self, token: str) -> ScimTokenInfo | str:
-        if not token.startswith(PREFIX) or not tokens.well_formed(token):
+        if not token.startswith(PREFIX) or not tokens_module.well_formed(token):
             return UNKNOWN
-        hashes = tokens.candidates(token, self._hash_keys)
+        hashes = tokens_module.candidates(token, self._hash_keys)
         found = self._authentication.look_up(partial(_find, hashes))
         if found is None:
             return UNKNOWN

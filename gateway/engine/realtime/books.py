@@ -4,17 +4,16 @@ from collections.abc import Callable
 
 from msgspec import Struct, structs
 
-from gateway.accounts.authentication import Caller
-from gateway.accounts.credential_sources import PLATFORM_SOURCE
 from gateway.billing.admission import Admission, Settlements
 from gateway.billing.bounds import Bounds
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.billing.output_reservation import RECORDED, TYPICAL_BYTES_PER_TOKEN
 from gateway.billing.settlement import Settlement
+from gateway.callers.authentication import Caller
+from gateway.callers.credential_sources import PLATFORM_SOURCE
 from gateway.clock import Clock
 from gateway.engine.planning import Planner
-from gateway.engine.realtime.places import SessionPlace
 from gateway.engine.routing_decisions import Decisions
 from gateway.errors import (
     Cancelled,
@@ -31,6 +30,23 @@ from gateway.money import format_usd
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.transcriptions import TranscriptionRequest
 from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Target
+from gateway.routing.decision import Plan
+
+# The place where a session, or the transcription of its speech, is served.
+
+
+class SessionPlace(Struct, frozen=True):
+    """A target, the decision that chose it, and the model's name as the caller wrote it."""
+
+    target: Target
+    plan: Plan
+    requested_model: str
+
+
+def no_content() -> None:
+    """Stand in for the content of a request that is only planned or admitted, never sent."""
+
 
 OK = 200
 CALLER_LEFT = "The caller left the session."

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
 from gateway.catalogue.catalogue import CurrentCatalogue
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
-from gateway.engine.realtime.books import OK, Report, TurnParts
-from gateway.engine.realtime.places import SessionPlace, no_content
+from gateway.engine.realtime.books import OK, Report, SessionPlace, TurnParts, no_content
 from gateway.engine.realtime.session import CallerEvents, RealtimeSession, SessionLimits, SessionWatch, give
 from gateway.engine.realtime.session_turns import SessionTurns
 from gateway.engine.run import Run

@@ -3,16 +3,29 @@
 from collections import deque
 from collections.abc import Callable
 
+from msgspec import structs
+
 from gateway.billing.context import RequestContext
 from gateway.billing.usage_completion import fill_unreported
-from gateway.engine.realtime.books import CALLER_LEFT, Report, SessionAccounting, Turn, TurnParts
-from gateway.engine.realtime.places import SessionPlace, no_content
-from gateway.engine.realtime.session_conversation import ConversationLength, output_tokens, transcription_usage
-from gateway.engine.realtime.session_settings import SessionSettings
+from gateway.engine.realtime.books import (
+    CALLER_LEFT,
+    Report,
+    SessionAccounting,
+    SessionPlace,
+    Turn,
+    TurnParts,
+    no_content,
+)
 from gateway.errors import Cancelled, GatewayError, RateLimited, UpstreamFailed
 from gateway.neutral.realtime import (
+    INPUT_BYTES_PER_TOKEN,
+    MIN_BYTES_PER_TOKEN,
+    OUTPUT_BYTES_PER_TOKEN,
+    OVERHEAD_TOKENS,
     SECOND_BYTES,
+    TEXT_BYTES_PER_TOKEN,
     UNLIMITED,
+    ClientEvent,
     RealtimeInput,
     RealtimeRequest,
     ServerEvent,
@@ -20,8 +33,190 @@ from gateway.neutral.realtime import (
     transcription_units,
 )
 from gateway.neutral.request import Requirements
-from gateway.neutral.transcriptions import TranscriptionRequest
-from gateway.neutral.usage import counts_anything
+from gateway.neutral.transcriptions import OUTPUT_TOKENS_PER_SECOND, TranscriptionRequest
+from gateway.neutral.usage import Usage, counts_anything
+
+# The length of a session's conversation in tokens: as counted by the provider, else estimated from its bytes.
+
+UNKNOWN_CONTEXT = 131_072  # tokens assumed for a model without a known context length
+
+
+class ConversationLength:
+    """The length of a conversation with a model that reads `limit` tokens (0: unknown). Every response reads all of it,
+    and the next response reads its output too."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit or UNKNOWN_CONTEXT
+        # The provider's count of everything before a position, and the size of everything that was added.
+        self._counted = OVERHEAD_TOKENS
+        self._counted_at = 0
+        self._added = 0
+        self._apart = False
+        self._text = self._sound = 0
+
+    @property
+    def place(self) -> int:
+        """The current position: a response requested now reads everything before it."""
+        return self._added
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens that a response can read."""
+        return min(self._counted + self._added - self._counted_at, self._limit)
+
+    def add(self, event: ClientEvent) -> None:
+        """Add an event of the caller."""
+        self._added += event.text_bytes + -(-event.sound_bytes // MIN_BYTES_PER_TOKEN)
+        if event.unseen:
+            self._added += self._limit
+        self._apart = self._apart or event.apart
+        self._text += -(-event.text_bytes // TEXT_BYTES_PER_TOKEN)
+        self._sound += -(-event.sound_bytes // INPUT_BYTES_PER_TOKEN)
+
+    def answered(self, usage: Usage, place: int | None) -> None:
+        """Record a response with the token counts of the provider.
+
+        Its input counts for everything before the position `place` at which it was requested, unless some response was
+        to read another input. `place` is None where the position is unknown.
+        """
+        self._added += usage.output_total
+        read = usage.input_total + OVERHEAD_TOKENS
+        if place is None or place < self._counted_at or self._apart or not usage.input_total:
+            before = self._counted + self._added - self._counted_at
+            self._counted += max(0, read + usage.output_total - before)
+        else:
+            self._counted = read
+            self._counted_at = place
+        self._sound = usage.input_audio + usage.input_audio_cached + usage.output_audio
+        self._text = usage.input_total - usage.input_audio - usage.input_audio_cached + usage.output
+
+    def estimate(self, text_bytes: int, sound_bytes: int) -> Usage:
+        """Estimate the usage of a response without a count from the bytes of its output."""
+        sound = min(self._sound, self._limit)
+        return Usage(
+            input=min(self._text, self._limit - sound),
+            input_audio=sound,
+            output=-(-text_bytes // TEXT_BYTES_PER_TOKEN),
+            output_audio=-(-sound_bytes // OUTPUT_BYTES_PER_TOKEN),
+            basis="estimated",
+        )
+
+    def complete(self, reported: Usage | None, text_bytes: int, sound_bytes: int) -> Usage:
+        """Return the usage of a response, with estimates for its input or its output where nothing was reported."""
+        estimated = self.estimate(text_bytes, sound_bytes)
+        if reported is None:
+            return estimated
+        missing: dict[str, int] = {}
+        if not reported.input_total:
+            missing |= {"input": estimated.input, "input_audio": estimated.input_audio}
+        if not reported.output_total:
+            missing |= {"output": estimated.output, "output_audio": estimated.output_audio}
+        if any(missing.values()):
+            return structs.replace(reported, **missing, basis="estimated")
+        return reported
+
+
+def output_tokens(text: int, sound: int) -> int:
+    """Return the usual number of tokens for this many bytes of an answer."""
+    return text // TEXT_BYTES_PER_TOKEN + sound // OUTPUT_BYTES_PER_TOKEN
+
+
+def transcription_usage(sound: int, text: int | None = None) -> Usage:
+    """Estimate the usage of a transcript from the bytes of its sound and its text (None: unknown)."""
+    if text is None:
+        output = -(-sound * OUTPUT_TOKENS_PER_SECOND // SECOND_BYTES)
+    else:
+        output = -(-text // TEXT_BYTES_PER_TOKEN)
+    return Usage(
+        input_audio=-(-sound // INPUT_BYTES_PER_TOKEN),
+        output=output,
+        audio_ms=sound * 1000 // SECOND_BYTES,
+        basis="estimated",
+    )
+
+
+# The settings of a session that affect its cost. The caller requests changes, the provider confirms them.
+#
+# A change that makes the session more expensive counts when it is requested, since the provider may apply it before
+# it confirms it. A change that makes it cheaper counts when the provider confirms it, since the provider may refuse
+# it.
+
+MAX_PENDING_UPDATES = 256  # unconfirmed updates; beyond it confirmations can no longer be assigned to updates
+
+
+class SessionSettings:
+    """Whether the provider begins responses unrequested (`auto_responds`), the limit of each (`most_output`,
+    UNLIMITED), and the transcription model. `find_transcriber` returns the place of a transcription model, or
+    raises."""
+
+    def __init__(self, find_transcriber: Callable[[str], SessionPlace]) -> None:
+        self._find_transcriber = find_transcriber
+        self.auto_responds = True
+        self.most_output = UNLIMITED
+        self._known: dict[str, SessionPlace] = {}  # by the provider's name of the model
+        self._requested: SessionPlace | None = None
+        self._transcriber: SessionPlace | None = None
+        self._confirmed = self._transcriber_confirmed = False
+        self._updates: dict[str, None] = {}  # ids of unconfirmed updates, oldest first
+        self._lost = False
+
+    @property
+    def transcriber(self) -> SessionPlace | None:
+        """The transcription model that the provider confirmed, else the requested one."""
+        if self._transcriber_confirmed:
+            return self._transcriber
+        return self._requested
+
+    @property
+    def expected_transcriber(self) -> SessionPlace | None:
+        """The transcription model for speech that is sent now."""
+        if self._updates:
+            return self._requested or self.transcriber
+        return self.transcriber
+
+    def transcribe(self, model: str) -> str:
+        """Select a transcription model; returns the provider's name of it. Errors of `find_transcriber`."""
+        place = self._find_transcriber(model)
+        name = place.target.mapping.external_id
+        self._requested = self._known[name] = self._known.get(name, place)
+        return name
+
+    def requested(self, event: ClientEvent) -> None:
+        """Record an event of the caller that is about to be sent."""
+        if not event.updates:
+            return
+        self._lost = self._lost or len(self._updates) >= MAX_PENDING_UPDATES
+        if not self._lost:
+            self._updates[event.id] = None
+        self.auto_responds = self.auto_responds or event.auto_responds
+        if event.most_output is not None and _is_more(event.most_output, self.most_output):
+            self.most_output = event.most_output
+
+    def refused(self, event: str) -> None:
+        """Record that the caller's `event` had no effect."""
+        self._updates.pop(event, None)
+
+    def confirmed(self, event: ServerEvent) -> None:
+        """Record the settings that the provider reports, at the beginning and after each change."""
+        if self._confirmed and self._updates:
+            del self._updates[next(iter(self._updates))]
+        self._confirmed = True
+        settled = not self._updates and not self._lost
+        if settled or event.auto_responds:
+            self.auto_responds = event.auto_responds
+        if event.most_output is not None and (settled or _is_more(event.most_output, self.most_output)):
+            self.most_output = event.most_output
+        if event.transcriber is not None:
+            self._transcriber_confirmed = True
+            if event.transcriber:
+                self._transcriber = self._known.get(event.transcriber, self._requested)
+            else:
+                self._transcriber = None
+
+
+def _is_more(limit: int, before: int) -> bool:
+    return before != UNLIMITED and (limit == UNLIMITED or limit > before)
+
 
 MAX_RESPONSES = 16  # simultaneous responses of a session, and pending transcripts
 ENDED_TURNS = 64  # ids of ended turns, which count once even when their end is repeated

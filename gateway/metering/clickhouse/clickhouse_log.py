@@ -7,7 +7,7 @@ from gateway.clock import DAY_US
 from gateway.errors import Cancelled
 from gateway.metering.clickhouse.clickhouse_http import ClickHouse
 from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
-from gateway.metering.clickhouse.delivered_rows import COUNTS, IDS, NUMBERS, TIMES
+from gateway.metering.clickhouse.sink import COUNTS, IDS, NUMBERS, TIMES
 from gateway.metering.log.agent_sessions import FIGURES, SessionName, SessionPart, part_of_row
 from gateway.metering.log.search import LogFilter, LogScope
 from gateway.metering.models import CACHED, SETTLEMENT

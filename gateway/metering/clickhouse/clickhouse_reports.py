@@ -11,8 +11,7 @@ from gateway.errors import Unavailable
 from gateway.metering.clickhouse.clickhouse_http import ClickHouse
 from gateway.metering.clickhouse.sink import SinkState, UsageSink
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.buckets import bucket_sql
-from gateway.metering.rollups.queries import TAGS, NotCovered, RollupQuestion, Row, StepColumns
+from gateway.metering.rollups.queries import TAGS, NotCovered, RollupQuestion, Row, StepColumns, bucket_sql
 from gateway.metering.rollups.rollup_table import SESSION, Series
 
 PROGRESS_CACHE_S = 5.0  # how long a known progress and an answer to a ping count

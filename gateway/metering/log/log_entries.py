@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gateway.store import aging
-from gateway.store.aging import AgingTables
+from gateway.store import partitions
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
-from gateway.store.partitions import id_at
+from gateway.store.partitions import AgingTables, id_at
 
 TAG_BYTES = 8
 
@@ -93,7 +92,7 @@ def first_id(at_us: int) -> bytes:
 
 def _delete(database: Database, oldest: bytes) -> int:
     chosen = "SELECT request FROM log_entry WHERE request < ? ORDER BY request LIMIT ?"
-    requests = [(bytes(row[0]),) for row in database.execute(chosen, (oldest, aging.STEP_ROWS)).fetchall()]
+    requests = [(bytes(row[0]),) for row in database.execute(chosen, (oldest, partitions.STEP_ROWS)).fetchall()]
     marked = [
         (bytes(project), tag_of(name, value), bytes(request))
         for request, project, metadata in _tagged(database, requests)

@@ -9,9 +9,8 @@ from typing import Any
 from msgspec import structs
 
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US
-from gateway.metering.rollups.range_pieces import count_pieces
 from gateway.metering.rollups.rollup_table import Series, State, advance_state, read_held, widen_hours
-from gateway.metering.rollups.row_sums import HEX, START_MARGIN_US
+from gateway.metering.rollups.row_sums import HEX, START_MARGIN_US, count_pieces
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import id_at

@@ -13,12 +13,12 @@ from gateway.metering.rollups.rollup_table import (
     HOURS,
     MAX_SOURCES,
     SESSION,
+    VALUES,
     Series,
     State,
     read_state,
 )
 from gateway.metering.rollups.row_sums import HEX
-from gateway.metering.rollups.sum_tables import VALUES
 from gateway.store.database import Database
 
 ROWS = "usage rows"  # the name of that side of a comparison

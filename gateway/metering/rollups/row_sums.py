@@ -1,7 +1,11 @@
 """Sums of usage rows: what a batch, a range or an hour of them adds to the rollups."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
+
+import orjson
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import (
@@ -15,8 +19,19 @@ from gateway.metering.figures import (
     sums_sql,
 )
 from gateway.metering.models import SETTLEMENT
-from gateway.metering.rollups.rollup_table import fetch_exact
-from gateway.metering.rollups.sum_tables import VALUES
+from gateway.metering.rollups.rollup_table import (
+    OTHER,
+    SESSION,
+    VALUES,
+    Key,
+    Series,
+    Sums,
+    fetch_exact,
+    fetch_sums,
+    read_held,
+    sum_table,
+    write_rows,
+)
 from gateway.store.database import Database
 
 # An attempt begins at most this long after its request arrived, even with differing clocks.
@@ -107,3 +122,163 @@ def _group(dimensions: Sequence[Any], rows: int, figures: Iterable[tuple[str, An
     for name, value in figures:
         values[VALUE_INDEX[name]] = int(value)
     return Group(int(hour), bytes(project), bytes(key), provider, model, source, session, tags, low, high, values)
+
+
+# Groups of usage rows, folded into the series of the rollups.
+
+SOURCE = None  # the place of source names, among the tags of a project
+MAX_NAME_LENGTH = 256  # characters of a value
+# JSON texts of tags that are kept decoded. Requests of a client have the same few, or none has the same.
+DECODED_TEXTS = 4_096
+
+Place = tuple[bytes, int, str | None]  # project, hour, and tag
+Names = dict[Place, set[str]]
+
+
+def fold(groups: Iterable[Group], names: Mapping[Place, set[str]]) -> Sums:
+    """Return the sums by row of the table. Groups with a source that is not in `names` are left out of the series of
+    sources, those with a tag that has no names out of the series of tags; other values of a tag count as OTHER."""
+    sums: Sums = {}
+    for group in groups:
+        hour, project, key, provider, model, source, session, tags, _, _, values = group
+        places: list[Key] = [
+            (Series.PROJECT, project, hour, "", ""),
+            (Series.PROJECT_MODEL, project, hour, model, provider),
+            (Series.KEY, key, hour, "", ""),
+            (Series.KEY_MODEL, key, hour, model, provider),
+        ]
+        if source in names[project, hour, SOURCE]:
+            places.append((Series.PROJECT_SOURCE, project, hour, source, ""))
+            places.append((Series.KEY_SOURCE, key, hour, source, ""))
+        if session or tags:
+            for tag, name in list_tags(session, tags):
+                admitted = names.get((project, hour, tag))
+                if admitted is not None:
+                    shown = name if name in admitted else OTHER
+                    places.append((Series.PROJECT_TAG, project, hour, shown, tag))
+                    places.append((Series.KEY_TAG, key, hour, shown, tag))
+        for place in places:
+            known = sums.get(place)
+            if known is None:
+                sums[place] = values
+            else:
+                sums[place] = [a + b for a, b in zip(known, values, strict=True)]
+    return sums
+
+
+def list_tags(session: str | None, tags: str | None) -> list[tuple[str, str]]:
+    """Return the tags of a usage row with their values; the session has the tag SESSION."""
+    listed = []
+    if session:
+        listed.append((SESSION, session))
+    if tags:
+        listed += _read_tags(tags)
+    return listed
+
+
+@lru_cache(DECODED_TEXTS)
+def _read_tags(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the tags in a JSON object of strings. PostgreSQL stores no NUL."""
+    pairs = ((_clean(name), _clean(str(value))) for name, value in orjson.loads(text).items())
+    return tuple((name, value) for name, value in pairs if name and value)
+
+
+def _clean(text: str) -> str:
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_NAME_LENGTH]
+
+
+def ranges_of(groups: Iterable[Group]) -> dict[int, tuple[str, str]]:
+    """Return the range of request ids of each hour."""
+    ranges: dict[int, tuple[str, str]] = {}
+    for group in groups:
+        low, high = ranges.get(group.hour, (group.low, group.high))
+        ranges[group.hour] = min(low, group.low), max(high, group.high)
+    return ranges
+
+
+# Sums of removed rows of hours that are removed piece by piece, and that still count for the part HELD.
+#
+# Moving these sums to the part REMOVED with each piece would rewrite every sum of the hour again and again. They stay
+# in this table until the last piece is removed, and move then with a single update. Until then, the part HELD is the
+# sum of the rows in the usage table and the pieces here. Pieces under a part number that is no longer HELD belong to
+# an hour that has moved: they are obsolete, and are deleted.
+
+KEY_COLUMNS = {  # with their types on PostgreSQL
+    "hour": "integer",
+    "part": "smallint",
+    "low": "text",
+    "project": "bytea",
+    "api_key": "bytea",
+    "provider": "text",
+    "name": "text",
+    "source": "text",
+}
+# In the order in which rows are removed, so that each step appends behind the previous one.
+LABEL_COLUMNS = {"session": "text", "tags": "text"}
+PIECES_TABLE = sum_table("removed_piece", KEY_COLUMNS, ("removed_at", "bigint"), LABEL_COLUMNS)
+DIGEST_BYTES = 8
+GROUPED = "project, api_key, provider, name, source, session, tags"
+READ = f"""
+SELECT {GROUPED}, MIN(low), {", ".join(f"sum({name})" for name in VALUES)} FROM removed_piece
+WHERE hour = ? AND part = ? GROUP BY {GROUPED}
+"""
+COUNT_ROWS = "SELECT SUM(rows) FROM removed_piece WHERE hour = ? AND part = ?"
+NEXT_HOUR = "SELECT hour FROM removed_piece WHERE hour > ? ORDER BY hour LIMIT 1"
+HAS_PIECES = "SELECT 1 FROM removed_piece WHERE hour = ? AND part = ? LIMIT 1"
+BEYOND = "SELECT low FROM removed_piece WHERE hour = ? AND part = ? ORDER BY low LIMIT 1 OFFSET ?"
+SWEEP_ROWS = 5_000  # at once
+
+
+def add_pieces(database: Database, groups: Sequence[Group], now_us: int) -> None:
+    """Store the sums of rows that are about to be removed, within the transaction that removes them."""
+    held = read_held(database, (group.hour for group in groups))
+    rows = [(_head(group, held.get(group.hour, 0), now_us), group.values) for group in groups]
+    write_rows(database, PIECES_TABLE, rows, adding=True)
+
+
+def _head(group: Group, part: int, now_us: int) -> tuple[Any, ...]:
+    """Return the key of a piece and the columns beside it. Session and tags, which are too long for a key, are in it as
+    a digest."""
+    low = group.low
+    if group.session or group.tags:
+        text = f"{group.session or ''}\0{group.tags or ''}"
+        low = f"{low}-{blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()}"
+    return (group.hour, part, low, *group[1:6], now_us, group.session, group.tags)
+
+
+def read_pieces(database: Database, hour: int, part: int) -> list[Group]:
+    """Return the sums of removed rows that count for the part HELD of an hour; `part` is its number. Inside a
+    report."""
+    groups = []
+    for project, key, provider, model, source, session, tags, low, *values in fetch_sums(database, READ, (hour, part)):
+        sums = [int(value or 0) for value in values]
+        place = (hour, bytes(project), bytes(key), provider, model, source, session, tags)
+        groups.append(Group(*place, low, low, sums))
+    return groups
+
+
+def count_pieces(database: Database, hour: int, part: int) -> int:
+    """Return the number of removed rows in the pieces of an hour. Inside a read."""
+    return int(database.execute(COUNT_ROWS, (hour, part)).fetchone()[0] or 0)
+
+
+def list_pieces(database: Database) -> list[tuple[int, int, bool]]:
+    """Return the hours with pieces, the number of their part, and whether that part is HELD. Inside a read."""
+    pieces = []
+    last = -1
+    while row := database.execute(NEXT_HOUR, (last,)).fetchone():
+        last = int(row[0])
+        held = read_held(database, [last]).get(last, 0)
+        parts = [part for part in (0, 1) if database.execute(HAS_PIECES, (last, part)).fetchone()]
+        pieces += [(last, part, part == held) for part in parts]
+    return pieces
+
+
+def sweep_pieces(database: Database, hour: int, part: int) -> None:
+    """Delete some thousand obsolete rows, within an open transaction."""
+    beyond = database.execute(BEYOND, (hour, part, SWEEP_ROWS)).fetchone()
+    delete = "DELETE FROM removed_piece WHERE hour = ? AND part = ?"
+    if beyond is None:
+        database.execute(delete, (hour, part))
+    else:
+        database.execute(f"{delete} AND low <= ?", (hour, part, beyond[0]))

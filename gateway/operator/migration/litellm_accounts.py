@@ -14,13 +14,13 @@ from typing import Any
 from msgspec import Struct, field
 
 from gateway import ids
-from gateway.accounts import keys, machine_members
+from gateway.accounts import keys, members
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.accounts.rules import add_rule
 from gateway.accounts.teams import create_team, list_teams, set_team_member
-from gateway.admin import account_rates
+from gateway.admin import operator_rates
 from gateway.clock import from_datetime
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.limits.budgets import Limits
@@ -234,7 +234,7 @@ class AccountMigration:
         member_id, user_id = ids.new("member"), ids.new("user")
         commit(
             *self._stores,
-            lambda now: machine_members.insert(
+            lambda now: members.insert(
                 (member_id, user_id), self._organization_id, f"Keys of {name}", actor=OPERATOR, now=now
             ),
         )
@@ -309,7 +309,9 @@ class AccountMigration:
         amounts = {kind: count for member, kind in RATES.items() if (count := _count(row.get(member)))}
         if amounts:
             limits = self._services.billing.rate_limits
-            account_rates.change(*self._stores, limits, place, self._organization_id, amounts, actor=OPERATOR)
+            operator_rates.change_account_rates(
+                *self._stores, limits, place, self._organization_id, amounts, actor=OPERATOR
+            )
 
 
 def _expiry(row: Row) -> int | None:

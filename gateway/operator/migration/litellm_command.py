@@ -20,7 +20,7 @@ from gateway.operator.migration.litellm_accounts import (
 from gateway.operator.migration.litellm_models import ModelMigration, ModelPlan, read_config, write_toml
 from gateway.operator.migration.report import MigrationReport
 from gateway.operator.output import AS_JSON, is_json, only_one, print_json, printable
-from gateway.surfaces.tabular import write_cell
+from gateway.surfaces.visitors.tabular import write_cell
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)

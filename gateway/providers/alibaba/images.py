@@ -13,7 +13,6 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
-from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import (
     ImageChoices,
     WholeImages,
@@ -22,10 +21,10 @@ from gateway.providers.image_codecs import (
     load_images,
     refuse_marks,
 )
+from gateway.providers.inline_files import Base64Files
 from gateway.providers.media_fetching import Fetcher
 from gateway.providers.openai.address import endpoint_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.translated_codecs import WrittenCodec
+from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
 
 NAME = "dashscope"
 PATH = "/services/aigc/multimodal-generation/generation"

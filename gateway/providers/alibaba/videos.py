@@ -12,8 +12,8 @@ from typing import Any
 from gateway.catalogue.video_shapes import VideoShape, fit
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.alibaba.images import COMPATIBLE, NAME, NATIVE_PATH
-from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import data_url
+from gateway.providers.inline_files import Base64Files
 from gateway.providers.protocol import Call, Target
 from gateway.providers.video_codecs import (
     JobReader,

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.dialects.anthropic import NAME, call_id
 from gateway.errors import ContentNeeded, NotSupported
-from gateway.neutral.encoded import decode_base64
+from gateway.neutral.file_types import decode_base64
 from gateway.neutral.parts import (
     CacheMark,
     File,

@@ -4,25 +4,300 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import json
+from msgspec import json, structs
 from msgspec.structs import replace
 
 from gateway.dialects import anthropic as dialect
-from gateway.errors import ContentRefused, GatewayError, UpstreamRefused
-from gateway.neutral.chat import ChatRequest, ChatResult, Native
+from gateway.dialects.anthropic import THINKING
+from gateway.errors import ContentNeeded, ContentRefused, GatewayError, UpstreamRefused
+from gateway.neutral.cache_marks import AUTOMATIC, DISABLED, LONG_TEXTS, MIN_CACHED_CHARACTERS, MIN_TURNS
+from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Native, WebSearch
 from gateway.neutral.events import Batch
 from gateway.neutral.parameters import lost_by
+from gateway.neutral.parts import Media
 from gateway.providers.anthropic import host_rules
-from gateway.providers.anthropic.marks import apply_policy
-from gateway.providers.anthropic.mended_bodies import mend, takes_whole
+from gateway.providers.anthropic.conversation import OPENING, place_instructions, results_first
 from gateway.providers.anthropic.reply import read_result
-from gateway.providers.anthropic.request import write_body
+from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_body, write_sampling
 from gateway.providers.anthropic.stream import AnthropicStreamReader
-from gateway.providers.anthropic.thinking import MIN_BUDGET
+from gateway.providers.anthropic.thinking import ADAPTIVE, BUDGET, MIN_BUDGET, forms_of, write_thinking
 from gateway.providers.failures import classify, diagnose, explain, read_refusal, retry_after
 from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.tool_names import ANTHROPIC
+
+# Applies a project's cache policy to a relayed body, as neutral/cache_marks.py does for a neutral conversation.
+#
+# Values below the top level are shared with the parsed request and may be structs: a changed value is copied first.
+
+CACHE_CONTROL = "cache_control"
+EPHEMERAL = {"type": "ephemeral"}
+Body = dict[str, Any]
+
+
+def apply_policy(body: Body, policy: str) -> Body:
+    """Return the body with the cache marks of `policy`; a copy if anything changes."""
+    if policy == AUTOMATIC and not _is_marked(body):
+        return _add_marks(body)
+    if policy == DISABLED and _is_marked(body):
+        return _strip_marks(body)
+    return body
+
+
+def _is_marked(body: Body) -> bool:
+    system = body.get("system")
+    blocks = list(body.get("tools") or ())
+    if isinstance(system, list):
+        blocks += system
+    for message in body["messages"]:
+        for block in _blocks(message):
+            blocks += [block, *_blocks(block)]
+    return bool(body.get(CACHE_CONTROL)) or any(_get(block, CACHE_CONTROL) for block in blocks)
+
+
+def _add_marks(body: Body) -> Body:
+    messages = [*body["messages"]]
+    texts = [
+        (row, column)
+        for row, message in enumerate(messages)
+        for column, text in enumerate(_texts(message))
+        if len(text) >= MIN_CACHED_CHARACTERS
+    ]
+    chosen = set(texts[-LONG_TEXTS:])
+    if len(messages) >= MIN_TURNS:
+        chosen |= _last_block(messages)
+    for row in {row for row, _ in chosen}:
+        messages[row] = _marked(messages[row], {column for chosen_row, column in chosen if chosen_row == row})
+    changed = {**body, "messages": messages}
+    if body.get("system"):
+        changed["system"] = _mark_system(body["system"])
+    return changed
+
+
+def _texts(message: Any) -> list[str]:
+    """Return the text of each block ("" for blocks without text); a string content counts as one block."""
+    content = _get(message, "content")
+    if isinstance(content, str):
+        return [content]
+    return [_get(block, "text") or "" for block in content or ()]
+
+
+def _last_block(messages: list[Any]) -> set[tuple[int, int]]:
+    """Return the position of the last block in the last message that can have a mark; empty if there is none."""
+    row = len(messages) - 1
+    content = _get(messages[row], "content")
+    if isinstance(content, str):
+        if content.strip():
+            return {(row, 0)}
+        return set()
+    columns = [column for column, block in enumerate(content or ()) if _can_have_mark(block)]
+    if columns:
+        return {(row, columns[-1])}
+    return set()
+
+
+def _can_have_mark(block: Any) -> bool:
+    if isinstance(block, dict):
+        return block.get("type") not in THINKING
+    return hasattr(block, CACHE_CONTROL)
+
+
+def _marked(message: Any, columns: set[int]) -> Any:
+    content = _get(message, "content")
+    if isinstance(content, str):
+        return _set(message, "content", [{"type": "text", "text": content, CACHE_CONTROL: EPHEMERAL}])
+    blocks = [
+        _set(block, CACHE_CONTROL, EPHEMERAL) if column in columns else block for column, block in enumerate(content)
+    ]
+    return _set(message, "content", blocks)
+
+
+def _mark_system(system: Any) -> Any:
+    """Return the system instructions with a mark on the last long block."""
+    if isinstance(system, str):
+        if len(system) >= MIN_CACHED_CHARACTERS:
+            return [{"type": "text", "text": system, CACHE_CONTROL: EPHEMERAL}]
+        return system
+    long_blocks = [
+        index for index, block in enumerate(system) if len(_get(block, "text") or "") >= MIN_CACHED_CHARACTERS
+    ]
+    marked = list(system)
+    for index in long_blocks[-1:]:
+        marked[index] = _set(marked[index], CACHE_CONTROL, EPHEMERAL)
+    return marked
+
+
+def _strip_marks(body: Body) -> Body:
+    changed = {name: value for name, value in body.items() if name != CACHE_CONTROL}
+    changed["messages"] = [_strip_blocks(message) for message in body["messages"]]
+    for name in ("system", "tools"):
+        if isinstance(body.get(name), list):
+            changed[name] = [_without_mark(block) for block in body[name]]
+    return changed
+
+
+def _strip_blocks(holder: Any) -> Any:
+    """Return a message or a tool result without marks in its blocks."""
+    if not _blocks(holder):
+        return holder
+    return _set(holder, "content", [_without_mark(_strip_blocks(block)) for block in _blocks(holder)])
+
+
+def _without_mark(value: Any) -> Any:
+    if not _get(value, CACHE_CONTROL):
+        return value
+    if isinstance(value, dict):
+        return {name: member for name, member in value.items() if name != CACHE_CONTROL}
+    return structs.replace(value, **{CACHE_CONTROL: None})
+
+
+def _blocks(holder: Any) -> list[Any]:
+    content = _get(holder, "content")
+    if isinstance(content, list):
+        return content
+    return []
+
+
+def _get(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(name)
+    return getattr(value, name, None)
+
+
+def _set(value: Any, name: str, new: Any) -> Any:
+    if isinstance(value, dict):
+        return {**value, name: new}
+    return structs.replace(value, **{name: new})
+
+
+# Bodies of callers who speak this format themselves, with what the target would refuse changed in place. Members that
+# the neutral form lacks stay.
+#
+# Values below the top level of a native body are shared with the parsed request. A body that needs a change is
+# decoded again, which costs nothing where no change is needed.
+
+RESULT = "tool_result"
+SEARCH = "web_search_"  # the beginning of the types of its versions
+
+
+def takes_whole(native: Native, request: ChatRequest, target: Target) -> bool:
+    """Return whether the target takes a native body as it is."""
+    body = native.body
+    if native.instructed or native.adapted or ("temperature" in body and "top_p" in body):
+        return False
+    if request.requirements.media and not host_rules.takes_addresses(target):
+        return False
+    if not _takes_thinking(body, target):
+        return False
+    # Models with fixed sampling accept temperature 1, which is their only value.
+    fixed_names = [name for name in SAMPLING if name in body and (name, body[name]) != ("temperature", 1)]
+    return not (fixed_names and has_fixed_sampling(target))
+
+
+def mend(native: Native, request: ChatRequest, target: Target, warnings: list[str]) -> Body:
+    """Return the body as the target takes it. ContentNeeded for media at addresses that the host does not load."""
+    body: Body = json.decode(json.encode(native.body))
+    if native.instructed:
+        _place_instructions(body, target)
+    if request.requirements.media and not host_rules.takes_addresses(target):
+        for turn in body["messages"]:
+            _load(turn["content"], request.contents or {})
+    conversation = request.conversation()
+    for name in SAMPLING:
+        body.pop(name, None)
+    config = body.get("output_config") or {}
+    body["output_config"] = {name: value for name, value in config.items() if name != "effort"}
+    write_sampling(conversation, target, body, warnings)
+    _fit_tools(body, conversation)
+    _fit_thinking(body, conversation, target, warnings)
+    if not body["output_config"]:
+        del body["output_config"]
+    return body
+
+
+def _place_instructions(body: Body, target: Target) -> None:
+    """Place the instructions among the messages, which begin with a user turn."""
+    front, messages = place_instructions(body["messages"], host_rules.takes_instructions(target))
+    results_first(messages)
+    if front:
+        body["system"] = [*_system_of(body), *front]
+    if not messages:
+        messages = [{"role": "user", "content": body.pop("system")}]
+    if messages[0]["role"] == "assistant":
+        messages.insert(0, {"role": "user", "content": OPENING})
+    body["messages"] = messages
+
+
+def _fit_thinking(body: Body, conversation: Conversation, target: Target, warnings: list[str]) -> None:
+    """Write the thinking that the model takes; further members of the caller's own stay."""
+    thinking = body.pop("thinking", None)
+    write_thinking(body, conversation.reasoning, target, warnings)
+    if thinking and thinking.get("type") == body.get("thinking", {}).get("type"):
+        body["thinking"] = thinking | body["thinking"]
+
+
+def _fit_tools(body: Body, conversation: Conversation) -> None:
+    """Remove what the model lacks: a web search that is only offered, and the option of one call at a time."""
+    if body.get("tool_choice") and conversation.sampling.parallel_tool_calls is None:
+        body["tool_choice"].pop("disable_parallel_tool_use", None)
+    if body.get("tools") and not any(isinstance(tool, WebSearch) for tool in conversation.tools):
+        _drop_search(body)
+
+
+def _drop_search(body: Body) -> None:
+    """Remove a web search that the request only offers, for a model without one."""
+    body["tools"] = [tool for tool in body["tools"] if not str(tool.get("type") or "").startswith(SEARCH)]
+    if not body["tools"]:
+        del body["tools"]
+        body.pop("tool_choice", None)
+
+
+def _load(content: Any, contents: dict[str, Media]) -> None:
+    """Replace the addresses of images and documents by their contents. ContentNeeded for an address without any."""
+    for block in content if isinstance(content, list) else ():
+        source = block.get("source")
+        if isinstance(source, dict) and source.get("type") == "url":
+            media = contents.get(source["url"])
+            if media is None:
+                raise ContentNeeded("This provider does not load URLs; send the content as base64.", param="messages")
+            block["source"] = {"type": "base64", "media_type": media.media_type, "data": media.data}
+        _load(block.get("content"), contents)
+
+
+def _system_of(body: Body) -> list[Body]:
+    system = body.get("system") or []
+    return [{"type": "text", "text": system}] if isinstance(system, str) else system
+
+
+def _takes_thinking(body: Body, target: Target) -> bool:
+    """Return whether the model supports the requested effort and form of thinking with this conversation."""
+    if getattr(body.get("output_config"), "effort", None) and not target.mapping.reasoning_efforts:
+        return False
+    thinking = body.get("thinking")
+    if thinking is None:
+        return True
+    forms = forms_of(target)
+    adaptive = getattr(thinking, "__struct_config__", None)
+    if getattr(thinking, "budget_tokens", None) is not None:
+        return forms != ADAPTIVE and not _lacks_thinking(body["messages"])
+    return not (adaptive is not None and adaptive.tag == "adaptive" and forms == BUDGET)
+
+
+def _lacks_thinking(messages: list[Any]) -> bool:
+    """Return whether results answer calls of a turn without thinking, as that of another model."""
+    if len(messages) < 2:
+        return False
+    answered = _first_type(messages[-1]) == RESULT
+    return answered and _first_type(messages[-2]) not in THINKING
+
+
+def _first_type(message: Any) -> str:
+    content = message.content
+    if not isinstance(content, list) or not content:
+        return "text"
+    first = content[0]
+    return first["type"] if isinstance(first, dict) else first.__struct_config__.tag
+
 
 # Messages of a 400 or 403 that is caused by the account and not by the request.
 ACCOUNT = re.compile(

@@ -4,9 +4,8 @@ from typing import Any
 
 from gateway import ids
 from gateway.dialects import anthropic as dialect
-from gateway.dialects.anthropic_citations import read_citation
-from gateway.dialects.anthropic_tools import CONTAINER, HOSTED, container_of, plus, shown_in, with_tools
-from gateway.dialects.finish_words import read_unknown
+from gateway.dialects.anthropic import CONTAINER, HOSTED, container_of, plus, read_citation, shown_in, with_tools
+from gateway.dialects.openai import read_unknown
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import ExecutedBy, Part, Reasoning, Text, ToolCall, VendorPart

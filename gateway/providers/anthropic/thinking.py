@@ -10,8 +10,8 @@ from typing import Any
 
 from gateway.dialects.anthropic import THINKING
 from gateway.neutral.chat import ReasoningOptions
-from gateway.neutral.efforts import RISING, nearest
-from gateway.providers.anthropic.turns import ASSISTANT, SYSTEM, Turn, blocks_of
+from gateway.neutral.parameters import RISING, nearest
+from gateway.providers.anthropic.conversation import ASSISTANT, SYSTEM, Turn, blocks_of
 from gateway.providers.protocol import Target
 
 MIN_BUDGET = 1024

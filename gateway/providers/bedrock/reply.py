@@ -7,7 +7,7 @@ user guide, "Prompt caching").
 from typing import Any
 
 from gateway import ids
-from gateway.dialects.finish_words import read_unknown
+from gateway.dialects.openai import read_unknown
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import (

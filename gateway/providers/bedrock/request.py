@@ -3,6 +3,7 @@
 Wire facts: Amazon Bedrock API reference, Converse; user guide, "Structured outputs", "Service tiers".
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import json
@@ -14,23 +15,308 @@ from gateway.neutral.chat import (
     Conversation,
     CustomTool,
     FunctionTool,
+    ReasoningOptions,
     ResponseFormat,
     Tool,
     ToolChoice,
     VendorTool,
     WebSearch,
 )
-from gateway.neutral.efforts import RISING, nearest
+from gateway.neutral.parameters import RISING, nearest
+from gateway.neutral.parts import Message, Text, ToolCall, ToolResult
 from gateway.providers.bedrock.content import Block, PartWriter, cache_point
-from gateway.providers.bedrock.conversation import Turn, limit_points, write_turns
 from gateway.providers.bedrock.families import Family, family_of
-from gateway.providers.bedrock.thinking import EXTRA, INFERENCE, write_reasoning
 from gateway.providers.grammars import ANTHROPIC_OUTPUT, BEDROCK, Grammar
 from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
 from gateway.providers.quirks import NO_SAMPLING, REPLAY_REASONING
 from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names, with_late_instructions
+
+# Writes messages as alternating turns and separate system instructions.
+#
+# Wire facts: Amazon Bedrock API reference, Message (documents need a text beside them, and belong in user turns);
+# user guide, "Prompt caching" (four cache points) and "Call a tool with Converse".
+
+POINT = "cachePoint"
+POINT_LIMIT = 4
+OPENING = "(The conversation so far begins with an answer.)"
+ATTACHED = "See the attached document."
+EMPTY_MESSAGE = "(no message)"
+FOREIGN_SEARCH = "Past calls of another provider's server tools were left out."
+
+Turn = dict[str, Any]
+
+
+def write_turns(
+    messages: Iterable[Message], family: Family, writer: PartWriter, warnings: list[str]
+) -> tuple[list[Block], list[Turn]]:
+    """Return the system blocks, and turns that alternate between roles and begin with a user turn.
+
+    Instructions are at the front (see `with_late_instructions`). Media in instructions or in an assistant message go
+    into the next user turn.
+    """
+    system: list[Block] = []
+    turns: list[Turn] = []
+    for message in messages:
+        if message.role in ("system", "developer"):
+            _add_instructions(message, system, turns, family, writer)
+            continue
+        blocks = _write_message(message, writer, warnings)
+        if message.role == "assistant":
+            role = "assistant"
+        else:
+            role = "user"
+        moved = [block for block in blocks if role == "assistant" and not _fits_assistant(block)]
+        _add(turns, role, [block for block in blocks if block not in moved])
+        _add(turns, "user", moved)
+    if not turns:
+        turns = [{"role": "user", "content": system or [{"text": EMPTY_MESSAGE}]}]
+        system = []
+    if turns[0]["role"] == "assistant":
+        turns.insert(0, {"role": "user", "content": [{"text": OPENING}]})
+    for turn in turns:
+        _order_blocks(turn)
+    _trim_end(turns)
+    return system, turns
+
+
+def _add_instructions(
+    message: Message, system: list[Block], turns: list[Turn], family: Family, writer: PartWriter
+) -> None:
+    for part in message.parts:
+        if not isinstance(part, Text):
+            _add(turns, "user", writer.write(part))
+        elif part.text.strip():
+            system.append({"text": part.text})
+            if part.cache is not None and "system" in family.cache:
+                system.append(cache_point(part.cache, family))
+
+
+def _write_message(message: Message, writer: PartWriter, warnings: list[str]) -> list[Block]:
+    blocks: list[Block] = []
+    for part in message.parts:
+        if isinstance(part, ToolCall | ToolResult) and part.executed:
+            if FOREIGN_SEARCH not in warnings:
+                warnings.append(FOREIGN_SEARCH)
+        else:
+            blocks += writer.write(part)
+    return blocks
+
+
+def _fits_assistant(block: Block) -> bool:
+    """Return whether an assistant turn may contain this block; it may not contain media."""
+    return not block.keys() & {"image", "document", "audio", "video"}
+
+
+def _add(turns: list[Turn], role: str, blocks: list[Block]) -> None:
+    """Append to the current turn of this role, or begin the next turn; a cache point alone begins no turn."""
+    if not blocks or all(POINT in block for block in blocks):
+        return
+    if turns and turns[-1]["role"] == role:
+        turns[-1]["content"] += blocks
+    else:
+        turns.append({"role": role, "content": list(blocks)})
+
+
+def _order_blocks(turn: Turn) -> None:
+    """Move tool results with their cache points to the front, and add a text to a turn of documents alone."""
+    content: list[Block] = turn["content"]
+    if any("toolResult" in block for block in content):
+        results: list[Block] = []
+        rest: list[Block] = []
+        destination = rest
+        for block in content:
+            if "toolResult" in block:
+                destination = results
+            elif POINT not in block:
+                destination = rest
+            destination.append(block)
+        content = turn["content"] = results + rest
+    if any("document" in block for block in content) and not any("text" in block for block in content):
+        content.append({"text": ATTACHED})
+
+
+def _trim_end(turns: list[Turn]) -> None:
+    """Strip white space from the end of a prefilled answer, where the API refuses it."""
+    last = turns[-1]["content"][-1]
+    if turns[-1]["role"] == "assistant" and "text" in last:
+        turns[-1]["content"][-1] = {"text": last["text"].rstrip()}
+
+
+def limit_points(tools: list[Block], system: list[Block], turns: list[Turn], warnings: list[str]) -> None:
+    """Keep the last four cache points, which cover the longest prefixes, and shorten points that break the order.
+
+    The API refuses a cache point of one hour after one of five minutes.
+    """
+    lists = [tools, system, *(turn["content"] for turn in turns)]
+    points = [(blocks, index) for blocks in lists for index, block in enumerate(blocks) if POINT in block]
+    if len(points) > POINT_LIMIT:
+        warnings.append(f"Only the last {POINT_LIMIT} cache marks are used.")
+    short = False
+    for blocks, index in points[-POINT_LIMIT:]:
+        if short and "ttl" in blocks[index][POINT]:
+            blocks[index] = {POINT: {"type": "default"}}
+            warnings.append("A one-hour cache mark after a five-minute one was shortened to five minutes.")
+        short = short or "ttl" not in blocks[index][POINT]
+    for blocks, index in reversed(points[:-POINT_LIMIT]):
+        del blocks[index]
+
+
+# Reasoning: the form that each family supports, its budget, and the parameters that are incompatible with it.
+#
+# Wire facts: Amazon Bedrock user guide, Claude's "Extended thinking" and "Adaptive thinking" (a budget is at least
+# 1024 tokens and below maxTokens, temperature is 1, topK absent, no tool forced, and a turn with tool calls begins
+# with its reasoning); Amazon Nova 2 user guide, "Extended thinking" (three levels; the highest excludes an output
+# limit and sampling); API reference, OutputConfig.effort.
+
+MIN_BUDGET = 1024
+MAX_BUDGET = 64_000
+BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 64_000}
+DEFAULT_EFFORT = "medium"
+LEVELS = ("low", "medium", "high")
+DEFAULT_OUTPUT = 8192  # maxTokens with a thinking budget when neither the caller nor the catalogue entry sets a limit
+EXTRA = "additionalModelRequestFields"
+INFERENCE = "inferenceConfig"
+
+
+def write_reasoning(
+    body: dict[str, Any], reasoning: ReasoningOptions, target: Target, family: Family, warnings: list[str]
+) -> None:
+    """Add the reasoning options to a body, and remove the parameters that are incompatible with them.
+
+    The body must already have its messages, limits and tools.
+    """
+    requested = _is_requested(reasoning) and target.mapping.reasoning
+    if requested and not family.reasoning:
+        if reasoning.effort or reasoning.budget:
+            warnings.append(f"The reasoning effort is not supported by {target.mapping.key} and was left out.")
+    elif requested and family.reasoning == "levels":
+        _write_level(body, reasoning, warnings)
+    elif requested and family.reasoning == "effort":
+        _extra(body)["reasoning_effort"] = nearest(_effort(reasoning), target.mapping.reasoning_efforts or LEVELS)
+    elif requested:
+        _write_thinking(body, reasoning, target, family, warnings)
+    elif family.signed and (family.reasoning == "budget" or reasoning.enabled is False or reasoning.effort == "none"):
+        _remove_last_reasoning(body["messages"])
+
+
+def _is_requested(reasoning: ReasoningOptions) -> bool:
+    if reasoning.effort == "none" or reasoning.enabled is False:
+        return False
+    return bool(reasoning.effort or reasoning.budget or reasoning.enabled or reasoning.adaptive)
+
+
+def _effort(reasoning: ReasoningOptions) -> str:
+    if reasoning.effort or not reasoning.budget:
+        return reasoning.effort or DEFAULT_EFFORT
+    return next((name for name in reversed(RISING) if reasoning.budget >= BUDGETS[name]), "low")
+
+
+def _extra(body: dict[str, Any]) -> dict[str, Any]:
+    return body.setdefault(EXTRA, {})
+
+
+def _write_level(body: dict[str, Any], reasoning: ReasoningOptions, warnings: list[str]) -> None:
+    level = nearest(_effort(reasoning), LEVELS)
+    limits = body.get(INFERENCE, {})
+    if level == "high" and "maxTokens" in limits:
+        level = "medium"
+        warnings.append("The highest reasoning level is incompatible with an output limit: medium is used.")
+    elif level == "high" and (limits.pop("temperature", None), limits.pop("topP", None)) != (None, None):
+        warnings.append("temperature and top_p are incompatible with the highest reasoning level and were left out.")
+        if not limits:
+            del body[INFERENCE]
+    _extra(body)["reasoningConfig"] = {"type": "enabled", "maxReasoningEffort": level}
+
+
+def _write_thinking(
+    body: dict[str, Any], reasoning: ReasoningOptions, target: Target, family: Family, warnings: list[str]
+) -> None:
+    obstacle = _obstacle(body)
+    if family.reasoning == "budget" and not obstacle:
+        limits = body.setdefault(INFERENCE, {})
+        limits.setdefault("maxTokens", target.mapping.max_output or DEFAULT_OUTPUT)
+        obstacle = _budget_obstacle(body["messages"], limits["maxTokens"])
+        if not obstacle:
+            _extra(body)["thinking"] = {"type": "enabled", "budget_tokens": _budget(reasoning, limits["maxTokens"])}
+    elif not obstacle:
+        # Newer models omit their thinking unless the request selects summaries.
+        if reasoning.show == "omitted":
+            display = "omitted"
+        else:
+            display = "summarized"
+        _extra(body)["thinking"] = {"type": "adaptive", "display": display}
+        if reasoning.effort or reasoning.budget:
+            known = target.mapping.reasoning_efforts or RISING[1:]
+            body.setdefault("outputConfig", {})["effort"] = nearest(_effort(reasoning), known)
+    if obstacle:
+        warnings.append(f"Extended thinking was disabled for this request: {obstacle}.")
+        _remove_last_reasoning(body["messages"])
+    else:
+        _fix_sampling(body, warnings)
+
+
+def _budget(reasoning: ReasoningOptions, max_tokens: int) -> int:
+    """Return the thinking budget in tokens.
+
+    A budget derived from an effort leaves at least a fifth of maxTokens for the answer where possible.
+    """
+    if reasoning.budget:
+        limit = max_tokens - 1
+    else:
+        limit = max(MIN_BUDGET, max_tokens * 4 // 5)
+    budget = reasoning.budget or BUDGETS[_effort(reasoning)]
+    return max(MIN_BUDGET, min(budget, limit, max_tokens - 1, MAX_BUDGET))
+
+
+def _obstacle(body: dict[str, Any]) -> str:
+    """Return why this request cannot use any form of thinking, or "" if it can."""
+    if body.get("toolConfig", {}).get("toolChoice", {}).keys() & {"any", "tool"}:
+        return "a tool call is forced"
+    if body["messages"][-1]["role"] == "assistant":
+        return "the conversation ends with an answer to be continued"
+    return ""
+
+
+def _budget_obstacle(turns: list[Turn], max_tokens: int) -> str:
+    """Return why this request cannot use a thinking budget, or "" if it can."""
+    if max_tokens <= MIN_BUDGET:
+        return f"max_tokens is not above {MIN_BUDGET}"
+    answers = "toolResult" in turns[-1]["content"][0] and len(turns) > 1
+    if answers and "reasoningContent" not in turns[-2]["content"][0]:
+        return "the tool calls were sent back without the thinking that precedes them"
+    return ""
+
+
+def _remove_last_reasoning(turns: list[Turn]) -> None:
+    """Remove the reasoning from the last assistant turn; a request without thinking must not contain any there."""
+    index = next((n for n in range(len(turns) - 1, -1, -1) if turns[n]["role"] == "assistant"), None)
+    if index is None:
+        return
+    remaining = [block for block in turns[index]["content"] if "reasoningContent" not in block]
+    if any("cachePoint" not in block for block in remaining):
+        turns[index]["content"] = remaining
+    elif index + 1 < len(turns):
+        turns[index + 1]["content"] = turns[index - 1]["content"] + turns[index + 1]["content"]
+        del turns[index - 1 : index + 1]
+    else:
+        del turns[index]
+
+
+def _fix_sampling(body: dict[str, Any], warnings: list[str]) -> None:
+    limits = body.get(INFERENCE, {})
+    extra = _extra(body)
+    if limits.pop("temperature", 1) != 1:
+        warnings.append("temperature is incompatible with extended thinking and was left out.")
+    if extra.pop("top_k", None) is not None:
+        warnings.append("top_k is incompatible with extended thinking and was left out.")
+    if limits.get("topP", 1) < 0.95:
+        del limits["topP"]
+        warnings.append("top_p below 0.95 is incompatible with extended thinking and was left out.")
+    if INFERENCE in body and not limits:
+        del body[INFERENCE]
+
 
 TIERS = ("priority", "flex", "default", "reserved")
 CHOICES = {"auto": "auto", "required": "any"}

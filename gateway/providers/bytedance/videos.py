@@ -11,7 +11,7 @@ from typing import Any
 from gateway.catalogue.video_shapes import fit
 from gateway.neutral.usage import read_count
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.base64_files import Base64Files
+from gateway.providers.inline_files import Base64Files
 from gateway.providers.protocol import Call, Target
 from gateway.providers.video_codecs import (
     JobReader,

@@ -14,8 +14,7 @@ from gateway.neutral.embeddings import GENERAL, EmbeddingsInput, EmbeddingsReque
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.openai.address import endpoint_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.translated_codecs import WrittenCodec
+from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
 from gateway.providers.vectors import read_apart, read_vectors
 
 PATH = "/embed"

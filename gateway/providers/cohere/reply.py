@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway import ids
 from gateway.dialects import cohere as dialect
-from gateway.dialects.finish_words import read_unknown
+from gateway.dialects.openai import read_unknown
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Part, Reasoning, Source, SourceRange, Text, ToolCall

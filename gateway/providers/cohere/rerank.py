@@ -4,7 +4,7 @@ Wire facts: API reference, v2 "Rerank": meta.billed_units.search_units.
 """
 
 from gateway.dialects import cohere as dialect
-from gateway.neutral.rerank import RerankResult
+from gateway.neutral.structured import RerankResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.rerank_codec import Json, RerankCodec, read_scores
 

@@ -30,7 +30,7 @@ from gateway.neutral.parts import Source
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, empty_answer, is_empty
 from gateway.providers.cohere.reply import TEXT_CITED, read_call, read_finish, read_sources, word
 from gateway.providers.failures import stream_failure
-from gateway.providers.wire_streams import NO_EVENT, WireStream
+from gateway.providers.sse import NO_EVENT, WireStream
 
 PLAN = ("plan", 0)
 START = "message-start"

@@ -7,7 +7,7 @@ Wire facts: DeepInfra's model pages of rerankers, "API". The request has `querie
 import dataclasses
 from urllib.parse import quote
 
-from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult
+from gateway.neutral.structured import RerankInput, RerankRequest, RerankResult
 from gateway.providers.protocol import Call, Target
 from gateway.providers.rerank_codec import Json, RerankCodec, tokens_used
 

@@ -14,9 +14,8 @@ from gateway.errors import NotSupported
 from gateway.neutral.events import Batch
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.providers.openai.address import address_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, PiecesCodec, Target, UpstreamReply
 from gateway.providers.speech_codecs import format_of, read_binary, voice_of
-from gateway.providers.translated_codecs import PiecesCodec
 
 NAME = "elevenlabs"
 PATH = "/text-to-speech/{voice}/stream"

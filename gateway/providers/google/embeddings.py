@@ -15,8 +15,7 @@ from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
 from gateway.providers.input_types import prefix_of, write_input_type
-from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.translated_codecs import WrittenCodec
+from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
 from gateway.providers.vectors import read_apart, read_vectors, require_floats
 from gateway.runtime.threads import compute_if
 

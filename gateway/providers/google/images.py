@@ -14,13 +14,12 @@ from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResul
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
-from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import GENERATE_CONTENT, Authorize, address_of
-from gateway.providers.google.image_config import DEFAULT_SIZE, IMAGE_SIZES, PREDICTED_RATIOS, ratios_of, sizes_of
+from gateway.providers.google.request import DEFAULT_SIZE, IMAGE_SIZES, PREDICTED_RATIOS, ratios_of, sizes_of
 from gateway.providers.google.traits import Traits, traits_of
 from gateway.providers.image_codecs import SHOWN, ImageChoices, WholeImages, fit_preferences, refuse_marks
-from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.translated_codecs import WrittenCodec
+from gateway.providers.inline_files import Base64Files
+from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
 
 PREDICT = "predict"
 PREDICTS = "imagen"  # prefix of the models that are called by :predict

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from gateway import ids
 from gateway.dialects import google as dialect
-from gateway.dialects.finish_words import read_unknown
+from gateway.dialects.openai import read_unknown
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamRefused
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, Text, ToolCall, VendorPart

@@ -4,15 +4,173 @@ from typing import Any
 
 from gateway.dialects.google import BUDGETS, LEVELS, NAME
 from gateway.errors import NotSupported
-from gateway.neutral import efforts
-from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, ReasoningOptions, ResponseFormat, WebSearch
+from gateway.neutral import parameters
+from gateway.neutral.chat import (
+    ChatRequest,
+    Conversation,
+    CustomTool,
+    FunctionTool,
+    ReasoningOptions,
+    ResponseFormat,
+    Tool,
+    ToolChoice,
+    VendorTool,
+    WebSearch,
+)
+from gateway.providers.function_parameters import complete
 from gateway.providers.google.contents import Contents
-from gateway.providers.google.image_config import write_image_output
-from gateway.providers.google.tools import write_schema, write_tool_config, write_tools
 from gateway.providers.google.traits import Traits, makes_images
+from gateway.providers.grammars import GOOGLE, GOOGLE_JSON, OUTPUTS
+from gateway.providers.image_codecs import SHOWN
+from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
 from gateway.providers.unsupported_parts import spell_out, warn_of_mode, warn_of_names, with_late_instructions
+
+# Writes the tools and the tool choice of a generateContent body.
+
+MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}
+
+
+def write_tools(tools: tuple[Tool, ...], target: Target, traits: Traits, warnings: list[str]) -> list[dict[str, Any]]:
+    """Return the `tools` list: all functions in one entry, then web search and the vendor's tools in their order."""
+    functions: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for tool in tools:
+        match tool:
+            case FunctionTool():
+                functions.append(_write_function(tool, traits, warnings))
+            case WebSearch() if target.mapping.web_search:
+                others.append({"googleSearch": _write_search(tool, traits, warnings)})
+            case WebSearch():
+                raise NotSupported("This provider does not support web search for this model.", param="tools")
+            case CustomTool():
+                raise NotSupported("This provider has no tools with free-text input.", param="tools")
+            case VendorTool(vendor=vendor, body=body) if vendor == NAME:
+                others.append(body)
+            case VendorTool(kind="tool_search"):
+                pass  # needless, since deferred tools are sent like all others
+            case _:
+                raise NotSupported(f"This provider has no tool of type {tool.kind}.", param="tools")
+    return ([{"functionDeclarations": functions}] if functions else []) + others
+
+
+def _write_function(tool: FunctionTool, traits: Traits, warnings: list[str]) -> dict[str, Any]:
+    """Return a FunctionDeclaration. A function without parameters has no schema."""
+    declared: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        declared["description"] = tool.description
+    if not tool.schema:
+        return declared
+    whole = complete(tool.schema)
+    schema, dropped = write_schema(whole, traits, tool=True)
+    if schema.get("properties") or whole.get("additionalProperties"):
+        declared["parametersJsonSchema" if traits.json_schema else "parameters"] = schema
+    if dropped:
+        keywords = ", ".join(dropped)
+        warnings.append(f"This provider does not support these keywords in the schema of tool {tool.name}: {keywords}.")
+    return declared
+
+
+def write_schema(schema: dict[str, Any], traits: Traits, *, tool: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return a schema in the keywords that the model supports, and the dropped keywords.
+
+    `tool`: the schema is that of a function, which must describe an object.
+    """
+    if traits.json_schema:
+        grammar = GOOGLE_JSON
+    else:
+        grammar = GOOGLE
+    written = rewrite(schema, grammar if tool else OUTPUTS[grammar.name])
+    return written.schema, written.dropped
+
+
+def _write_search(tool: WebSearch, traits: Traits, warnings: list[str]) -> dict[str, Any]:
+    """Return a GoogleSearch; only Vertex AI supports excludeDomains (reference, GoogleSearch.excludeDomains)."""
+    lost = [name for name in ("max_uses", "allowed_domains", "context_size") if getattr(tool, name)]
+    if any((tool.city, tool.region, tool.country, tool.timezone)):
+        lost.append("user_location")
+    search: dict[str, Any] = {}
+    if tool.blocked_domains and traits.enterprise:
+        search["excludeDomains"] = list(tool.blocked_domains)
+    elif tool.blocked_domains:
+        lost.append("blocked_domains")
+    if lost:
+        warnings.append(f"Options of web_search have no counterpart at this provider: {', '.join(lost)}.")
+    return search
+
+
+def write_tool_config(
+    choice: ToolChoice | None, tools: list[dict[str, Any]], traits: Traits, warnings: list[str]
+) -> dict[str, Any]:
+    """Return `toolConfig`: the calling mode, and the field that allows search beside functions."""
+    config: dict[str, Any] = {}
+    functions = any("functionDeclarations" in tool for tool in tools)
+    if functions and len(tools) > 1 and not traits.enterprise:
+        config["includeServerSideToolInvocations"] = True
+    if choice is None:
+        return config
+    if choice.mode == "web_search" or not functions:
+        if choice.mode not in ("auto", "web_search"):
+            warnings.append(f"tool_choice {choice.mode} has no effect on this provider's own tools.")
+        return config
+    calling: dict[str, Any] = {"mode": MODES[choice.mode]}
+    if choice.mode == "tool":
+        calling["allowedFunctionNames"] = [choice.name]
+    return {**config, "functionCallingConfig": calling}
+
+
+# Aspect ratios and sizes of Google's image models, and `imageConfig` of a chat request.
+#
+# Wire facts: Gemini API, "Image generation", tables of aspect ratios and sizes by model; Imagen, "aspectRatio".
+
+RATIOS = ("1:1", "3:2", "2:3", "4:3", "3:4", "5:4", "4:5", "16:9", "9:16", "21:9")
+LONG_RATIOS = ("4:1", "1:4", "8:1", "1:8")  # supported by the small models from generation 3.1 on
+LONG_RATIOS_FROM = 3.1
+PREDICTED_RATIOS = ("1:1", "4:3", "3:4", "16:9", "9:16")
+IMAGE_SIZES = ("1K", "2K", "4K")
+DEFAULT_SIZE = "1K"  # the default without imageSize
+SIZES_FROM = 3  # older generations make images of one size only
+
+
+def ratios_of(traits: Traits) -> tuple[str, ...]:
+    """Return the aspect ratios of a model that makes images by generateContent."""
+    if traits.generation >= LONG_RATIOS_FROM and not traits.pro:
+        return RATIOS + LONG_RATIOS
+    return RATIOS
+
+
+def sizes_of(traits: Traits) -> tuple[str, ...]:
+    """Return the sizes of a model that makes images by generateContent."""
+    if traits.generation >= SIZES_FROM:
+        return IMAGE_SIZES
+    return (DEFAULT_SIZE,)
+
+
+def write_image_output(
+    options: dict[str, Any], target: Target, traits: Traits, config: dict[str, Any], warnings: list[str]
+) -> None:
+    """Write the fields that request image output. `options` is the caller's `image_config`."""
+    config["responseModalities"] = ["TEXT", "IMAGE"]
+    image: dict[str, str] = {}
+    fields = {"aspect_ratio": ("aspectRatio", ratios_of(traits)), "image_size": ("imageSize", sizes_of(traits))}
+    for name, (wire, offered) in fields.items():
+        value = options.get(name)
+        if not value or value == DEFAULT_SIZE:
+            continue
+        if value in offered:
+            image[wire] = value
+        else:
+            reason = f"{target.mapping.key} takes {', '.join(offered)}"
+            warnings.append(f"image_config: {name} {value[:SHOWN]} was left out: {reason}.")
+    if image:
+        config["imageConfig"] = image
+    if options.get("seed") is not None:
+        config["seed"] = int(options["seed"])
+    lost = [name for name in ("image_quality", "n") if options.get(name) not in (None, 1, "auto")]
+    if lost:
+        warnings.append(f"image_config: {', '.join(lost)} has no counterpart at this provider and was left out.")
+
 
 Body = dict[str, Any]
 
@@ -156,8 +314,8 @@ def _write_no_thinking(target: Target, traits: Traits, warnings: list[str]) -> B
 def _level(effort: str, target: Target, traits: Traits) -> str:
     """Return the highest supported level that is not above the effort, or the lowest level."""
     levels = [level for level in LEVELS if level in target.mapping.reasoning_efforts] or list(traits.default_levels)
-    rank = efforts.ALL_EFFORTS.index(effort)
-    not_above = [level for level in levels if efforts.ALL_EFFORTS.index(level) <= rank]
+    rank = parameters.ALL_EFFORTS.index(effort)
+    not_above = [level for level in levels if parameters.ALL_EFFORTS.index(level) <= rank]
     if not_above:
         return not_above[-1]
     return levels[0]

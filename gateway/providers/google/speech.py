@@ -12,15 +12,14 @@ from msgspec import json
 
 from gateway.dialects import google as dialect
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.neutral.encoded import decode_base64
 from gateway.neutral.events import Batch, Failed, Finished, MediaPiece, Started
+from gateway.neutral.file_types import decode_base64
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.google.generate import GENERATE_CONTENT, Authorize, address_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, PiecesCodec, PiecesReader, Target, UpstreamReply
 from gateway.providers.speech_codecs import as_wav, format_of, voice_of
-from gateway.providers.translated_codecs import PiecesCodec, PiecesReader
 from gateway.runtime.threads import compute
 
 RATE = re.compile(r"rate=(\d{4,6})")

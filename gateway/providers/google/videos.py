@@ -11,14 +11,12 @@ from urllib.parse import quote
 from gateway.catalogue.video_shapes import fit
 from gateway.dialects import google as dialect
 from gateway.errors import UpstreamFailed
-from gateway.neutral.encoded import decode_base64
-from gateway.neutral.file_types import HEAD_BYTES, type_of
+from gateway.neutral.file_types import HEAD_BYTES, decode_base64, type_of
 from gateway.neutral.images import Picture
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoStatus, VideoTask
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
-from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import Authorize, address_of
-from gateway.providers.inline_files import InlineFiles
+from gateway.providers.inline_files import Base64Files, InlineFiles
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.video_codecs import JobReader, completed, ended, ident_in, progress_in, ratio_of, refuse
 from gateway.runtime.large_files import StoredFile

@@ -17,9 +17,9 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.usage import read_count
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
-from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import Explanation, classify, scrub
 from gateway.providers.image_codecs import data_url
+from gateway.providers.inline_files import Base64Files
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.video_codecs import (
     JobReader,

@@ -8,15 +8,13 @@ from msgspec import Struct, json
 from gateway.dialects import google
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, NotSupported
-from gateway.neutral.chat import NO_OPTIONS, ChatRequest, ChatResult, Native
-from gateway.neutral.efforts import nearest
+from gateway.neutral.chat import NO_OPTIONS, ChatRequest, ChatResult, Completion, Native
 from gateway.neutral.events import Batch
-from gateway.neutral.parameters import fields_of
+from gateway.neutral.parameters import fields_of, nearest
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
 from gateway.providers.function_parameters import complete_relayed
-from gateway.providers.openai.address import Tokens, endpoint_of, is_lasting
-from gateway.providers.openai.fim import write_fim
+from gateway.providers.openai.address import Tokens, address_of, endpoint_of, is_lasting
 from gateway.providers.openai.reply import read_result
 from gateway.providers.openai.request import write_body, write_tier
 from gateway.providers.openai.stream import ChatStreamReader
@@ -24,6 +22,47 @@ from gateway.providers.parameter_writer import is_unlisted
 from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
 from gateway.providers.tool_names import OPENAI
+
+# Fill in the middle: calls of the native text completion endpoints of providers of this format.
+#
+# Sources: Mistral API reference, POST /v1/fim/completions (prompt, suffix; answers as chat completions); DeepSeek API
+# reference, POST /beta/completions (prompt, suffix; answers as text completions).
+
+NO_STREAM_OPTIONS = "no_stream_options"
+SAMPLED = ("temperature", "top_p")
+
+
+def write_fim(request: ChatRequest, completion: Completion, target: Target, tokens: Tokens | None) -> Call:
+    """Return the call for a completion at a target with a text completion endpoint."""
+    sampling = request.conversation().sampling
+    body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": completion.prompt}
+    if completion.suffix:
+        body["suffix"] = completion.suffix
+    limits = [limit for limit in (sampling.max_tokens, target.output_cap) if limit is not None]
+    if limits:
+        body["max_tokens"] = min(limits)
+    body |= {name: getattr(sampling, name) for name in SAMPLED if getattr(sampling, name) is not None}
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    stream = request.requirements.stream
+    if stream:
+        body["stream"] = True
+        if NO_STREAM_OPTIONS not in target.quirks:
+            body["stream_options"] = {"include_usage": True}
+    url, headers = _place(target, tokens)
+    headers |= {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
+    return Call("POST", url, headers, json.encode(body), stream)
+
+
+def _place(target: Target, tokens: Tokens | None) -> tuple[str, dict[str, str]]:
+    """Return URL and headers. The beta path replaces the version path."""
+    if quirks.FIM_COMPLETIONS in target.quirks:
+        return address_of(target, "/fim/completions", tokens)
+    url, headers = address_of(target, "/completions", tokens)
+    base, _, query = url.partition("?")
+    root = base.removesuffix("/completions").removesuffix(target.provider.version_path or "/v1")
+    return f"{root}/beta/completions{'?' if query else ''}{query}", headers
+
 
 PATH = "/chat/completions"
 COMPATIBLE = "compatible"  # the quirk of servers other than OpenAI

@@ -30,7 +30,6 @@ from gateway.neutral.images import (
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
-from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import (
     PREFERENCES,
     ImageChoices,
@@ -39,12 +38,12 @@ from gateway.providers.image_codecs import (
     fit_preferences,
     refuse_marks,
 )
+from gateway.providers.inline_files import Base64Files
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of, endpoint_of
 from gateway.providers.openai.typed_events import TypedEvents
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
 from gateway.providers.sse import read_batches
-from gateway.providers.translated_codecs import WrittenCodec
 
 MAKE = "/images/generations"
 EDIT = "/images/edits"

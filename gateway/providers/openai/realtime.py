@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from gateway.accounts.credential_sources import PLATFORM_SOURCE
+from gateway.callers.credential_sources import PLATFORM_SOURCE
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported
 from gateway.neutral.realtime import TRANSCRIPTION, UNLIMITED, RealtimeRequest, ServerEvent

@@ -7,7 +7,7 @@ import orjson
 from gateway import ids
 from gateway.dialects import google
 from gateway.dialects import openai as dialect
-from gateway.dialects.listed_sources import read_sources
+from gateway.dialects.openai import read_sources
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall

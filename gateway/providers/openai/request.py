@@ -4,8 +4,7 @@ import hashlib
 from typing import Any
 
 from gateway.dialects import google
-from gateway.dialects.call_ids import CHAT_LIMIT, shorten
-from gateway.dialects.openai import NAME
+from gateway.dialects.openai import CHAT_LIMIT, NAME, shorten
 from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.chat import (
     ChatRequest,

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from gateway.dialects import responses_vocabulary as dialect
-from gateway.dialects.call_ids import RESPONSES_LIMIT, shorten
+from gateway.dialects.openai import RESPONSES_LIMIT, shorten
 from gateway.errors import NotSupported, SealedElsewhere
 from gateway.neutral.parts import (
     File,

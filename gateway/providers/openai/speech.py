@@ -18,10 +18,9 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import EMPTY
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.typed_events import TypedEvents
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, PiecesCodec, Target, UpstreamReply
 from gateway.providers.speech_codecs import format_of, read_binary, voice_of
 from gateway.providers.sse import read_batches
-from gateway.providers.translated_codecs import PiecesCodec
 
 PATH = "/audio/speech"
 ASKS_EVENTS = "speech_events"

@@ -12,12 +12,32 @@ from msgspec import json
 
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
-from gateway.neutral.structured import StructuredRequest, StructuredResult
+from gateway.neutral.structured import RerankResult, StructuredRequest, StructuredResult
 from gateway.neutral.usage import Usage, UsageBasis, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.openai.address import Tokens, endpoint_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.translated_codecs import WrittenCodec
+from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
+from gateway.providers.rerank_codec import Json as RerankCodecJson
+from gateway.providers.rerank_codec import RerankCodec, read_scores, tokens_used
+
+# Rerank in the format of Jina, Voyage and OpenAI-compatible engines: POST {address}/rerank.
+#
+# Sources: the API references of Jina and Voyage: `results` or `data`, `relevance_score` or `score`,
+# `usage.total_tokens`. The field for the number of results differs between them, so all results are requested.
+
+
+class OpenAIRerank(RerankCodec):
+    dialect = dialect.NAME
+
+    def result(self, wire: RerankCodecJson) -> RerankResult:
+        reported = wire.get("usage") or {}
+        used = tokens_used(reported.get("total_tokens", reported.get("prompt_tokens")))
+        if "results" in wire:
+            rows = wire["results"]
+        else:
+            rows = wire["data"]
+        return RerankResult(read_scores(rows), usage=used, model=wire.get("model") or "")
+
 
 Json = dict[str, Any]
 TEXT_ONLY = "text_only"  # a key of a mapping's `extra`: its moderations do not accept images

@@ -27,9 +27,8 @@ from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_ob
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.typed_events import TypedEvents
-from gateway.providers.protocol import AnswerReader, Call, Target, UpstreamReply
+from gateway.providers.protocol import AnswerReader, Call, Target, UpstreamReply, WrittenCodec
 from gateway.providers.sse import read_batches
-from gateway.providers.translated_codecs import WrittenCodec
 
 STREAMS = "transcript_stream"
 EVENT_STREAM = "text/event-stream"

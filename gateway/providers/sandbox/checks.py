@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.providers.sandbox.error_responses import refuse
+from gateway.providers.sandbox.response import refuse
 
 Check = Callable[[Any, str], None]
 TYPE_NAMES = {

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.providers.sandbox.error_responses import refuse
+from gateway.providers.sandbox.response import refuse
 
 BRACKET = re.compile(r"\[\[sandbox:([^\[\]]*)\]\]", re.IGNORECASE)
 MAX_BRACKETS = 1000

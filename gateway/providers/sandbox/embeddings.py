@@ -13,9 +13,8 @@ import orjson
 from gateway.providers.sandbox.checks import Check, between, check_fields, of, one_of, wrong_type
 from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import Directives, strip
-from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.personas import Persona
-from gateway.providers.sandbox.response import Response
+from gateway.providers.sandbox.response import Response, refuse
 from gateway.runtime.threads import compute_if
 
 DIMENSIONS = 256

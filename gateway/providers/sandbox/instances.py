@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gateway.providers.sandbox.error_responses import refuse
+from gateway.providers.sandbox.response import refuse
 
 Schema = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.providers.sandbox.checks import member, of, wrong_type, wrong_value
-from gateway.providers.sandbox.error_responses import refuse
+from gateway.providers.sandbox.response import refuse
 
 TEXT_ONLY = ("text",)
 # role -> the types of the parts that its messages may have

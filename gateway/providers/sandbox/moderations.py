@@ -11,10 +11,9 @@ import orjson
 
 from gateway.providers.sandbox.checks import Check, check_fields, of, wrong_type
 from gateway.providers.sandbox.directives import Directives, strip
-from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.message_validation import check_part
 from gateway.providers.sandbox.personas import Persona
-from gateway.providers.sandbox.response import Response
+from gateway.providers.sandbox.response import Response, refuse
 
 CATEGORIES = (
     "harassment",

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from gateway.providers.sandbox.directives import Directives
-from gateway.providers.sandbox.error_responses import refuse
+from gateway.providers.sandbox.response import refuse
 
 Voice = Literal["echo", "template", "tools", "reasoning", "json"]
 COMMON_OPERATIONS = (

@@ -19,12 +19,12 @@ from gateway.ids import new_hex
 from gateway.neutral.realtime import size_of
 from gateway.providers.answer_checks import SHAPE_ERRORS
 from gateway.providers.protocol import Call
-from gateway.providers.sandbox import audio_files
+from gateway.providers.sandbox import speech
 from gateway.providers.sandbox.counting import count, slice_text
 from gateway.providers.sandbox.directives import strip
-from gateway.providers.sandbox.error_responses import write_refusal
 from gateway.providers.sandbox.personas import find
 from gateway.providers.sandbox.prose import write_answer
+from gateway.providers.sandbox.response import write_refusal
 from gateway.runtime.threads import compute, compute_if
 from gateway.transport.handshakes import LOST, NORMAL, HandshakeRefused, SocketClosed
 
@@ -340,7 +340,7 @@ def _added(item: Json) -> Iterator[Json]:
 
 
 def _sound(seconds: float, about: Json) -> Iterator[Json]:
-    data = compute(audio_files.make, "pcm", seconds)
+    data = compute(speech.make, "pcm", seconds)
     for at in range(0, len(data), SOUND_PIECE):
         piece = b64encode(data[at : at + SOUND_PIECE]).decode()
         yield {"type": "response.output_audio.delta", **about, "content_index": 0, "delta": piece}

@@ -9,11 +9,11 @@ from typing import Any, get_args
 from msgspec import Meta
 
 from gateway.dialects.openai import NAME
-from gateway.neutral import efforts
+from gateway.neutral import parameters
 from gateway.neutral.parameters import Parameter, fields_of
 from gateway.providers.sandbox.checks import Check, between, check_fields, member, of, one_of, wrong_type, wrong_value
-from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.message_validation import check_messages
+from gateway.providers.sandbox.response import refuse
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MAX_INTEGER = 10_000_000
@@ -168,7 +168,7 @@ FIELDS: dict[str, Check] = {
     "prompt_cache_key": of(str),
     "prompt_cache_options": of(dict),
     "prompt_cache_retention": one_of("in_memory", "in-memory", "24h"),
-    "reasoning_effort": one_of(*efforts.ALL_EFFORTS),
+    "reasoning_effort": one_of(*parameters.ALL_EFFORTS),
     "response_format": _response_format,
     "safety_identifier": of(str),
     "seed": of(int),

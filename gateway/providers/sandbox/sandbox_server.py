@@ -3,7 +3,7 @@
 import hashlib
 import io
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from multipart import MultipartError, MultipartParser, parse_options_header
 
 from gateway.clock import Clock
-from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import InvalidRequest, StreamTruncated, UpstreamTimeout, UpstreamUnreachable
 from gateway.neutral.long_json import loads_in_pieces
 from gateway.providers.protocol import Call, UpstreamReply
 from gateway.providers.sandbox import (
@@ -26,20 +26,127 @@ from gateway.providers.sandbox import (
     prompt_text,
     realtime,
     requests,
-    rerank,
     speech,
     transcriptions,
     videos,
 )
-from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
-from gateway.providers.sandbox.error_responses import refuse, write_refusal
+from gateway.providers.sandbox.checks import Check, check_fields, of
+from gateway.providers.sandbox.counting import count
+from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets, strip
 from gateway.providers.sandbox.personas import Persona, find
-from gateway.providers.sandbox.playback import TIMED_OUT, SandboxReply, Timeline
 from gateway.providers.sandbox.realtime import SandboxSession
-from gateway.providers.sandbox.response import JSON, Response
+from gateway.providers.sandbox.response import JSON, Response, refuse, write_refusal
 from gateway.providers.sandbox.script import Script, stage, stage_body, stage_status
 from gateway.runtime.large_files import whole
 from gateway.runtime.threads import compute, compute_if
+
+# Plays a script as a reply, with its pauses in real time.
+
+TIMED_OUT = "The sandbox did not answer in time."
+CUT = "The sandbox cut the transfer of its answer."
+
+
+class Timeline:
+    """Waits that respect a deadline (monotonic seconds); `pause` sleeps for a number of seconds."""
+
+    def __init__(self, clock: Clock, pause: Callable[[float], None], deadline: float, heartbeat_s: float) -> None:
+        self._clock = clock
+        self._pause = pause
+        self._deadline = deadline
+        self._heartbeat_s = heartbeat_s
+
+    def wait(self, seconds: float) -> Iterator[bytes]:
+        """Wait, and yield b"" after every heartbeat interval. UpstreamTimeout at the deadline."""
+        now = self._clock.monotonic()
+        until = now + seconds
+        while True:
+            if now >= self._deadline:
+                raise UpstreamTimeout(TIMED_OUT)
+            if now >= until:
+                return
+            nap = min(until - now, self._deadline - now, self._heartbeat_s or seconds)
+            self._pause(nap)
+            now = self._clock.monotonic()
+            if now < until and now < self._deadline:
+                yield b""
+
+    def pause_for(self, seconds: float) -> None:
+        """Wait without heartbeats. UpstreamTimeout at the deadline."""
+        for _ in self.wait(seconds):
+            pass
+
+
+class SandboxReply:
+    """An UpstreamReply that plays a script."""
+
+    def __init__(self, script: Script, timeline: Timeline, ident: str) -> None:
+        self.status = script.status
+        self.headers = {**script.headers, "x-request-id": ident}
+        self._script = script
+        self._timeline = timeline
+        self._closed = False
+
+    def read_all(self) -> bytes:
+        """Return the whole body. UpstreamTimeout at the deadline, StreamTruncated when the transfer is cut."""
+        return b"".join(self.chunks())
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the body as it arrives, and b"" for every heartbeat interval of silence. Ends immediately after
+        close()."""
+        for step in self._script.steps:
+            for beat in self._timeline.wait(step.wait_s):
+                yield beat
+                if self._closed:
+                    return
+            if step.data:
+                yield step.data
+            if self._closed:
+                return
+        yield from self._end()
+
+    def close(self) -> None:
+        """Stop the reply."""
+        self._closed = True
+
+    def _end(self) -> Iterator[bytes]:
+        if self._script.ending == "cut":
+            raise StreamTruncated(CUT)
+        if self._script.ending == "stall":
+            yield from self._timeline.wait(float("inf"))
+
+
+# Rerank: the score is the share of the query's words that a document contains.
+#
+# Source: Jina API reference, rerank; `providers/openai/rerank.py` reads this format.
+
+
+def check_rerank(body: dict[str, Any]) -> None:
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
+    check_fields(body, FIELDS, ("model", "query", "documents"))
+
+
+def directive_text(body: dict[str, Any]) -> str:
+    """Return the text that may contain directives: the query."""
+    return body["query"]
+
+
+def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
+    """Return the answer to a checked body, the best document first."""
+    query = strip(body["query"])
+    words = set(query.lower().split())
+    scored = [
+        (len(words & set(text.lower().split())) / max(1, len(words)), -index)
+        for index, text in enumerate(body["documents"])
+    ]
+    rows = [{"index": -place, "relevance_score": round(score, 6)} for score, place in sorted(scored, reverse=True)]
+    whole: dict[str, Any] = {"model": body["model"], "results": rows}
+    if not directives.no_usage:
+        whole["usage"] = {"total_tokens": sum(count(query) + count(text) for text in body["documents"])}
+    return Response(orjson.dumps(whole), bare=orjson.dumps({**whole, "results": []}))
+
+
+FIELDS: dict[str, Check] = {"model": of(str), "query": of(str), "documents": of(list)}
+
 
 KEY_CACHE_SIZE = 1_000
 # Bytes of a request, or tokens of an answer, from which the answer is generated in a thread.
@@ -75,7 +182,7 @@ OPERATIONS = {
     "/images/generations": SandboxOperation("images", images.check_images, images.directive_text, images.respond),
     "/images/edits": SandboxOperation("image_edits", images.check_images, images.directive_text, images.respond),
     "/videos": SandboxOperation("videos", videos.check_videos, videos.directive_text, videos.respond),
-    "/rerank": SandboxOperation("rerank", rerank.check_rerank, rerank.directive_text, rerank.respond),
+    "/rerank": SandboxOperation("rerank", check_rerank, directive_text, respond),
     "/ocr": SandboxOperation("ocr", ocr.check_ocr, ocr.directive_text, ocr.respond),
     "/systemone": SandboxOperation(
         "decisions", decisions.check_decisions, decisions.directive_text, decisions.respond

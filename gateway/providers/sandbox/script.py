@@ -6,8 +6,7 @@ from msgspec import Struct
 
 from gateway.providers.sandbox.chat import write_frame
 from gateway.providers.sandbox.directives import Directives
-from gateway.providers.sandbox.error_responses import event_fault, write_fault
-from gateway.providers.sandbox.response import EVENTS, JSON, Response
+from gateway.providers.sandbox.response import EVENTS, JSON, Response, event_fault, write_fault
 
 DONE = b"data: [DONE]\n\n"
 BROKEN_FRAME = b'data: {"id": "chatcmpl-sandbox", "object": "chat.completion.chunk", "choices": [{"index": 0, \n\n'

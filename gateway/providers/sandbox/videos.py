@@ -18,9 +18,8 @@ from gateway.clock import Clock
 from gateway.providers.protocol import Call
 from gateway.providers.sandbox.checks import Check, accept, check_fields, of, one_of
 from gateway.providers.sandbox.directives import Directives, strip
-from gateway.providers.sandbox.error_responses import CODES, refuse
 from gateway.providers.sandbox.personas import Persona
-from gateway.providers.sandbox.response import JSON, Response
+from gateway.providers.sandbox.response import CODES, JSON, Response, refuse
 from gateway.providers.sandbox.script import Script, ScriptStep, stage_body
 from gateway.runtime.byte_ranges import NoSuchRange, read_range
 

@@ -10,8 +10,8 @@ from typing import Any
 from gateway.catalogue.video_shapes import fit
 from gateway.errors import UpstreamFailed
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import data_url
+from gateway.providers.inline_files import Base64Files
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.video_codecs import (
     JobReader,

@@ -10,8 +10,8 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError,
 from msgspec.json import Decoder
 
 from gateway.dialects.aisdk import NAME
-from gateway.surfaces.request_parameters import with_parameters
-from gateway.surfaces.validation_errors import explain, readable, words_of
+from gateway.surfaces.bodies.request_parameters import with_parameters
+from gateway.surfaces.bodies.validation_errors import explain, readable, words_of
 
 Json = dict[str, Any]
 

@@ -1,35 +1,158 @@
 """Writes a neutral result as the body of a generate call, and the elements that streams share with it."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal, Required, TypedDict
 
 import orjson
 
 from gateway.clock import to_iso
-from gateway.dialects.aisdk import FINISH_WRITE, OWN_NAMESPACE, AiUsage, FinishShown, write_usage
+from gateway.dialects.aisdk import FINISH_WRITE, OWN_NAMESPACE, AiUsage, FailedCall, FinishShown, FlatUsage, write_usage
+from gateway.dialects.error_details import DETAILED
 from gateway.neutral.chat import ChatResult
 from gateway.neutral.long_json import dumps
-from gateway.neutral.parts import (
-    Image,
-    Media,
-    Part,
-    Reasoning,
-    Refusal,
-    Source,
-    Text,
-    ToolCall,
-    VendorPart,
-)
+from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import NO_USAGE
-from gateway.surfaces.aisdk import searches
-from gateway.surfaces.aisdk.ai_answers import AiContent, AiFile, AiResponse, GeneratedAnswer, StreamPart
 from gateway.surfaces.aisdk.options import write_reasoning, write_signature
 from gateway.surfaces.aisdk.reader import Question
 from gateway.surfaces.aisdk.versions import downgrade_body, takes_addresses
 from gateway.surfaces.aisdk.warnings import other
-from gateway.surfaces.facts import Facts
+from gateway.surfaces.web.answer_structs import JsonObject
+from gateway.surfaces.web.facts import Facts
+
+# Answers for the AI SDK as types: the body of a generate call, and the parts of a stream.
+#
+# The formats are the types of `@ai-sdk/provider` 2, 3 and 4. Where they differ, the member has the type of each
+# version.
+
+
+class AiFile(TypedDict, total=False):
+    """A file at a URL, or its base64 data."""
+
+    type: Required[Literal["url", "data"]]
+    url: str
+    data: str
+
+
+class AiContent(TypedDict, total=False):
+    """A part of the content; its type decides which members it has."""
+
+    type: Required[str]
+    id: str
+    text: str
+    toolCallId: str
+    toolName: str
+    input: str
+    result: list[JsonObject]
+    providerExecuted: bool
+    providerMetadata: JsonObject
+    sourceType: Literal["url", "document"]
+    url: str
+    title: str
+    mediaType: str
+    data: AiFile | str
+
+
+class AiResponse(TypedDict):
+    id: str
+    timestamp: str
+    modelId: str
+
+
+class AiEnd(TypedDict):
+    finishReason: FinishShown | str
+    usage: AiUsage | FlatUsage
+
+
+class GeneratedAnswer(AiEnd):
+    content: list[AiContent]
+    warnings: list[JsonObject]
+    providerMetadata: JsonObject
+    response: AiResponse
+
+
+class StreamPart(AiContent, total=False):
+    """A part of a stream; its type decides which members it has."""
+
+    delta: str
+    warnings: list[JsonObject]
+    timestamp: str
+    modelId: str
+    finishReason: FinishShown | str
+    usage: AiUsage | FlatUsage
+    error: Annotated[FailedCall, DETAILED]
+
+
+# Web searches run by the provider, as tool calls and results under the name that the caller gave to web search.
+#
+# Whatever a provider reports about its searches, a caller sees a call with its query, then its result, then the
+# sources.
 
 Json = dict[str, Any]
+
+RESULT = "web_search_result"
+PAGED = "application/pdf"
+PLAIN_TEXT = "text/plain"
+
+
+def write_search_call(ident: str, name: str, arguments: str) -> StreamPart:
+    """Return the call; the schema of every search tool accepts an object with a query."""
+    text = orjson.dumps({"query": _query_of(arguments)}).decode()
+    return {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": text, "providerExecuted": True}
+
+
+def write_result(ident: str, name: str, results: list[Json]) -> StreamPart:
+    return {"type": "tool-result", "toolCallId": ident, "toolName": name, "result": results}
+
+
+def write_source(source: Source, ident: str) -> StreamPart:
+    """Return a source: a page, or a place in the caller's content."""
+    if source.url:
+        page: StreamPart = {"type": "source", "sourceType": "url", "id": ident, "url": source.url}
+        if source.title:
+            page["title"] = source.title
+        return page
+    if source.place is not None and source.place.kind == "pages":
+        kind = PAGED
+    else:
+        kind = PLAIN_TEXT
+    return {
+        "type": "source",
+        "sourceType": "document",
+        "id": ident,
+        "mediaType": kind,
+        "title": source.title or "Document",
+    }
+
+
+def found_of(sources: Iterable[Source]) -> list[Json]:
+    """Return the result of a search if its pages are only known from citations."""
+    pages = {source.url: source.title for source in sources if source.url}
+    return [{"type": RESULT, "url": url, "title": title} for url, title in pages.items()]
+
+
+def found_in(body: Json) -> tuple[str, list[Json]]:
+    """Return the call id and results in a provider's own block of results; ("", []) for any other block."""
+    ident = body.get("tool_use_id")
+    content = body.get("content")
+    if not isinstance(ident, str) or not isinstance(content, list):
+        return "", []
+    pages = [page for page in content if isinstance(page, dict) and isinstance(page.get("url"), str)]
+    return ident, [{"type": RESULT, "url": page["url"], "title": page.get("title") or ""} for page in pages]
+
+
+def _query_of(arguments: str) -> str:
+    try:
+        given = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        return ""
+    if not isinstance(given, dict):
+        return ""
+    queries = given.get("queries")
+    query = given.get("query") or (queries[0] if isinstance(queries, list) and queries else "")
+    if isinstance(query, str):
+        return query
+    return ""
+
 
 ID_PREFIX = "gen_"
 DEFAULT_IMAGE_TYPE = "image/png"
@@ -127,12 +250,12 @@ class _Content:
         results: dict[str, list[Json]] = {}
         for part in parts:
             if isinstance(part, VendorPart):
-                ident, pages = searches.found_in(part.body)
+                ident, pages = found_in(part.body)
                 results[ident] = pages
         ran = [part for part in parts if isinstance(part, ToolCall) and part.executed]
         sources = [source for part in parts for source in getattr(part, "sources", ())]
         if ran and ran[-1].id not in results:
-            results[ran[-1].id] = searches.found_of(sources)
+            results[ran[-1].id] = found_of(sources)
         content: list[AiContent] = []
         for part in parts:
             content += self._write(part, results, sources)
@@ -160,9 +283,9 @@ class _Content:
         content: list[AiContent] = []
         if part.sources and not self._searched:
             # A provider that reports only sources searched nevertheless.
-            content += self._write_search(f"search_{self._request_id}", "", searches.found_of(sources))
+            content += self._write_search(f"search_{self._request_id}", "", found_of(sources))
         for source in part.sources:
-            content.append(searches.write_source(source, f"src_{self._request_id}_{self._sources}"))
+            content.append(write_source(source, f"src_{self._request_id}_{self._sources}"))
             self._sources += 1
         if part.text or part.signature:
             text: StreamPart = {"type": "text", "text": part.text}
@@ -175,6 +298,6 @@ class _Content:
         if not self._search:
             return []
         return [
-            searches.write_call(ident, self._search, arguments),
-            searches.write_result(ident, self._search, results),
+            write_search_call(ident, self._search, arguments),
+            write_result(ident, self._search, results),
         ]

@@ -1,11 +1,14 @@
 """POST /v1/messages and POST /v1/messages/count_tokens."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from gateway.billing.context import RequestContext
+from gateway.callers.access import Predicate, predicate
+from gateway.catalogue.entries import Mapping, Model
 from gateway.clock import SECOND_US, Clock, to_iso
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects import anthropic as dialect
@@ -16,14 +19,82 @@ from gateway.limits.rate_limits import RateLimitStatus
 from gateway.limits.rate_rules import REQUESTS, TOKENS
 from gateway.neutral.chat import ChatRequest
 from gateway.routing.candidate_filter import NoCredential
-from gateway.surfaces import attribution, auth, caps, http_responses
-from gateway.surfaces.answer_structs import describe_answer
-from gateway.surfaces.anthropic import count_tokens, frames, reader, schema, usage_limits, writer
-from gateway.surfaces.anthropic.message_answers import Message, MessageEvent
-from gateway.surfaces.anthropic.substitutes import substitute
-from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.anthropic import frames, reader, schema, usage_limits, writer
+from gateway.surfaces.anthropic.reader import PromptSummary
+from gateway.surfaces.anthropic.schema import Prompt
+from gateway.surfaces.anthropic.writer import Message, MessageEvent
+from gateway.surfaces.bodies.token_estimates import estimate_tokens
+from gateway.surfaces.web import attribution as attribution_module
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, describe_answer
+from gateway.surfaces.web.availability import reach_of
+from gateway.surfaces.web.facts import Facts, headers_of
+from gateway.surfaces.web.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.worker.services import Services
+
+# Models that serve in place of one of this vendor that is unknown or cannot be called: the vendor's nearest one, then
+# the operator's list.
+
+OWN_MODELS = "claude-"
+WORD = re.compile(r"[a-z]{3,}")
+CHAT = "chat"
+
+
+def substitute(services: Services, context: RequestContext, request: ChatRequest) -> tuple[str, ...]:
+    """Return the models to try after the requested one; () for a model of another vendor, and where the caller chose
+    the models. Agents of this vendor request its models even if they are not configured."""
+    configured = services.settings.catalogue.messages_models
+    chosen = context.no_fallback or request.options.models or (context.choice or {}).get("models")
+    name = request.requested_model.lower()
+    if chosen or not configured or not name.startswith(OWN_MODELS):
+        return ()
+    return (*_nearest(services, context, name), *configured)
+
+
+def _nearest(services: Services, context: RequestContext, name: str) -> tuple[str, ...]:
+    """Return the newest model of the same line that the caller can call, else the cheapest line's; () if there is
+    none."""
+    catalogue = services.routing.catalogue.current()
+    reach = reach_of(services, context.caller)
+    refuse = predicate(context.caller.rules, context.at_us)
+    callable_ones: list[tuple[Model, Mapping]] = []
+    for model in catalogue.models.values():
+        if model.id.startswith(OWN_MODELS):
+            mapping = next((one for one in model.mappings if one.key in reach and _serves(one, refuse, services)), None)
+            callable_ones += [(model, mapping)] if mapping is not None else []
+    lines = set(WORD.findall(name.removeprefix(OWN_MODELS)))
+    callable_ones.sort(key=lambda pair: pair[0].released, reverse=True)
+    alike = [model.id for model, _ in callable_ones if lines.intersection(WORD.findall(model.id))]
+    if alike:
+        return (alike[0],)
+    return tuple(model.id for model, _ in sorted(callable_ones, key=_price)[:1])
+
+
+def _serves(mapping: Mapping, refuse: Predicate | None, services: Services) -> bool:
+    provider = services.routing.catalogue.current().providers[mapping.provider]
+    return CHAT in mapping.operations and (refuse is None or refuse(mapping, provider) is None)
+
+
+def _price(pair: tuple[Model, Mapping]) -> int:
+    rates = pair[1].prices[0].base
+    return (rates.prompt or 0) + (rates.completion or 0)
+
+
+# POST /v1/messages/count_tokens: a local estimate.
+
+
+class TokenCountAnswer(ModelApiAnswer):
+    input_tokens: int
+
+
+def estimate(body: Prompt) -> int:
+    """Return the estimated tokens of the prompt; at least 1."""
+    prompt = PromptSummary()
+    prompt.add_prompt(body)
+    return estimate_tokens(prompt.text, len(body.messages), prompt.images, prompt.files, bool(body.tools))
+
 
 DIALECT = "anthropic"
 ID_PREFIX = "msg_"
@@ -47,12 +118,12 @@ def create(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _create(services: Services, inbound: Inbound) -> Outbound:
-    context = auth.admit(services, inbound, "chat", DIALECT)
+    context = auth_module.admit(services, inbound, "chat", DIALECT)
     limits = services.settings.limits
     raw = inbound.body
-    request = caps.read_structs(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
+    request = caps_module.read_structs(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
     if request.user:
-        attribution.add_user_id(context, request.user)
+        attribution_module.add_user_id(context, request.user)
     try:
         return _answer(services, context, request)
     except (UnknownModel, NoCredential):
@@ -66,7 +137,7 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
     if request.requirements.stream:
         return _stream(services, context, request)
     if services.settings.server.early_blank_s:
-        http_responses.begin_early(context.shown_id)
+        http_responses_module.begin_early(context.shown_id)
     answer = services.engine.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = [
@@ -75,13 +146,15 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
         *usage_limits.describe_limit(services.billing.budgets, context.caller, services.clock),
         *headers_of(facts, services.clock, streamed=False),
     ]
-    return http_responses.result_reply(answer.result, writer.reply, facts, request_id=context.shown_id, headers=headers)
+    return http_responses_module.result_reply(
+        answer.result, writer.reply, facts, request_id=context.shown_id, headers=headers
+    )
 
 
 def _read(large: bool, limits: LimitSettings, raw: bytes, betas: str) -> ChatRequest:
     body = _check(limits, raw, schema.decode(raw))
     request = reader.read(body, betas, raw)
-    request.large = large and caps.is_long(raw, _parts_of(body))
+    request.large = large and caps_module.is_long(raw, _parts_of(body))
     return request
 
 
@@ -96,12 +169,12 @@ def _parts_of(body: schema.MessagesBody) -> Iterator[Any]:
 
 
 def _check(limits: LimitSettings, raw: bytes, body: P) -> P:
-    caps.check(limits, raw, body.messages, body.tools, body.output_config, body.output_format)
+    caps_module.check(limits, raw, body.messages, body.tools, body.output_config, body.output_format)
     return body
 
 
 def _count(limits: LimitSettings, raw: bytes) -> int:
-    return count_tokens.estimate(_check(limits, raw, schema.decode_count(raw)))
+    return estimate(_check(limits, raw, schema.decode_count(raw)))
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
@@ -113,16 +186,16 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
         *usage_limits.describe_limit(services.billing.budgets, context.caller, services.clock),
         *headers_of(facts, services.clock, streamed=True),
     ]
-    return http_responses.stream_reply(frames.frames(stream, facts), context.shown_id, headers)
+    return http_responses_module.stream_reply(frames.frames(stream, facts), context.shown_id, headers)
 
 
 def count(services: Services, inbound: Inbound) -> Outbound:
     """Estimate the input tokens: `{"input_tokens": n}`. Nothing is sent upstream and nothing is charged."""
-    context = auth.admit(services, inbound, "count_tokens", DIALECT)
+    context = auth_module.admit(services, inbound, "count_tokens", DIALECT)
     limits = services.settings.limits
     raw = inbound.body
-    answer = count_tokens.TokenCountAnswer(caps.read(limits, raw, _count, limits, raw))
-    return http_responses.json_reply(answer.encode(), context.shown_id, headers=[_identity(context)])
+    answer = TokenCountAnswer(caps_module.read(limits, raw, _count, limits, raw))
+    return http_responses_module.json_reply(answer.encode(), context.shown_id, headers=[_identity(context)])
 
 
 def _identity(context: RequestContext) -> tuple[str, str]:
@@ -151,9 +224,7 @@ ERRORS = ErrorFormat(
     id_header="request-id",
 )
 ABOUT = About("Create a message (Anthropic dialect)", request=schema.MessagesBody, answer=Message, events=MessageEvent)
-ABOUT_COUNT = About(
-    "Estimate the input tokens of a message", request=schema.Prompt, answer=count_tokens.TokenCountAnswer
-)
+ABOUT_COUNT = About("Estimate the input tokens of a message", request=schema.Prompt, answer=TokenCountAnswer)
 
 OPERATIONS = (
     Operation("POST", "/v1/messages", create, body="json", hot=True, paid=True, about=ABOUT),

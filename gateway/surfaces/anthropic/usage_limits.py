@@ -8,11 +8,11 @@ from typing import Literal, NotRequired, TypedDict
 
 from msgspec import Struct
 
-from gateway.accounts.authentication import Caller
+from gateway.callers.authentication import Caller
+from gateway.callers.scopes import AGENT
 from gateway.clock import SECOND_US, Clock, to_datetime
 from gateway.errors import GatewayError, SpendingLimitReached
 from gateway.limits.budgets import Budgets
-from gateway.oauth.scopes import AGENT
 
 Headers = list[tuple[str, str]]
 PREFIX = "anthropic-ratelimit-unified-"

@@ -1,19 +1,147 @@
 """Writes a neutral answer as a message, and its parts as content blocks."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, Required, TypedDict
 
+from msgspec import Meta
 from msgspec.structs import replace
 
-from gateway.dialects.anthropic import NAME, STOP_WRITE, MessageTokens, StopReason, write_usage
-from gateway.dialects.anthropic_citations import write_citation
+from gateway.dialects.anthropic import (
+    NAME,
+    STOP_WRITE,
+    MessageError,
+    MessageTokens,
+    StopReason,
+    write_citation,
+    write_usage,
+)
 from gateway.neutral.chat import ChatResult, FinishReason
 from gateway.neutral.long_json import dumps
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCall, VendorPart
 from gateway.neutral.tool_arguments import read_arguments
-from gateway.surfaces.anthropic.message_answers import ContentBlock, MessageContent, MessageFacts
 from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, write_token
-from gateway.surfaces.facts import Facts
+from gateway.surfaces.web.answer_structs import RELAYED, JsonObject
+from gateway.surfaces.web.facts import AnswerCost, Facts, RoutingMetadata
+
+# Messages as types: the complete answer, its content blocks, and the events of a stream.
+#
+# Source: Anthropic API reference, "Messages" and "Streaming messages".
+
+
+class ContentBlock(TypedDict, total=False):
+    """A block of content; its type decides which members it has. A call has a `signature` for callers without
+    thinking."""
+
+    type: Required[str]
+    text: str
+    citations: list[JsonObject] | None
+    thinking: str
+    signature: str
+    data: str
+    id: str
+    name: str
+    input: Any
+
+
+ContentBlocks = list[Annotated[ContentBlock, RELAYED]]
+
+
+class MessageUsage(MessageTokens, AnswerCost):
+    """Tokens, and their cost in US dollars."""
+
+
+# A provider's own usage may have fewer members.
+RELAYED_USAGE = Meta(
+    title="RelayedUsage", extra_json_schema={"additionalProperties": True, "required": ["cost", "cost_details"]}
+)
+
+
+class MessageEnding(TypedDict):
+    stop_reason: StopReason | None
+    stop_sequence: str | None
+
+
+class MessageContent(MessageEnding):
+    role: Literal["assistant"]
+    content: ContentBlocks
+
+
+class MessageFacts(TypedDict):
+    type: Literal["message"]
+    id: str
+    model: str
+    usage: Annotated[MessageUsage, RELAYED_USAGE]
+    metadata: RoutingMetadata
+
+
+class Message(MessageContent, MessageFacts):
+    """A complete message."""
+
+
+class StartedMessage(MessageContent):
+    """A message of which nothing was generated yet: its content is empty."""
+
+    type: Literal["message"]
+    id: str
+    model: str
+    usage: Annotated[MessageTokens, RELAYED, Meta(extra_json_schema={"required": []})]
+
+
+class MessageStart(TypedDict):
+    type: Literal["message_start"]
+    message: Annotated[StartedMessage, RELAYED]
+
+
+class BlockStart(TypedDict):
+    type: Literal["content_block_start"]
+    index: int
+    content_block: Annotated[ContentBlock, RELAYED]
+
+
+class BlockChange(TypedDict, total=False):
+    """A piece of a block; its type decides which members it has."""
+
+    type: Required[str]
+    text: str
+    thinking: str
+    signature: str
+    citation: JsonObject
+    partial_json: str
+
+
+class BlockDelta(TypedDict):
+    type: Literal["content_block_delta"]
+    index: int
+    delta: Annotated[BlockChange, RELAYED]
+
+
+class BlockStop(TypedDict):
+    type: Literal["content_block_stop"]
+    index: int
+
+
+class EndedMessage(TypedDict):
+    type: Literal["message_delta"]
+    delta: Annotated[MessageEnding, RELAYED]
+
+
+class MessageDelta(EndedMessage):
+    """The end of a message, with its usage and cost."""
+
+    usage: Annotated[MessageUsage, RELAYED_USAGE]
+    metadata: RoutingMetadata
+
+
+class StreamMark(TypedDict):
+    """An event without content."""
+
+    type: Literal["ping", "message_stop"]
+
+
+MessageEvent = (
+    MessageStart | BlockStart | BlockDelta | BlockStop | Annotated[MessageDelta, RELAYED] | StreamMark | MessageError
+)
+
 
 Block = ContentBlock
 NO_USAGE: Any = {}

@@ -9,13 +9,14 @@ from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.runtime.threads import compute_if
-from gateway.surfaces import auth, caps, http_responses
+from gateway.surfaces.bodies.json_bodies import decode_json
 from gateway.surfaces.cohere import chat_v1_writer, cohere_chat_reader
-from gateway.surfaces.cohere.chat_v1_schema import DECODER, V1ChatBody, to_v2
-from gateway.surfaces.cohere.chat_v1_writer import History
-from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.json_bodies import decode_json
+from gateway.surfaces.cohere.chat_v1_writer import DECODER, History, V1ChatBody, to_v2
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.facts import Facts, headers_of
+from gateway.surfaces.web.http import Inbound, Outbound
 from gateway.worker.services import Services
 
 LINES = "application/stream+json"
@@ -24,10 +25,10 @@ LINES = "application/stream+json"
 def chat(services: Services, inbound: Inbound) -> Outbound:
     """Answer a message, complete or streamed as one JSON object a line. Without `model`, the gateway chooses one.
     `connectors`, `conversation_id`, `search_queries_only` and `raw_prompting` are refused."""
-    context = auth.admit(services, inbound, "chat", NAME)
+    context = auth_module.admit(services, inbound, "chat", NAME)
     limits = services.settings.limits
     try:
-        history, request = caps.read_measured(limits, inbound.body, _read, limits, inbound.body)
+        history, request = caps_module.read_measured(limits, inbound.body, _read, limits, inbound.body)
         if request.requirements.stream:
             return _stream(services, context, history, request)
         answer = services.engine.chat.generate(context, request)
@@ -37,13 +38,13 @@ def chat(services: Services, inbound: Inbound) -> Outbound:
     headers = headers_of(facts, services.clock, streamed=False)
     large = request.large or answer.result.large
     written = compute_if(large, chat_v1_writer.reply, answer.result, facts, history)
-    return http_responses.json_reply(written, context.shown_id, headers=headers)
+    return http_responses_module.json_reply(written, context.shown_id, headers=headers)
 
 
 def _read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[History, ChatRequest]:
     given: V1ChatBody = decode_json(DECODER, raw)
     body = to_v2(given)
-    caps.check(limits, raw, body.messages, body.tools, body.response_format)
+    caps_module.check(limits, raw, body.messages, body.tools, body.response_format)
     request = cohere_chat_reader.read(body)
     request.large = large
     return _history_of(given), request
@@ -54,7 +55,7 @@ def _stream(services: Services, context: RequestContext, history: History, reque
     facts = Facts(context, answering.outcome, context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
     written = chat_v1_writer.frames(answering, facts, history, request.large)
-    outbound = http_responses.stream_reply(written, context.shown_id, headers)
+    outbound = http_responses_module.stream_reply(written, context.shown_id, headers)
     outbound.headers[0] = ("Content-Type", LINES)
     return outbound
 

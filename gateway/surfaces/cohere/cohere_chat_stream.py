@@ -23,10 +23,15 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.surfaces.cohere.cohere_chat_answers import CohereEvent, CohereEventDelta
-from gateway.surfaces.cohere.cohere_chat_writer import usage_of, write_block, write_citation
-from gateway.surfaces.facts import Facts
-from gateway.surfaces.http_responses import write_event, write_frames
+from gateway.surfaces.cohere.cohere_chat_writer import (
+    CohereEvent,
+    CohereEventDelta,
+    usage_of,
+    write_block,
+    write_citation,
+)
+from gateway.surfaces.web.facts import Facts
+from gateway.surfaces.web.http_responses import write_event, write_frames
 
 PING = b": keep-alive\n\n"
 NO_ARGUMENTS = {"function": {"arguments": "{}"}}

@@ -13,8 +13,7 @@ from msgspec.json import Decoder
 
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects.cohere import EMBED, NAME, OWN_FIELDS
-from gateway.dialects.field_names import restate
-from gateway.dialects.input_type_words import WORDS, read_input_type
+from gateway.dialects.field_names import WORDS, read_input_type, restate
 from gateway.errors import NotSupported
 from gateway.neutral.embeddings import (
     EmbeddingsInput,
@@ -25,11 +24,13 @@ from gateway.neutral.embeddings import (
 )
 from gateway.neutral.request import NO_OPTIONS, Options, Requirements
 from gateway.runtime.threads import compute_if
-from gateway.surfaces import auth, caps, http_responses
-from gateway.surfaces.facts import AnswerCost, Facts, RoutingMetadata, headers_of
-from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.json_bodies import decode_json
-from gateway.surfaces.validation_errors import invalid
+from gateway.surfaces.bodies.json_bodies import decode_json
+from gateway.surfaces.bodies.validation_errors import invalid
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.facts import AnswerCost, Facts, RoutingMetadata, headers_of
+from gateway.surfaces.web.http import Inbound, Outbound
 from gateway.worker.services import Services
 
 ID_PREFIX = "embd-"
@@ -131,9 +132,9 @@ def embed_first(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _answer(services: Services, inbound: Inbound, version: str) -> Outbound:
-    context = auth.admit(services, inbound, "embeddings", EMBED)
+    context = auth_module.admit(services, inbound, "embeddings", EMBED)
     limits = services.settings.limits
-    body, texts, request = caps.read_measured(limits, inbound.body, read, limits, inbound.body)
+    body, texts, request = caps_module.read_measured(limits, inbound.body, read, limits, inbound.body)
     try:
         answer = services.engine.executor.generate(context, request)
     except NotSupported as error:
@@ -143,14 +144,14 @@ def _answer(services: Services, inbound: Inbound, version: str) -> Outbound:
     listed = version == "1" and not body.embedding_types
     types: list[EmbeddingType] = body.embedding_types or ["float"]
     written = write(answer.result, facts, texts, types, version, listed=listed)
-    return http_responses.json_reply(written, context.shown_id, headers=headers)
+    return http_responses_module.json_reply(written, context.shown_id, headers=headers)
 
 
 def read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[CohereEmbedBody, list[str], EmbeddingsRequest]:
     """Return the validated body, its texts and the neutral request. Raises InvalidRequest."""
     body = decode_json(DECODER, raw)
     texts = list(_texts_of(body))
-    caps.check_inputs(limits, texts)
+    caps_module.check_inputs(limits, texts)
     images = _count_images(body)
     kind = read_input_type(body.input_type)
     content = EmbeddingsInput(

@@ -1,13 +1,66 @@
 """Operations of Cohere's API. Its clients call version 1 (`cohere.Client`) or version 2 (`cohere.ClientV2`)."""
 
+from gateway.billing.context import RequestContext
+from gateway.configuration.settings import LimitSettings
 from gateway.dialects import cohere as dialect
-from gateway.surfaces.answer_structs import describe_answer
-from gateway.surfaces.cohere import chat, chat_v1, chat_v1_writer, cohere_chat_stream, embed
-from gateway.surfaces.cohere.chat_v1_answers import V1ChatAnswer
-from gateway.surfaces.cohere.chat_v1_schema import V1ChatBody
-from gateway.surfaces.cohere.cohere_chat_answers import CohereChatAnswer, CohereEvent
-from gateway.surfaces.cohere.cohere_chat_schema import CohereChatBody
-from gateway.surfaces.http import About, ErrorFormat, Operation, Surface
+from gateway.dialects.cohere import NAME
+from gateway.dialects.field_names import restate
+from gateway.errors import NotSupported
+from gateway.neutral.chat import ChatRequest
+from gateway.surfaces.cohere import (
+    chat_v1,
+    chat_v1_writer,
+    cohere_chat_reader,
+    cohere_chat_stream,
+    cohere_chat_writer,
+    embed,
+)
+from gateway.surfaces.cohere.chat_v1_writer import V1ChatAnswer, V1ChatBody
+from gateway.surfaces.cohere.cohere_chat_schema import CohereChatBody, decode
+from gateway.surfaces.cohere.cohere_chat_writer import CohereChatAnswer, CohereEvent
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.answer_structs import describe_answer
+from gateway.surfaces.web.facts import Facts, headers_of
+from gateway.surfaces.web.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
+from gateway.worker.services import Services
+
+# POST /v2/chat.
+
+
+def chat(services: Services, inbound: Inbound) -> Outbound:
+    """Answer a conversation, complete or streamed. Documents reach models of other vendors as texts of the user."""
+    context = auth_module.admit(services, inbound, "chat", NAME)
+    limits = services.settings.limits
+    try:
+        request = caps_module.read_measured(limits, inbound.body, _read, limits, inbound.body)
+        if request.requirements.stream:
+            return _stream(services, context, request)
+        answer = services.engine.chat.generate(context, request)
+    except NotSupported as error:
+        raise restate(error, NAME) from error
+    facts = Facts(context, answer.outcome, context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    return http_responses_module.result_reply(
+        answer.result, cohere_chat_writer.reply, facts, request_id=context.shown_id, headers=headers
+    )
+
+
+def _read(large: bool, limits: LimitSettings, raw: bytes) -> ChatRequest:
+    body = decode(raw)
+    caps_module.check(limits, raw, body.messages, body.tools, body.response_format)
+    request = cohere_chat_reader.read(body)
+    request.large = large
+    return request
+
+
+def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
+    answering = services.engine.chat.stream(context, request)
+    facts = Facts(context, answering.outcome, context.request_id)
+    headers = headers_of(facts, services.clock, streamed=True)
+    return http_responses_module.stream_reply(cohere_chat_stream.frames(answering, facts), context.shown_id, headers)
+
 
 ERROR_SCHEMA = describe_answer(dialect.CohereError)
 ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=cohere_chat_stream.write_failure)
@@ -41,7 +94,7 @@ SURFACE = Surface(
     "cohere",
     ERRORS,
     (
-        Operation("POST", "/v2/chat", chat.chat, body="json", hot=True, paid=True, about=CHAT),
+        Operation("POST", "/v2/chat", chat, body="json", hot=True, paid=True, about=CHAT),
         Operation(
             "POST",
             "/v1/chat",

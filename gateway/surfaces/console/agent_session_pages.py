@@ -7,19 +7,19 @@ from msgspec import to_builtins
 
 from gateway.accounts.projects import list_projects
 from gateway.metering.log.agent_sessions import AgentSession
-from gateway.metering.log.session_lists import find_session, list_sessions
+from gateway.metering.log.archived_requests import find_session, list_sessions
 from gateway.metering.session_ids import PLAIN_ID
-from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
-from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.management.agent_session_routes import show_session, write_cursor
+from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
+from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Sessions"
 PATH = "/console/sessions"
 # Newest sessions that are searched and sorted; older ones are behind a link. All rows of each are summed: 300 sessions
 # of a thousand requests took two seconds on SQLite.
-READ = request_log_reader.MAX_PAGE_SIZE
+READ = request_log_reader_module.MAX_PAGE_SIZE
 COLUMNS = (
     Column("Session", "id"),
     Column("Last used", "last_us"),
@@ -39,8 +39,8 @@ def show_list(call: PageCall) -> Outbound:
     session of any age by its complete name."""
     project_id = call.arguments.get("projectId", "")
     database = call.services.store.database
-    scopes = request_log_reader.scopes_of(call.visitor, project_id)
-    before = request_log_reader.read_cursor(call.arguments.get("cursor", ""))
+    scopes = request_log_reader_module.scopes_of(call.visitor, project_id)
+    before = request_log_reader_module.read_cursor(call.arguments.get("cursor", ""))
     newest = list_sessions(database, scopes, before, READ)
     found = newest.sessions
     name = call.arguments.get("q", "").strip()

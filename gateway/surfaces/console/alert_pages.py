@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from gateway.accounts.alert_hooks import DISCORD, EMAIL, FORMS, MAILTO, PAGERDUTY, SLACK, TEAMS, WEBHOOK, AlertHook
 from gateway.accounts.teams import list_teams
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.page_calls import ManagementCall
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 TITLE = "Alerts"

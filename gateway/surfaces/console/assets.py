@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from gateway.errors import NotFound
 from gateway.runtime.threads import compute
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.listing import accepts_gzip
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
+from gateway.surfaces.web.listing import accepts_gzip
 from gateway.worker.services import Services
 
 PATH = "/console/assets"

@@ -3,18 +3,18 @@ keys."""
 
 from urllib.parse import parse_qsl, urlencode
 
-from gateway.accounts.throttle import ThrottleGate
+from gateway.callers.scopes import ABILITIES
+from gateway.callers.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.oauth import authorization, redirects
 from gateway.oauth.authorization import MAX_STATE_LENGTH, AuthorizationRejected, AuthorizationRequest, Parameters
 from gateway.oauth.clients import ADDRESS
 from gateway.oauth.grant_values import Consent
-from gateway.oauth.scopes import ABILITIES
 from gateway.surfaces.console.pages import SAFE, page
 from gateway.surfaces.console.visits import as_page, check_csrf, make_csrf, pressed, require_visitor, submitted
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.validation_schemas import Body, OneOf, TextField
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 PATH = "/oauth/authorize"

@@ -12,8 +12,8 @@ from gateway.surfaces.console.visits import (
     require_visitor,
     submitted_by_visitor,
 )
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 MAX_CODE_LENGTH = 64

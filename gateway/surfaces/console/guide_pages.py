@@ -1,20 +1,196 @@
 """`/docs/<topic>`: short guides for callers; `/docs/guides`: the pages of `docs/`, with a search. All of them name this
 gateway's address. No sign-in is needed."""
 
+import functools
+import re
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from markupsafe import Markup
 
 from gateway.errors import NotFound
 from gateway.runtime.threads import compute
-from gateway.surfaces.console import guide_search, guides
+from gateway.surfaces.console import guides
+from gateway.surfaces.console.guides import SPACES, Guide, Section, list_guides, list_sections
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import as_page
-from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
+
+# The search in the guides: pages whose title or headings name the subject come before pages that mention it.
+
+MAX_QUERY_LENGTH = 100
+MAX_WORDS = 8
+MAX_RESULTS = 15
+MAX_FURTHER = 3
+EXCERPT = 160
+WORD = re.compile(r"[\w./$]+")
+CELLS = re.compile(r"[|●·]|-{3,}")  # borders of tables, and marks that stand for yes and no in them
+# Words of a question that name no subject.
+FILLERS = frozenset(
+    re.findall(
+        r"\w+",
+        "a an and are at by can do does for from get how i in is it make my of on or set the their this to up use "
+        "what when where which who why with work works you your",
+    )
+)
+# Words of readers → the word of the guides.
+SYNONYMS = {
+    "billing": "chargeback",
+    "cost": "usage",
+    "docker": "container",
+    "fallback": "failover",
+    "install": "start",
+    "invoice": "chargeback",
+    "k8s": "kubernetes",
+    "okta": "sso",
+    "pricing": "price",
+    "quickstart": "start",
+    "saml": "sso",
+    "spending": "usage",
+    "webauthn": "passkey",
+}
+# The value of a word by its place. In the text, each occurrence counts one, up to a limit.
+IN_TITLE = 60
+ALL_IN_TITLE = 40
+WHOLE_TITLE = 400
+IN_HEADING = 20
+ALL_IN_HEADING = 40
+# A word that begins a longer one ("rout" in "routing") counts this part, and shorter words count as whole words only.
+BEGINNING_PART = 0.5
+SHORTEST_BEGINNING = 4
+MAX_IN_TEXT = 10
+# Pages for people who change the gateway count a part of those for people who use it.
+INSIDE = re.compile(r"decisions/|architecture$|performance$|reliability$")
+INSIDE_PART = 0.3
+
+
+class Hit(NamedTuple):
+    """A guide that was found, with the section that fits best, the text around the first word in it, and further
+    sections that fit."""
+
+    guide: Guide
+    section: Section
+    excerpt: str
+    further: tuple[Section, ...]
+
+
+class _Ranked(NamedTuple):
+    """A guide with its score. `found` is the number of words that it contains."""
+
+    found: int
+    score: float
+    guide: Guide
+
+
+def search(query: str) -> list[Hit]:
+    """Return the guides that contain every word of the query, the best first; without one, those with most words."""
+    words = _read_words(query)
+    if not words:
+        return []
+    ranked = [_rank(guide, words) for guide in list_guides().values()]
+    most = max(one.found for one in ranked)
+    if not most:
+        return []
+    best = sorted((one for one in ranked if one.found == most), key=lambda one: -one.score)
+    return [_show(one.guide, words) for one in best[:MAX_RESULTS]]
+
+
+def _read_words(query: str) -> list[str]:
+    found = [word.rstrip("./$") for word in WORD.findall(query[:MAX_QUERY_LENGTH].lower())]
+    words = [word for word in found if word][:MAX_WORDS]
+    named = [word for word in words if word not in FILLERS] or words
+    return [_singular(word) for word in dict.fromkeys(named)]
+
+
+def _singular(word: str) -> str:
+    if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):
+        return word.removesuffix("s")
+    return word
+
+
+def _rank(guide: Guide, words: list[str]) -> _Ranked:
+    sections = list_sections()[guide.name]
+    title = _words_of(guide.title) | _words_of(guide.name)
+    scores = [_score(word, title, sections) for word in words]
+    total = sum(scores)
+    if all(_match(title, word) for word in words):
+        total += ALL_IN_TITLE
+    total += ALL_IN_HEADING * max(min(_match(_words_of(one.title), word) for word in words) for one in sections)
+    if set(words) == set(_read_words(guide.title)):
+        total += WHOLE_TITLE
+    if INSIDE.match(guide.name):
+        total *= INSIDE_PART
+    return _Ranked(sum(score > 0 for score in scores), total, guide)
+
+
+def _score(word: str, title: set[str], sections: tuple[Section, ...]) -> float:
+    """Return the value of a word for a guide; another word for the same subject counts half."""
+    score = _score_spelling(word, title, sections)
+    other = SYNONYMS.get(word)
+    if other is not None:
+        score = max(score, _score_spelling(other, title, sections) / 2)
+    return score
+
+
+def _score_spelling(word: str, title: set[str], sections: tuple[Section, ...]) -> float:
+    score = min(sum(section.folded.count(word) for section in sections), MAX_IN_TEXT)
+    heading = max((_match(_words_of(section.title), word) for section in sections[1:]), default=0)
+    return score + IN_TITLE * _match(title, word) + IN_HEADING * heading
+
+
+@functools.cache
+def _words_of(title: str) -> set[str]:
+    """Return the words of a title or heading, of which the guides have some hundreds."""
+    return {_singular(word) for word in re.findall(r"\w+", title.lower())}
+
+
+def _match(words: set[str], word: str) -> float:
+    """Return 1 for one of the words, a part of it for the beginning of one, otherwise 0."""
+    if word in words:
+        return 1
+    if len(word) >= SHORTEST_BEGINNING and any(other.startswith(word) for other in words):
+        return BEGINNING_PART
+    return 0
+
+
+def _show(guide: Guide, words: list[str]) -> Hit:
+    sections = list_sections()[guide.name]
+    valued = [(*_value_section(section, words), -index, section) for index, section in enumerate(sections)]
+    valued.sort(reverse=True)
+    best = valued[0][-1]
+    title = _words_of(guide.title) | _words_of(guide.name)
+    if all(_match(title, word) for word in words):
+        best = sections[0]  # the whole page is about the subject
+    further = [section for found, _, _, section in valued if found == len(words) and section is not best]
+    return Hit(guide, best, _excerpt(best, words), tuple(further[:MAX_FURTHER]))
+
+
+def _value_section(section: Section, words: list[str]) -> tuple[int, float]:
+    """Return how many of the words a section contains, and how well it fits."""
+    title = _words_of(section.title)
+    found = 0
+    value = 0.0
+    for word in words:
+        match = _match(title, word)
+        count = section.folded.count(word)
+        found += bool(match or count)
+        value += IN_HEADING * match + min(count, MAX_IN_TEXT)
+    return found, value
+
+
+def _excerpt(section: Section, words: list[str]) -> str:
+    places = [place for word in words if (place := section.folded.find(word)) >= 0]
+    start = max(0, min(places, default=0) - EXCERPT // 4)
+    text = SPACES.sub(" ", CELLS.sub(" ", section.text[start : start + EXCERPT]))
+    if start:
+        text = f"… {text.partition(' ')[2]}"
+    if start + EXCERPT < len(section.text):
+        text = f"{text.rpartition(' ')[0]} …"
+    return text
+
 
 # Topic → title; the template of a topic is guide_<topic>.html.
 TOPICS = {
@@ -44,7 +220,7 @@ def _page(inbound: Inbound, template: str, title: str, topic: str = "guides", **
 
 def show_guides(services: Services, inbound: Inbound) -> Outbound:
     """List all guides, or with `q` the sections that contain these words."""
-    query = parse_qs(inbound.query).get("q", [""])[0][: guide_search.MAX_QUERY_LENGTH].strip()
+    query = parse_qs(inbound.query).get("q", [""])[0][:MAX_QUERY_LENGTH].strip()
     listed = compute(guides.list_guides)
     first = [listed[name] for name in FIRST_GUIDES if name in listed]
     return _page(
@@ -52,7 +228,7 @@ def show_guides(services: Services, inbound: Inbound) -> Outbound:
         "guide_list.html",
         "Guides",
         query=query,
-        hits=compute(guide_search.search, query),
+        hits=compute(search, query),
         first=first,
         others=[guide for guide in listed.values() if guide not in first and "/" not in guide.name],
         decisions=[guide for guide in listed.values() if "/" in guide.name],

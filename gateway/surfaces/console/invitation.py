@@ -11,8 +11,8 @@ from gateway.errors import GatewayError, Gone, NotFound
 from gateway.surfaces.console.pages import page, redirect
 from gateway.surfaces.console.sign_in_pages import SIGN_OUT
 from gateway.surfaces.console.visits import as_page, check_csrf, find_visitor, make_csrf, submitted
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import read_cookie, write_cookie
+from gateway.surfaces.visitors.visitor import read_cookie, write_cookie
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 PATH = "/console/invitation"

@@ -6,8 +6,8 @@ from gateway.accounts.passwords import MIN_LENGTH
 from gateway.errors import GatewayError, NotFound
 from gateway.surfaces.console.pages import page, redirect
 from gateway.surfaces.console.visits import LOGIN, as_page, submitted
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import read_cookie, write_cookie
+from gateway.surfaces.visitors.visitor import read_cookie, write_cookie
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 TITLE = "Forgot password"

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.console.management_calls import ManagementCall
-from gateway.surfaces.console.page_calls import PageAction, PageCall
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall
 
 FIELD = "managed_settings"
 ORGANIZATION = "/orgs/<organization_id>/managed-settings"

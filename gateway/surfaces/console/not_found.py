@@ -2,7 +2,7 @@
 
 from gateway.errors import NotFound
 from gateway.surfaces.console.visits import as_page
-from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 

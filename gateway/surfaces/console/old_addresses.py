@@ -6,7 +6,7 @@ Links in e-mails, bookmarks and programs contain the old addresses. Status 308 k
 from urllib.parse import quote
 
 from gateway.surfaces.console.pages import SAFE
-from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 OLD = "/connect"

@@ -1,19 +1,51 @@
 """A request for a page of a signed-in person: its form, its result, and the operations of a page."""
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
+import msgspec
+import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from gateway.clock import to_datetime
 from gateway.errors import GatewayError
-from gateway.surfaces.console.management_calls import ManagementCall
-from gateway.surfaces.console.navigation import check_page
-from gateway.surfaces.console.pages import page
+from gateway.surfaces.console.pages import check_page, page
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.management.managed_operation import Action, ManagedOperation
+from gateway.surfaces.management.table import OPERATIONS
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
+from gateway.surfaces.web.http_responses import json_reply
 from gateway.worker.services import Services
+
+# Operations of the management API, run for a page: the page validates, permits and changes nothing itself.
+#
+# A page is one more client of the management API. It names the row of the table, and gets what a program gets as
+# JSON.
+
+JSON = {"content-type": "application/json"}
+ROWS = {f"{row.method} {row.path}": row for row in OPERATIONS if isinstance(row, ManagedOperation)}
+
+
+class ManagementCall:
+    """An operation of the management API that a page runs, named like "PATCH /keys/api/<key_id>"."""
+
+    def __init__(self, name: str) -> None:
+        action = ROWS[name].action
+        assert action is not None
+        self._action: Action[Any] = action
+
+    def run(self, visitor: Visitor, inbound: Inbound, fields: dict[str, Any] | None = None, **path: str) -> Any:
+        """Return the content of the answer as JSON values. `fields` are the members of the body or of the query, `path`
+        the variables of the path. Raises the errors of the operation."""
+        given = fields or {}
+        query = urlencode(given)
+        call = replace(inbound, params=path, query=query, headers=JSON, body=orjson.dumps(given))
+        return orjson.loads(msgspec.json.encode(self._action.run(visitor, call)))
+
 
 CSRF_SUBJECT = "console"
 
@@ -126,3 +158,25 @@ def _own_url(inbound: Inbound) -> str:
     if inbound.query:
         return f"{inbound.path}?{inbound.query}"
     return inbound.path
+
+
+# Keys that a page makes for its own calls: they expire after an hour and are in the memory of the page only.
+
+LIFE = timedelta(hours=1)
+LIST = ManagementCall("GET /keys/api")
+CREATE = ManagementCall("POST /keys/api")
+DELETE = ManagementCall("DELETE /keys/api/<key_id>")
+
+
+def make_short_lived_key(services: Services, inbound: Inbound, page: str, name: str, kind: str) -> Outbound:
+    """Create a key of this name and kind in the project of a form of `page`, and delete the visitor's expired ones. The
+    answer is JSON. Raises Forbidden for a form that comes from elsewhere."""
+    visitor, form = submitted_by_visitor(services, inbound, page, CSRF_SUBJECT)
+    call = PageCall(visitor, inbound)
+    for key in call.run(LIST, {"filter": "mine"})["apiKeys"]:
+        if key["description"] == name and key["state"] == "expired":
+            call.run(DELETE, key_id=key["id"])
+    expiry = (to_datetime(services.clock.now_us()) + LIFE).isoformat()
+    fields = {"projectId": form.get("project", ""), "description": name, "kind": kind, "expiresAt": expiry}
+    made = call.run(CREATE, fields)
+    return json_reply({"token": made["token"], "expiresAt": made["expiresAt"]}, inbound.shown_id)

@@ -1,15 +1,15 @@
 """Responses of the console: rendered templates with a strict content security policy, redirects and form bodies."""
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.accounts.permissions import Permission
+from gateway.errors import Forbidden, GatewayError, InvalidRequest
 from gateway.limits.periods import UNITS
 from gateway.surfaces.console.assets import asset_path
-from gateway.surfaces.console.navigation import find_current, list_links
 from gateway.surfaces.console.shown_figures import (
     share_of,
     show_change,
@@ -22,8 +22,125 @@ from gateway.surfaces.console.shown_figures import (
     show_step,
     show_time,
 )
-from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Inbound, Outbound
+
+# The console's navigation: the pages in their groups, and who sees each entry.
+
+
+class PageLink(NamedTuple):
+    """An entry. `icon` is the path of a drawing of 24 by 24 units. `permission` is what the page and those below it
+    need, in an organization or a part of one."""
+
+    path: str
+    name: str
+    icon: str
+    permission: Permission = "account:use"
+
+
+PERSON = "M9.5 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM3 20a6.5 6.5 0 0 1 13 0"
+SLIDERS = "M4 7h9M17 7h3M4 17h3M11 17h9M15 5v4M9 15v4"
+GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
+    (
+        "",
+        (
+            PageLink("/console", "Overview", "M4 4h7v8H4zM13 4h7v5h-7zM13 12h7v8h-7zM4 15h7v5H4z"),
+            PageLink("/console/usage", "Usage", "M4 20h16M7 16v-5M12 16V6M17 16v-8", "usage:read"),
+            PageLink("/console/logs", "Requests", "M4 6h16M4 12h16M4 18h10", "logs:read"),
+            PageLink("/console/sessions", "Sessions", "M4 5h16v11H9l-4 4v-4H4zM8 9h8M8 12h5", "logs:read"),
+        ),
+    ),
+    (
+        "Build",
+        (
+            PageLink("/console/playground", "Playground", "M4 5h16v11H9l-5 4zM8.5 9h7M8.5 12.5h4", "keys:use"),
+            PageLink("/console/models", "Models", "M12 3l8 4.5v9L12 21l-8-4.5v-9zM4 7.5l8 4.5 8-4.5M12 12v9"),
+            PageLink(
+                "/console/providers",
+                "Providers",
+                "M4 5h16v5H4zM4 14h16v5H4zM7.5 7.5h.01M7.5 16.5h.01M11 7.5h6M11 16.5h6",
+            ),
+            PageLink(
+                "/console/routing",
+                "Routing",
+                "M5 6h4c4 0 4 12 8 12h3M5 18h4c4 0 4-12 8-12h3M17 3l3 3-3 3M17 15l3 3-3 3",
+            ),
+            PageLink("/console/setup", "Clients", "M4 5h16v11H4zM9 20h6M12 16v4M8 9l2 2-2 2M12.5 13H15", "keys:use"),
+            PageLink(
+                "/console/keys",
+                "API keys",
+                "M15 4a5 5 0 1 1-4.6 7L4 17.5V20h3v-2h2v-2h2l1-1.6M15.5 8.5h.01",
+                "keys:read",
+            ),
+        ),
+    ),
+    (
+        "Organization",
+        (
+            PageLink(
+                "/console/people", "People", PERSON + "M16 4.5a3.5 3.5 0 0 1 0 7M17 14a6 6 0 0 1 4 6", "members:read"
+            ),
+            PageLink(
+                "/console/teams",
+                "Teams",
+                "M4 5h7v6H4zM13 5h7v6h-7zM8.5 15h7v5h-7zM7.5 11v2h9v-2M12 13v2",
+                "teams:read",
+            ),
+            PageLink("/console/projects", "Projects", "M4 6h6l2 2h8v11H4z", "projects:write"),
+            PageLink(
+                "/console/automation", "Automation", "M5 9h14v10H5zM12 4v5M9 13h.01M15 13h.01M9 16h6", "automation:read"
+            ),
+            PageLink("/console/alerts", "Alerts", "M6 16V11a6 6 0 0 1 12 0v5l1.5 2h-15zM10 21h4", "alerts:read"),
+            PageLink("/console/audit", "Audit log", "M6 3h9l4 4v14H6zM14 3v5h5M9 12h7M9 16h7", "audit:read"),
+            PageLink("/console/settings", "Settings", SLIDERS, "credits:read"),
+        ),
+    ),
+    (
+        "You",
+        (
+            PageLink(
+                "/console/account", "Your account", "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM4.5 20a7.5 7.5 0 0 1 15 0"
+            ),
+            PageLink(
+                "/docs/guides",
+                "Guides",
+                "M4 5h6a2 2 0 0 1 2 2v13a2 2 0 0 0-2-2H4zM20 5h-6a2 2 0 0 0-2 2v13a2 2 0 0 1 2-2h6z",
+            ),
+            PageLink("/docs", "API reference", "M5 4h10a4 4 0 0 1 4 4v12H9a4 4 0 0 1-4-4zM5 16a4 4 0 0 1 4-4h10"),
+        ),
+    ),
+)
+
+
+def list_links(visitor: Visitor) -> list[tuple[str, list[PageLink]]]:
+    """Return the groups with the entries that the visitor may open."""
+    groups = []
+    for name, links in GROUPS:
+        shown = [link for link in links if _is_open(visitor, link)]
+        if shown:
+            groups.append((name, shown))
+    return groups
+
+
+def check_page(visitor: Visitor, path: str) -> None:
+    """Raise Forbidden unless the visitor may open the page at `path`."""
+    current = find_current(path)
+    for _, links in GROUPS:
+        for link in links:
+            if link.path == current and not _is_open(visitor, link):
+                raise Forbidden("Your role does not allow this page.")
+
+
+def _is_open(visitor: Visitor, link: PageLink) -> bool:
+    return link.permission == "account:use" or visitor.may(link.permission)
+
+
+def find_current(path: str) -> str:
+    """Return the path of the entry to which the page at `path` belongs; "" without one."""
+    paths = [link.path for _, links in GROUPS for link in links]
+    inside = [entry for entry in paths if path == entry or entry != "/console" and path.startswith(f"{entry}/")]
+    return max(inside, key=len, default="")
+
 
 HTML = ("Content-Type", "text/html; charset=utf-8")
 FORM_TYPE = "application/x-www-form-urlencoded"

@@ -9,11 +9,10 @@ from urllib.parse import urlsplit
 
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.surfaces.console.assets import asset_path
-from gateway.surfaces.console.page_calls import CSRF_SUBJECT
+from gateway.surfaces.console.page_calls import CSRF_SUBJECT, make_short_lived_key
 from gateway.surfaces.console.pages import HTML, SAFE, templates
-from gateway.surfaces.console.short_lived_keys import make_short_lived_key
 from gateway.surfaces.console.visits import as_json, as_page, find_visitor, login_path, make_csrf
-from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 # RapiDoc puts style elements and attributes into its shadow tree. Scripts come from this site only.

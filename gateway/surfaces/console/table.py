@@ -13,7 +13,6 @@ from gateway.surfaces.console import (
     not_found,
     old_addresses,
     overview,
-    passkey_pages,
     reference_page,
     sign_in_pages,
 )
@@ -33,8 +32,8 @@ from gateway.surfaces.console.setup import setup_pages
 from gateway.surfaces.console.single_sign_on import sso_pages, sso_settings_pages
 from gateway.surfaces.console.teams import team_pages
 from gateway.surfaces.console.usage import usage_pages
-from gateway.surfaces.http import Surface
-from gateway.surfaces.visitor import MANAGEMENT
+from gateway.surfaces.visitors.visitor import MANAGEMENT
+from gateway.surfaces.web.http import Surface
 
 SURFACE = Surface(
     "console",
@@ -59,7 +58,7 @@ SURFACE = Surface(
         *provider_key_pages.OPERATIONS,
         *provider_pages.OPERATIONS,
         *model_pages.OPERATIONS,
-        *passkey_pages.OPERATIONS,
+        *sign_in_pages.PASSKEY_OPERATIONS,
         *people_pages.OPERATIONS,
         *playground_pages.OPERATIONS,
         *project_pages.OPERATIONS,

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import urlencode
 
-from gateway.accounts.tokens import hash_token
+from gateway.callers.tokens import hash_token
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, SAFE, page, read_form, redirect
-from gateway.surfaces.http import Handler, Inbound, Outbound
-from gateway.surfaces.http_responses import json_reply, retry_headers
-from gateway.surfaces.visitor import Visitor, check_origin, token_of, visit
+from gateway.surfaces.visitors.visitor import Visitor, check_origin, token_of, visit
+from gateway.surfaces.web.http import Handler, Inbound, Outbound
+from gateway.surfaces.web.http_responses import json_reply, retry_headers
 from gateway.worker.services import Services
 
 LOGIN = "/console/login"

@@ -3,18 +3,19 @@
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from gateway.accounts.access import Predicate, predicate
-from gateway.accounts.authentication import Caller
+from gateway.callers.access import Predicate, predicate
+from gateway.callers.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Model
 from gateway.catalogue.lifecycle import has_ended
 from gateway.errors import InvalidRequest, NotFound
 from gateway.runtime.threads import compute
-from gateway.surfaces import auth, http_responses
-from gateway.surfaces.answer_structs import Answer
-from gateway.surfaces.availability import lists_available, prefer_reachable, reach_of
-from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.listing import own_models
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.answer_structs import Answer
+from gateway.surfaces.web.availability import lists_available, prefer_reachable, reach_of
+from gateway.surfaces.web.http import Inbound, Outbound
+from gateway.surfaces.web.listing import own_models
 from gateway.worker.services import Services
 
 PREFIX = "models/"
@@ -51,7 +52,7 @@ def shows_itself(inbound: Inbound) -> bool:
 def handle_models(services: Services, inbound: Inbound) -> Outbound:
     """List the models that the key may call, first those with a credential; all of them without `pageSize`.
     `available=true` keeps only models with a credential."""
-    caller = auth.caller_of(services, inbound)
+    caller = auth_module.caller_of(services, inbound)
     arguments = inbound.arguments()
     first = _number(arguments, "pageToken", 0)
     size = min(_number(arguments, "pageSize", MAX_PAGE_SIZE), MAX_PAGE_SIZE) or MAX_PAGE_SIZE
@@ -62,16 +63,16 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     body = GeminiModelListAnswer(entries[first : first + size])
     if first + size < len(entries):
         body.next_page_token = str(first + size)
-    return http_responses.json_reply(body, inbound.shown_id)
+    return http_responses_module.json_reply(body, inbound.shown_id)
 
 
 def handle_model(services: Services, inbound: Inbound) -> Outbound:
     """Get the entry of a model."""
-    caller = auth.caller_of(services, inbound)
+    caller = auth_module.caller_of(services, inbound)
     ident = inbound.params["model"]
     reader = replace(_reader_of(services, caller), reach=reach_of(services, caller))
     for entry in _find(reader, ident):
-        return http_responses.json_reply(entry, inbound.shown_id)
+        return http_responses_module.json_reply(entry, inbound.shown_id)
     text = f"models/{ident[:100]} does not exist, or the key may not use it; GET /v1beta/models lists all models."
     raise NotFound(text, param="model", code="model_not_found")
 

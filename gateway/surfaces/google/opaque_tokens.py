@@ -12,7 +12,7 @@ import orjson
 from msgspec import Struct
 
 from gateway.dialects.google import NAME
-from gateway.neutral.encoded import normalize_base64
+from gateway.neutral.file_types import normalize_base64
 
 ENVELOPE_MARK = b"llmgw1"  # 6 bytes, so that its base64 is the beginning of every envelope
 ENVELOPE_PREFIX = b64encode(ENVELOPE_MARK).decode()

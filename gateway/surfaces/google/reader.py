@@ -10,21 +10,60 @@ from gateway.dialects.hosted_tools import part_uses, tool_uses
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.neutral.hosted_uses import HostedUse, collect
 from gateway.neutral.parameters import capabilities_of
-from gateway.surfaces.google import native_contents, schema
+from gateway.surfaces.bodies.unknown_parts import size_of
+from gateway.surfaces.google import schema
 from gateway.surfaces.google.conversation import (
     FUNCTIONS,
     SEARCHES,
+    SERVER_PARTS,
+    TEXT_TYPES,
     decode_conversation,
     effort_of,
     forced_by,
+    is_own_file,
+    names_stored_file,
     read_format,
     read_sampling,
 )
 from gateway.surfaces.google.opaque_tokens import is_enveloped
-from gateway.surfaces.google.wire_parts import SERVER_PARTS, TEXT_TYPES, is_own_file, names_stored_file
-from gateway.surfaces.unknown_parts import size_of
+
+# The contents of a body as the format's own vendor takes them, with only what it would refuse changed.
+#
+# Clients move between models and vendors within a session and send back what they got: signatures of other vendors,
+# roles of older versions of the format, contents without parts. Members of parts that are not known here stay.
 
 Json = dict[str, Any]
+USER = "user"
+NATIVE_ROLES = {"function": USER, "tool": USER}
+INSTRUCTIONS = "system"
+
+
+def mend(contents: list[Json]) -> list[Json]:
+    """Return the contents; instructions stay among them, under the role system."""
+    mended: list[Json] = []
+    for content in contents:
+        parts = [part for each in content.get("parts") or () if (part := _mend_part(each))]
+        if parts:
+            role = content.get("role") or USER
+            mended.append({**content, "role": NATIVE_ROLES.get(role, role), "parts": parts})
+    return mended
+
+
+def is_instructed(contents: list[Json]) -> bool:
+    """Return whether instructions are among the contents."""
+    return any(content.get("role") == INSTRUCTIONS for content in contents)
+
+
+def _mend_part(part: Json) -> Json | None:
+    """Return a part without the opaque data of another vendor; None for another vendor's thought."""
+    signature = part.get("thoughtSignature")
+    if not signature or not is_enveloped(signature):
+        return part
+    if part.get("thought"):
+        return None
+    plain = {name: value for name, value in part.items() if name != "thoughtSignature"}
+    return None if plain in ({}, {"text": ""}) else plain
+
 
 # Members that are relayed. `serviceTier` is written from the neutral request instead.
 NATIVE_FIELDS = tuple(name for name in schema.GenerateBody.__struct_fields__ if name != "serviceTier")
@@ -154,8 +193,8 @@ def _native(wire: Json, mixed: bool) -> Native | None:
     if config and not CONFIG_FIELDS.issuperset(config):
         body["generationConfig"] = {name: value for name, value in config.items() if name in CONFIG_FIELDS}
     if mixed:
-        contents = body["contents"] = native_contents.mend(body["contents"])
-        instructed = native_contents.is_instructed(contents)
+        contents = body["contents"] = mend(body["contents"])
+        instructed = is_instructed(contents)
         return Native(NAME, body, whole=True, instructed=instructed) if contents else None
     if any(not content.get("role") for content in body["contents"]):
         body["contents"] = [

@@ -12,11 +12,10 @@ from msgspec import Meta, Struct, ValidationError
 from gateway.dialects import google as dialect
 from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
-from gateway.surfaces.google.json_schemas import word_of
-from gateway.surfaces.google.key_spelling import with_camel_names
-from gateway.surfaces.lenient_parsing import correct_numbers
-from gateway.surfaces.request_parameters import with_parameters
-from gateway.surfaces.validation_errors import explain, invalid, unreadable, words_of
+from gateway.surfaces.bodies.lenient_parsing import correct_numbers
+from gateway.surfaces.bodies.request_parameters import with_parameters
+from gateway.surfaces.bodies.validation_errors import explain, invalid, unreadable, words_of
+from gateway.surfaces.google.json_schemas import with_camel_names, word_of
 
 Json = dict[str, Any]
 ROLES = ("user", "model", "function", "tool", "system")

@@ -32,18 +32,15 @@ from gateway.neutral.events import (
     fold,
 )
 from gateway.neutral.parts import Reasoning, Source, ToolCall
-from gateway.surfaces.facts import Facts
-from gateway.surfaces.google.gemini_answers import (
+from gateway.surfaces.google.opaque_tokens import SignedData
+from gateway.surfaces.google.writer import (
+    EMPTY,
+    NO_USAGE,
     GeminiBeginning,
     GeminiCandidate,
     GeminiItem,
     GeminiPart,
     GeminiResponse,
-)
-from gateway.surfaces.google.opaque_tokens import SignedData
-from gateway.surfaces.google.writer import (
-    EMPTY,
-    NO_USAGE,
     write_call,
     write_end,
     write_finish,
@@ -52,7 +49,8 @@ from gateway.surfaces.google.writer import (
     write_text,
     write_thought,
 )
-from gateway.surfaces.http_responses import write_frames
+from gateway.surfaces.web.facts import Facts
+from gateway.surfaces.web.http_responses import write_frames
 
 Json = dict[str, Any]
 

@@ -13,10 +13,10 @@ from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.permissions import TABLE, Permission
 from gateway.accounts.projects import ProjectInfo
-from gateway.accounts.roles import ROLES
 from gateway.accounts.teams import TeamInfo
+from gateway.callers.roles import ROLES
 from gateway.errors import Forbidden
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor
 
 T = TypeVar("T")
 # Variables of the path and fields of the request, by name.

@@ -8,19 +8,24 @@ from gateway.clock import to_iso
 from gateway.metering.activity import Owners, Span, last_hours, measure, merge
 from gateway.metering.rollups.queries import Row, at_once
 from gateway.reports.latency_percentiles import ModelLatency, Percentiles, read_percentiles
-from gateway.surfaces.activity_answers import (
+from gateway.surfaces.management.access_groups import anywhere, in_project
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.visitors.report_windows import HOUR_US, RANGES, read_window
+from gateway.surfaces.visitors.usage_report import (
+    MAX_DATE_LENGTH,
     ActivityLatency,
+    ActivityQuery,
     ActivityReport,
     ActivitySource,
     LatencyPercentiles,
     describe_report,
+    places_of,
+    usage_of,
+    write_short,
+    write_split,
 )
-from gateway.surfaces.http import Operation
-from gateway.surfaces.management.access_groups import anywhere, in_project
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.report_windows import HOUR_US, RANGES, read_window
-from gateway.surfaces.usage_report import MAX_DATE_LENGTH, ActivityQuery, places_of, usage_of, write_short, write_split
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField
+from gateway.surfaces.visitors.validation_schemas import Body, OneOf, TextField
+from gateway.surfaces.web.http import Operation
 
 TAG = "Activity"
 UNKNOWN = "unknown"  # the source of requests that recorded none

@@ -4,15 +4,15 @@ from msgspec import UNSET, UnsetType
 
 from gateway.errors import NotFound
 from gateway.metering.log.agent_sessions import AgentSession, SessionPart
-from gateway.metering.log.session_lists import find_session, list_sessions
-from gateway.surfaces import request_log_reader
-from gateway.surfaces.answer_structs import Answer, Time, Usd
-from gateway.surfaces.http import Operation
+from gateway.metering.log.archived_requests import find_session, list_sessions
 from gateway.surfaces.management.access_groups import AccessGroup, Values, anywhere, check_anywhere
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.request_log_reader import MAX_PAGE_SIZE
-from gateway.surfaces.validation_schemas import Body, QueryInteger, TextField
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
+from gateway.surfaces.visitors.request_log_reader import MAX_PAGE_SIZE
+from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.answer_structs import Answer, Time, Usd
+from gateway.surfaces.web.http import Operation
 
 TAG = "Sessions of agents"
 
@@ -66,7 +66,7 @@ class SessionPageAnswer(Answer):
 
 def _find_session(visitor: Visitor, values: Values) -> AgentSession:
     check_anywhere(visitor, "logs:read")
-    scopes = request_log_reader.scopes_of(visitor)
+    scopes = request_log_reader_module.scopes_of(visitor)
     session = find_session(visitor.services.store.database, scopes, values["agent_session"][:64])
     if session is None:
         raise NotFound("There is no session with this id, or its usage rows were removed.")
@@ -82,8 +82,8 @@ def list_all(call: ManagedCall[None]) -> SessionPageAnswer:
     """The sessions with the newest requests first; a developer sees requests of their own keys. `next` is the `cursor`
     of the following page, null at the end."""
     fields = call.fields
-    scopes = request_log_reader.scopes_of(call.visitor, fields.get("projectId", ""), fields.get("apiKeyId", ""))
-    before = request_log_reader.read_cursor(fields.get("cursor", ""))
+    scopes = request_log_reader_module.scopes_of(call.visitor, fields.get("projectId", ""), fields.get("apiKeyId", ""))
+    before = request_log_reader_module.read_cursor(fields.get("cursor", ""))
     page = list_sessions(call.database, scopes, before, fields["limit"])
     return SessionPageAnswer([show_session(session) for session in page.sessions], write_cursor(page.following))
 

@@ -3,12 +3,12 @@
 from marshmallow import fields, validate
 
 from gateway.accounts.alert_hooks import EVENTS, FORMS, WEBHOOK
-from gateway.accounts.throttle import ThrottleGate
-from gateway.surfaces.http import Operation
+from gateway.callers.throttle import ThrottleGate
 from gateway.surfaces.management.access_groups import in_organization
 from gateway.surfaces.management.answers import AlertAddressAnswer, AlertTestAnswer, NewAlertAddressAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, describe_field
+from gateway.surfaces.visitors.validation_schemas import OneOf, StrictBody, TextField, describe_field
+from gateway.surfaces.web.http import Operation
 
 TAG = "Alerts"
 TESTS = 10  # a minute, because a test calls an address that its organization chose

@@ -11,19 +11,18 @@ from gateway.clock import to_datetime
 from gateway.errors import InvalidRequest
 from gateway.metering.activity import Owners, Span
 from gateway.reports.focus import COLUMNS, read_charges, read_month
-from gateway.reports.forecast import forecast_month
-from gateway.reports.shares import GROUPS, Share, ShareQuestion, read_shares
+from gateway.reports.shares import GROUPS, Share, ShareQuestion, forecast_month, read_shares
 from gateway.runtime.loop_turns import low_priority_turn
-from gateway.surfaces import tabular
-from gateway.surfaces.answer_structs import Answer, Usd
-from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.management.access_groups import anywhere, in_organization
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.report_windows import RANGES, read_window
-from gateway.surfaces.usage_report import MAX_DATE_LENGTH, owners_of, visible_keys
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors import tabular as tabular_module
+from gateway.surfaces.visitors.report_windows import RANGES, read_window
+from gateway.surfaces.visitors.usage_report import MAX_DATE_LENGTH, owners_of, visible_keys
+from gateway.surfaces.visitors.validation_schemas import Body, OneOf, TextField
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.answer_structs import Answer, Usd
+from gateway.surfaces.web.http import Operation, Outbound
 
 TAG = "Chargeback"
 MAX_TAG_LENGTH = 64
@@ -40,7 +39,7 @@ class SharesQuery(Body):
 
 
 class SharesExportQuery(SharesQuery):
-    format = OneOf(tabular.FORMATS, load_default=tabular.CSV)
+    format = OneOf(tabular_module.FORMATS, load_default=tabular_module.CSV)
 
 
 class ForecastQuery(Body):
@@ -49,7 +48,7 @@ class ForecastQuery(Body):
 
 class FocusQuery(Body):
     month = TextField(7, 7, load_default="", about="A month in UTC, such as 2026-11; default: the current one.")
-    format = OneOf(tabular.FORMATS, load_default=tabular.CSV)
+    format = OneOf(tabular_module.FORMATS, load_default=tabular_module.CSV)
 
 
 class ShareAnswer(Answer):
@@ -89,8 +88,8 @@ def export_shares(call: ManagedCall[None]) -> Outbound:
     form = call.fields["format"]
     rows = [to_builtins(answer) for answer in answers]
     owners = sorted(call.visitor.memberships)
-    pieces = tabular.write_rows([rows], ShareAnswer.__struct_encode_fields__, form)
-    return download(call.visitor, owners, f"shares.{form}", tabular.MEDIA[form], pieces)
+    pieces = tabular_module.write_rows([rows], ShareAnswer.__struct_encode_fields__, form)
+    return download(call.visitor, owners, f"shares.{form}", tabular_module.MEDIA[form], pieces)
 
 
 def forecast(call: ManagedCall[None]) -> ForecastAnswer:
@@ -106,8 +105,8 @@ def export_focus(call: ManagedCall[str]) -> Outbound:
     form = call.fields["format"]
     month = read_month(call.fields["month"] or to_datetime(call.services.clock.now_us()).strftime("%Y-%m"))
     charges = read_charges(call.database, call.subject, month)
-    pieces = tabular.write_rows(_checked(call.visitor, charges), COLUMNS, form)
-    return download(call.visitor, [call.subject], f"focus-{month.name}.{form}", tabular.MEDIA[form], pieces)
+    pieces = tabular_module.write_rows(_checked(call.visitor, charges), COLUMNS, form)
+    return download(call.visitor, [call.subject], f"focus-{month.name}.{form}", tabular_module.MEDIA[form], pieces)
 
 
 def read_share_answers(visitor: Visitor, fields: dict[str, Any]) -> list[ShareAnswer]:
@@ -176,13 +175,13 @@ OPERATIONS: tuple[Operation, ...] = (
             query=SharesQuery, inside="shares"),
     managed("GET", "/activity/shares/export", export_shares, "Export usage by tag, session, team or person", tag=TAG,
             who=anywhere("usage:read"), scope="usage:read", query=SharesExportQuery, errors=(429,),
-            media=tabular.MEDIA[tabular.CSV],
-            also=(tabular.MEDIA[tabular.JSON_LINES],)),
+            media=tabular_module.MEDIA[tabular_module.CSV],
+            also=(tabular_module.MEDIA[tabular_module.JSON_LINES],)),
     managed("GET", "/activity/forecast", forecast, "Forecast the month", tag=TAG,
             who=anywhere("usage:read"), scope="usage:read",
             query=ForecastQuery, inside="forecast"),
     managed("GET", "/orgs/<organization_id>/focus", export_focus, "Export the charges of a month (FOCUS 1.2)", tag=TAG,
             who=in_organization("charges:read"), scope="usage:read", query=FocusQuery, errors=(429,),
-            media=tabular.MEDIA[tabular.CSV],
-            also=(tabular.MEDIA[tabular.JSON_LINES],)),
+            media=tabular_module.MEDIA[tabular_module.CSV],
+            also=(tabular_module.MEDIA[tabular_module.JSON_LINES],)),
 )  # fmt: skip

@@ -7,11 +7,10 @@ from msgspec import Raw, json
 
 from gateway.accounts import audit
 from gateway.accounts.audit import AuditEntry
-from gateway.accounts.throttle import ThrottleGate
 from gateway.admin.account_changes import Posting
+from gateway.callers.throttle import ThrottleGate
 from gateway.limits.ledger import FUNDING, GRANT
 from gateway.runtime.threads import pause
-from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.management.access_groups import OPERATOR, in_organization
 from gateway.surfaces.management.answers import (
     AuditCheckAnswer,
@@ -23,7 +22,16 @@ from gateway.surfaces.management.answers import (
 )
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, IsoTime, OneOf, QueryInteger, StrictBoolean, TextField, Usd
+from gateway.surfaces.visitors.validation_schemas import (
+    Body,
+    IsoTime,
+    OneOf,
+    QueryInteger,
+    StrictBoolean,
+    TextField,
+    Usd,
+)
+from gateway.surfaces.web.http import Operation, Outbound
 
 CREDITS = "Credits"
 AUDIT = "Audit log"

@@ -6,15 +6,15 @@ from msgspec.json import encode
 
 from gateway.accounts.device_codes import CLIENTS, PAGE, REFUSALS, DeviceRequest
 from gateway.accounts.sessions import LIFETIME_S
-from gateway.accounts.throttle import ThrottleGate
+from gateway.callers.throttle import ThrottleGate
 from gateway.dialects.management_errors import DeviceError
 from gateway.errors import RateLimited
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.managed_operation import ManagedCall, managed, public
 from gateway.surfaces.management.sign_in_answers import DeviceGrantAnswer, DeviceRequestAnswer, DeviceTokenAnswer
-from gateway.surfaces.validation_schemas import Body, TextField, read_body
+from gateway.surfaces.visitors.validation_schemas import Body, TextField, read_body
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
+from gateway.surfaces.web.http_responses import json_reply
 from gateway.worker.services import Services
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"

@@ -6,11 +6,11 @@ from marshmallow import ValidationError, fields
 
 from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
 from gateway.money import format_fraction, parse_fraction
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import OPERATOR, in_organization
 from gateway.surfaces.management.answers import DiscountAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import IsoTime, StrictBody, TextField
+from gateway.surfaces.visitors.validation_schemas import IsoTime, StrictBody, TextField
+from gateway.surfaces.web.http import Operation
 
 TAG = "Discounts"
 EXPECTED = 'Give a decimal fraction between 0 and 1, of at most six places, such as "0.2".'

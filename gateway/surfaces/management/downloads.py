@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Sequence
 from gateway.accounts.members import list_members
 from gateway.errors import Forbidden, RateLimited, Unauthenticated
 from gateway.store.shared_slots import HeldSlots
-from gateway.surfaces.http import Outbound
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Outbound
 from gateway.telemetry.request_observers import ClosingBody
 
 BUSY_RETRY_AFTER_S = 10.0

@@ -6,7 +6,6 @@ from gateway.accounts import keys
 from gateway.accounts.identities import list_identities
 from gateway.accounts.members import MemberInfo
 from gateway.admin.erasure import erase_member, export_member
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import of_member
 from gateway.surfaces.management.answers import (
     AuditEntryAnswer,
@@ -18,6 +17,7 @@ from gateway.surfaces.management.identity_routes import show_identity
 from gateway.surfaces.management.key_routes import show_keys
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.member_routes import show_member
+from gateway.surfaces.web.http import Operation
 
 TAG = "Members"
 

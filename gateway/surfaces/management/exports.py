@@ -21,17 +21,18 @@ from gateway.metering.models import CACHED
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
 from gateway.runtime.loop_turns import low_priority_turn
-from gateway.surfaces import request_log_reader, tabular
-from gateway.surfaces.http import Operation, Outbound
-from gateway.surfaces.log_answers import COMPONENTS, LogAnswer, LoggedAttemptAnswer, show_attempt, show_request
 from gateway.surfaces.management.access_groups import anywhere
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.report_windows import read_window
-from gateway.surfaces.request_log_reader import LogsQuery
-from gateway.surfaces.usage_report import ActivityQuery
-from gateway.surfaces.validation_schemas import OneOf
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
+from gateway.surfaces.visitors import tabular as tabular_module
+from gateway.surfaces.visitors.log_answers import COMPONENTS, LogAnswer, LoggedAttemptAnswer, show_attempt, show_request
+from gateway.surfaces.visitors.report_windows import read_window
+from gateway.surfaces.visitors.request_log_reader import LogsQuery
+from gateway.surfaces.visitors.usage_report import ActivityQuery
+from gateway.surfaces.visitors.validation_schemas import OneOf
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Operation, Outbound
 
 TAG = "Exports"
 # Since when usage rows are there, where an export would begin before that.
@@ -51,11 +52,11 @@ USAGE_COLUMNS = (
 
 
 class LogsExportQuery(LogsQuery):
-    format = OneOf(tabular.FORMATS, load_default=tabular.CSV)
+    format = OneOf(tabular_module.FORMATS, load_default=tabular_module.CSV)
 
 
 class UsageExportQuery(ActivityQuery):
-    format = OneOf(tabular.FORMATS, load_default=tabular.CSV)
+    format = OneOf(tabular_module.FORMATS, load_default=tabular_module.CSV)
 
 
 def export_logs(call: ManagedCall[None]) -> Outbound:
@@ -63,12 +64,14 @@ def export_logs(call: ManagedCall[None]) -> Outbound:
     CSV, texts that a spreadsheet would evaluate as formulas begin with an apostrophe."""
     visitor = call.visitor
     fields = call.fields
-    filters = _until_now(visitor, request_log_reader.filter_of(fields, call.inbound, call.services.clock.now_us()))
+    filters = _until_now(
+        visitor, request_log_reader_module.filter_of(fields, call.inbound, call.services.clock.now_us())
+    )
     pages = (
         [to_builtins(show_request(request)) for request in page]
         for page in _read_pages(visitor, fields, filters, "logs:read")
     )
-    return _download(visitor, fields, "logs", tabular.write_rows(pages, LOG_COLUMNS, fields["format"]))
+    return _download(visitor, fields, "logs", tabular_module.write_rows(pages, LOG_COLUMNS, fields["format"]))
 
 
 def export_usage(call: ManagedCall[None]) -> Outbound:
@@ -93,7 +96,7 @@ def export_usage(call: ManagedCall[None]) -> Outbound:
         more = [(ROWS_SINCE, to_iso(since_us))]
     else:
         more = []
-    return _download(visitor, fields, "usage", tabular.write_rows(pages, USAGE_COLUMNS, fields["format"]), more)
+    return _download(visitor, fields, "usage", tabular_module.write_rows(pages, USAGE_COLUMNS, fields["format"]), more)
 
 
 def _read_pages(
@@ -101,7 +104,7 @@ def _read_pages(
 ) -> Iterator[list[LoggedRequest]]:
     """Return the pages of requests. Permissions are checked before the first byte and again for each page, because an
     export can outlast a membership."""
-    scopes = request_log_reader.scopes_of(
+    scopes = request_log_reader_module.scopes_of(
         visitor, fields.get("projectId", ""), fields.get("apiKeyId", ""), fields.get("userId", ""), permission
     )
 
@@ -165,16 +168,16 @@ def _download(
         owners = [find_project(visitor.services.store.database, project_id).organization_id]
     else:
         owners = sorted(visitor.memberships)
-    return download(visitor, owners, f"{name}.{form}", tabular.MEDIA[form], pieces, more)
+    return download(visitor, owners, f"{name}.{form}", tabular_module.MEDIA[form], pieces, more)
 
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG,
             who=anywhere("logs:read"), scope="logs:read",
-            query=LogsExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
-            also=(tabular.MEDIA[tabular.JSON_LINES],)),
+            query=LogsExportQuery, errors=(429,), media=tabular_module.MEDIA[tabular_module.CSV],
+            also=(tabular_module.MEDIA[tabular_module.JSON_LINES],)),
     managed("GET", "/activity/export", export_usage, "Export usage rows", tag=TAG,
             who=anywhere("usage:read"), scope="usage:read",
-            query=UsageExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
-            also=(tabular.MEDIA[tabular.JSON_LINES],)),
+            query=UsageExportQuery, errors=(429,), media=tabular_module.MEDIA[tabular_module.CSV],
+            also=(tabular_module.MEDIA[tabular_module.JSON_LINES],)),
 )  # fmt: skip

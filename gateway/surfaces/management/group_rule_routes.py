@@ -15,18 +15,25 @@ from gateway.accounts.group_rules import (
     GroupRule,
     RuleDraft,
 )
-from gateway.accounts.roles import ROLES
 from gateway.accounts.scoped_roles import check_parts
 from gateway.admin.group_grants import PreviewedGrant, store_limits
 from gateway.admin.group_grants import read_limits as stored_limits
+from gateway.callers.roles import ROLES
 from gateway.errors import InvalidRequest
-from gateway.surfaces.answer_structs import Answer, Time, Usd
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import AccessGroup, Values, in_organization
 from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import NameList, OneOf, StrictBody, TextField, WholeNumber, describe_field
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.validation_schemas import (
+    NameList,
+    OneOf,
+    StrictBody,
+    TextField,
+    WholeNumber,
+    describe_field,
+)
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.answer_structs import Answer, Time, Usd
+from gateway.surfaces.web.http import Operation
 
 TAG = "Single sign-on"
 PREVIEWED_MEMBERS = 500

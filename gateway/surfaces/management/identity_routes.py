@@ -2,10 +2,10 @@
 
 from gateway.accounts import identities
 from gateway.accounts.identities import LinkedIdentity
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.answers import IdentityAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.web.http import Operation
 
 
 def list_own(call: ManagedCall[None]) -> list[IdentityAnswer]:

@@ -1,11 +1,11 @@
 """`/orgs/…/key-caps`: how many active API keys an organization and each of its members may have."""
 
 from gateway.accounts.key_caps import MAX_CAP, OwnCaps
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import OPERATOR, in_organization
 from gateway.surfaces.management.answers import KeyCapsAnswer, OwnCapsAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import StrictBody, WholeNumber
+from gateway.surfaces.visitors.validation_schemas import StrictBody, WholeNumber
+from gateway.surfaces.web.http import Operation
 
 TAG = "API keys"
 CAP_WORDS = {"none": 0, "default": None}

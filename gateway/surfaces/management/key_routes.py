@@ -6,18 +6,18 @@ from typing import Literal
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from gateway.accounts import keys, tokens
+from gateway.accounts import keys
 from gateway.accounts.keys import MAX_DESCRIPTION_LENGTH, Change, Draft, Expiry, KeyInfo, KeyOwners
 from gateway.accounts.members import MemberInfo, find_in_organization, find_member, load_members
 from gateway.accounts.permissions import reach_of
 from gateway.accounts.projects import ProjectInfo, list_projects
-from gateway.accounts.roles import RANKS
-from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.rules import list_key_rules
+from gateway.callers import tokens as tokens_module
+from gateway.callers.roles import RANKS
+from gateway.callers.rule_values import RuleInfo
 from gateway.errors import Forbidden, NotFound
 from gateway.limits.budgets import Status
-from gateway.metering.log.hours import find_last_hours
-from gateway.surfaces.http import Operation
+from gateway.metering.log.search import find_last_hours
 from gateway.surfaces.management.access_groups import anywhere, in_project, of_key
 from gateway.surfaces.management.answers import (
     ApiKeyAnswer,
@@ -39,8 +39,9 @@ from gateway.surfaces.management.limit_routes import (
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.rule_routes import show_rule
-from gateway.surfaces.validation_schemas import Body, IsoTime, OneOf, TextField
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.validation_schemas import Body, IsoTime, OneOf, TextField
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Operation
 
 TAG = "API keys"
 STATES: dict[str, Literal["", "activate", "deactivate"]] = {"active": "activate", "inactive": "deactivate"}
@@ -52,7 +53,7 @@ class NewKey(Creating, LimitFields, ReservationField):
     description = TextField(1, MAX_DESCRIPTION_LENGTH, required=True, about="Name in lists.")
     projectId = TextField(1, 80, required=True, about="The key's project.")
     memberId = TextField(1, 80, about="The member who owns the key; default: yourself. For owners and admins.")
-    kind = OneOf(tuple(tokens.PREFIXES), load_default="user", about="customer: a key that can only call models.")
+    kind = OneOf(tuple(tokens_module.PREFIXES), load_default="user", about="customer: a key that can only call models.")
     expiresAt = IsoTime(allow_none=True, about="When the key expires.")
 
 

@@ -6,11 +6,10 @@ from typing import Any
 from marshmallow import Schema, fields, validate
 
 from gateway.errors import InvalidRequest
-from gateway.limits.budgets import Limits
+from gateway.limits.budgets import MAX_THRESHOLDS, WHOLLY, Limits
 from gateway.limits.models import EXACT, LIKELY
 from gateway.limits.periods import UNITS, ZONE_FIELD, Period, make_calendar_period, make_period
-from gateway.limits.thresholds import MAX_THRESHOLDS, WHOLLY
-from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, Usd, WholeNumber, describe_field
+from gateway.surfaces.visitors.validation_schemas import OneOf, StrictBody, TextField, Usd, WholeNumber, describe_field
 
 PERIOD = ("periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
 # The columns of the commands' tables.

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 
 from gateway.store.list_slices import ListSlice
-from gateway.surfaces.validation_schemas import Body, QueryInteger, TextField
+from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField
 
 Row = TypeVar("Row")
 MAX_PAGE_SIZE = 1000

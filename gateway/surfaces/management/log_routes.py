@@ -6,9 +6,10 @@ from typing import Any
 from gateway.errors import NotFound
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT
-from gateway.surfaces import request_log_reader
-from gateway.surfaces.http import Operation
-from gateway.surfaces.log_answers import (
+from gateway.surfaces.management.access_groups import AccessGroup, Values, anywhere, check_anywhere
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
+from gateway.surfaces.visitors.log_answers import (
     LogDetailsAnswer,
     LoggedBodyAnswer,
     LogPageAnswer,
@@ -16,17 +17,16 @@ from gateway.surfaces.log_answers import (
     show_attempt,
     show_request,
 )
-from gateway.surfaces.management.access_groups import AccessGroup, Values, anywhere, check_anywhere
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.request_log_reader import LogsPageQuery
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.request_log_reader import LogsPageQuery
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Operation
 
 TAG = "Logs"
 
 
 def _find_request(visitor: Visitor, values: Values) -> LoggedRequest:
     check_anywhere(visitor, "logs:read")
-    return request_log_reader.find_one(visitor, values["log_id"])
+    return request_log_reader_module.find_one(visitor, values["log_id"])
 
 
 READER = AccessGroup("logs:read", "For owners and admins, and for the creator of the request's key.", _find_request)
@@ -36,9 +36,9 @@ def list_all(call: ManagedCall[None]) -> LogPageAnswer:
     """The newest first; a developer sees those of their own keys. `next` is the `cursor` of the following page, null at
     the end. A page reads a bounded number of rows: with filters that meet few of many requests it may be short, or
     empty, and still have a `next`."""
-    page = request_log_reader.read_page(call.visitor, call.fields, call.inbound, call.fields["limit"])
+    page = request_log_reader_module.read_page(call.visitor, call.fields, call.inbound, call.fields["limit"])
     logs = [show_request(request) for request in page.requests]
-    return LogPageAnswer(logs, request_log_reader.write_cursor(page))
+    return LogPageAnswer(logs, request_log_reader_module.write_cursor(page))
 
 
 def find(call: ManagedCall[LoggedRequest]) -> LogDetailsAnswer:

@@ -14,15 +14,15 @@ from gateway.control.version import Control
 from gateway.dialects import management_errors as dialect
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
-from gateway.surfaces.answer_structs import describe_answer
-from gateway.surfaces.http import About, Access, ErrorFormat, Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.management.access_groups import AccessGroup
 from gateway.surfaces.management.answers import DoneAnswer
 from gateway.surfaces.management.list_pages import PAGED, ListPage, ListPageQuery
 from gateway.surfaces.management.management_scopes import ManagementScope
-from gateway.surfaces.validation_schemas import Body, TextField, read_body, read_query
-from gateway.surfaces.visitor import ADDING_METHODS, Visitor, answer_visitor
+from gateway.surfaces.visitors.validation_schemas import Body, TextField, read_body, read_query
+from gateway.surfaces.visitors.visitor import ADDING_METHODS, Visitor, answer_visitor
+from gateway.surfaces.web.answer_structs import describe_answer
+from gateway.surfaces.web.http import About, Access, ErrorFormat, Inbound, Operation, Outbound
+from gateway.surfaces.web.http_responses import json_reply
 from gateway.worker.services import Services
 
 T = TypeVar("T")

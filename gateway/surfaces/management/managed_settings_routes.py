@@ -7,11 +7,11 @@ from marshmallow import fields
 from gateway.accounts import managed_settings
 from gateway.accounts.managed_settings import StoredSettings
 from gateway.accounts.teams import TeamInfo
-from gateway.surfaces.answer_structs import Answer, JsonObject, Time
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import in_organization, of_team
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import StrictBody, describe_field
+from gateway.surfaces.visitors.validation_schemas import StrictBody, describe_field
+from gateway.surfaces.web.answer_structs import Answer, JsonObject, Time
+from gateway.surfaces.web.http import Operation
 
 TAG = "Managed settings"
 

@@ -8,12 +8,11 @@ from msgspec.structs import asdict
 from gateway.accounts import members, teams
 from gateway.accounts.invitations import InvitationGrant, InvitationInfo
 from gateway.accounts.members import MemberInfo
-from gateway.accounts.roles import ROLES
 from gateway.admin.group_grants import read_limits as stored_limits
 from gateway.admin.group_grants import store_limits
+from gateway.callers.roles import ROLES
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Limits, Status
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import in_organization, in_part, of_listed_member, of_member
 from gateway.surfaces.management.answers import (
     InvitationAnswer,
@@ -26,7 +25,8 @@ from gateway.surfaces.management.answers import (
 from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, LimitFields, limit_commands, read_limits
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, NameList, OneOf, StatusField, StrictBody, TextField
+from gateway.surfaces.visitors.validation_schemas import Body, NameList, OneOf, StatusField, StrictBody, TextField
+from gateway.surfaces.web.http import Operation
 
 TAG = "Members"
 PAGE = "/console/invitation"

@@ -2,11 +2,11 @@
 
 from gateway.admin import operator_rates
 from gateway.limits.rate_rules import EACH_SUBJECT, KINDS, SCOPES
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import OPERATOR
 from gateway.surfaces.management.answers import OperatorRateAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, WholeNumber
+from gateway.surfaces.visitors.validation_schemas import OneOf, StrictBody, TextField, WholeNumber
+from gateway.surfaces.web.http import Operation
 
 TAG = "Rate limits"
 MAX_LIMIT = 1_000_000_000

@@ -7,12 +7,12 @@ from marshmallow import INCLUDE, fields, validate
 from gateway.accounts import organizations, skills
 from gateway.accounts.skills import SkillInfo
 from gateway.limits.ledger import Balance
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import SIGNED_IN, in_organization
 from gateway.surfaces.management.answers import PLAN, OrganizationAnswer, SkillAnswer, WholeSkillAnswer
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, OneOf, StrictBoolean, TextField
+from gateway.surfaces.visitors.validation_schemas import Body, OneOf, StrictBoolean, TextField
+from gateway.surfaces.web.http import Operation
 
 TAG = "Organizations"
 SKILLS = "Skills"

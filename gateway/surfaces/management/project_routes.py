@@ -6,12 +6,12 @@ from gateway.accounts import projects
 from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInfo, name_markers
 from gateway.neutral.request import STRATEGIES
 from gateway.runtime import webhook_signatures
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import in_organization, in_project
 from gateway.surfaces.management.answers import ProjectAnswer
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, OneOf, QueryFlag, StrictBoolean, TextField, WholeNumber
+from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryFlag, StrictBoolean, TextField, WholeNumber
+from gateway.surfaces.web.http import Operation
 
 TAG = "Projects"
 MODES = projects.CHOICES["mode"]

@@ -6,15 +6,14 @@ from urllib.parse import urlsplit
 
 from marshmallow import ValidationError, fields
 
-from gateway.accounts.access import CUSTOM
-from gateway.accounts.project_modes import CREDITS, HYBRID
 from gateway.accounts.projects import ProjectInfo, switch_modes
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
-from gateway.accounts.throttle import ThrottleGate
 from gateway.admin.key_use import MAX_SHOWN, find_key_use, summarize_use, switch_command
+from gateway.callers.access import CUSTOM
+from gateway.callers.credential_sources import CREDITS, HYBRID
+from gateway.callers.throttle import ThrottleGate
 from gateway.configuration.names import suggest_similar
 from gateway.errors import Forbidden, InvalidRequest
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import SIGNED_IN, in_organization, of_provider_key
 from gateway.surfaces.management.answers import (
     CustomProviderAnswer,
@@ -27,7 +26,7 @@ from gateway.surfaces.management.answers import (
 )
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
-from gateway.surfaces.validation_schemas import (
+from gateway.surfaces.visitors.validation_schemas import (
     ON_OFF,
     Body,
     NameList,
@@ -39,7 +38,8 @@ from gateway.surfaces.validation_schemas import (
     WholeNumber,
     describe_field,
 )
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Operation
 from gateway.transport.addresses import check_spelling
 
 KEYS = "Provider keys"

@@ -5,15 +5,15 @@ from typing import Any
 
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.projects import ProjectInfo
-from gateway.admin import account_rates
+from gateway.admin import operator_rates
 from gateway.limits.rate_limits import WINDOW_S
 from gateway.limits.rate_rules import CONCURRENCY, REQUESTS, TOKENS
-from gateway.metering import recent_usage
-from gateway.surfaces.http import Operation
+from gateway.metering import usage_table
 from gateway.surfaces.management.access_groups import in_project, of_key
 from gateway.surfaces.management.answers import RateAnswer, RateLimitsAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import StrictBody, WholeNumber
+from gateway.surfaces.visitors.validation_schemas import StrictBody, WholeNumber
+from gateway.surfaces.web.http import Operation
 
 TAG = "Rate limits"
 MAX_LIMIT = 1_000_000_000
@@ -51,7 +51,7 @@ def change_of_key(call: ManagedCall[KeyInfo]) -> RateLimitsAnswer:
 def _change(call: ManagedCall[Any], scope: str) -> RateLimitsAnswer:
     amounts = {kind: call.fields[name] for kind, name in NAMES.items() if name in call.fields}
     subject = call.subject
-    account_rates.change(
+    operator_rates.change_account_rates(
         *call.stores,
         call.services.billing.rate_limits,
         (scope, subject.id),
@@ -65,7 +65,7 @@ def _change(call: ManagedCall[Any], scope: str) -> RateLimitsAnswer:
 def _show(call: ManagedCall[Any], scope: str) -> RateLimitsAnswer:
     subject_id = call.subject.id
     billing = call.services.billing
-    requests, tokens = recent_usage.count(call.database, scope, subject_id, WINDOW_S)
+    requests, tokens = usage_table.count(call.database, scope, subject_id, WINDOW_S)
     running = billing.settlements.rates.running_of(scope, subject_id)
     used = {REQUESTS: requests, TOKENS: tokens, CONCURRENCY: running}
     rates = {
@@ -77,7 +77,7 @@ def _show(call: ManagedCall[Any], scope: str) -> RateLimitsAnswer:
 
 OF_PROJECT = "/projects/<project_id>/rate-limits"
 OF_KEY = "/keys/api/<key_id>/rate-limits"
-UPDATED = account_rates.ACTION
+UPDATED = operator_rates.ACTION
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", OF_PROJECT, find_of_project, "Show a project's rate limits", tag=TAG,

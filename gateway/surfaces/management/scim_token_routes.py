@@ -1,10 +1,10 @@
 """`/orgs/…/scim/tokens`: tokens with which an identity provider manages members and groups over SCIM."""
 
-from gateway.surfaces.answer_structs import Answer, Time
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import in_organization
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, IsoTime, TextField
+from gateway.surfaces.visitors.validation_schemas import Body, IsoTime, TextField
+from gateway.surfaces.web.answer_structs import Answer, Time
+from gateway.surfaces.web.http import Operation
 
 TAG = "SCIM tokens"
 

@@ -8,7 +8,6 @@ from typing import Any
 from marshmallow import fields, validate
 from msgspec.structs import asdict
 
-from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.rules import list_rules
 from gateway.accounts.service_accounts import (
     NewServiceAccount,
@@ -16,14 +15,15 @@ from gateway.accounts.service_accounts import (
     ServiceAccountDraft,
     ServiceAccountInfo,
 )
-from gateway.surfaces.http import Operation
+from gateway.callers.rule_values import RuleInfo
 from gateway.surfaces.management.access_groups import in_organization
-from gateway.surfaces.management.automation_answers import NewServiceAccountAnswer, ServiceAccountAnswer
+from gateway.surfaces.management.answers import NewServiceAccountAnswer, ServiceAccountAnswer
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.management_scopes import SCOPES
 from gateway.surfaces.management.rule_routes import show_rule
-from gateway.surfaces.validation_schemas import Body, IsoTime, OneOf, StatusField, TextField, describe_field
+from gateway.surfaces.visitors.validation_schemas import Body, IsoTime, OneOf, StatusField, TextField, describe_field
+from gateway.surfaces.web.http import Operation
 
 TAG = "Service accounts"
 MAX_NETWORKS = 100

@@ -5,12 +5,12 @@ from typing import Any
 from gateway.accounts.agent_budgets import AgentBudgets, find_agent_budgets, set_agent_budgets
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.projects import ProjectInfo
-from gateway.surfaces.answer_structs import Answer, Usd
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import in_project, of_key
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import StrictBody
-from gateway.surfaces.validation_schemas import Usd as Amount
+from gateway.surfaces.visitors.validation_schemas import StrictBody
+from gateway.surfaces.visitors.validation_schemas import Usd as Amount
+from gateway.surfaces.web.answer_structs import Answer, Usd
+from gateway.surfaces.web.http import Operation
 
 TAG = "Session budgets"
 FIELDS = {"sessionBudget": "session_nusd", "runBudget": "run_nusd"}

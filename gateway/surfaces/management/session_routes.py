@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.answers import DoneAnswer
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.sign_in_answers import NewSecondFactorAnswer, OwnSessionAnswer, SecondFactorAnswer
-from gateway.surfaces.validation_schemas import Body, TextField
+from gateway.surfaces.visitors.validation_schemas import Body, TextField
+from gateway.surfaces.web.http import Operation
 
 TAG = "Sign-in"
 MAX_PASSWORD_LENGTH = 1024

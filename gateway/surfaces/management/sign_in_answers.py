@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gateway.surfaces.answer_structs import Answer, Time
 from gateway.surfaces.management.answers import InvitationAnswer, UserAnswer
+from gateway.surfaces.web.answer_structs import Answer, Time
 
 
 class SessionTimesAnswer(Answer):

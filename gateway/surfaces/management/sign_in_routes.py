@@ -6,8 +6,6 @@ from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.sessions import NewSession, SessionInfo
 from gateway.admin.sign_in import PendingSignIn
 from gateway.errors import InvalidRequest, Unauthenticated
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.answers import MemberAnswer, UserAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed, public
@@ -23,8 +21,8 @@ from gateway.surfaces.management.sign_in_answers import (
     SignedInAnswer,
     SignedOutAnswer,
 )
-from gateway.surfaces.validation_schemas import Body, TextField, read_body
-from gateway.surfaces.visitor import (
+from gateway.surfaces.visitors.validation_schemas import Body, TextField, read_body
+from gateway.surfaces.visitors.visitor import (
     agent_of,
     check_api_origin,
     device_cookie,
@@ -33,6 +31,8 @@ from gateway.surfaces.visitor import (
     visit,
     write_cookie,
 )
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
+from gateway.surfaces.web.http_responses import json_reply
 from gateway.worker.services import Services
 
 TAG = "Sign-in"

@@ -9,14 +9,21 @@ from gateway.accounts import group_rules
 from gateway.accounts.identity_domains import ClaimedDomain
 from gateway.accounts.identity_providers import STORED, IdentityProvider, ProviderDraft
 from gateway.accounts.sso_requirement import SsoRequirement, find_requirement, set_requirement
-from gateway.accounts.throttle import ThrottleGate
+from gateway.callers.throttle import ThrottleGate
 from gateway.errors import Forbidden, Unavailable
-from gateway.surfaces.answer_structs import Answer, Time, to_camel
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import AccessGroup, Values, in_organization
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.validation_schemas import NameList, OneOf, StatusField, StrictBody, StrictBoolean, TextField
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.validation_schemas import (
+    NameList,
+    OneOf,
+    StatusField,
+    StrictBody,
+    StrictBoolean,
+    TextField,
+)
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.answer_structs import Answer, Time, to_camel
+from gateway.surfaces.web.http import Operation
 
 TAG = "Single sign-on"
 FETCHES = 20  # a minute, because the organization chose the address

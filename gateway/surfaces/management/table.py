@@ -1,6 +1,5 @@
 """Every operation of the management API."""
 
-from gateway.surfaces.http import Operation, Surface
 from gateway.surfaces.management import (
     activity_routes,
     agent_session_routes,
@@ -35,7 +34,8 @@ from gateway.surfaces.management import (
     team_routes,
     workload_identity_routes,
 )
-from gateway.surfaces.visitor import MANAGEMENT
+from gateway.surfaces.visitors.visitor import MANAGEMENT
+from gateway.surfaces.web.http import Operation, Surface
 
 OPERATIONS: tuple[Operation, ...] = (
     *sign_in_routes.OPERATIONS,

@@ -7,13 +7,13 @@ from gateway.accounts import teams
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.teams import TeamInfo
 from gateway.limits.budgets import Status
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.access_groups import in_organization, in_part, of_team, of_team_member
 from gateway.surfaces.management.answers import TeamAnswer, limits_of
 from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, TextField
+from gateway.surfaces.visitors.validation_schemas import Body, TextField
+from gateway.surfaces.web.http import Operation
 
 TAG = "Teams"
 

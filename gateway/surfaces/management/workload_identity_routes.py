@@ -8,23 +8,23 @@ from marshmallow import fields
 from gateway.accounts import projects
 from gateway.accounts.keys import find as find_key
 from gateway.accounts.rules import list_rules
-from gateway.accounts.throttle import ThrottleGate
 from gateway.accounts.workload_identities import (
     MAX_KEY_SET_BYTES,
     WorkloadIdentityChange,
     WorkloadIdentityDraft,
     WorkloadIdentityInfo,
 )
+from gateway.callers.throttle import ThrottleGate
 from gateway.errors import GatewayError, NotFound
-from gateway.metering.log.hours import find_last_hours
-from gateway.surfaces.http import Operation
+from gateway.metering.log.search import find_last_hours
 from gateway.surfaces.management.access_groups import in_organization
-from gateway.surfaces.management.automation_answers import TokenCheckAnswer, WorkloadIdentityAnswer
+from gateway.surfaces.management.answers import TokenCheckAnswer, WorkloadIdentityAnswer
 from gateway.surfaces.management.key_routes import show_key
 from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
-from gateway.surfaces.validation_schemas import Body, StatusField, TextField, describe_field
+from gateway.surfaces.visitors.validation_schemas import Body, StatusField, TextField, describe_field
+from gateway.surfaces.web.http import Operation
 
 TAG = "Workload identities"
 MAX_TOKEN_LENGTH = 16_000

@@ -1,21 +1,246 @@
 """The operations of `/mcp`. Checks run in this order: origin, version, information, key, method, message."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, RateLimited, Unavailable
-from gateway.surfaces import auth, http_responses, policy
-from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.mcp import connection_checks, json_rpc, revisions, sse_transport, tool_table
-from gateway.surfaces.mcp.json_rpc import Fault, MethodCall
-from gateway.surfaces.mcp.mcp_answers import McpCall, McpFaultAnswer, McpMessageAnswer, McpServerAnswer
-from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
-from gateway.surfaces.mcp.tool_results import ToolContext, begin, failed
+import orjson
+from msgspec import Raw
+
+from gateway.callers.authentication import Caller
+from gateway.errors import (
+    Forbidden,
+    GatewayError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotSupported,
+    RateLimited,
+    Unavailable,
+)
+from gateway.store.mailboxes import MAX_MESSAGE_BYTES, Mailbox
+from gateway.surfaces.mcp import json_rpc, tool_table
+from gateway.surfaces.mcp.json_rpc import (
+    VERSION_HEADER,
+    Fault,
+    Json,
+    McpCall,
+    McpFaultAnswer,
+    McpMessageAnswer,
+    McpServerAnswer,
+    MethodCall,
+)
+from gateway.surfaces.mcp.tool_schemas import ToolContext, begin, failed
 from gateway.surfaces.mcp.tool_table import OfferedTool
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web import policy as policy_module
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound, Surface
 from gateway.worker.services import Services
+
+# The older HTTP+SSE transport (2024-11-05): a stream that announces where to post messages, and delivers their
+# responses.
+#
+# Stream and message may reach different workers: a session is a mailbox, named by the key that opened it.
+
+EVENTS = "text/event-stream"
+JSON = "application/json"
+SESSION = "sessionId"
+HEARTBEAT = b": keep-alive\n\n"
+OPEN_TIMEOUT_S = 5.0
+
+
+def wants_stream(inbound: Inbound) -> bool:
+    """Return whether an older client subscribes: newer ones send their version, or accept JSON beside events."""
+    accept = inbound.header("accept").lower()
+    return inbound.method == "GET" and not inbound.header(VERSION_HEADER) and JSON not in accept
+
+
+def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str) -> Outbound:
+    """Return the stream of a new session, which begins with its address. Raises RateLimited when the key has too many
+    open streams."""
+    mailboxes = services.store.mailboxes
+    maximum = services.settings.mcp.max_streams
+    if mailboxes.count(caller.key_id) >= maximum:
+        raise RateLimited(
+            f"A key may have {maximum} open streams; close one.", code="too_many_streams", retry_after=OPEN_TIMEOUT_S
+        )
+    box = mailboxes.open(caller.key_id)
+    frames = _frames(services, inbound, caller, box, f"{inbound.base_url}{path}?{SESSION}={box.name}")
+    next(frames)
+    return http_responses_module.stream_reply(frames, inbound.shown_id, [("mcp-session-id", box.name)])
+
+
+def _frames(services: Services, inbound: Inbound, caller: Caller, box: Mailbox, address: str) -> Iterator[bytes]:
+    try:
+        yield b""  # taken now: from here on, closing this generator also closes the mailbox
+        yield f"event: endpoint\ndata: {address}\n\n".encode()
+        while not box.ended:
+            message = box.take(services.settings.timeouts.heartbeat_s)
+            if message is not None:
+                yield b"event: message\ndata: %b\n\n" % message
+            elif not box.ended and _is_authorized(services, inbound, caller):
+                yield HEARTBEAT
+            else:
+                break
+    finally:
+        services.store.mailboxes.close(box)
+
+
+def _is_authorized(services: Services, inbound: Inbound, caller: Caller) -> bool:
+    """Return whether the key that opened the stream is still valid; while the store is unavailable, it counts as
+    valid."""
+    try:
+        return services.accounts.authentication.holds(caller) or bool(auth_module.caller_of(services, inbound))
+    except Unavailable:
+        return True
+    except GatewayError:
+        return False
+
+
+class StreamSession:
+    """The destination of a message's response: the stream named in its query, if it belongs to the same key."""
+
+    def __init__(self, services: Services, key_id: str, place: str, name: str) -> None:
+        self._services = services
+        self._key_id = key_id
+        self._place = place
+        self._name = name
+
+    def check_room(self) -> None:
+        """Raise RateLimited when too many messages are waiting."""
+        if not self._services.store.mailboxes.has_room(self._key_id, self._place):
+            raise _full()
+
+    def send(self, call: MethodCall, outbound: Outbound) -> Outbound:
+        """Send the response body as an event of the stream and return the HTTP response for the POST. A response that
+        is too long is replaced by an error event. Raises RateLimited when too many messages are waiting."""
+        if isinstance(outbound.body, bytes):
+            body = outbound.body
+        else:
+            body = b""
+        if len(body) > MAX_MESSAGE_BYTES:
+            body = json_rpc.refusal_of(call.ident, _too_long(len(body))).encode()
+        if body and not self._services.store.mailboxes.post(self._key_id, self._place, self._name, body):
+            raise _full()
+        kept = [pair for pair in outbound.headers if pair[0].lower() != "content-type"]
+        return Outbound(202, kept, failure=outbound.failure)
+
+
+def session_of(services: Services, inbound: Inbound, caller: Caller) -> StreamSession | None:
+    """Return the session that a message names; None for a message with a direct response. Raises Forbidden for a
+    session that this key has not opened."""
+    if inbound.query:
+        name = inbound.arguments().get(SESSION)
+    else:
+        name = None
+    if name is None:
+        return None
+    place = services.store.mailboxes.find(caller.key_id, name)
+    if place is None:
+        raise Forbidden("This key has no open stream for this session; open one with GET.", code="session_not_open")
+    return StreamSession(services, caller.key_id, place, name)
+
+
+def _too_long(size: int) -> GatewayError:
+    return NotSupported(
+        f"The response has {size:,} bytes, and a stream of this revision carries at most {MAX_MESSAGE_BYTES:,}; send "
+        "the message by POST without a session, as revisions from 2025-03-26 on do.",
+        code="answer_too_long",
+    )
+
+
+def _full() -> RateLimited:
+    return RateLimited(
+        "The streams of this key have too many unread messages; read them and try again.",
+        code="stream_full",
+        retry_after=OPEN_TIMEOUT_S,
+    )
+
+
+# The methods of the protocol.
+
+DESCRIPTION = "Account and usage reports, chat, images and model lists of this LLM gateway, by one API key."
+CALL = "tools/call"
+CAPABILITIES: Json = {"tools": {}}
+Given = tuple[Json, GatewayError | None]
+
+
+class Methods:
+    """The methods for a set of tools."""
+
+    def __init__(self, toolbox: tool_table.Toolbox) -> None:
+        self._toolbox = toolbox
+        # Identical for every caller, so it is serialized once.
+        self._listed: Json = {"tools": Raw(orjson.dumps(toolbox.shown))}
+        self._of_handshakes: dict[str, Callable[[ToolContext, Json], Given]] = {
+            "initialize": _initialize,
+            "ping": _ping,
+            "tools/list": self._list_tools,
+            CALL: self._call,
+        }
+        self._stateless: dict[str, Callable[[ToolContext, Json], Given]] = {
+            "server/discover": _discover,
+            "tools/list": self._list_cacheable_tools,
+            CALL: self._call,
+        }
+
+    def run(self, ctx: ToolContext, call: MethodCall, stateless: bool) -> Given:
+        """Return the result, and its error if it reports one. Raises Fault; RateLimited."""
+        method = (self._stateless if stateless else self._of_handshakes).get(call.method)
+        if method is None:
+            raise Fault(json_rpc.UNKNOWN_METHOD, "The method is unknown.")
+        result, failure = method(ctx, call.params)
+        return json_rpc.complete(result) if stateless else result, failure
+
+    def calls_a_tool(self, call: MethodCall) -> bool:
+        """Return whether the message calls an existing tool."""
+        return call.method == CALL and self._toolbox.find(call.params.get("name")) is not None
+
+    def _list_tools(self, ctx: ToolContext, params: Json) -> Given:
+        return self._listed, None
+
+    def _list_cacheable_tools(self, ctx: ToolContext, params: Json) -> Given:
+        return {**self._listed, **json_rpc.CACHEABLE}, None
+
+    def _call(self, ctx: ToolContext, params: Json) -> Given:
+        tool = self._toolbox.find(params.get("name"))
+        if tool is None:
+            raise Fault(json_rpc.INVALID_PARAMS, "The tool is unknown; tools/list returns all tools.")
+        given: Any = params.get("arguments")
+        if given is not None and not isinstance(given, dict):
+            raise Fault(json_rpc.INVALID_PARAMS, "The arguments of a tool must be an object.")
+        return tool_table.call(tool, ctx, given)
+
+
+def _initialize(ctx: ToolContext, params: Json) -> Given:
+    version = params.get("protocolVersion")
+    if version not in json_rpc.VERSIONS:
+        version = json_rpc.VERSIONS[0]
+    result = {
+        "protocolVersion": version,
+        "capabilities": CAPABILITIES,
+        "serverInfo": json_rpc.SERVER,
+        "instructions": DESCRIPTION,
+    }
+    return result, None
+
+
+def _ping(ctx: ToolContext, params: Json) -> Given:
+    return {}, None
+
+
+def _discover(ctx: ToolContext, params: Json) -> Given:
+    result = {
+        "supportedVersions": list(json_rpc.SUPPORTED),
+        "capabilities": CAPABILITIES,
+        "instructions": DESCRIPTION,
+        **json_rpc.CACHEABLE,
+    }
+    return result, None
+
 
 READS = ("GET", "HEAD")
 READABLE = ("application/json", "application/*", "*/*")
-HEADERS = (connection_checks.VARY,)
+HEADERS = (json_rpc.VARY,)
 
 
 class Endpoint:
@@ -47,26 +272,26 @@ class Endpoint:
         return outbound
 
     def _in_order(self, services: Services, inbound: Inbound) -> Outbound:
-        connection_checks.check_origin(services, inbound)
-        connection_checks.check_version(inbound)
-        if inbound.method in READS and sse_transport.EVENTS not in inbound.header("accept").lower():
-            return http_responses.json_reply(_information(inbound, self._path), inbound.shown_id)
+        json_rpc.check_origin(services, inbound)
+        json_rpc.check_version(inbound)
+        if inbound.method in READS and EVENTS not in inbound.header("accept").lower():
+            return http_responses_module.json_reply(_information(inbound, self._path), inbound.shown_id)
         try:
-            caller = connection_checks.caller_of(services, inbound)
+            caller = json_rpc.caller_of(services, inbound)
         except Unavailable as error:
             return self._failed_call(services, inbound, error)
-        if sse_transport.wants_stream(inbound):
-            return sse_transport.open_stream(services, inbound, caller, self._path)
+        if wants_stream(inbound):
+            return open_stream(services, inbound, caller, self._path)
         if inbound.method != "POST":
             raise MethodNotAllowed(
                 "Send messages by POST; streams and sessions are not supported.", headers=(("Allow", "POST"),)
             )
-        auth.require_json(inbound)
+        auth_module.require_json(inbound)
         _check_accept(inbound)
-        session = sse_transport.session_of(services, inbound, caller)
+        session = session_of(services, inbound, caller)
         call = json_rpc.read(services.settings.limits, inbound.body)
         if call is None:
-            return Outbound(202, [*http_responses.PRIVATE, ("x-request-id", inbound.shown_id)])
+            return Outbound(202, [*http_responses_module.PRIVATE, ("x-request-id", inbound.shown_id)])
         ctx = begin(services, inbound, caller)
         if session is None:
             return self._reply(ctx, call)
@@ -83,18 +308,18 @@ class Endpoint:
         if call is None or inbound.query or not self._methods.calls_a_tool(call):
             raise error
         try:
-            stateless = revisions.is_stateless(inbound, call)
+            stateless = json_rpc.is_stateless(inbound, call)
         except Fault:
             raise error from None
         if stateless:
-            result = revisions.complete(failed(error))
+            result = json_rpc.complete(failed(error))
         else:
             result = failed(error)
-        outbound = http_responses.json_reply(json_rpc.result_of(call, result), inbound.shown_id)
+        outbound = http_responses_module.json_reply(json_rpc.result_of(call, result), inbound.shown_id)
         outbound.failure = error
         return outbound
 
-    def _respond_by_stream(self, ctx: ToolContext, call: MethodCall, session: sse_transport.StreamSession) -> Outbound:
+    def _respond_by_stream(self, ctx: ToolContext, call: MethodCall, session: StreamSession) -> Outbound:
         """Return the response through the stream; a call is not executed if its response has no room there."""
         try:
             session.check_room()
@@ -108,16 +333,16 @@ class Endpoint:
         status = 200
         shown_id = ctx.inbound.shown_id
         try:
-            stateless = revisions.is_stateless(ctx.inbound, call)
+            stateless = json_rpc.is_stateless(ctx.inbound, call)
             result, failure = self._methods.run(ctx, call, stateless)
             body: McpMessageAnswer | McpFaultAnswer = json_rpc.result_of(call, result)
         except Fault as fault:
             body = json_rpc.fault_of(call, fault)
-            status = revisions.status_of(fault, stateless)
+            status = json_rpc.status_of(fault, stateless)
             failure = fault.error
         except RateLimited as error:
             return _refused(error, ctx.inbound)
-        outbound = http_responses.json_reply(body, shown_id, status)
+        outbound = http_responses_module.json_reply(body, shown_id, status)
         outbound.failure = failure
         return outbound
 
@@ -128,7 +353,7 @@ def offer(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _refused(error: GatewayError, inbound: Inbound) -> Outbound:
-    reply = http_responses.error_reply(error, json_rpc.about(inbound), inbound.shown_id)
+    reply = http_responses_module.error_reply(error, json_rpc.about(inbound), inbound.shown_id)
     reply.failure = error
     return reply
 
@@ -143,12 +368,12 @@ def _check_accept(inbound: Inbound) -> None:
 
 def _information(inbound: Inbound, path: str) -> McpServerAnswer:
     return McpServerAnswer(
-        **revisions.SERVER,
+        **json_rpc.SERVER,
         description=DESCRIPTION,
-        protocol_version=connection_checks.VERSIONS[0],
+        protocol_version=json_rpc.VERSIONS[0],
         transport="streamable-http",
         endpoint=f"{inbound.base_url}{path}",
-        documentation=f"{inbound.base_url}{policy.ADDRESS.partition('#')[0]}",
+        documentation=f"{inbound.base_url}{policy_module.ADDRESS.partition('#')[0]}",
         capabilities=CAPABILITIES,
     )
 
@@ -167,7 +392,7 @@ OFFER = About("Get the allowed methods of the MCP server", TAG, access="none", s
 REFUSE = About("End a session (not supported)", TAG, success=())
 
 
-def surface(path: str = connection_checks.PATH, name: str = "mcp", more: Iterable[OfferedTool] = ()) -> Surface:
+def surface(path: str = json_rpc.PATH, name: str = "mcp", more: Iterable[OfferedTool] = ()) -> Surface:
     """Return the surface.
 
     An extension with its own tools passes them as `more`, with a separate path and name.

@@ -1,16 +1,117 @@
 """Arguments of tools as structs, and their JSON Schemas."""
 
 import re
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+import orjson
+from msgspec import Meta, Struct, to_builtins
 
-from gateway.errors import InvalidRequest
-from gateway.surfaces.mcp.chat_messages import ChatMessage
-from gateway.surfaces.validation_errors import explain, words_of
+from gateway.callers.authentication import Caller
+from gateway.configuration.settings import LimitSettings
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.neutral.chat import ChatRequest
+from gateway.surfaces.bodies.validation_errors import explain, words_of
+from gateway.surfaces.openai import chat
+from gateway.surfaces.web.http import Inbound
+from gateway.worker.services import Services
+
+# The messages of the chat tool: those of a chat completion, and content blocks as MCP writes them.
 
 Json = dict[str, Any]
+Content: TypeAlias = Annotated[
+    str | list[Json | str] | Json | None,
+    Meta(
+        description="A text, or parts: text, image_url, input_audio and file of chat completions, or text, image and "
+        "audio blocks of MCP. Null only for the assistant."
+    ),
+]
+SOUNDS = {"audio/mpeg": "mp3", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mp4": "m4a"}
+
+
+class ChatMessage(Struct, omit_defaults=True):
+    """A message of a chat."""
+
+    role: Literal["user", "assistant", "system", "developer", "tool"]
+    content: Content = None
+    name: Annotated[str, Meta(description="The name of the author.")] | None = None
+    tool_call_id: Annotated[str, Meta(description="Of the role tool: the call that it answers.")] | None = None
+    tool_calls: Annotated[list[Json], Meta(description="Of the assistant: its calls.")] | None = None
+
+
+def body_of(model: str, messages: list[ChatMessage], options: Json) -> Json:
+    """Return the body of the chat completion for a call of the tool."""
+    return {"model": model, "messages": [_write(message) for message in messages], **options}
+
+
+def request_of(limits: LimitSettings, body: Json) -> ChatRequest:
+    """Return the neutral request of a body. Raises InvalidRequest with the path of an invalid value."""
+    _, request = chat.read(limits, orjson.dumps(body))
+    return request
+
+
+def _write(message: ChatMessage) -> Json:
+    written: Json = to_builtins(message)
+    content = message.content
+    if isinstance(content, dict):
+        content = [content]
+    if isinstance(content, list):
+        written["content"] = [_part(part) for part in content]
+    return written
+
+
+def _part(part: Json | str) -> Json:
+    """Return a part of a chat completion. What is neither a text nor a block of MCP is left to the chat dialect."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    kind, data = part.get("type"), part.get("data")
+    media_type = part.get("mimeType")
+    if kind == "image" and isinstance(data, str):
+        return {"type": "image_url", "image_url": {"url": f"data:{media_type or 'image/png'};base64,{data}"}}
+    if kind == "audio" and isinstance(data, str):
+        name = str(media_type or "audio/wav").lower()
+        return {"type": "input_audio", "input_audio": {"data": data, "format": SOUNDS.get(name, name[6:])}}
+    return part
+
+
+# The arguments and results of tools: content blocks, structured content, and errors that a model can read.
+
+
+class ToolContext(Struct, frozen=True):
+    """A tool call: its caller, the request that it came with, and its deadline (monotonic)."""
+
+    services: Services
+    inbound: Inbound
+    caller: Caller
+    deadline: float
+
+
+def begin(services: Services, inbound: Inbound, caller: Caller) -> ToolContext:
+    """Return the context of a call that begins now."""
+    return ToolContext(services, inbound, caller, services.clock.monotonic() + services.settings.mcp.tool_timeout_s)
+
+
+def text_of(text: str) -> Json:
+    """Return a text content block."""
+    return {"type": "text", "text": text}
+
+
+def blocks(*content: Json) -> Json:
+    """Return a result of content blocks."""
+    return {"content": list(content)}
+
+
+def structured(value: Mapping[str, Any], *content: Json) -> Json:
+    """Return a structured result; without `content` its JSON is also the text."""
+    return {"content": list(content) or [text_of(orjson.dumps(value).decode())], "structuredContent": value}
+
+
+def failed(error: GatewayError) -> Json:
+    """Return a result for a failed call: its status, stable code and message."""
+    return {"content": [text_of(f"{error.status} {error.code}: {error.message}")], "isError": True}
+
+
 T = TypeVar("T")
 UNKNOWN = re.compile(r"^Object contains unknown field `([^`]*)`")
 # The reader of the period validates it, with clearer messages than a pattern.

@@ -9,22 +9,24 @@ from urllib.parse import quote
 from msgspec import UNSET
 
 from gateway.accounts.device_codes import PAGE, REFUSALS
-from gateway.accounts.throttle import ThrottleGate
 from gateway.admin.agent_sign_in import CLIENT
+from gateway.callers import scopes as scopes_module
+from gateway.callers.throttle import ThrottleGate
 from gateway.errors import Conflict, NotFound, RateLimited
-from gateway.oauth import scopes
 from gateway.oauth.grant_values import IssuedTokens
 from gateway.oauth.grants import ACCESS_LIFETIME_S, AlreadyUsed
-from gateway.surfaces.answer_structs import ModelApiAnswer
-from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.oauth.oauth_answers import (
+    ClientForm,
     OAuthDeviceCodeAnswer,
     OAuthErrorAnswer,
     OAuthRevokedAnswer,
     OAuthTokensAnswer,
+    RevocationForm,
+    TokenForm,
 )
-from gateway.surfaces.oauth.oauth_requests import ClientForm, RevocationForm, TokenForm
+from gateway.surfaces.web.answer_structs import ModelApiAnswer
+from gateway.surfaces.web.http import Inbound, Outbound
+from gateway.surfaces.web.http_responses import json_reply
 from gateway.worker.services import Services
 
 MINUTE_S = 60
@@ -90,7 +92,7 @@ def refresh(services: Services, inbound: Inbound, form: TokenForm) -> Outbound |
     if token is None or token.kind != "refresh":
         return _refuse(inbound, "invalid_grant", INVALID, 401)
     try:
-        issued = grants.refresh(token, scopes.AGENT)
+        issued = grants.refresh(token, scopes_module.AGENT)
     except (AlreadyUsed, NotFound, Conflict):
         return _refuse(inbound, "invalid_grant", INVALID, 401)
     return _give(inbound, issued)

@@ -1,13 +1,13 @@
 """Answers of the authorization server: metadata (RFC 8414, RFC 9728), registration (RFC 7591), tokens (RFC 6749) and
 errors."""
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
-from msgspec import UNSET, Meta, UnsetType, defstruct
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, structs
 
-from gateway.oauth import scopes
-from gateway.oauth.clients import CREDENTIALS, GRANTS, METHODS, TEXTS
-from gateway.surfaces.answer_structs import ModelApiAnswer, Url
+from gateway.callers import scopes as scopes_module
+from gateway.oauth.clients import CODE, CREDENTIALS, GRANTS, MAX_REDIRECTS, METHODS, REFRESH, TEXTS
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, Url
 
 NAME = "LLM gateway"
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -23,7 +23,7 @@ class OAuthProtectedResourceAnswer(ModelApiAnswer):
     resource: Annotated[Url, Meta(description="The address that tokens are issued for.")]
     authorization_servers: list[Url]
     resource_documentation: Url
-    scopes_supported: tuple[str, ...] = scopes.DEFAULT_SCOPES
+    scopes_supported: tuple[str, ...] = scopes_module.DEFAULT_SCOPES
     bearer_methods_supported: tuple[str, ...] = ("header",)
     resource_name: str = NAME
 
@@ -42,7 +42,7 @@ class OAuthAuthorizationServerAnswer(ModelApiAnswer):
     code_challenge_methods_supported: tuple[str, ...] = ("S256",)
     token_endpoint_auth_methods_supported: tuple[Method, ...] = METHODS
     revocation_endpoint_auth_methods_supported: tuple[Method, ...] = METHODS
-    scopes_supported: tuple[str, ...] = scopes.SCOPES
+    scopes_supported: tuple[str, ...] = scopes_module.SCOPES
     authorization_response_iss_parameter_supported: bool = True
     client_id_metadata_document_supported: Annotated[
         bool, Meta(description="Whether a client_id may be the https address of the application's own description.")
@@ -103,3 +103,118 @@ class OAuthRevokedAnswer(ModelApiAnswer):
 class OAuthErrorAnswer(ModelApiAnswer):
     error: str
     error_description: str | UnsetType = UNSET
+
+
+# Requests to the authorization server as types: registration (RFC 7591), tokens (RFC 6749), revocation (RFC 7009).
+#
+# The endpoints read only members that these types name, and the API description shows the same members.
+
+Form = TypeVar("Form", bound=Struct)
+
+
+class _Registration(Struct, kw_only=True):
+    """The metadata of an application."""
+
+    redirect_uris: Annotated[
+        list[Url] | UnsetType,
+        Meta(
+            description="URLs with https, with a scheme of the application, or loopback URLs with any port. "
+            f"Required for {CODE}.",
+            extra_json_schema={"minItems": 1, "maxItems": MAX_REDIRECTS},
+        ),
+    ] = UNSET
+    client_name: Annotated[str | UnsetType, Meta(description="The name that people see.")] = UNSET
+    grant_types: Annotated[
+        list[str] | UnsetType,
+        Meta(description=f"Default: {CODE}. {CREDENTIALS} requires an API key in the Authorization header."),
+    ] = UNSET
+    token_endpoint_auth_method: Annotated[
+        str | None | UnsetType,
+        Meta(description="Default: client_secret_basic.", extra_json_schema={"enum": [*METHODS, None]}),
+    ] = UNSET
+    api_key: Annotated[
+        str | UnsetType, Meta(description="An API key, for clients that cannot send it as a header.")
+    ] = UNSET
+
+
+# With the texts that are returned unchanged.
+ClientRegistration = cast(
+    type[_Registration],
+    defstruct(
+        "ClientRegistration",
+        [(name, str | UnsetType, UNSET) for name in TEXTS],
+        bases=(_Registration,),
+        module=__name__,
+        kw_only=True,
+    ),
+)
+
+
+class ClientForm(Struct, kw_only=True):
+    """The members with which an application authenticates itself."""
+
+    client_id: Annotated[
+        str | UnsetType,
+        Meta(description="Required for public applications and for those that send their secret in the body."),
+    ] = UNSET
+    client_secret: Annotated[
+        str | UnsetType,
+        Meta(description=f"Instead of HTTP Basic. With {CREDENTIALS} it may be an API key."),
+    ] = UNSET
+
+
+class TokenForm(ClientForm, kw_only=True):
+    """A request for tokens."""
+
+    grant_type: Annotated[str, Meta(extra_json_schema={"enum": ALL_GRANTS})]
+    code: Annotated[
+        str | UnsetType, Meta(description=f"With {CODE}: the code of the redirect. It is valid for five minutes, once.")
+    ] = UNSET
+    redirect_uri: Annotated[
+        str | UnsetType, Meta(description=f"With {CODE}: the redirect URI of the authorization request.")
+    ] = UNSET
+    code_verifier: Annotated[
+        str | UnsetType, Meta(description=f"With {CODE}: the verifier of the challenge (PKCE, S256).")
+    ] = UNSET
+    refresh_token: Annotated[
+        str | UnsetType, Meta(description=f"With {REFRESH}: the newest refresh token. It works once.")
+    ] = UNSET
+    scope: Annotated[str | UnsetType, Meta(description=SCOPE_TEXT)] = UNSET
+    resource: Annotated[
+        str | UnsetType, Meta(description="The URL of the resource that the token is for (RFC 8707); this one or none.")
+    ] = UNSET
+    device_code: Annotated[
+        str | UnsetType, Meta(description="With a device code: the code that the coding agent received.")
+    ] = UNSET
+
+
+class DeviceForm(Struct):
+    """A request for a device code. The endpoint reads nothing of it."""
+
+    surface: Annotated[str | UnsetType, Meta(description="The name of the coding agent. It has no effect.")] = UNSET
+
+
+class RevocationForm(ClientForm, kw_only=True):
+    """A request to revoke a token."""
+
+    token: Annotated[
+        str, Meta(description="An access token. A refresh token ends the whole access of the application.")
+    ]
+    token_type_hint: Annotated[str | UnsetType, Meta(description="It has no effect.")] = UNSET
+
+
+class LogoutForm(Struct):
+    """A request of an identity provider to end sessions (OpenID Connect Back-Channel Logout)."""
+
+    logout_token: Annotated[str, Meta(description="A logout token of the identity provider (a signed JWT).")]
+
+
+def read_form(kind: type[Form], fields: dict[str, str]) -> Form:
+    """Return a request; a required member that is missing is empty."""
+    required = {field.name: "" for field in structs.fields(kind) if field.required}
+    return kind(**required | known_members(kind, fields))
+
+
+def known_members(kind: type[Struct], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the members that a type names; all others have no effect."""
+    return {name: given[name] for name in kind.__struct_fields__ if name in given}

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
 
 from gateway.dialects.google import ExtraContent
 from gateway.dialects.openai import ChatFinish, ChatTokens
-from gateway.surfaces.answer_structs import RELAYED, JsonObject
-from gateway.surfaces.facts import AnswerCost, RoutingMetadata
+from gateway.surfaces.web.answer_structs import RELAYED, JsonObject
+from gateway.surfaces.web.facts import AnswerCost, RoutingMetadata
 
 ID_PREFIX = "chatcmpl-"
 FINGERPRINT = "fp_llmgateway"

@@ -9,19 +9,20 @@ from msgspec.structs import replace
 
 from gateway.billing.context import RequestContext
 from gateway.engine.executor import StreamedAnswer
-from gateway.engine.further_models import with_choice
+from gateway.engine.planning import with_choice
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Choice
 from gateway.neutral.events import Batch, Event, Finished, ImageMade, PartFound, TextDelta
 from gateway.neutral.images import ImageEditsRequest, ImagesRequest, ImagesResult
 from gateway.neutral.parts import Image, Text
-from gateway.surfaces import http_responses, image_uploads
-from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.bodies import image_uploads as image_uploads_module
+from gateway.surfaces.bodies.validation_errors import explain, invalid, words_of
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai import chat_writer, images
 from gateway.surfaces.openai.chat_answers import ID_PREFIX
-from gateway.surfaces.validation_errors import explain, invalid, words_of
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.facts import Facts, headers_of
+from gateway.surfaces.web.http import Inbound, Outbound
 from gateway.worker.services import Services
 
 # The fields of an images request, by their names in chat completions.
@@ -60,7 +61,7 @@ def answer(
     def write(result: ImagesResult) -> bytes:
         return chat_writer.reply(_as_chat(result, each), facts)
 
-    return http_responses.result_reply(made.result, write, request_id=context.shown_id, headers=headers)
+    return http_responses_module.result_reply(made.result, write, request_id=context.shown_id, headers=headers)
 
 
 def _stream(services: Services, context: RequestContext, request: ImagesRequest, each: int) -> Outbound:
@@ -68,7 +69,7 @@ def _stream(services: Services, context: RequestContext, request: ImagesRequest,
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
     frames = chat_writer.frames(_ChatEvents(stream, each), facts)
-    return http_responses.stream_reply(frames, context.shown_id, headers)
+    return http_responses_module.stream_reply(frames, context.shown_id, headers)
 
 
 def read(
@@ -80,7 +81,7 @@ def read(
     context.operation = kind.operation
     config = _config_of(chat)
     fields = _read_fields(prompt, body, config)
-    pictures = tuple(image_uploads.load(services, inbound, url, param) for param, url in urls)
+    pictures = tuple(image_uploads_module.load(services, inbound, url, param) for param, url in urls)
     request = images.request_of(services, context, fields, kind, pictures, {}, seed=config.get("seed"))
     kept = {name: getattr(chat.requirements, name) for name in IMAGE_REQUIREMENTS}
     request.requirements = replace(request.requirements, **kept)

@@ -1,27 +1,204 @@
 """Converts a validated chat completions body into a neutral request."""
 
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import to_builtins
 from msgspec.json import encode
 from msgspec.structs import replace
 
+from gateway.dialects import google
 from gateway.dialects import openai as dialect
-from gateway.dialects.call_ids import CHAT_LIMIT, is_name
 from gateway.dialects.hosted_tools import part_uses
-from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Requirements
+from gateway.dialects.openai import CHAT_LIMIT, is_name
+from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Conversation, Effort, Native, Requirements, Sampling
 from gateway.neutral.hosted_uses import collect
 from gateway.neutral.parameters import CAPABILITY_PARAMETERS, PARAMETERS, relayed_fields
-from gateway.surfaces import chat_options
-from gateway.surfaces.chat_option_reader import PromptSize, effort_of, normalize, options_of, requirements_of
-from gateway.surfaces.media_urls import PDF_NAME, is_document
+from gateway.neutral.parts import (
+    Audio,
+    File,
+    Image,
+    Media,
+    Message,
+    Part,
+    Refusal,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    VendorPart,
+)
+from gateway.surfaces.bodies import chat_options as chat_options_module
+from gateway.surfaces.bodies.chat_option_reader import (
+    PromptSize,
+    decode_options,
+    effort_of,
+    normalize,
+    options_of,
+    read_mark,
+    requirements_of,
+)
+from gateway.surfaces.bodies.media_urls import PDF_NAME, is_document, read_media
+from gateway.surfaces.bodies.unknown_parts import size_of
+from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.openai import chat_schema as schema
-from gateway.surfaces.openai.chat_conversation import decode_conversation, decode_texts
-from gateway.surfaces.openai.result_order import with_results_behind_calls
-from gateway.surfaces.unknown_parts import size_of
+from gateway.surfaces.openai.reasoning_details import ReasoningMarks, read_details
+
+# Decodes the messages, tools and settings of a chat completions body.
+
+ROLES: dict[type[schema.AnyMessage], Role] = {
+    schema.SystemMessage: "system",
+    schema.DeveloperMessage: "developer",
+    schema.UserMessage: "user",
+    schema.AssistantMessage: "assistant",
+}
+
+
+def decode_conversation(body: schema.ChatBody, effort: Effort | Literal[""]) -> Conversation:
+    """Return everything that the model reads. Raises InvalidRequest with the dotted path of an invalid value."""
+    names: dict[str, str] = {}
+    messages = tuple(_message(message, place, names) for place, message in enumerate(body.messages))
+    return decode_options(body, effort, messages)
+
+
+def decode_texts(body: schema.ChatBody) -> Conversation:
+    """Decode a body in which each message is one text, without tools, format or reasoning, as `decode_conversation`
+    does."""
+    messages: list[Any] = body.messages  # the caller has checked this
+    return Conversation(
+        tuple([Message(ROLES[type(message)], (Text(message.content),), message.name or "") for message in messages]),
+        sampling=Sampling(body.max_completion_tokens or body.max_tokens, body.temperature),
+    )
+
+
+def _message(message: schema.AnyMessage, place: int, names: dict[str, str]) -> Message:
+    """Return one message; `names` maps each call id to its tool, so that results can name their tool."""
+    if isinstance(message, schema.ToolMessage):
+        parts = _parts(message, place)
+        mark = read_mark(message.tool_result_cache_control)
+        name = names.get(message.tool_call_id, "")
+        return Message("tool", (ToolResult(message.tool_call_id, parts, name=name, cache=mark),))
+    if isinstance(message, schema.AssistantMessage):
+        return _assistant(message, place, names)
+    return Message(ROLES[type(message)], _parts(message, place), message.name or "")
+
+
+def _assistant(message: schema.AssistantMessage, place: int, names: dict[str, str]) -> Message:
+    """Return reasoning first, then text, then calls: the order in which every vendor accepts them."""
+    thought = message.reasoning or message.reasoning_content or ""
+    calls = message.tool_calls or []
+    path = f"messages.{place}.reasoning_details"
+    reasoning, marks = read_details(message.reasoning_details, thought, {call.id for call in calls}, path)
+    parts: list[Part] = [*reasoning, *_signed(_parts(message, place), marks)]
+    if message.refusal:
+        parts.append(Refusal(message.refusal))
+    for call in calls:
+        custom = isinstance(call, schema.CustomCall)
+        signature, vendor = marks.of_call(call.id)
+        if isinstance(call, schema.CustomCall):
+            name = call.custom.name
+            text = call.custom.input
+        else:
+            name = call.function.name
+            text = call.function.arguments
+            if not signature and (signature := google.read_extra(call.extra_content)):
+                vendor = google.NAME
+        parts.append(ToolCall(call.id, name, text, signature=signature, vendor=vendor, custom=custom))
+        names[call.id] = name
+    return Message("assistant", tuple(parts), message.name or "")
+
+
+def _signed(parts: tuple[Part, ...], marks: ReasoningMarks) -> tuple[Part, ...]:
+    """Return the parts with the signature of the text, if there is one, on the last text."""
+    if not marks.text[0] or not parts or not isinstance(parts[-1], Text):
+        return parts
+    last = parts[-1]
+    return (*parts[:-1], Text(last.text, last.cache, last.sources, *marks.text))
+
+
+def _parts(message: schema.AnyMessage, place: int) -> tuple[Part, ...]:
+    content = message.content
+    if isinstance(content, str):
+        if content:
+            return (Text(content),)
+        return ()
+    if not content:
+        return ()
+    return tuple(_part(part, f"messages.{place}.content.{number}") for number, part in enumerate(content))
+
+
+def _part(part: schema.AnyPart, path: str) -> Part:
+    match part:
+        case schema.TextPart():
+            return Text(part.text, cache=read_mark(part.cache_control))
+        case schema.RefusalPart():
+            return Refusal(part.refusal)
+        case schema.ImagePart():
+            media = read_media(part.image_url.url, f"{path}.image_url.url")
+            return Image(media, part.image_url.detail or "", read_mark(part.cache_control))
+        case schema.AudioPart():
+            sound = part.input_audio
+            return Audio(Media(media_type=f"audio/{sound.format}", data=sound.data), sound.format)
+        case schema.UnknownChatPart():
+            return VendorPart(dialect.NAME, part.kind, part.body)
+        case _:
+            return _file(part, path)
+
+
+def _file(part: schema.FilePart, path: str) -> File:
+    file = part.file
+    mark = read_mark(part.cache_control)
+    if file.file_id:
+        return File(Media(file_id=file.file_id), file.filename or "", cache=mark)
+    if not file.file_data:
+        raise invalid(f"{path}.file", "give file_data (a data URL) or file_id")
+    return File(read_media(file.file_data, f"{path}.file.file_data", bare=True), file.filename or "", cache=mark)
+
+
+# The order of chat messages that servers of the format accept: results directly behind their calls.
+
+
+def with_results_behind_calls(messages: schema.Messages) -> schema.Messages:
+    """Return the messages with each result behind its call, and all others in their order; the same list if they
+    already are."""
+    if _is_ordered(messages):
+        return messages
+    results: dict[str, deque[schema.AnyMessage]] = {}
+    calls = {call.id for message in messages for call in _calls_of(message)}
+    for message in messages:
+        if type(message) is schema.ToolMessage and message.tool_call_id in calls:
+            results.setdefault(message.tool_call_id, deque()).append(message)
+    ordered: schema.Messages = []
+    for message in messages:
+        if type(message) is schema.ToolMessage and message.tool_call_id in calls:
+            continue
+        ordered.append(message)
+        for call in _calls_of(message):
+            waiting = results.get(call.id)
+            if waiting:
+                ordered.append(waiting.popleft())
+    return ordered
+
+
+def _is_ordered(messages: schema.Messages) -> bool:
+    known: set[str] = set()
+    open_ids: set[str] = set()  # of the last message, if nothing but results followed it
+    for message in messages:
+        if type(message) is schema.ToolMessage:
+            if message.tool_call_id in known and message.tool_call_id not in open_ids:
+                return False
+        else:
+            open_ids = {call.id for call in _calls_of(message)}
+            known |= open_ids
+    return True
+
+
+def _calls_of(message: schema.AnyMessage) -> list[schema.FunctionCall | schema.CustomCall]:
+    return message.tool_calls or [] if type(message) is schema.AssistantMessage else []
+
 
 # Message members that only a gateway accepts begin or end like this: a body without these words needs no search for
 # them.
@@ -296,7 +473,7 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
     if fields != NO_FIELDS:
         for name, value in zip(NATIVE_FIELDS, fields, strict=True):
             if value is not None:
-                native[name] = value.body if type(value) is chat_options.UnknownChoice else value
+                native[name] = value.body if type(value) is chat_options_module.UnknownChoice else value
     limit = body.max_completion_tokens or body.max_tokens
     if limit:
         native["max_completion_tokens"] = limit
@@ -325,9 +502,9 @@ def _write_unknown(message: schema.AnyMessage) -> Any:
 def _has_plain_name(tool: Any) -> bool:
     """Return whether OpenAI takes the name of a tool; server tools have none."""
     match tool:
-        case chat_options.FunctionTool():
+        case chat_options_module.FunctionTool():
             return is_name(tool.function.name)
-        case chat_options.CustomTool():
+        case chat_options_module.CustomTool():
             return is_name(tool.custom.name)
     return True
 
@@ -341,7 +518,7 @@ def _is_refused(call: schema.FunctionCall | schema.CustomCall) -> bool:
 def _has_gateway_fields(body: schema.ChatBody) -> bool:
     """Return whether a top-level field requests a feature that OpenAI's chat API does not have."""
     reasoning = body.reasoning
-    if type(body.tool_choice) is chat_options.AllowedChoice:
+    if type(body.tool_choice) is chat_options_module.AllowedChoice:
         return True  # few vendors support it: the list of tools is shortened instead
     if body.web_search_options is not None or any(READ_GATEWAY_FIELDS(body)):
         return True
@@ -352,7 +529,7 @@ def _has_gateway_fields(body: schema.ChatBody) -> bool:
 
 def _plain_tool(tool: object) -> bool:
     """Return whether OpenAI's chat API accepts the tool as written."""
-    if type(tool) is chat_options.FunctionTool:
+    if type(tool) is chat_options_module.FunctionTool:
         return tool.cache_control is None and tool.defer_loading is None
     return False  # few vendors support free-text tools: rebuilt for those, never sent to others
 

@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, DecodeError, Meta, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
-from gateway.surfaces import chat_options
-from gateway.surfaces.chat_options import CacheControl, ChatOptions, Name, Shape, check_together
-from gateway.surfaces.lenient_chat import KNOWN_PARTS, correct_spelling
-from gateway.surfaces.lenient_parsing import read_again, write_again
-from gateway.surfaces.model_options import name_model
-from gateway.surfaces.unknown_parts import UNKNOWN, require_unknown
-from gateway.surfaces.validation_errors import explain, readable, words_of
+from gateway.surfaces.bodies import chat_options as chat_options_module
+from gateway.surfaces.bodies.chat_options import CacheControl, ChatOptions, Name, Shape, check_together
+from gateway.surfaces.bodies.lenient_chat import KNOWN_PARTS, correct_spelling
+from gateway.surfaces.bodies.lenient_parsing import read_again, write_again
+from gateway.surfaces.bodies.unknown_parts import UNKNOWN, require_unknown
+from gateway.surfaces.bodies.validation_errors import explain, readable, words_of
+from gateway.surfaces.web.model_options import name_model
 
 AudioFormat = Literal["wav", "mp3", "aiff", "aac", "ogg", "flac", "m4a", "mpeg", "mpga", "mp4", "pcm", "webm"]
 Speaker = Annotated[str, Meta(max_length=256)]  # a name in a message, which models read
@@ -193,4 +193,4 @@ def _decode_loose(body: bytes, error: ValidationError) -> ChatBody:
         name_model(wire)
         return decoder.decode(write_again(wire, error))
     except ValidationError as still:
-        raise explain(str(still), {**words_of(ChatBody), **chat_options.PARAMETER_WORDS}) from None
+        raise explain(str(still), {**words_of(ChatBody), **chat_options_module.PARAMETER_WORDS}) from None

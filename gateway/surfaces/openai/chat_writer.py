@@ -7,10 +7,11 @@ from typing import Protocol as Interface
 
 import orjson
 
+from gateway.dialects import google
 from gateway.dialects import openai as dialect
-from gateway.dialects.listed_sources import LISTED_SOURCES
+from gateway.dialects.openai import LISTED_SOURCES, read_sources
 from gateway.errors import GatewayError
-from gateway.neutral.chat import ChatResult, sources_of
+from gateway.neutral.chat import ChatResult, Choice, images_of, sources_of
 from gateway.neutral.events import (
     Batch,
     Event,
@@ -27,20 +28,176 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.long_json import dumps
-from gateway.neutral.parts import Reasoning, VendorPart
-from gateway.surfaces.facts import AnswerFacts
-from gateway.surfaces.http_responses import write_frames
+from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.surfaces.openai.chat_answers import (
     FINGERPRINT,
+    CalledFunction,
+    ChatAnnotation,
+    ChatChoice,
     ChatChunkChoice,
     ChatChunkContent,
     ChatCompletion,
     ChatDelta,
+    ChatImage,
     ChatToolCall,
+    CompletionMessage,
+    UrlCitation,
 )
-from gateway.surfaces.openai.chat_choices import list_sources, native_choices, write_choice, write_finish
-from gateway.surfaces.openai.chat_parts import add_piece, write_annotation, write_image
-from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_token
+from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_token
+from gateway.surfaces.web.facts import AnswerFacts
+from gateway.surfaces.web.http_responses import write_frames
+
+# Writes tool calls, images and citations as members of a chat completion's message.
+
+
+def write_call(call: ToolCall) -> ChatToolCall:
+    if call.custom:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+    function: CalledFunction = {"name": call.name, "arguments": call.arguments or "{}"}
+    written: ChatToolCall = {"id": call.id, "type": "function", "function": function}
+    if call.signature and call.vendor == google.NAME:
+        written["extra_content"] = google.write_extra(call.signature)
+    return written
+
+
+def add_piece(call: ChatToolCall, event: ToolCallDelta) -> None:
+    """Add a piece of a tool call's arguments; the first one, which has the type, also names the tool."""
+    named = event.name or "type" in call
+    if event.signature and event.vendor == google.NAME:
+        call["extra_content"] = google.write_extra(event.signature)
+    if event.custom:
+        call["custom"] = {"input": event.arguments}
+        if named:
+            call["custom"]["name"] = event.name
+    else:
+        call["function"] = {"arguments": event.arguments}
+        if named:
+            call["function"]["name"] = event.name
+
+
+def write_image(image: Image) -> ChatImage:
+    media = image.media
+    url = media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def write_annotation(source: Source, begin: int = 0, end: int = 0) -> ChatAnnotation:
+    """Return a url_citation, with the positions that OpenAI's type requires: those of the source, which count from
+    `begin`, or `begin` and `end` if it has none."""
+    if source.start >= 0 and source.end >= 0:
+        begin, end = begin + source.start, begin + source.end
+    citation: UrlCitation = {"url": source.url, "title": source.title, "start_index": begin, "end_index": end}
+    return {"type": "url_citation", "url_citation": citation}
+
+
+def write_annotations(parts: Iterable[Part]) -> list[ChatAnnotation]:
+    """Return the citations of an answer's texts. Positions count in the joined text, and a citation without one covers
+    the text that it belongs to."""
+    written: list[ChatAnnotation] = []
+    begin = 0
+    for part in parts:
+        if isinstance(part, Text):
+            end = begin + len(part.text)
+            written += [write_annotation(source, begin, end) for source in part.sources if source.url]
+            begin = end
+    return written
+
+
+# Writes the choices of a whole chat completion: of a neutral result, or relayed with the gateway's names.
+
+
+def native_choices(native: dict[str, Any]) -> list[ChatChoice]:
+    """Return the upstream's choices with the gateway's names for reasoning and finish reasons (copies where they
+    differ)."""
+    choices: list[ChatChoice] = []
+    for place, choice in enumerate(native["choices"]):
+        message = choice["message"]
+        thoughts = message.get("reasoning") or message.get("reasoning_content")
+        if thoughts:
+            details = message.get("reasoning_details") or write_details([Reasoning(str(thoughts))])
+            both = {"reasoning": thoughts, "reasoning_content": message.get("reasoning_content") or thoughts}
+            message = {**message, **both, "reasoning_details": details}
+        if "tool_calls" in message:
+            message = _with_types(message)
+        reason = write_finish(choice.get("finish_reason")) or "stop"
+        choices.append({"index": choice.get("index", place), "message": message, "finish_reason": reason})
+    return choices
+
+
+def _with_types(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message with complete tool calls: some servers omit the type and number the calls as in a stream."""
+    calls = message["tool_calls"] or ()
+    if all(call.get("type") for call in calls):
+        return message
+    kept = [{name: value for name, value in call.items() if name != "index"} for call in calls]
+    typed = [call | {"type": "custom" if "custom" in call else "function"} for call in kept]
+    return {**message, "tool_calls": typed}
+
+
+def write_finish(reason: Any) -> dialect.ChatFinish | None:
+    """Map an upstream's finish reason to one of the four that callers know; None for none."""
+    if not reason:
+        return None
+    return dialect.FINISH_WRITE[dialect.FINISH_READ.get(reason) or dialect.read_finish(reason)]
+
+
+def write_choice(choice: Choice, index: int) -> ChatChoice:
+    message: CompletionMessage
+    text = _only_text(choice)
+    if text is None:
+        message = _message(choice)
+    else:
+        message = {"role": "assistant", "content": text}
+    return {"index": index, "message": message, "finish_reason": dialect.FINISH_WRITE[choice.finish]}
+
+
+def _only_text(choice: Choice) -> str | None:
+    """Return the text of a choice that consists of nothing else, as most do."""
+    if len(choice.parts) != 1:
+        return None
+    part = choice.parts[0]
+    if isinstance(part, Text) and not part.sources and not part.signature:
+        return part.text
+    return None
+
+
+def _message(choice: Choice) -> CompletionMessage:
+    texts = [part.text for part in choice.parts if isinstance(part, Text)]
+    message: CompletionMessage = {"role": "assistant", "content": "".join(texts) if texts else None}
+    refusals = [part.text for part in choice.parts if isinstance(part, Refusal)]
+    if refusals:
+        message["refusal"] = "".join(refusals)
+    thoughts = [part.text for part in choice.parts if isinstance(part, Reasoning) and part.text]
+    if thoughts:
+        message["reasoning"] = message["reasoning_content"] = "\n\n".join(thoughts)
+    details = write_details(choice.parts)
+    if details:
+        message["reasoning_details"] = details
+    calls = [write_call(part) for part in choice.parts if isinstance(part, ToolCall) and not part.executed]
+    if calls:
+        message["tool_calls"] = calls
+    images = [write_image(image) for image in images_of(choice)]
+    if images:
+        message["images"] = images
+    sources = write_annotations(choice.parts)
+    if sources:
+        message["annotations"] = sources
+    return message
+
+
+def list_sources(body: ChatCompletion, native: dict[str, Any]) -> None:
+    """Add the sources that the upstream lists beside its choices: as they came, and as citations of the first choice
+    where that has none."""
+    for name in LISTED_SOURCES:
+        if native.get(name):
+            body[name] = native[name]  # type: ignore[literal-required]
+    sources = read_sources(native)
+    choices = body["choices"]
+    if sources and choices and not choices[0]["message"].get("annotations"):
+        length = len(choices[0]["message"].get("content") or "")
+        annotations = [write_annotation(source, 0, length) for source in sources]
+        choices[0] = {**choices[0], "message": {**choices[0]["message"], "annotations": annotations}}
+
 
 KEEP_ALIVE = b": keep-alive\n\n"
 UNCITED = "Document citations were left out: chat completions have no field for them."

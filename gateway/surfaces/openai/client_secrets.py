@@ -8,10 +8,11 @@ from msgspec.json import Decoder
 from gateway.billing.context import RequestContext
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, UnknownModel
 from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, SessionLock
-from gateway.surfaces import auth, http_responses
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.bodies.json_bodies import read_json
 from gateway.surfaces.openai.realtime_events import names_of, own_transcriber
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 AUTO = "auto"  # the model of a session that names none
@@ -89,7 +90,7 @@ class ClientSecret(TypedDict):
 def make_secret(services: Services, inbound: Inbound) -> Outbound:
     """Create a client secret, which fixes settings of its sessions."""
     services.engine.realtime.check_on()
-    context = auth.admit(services, inbound, "realtime")
+    context = auth_module.admit(services, inbound, "realtime")
     inbound.payload = context.payload = None
     try:
         body = read_json(services.settings.limits, DECODER, inbound.body)
@@ -104,7 +105,7 @@ def make_secret(services: Services, inbound: Inbound) -> Outbound:
         seconds = None
     value, ends_at = services.accounts.realtime_secrets.make(context.caller, lock, seconds)
     answer: ClientSecret = {"value": value, "expires_at": ends_at, "session": _shown(lock)}
-    return http_responses.json_reply(answer, context.shown_id)
+    return http_responses_module.json_reply(answer, context.shown_id)
 
 
 def _lock(services: Services, context: RequestContext, session: SecretSession) -> SessionLock:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gateway.neutral.events import Batch, Event, Finished, TextDelta
-from gateway.surfaces.facts import Facts
+from gateway.surfaces.web.facts import Facts
 
 FENCE = "```"
 FENCED = re.compile(r"\A\s*```[^\n`]*\n(.*?)\n?```\s*\Z", re.DOTALL)

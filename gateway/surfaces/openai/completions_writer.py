@@ -12,11 +12,11 @@ from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, Notice, T
 from gateway.neutral.long_json import dumps
 from gateway.neutral.parts import Text
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.facts import Facts, RoutingMetadata
-from gateway.surfaces.http_responses import write_frames
 from gateway.surfaces.openai.chat_answers import ChatHead, ChatUsage
 from gateway.surfaces.openai.chat_writer import DONE, KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.code_fences import UnfencedStream, without_fence
+from gateway.surfaces.web.facts import Facts, RoutingMetadata
+from gateway.surfaces.web.http_responses import write_frames
 
 CompletionFinish = Literal["stop", "length", "content_filter"]
 

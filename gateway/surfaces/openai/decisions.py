@@ -7,12 +7,12 @@ from msgspec.json import Decoder
 
 from gateway.neutral.structured import DecisionRequest
 from gateway.neutral.usage import Units
-from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
-from gateway.surfaces.facts import Facts, RoutingMetadata
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.bodies.preference_checks import Routing
+from gateway.surfaces.bodies.validation_errors import invalid, read_part, tags_of
 from gateway.surfaces.openai.structured import Json, TokensUsedAnswer, answer, write_tokens
-from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.validation_errors import invalid, read_part, tags_of
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, describe_answer
+from gateway.surfaces.web.facts import Facts, RoutingMetadata
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 ID_PREFIX = "sone-"

@@ -9,8 +9,7 @@ from msgspec.json import Decoder
 
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects import openai as dialect
-from gateway.dialects.field_names import restate
-from gateway.dialects.input_type_words import WORDS, read_input_type
+from gateway.dialects.field_names import WORDS, read_input_type, restate
 from gateway.errors import NotSupported
 from gateway.neutral.embeddings import (
     ID_BYTES,
@@ -24,12 +23,15 @@ from gateway.neutral.embeddings import (
 )
 from gateway.neutral.request import Native, Options, Requirements
 from gateway.runtime.threads import compute
-from gateway.surfaces import attribution, auth, caps, http_responses
-from gateway.surfaces.facts import AnswerCost, Facts, RoutingMetadata, headers_of
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.json_bodies import decode_json
-from gateway.surfaces.preference_checks import Routing, read_preferences
-from gateway.surfaces.validation_errors import invalid
+from gateway.surfaces.bodies.json_bodies import decode_json
+from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
+from gateway.surfaces.bodies.validation_errors import invalid
+from gateway.surfaces.web import attribution as attribution_module
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.facts import AnswerCost, Facts, RoutingMetadata, headers_of
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 ID_PREFIX = "embd-"
@@ -90,11 +92,11 @@ class Embeddings(EmbeddingsFacts):
 
 def embed(services: Services, inbound: Inbound) -> Outbound:
     """Create an embedding vector for each text."""
-    context = auth.admit(services, inbound, "embeddings")
+    context = auth_module.admit(services, inbound, "embeddings")
     raw = inbound.body
     limits = services.settings.limits
-    body, request = caps.read(limits, raw, read, raw, limits)
-    attribution.add_body(context, body.user)
+    body, request = caps_module.read(limits, raw, read, raw, limits)
+    attribution_module.add_body(context, body.user)
     try:
         answer = services.engine.executor.generate(context, request)
     except NotSupported as error:
@@ -102,14 +104,14 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     written = write(answer.result, facts, body.encoding_format or "float")
-    return http_responses.json_reply(written, context.shown_id, headers=headers)
+    return http_responses_module.json_reply(written, context.shown_id, headers=headers)
 
 
 def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsRequest]:
     """Return the validated body and the neutral request. Raises InvalidRequest."""
     body = decode_json(DECODER, raw)
     inputs = inputs_of(body.input)
-    caps.check_inputs(limits, inputs)
+    caps_module.check_inputs(limits, inputs)
     sizes = [len(text.encode("utf-8", "replace")) if isinstance(text, str) else ID_BYTES * len(text) for text in inputs]
     dimensions = body.dimensions or body.output_dimension
     named = body.input_type or body.task_type or body.task
@@ -130,7 +132,7 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
         Options(**read_preferences(routing=body.routing)),
         Native(dialect.NAME, native),
         user=body.user or "",
-        large=len(raw) >= caps.LARGE,
+        large=len(raw) >= caps_module.LARGE,
         warnings=tuple(_warn(body, named, kind)),
         token_ids=sum(len(text) for text in inputs if not isinstance(text, str)),
     )

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-from gateway.accounts.authentication import Caller
 from gateway.accounts.permissions import reach_of
 from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
 from gateway.configuration.settings import LimitSettings
 from gateway.engine.routing_decisions import AttemptRecord
 from gateway.errors import NotSupported
@@ -14,15 +14,17 @@ from gateway.neutral.chat import ChatRequest
 from gateway.neutral.request import Request
 from gateway.routing.record import RoutingDecision
 from gateway.routing.score import Weights
-from gateway.surfaces import auth, caps, http_responses
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.openai import chat, chat_images, chat_schema, embeddings
-from gateway.surfaces.validation_errors import invalid
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 READERS: dict[str, Callable[[LimitSettings, bytes], tuple[Any, Request]]] = {
     "chat": chat.read,
-    "embeddings": lambda limits, raw: caps.read(limits, raw, embeddings.read, raw, limits),
+    "embeddings": lambda limits, raw: caps_module.read(limits, raw, embeddings.read, raw, limits),
 }
 
 
@@ -45,14 +47,14 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
     read = READERS.get(operation)
     if read is None:
         raise invalid("operation", f"expected one of {', '.join(READERS)}")
-    context = auth.admit(services, inbound, operation)
+    context = auth_module.admit(services, inbound, operation)
     body, request = read(services.settings.limits, inbound.body)
     if isinstance(request, ChatRequest):
         decision = _explain_chat(services, inbound, context, body, request)
     else:
         decision = services.routing.planner.explain(context, request)
     explanation: PlanExplanation = {"object": "route.explanation", **decision}
-    return http_responses.json_reply(explanation, context.shown_id)
+    return http_responses_module.json_reply(explanation, context.shown_id)
 
 
 def explain_for(
@@ -60,7 +62,7 @@ def explain_for(
 ) -> RoutingDecision:
     """Return the routing plan of a chat completions body for `caller`, without retained payloads. `weights`
     replace those of the strategy. Raises the errors of `explain`."""
-    context = auth.context_of(services, inbound, replace(caller, retention="none"), "chat")
+    context = auth_module.context_of(services, inbound, replace(caller, retention="none"), "chat")
     body, request = chat.read(services.settings.limits, inbound.body)
     return _explain_chat(services, inbound, context, body, request, weights)
 
@@ -86,7 +88,7 @@ def _explain_chat(
 def look_up(services: Services, inbound: Inbound) -> Outbound:
     """Show the routing decision and the attempts of a past request of this project, by its log id. Developers see
     requests of their own keys, a customer key only its own."""
-    caller = auth.caller_of(services, inbound)
+    caller = auth_module.caller_of(services, inbound)
     log_id = inbound.params["log_id"]
     if caller.key_kind != "user":
         mine = {"key_id": caller.key_id}
@@ -96,7 +98,7 @@ def look_up(services: Services, inbound: Inbound) -> Outbound:
         mine["member_id"] = caller.member_id
     found = services.routing.decisions.find(caller.project_id, log_id, **mine)
     body: RouteExplanation = {"object": "route.explanation", "log_id": log_id, **found}
-    return http_responses.json_reply(body, inbound.shown_id)
+    return http_responses_module.json_reply(body, inbound.shown_id)
 
 
 PLAN = About("Explain where a request would be routed", request=chat_schema.ChatBody, answer=PlanExplanation)

@@ -17,12 +17,16 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Choice
 from gateway.neutral.events import Batch
 from gateway.neutral.parts import Text
 from gateway.runtime.threads import compute_if
-from gateway.surfaces import attribution, auth, caps, http_responses, json_bodies
-from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.bodies import json_bodies as json_bodies_module
 from gateway.surfaces.openai import chat_writer, completions
 from gateway.surfaces.openai.chat_answers import ID_PREFIX, ChatCompletion, ChatCompletionChunk
 from gateway.surfaces.openai.code_fences import UnfencedStream, without_fence
+from gateway.surfaces.web import attribution as attribution_module
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.facts import Facts, headers_of
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 
@@ -46,10 +50,10 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _complete(services: Services, inbound: Inbound) -> Outbound:
-    context = auth.admit(services, inbound, "chat", "completions")
+    context = auth_module.admit(services, inbound, "chat", "completions")
     raw = inbound.body
-    body, request = caps.read_measured(services.settings.limits, raw, _read, raw)
-    attribution.add_body(context, body.user, body.metadata)
+    body, request = caps_module.read_measured(services.settings.limits, raw, _read, raw)
+    attribution_module.add_body(context, body.user, body.metadata)
     if request.requirements.stream:
         return _stream(services, context, request, unfence=bool(body.suffix))
     answer = services.engine.chat.generate(context, request)
@@ -57,11 +61,11 @@ def _complete(services: Services, inbound: Inbound) -> Outbound:
     headers = headers_of(facts, services.clock, streamed=False)
     unfence = bool(body.suffix) and not facts.serving.target.completes
     written = compute_if(request.large or answer.result.large, _write, answer.result, facts, unfence)
-    return http_responses.json_reply(written, context.shown_id, headers=headers)
+    return http_responses_module.json_reply(written, context.shown_id, headers=headers)
 
 
 def _read(large: bool, raw: bytes) -> tuple[FillBody, ChatRequest]:
-    body: FillBody = json_bodies.decode_json(DECODER, raw)
+    body: FillBody = json_bodies_module.decode_json(DECODER, raw)
     request = completions.read(body, body.prompt)
     request.large = large
     return body, request
@@ -72,7 +76,7 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest, *
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
     batches: Iterable[Batch] = UnfencedStream(stream, facts) if unfence else stream
-    return http_responses.stream_reply(chat_writer.frames(batches, facts), context.shown_id, headers)
+    return http_responses_module.stream_reply(chat_writer.frames(batches, facts), context.shown_id, headers)
 
 
 def _write(result: ChatResult, facts: Facts, unfence: bool) -> bytes:

@@ -1,9 +1,9 @@
 """GET /v1/key: usage and limit of a key."""
 
-from gateway.surfaces import auth
-from gateway.surfaces.answer_structs import Answer, Usd
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web.answer_structs import Answer, Usd
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.web.http_responses import json_reply
 from gateway.worker.services import Services
 
 TAG = "Account"
@@ -31,7 +31,7 @@ class KeyUsageAnswer(Answer):
 
 def show_key(services: Services, inbound: Inbound) -> Outbound:
     """Show the key's own usage and limit as strings in USD; works even when a spending limit is reached."""
-    caller = auth.require_user_key(auth.caller_of(services, inbound))
+    caller = auth_module.require_user_key(auth_module.caller_of(services, inbound))
     status = services.billing.budgets.status(caller.key_id)
     figures = KeyFiguresAnswer.of(status, label=caller.key_name, limit=status.limits.total_nusd)
     return json_reply(KeyUsageAnswer(figures).encode(), inbound.shown_id)

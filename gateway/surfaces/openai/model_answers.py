@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType, defstruct
 
 from gateway.neutral.units import UNITS, Unit
-from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, describe_answer
 
 
 def _price_field(unit: Unit) -> tuple[str, Any] | tuple[str, Any, Any]:

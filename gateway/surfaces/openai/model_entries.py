@@ -8,15 +8,16 @@ from typing import Any
 import orjson
 from msgspec import Raw, Struct
 
-from gateway.accounts.access import CUSTOM, Predicate
+from gateway.callers.access import CUSTOM, Predicate
 from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.effort_lists import shown_efforts
-from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.entries import RATE_NAMES, TABLE_RATES, Mapping, Model, Prices, Provider, TokenRates
 from gateway.catalogue.lifecycle import ACTIVE, DEACTIVATED, DEPRECATED, Dates, Lifecycle, dates_of, shown_on, state_on
 from gateway.clock import from_datetime
+from gateway.money import format_price
 from gateway.neutral import parameters
 from gateway.neutral.parameters import CAPABILITY_PARAMETERS
-from gateway.surfaces.availability import AUTO, prefer_reachable
+from gateway.neutral.units import DERIVED_PRICES, UNITS
 from gateway.surfaces.openai.model_answers import (
     ArchitectureAnswer,
     ModelAnswer,
@@ -24,7 +25,53 @@ from gateway.surfaces.openai.model_answers import (
     ProviderMappingAnswer,
     TopProviderAnswer,
 )
-from gateway.surfaces.openai.model_prices import MAPPING_PRICES, MODEL_PRICES, highest_of, write_pricing
+from gateway.surfaces.web.availability import AUTO, prefer_reachable
+
+# Prices of an entry of the model list.
+
+# Prices that are shown if there is none, as "0" or an empty table: at a mapping, and at a model.
+MAPPING_PRICES = frozenset(unit.price for unit in UNITS if unit.listed == "everywhere")
+MODEL_PRICES = frozenset(unit.price for unit in UNITS if unit.listed)
+SHOWN_RATES = tuple(name for name in RATE_NAMES if name not in DERIVED_PRICES)
+NO_RATES = TokenRates()
+
+
+def write_pricing(mapping: Mapping, at_us: int, shown: frozenset[str]) -> dict[str, Any]:
+    """Return today's base prices, exact decimal strings of USD per unit. Prices outside of `shown` only if they
+    exist."""
+    rates = _base_rates(mapping.prices, day_of(at_us))
+    pricing: dict[str, Any] = {}
+    for name in SHOWN_RATES:
+        rate = getattr(rates, name)
+        if name in TABLE_RATES:
+            if rate or name in shown:
+                pricing[name] = {key: format_price(price) for key, price in rate.items()}
+        elif rate is not None or name in shown:
+            pricing[name] = format_price(rate or 0)
+    return pricing
+
+
+def _base_rates(lists: tuple[Prices, ...], day: str) -> TokenRates:
+    """Return the base prices of the newest price list in force, else of the oldest."""
+    begun = [prices for prices in lists if prices.from_date <= day] or list(lists[:1])
+    if begun:
+        return begun[-1].base
+    return NO_RATES
+
+
+def highest_of(among: Sequence[Mapping]) -> tuple[Prices, ...]:
+    """Return the highest text prices at any of the mappings: the most that a choice among them costs."""
+    rates = [prices.base for mapping in among for prices in mapping.prices]
+    if not rates:
+        return ()
+    return (
+        Prices(
+            TokenRates(
+                prompt=max(rate.prompt or 0 for rate in rates), completion=max(rate.completion or 0 for rate in rates)
+            )
+        ),
+    )
+
 
 PSEUDO_PROVIDER = "llmgateway"
 NAME_PLACEHOLDER = "\u2603name\u2603"  # placeholder for a model's name where entries are alike

@@ -1,23 +1,22 @@
 """`GET /v1/models`, the list or one entry: the catalogue and the organization's own models as a caller may see them."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Mapping as AbcMapping
+from typing import Any, NamedTuple
 
 import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.accounts.access import Level, Predicate, predicate
-from gateway.accounts.authentication import Caller
+from gateway.callers.access import Level, Predicate, predicate
+from gateway.callers.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Mapping, Model
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.neutral.model_marks import unmarked
 from gateway.runtime.threads import compute
-from gateway.surfaces import auth, listing
-from gateway.surfaces.availability import AUTO, choices_of, lists_available, reach_of, within
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.listing import HEADERS, JSON, own_models, tag_of
 from gateway.surfaces.openai.model_answers import ModelAnswer, ModelListAnswer
 from gateway.surfaces.openai.model_entries import (
     PSEUDO_NAMES,
@@ -27,9 +26,115 @@ from gateway.surfaces.openai.model_entries import (
     serialise_alike,
     write_entries,
 )
-from gateway.surfaces.openai.vendor_model_lists import ListForm, convert_list, find_form
-from gateway.surfaces.validation_schemas import Body, QueryFlag
+from gateway.surfaces.visitors.validation_schemas import Body, QueryFlag
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import listing as listing_module
+from gateway.surfaces.web.availability import AUTO, choices_of, lists_available, reach_of, within
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.web.listing import HEADERS, JSON, own_models, tag_of
 from gateway.worker.services import Services
+
+# The model list in the forms of other vendors: their clients read it at the same path, and name themselves in the
+# user agent.
+#
+# Wire facts: the types of the models in the packages `mistralai` 3.7, `cohere` 7.3 and `anthropic` 2.14.
+
+Json = dict[str, Any]
+# "mistral-client-python/3.7.0", "mistral-client-typescript/2.7.0", "cohere/7.3.1", "cohere-ai/8.1.0",
+# "AsyncAnthropic/Python 2.14.0"
+find_agent = re.compile(r"(?P<mistral>mistral-client-)|(?P<cohere>^cohere(?:-ai)?/)|(?P<anthropic>Anthropic/)").search
+# Endpoints of Cohere's API by the output of the models that serve them.
+ENDPOINTS = {"text": "chat", "embedding": "embed", "rerank": "rerank"}
+DEFAULT = "auto"
+
+
+class ListForm(NamedTuple):
+    """The form of a vendor's list: `write_list` writes it from all entries and the `parameters` of the
+    query, `write_entry` one entry."""
+
+    name: str
+    write_list: Callable[[list[Json], AbcMapping[str, str]], Json]
+    write_entry: Callable[[Json], Json]
+    parameters: frozenset[str] = frozenset()
+
+
+def find_form(headers: AbcMapping[str, str]) -> ListForm | None:
+    """Return the form that the client of a request reads; None for the gateway's own."""
+    match = find_agent(headers.get("user-agent", ""))
+    if match is None:
+        return None
+    return FORMS[match.lastgroup or ""]
+
+
+def convert_list(form: ListForm, body: bytes, arguments: AbcMapping[str, str]) -> bytes:
+    """Return a serialized list of the gateway in another form."""
+    return orjson.dumps(form.write_list(orjson.loads(body)["data"], arguments))
+
+
+def _write_cards(entries: list[Json], arguments: AbcMapping[str, str]) -> Json:
+    return {"object": "list", "data": list(map(_write_card, entries))}
+
+
+def _write_card(entry: Json) -> Json:
+    inputs = entry["architecture"]["input_modalities"]
+    outputs = entry["architecture"]["output_modalities"]
+    chats = "text" in outputs
+    abilities = {
+        "completion_chat": chats,
+        "function_calling": "tools" in entry["supported_parameters"],
+        "reasoning": any(provider["reasoning"] for provider in entry["providers"]),
+        "vision": chats and "image" in inputs,
+        "audio": chats and "audio" in inputs,
+        "ocr": "ocr" in outputs,
+        "audio_transcription": "transcription" in outputs,
+        "audio_speech": outputs == ["audio"],
+    }
+    return entry | {"type": "base", "max_context_length": entry["context_length"], "capabilities": abilities}
+
+
+def _write_models(entries: list[Json], arguments: AbcMapping[str, str]) -> Json:
+    models = list(map(_write_model, entries))
+    endpoint = arguments.get("endpoint")
+    if endpoint:
+        models = [model for model in models if endpoint in model["endpoints"]]
+    if arguments.get("default_only", "").lower() == "true":
+        models = [model for model in models if model["default_endpoints"]]
+    return {"models": models}
+
+
+def _write_model(entry: Json) -> Json:
+    endpoints = [ENDPOINTS[output] for output in entry["architecture"]["output_modalities"] if output in ENDPOINTS]
+    return {
+        "name": entry["id"],
+        "is_deprecated": bool(entry["deprecated_at"]),
+        "endpoints": endpoints,
+        "default_endpoints": endpoints if entry["id"] == DEFAULT else [],
+        "finetuned": False,
+        "context_length": entry["context_length"],
+        "features": entry["supported_parameters"],
+    }
+
+
+def _write_infos(entries: list[Json], arguments: AbcMapping[str, str]) -> Json:
+    return {"data": list(map(_write_info, entries)), "has_more": False}
+
+
+def _write_info(entry: Json) -> Json:
+    """Return the entry with dates that are null instead of empty, and the sizes by this vendor's names."""
+    return entry | {
+        "deprecated_at": entry["deprecated_at"] or None,
+        "retires_at": entry["deactivated_at"] or None,
+        "max_input_tokens": entry["context_length"] or None,
+        "max_tokens": entry["max_output"] or None,
+    }
+
+
+FORMS = {
+    "mistral": ListForm("mistral", _write_cards, _write_card),
+    "cohere": ListForm("cohere", _write_models, _write_model, frozenset(("endpoint", "default_only"))),
+    "anthropic": ListForm("anthropic", _write_infos, _write_info),
+}
+
 
 LIST_HEAD = b'{"object":"list","data":['
 LIST_END = b"]}"
@@ -78,9 +183,9 @@ def audience_of(services: Services, inbound: Inbound) -> Audience:
 
 
 def _caller(services: Services, inbound: Inbound) -> Caller | None:
-    token = auth.token_of(inbound)
+    token = auth_module.token_of(inbound)
     if token:
-        return auth.caller_of(services, inbound)
+        return auth_module.caller_of(services, inbound)
     return None
 
 
@@ -111,7 +216,7 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     form = find_form(inbound.headers)
     if form is not None:
         tag, parts = _converted(holder, form, tag, parts, inbound.arguments())
-    return listing.reply(inbound, holder, tag, parts)
+    return listing_module.reply(inbound, holder, tag, parts)
 
 
 def _converted(

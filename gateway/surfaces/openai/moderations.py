@@ -9,13 +9,13 @@ from msgspec.json import Decoder
 from gateway.configuration.settings import LimitSettings
 from gateway.neutral.structured import ModerationRequest
 from gateway.neutral.usage import Units
-from gateway.surfaces import caps
-from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
-from gateway.surfaces.facts import Facts, RoutingMetadata
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.bodies.preference_checks import Routing
+from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.openai.structured import Json, TokensUsedAnswer, answer, write_tokens
-from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.validation_errors import invalid
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, describe_answer
+from gateway.surfaces.web.facts import Facts, RoutingMetadata
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 ID_PREFIX = "modr-"
@@ -76,7 +76,7 @@ def read(limits: LimitSettings, body: ModerationBody) -> tuple[Json, Units | Non
     """Return the upstream body. Raises InvalidRequest for an input of another shape, or for too many inputs."""
     given = body.input
     if isinstance(given, list):
-        caps.check_inputs(limits, given)
+        caps_module.check_inputs(limits, given)
     try:
         convert(given, Text | Parts)
     except ValidationError:

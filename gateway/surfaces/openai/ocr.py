@@ -7,20 +7,19 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Decoder
 
 from gateway.media.pdf_reader import PDF, READER, is_pdf
-from gateway.neutral.encoded import decode_base64
-from gateway.neutral.file_types import type_of
+from gateway.neutral.file_types import decode_base64, type_of
 from gateway.neutral.hosted_uses import NO_USES, HostedUse
 from gateway.neutral.parts import WEB
 from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.answer_structs import JsonObject, ModelApiAnswer, describe_answer
-from gateway.surfaces.examples import PICTURE
-from gateway.surfaces.facts import CostDetails, Facts, RoutingMetadata
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.bodies.preference_checks import Routing
+from gateway.surfaces.bodies.validation_errors import invalid, read_part
+from gateway.surfaces.description.examples import PICTURE
 from gateway.surfaces.openai.structured import Json, answer
-from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.validation_errors import invalid, read_part
+from gateway.surfaces.web.answer_structs import JsonObject, ModelApiAnswer, describe_answer
+from gateway.surfaces.web.facts import CostDetails, Facts, RoutingMetadata
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 ID_PREFIX = "ocr-"

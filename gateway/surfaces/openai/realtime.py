@@ -4,17 +4,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.accounts.authentication import Caller
-from gateway.accounts.credential_sources import OWN_SOURCE
-from gateway.accounts.realtime_secrets import PREFIX, FoundSecret
 from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
+from gateway.callers.credential_sources import OWN_SOURCE
+from gateway.callers.realtime_secrets import PREFIX, FoundSecret
 from gateway.engine.realtime.engine import OpenedSession
 from gateway.engine.realtime.session import RealtimeSession, give
 from gateway.errors import GatewayError, InvalidRequest, Unauthenticated
 from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, ClientEvent, RealtimeInput, SessionLock, SessionType
-from gateway.surfaces import auth, socket_handshakes
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.realtime_events import OpenAIEvents, names_of, own_transcriber
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import socket_handshakes as socket_handshakes_module
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.transport.handshakes import SocketClosed
 from gateway.worker.services import Services
 
@@ -37,20 +38,22 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     """Open a realtime session. All checks, and the connection to a provider, are complete before the caller's handshake
     is answered."""
     query = inbound.arguments()
-    socket_handshakes.check_query(query)
+    socket_handshakes_module.check_query(query)
     who = _authenticate(services, inbound)
-    if not socket_handshakes.is_upgrade(inbound):
+    if not socket_handshakes_module.is_upgrade(inbound):
         text = f"{PATH} is a WebSocket endpoint; connect with a WebSocket client."
         raise InvalidRequest(text, status=426, code="websocket_required", headers=(("Upgrade", "websocket"),))
-    handshake = socket_handshakes.read(services, inbound, PATH)
+    handshake = socket_handshakes_module.read(services, inbound, PATH)
     services.engine.realtime.check_on()
     inbound.channel.owner = who.caller().organization_id
     model, opened = _read(query, who.lock, services.engine.realtime.is_name_of)
-    context = auth.context_of(services, inbound, who.caller(), "realtime")
+    context = auth_module.context_of(services, inbound, who.caller(), "realtime")
     # The content of a session is not retained.
     inbound.payload = context.payload = None
     session, first = _open(services, context, model, opened, who, inbound)
-    takeover = Takeover(services, session, handshake, inbound, socket_handshakes.subprotocol_of(handshake), first)
+    takeover = Takeover(
+        services, session, handshake, inbound, socket_handshakes_module.subprotocol_of(handshake), first
+    )
     return Outbound(101, [], iter(()), takeover=takeover)
 
 
@@ -100,11 +103,11 @@ class Takeover:
 
 def _authenticate(services: Services, inbound: Inbound) -> SessionOwner:
     """Authenticate by the header, as everywhere; else by the subprotocol that browsers must use."""
-    token = socket_handshakes.token_of(inbound)
+    token = socket_handshakes_module.token_of(inbound)
     if not token:
         raise Unauthenticated(
             "Send your API key as 'Authorization: Bearer <key>', or a client secret as the subprotocol "
-            f"'{socket_handshakes.KEY_SUBPROTOCOL}<secret>'."
+            f"'{socket_handshakes_module.KEY_SUBPROTOCOL}<secret>'."
         )
     if token.startswith(PREFIX):
         secrets = services.accounts.realtime_secrets

@@ -15,11 +15,10 @@ from gateway.configuration.settings import LimitSettings
 from gateway.dialects.openai import error_body
 from gateway.errors import GatewayError, InvalidRequest, NotSupported
 from gateway.ids import new_hex
-from gateway.neutral.encoded import decode_base64
-from gateway.neutral.file_types import type_of
+from gateway.neutral.file_types import decode_base64, type_of
 from gateway.neutral.realtime import MAX_IMAGE_TOKENS, TRANSCRIPTION, UNLIMITED, ClientEvent, SessionLock, size_of
 from gateway.runtime.threads import compute_if
-from gateway.surfaces import caps
+from gateway.surfaces.web import caps as caps_module
 
 Json = dict[str, Any]
 # Events by their possible effect.
@@ -85,7 +84,7 @@ class OpenAIEvents:
     def read(self, text: str) -> ClientEvent:
         """Return a validated event with an id. Raises InvalidRequest and others, with the id in `details`."""
         raw = text.encode()
-        wire = caps.read(self._limits, raw, _decode, raw)
+        wire = caps_module.read(self._limits, raw, _decode, raw)
         given = wire.get("event_id")
         if isinstance(given, str) and 0 < len(given) <= MAX_ID_LENGTH:
             ident = given

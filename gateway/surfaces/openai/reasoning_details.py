@@ -14,8 +14,8 @@ from msgspec import Struct, field
 
 from gateway.dialects.openai import REASONING_FORMATS, REASONING_VENDORS
 from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
+from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.openai.chat_answers import DetailPlace, ReasoningDetail
-from gateway.surfaces.validation_errors import invalid
 
 TEXT: Final = "reasoning.text"
 SUMMARY: Final = "reasoning.summary"

@@ -8,13 +8,15 @@ from msgspec.json import Decoder
 from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported
 from gateway.neutral.request import Options, Requirements
-from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult, units_of
-from gateway.surfaces import auth, caps, http_responses
-from gateway.surfaces.answer_structs import JsonObject, ModelApiAnswer
-from gateway.surfaces.facts import CostDetails, Facts, RoutingMetadata, headers_of
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.json_bodies import read_json
-from gateway.surfaces.preference_checks import Routing, read_preferences
+from gateway.neutral.structured import RerankInput, RerankRequest, RerankResult, units_of
+from gateway.surfaces.bodies.json_bodies import read_json
+from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.answer_structs import JsonObject, ModelApiAnswer
+from gateway.surfaces.web.facts import CostDetails, Facts, RoutingMetadata, headers_of
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 ID_PREFIX = "rerank-"
@@ -75,7 +77,7 @@ class RerankedAnswer(ModelApiAnswer):
 
 def rerank(services: Services, inbound: Inbound) -> Outbound:
     """Rank the documents by their relevance to the query, the best first."""
-    context = auth.admit(services, inbound, RerankRequest.operation)
+    context = auth_module.admit(services, inbound, RerankRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body)
     try:
         answer = services.engine.executor.generate(context, read(body, len(inbound.body)))
@@ -83,7 +85,9 @@ def rerank(services: Services, inbound: Inbound) -> Outbound:
         raise restate(error, "rerank") from error
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    return http_responses.result_reply(answer.result, write, body, facts, request_id=context.shown_id, headers=headers)
+    return http_responses_module.result_reply(
+        answer.result, write, body, facts, request_id=context.shown_id, headers=headers
+    )
 
 
 def read(body: RerankBody, size: int) -> RerankRequest:
@@ -98,7 +102,11 @@ def read(body: RerankBody, size: int) -> RerankRequest:
         units=units_of(content),
     )
     return RerankRequest(
-        body.model, needs, lambda: content, Options(**read_preferences(routing=body.routing)), large=size >= caps.LARGE
+        body.model,
+        needs,
+        lambda: content,
+        Options(**read_preferences(routing=body.routing)),
+        large=size >= caps_module.LARGE,
     )
 
 

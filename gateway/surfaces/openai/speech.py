@@ -16,14 +16,15 @@ from gateway.money import format_usd
 from gateway.neutral.events import Batch, Failed, Finished, MediaPiece
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.speech import FORMATS, SpeechInput, SpeechRequest, format_among, units_of
-from gateway.surfaces import auth, http_responses
-from gateway.surfaces.answer_structs import ModelApiAnswer, StreamFailure
-from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.bodies.json_bodies import read_json
+from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.structured import TokensUsedAnswer, write_tokens
-from gateway.surfaces.preference_checks import Routing, read_preferences
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, StreamFailure
+from gateway.surfaces.web.facts import Facts, headers_of
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 ID_PREFIX = "speech-"
@@ -57,14 +58,14 @@ DECODER = Decoder(SpeechBody)
 
 def speak(services: Services, inbound: Inbound) -> Outbound:
     """Generate speech from text: the audio file, or a stream of events with its chunks."""
-    context = auth.admit(services, inbound, SpeechRequest.operation)
+    context = auth_module.admit(services, inbound, SpeechRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body)
     request = read(body)
     stream = services.engine.executor.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     if body.stream_format == "sse":
         headers = headers_of(facts, services.clock, streamed=True)
-        return http_responses.stream_reply(_frames(stream, facts), context.shown_id, headers)
+        return http_responses_module.stream_reply(_frames(stream, facts), context.shown_id, headers)
     return _reply(services, stream, facts, body.response_format or "")
 
 
@@ -102,7 +103,7 @@ def _reply(services: Services, stream: StreamedAnswer, facts: Facts, format: str
     made = format_among(format, facts.serving.target.mapping.formats)
     named = [
         ("Content-Type", FORMATS[made]),
-        *http_responses.PRIVATE,
+        *http_responses_module.PRIVATE,
         ("x-request-id", facts.context.shown_id),
         *headers,
     ]
@@ -175,20 +176,20 @@ SpeechEvent = SpeechPieceAnswer | SpeechEndAnswer | StreamFailure
 
 
 def _frames(stream: StreamedAnswer, facts: Facts) -> Iterator[bytes]:
-    return http_responses.write_frames(stream, lambda batch: _write_events(batch, facts), error_frame)
+    return http_responses_module.write_frames(stream, lambda batch: _write_events(batch, facts), error_frame)
 
 
 def _write_events(batch: Batch, facts: Facts) -> bytes:
     sent = []
     for event in batch:
         if type(event) is MediaPiece:
-            sent.append(http_responses.write_event(SpeechPieceAnswer(b64encode(event.data).decode())))
+            sent.append(http_responses_module.write_event(SpeechPieceAnswer(b64encode(event.data).decode())))
         elif type(event) is Failed:
             sent.append(error_frame(event.error))
         elif type(event) is Finished:
             usage = write_tokens(facts)
             usage.total_tokens = usage.input_tokens + usage.output_tokens
-            sent.append(http_responses.write_event(SpeechEndAnswer(usage)))
+            sent.append(http_responses_module.write_event(SpeechEndAnswer(usage)))
     return b"".join(sent) or KEEP_ALIVE
 
 

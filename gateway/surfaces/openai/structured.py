@@ -11,12 +11,14 @@ from gateway.neutral.hosted_uses import NO_USES, HostedUse
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Units
-from gateway.surfaces import auth, caps, http_responses
-from gateway.surfaces.answer_structs import ModelApiAnswer
-from gateway.surfaces.facts import CostDetails, Facts, headers_of
-from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.json_bodies import read_json
-from gateway.surfaces.preference_checks import read_preferences
+from gateway.surfaces.bodies.json_bodies import read_json
+from gateway.surfaces.bodies.preference_checks import read_preferences
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.answer_structs import ModelApiAnswer
+from gateway.surfaces.web.facts import CostDetails, Facts, headers_of
+from gateway.surfaces.web.http import Inbound, Outbound
 from gateway.worker.services import Services
 
 Json = dict[str, Any]
@@ -48,7 +50,7 @@ def answer(
     """Return the response of one such operation. `read` returns the upstream body for the validated body (without the
     model) and its units; `write` adds the gateway's members to the provider's response; `count_images` returns the
     number of images, `uses_of` what the body names at the provider beside the model."""
-    context = auth.admit(services, inbound, kind.operation)
+    context = auth_module.admit(services, inbound, kind.operation)
     raw = inbound.body
     body: Any = read_json(services.settings.limits, decoder, raw)
     sent, units = read(body)
@@ -61,7 +63,11 @@ def answer(
         hosted_uses=uses_of(body),
     )
     request = kind(
-        body.model, needs, lambda: sent, Options(**read_preferences(routing=body.routing)), large=len(raw) >= caps.LARGE
+        body.model,
+        needs,
+        lambda: sent,
+        Options(**read_preferences(routing=body.routing)),
+        large=len(raw) >= caps_module.LARGE,
     )
     answer = services.engine.executor.generate(context, request)
     facts = Facts(context, answer.outcome, prefix + context.request_id)
@@ -70,7 +76,7 @@ def answer(
     def write_body(result: StructuredResult) -> bytes:
         return json.encode(write(result.body, facts))
 
-    return http_responses.result_reply(answer.result, write_body, request_id=context.shown_id, headers=headers)
+    return http_responses_module.result_reply(answer.result, write_body, request_id=context.shown_id, headers=headers)
 
 
 def write_tokens(facts: Facts) -> TokensUsedAnswer:

@@ -1,7 +1,5 @@
 """Every operation in the gateway's own format, which is OpenAI's where OpenAI has the operation."""
 
-from gateway.surfaces.http import Surface
-from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.openai import (
     chat,
     client_secrets,
@@ -21,6 +19,8 @@ from gateway.surfaces.openai import (
     transcriptions,
     videos,
 )
+from gateway.surfaces.web.http import Surface
+from gateway.surfaces.web.http_responses import OPENAI
 
 # Operations that clients of Azure send with the model in the path.
 OF_DEPLOYMENTS = (

@@ -1,7 +1,7 @@
 """POST /v1/audio/transcriptions and /v1/audio/translations."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -21,16 +21,46 @@ from gateway.neutral.transcriptions import (
 )
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute_if
-from gateway.surfaces import audio_uploads, auth, http_responses
-from gateway.surfaces.answer_structs import JsonObject, StreamFailure
-from gateway.surfaces.facts import AnswerCost, Facts, RoutingMetadata, headers_of
-from gateway.surfaces.forms import FILE, Form, FormLimits, describe_form, read_form, require_form
-from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.bodies import audio_uploads as audio_uploads_module
+from gateway.surfaces.bodies.preference_checks import read_preferences
+from gateway.surfaces.bodies.validation_errors import either, invalid, missing
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
-from gateway.surfaces.openai.subtitles import SUBTITLES, write_subtitles
-from gateway.surfaces.preference_checks import read_preferences
-from gateway.surfaces.validation_errors import either, invalid, missing
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.answer_structs import JsonObject, StreamFailure
+from gateway.surfaces.web.facts import AnswerCost, Facts, RoutingMetadata, headers_of
+from gateway.surfaces.web.forms import FILE, Form, FormLimits, describe_form, read_form, require_form
+from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
+
+# Writes subtitles from segments: SubRip (srt) and WebVTT (vtt).
+
+SUBTITLES = ("srt", "vtt")
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+SECOND_MS = 1000
+MAX_TIME_S = 3_599_999.999  # the largest time with three digits of hours
+
+
+def write_subtitles(kind: str, segments: Iterable[dict[str, Any]]) -> str:
+    """Return subtitles; `kind` is one of SUBTITLES. A segment has start and end in seconds, and text."""
+    mark = "," if kind == "srt" else "."
+    blocks = []
+    for number, one in enumerate(segments, 1):
+        start = _time(one.get("start", 0), mark)
+        end = _time(one.get("end", 0), mark)
+        head = f"{number}\n" if kind == "srt" else ""
+        blocks.append(f"{head}{start} --> {end}\n{str(one.get('text', '')).strip()}\n\n")
+    return ("" if kind == "srt" else "WEBVTT\n\n") + "".join(blocks)
+
+
+def _time(seconds: float, mark: str) -> str:
+    rest = round(min(max(0.0, float(seconds)), MAX_TIME_S) * SECOND_MS)
+    hours, rest = divmod(rest, HOUR_MS)
+    minutes, rest = divmod(rest, MINUTE_MS)
+    whole, thousandths = divmod(rest, SECOND_MS)
+    return f"{hours:02}:{minutes:02}:{whole:02}{mark}{thousandths:03}"
+
 
 ID_PREFIX = "transcript-"
 MANY = 1_000  # segments; subtitles with more are written in a thread
@@ -117,7 +147,7 @@ class TranscriptionEnd(TypedDict):
 
 def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionRequest]) -> Outbound:
     """Transcribe an audio file, in the requested format or as a stream of events."""
-    context = auth.admit(services, inbound, kind.operation, form=True)
+    context = auth_module.admit(services, inbound, kind.operation, form=True)
     require_form(inbound)
     form = read_form(inbound, LIMITS, services.settings.spool_dir)
     if inbound.payload is not None:
@@ -142,7 +172,7 @@ def read(
     if chosen not in FORMATS:
         raise invalid("response_format", f"'{chosen[:SHOWN]}' is not one of {either(FORMATS)}")
     file, param = _file_of(services, inbound, form)
-    sound = audio_uploads.detect_format(file, param)
+    sound = audio_uploads_module.detect_format(file, param)
     content = TranscriptionInput(
         file,
         sound.media_type,
@@ -255,7 +285,7 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
         body = result.text + "\n"
         if chosen != "text":
             body = compute_if(len(result.segments) > MANY, write_subtitles, chosen, result.segments)
-        named = [TEXT, *http_responses.PRIVATE, ("x-request-id", shown_id), *headers]
+        named = [TEXT, *http_responses_module.PRIVATE, ("x-request-id", shown_id), *headers]
         return Outbound(200, named, body.encode("utf-8", "replace"))
     written: Transcription = {
         "text": result.text,
@@ -277,21 +307,21 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
         written["words"] = [{"text": word.get("word", word.get("text", "")), **word} for word in result.words]
     if result.logprobs:
         written["logprobs"] = result.logprobs
-    return http_responses.json_reply(written, shown_id, headers=headers)
+    return http_responses_module.json_reply(written, shown_id, headers=headers)
 
 
 def _usage(facts: Facts) -> TranscriptionUsage:
     """Return tokens where the provider counts them, else seconds."""
     used = facts.usage
     if not used.input_total and not used.output_total:
-        return {"type": "duration", "seconds": used.audio_ms / audio_uploads.SECOND_MS, **facts.cost()}
+        return {"type": "duration", "seconds": used.audio_ms / audio_uploads_module.SECOND_MS, **facts.cost()}
     return _write_tokens(facts)
 
 
 def _write_streamed_usage(facts: Facts) -> StreamedSoundUsage:
     usage: StreamedSoundUsage = {**_write_tokens(facts)}
     if facts.usage.audio_ms:
-        usage["seconds"] = facts.usage.audio_ms / audio_uploads.SECOND_MS
+        usage["seconds"] = facts.usage.audio_ms / audio_uploads_module.SECOND_MS
     return usage
 
 
@@ -311,11 +341,11 @@ def _stream(services: Services, context: RequestContext, request: TranscriptionR
     stream = services.engine.executor.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
-    return http_responses.stream_reply(_frames(stream, facts), context.shown_id, headers)
+    return http_responses_module.stream_reply(_frames(stream, facts), context.shown_id, headers)
 
 
 def _frames(stream: StreamedAnswer, facts: Facts) -> Iterator[bytes]:
-    return http_responses.write_frames(stream, partial(_write_events, facts, []), error_frame)
+    return http_responses_module.write_frames(stream, partial(_write_events, facts, []), error_frame)
 
 
 def _write_events(facts: Facts, texts: list[str], batch: Batch) -> bytes:
@@ -324,14 +354,14 @@ def _write_events(facts: Facts, texts: list[str], batch: Batch) -> bytes:
         if type(event) is TextDelta:
             texts.append(event.text)
             piece: TranscriptionDelta = {"type": "transcript.text.delta", "delta": event.text}
-            sent.append(http_responses.write_event(piece))
+            sent.append(http_responses_module.write_event(piece))
         elif type(event) is Failed:
             sent.append(error_frame(event.error))
         elif type(event) is Finished:
             text = event.native.get("text", "".join(texts))
             usage = _write_streamed_usage(facts)
             done: TranscriptionEnd = {"type": "transcript.text.done", "text": text, "usage": usage}
-            sent.append(http_responses.write_event(done))
+            sent.append(http_responses_module.write_event(done))
     return b"".join(sent) or KEEP_ALIVE
 
 

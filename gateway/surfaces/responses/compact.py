@@ -12,13 +12,13 @@ from gateway.dialects import openai
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Options, Requirements
 from gateway.neutral.parts import File, Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, VendorPart
+from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema, writer
 from gateway.surfaces.responses.conversation import decode_conversation
 from gateway.surfaces.responses.opaque_tokens import seal_summary
 from gateway.surfaces.responses.response_answers import CompactedResponse, ResponseItem
 from gateway.surfaces.responses.store import item_id, label
-from gateway.surfaces.validation_errors import invalid
 
 TASK = (
     "Below is the record of a conversation between a user and an assistant that works with tools. The assistant will "

@@ -31,13 +31,13 @@ from gateway.neutral.parts import (
     ToolResult,
     VendorPart,
 )
-from gateway.surfaces.chat_option_reader import read_search
-from gateway.surfaces.media_urls import read_media
-from gateway.surfaces.request_parameters import ParameterReader
+from gateway.surfaces.bodies.chat_option_reader import read_search
+from gateway.surfaces.bodies.media_urls import read_media
+from gateway.surfaces.bodies.request_parameters import ParameterReader
+from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.responses import caller_tools, own_items, schema
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses.opaque_tokens import SealedMarks, open_reasoning, open_summary
-from gateway.surfaces.validation_errors import invalid
 
 PARAMETER_READER = ParameterReader(dialect.NAME)
 SUMMED_UP = "Summary of the conversation before this point, whose other messages were left out:\n\n"

@@ -5,9 +5,9 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from gateway.neutral.units import PROVIDER_TOOLS
-from gateway.surfaces.media_urls import PDF_NAME, is_document
+from gateway.surfaces.bodies.media_urls import PDF_NAME, is_document
+from gateway.surfaces.bodies.validation_errors import NUMBERS, either, explain, invalid, words_of
 from gateway.surfaces.responses import schema
-from gateway.surfaces.validation_errors import NUMBERS, either, explain, invalid, words_of
 
 Item = (
     schema.Message

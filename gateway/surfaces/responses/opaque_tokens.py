@@ -15,8 +15,8 @@ from msgspec import Struct, field
 
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.neutral.parts import Reasoning
+from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.responses import schema
-from gateway.surfaces.validation_errors import invalid
 
 PARAGRAPH = "\n\n"
 MARKS = "marks"

@@ -1,17 +1,25 @@
 """Converts a validated Responses body, with the conversation before it, into a neutral request."""
 
+from collections.abc import Iterable
 from typing import Any
 
+import orjson
 from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
 from gateway.dialects import responses_vocabulary as dialect
+from gateway.dialects.hosted_tools import named_models, part_uses, tool_uses
+from gateway.dialects.responses_vocabulary import LATER_TOOLS, NAME
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
+from gateway.neutral.hosted_uses import HostedUse, collect
 from gateway.neutral.parameters import capabilities_of, relayed_fields
-from gateway.surfaces.chat_option_reader import gateway_options
-from gateway.surfaces.preference_checks import read_preferences
-from gateway.surfaces.responses import caller_tools, lenient_responses, own_items, schema
+from gateway.surfaces.bodies.chat_option_reader import gateway_options
+from gateway.surfaces.bodies.lenient_parsing import OWN_TOOLS, read_choice, tool_type_of
+from gateway.surfaces.bodies.preference_checks import read_preferences
+from gateway.surfaces.bodies.unknown_parts import size_of
+from gateway.surfaces.bodies.validation_errors import either, invalid
+from gateway.surfaces.responses import caller_tools, own_items, schema
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses.conversation import (
     PARAMETER_READER,
@@ -23,10 +31,136 @@ from gateway.surfaces.responses.conversation import (
     is_newer,
 )
 from gateway.surfaces.responses.opaque_tokens import open_summary
-from gateway.surfaces.responses.request_uses import uses_of
 from gateway.surfaces.responses.response_answers import RequestEcho
-from gateway.surfaces.unknown_parts import size_of
-from gateway.surfaces.validation_errors import either, invalid
+
+# Lenient parsing of Responses bodies: spellings of chat completions and of other dialects, and common mistakes.
+#
+# Only a body that was rejected is parsed again here. Unknown spellings stay unchanged, and are rejected as before.
+
+Json = dict[str, Any]
+
+ASSISTANT = "assistant"
+
+
+def tools(listed: list[Any]) -> list[Any]:
+    """Correct tools with members one level too deep, or without a type."""
+    return [_tool(tool) for tool in listed]
+
+
+def choice(given: Any) -> Any:
+    """Correct a tool_choice: a word within an object, in another case, or nested."""
+    return read_choice(given, _name_tool)
+
+
+def _name_tool(kind: str, named: Json) -> Json:
+    inner = named.get(kind)
+    return {"type": kind, "name": inner.get("name") if isinstance(inner, dict) else named.get("name")}
+
+
+def items(listed: list[Any]) -> list[Any]:
+    """Convert input items in the spelling of chat completions: messages and calls."""
+    return [_item(item) if isinstance(item, dict) else item for item in listed]
+
+
+def _tool(tool: Any) -> Any:
+    if not isinstance(tool, dict):
+        return tool
+    kind = tool_type_of(tool)
+    if kind not in OWN_TOOLS:
+        return tool
+    inner = tool.get(kind)
+    if isinstance(inner, dict):
+        flat = {name: value for name, value in tool.items() if name != kind}
+    else:
+        flat = dict(tool)
+    flat |= inner if isinstance(inner, dict) else {}
+    if "input_schema" in flat and "parameters" not in flat:
+        flat["parameters"] = flat.pop("input_schema")
+    return {**flat, "type": kind}
+
+
+def _item(item: Json) -> Json:
+    role = item.get("role")
+    if isinstance(role, str):
+        return _message({**item, "role": role.lower()})
+    if item.get("type") == "function_call":
+        item = dict(item)
+        if isinstance(item.get("arguments"), dict):
+            item["arguments"] = orjson.dumps(item["arguments"]).decode()
+        if not item.get("call_id") and item.get("id"):
+            item["call_id"] = item["id"]
+    return item
+
+
+def _message(message: Json) -> Json:
+    content = message.get("content")
+    if message["role"] == "tool" and message.get("tool_call_id"):
+        output = _content(content, "input_text")
+        return {"type": "function_call_output", "call_id": message["tool_call_id"], "output": output or ""}
+    return {**message, "content": _content(content, "output_text" if message["role"] == ASSISTANT else "input_text")}
+
+
+def _content(content: Any, text: str) -> Any:
+    if isinstance(content, dict):
+        content = [content]
+    if isinstance(content, list):
+        return [_part(part, text) for part in content]
+    return content
+
+
+def _part(part: Any, text: str) -> Any:
+    """Correct a content part: a bare text, a part of chat completions, an image with its URL in an object."""
+    if isinstance(part, str):
+        return {"type": text, "text": part}
+    if not isinstance(part, dict):
+        return part
+    kind = part.get("type")
+    image = part.get("image_url")
+    if kind in ("text", None) and isinstance(part.get("text"), str):
+        return {**part, "type": text}
+    if image is not None and kind in ("image_url", "image", "input_image", None):
+        if isinstance(image, dict):
+            value = image
+        else:
+            value = {"url": image}
+        detail = part.get("detail") or value.get("detail")
+        return {"type": "input_image", "image_url": value.get("url"), **({"detail": detail} if detail else {})}
+    return part
+
+
+# The uses of a Responses request at its provider beside its model.
+
+KNOWN_ITEMS = shapes.FOREIGN_WITH_ID | shapes.FOREIGN_WITHOUT_ID
+
+
+def uses_of(body: schema.ResponsesBody, items: Iterable[tuple[str, shapes.Item]]) -> tuple[HostedUse, ...]:
+    """Return the tools of the provider, further models and stored objects of a request; stored media are found where
+    media are counted."""
+    tools = list(body.tools or ())
+    unknown: list[HostedUse] = []
+    for _, item in items:
+        if type(item) is not schema.VendorItem:
+            unknown += [use for part in shapes.unknown_parts(item) for use in part_uses(NAME, part.kind, part.body)]
+            continue
+        if item.kind == LATER_TOOLS and isinstance(item.body.get("tools"), list):
+            tools += [tool for tool in item.body["tools"] if isinstance(tool, dict)]
+        elif item.kind not in KNOWN_ITEMS:
+            unknown += part_uses(NAME, item.kind, item.body)
+    found = unknown + [use for tool in tools for use in tool_uses(NAME, _kind_of(tool), tool)]
+    if body.moderation:
+        found += [use._replace(billed=()) for use in named_models(NAME, "moderation", (body.moderation.get("model"),))]
+    most = body.max_tool_calls
+    if most:
+        found = [use._replace(most=min(use.most, most)) for use in found]
+    return collect(found)
+
+
+def _kind_of(tool: dict[str, Any]) -> str:
+    kind = tool.get("type")
+    if isinstance(kind, str):
+        return kind
+    return ""
+
 
 CHOICES = ("auto", "none", "required")
 NAMED_TOOL_TYPES = ("function", "custom")
@@ -59,7 +193,6 @@ ECHOED_FIELDS = (
     *relayed_fields(dialect.NAME),
 )
 PlacedItems = list[tuple[str, shapes.Item]]
-Json = dict[str, Any]
 
 
 class ResponseTurn(Struct, frozen=True):
@@ -94,9 +227,9 @@ def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> Re
         return _read(body, history, own)
     except InvalidRequest:
         if body.tools:
-            body.tools = lenient_responses.tools(body.tools)
-        body.tool_choice = lenient_responses.choice(body.tool_choice)
-        return _read(body, history, lenient_responses.items(own), newer=True)
+            body.tools = tools(body.tools)
+        body.tool_choice = choice(body.tool_choice)
+        return _read(body, history, items(own), newer=True)
 
 
 def _read(body: schema.ResponsesBody, history: list[Json], own: list[Json], *, newer: bool = False) -> ResponseTurn:

@@ -6,8 +6,8 @@ Source: openai/types/responses of the OpenAI SDK.
 from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
 
 from gateway.dialects.responses_vocabulary import ResponseTokens
-from gateway.surfaces.answer_structs import RELAYED, JsonObject
-from gateway.surfaces.facts import AnswerCost, RoutingMetadata
+from gateway.surfaces.web.answer_structs import RELAYED, JsonObject
+from gateway.surfaces.web.facts import AnswerCost, RoutingMetadata
 
 ResponseStatus = Literal["completed", "failed", "in_progress", "incomplete", "cancelled", "queued"]
 

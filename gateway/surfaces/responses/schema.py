@@ -11,11 +11,11 @@ from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.parameters import Count, Effort, Level, ServiceTier
-from gateway.surfaces import chat_options
-from gateway.surfaces.json_bodies import decode_json
-from gateway.surfaces.model_options import Models, ProviderOptions
-from gateway.surfaces.preference_checks import Routing, Switch
-from gateway.surfaces.request_parameters import with_parameters
+from gateway.surfaces.bodies import chat_options as chat_options_module
+from gateway.surfaces.bodies.json_bodies import decode_json
+from gateway.surfaces.bodies.preference_checks import Routing, Switch
+from gateway.surfaces.bodies.request_parameters import with_parameters
+from gateway.surfaces.web.model_options import Models, ProviderOptions
 
 Detail = Literal["low", "high", "auto", "original"]
 Name = Annotated[str, Meta(min_length=1)]
@@ -157,7 +157,7 @@ class NamespaceTool(Shape, tag_field="type", tag="namespace"):
     description: str = ""
 
 
-class Location(chat_options.Location):
+class Location(chat_options_module.Location):
     type: Literal["approximate"] | None = None
 
 

@@ -6,11 +6,11 @@ They are kept as JSON, a text for each turn: objects would take ten to thirty ti
 import orjson
 from msgspec import Struct, field
 
-from gateway.accounts.access import keeps_nothing
-from gateway.accounts.authentication import Caller
+from gateway.callers.access import keeps_nothing
+from gateway.callers.authentication import Caller
 from gateway.engine.stored_responses import ConversationLoad, PastTurn, StoredResponse, StoredResponses
 from gateway.errors import NotFound, Overloaded
-from gateway.neutral.json_parts import LARGE
+from gateway.neutral.json_weight import LARGE
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.threads import compute_if
 

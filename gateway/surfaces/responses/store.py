@@ -7,17 +7,17 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from gateway.accounts.authentication import Caller
+from gateway.callers.authentication import Caller
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.engine.stored_responses import ConversationLoad, PastTurn, StoredResponse
 from gateway.errors import NotFound
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.answer_structs import ModelApiAnswer
+from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
 from gateway.surfaces.responses.opaque_tokens import MARKS
 from gateway.surfaces.responses.response_answers import ResponseItems
-from gateway.surfaces.validation_errors import invalid
+from gateway.surfaces.web.answer_structs import ModelApiAnswer
 
 ID_PREFIX = "resp_"
 # An item id contains the id of its response, so that no second index is needed: prefix_<32 hex digits>_<place>.

@@ -22,7 +22,6 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
 from gateway.surfaces.responses.compaction_items import CompactionAssembler
 from gateway.surfaces.responses.opaque_tokens import wrap
@@ -35,6 +34,7 @@ from gateway.surfaces.responses.response_answers import (
     ResponseUsage,
 )
 from gateway.surfaces.responses.store import item_id, show
+from gateway.surfaces.web.facts import AnswerFacts
 
 FAILED: Final = "failed"
 NO_PENALTIES: Penalties = {"frequency_penalty": 0.0, "presence_penalty": 0.0}

@@ -7,12 +7,11 @@ from msgspec import Struct
 
 from gateway.errors import InvalidRequest
 from gateway.runtime.threads import compute
-from gateway.surfaces.http import Outbound
 from gateway.surfaces.scim.attributes import ScimResourceType
 from gateway.surfaces.scim.filters import FilterNode, equalities, matches, parse_filter
-from gateway.surfaces.scim.scim_answers import LIST_URN, ScimList
+from gateway.surfaces.scim.scim_answers import LIST_URN, ScimList, ScimListQuery, ScimSearch, read_members
 from gateway.surfaces.scim.scim_call import ScimCall
-from gateway.surfaces.scim.scim_requests import ScimListQuery, ScimSearch, read_members
+from gateway.surfaces.web.http import Outbound
 
 MAX_RESULTS = 200  # resources of one page
 DEFAULT_RESULTS = 100

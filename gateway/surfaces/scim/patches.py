@@ -6,10 +6,10 @@ from typing import Any, cast
 from msgspec import Struct
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.scim import values
+from gateway.surfaces.scim import resources
 from gateway.surfaces.scim.attributes import AttributePath, ScimAttribute, ScimResourceType, resolve
 from gateway.surfaces.scim.filters import Comparison, Conjunction, FilterNode, PatchPath, matches_value, parse_path
-from gateway.surfaces.scim.scim_requests import ADD, REMOVE, REPLACE, ScimPatch, ScimPatchOperation, read_members
+from gateway.surfaces.scim.scim_answers import ADD, REMOVE, REPLACE, ScimPatch, ScimPatchOperation, read_members
 
 MAX_OPERATIONS = 1_000
 
@@ -118,10 +118,10 @@ def _set(
 
 
 def _set_whole(holder: Document, attribute: ScimAttribute, name: str, value: Any) -> None:
-    read = values.read_value(attribute, value)
+    read = resources.read_value(attribute, value)
     if read is None:
         if attribute.required or attribute.kept:
-            raise values.refuse(attribute, "it needs a value")
+            raise resources.refuse(attribute, "it needs a value")
         if name == REPLACE:
             holder.pop(attribute.name, None)
     elif attribute.multi:
@@ -134,7 +134,7 @@ def _set_whole(holder: Document, attribute: ScimAttribute, name: str, value: Any
 
 
 def _set_part(holder: Document, attribute: ScimAttribute, part: ScimAttribute, value: Any) -> None:
-    read = values.read_value(part, value)
+    read = resources.read_value(part, value)
     if not attribute.multi:
         _put(holder.setdefault(attribute.name, {}), part, read)
         return
@@ -160,9 +160,11 @@ def _set_chosen(
         stored = [*stored, *targets]
     for target in targets:
         if parsed.part:
-            _put(target, _part_of(attribute, parsed.part), values.read_value(_part_of(attribute, parsed.part), value))
+            _put(
+                target, _part_of(attribute, parsed.part), resources.read_value(_part_of(attribute, parsed.part), value)
+            )
         else:
-            target |= values.read_single(attribute, value)
+            target |= resources.read_single(attribute, value)
     if parsed.part.lower() == "primary" or not parsed.part:
         # The last primary value stays, so the changed ones come last.
         stored = [value for value in stored if not any(value is target for target in targets)] + targets
@@ -175,7 +177,7 @@ def _remove(document: Document, parsed: PatchPath, path: AttributePath, value: A
         document.pop(path.extension, None)
         return
     if attribute.required or attribute.kept:
-        raise values.refuse(attribute, "it cannot be removed")
+        raise resources.refuse(attribute, "it cannot be removed")
     holder = document.get(path.extension, {}) if path.extension else document
     stored = holder.get(attribute.name)
     if stored is None:
@@ -187,7 +189,7 @@ def _remove(document: Document, parsed: PatchPath, path: AttributePath, value: A
             value.pop(path.part.name, None)
         _store(holder, attribute, stored)
     elif attribute.multi and isinstance(value, list):
-        gone = {item.get("value") for item in values.read_value(attribute, value) or []}
+        gone = {item.get("value") for item in resources.read_value(attribute, value) or []}
         _store(holder, attribute, [value for value in stored if value.get("value") not in gone])
     else:
         del holder[attribute.name]
@@ -225,9 +227,9 @@ def _put(target: Document, part: ScimAttribute, read: Any) -> None:
 def _store(holder: Document, attribute: ScimAttribute, stored: Any) -> None:
     """Store the values of an attribute, or remove it if none is left."""
     if isinstance(stored, list):
-        stored = values.keep_one_primary([value for value in stored if value])
-        if len(stored) > values.MAX_VALUES:
-            raise values.refuse(attribute, f"it has at most {values.MAX_VALUES} values")
+        stored = resources.keep_one_primary([value for value in stored if value])
+        if len(stored) > resources.MAX_VALUES:
+            raise resources.refuse(attribute, f"it has at most {resources.MAX_VALUES} values")
     if stored:
         holder[attribute.name] = stored
     else:
@@ -246,4 +248,4 @@ def _described(attribute: ScimAttribute, chosen: FilterNode) -> Iterator[tuple[s
         if isinstance(part, Comparison) and part.operator == "eq":
             known = attribute.part(part.path)
             if known is not None:
-                yield known.name, values.read_value(known, part.value)
+                yield known.name, resources.read_value(known, part.value)

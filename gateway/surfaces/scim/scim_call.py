@@ -6,17 +6,16 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from gateway.accounts.provisioning.provisioning_client import ProvisioningClient, StaleVersion
 from gateway.accounts.provisioning.scim_tokens import is_scim_token
-from gateway.accounts.throttle import ThrottleGate
+from gateway.accounts.provisioning.user_rows import ProvisioningClient, StaleVersion
+from gateway.callers.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated, UnsupportedMediaType
-from gateway.neutral.json_parts import has_more_parts
+from gateway.neutral.json_weight import has_more_parts
 from gateway.runtime.threads import compute_if, work_for
-from gateway.surfaces.answer_structs import describe_answer
-from gateway.surfaces.http import SAFE_METHODS, ErrorFormat, Inbound, Outbound
-from gateway.surfaces.http_responses import PRIVATE
-from gateway.surfaces.scim.scim_answers import ERROR_URN, SCIM_TYPES, ScimError
-from gateway.surfaces.scim.scim_requests import ScimSelection, read_members
+from gateway.surfaces.scim.scim_answers import ERROR_URN, SCIM_TYPES, ScimError, ScimSelection, read_members
+from gateway.surfaces.web.answer_structs import describe_answer
+from gateway.surfaces.web.http import SAFE_METHODS, ErrorFormat, Inbound, Outbound
+from gateway.surfaces.web.http_responses import PRIVATE
 from gateway.worker.services import Services
 
 MEDIA = "application/scim+json"

@@ -4,16 +4,16 @@ from base64 import b64encode
 from functools import partial
 from typing import Any
 
-from gateway.providers.sandbox import audio_files
-from gateway.providers.sandbox.image_files import png
+from gateway.providers.sandbox import speech
+from gateway.providers.sandbox.images import png
 from gateway.surfaces.mcp import routes, tool_schemas
-from gateway.surfaces.mcp.tool_results import Json, text_of
+from gateway.surfaces.mcp.tool_schemas import Json, text_of
 from gateway.surfaces.mcp.tool_table import OfferedTool
 from gateway.worker.extensions import Extension
 
 PATH = "/conformance/mcp"
 IMAGE = {"type": "image", "data": b64encode(png(1, 1, "")).decode(), "mimeType": "image/png"}
-AUDIO = {"type": "audio", "data": b64encode(audio_files.make("wav", 0.1)).decode(), "mimeType": "audio/wav"}
+AUDIO = {"type": "audio", "data": b64encode(speech.make("wav", 0.1)).decode(), "mimeType": "audio/wav"}
 
 
 def resource(name: str, kind: str, text: str) -> Json:

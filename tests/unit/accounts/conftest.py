@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gateway.accounts import keys, members, organizations, projects
-from gateway.accounts.authentication import Authentication
+from gateway.callers.authentication import Authentication
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.store.database import Database

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.accounts.access import address_refusal, allowed, check_address, forbid, predicate
-from gateway.accounts.compliance import CompliancePolicy, read_policy
-from gateway.accounts.rule_values import RuleInfo, compile_levels
+from gateway.callers.access import address_refusal, allowed, check_address, forbid, predicate
+from gateway.callers.compliance import CompliancePolicy, read_policy
+from gateway.callers.rule_values import RuleInfo, compile_levels
 from gateway.catalogue.entries import DataPolicy, Mapping, Prices, Provider, TokenRates
 from gateway.errors import Forbidden, InvalidRequest
 

@@ -3,7 +3,7 @@
 from gateway.accounts import teams
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys, mask_secret
-from gateway.accounts.vault import Vault
+from gateway.callers.vault import Vault
 
 
 def test_alerts_name_what_they_are_about(small_company) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 import gevent
 import pytest
 
-from gateway.accounts import keys, members, organizations, projects, rules, teams, tokens
-from gateway.accounts.authentication import Authentication
+from gateway.accounts import keys, members, organizations, projects, rules, teams
+from gateway.callers import tokens as tokens_module
+from gateway.callers.authentication import Authentication
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
 from gateway.errors import GatewayError, Gone, Unauthenticated, Unavailable
@@ -244,7 +245,7 @@ def test_the_first_use_of_a_key_renews_its_hash_so_that_the_older_hash_key_can_g
 
 def test_a_customer_key_is_distinguished_from_a_user_key(company) -> None:
     key = company.make_key(kind="customer")
-    assert key.token.startswith(tokens.PREFIXES["customer"])
+    assert key.token.startswith(tokens_module.PREFIXES["customer"])
     assert company.authentication().caller(key.token).key_kind == "customer"
 
 

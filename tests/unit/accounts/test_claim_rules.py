@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts.claim_rules import MAX_CLAIMS, matches, read_claims
+from gateway.accounts.workload_identities import MAX_CLAIMS, matches, read_claims
 from gateway.errors import InvalidRequest
 
 CLAIMS = {

@@ -4,8 +4,8 @@ import pytest
 from gateway.accounts import device_codes
 from gateway.accounts.device_codes import Devices, read_user_code
 from gateway.accounts.members import list_members
-from gateway.accounts.pending_entries import SHARES
 from gateway.accounts.sessions import Sessions
+from gateway.callers.throttle import SHARES
 from gateway.errors import Conflict, NotFound
 
 CLIENT = "llmgateway-cli"

@@ -10,8 +10,8 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
-from gateway.accounts import issuer_keys
-from gateway.accounts.issuer_keys import InvalidKeys, InvalidToken, IssuerKeys, KeySource
+from gateway.callers import issuer_keys as issuer_keys_module
+from gateway.callers.issuer_keys import InvalidKeys, InvalidToken, IssuerKeys, KeySource
 from gateway.errors import Unavailable, UpstreamUnreachable
 
 ISSUER = "https://issuer.example"
@@ -78,33 +78,33 @@ def keys(web: Web, clock: Any) -> IssuerKeys:
 
 def test_keys_are_discovered_once_and_then_cached(keys: IssuerKeys, web: Web, key: RSAKey) -> None:
     for _ in range(3):
-        keys.verify(issuer_keys.decode(sign(key)), SOURCE)
+        keys.verify(issuer_keys_module.decode(sign(key)), SOURCE)
     assert web.requests == [DISCOVERY, KEYS]
 
 
 def test_a_configured_url_needs_no_discovery(keys: IssuerKeys, web: Web, key: RSAKey) -> None:
-    keys.verify(issuer_keys.decode(sign(key)), KeySource(ISSUER, KEYS))
+    keys.verify(issuer_keys_module.decode(sign(key)), KeySource(ISSUER, KEYS))
     assert web.requests == [KEYS]
 
 
 def test_a_configured_key_set_is_never_fetched(keys: IssuerKeys, web: Web, key: RSAKey) -> None:
     source = KeySource(ISSUER, jwks=json.dumps({"keys": [key.as_dict(private=False)]}))
-    keys.verify(issuer_keys.decode(sign(key)), source)
+    keys.verify(issuer_keys_module.decode(sign(key)), source)
     with pytest.raises(InvalidToken):
-        keys.verify(issuer_keys.decode(sign(make_key("two"))), source)
+        keys.verify(issuer_keys_module.decode(sign(make_key("two"))), source)
     assert web.requests == []
 
 
 def test_rotated_keys_are_loaded_when_a_token_names_an_unknown_key(
     keys: IssuerKeys, web: Web, key: RSAKey, clock: Any
 ) -> None:
-    keys.verify(issuer_keys.decode(sign(key)), SOURCE)
+    keys.verify(issuer_keys_module.decode(sign(key)), SOURCE)
     new = make_key("two")
     web.publish(new)
-    clock.advance(issuer_keys.RETRY_INTERVAL_S)
-    keys.verify(issuer_keys.decode(sign(new)), SOURCE)
+    clock.advance(issuer_keys_module.RETRY_INTERVAL_S)
+    keys.verify(issuer_keys_module.decode(sign(new)), SOURCE)
     with pytest.raises(InvalidToken):
-        keys.verify(issuer_keys.decode(sign(key)), SOURCE)
+        keys.verify(issuer_keys_module.decode(sign(key)), SOURCE)
     assert len(web.requests) == 4
 
 
@@ -112,7 +112,7 @@ def test_unknown_key_ids_cannot_cause_a_flood_of_fetches(keys: IssuerKeys, web: 
     forged = make_key("forged")
     for _ in range(20):
         with pytest.raises(InvalidToken):
-            keys.verify(issuer_keys.decode(sign(forged)), SOURCE)
+            keys.verify(issuer_keys_module.decode(sign(forged)), SOURCE)
     assert len(web.requests) == 2
 
 
@@ -121,36 +121,36 @@ def test_an_unavailable_issuer_is_called_again_only_after_a_while(web: Web, key:
     keys = IssuerKeys(web.fetch, MemoryStore(), clock)
     for _ in range(5):
         with pytest.raises(Unavailable) as caught:
-            keys.verify(issuer_keys.decode(sign(key)), SOURCE)
+            keys.verify(issuer_keys_module.decode(sign(key)), SOURCE)
     assert caught.value.code == "issuer_unavailable"
     assert len(web.requests) == 1
     web.publish(key)
-    clock.advance(issuer_keys.RETRY_INTERVAL_S)
-    keys.verify(issuer_keys.decode(sign(key)), SOURCE)
+    clock.advance(issuer_keys_module.RETRY_INTERVAL_S)
+    keys.verify(issuer_keys_module.decode(sign(key)), SOURCE)
 
 
 def test_loaded_keys_outlive_an_outage_for_a_day(keys: IssuerKeys, web: Web, key: RSAKey, clock: Any) -> None:
-    token = issuer_keys.decode(sign(key))
+    token = issuer_keys_module.decode(sign(key))
     keys.verify(token, SOURCE)
     web.documents.clear()
-    clock.advance(issuer_keys.REFRESH_AFTER_S)
+    clock.advance(issuer_keys_module.REFRESH_AFTER_S)
     keys.verify(token, SOURCE)
-    clock.advance(issuer_keys.MAX_AGE_S)
+    clock.advance(issuer_keys_module.MAX_AGE_S)
     with pytest.raises(Unavailable):
         keys.verify(token, SOURCE)
 
 
 def test_a_new_worker_uses_stored_keys_while_the_issuer_is_unavailable(web: Web, key: RSAKey, clock: Any) -> None:
     store = MemoryStore()
-    IssuerKeys(web.fetch, store, clock).verify(issuer_keys.decode(sign(key)), SOURCE)
+    IssuerKeys(web.fetch, store, clock).verify(issuer_keys_module.decode(sign(key)), SOURCE)
     web.documents.clear()
-    IssuerKeys(web.fetch, store, clock).verify(issuer_keys.decode(sign(key)), SOURCE)
+    IssuerKeys(web.fetch, store, clock).verify(issuer_keys_module.decode(sign(key)), SOURCE)
 
 
 def test_a_discovery_document_of_another_issuer_is_refused(keys: IssuerKeys, web: Web, key: RSAKey) -> None:
     web.documents[DISCOVERY]["issuer"] = "https://other.example"
     with pytest.raises(Unavailable):
-        keys.verify(issuer_keys.decode(sign(key)), SOURCE)
+        keys.verify(issuer_keys_module.decode(sign(key)), SOURCE)
     assert web.requests == [DISCOVERY]
 
 
@@ -158,7 +158,7 @@ def test_keys_of_one_issuer_do_not_verify_tokens_of_another(keys: IssuerKeys, we
     other_key = make_key("one")
     web.publish(other_key, issuer="https://other.example")
     with pytest.raises(InvalidToken):
-        keys.verify(issuer_keys.decode(sign(other_key)), SOURCE)
+        keys.verify(issuer_keys_module.decode(sign(other_key)), SOURCE)
 
 
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
@@ -172,14 +172,14 @@ def test_keys_of_one_issuer_do_not_verify_tokens_of_another(keys: IssuerKeys, we
 def test_every_asymmetric_algorithm_is_accepted(key: RSAKey, algorithm: str, curve: str) -> None:
     kind = OKPKey if curve == "Ed25519" else ECKey
     signing_key = kind.generate_key(curve, {"kid": "x"}) if curve else key
-    loaded = issuer_keys.read_keys(json.dumps({"keys": [signing_key.as_dict(private=False)]}))
-    issuer_keys.check_signature(issuer_keys.decode(sign(signing_key, algorithm=algorithm)), loaded)
+    loaded = issuer_keys_module.read_keys(json.dumps({"keys": [signing_key.as_dict(private=False)]}))
+    issuer_keys_module.check_signature(issuer_keys_module.decode(sign(signing_key, algorithm=algorithm)), loaded)
 
 
 def test_unsigned_tokens_are_refused() -> None:
     for algorithm in ("none", "None", "NONE", ""):
         with pytest.raises(InvalidToken):
-            issuer_keys.decode(f"{encode({'alg': algorithm})}.{encode({'iss': ISSUER})}.")
+            issuer_keys_module.decode(f"{encode({'alg': algorithm})}.{encode({'iss': ISSUER})}.")
 
 
 def test_a_public_key_is_no_hmac_secret(key: RSAKey) -> None:
@@ -187,20 +187,22 @@ def test_a_public_key_is_no_hmac_secret(key: RSAKey) -> None:
     digest = hmac.new(key.as_pem(private=False), head.encode(), hashlib.sha256).digest()
     forged = f"{head}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
     with pytest.raises(InvalidToken):
-        issuer_keys.decode(forged)
+        issuer_keys_module.decode(forged)
 
 
 def test_symmetric_weak_and_encryption_keys_are_left_out(key: RSAKey) -> None:
     secret = OctKey.generate_key(256).as_dict(private=True)
     encryption = {**key.as_dict(private=False), "use": "enc"}
     with pytest.raises(InvalidKeys):
-        issuer_keys.read_keys(json.dumps({"keys": [secret, encryption, {"kty": "RSA", "n": "AQ", "e": "AQAB"}, 7]}))
+        issuer_keys_module.read_keys(
+            json.dumps({"keys": [secret, encryption, {"kty": "RSA", "n": "AQ", "e": "AQAB"}, 7]})
+        )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": {}}', "[" * 100_000, "\0"])
 def test_malformed_key_sets_are_refused(text: str) -> None:
     with pytest.raises(InvalidKeys):
-        issuer_keys.read_keys(text)
+        issuer_keys_module.read_keys(text)
 
 
 @pytest.mark.parametrize(
@@ -209,11 +211,11 @@ def test_malformed_key_sets_are_refused(text: str) -> None:
 )
 def test_malformed_tokens_are_refused(token: str) -> None:
     with pytest.raises(InvalidToken):
-        issuer_keys.decode(token)
+        issuer_keys_module.decode(token)
 
 
 def test_a_changed_claim_breaks_the_signature(keys: IssuerKeys, key: RSAKey) -> None:
     head, _, signature = sign(key, {"iss": ISSUER, "sub": "a"}).split(".")
-    forged = issuer_keys.decode(f"{head}.{encode({'iss': ISSUER, 'sub': 'b'})}.{signature}")
+    forged = issuer_keys_module.decode(f"{head}.{encode({'iss': ISSUER, 'sub': 'b'})}.{signature}")
     with pytest.raises(InvalidToken):
         keys.verify(forged, SOURCE)

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.accounts import members, organizations, passwords, projects, teams
-from gateway.accounts.vault import Vault
+from gateway.callers.vault import Vault
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
 
 BY = {"actor": "operator"}

@@ -9,8 +9,7 @@ from support.passkey_device import ATTESTED, PRESENT, PasskeyDevice, decode, enc
 
 from gateway.accounts import audit
 from gateway.accounts import passkeys as module
-from gateway.accounts.passkey_ceremonies import MAX_LENGTH, Site, check_creation, site_of
-from gateway.accounts.passkeys import MAX_PASSKEYS, Browser, Passkeys
+from gateway.accounts.passkeys import MAX_LENGTH, MAX_PASSKEYS, Browser, Passkeys, Site, check_creation, site_of
 from gateway.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 
 SITE = Site("llm.example", "https://llm.example")

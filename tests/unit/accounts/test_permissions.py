@@ -1,7 +1,7 @@
 from typing import get_args
 
 from gateway.accounts.permissions import COLUMNS, TABLE, Permission, PermissionRow, reach_of, roles_within
-from gateway.accounts.roles import RANKS, ROLES
+from gateway.callers.roles import RANKS, ROLES
 
 
 def test_a_person_gives_only_roles_with_nothing_beyond_the_own_role() -> None:

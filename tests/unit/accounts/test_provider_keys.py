@@ -2,7 +2,7 @@ import pytest
 
 from gateway.accounts.custom_providers import CustomProviders, ProviderCaps
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
-from gateway.accounts.vault import Vault
+from gateway.callers.vault import Vault
 from gateway.control.version import Control
 from gateway.errors import Conflict, Internal, InvalidRequest, NotFound, Unavailable
 

@@ -6,14 +6,19 @@ from typing import Any
 import pytest
 
 from gateway.accounts import audit, identities, keys, members, organizations
-from gateway.accounts.models import ApiKey, Member, User
-from gateway.accounts.provisioning import provisioned_accounts
+from gateway.accounts.provisioning import provisioned_users
 from gateway.accounts.provisioning.provisioned_groups import GroupChange, GroupLookup, ProvisionedGroups
 from gateway.accounts.provisioning.provisioned_users import ProvisionedUsers
-from gateway.accounts.provisioning.provisioning_client import ProvisioningClient, StaleVersion
 from gateway.accounts.provisioning.scim_tokens import LIFE_US, ScimTokens
-from gateway.accounts.provisioning.user_rows import ProvisionedUser, UserLookup, UserValues
+from gateway.accounts.provisioning.user_rows import (
+    ProvisionedUser,
+    ProvisioningClient,
+    StaleVersion,
+    UserLookup,
+    UserValues,
+)
 from gateway.accounts.sessions import Sessions
+from gateway.callers.models import ApiKey, Member, User
 from gateway.clock import DAY_US
 from gateway.errors import Conflict, Forbidden, Gone, InvalidRequest, NotFound, Unauthenticated
 
@@ -340,7 +345,7 @@ def test_an_account_belongs_to_its_organization_until_a_foreign_identity_provide
         company.database.write(lambda: identities.insert_identity(*place, actor="x", now=now))
 
     def owner() -> str:
-        return directory.read(lambda: provisioned_accounts.organization_of_account(ada.user_id))
+        return directory.read(lambda: provisioned_users.organization_of_account(ada.user_id))
 
     assert owner() == company.organization_id
     connect(company.organization_id, "ada")
@@ -348,4 +353,4 @@ def test_an_account_belongs_to_its_organization_until_a_foreign_identity_provide
     connect("", "ada-of-the-installation")
     assert owner() == ""
     assert directory.change(ada.id, email="stolen@example.com").account_email == "ada@example.com"
-    assert directory.read(lambda: provisioned_accounts.organization_of_account("user_unknown")) == ""
+    assert directory.read(lambda: provisioned_users.organization_of_account("user_unknown")) == ""

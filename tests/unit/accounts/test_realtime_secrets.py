@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts import keys, realtime_secrets
+from gateway.accounts import keys
 from gateway.accounts.keys import Change
-from gateway.accounts.realtime_secrets import KIND, RealtimeSecrets
-from gateway.accounts.throttle import Throttle
-from gateway.accounts.vault import Vault
+from gateway.callers import realtime_secrets as realtime_secrets_module
+from gateway.callers.realtime_secrets import KIND, RealtimeSecrets
+from gateway.callers.throttle import Throttle
+from gateway.callers.vault import Vault
 from gateway.configuration.settings import RedisSettings
 from gateway.errors import RateLimited, Unauthenticated
 from gateway.neutral.realtime import SessionLock
@@ -56,7 +57,7 @@ def test_invalid_secrets_are_refused(small_company, token: str) -> None:
 
 
 def test_a_key_makes_so_many_secrets_and_no_more_until_the_first_are_over(small_company, monkeypatch) -> None:
-    monkeypatch.setattr(realtime_secrets, "MAX_SECRETS", 3)
+    monkeypatch.setattr(realtime_secrets_module, "MAX_SECRETS", 3)
     secrets = secrets_of(small_company)
     caller, other = (small_company.authentication().caller(small_company.make_key().token) for _ in range(2))
     for _ in range(3):

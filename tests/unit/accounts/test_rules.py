@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.accounts import rules
-from gateway.accounts.rule_values import read_value
+from gateway.callers.rule_values import read_value
 from gateway.errors import InvalidRequest, NotFound
 
 BY = {"actor": "operator"}

@@ -1,8 +1,8 @@
 import pytest
 
 from gateway.accounts.members import list_members
-from gateway.accounts.models import Session
 from gateway.accounts.sessions import Sessions
+from gateway.callers.models import Session
 from gateway.errors import Forbidden, Unauthenticated
 
 DAY_S = 86_400

@@ -1,7 +1,7 @@
 import gevent
 import pytest
 
-from gateway.accounts.throttle import Throttle, ThrottleGate
+from gateway.callers.throttle import Throttle, ThrottleGate
 from gateway.errors import RateLimited
 
 

@@ -1,7 +1,7 @@
 import gevent
 from gevent.event import Event
 
-from gateway.accounts.versioned_cache import VersionedCache
+from gateway.callers.versioned_cache import VersionedCache
 from gateway.errors import Unavailable
 
 

@@ -11,8 +11,6 @@ import pytest
 from support.issuers import Issuer, Web, encode_part, make_key
 
 from gateway.accounts import keys, organizations, projects
-from gateway.accounts.authentication import Authentication, Caller
-from gateway.accounts.issuer_keys import RETRY_INTERVAL_S, IssuerKeys
 from gateway.accounts.key_caps import NO_CAPS
 from gateway.accounts.workload_callers import WorkloadCallers
 from gateway.accounts.workload_identities import (
@@ -21,6 +19,8 @@ from gateway.accounts.workload_identities import (
     WorkloadIdentityDraft,
     WorkloadIdentityInfo,
 )
+from gateway.callers.authentication import Authentication, Caller
+from gateway.callers.issuer_keys import RETRY_INTERVAL_S, IssuerKeys
 from gateway.clock import SECOND_US
 from gateway.errors import Conflict, Gone, InvalidRequest, Unauthenticated, Unavailable
 from gateway.store.documents import Documents

@@ -4,8 +4,8 @@ import gevent
 import pytest
 
 from gateway.accounts import audit, keys, members, organizations
-from gateway.accounts.authentication import Authentication
 from gateway.admin.bootstrap import Administration
+from gateway.callers.authentication import Authentication
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.store.installation_identity import Secrets

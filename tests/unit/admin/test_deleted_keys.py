@@ -4,12 +4,12 @@ import pytest
 from support.billing import BillingProcess
 
 from gateway.accounts import keys, members, organizations, projects
-from gateway.accounts.models import AccessRule, ApiKey, ProviderKey
 from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
 from gateway.accounts.rules import add_rule
-from gateway.accounts.vault import Vault
 from gateway.admin import deleted_keys
 from gateway.admin.deleted_keys import DeletedKeys
+from gateway.callers.models import AccessRule, ApiKey, ProviderKey
+from gateway.callers.vault import Vault
 from gateway.limits.budgets import Budgets, Limits
 from gateway.metering.rollups.rollup_table import insert_state
 

@@ -5,9 +5,9 @@ from support.billing import BillingProcess
 
 from gateway.accounts import audit, group_rules, members, organizations, teams
 from gateway.accounts.group_rules import RuleDraft
-from gateway.accounts.models import Organization
 from gateway.admin.funding import Funding
 from gateway.admin.group_grants import GroupGrants, store_limits
+from gateway.callers.models import Organization
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import Period

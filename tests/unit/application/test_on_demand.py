@@ -6,8 +6,8 @@ import gevent
 import pytest
 from werkzeug.test import Client
 
-from gateway.application import on_demand
-from gateway.application.on_demand import OnDemandApplication
+from gateway.application import app
+from gateway.application.app import OnDemandApplication
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def builds(monkeypatch):
             start_response("200 OK", [])
             return [b"flask"]
 
-    monkeypatch.setattr(on_demand, "flask_application", SimpleNamespace(prepare=list, FlaskApplication=Built))
+    monkeypatch.setattr(app, "flask_application", SimpleNamespace(prepare=list, FlaskApplication=Built))
     return found
 
 
@@ -40,7 +40,7 @@ def test_concurrent_first_requests_share_one_application(builds):
 def test_a_failed_build_is_repeated_by_the_next_request(builds, monkeypatch):
     application = OnDemandApplication(None, ())
     with monkeypatch.context() as patched:
-        patched.setattr(on_demand.flask_application, "prepare", lambda surfaces: 1 / 0)
+        patched.setattr(app.flask_application, "prepare", lambda surfaces: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             application.get()
     assert application.get() is builds[0]

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.accounts.credential_sources import OWN_SOURCE, PLATFORM_SOURCE
 from gateway.billing.bounds import compute_bound
 from gateway.billing.likely_prompts import LARGE_BYTES, LikelyPrompts
+from gateway.callers.credential_sources import OWN_SOURCE, PLATFORM_SOURCE
 from gateway.catalogue.entries import Mapping, Prices, Tier, TokenRates
 from gateway.catalogue.prices import cost_of
 from gateway.limits.cost_bound import CostBound, fit_modes

@@ -3,7 +3,7 @@
 import pytest
 from support.billing import DOLLAR, attempt_at, target
 
-from gateway.billing.reconciliation_gauge import MAX_LOAD, ReconciliationGauge
+from gateway.billing.reconciliation import MAX_LOAD, ReconciliationGauge
 from gateway.clock import HOUR_US
 from gateway.errors import Unavailable
 from gateway.metering.rollups.job import Rollups

@@ -14,8 +14,7 @@ from gateway.catalogue.entries import Prices, TokenRates
 from gateway.errors import Unavailable
 from gateway.limits import leases
 from gateway.limits.cost_bound import CostBound
-from gateway.limits.lease_folding import fold
-from gateway.limits.lease_sweep import charge, return_leases
+from gateway.limits.lease_folding import charge, fold, return_leases
 from gateway.metering.usage_table import find
 from gateway.money import MILLION
 from gateway.neutral.usage import Units, Usage

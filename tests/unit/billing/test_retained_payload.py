@@ -6,11 +6,11 @@ import pytest
 from support.billing import DOLLAR, admission_of, attempt_at, target
 from support.spending import until
 
-from gateway.accounts.vault import Vault
 from gateway.billing import settlement as settlement_module
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
 from gateway.billing.retained_payload import fee_of
+from gateway.callers.vault import Vault
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model, Prices, TokenRates
 from gateway.engine.payload_collection import HEAD_BYTES, MAX_BODY_BYTES

@@ -22,7 +22,7 @@ from gateway.billing.bounds import Bounds
 from gateway.billing.outcome import Attempt
 from gateway.catalogue.entries import Prices, TokenRates
 from gateway.catalogue.prices import cost_of
-from gateway.engine.realtime.session_conversation import ConversationLength, output_tokens
+from gateway.engine.realtime.session_turns import ConversationLength, output_tokens
 from gateway.engine.streaming import observe
 from gateway.errors import Cancelled, StreamTruncated
 from gateway.media.sounds import length_of
@@ -35,8 +35,8 @@ from gateway.neutral.parts import Audio, File, Image, Media, Message, Part, Text
 from gateway.neutral.request import Request, Requirements
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
-from gateway.providers.sandbox import audio_files
-from gateway.providers.sandbox.image_files import png
+from gateway.providers.sandbox import speech as speech_module
+from gateway.providers.sandbox.images import png
 from gateway.runtime.large_files import StoredFile
 
 AT_US = 1_750_000_000_000_000
@@ -46,7 +46,7 @@ TOKENS = TokenRates(prompt=INPUT_NUSD * MILLION, completion=OUTPUT_NUSD * MILLIO
 CHARACTERS = TokenRates(character=INPUT_NUSD * MILLION)
 HOURS = TokenRates(input_audio_hour=3_600 * 10**6 * MILLION)  # 10⁶ n$ for a second
 SOUNDS = {
-    (kind, seconds): audio_files.make(kind, seconds)
+    (kind, seconds): speech_module.make(kind, seconds)
     for kind in ("wav", "flac", "mp3", "opus", "aac")
     for seconds in (0.5, 3.0)
 }

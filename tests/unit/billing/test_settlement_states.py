@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from support.billing import DOLLAR, attempt_at, target
 
-from gateway.billing.settlement_states import (
+from gateway.billing.settlement import (
     ABANDONED,
     ADMITTED,
     AWAITING_PAYLOAD,

@@ -12,8 +12,16 @@ from genai_prices.data import providers
 from gateway.catalogue import build as builder
 from gateway.catalogue import built_prices
 from gateway.catalogue.entries import RATE_NAMES
-from gateway.catalogue.joins import ListedModel, fingerprint, join_offers, keep_known, keep_one, normalise, other_names
 from gateway.catalogue.loader import FOLDER, SNAPSHOT
+from gateway.catalogue.offered_models import (
+    ListedModel,
+    fingerprint,
+    join_offers,
+    keep_known,
+    keep_one,
+    normalise,
+    other_names,
+)
 
 
 def offer(provider: str, external_id: str, **more) -> ListedModel:

@@ -1,8 +1,7 @@
 import pytest
 
-from gateway.catalogue.descriptions import describe
 from gateway.catalogue.entries import Mapping, Model
-from gateway.catalogue.loader import load
+from gateway.catalogue.loader import describe, load
 
 CATALOGUE = load()
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
-from gateway.catalogue.offered_models import ListComparison, NewModel, OfferedModel, compare
-from gateway.catalogue.proposals import propose
+from gateway.catalogue.offered_models import ListComparison, NewModel, OfferedModel, compare, propose
 
 ABLE = {
     "streaming": False,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.configuration.lines import TomlLines, TomlPlace
+from gateway.configuration.file import TomlLines, TomlPlace
 
 TEXT = """name = "North"
 # [server]

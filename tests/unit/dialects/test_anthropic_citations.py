@@ -1,7 +1,7 @@
 import anthropic
 import pytest
 
-from gateway.dialects.anthropic_citations import read_citation, write_citation
+from gateway.dialects.anthropic import read_citation, write_citation
 from gateway.neutral.parts import Source, SourceRange
 
 CITATIONS = [

@@ -1,6 +1,6 @@
 """Words for the purpose of vectors, in the embeddings reference of each vendor."""
 
-from gateway.dialects.input_type_words import read_input_type
+from gateway.dialects.field_names import read_input_type
 
 VENDORS = {
     "cohere": "search_document document, search_query query, classification classification, clustering clustering",

@@ -21,8 +21,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import Image, Media, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
-from gateway.neutral.rerank import RerankResult
-from gateway.neutral.structured import StructuredResult
+from gateway.neutral.structured import RerankResult, StructuredResult
 from gateway.neutral.usage import Usage
 
 PARTS = (

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.accounts.access import Level
-from gateway.accounts.authentication import Caller
-from gateway.accounts.compliance import CompliancePolicy
 from gateway.billing.context import RequestContext
+from gateway.callers.access import Level
+from gateway.callers.authentication import Caller
+from gateway.callers.compliance import CompliancePolicy
 from gateway.configuration.settings import Cache
 from gateway.configuration.settings import RedisSettings as RedisSettings
 from gateway.engine.cache import (

@@ -5,7 +5,7 @@ import pytest
 
 from gateway.billing.outcome import Outcome
 from gateway.engine.cache import CachedAnswer
-from gateway.engine.coalesced_call import MAX_FRAMES_AHEAD, SharedCall, fill
+from gateway.engine.coalescing import MAX_FRAMES_AHEAD, SharedCall, fill
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.events import Failed, Finished, Heartbeat, Started, TextDelta
 from gateway.runtime.byte_budget import ByteBudget

@@ -5,12 +5,11 @@ from types import SimpleNamespace
 import gevent
 import pytest
 
-from gateway.accounts.authentication import Caller
 from gateway.accounts.custom_providers import CustomProviderInfo
 from gateway.accounts.provider_keys import ProviderKeyInfo, StoredCredential
-from gateway.engine import custom_catalogue as module
-from gateway.engine.custom_catalogue import CustomCatalogue
-from gateway.engine.custom_models import CustomModels
+from gateway.callers.authentication import Caller
+from gateway.engine import custom_models as module
+from gateway.engine.custom_models import CustomCatalogue, CustomModels
 
 
 def caller(organization: str, mode: str = "hybrid") -> Caller:
@@ -89,7 +88,7 @@ def test_models_beyond_a_few_are_made_in_a_thread_and_by_one_for_all_who_ask(sto
 
 
 def test_memory_is_bounded_by_models_over_all_organizations(store, monkeypatch):
-    monkeypatch.setattr(module, "CACHE_SIZE", 3)
+    monkeypatch.setattr(module, "CATALOGUE_CACHE_SIZE", 3)
     key = StoredCredential(ProviderKeyInfo("k", "org", "custom:house", "…"), "secret")
     store.providers = {name: provider("a", "b") for name in ("one", "two")}
     providers = SimpleNamespace(providers_of=lambda ident: store.providers.get(ident, {}))

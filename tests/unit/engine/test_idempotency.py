@@ -8,11 +8,11 @@ import gevent.event
 import pytest
 from support.billing import BillingIdentity, attempt_at, target
 
-from gateway.accounts.access import Level
-from gateway.accounts.authentication import Caller
-from gateway.accounts.compliance import CompliancePolicy
-from gateway.accounts.vault import Vault
-from gateway.engine import spool
+from gateway.callers.access import Level
+from gateway.callers.authentication import Caller
+from gateway.callers.compliance import CompliancePolicy
+from gateway.callers.vault import Vault
+from gateway.engine import idempotency
 from gateway.engine.idempotency import Idempotency, KeyedRequest, StoredReply
 from gateway.errors import (
     IdempotencyInFlight,
@@ -358,7 +358,7 @@ def test_a_slow_caller_of_a_large_stream_is_waited_for(start_billing, caller) ->
     body = shop.send(lambda: StoredReply(200, [], endless)).body
     gevent.sleep(0.2)
     ahead = endless.made
-    assert ahead * 10_000 <= 1_000_000 + spool.MAX_BYTES_AHEAD + 20_000
+    assert ahead * 10_000 <= 1_000_000 + idempotency.MAX_BYTES_AHEAD + 20_000
     for _ in range(500):
         next(body)
     assert endless.made >= 500

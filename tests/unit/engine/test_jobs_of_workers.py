@@ -3,7 +3,7 @@
 import pytest
 from support.billing import DOLLAR, attempt_at, request_of, target
 
-from gateway.billing.charges import bill
+from gateway.billing.output_reservation import bill
 from gateway.billing.reconciliation import doctor
 from gateway.billing.terms import terms_of
 from gateway.billing.usage_rows import mode_of, record_of

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.billing.outcome import Outcome
 from gateway.clock import Clock
-from gateway.engine.json_healing import HEARTBEAT_INTERVAL_S, heal_result, heal_stream
+from gateway.engine.chat_engine import HEARTBEAT_INTERVAL_S, heal_result, heal_stream
 from gateway.errors import StreamTruncated
 from gateway.neutral.chat import ChatRequest, ChatResult, Choice, Conversation, Options, Requirements, ResponseFormat
 from gateway.neutral.events import (

@@ -7,23 +7,23 @@ import orjson
 import pytest
 from gevent.monkey import get_original
 
-from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
 from gateway.configuration import settings as settings_module
 from gateway.configuration.settings import Cache, LimitSettings
 from gateway.engine import cache as cache_module
 from gateway.engine import idempotency
 from gateway.engine.cache import ResponseCache
 from gateway.engine.fitting import Fitting
-from gateway.neutral import json_parts
+from gateway.neutral import json_weight
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest, Conversation, Options, Requirements, Sampling, WebSearch
-from gateway.neutral.json_parts import LARGE, LARGE_WITHOUT_PARTS
+from gateway.neutral.json_weight import LARGE, LARGE_WITHOUT_PARTS
 from gateway.neutral.parameters import PENALTIES
 from gateway.neutral.parts import Message, Text
-from gateway.providers.optional_tools import without_offers
-from gateway.surfaces import caps
+from gateway.providers.upstream import without_offers
 from gateway.surfaces.openai import chat, completions
+from gateway.surfaces.web import caps as caps_module
 
 LIMITS = settings_module.load({"GATEWAY_ENV": "test"}).limits
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
@@ -88,7 +88,7 @@ def test_a_large_completion_is_read_in_a_thread_and_stays_large(monkeypatch: pyt
     monkeypatch.setattr(completions, "decode", lambda raw: threads.append(thread_id()) or decode(raw))
     for size in (10, LARGE_WITHOUT_PARTS):
         raw = orjson.dumps({"model": "m", "prompt": "a" * size, "echo": True})
-        (request,), (echoed,), _ = caps.read_measured(LIMITS, raw, completions._read, raw)
+        (request,), (echoed,), _ = caps_module.read_measured(LIMITS, raw, completions._read, raw)
         assert request.large is (size == LARGE_WITHOUT_PARTS) and len(echoed) == size
     assert threads[0] == thread_id() != threads[1]
 
@@ -102,7 +102,7 @@ def test_a_large_request_under_a_key_is_known_as_such() -> None:
 
 
 def read_completion(limits: LimitSettings, raw: bytes) -> object:
-    return caps.read_measured(limits, raw, completions._read, raw)
+    return caps_module.read_measured(limits, raw, completions._read, raw)
 
 
 @pytest.mark.parametrize("read", [chat.read, read_completion])
@@ -110,8 +110,8 @@ def test_the_parts_of_a_simple_body_are_counted_once(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[LimitSettings, bytes], object]
 ) -> None:
     counted: list[int] = []
-    count_marks = json_parts.count_marks
-    monkeypatch.setattr(json_parts, "count_marks", lambda raw: counted.append(len(raw)) or count_marks(raw))
+    count_marks = json_weight.count_marks
+    monkeypatch.setattr(json_weight, "count_marks", lambda raw: counted.append(len(raw)) or count_marks(raw))
     text = "a" * LARGE
     raw = orjson.dumps({"model": "m", "prompt": text, "messages": [{"role": "user", "content": text}]})
     read(LIMITS, raw)

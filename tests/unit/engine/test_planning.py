@@ -4,7 +4,7 @@ import pytest
 
 from gateway.catalogue.entries import Mapping
 from gateway.engine.attempts import Walk
-from gateway.engine.key_order import rotate
+from gateway.engine.planning import rotate
 from gateway.errors import ConnectFailed, UpstreamFailed, UpstreamRateLimited, UpstreamRefused, UpstreamTimeout
 from gateway.providers.protocol import Credential
 

@@ -1,6 +1,6 @@
 """How long the conversation of a realtime session may be: the provider's counts stand for what was said before them."""
 
-from gateway.engine.realtime.session_conversation import ConversationLength
+from gateway.engine.realtime.session_turns import ConversationLength
 from gateway.neutral.realtime import OVERHEAD_TOKENS, ClientEvent
 from gateway.neutral.usage import Usage
 

@@ -14,7 +14,6 @@ from support.clock import FakeClock
 
 from gateway.configuration.settings import load
 from gateway.engine.realtime import session as sessions
-from gateway.engine.realtime import watched_session
 from gateway.engine.realtime.session import RealtimeSession, SessionLimits, SessionWatch
 from gateway.errors import GatewayError, Gone, OutOfCredits, RateLimited, SpendingLimitReached, Unauthenticated
 from gateway.neutral.realtime import ServerEvent, SessionLock
@@ -102,7 +101,7 @@ class Running:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(watched_session, "CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(sessions, "CHECK_INTERVAL_S", 0.01)
     monkeypatch.setattr(sessions, "CLOSE_TIMEOUT_S", 0.01)
     running: list[Running] = []
 

@@ -4,8 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gateway.engine.realtime.books import SessionAccounting, Turn
-from gateway.engine.realtime.session_conversation import transcription_usage
-from gateway.engine.realtime.session_turns import SessionTurns
+from gateway.engine.realtime.session_turns import SessionTurns, transcription_usage
 from gateway.limits.cost_bound import CostBound
 from gateway.neutral.realtime import ServerEvent
 from gateway.neutral.usage import Usage

@@ -1,8 +1,8 @@
 import pytest
 
 from gateway import ids
-from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.configuration import settings

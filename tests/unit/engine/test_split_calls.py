@@ -6,7 +6,7 @@ import gevent
 import pytest
 from support.engine_runs import Providers, target_at
 
-from gateway.engine import split_calls, split_streams
+from gateway.engine import split_calls, streaming
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatRequest, Conversation
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
@@ -20,7 +20,7 @@ def test_each_of_several_calls_counts_the_media_of_the_prompt():
     needs = Requirements(prompt_bytes=400, media=1, media_tokens=9_000, likely_media_tokens=3_000, n=2)
     request = ChatRequest("m", needs, lambda: Conversation(()))
     assert split_calls.estimated_part(request, None, where, 40).input == 3_100
-    part = split_streams._Part(request, 0, where)
+    part = streaming._Part(request, 0, where)
     part.reported = lambda: Usage(input=5_000, output=700)
     assert part.used() == Usage(input=5_000, output=700)
 

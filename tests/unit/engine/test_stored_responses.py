@@ -9,7 +9,7 @@ import gevent
 import orjson
 import pytest
 
-from gateway.accounts.vault import Vault
+from gateway.callers.vault import Vault
 from gateway.configuration.settings import Responses
 from gateway.engine import stored_responses
 from gateway.engine.stored_responses import StoredResponse, StoredResponses

@@ -3,7 +3,7 @@ from typing import Any
 
 from support.billing import target
 
-from gateway.engine.wire_capture import WireCapture
+from gateway.engine.payload_collection import WireCapture
 from gateway.providers.protocol import Call, Credential
 
 SECRET = "sk-1234567890"

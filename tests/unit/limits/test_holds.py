@@ -9,7 +9,7 @@ from gateway.errors import NotFound, OutOfCredits, SpendingLimitReached
 from gateway.limits.budgets import Limits
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds
-from gateway.limits.lease_sweep import list_lost, return_leases
+from gateway.limits.lease_folding import list_lost, return_leases
 from gateway.limits.leases import load
 from gateway.limits.periods import read_period
 

@@ -9,9 +9,8 @@ from gateway import ids
 from gateway.errors import BudgetInUse, OutOfCredits, SpendingLimitReached, Unavailable
 from gateway.limits.budgets import Limits
 from gateway.limits.cost_bound import fit
-from gateway.limits.lease_folding import LeaseChange, fold
+from gateway.limits.lease_folding import LeaseChange, fold, return_leases
 from gateway.limits.lease_keeping import OutageLimits
-from gateway.limits.lease_sweep import return_leases
 from gateway.limits.periods import read_period
 from gateway.limits.spending import CostBound
 from gateway.money import MILLION

@@ -7,8 +7,8 @@ import pytest
 from support.sound_files import box, element, m4a, ogg_of_packets, wave_of
 
 from gateway.media.sounds import length_of
-from gateway.neutral.sound_frames import is_compressed
-from gateway.providers.sandbox import audio_files as made
+from gateway.neutral.sound_length import is_compressed
+from gateway.providers.sandbox import speech as made
 from gateway.runtime.large_files import StoredFile
 
 NOISE = random.Random(1).randbytes(800_000)

@@ -10,7 +10,7 @@ from gateway.media.lossless_sounds import CRC
 from gateway.media.mp4_sounds import aac_seconds
 from gateway.media.ogg_sounds import opus_seconds
 from gateway.media.sounds import length_of
-from gateway.providers.sandbox import audio_files as made
+from gateway.providers.sandbox import speech as made
 from gateway.runtime.large_files import StoredFile
 
 

@@ -9,9 +9,9 @@ import soundfile
 from support.sound_files import box, m4a, ogg_of_packets, wave, webm, xing
 
 from gateway.media import frame_counting as frames
-from gateway.media.mpeg_sounds import MIN_MPEG_BYTES_PER_SECOND
+from gateway.media.mp4_sounds import MIN_MPEG_BYTES_PER_SECOND
 from gateway.media.sounds import length_of
-from gateway.providers.sandbox import audio_files as made
+from gateway.providers.sandbox import speech as made
 from gateway.runtime.large_files import StoredFile
 
 HOURS_MS = 16_384_000

@@ -18,7 +18,7 @@ from gateway.neutral.chat import ChatRequest, Conversation
 from gateway.neutral.operations import chat_tokens
 from gateway.neutral.parts import Audio, File, Image, Media, Message, Part, Text, ToolResult
 from gateway.neutral.request import Requirements
-from gateway.providers.sandbox import audio_files
+from gateway.providers.sandbox import speech
 
 PDF = packed(1000, decoy=b"% /Type /Page \n")
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
@@ -76,7 +76,7 @@ def test_a_text_that_begins_like_another_file_counts_as_text_where_it_is_named_s
 
 
 def test_a_sound_in_which_a_decoder_may_find_more_is_marked() -> None:
-    found = count(Audio(media(audio_files.make("aac", 10.0)), "aac"))
+    found = count(Audio(media(speech.make("aac", 10.0)), "aac"))
     assert found.unseen == 1 and found.maximum == pytest.approx(10 * 50, abs=5)
 
 

@@ -16,7 +16,7 @@ from gateway.metering.rollups.queries import at_once
 from gateway.metering.usage_table import UsageRecord
 from gateway.neutral.units import UNITS
 from gateway.neutral.usage import COUNTS
-from gateway.surfaces.usage_report import write_figures
+from gateway.surfaces.visitors.usage_report import write_figures
 
 # Components and counts that usage rows have a column for.
 COLUMNS = {

@@ -3,8 +3,7 @@
 import pytest
 
 from gateway import ids
-from gateway.metering.payload_quota import STEP_ROWS, PayloadQuota
-from gateway.metering.payload_table import STORE, PayloadRow, write_row
+from gateway.metering.payload_table import STEP_ROWS, STORE, PayloadQuota, PayloadRow, write_row
 from gateway.metering.usage_table import raw_id
 
 LARGE, SMALL = raw_id(ids.new("org")), raw_id(ids.new("org"))

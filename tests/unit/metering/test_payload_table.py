@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from gateway import ids
-from gateway.accounts.vault import Vault
+from gateway.callers.vault import Vault
 from gateway.errors import Unavailable
 from gateway.metering import payload_table
 from gateway.metering.payload_table import PURGE_ROWS, STORE, PayloadRow, write_row

@@ -6,7 +6,7 @@ from gateway.engine.fitting import Fitting
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest, Completion, Conversation, Requirements, WebSearch
 from gateway.neutral.parts import Message, Text
-from gateway.providers.optional_tools import without_offers
+from gateway.providers.upstream import without_offers
 from gateway.routing.capabilities import OFFERED_SEARCH
 
 TALK = Conversation((Message("user", (Text("Hello?"),)),), tools=(WebSearch(),))

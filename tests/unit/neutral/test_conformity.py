@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from gateway.neutral import conformity
-from gateway.neutral.conformity import conforms
+from gateway.neutral import json_extraction
+from gateway.neutral.json_extraction import conforms
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, "", "a", "ab"])
 NAMES = st.sampled_from("ab")
@@ -144,7 +144,7 @@ def test_a_schema_that_branches_without_end_is_given_up() -> None:
 
 
 def steps_of(value: object, schema: dict) -> int:
-    check = conformity._Check(schema)
+    check = json_extraction._Check(schema)
     check.fits(value, schema, ())
     return check.steps
 
@@ -172,10 +172,10 @@ def test_twice_the_size_is_twice_the_work(make: Callable) -> None:
 
 def test_lists_that_multiply_are_counted_and_given_up() -> None:
     """47 KB of this schema blocked a worker for nine seconds."""
-    check = conformity._Check({"items": {"required": ["a"] * 5000}})
-    with pytest.raises(conformity.Undecided):
+    check = json_extraction._Check({"items": {"required": ["a"] * 5000}})
+    with pytest.raises(json_extraction.Undecided):
         check.fits([{"a": 1}] * 2000, check._root, ())
-    assert check.steps <= conformity.MAX_STEPS + 5000
+    assert check.steps <= json_extraction.MAX_STEPS + 5000
 
 
 @pytest.mark.parametrize(("one", "other"), [(True, 1), ([True], [1]), (0, False), ({"a": 1}, {"a": True}), ("1", 1)])

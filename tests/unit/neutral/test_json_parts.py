@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.neutral import json_parts
+from gateway.neutral import json_weight
 
 TEXTS = st.text(alphabet='"\\{}[],a', max_size=30)
 VALUES = st.recursive(
@@ -30,28 +30,28 @@ def test_a_long_text_full_of_commas_is_counted_in_pieces(text: str, monkeypatch:
             longest.append(len(piece))
             return self.pattern.subn(mark, piece)
 
-    monkeypatch.setattr(json_parts, "STRINGS", Watched(json_parts.STRINGS))
+    monkeypatch.setattr(json_weight, "STRINGS", Watched(json_weight.STRINGS))
     raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": text * 400_000}], "more": [1, 2, 3]})
-    assert not json_parts.has_more(raw, 9) and json_parts.has_more(raw, 8)
-    assert max(longest) < json_parts.PIECE_BYTES + 16 and len(longest) > 5
+    assert not json_weight.has_more(raw, 9) and json_weight.has_more(raw, 8)
+    assert max(longest) < json_weight.PIECE_BYTES + 16 and len(longest) > 5
 
 
 @given(VALUES, st.integers(1, 9))
 def test_where_a_piece_ends_changes_nothing(value: object, size: int) -> None:
     raw = orjson.dumps(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_parts, "PIECE_BYTES", size)
-        assert not json_parts.has_more(raw, _structure(value))
-        assert not _structure(value) or json_parts.has_more(raw, _structure(value) - 1)
+        patch.setattr(json_weight, "PIECE_BYTES", size)
+        assert not json_weight.has_more(raw, _structure(value))
+        assert not _structure(value) or json_weight.has_more(raw, _structure(value) - 1)
 
 
 @given(VALUES)
 def test_marks_within_texts_are_no_structure(value: object) -> None:
     raw = orjson.dumps(value)
-    assert json_parts.has_more(raw, 0) == (_structure(value) > 0)
+    assert json_weight.has_more(raw, 0) == (_structure(value) > 0)
     if _structure(value):
-        assert not json_parts.has_more(raw, _structure(value))
-        assert json_parts.has_more(raw, _structure(value) - 1)
+        assert not json_weight.has_more(raw, _structure(value))
+        assert json_weight.has_more(raw, _structure(value) - 1)
 
 
 def _structure(value: object) -> int:
@@ -65,9 +65,9 @@ def _structure(value: object) -> int:
 @pytest.mark.parametrize(
     ("raw", "large"),
     [
-        (b"[" * (json_parts.LARGE - 1), False),
+        (b"[" * (json_weight.LARGE - 1), False),
         (b'{"text":"' + b"A sentence of some length, and one more. " * 9_000 + b'"}', False),
-        (b'{"text":"' + b"x" * json_parts.LARGE_WITHOUT_PARTS + b'"}', True),
+        (b'{"text":"' + b"x" * json_weight.LARGE_WITHOUT_PARTS + b'"}', True),
         (
             b"[" + b'{"text":"one message of an agent, with a text of more than a line"},' * 2_000 + b"1]",
             True,
@@ -77,4 +77,4 @@ def _structure(value: object) -> int:
     ids=["short", "one text", "long text", "objects", "numbers"],
 )
 def test_a_thread_handles_long_texts_and_those_of_many_parts(raw: bytes, large: bool) -> None:
-    assert json_parts.is_large(raw) is large
+    assert json_weight.is_large(raw) is large

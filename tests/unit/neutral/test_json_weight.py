@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.neutral.json_parts import SLICE
-from gateway.neutral.json_weight import COPIES, STRUCTS, weigh
+from gateway.neutral.json_weight import COPIES, SLICE, STRUCTS, weigh
 
 CODE = "def f(a, b): return {'x': [1, 2, 3], 'y': (a, b)}; " * 40
 SHAPES: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.neutral.sound_frames import adts_frame, is_compressed, mpeg_frame
+from gateway.neutral.sound_length import adts_frame, is_compressed, mpeg_frame
 
 MPEG_1, MPEG_2, MPEG_25 = 3, 2, 0
 LAST = 14  # the index of the highest bit rate; 15 is reserved

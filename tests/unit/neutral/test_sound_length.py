@@ -3,7 +3,7 @@ import random
 import pytest
 
 from gateway.neutral.sound_length import SoundLength
-from gateway.providers.sandbox import audio_files
+from gateway.providers.sandbox import speech
 from gateway.providers.speech_codecs import as_wav
 
 SECONDS = 12.5
@@ -19,7 +19,7 @@ def length_of(data, step):
 @pytest.mark.parametrize("step", [1, 7, 1000, 1 << 30])
 @pytest.mark.parametrize("format", ["mp3", "opus", "aac", "flac", "wav"])
 def test_every_format_has_its_length_however_its_bytes_come(format, step):
-    assert length_of(audio_files.make(format, SECONDS), step) == pytest.approx(SECONDS, abs=0.06)
+    assert length_of(speech.make(format, SECONDS), step) == pytest.approx(SECONDS, abs=0.06)
 
 
 def test_bare_pcm_is_counted_by_its_bytes():
@@ -28,7 +28,7 @@ def test_bare_pcm_is_counted_by_its_bytes():
 
 
 def test_two_files_of_ogg_in_a_row_last_as_long_as_both():
-    assert length_of(audio_files.make("opus", 2.0) + audio_files.make("opus", 3.0), 100) == pytest.approx(5)
+    assert length_of(speech.make("opus", 2.0) + speech.make("opus", 3.0), 100) == pytest.approx(5)
 
 
 def test_a_streamed_wav_has_no_length_in_its_head():
@@ -38,14 +38,14 @@ def test_a_streamed_wav_has_no_length_in_its_head():
 
 
 def test_bytes_between_frames_are_skipped():
-    sound = audio_files.make("mp3", 1.0)
+    sound = speech.make("mp3", 1.0)
     assert length_of(sound + bytes(500) + sound, 100) == pytest.approx(2, abs=0.06)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_bytes_break_the_count(seed):
     chance = random.Random(seed)
-    sound = bytearray(audio_files.make(chance.choice(["mp3", "opus", "aac", "flac", "wav"]), 1.0))
+    sound = bytearray(speech.make(chance.choice(["mp3", "opus", "aac", "flac", "wav"]), 1.0))
     for _ in range(50):
         sound[chance.randrange(len(sound))] = chance.randrange(256)
     assert length_of(bytes(sound), chance.randrange(1, 5000)) >= 0

@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.accounts import keys, members, organizations, projects
-from gateway.accounts.authentication import Authentication
-from gateway.accounts.throttle import Throttle
+from gateway.callers.access_tokens import TokenCallers
+from gateway.callers.authentication import Authentication
+from gateway.callers.throttle import Throttle
 from gateway.clock import Clock
 from gateway.control.version import Control
-from gateway.oauth.access_tokens import TokenCallers
 from gateway.oauth.grant_values import Consent
 from gateway.oauth.grants import Grants
 from gateway.store.database import Database

@@ -5,7 +5,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from gateway.oauth import authorization, scopes
+from gateway.callers import scopes as scopes_module
+from gateway.oauth import authorization
 from gateway.oauth.authorization import AuthorizationRejected
 from gateway.oauth.clients import OAuthApp
 
@@ -59,4 +60,4 @@ def test_an_application_gets_the_scopes_that_it_requests(requested: str, given: 
     ],
 )
 def test_a_token_is_for_the_tools_or_for_the_paths_of_coding_agents(path: str, audience: str) -> None:
-    assert scopes.audience_at(path, ISSUER) == audience
+    assert scopes_module.audience_at(path, ISSUER) == audience

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gateway.callers.oauth_models import OAuthClient
 from gateway.oauth import clients as module
 from gateway.oauth.clients import Clients, InvalidMetadata, read_metadata
-from gateway.oauth.models import OAuthClient
 from gateway.oauth.redirects import MAX_URI_LENGTH, host_of, matches, problem_of
 from gateway.store.installation_identity import Secrets
 

@@ -1,16 +1,16 @@
 """A job in the table of recurring work removes expired rows, and the other rows stay."""
 
 from gateway.accounts import keys
-from gateway.oauth.clients import Clients
-from gateway.oauth.grant_cleanup import (
+from gateway.callers.oauth_models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken
+from gateway.oauth.authorization_server import (
     IDLE_LIFETIME_S,
     STEP_ROWS,
     UNUSED_LIFETIME_S,
     USED_CODE_RETENTION_S,
     OAuthCleanup,
 )
+from gateway.oauth.clients import Clients
 from gateway.oauth.grants import ACCESS_LIFETIME_S, CODE_LIFETIME_S, REFRESH_LIFETIME_S
-from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken
 from gateway.store.installation_identity import Secrets
 from gateway.worker.recurring_jobs import TABLE
 

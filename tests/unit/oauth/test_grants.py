@@ -5,12 +5,12 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.accounts import audit, keys
+from gateway.callers.access_tokens import TokenCallers
+from gateway.callers.oauth_models import OAuthCode, OAuthGrant, OAuthToken
 from gateway.clock import SECOND_US
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
 from gateway.oauth import grants as module
-from gateway.oauth.access_tokens import TokenCallers
 from gateway.oauth.grants import CODE_LIFETIME_S, REFRESH_LIFETIME_S, AlreadyUsed
-from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
 
 RESOURCE = "https://llm.example/mcp"
 

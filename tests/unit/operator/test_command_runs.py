@@ -7,7 +7,7 @@ from types import EllipsisType
 import pytest
 from support.commands import Run
 
-from gateway.surfaces.answer_structs import to_camel
+from gateway.surfaces.web.answer_structs import to_camel
 
 Row = dict[str, str | EllipsisType]
 

@@ -11,8 +11,8 @@ from support.gateways import free_port
 from support.usage import insert_rows, request_at, usage_row
 
 from gateway.accounts.keys import list_keys
-from gateway.accounts.models import ApiKey
 from gateway.accounts.organizations import list_organizations
+from gateway.callers.models import ApiKey
 from gateway.clock import DAY_US
 from gateway.metering.models import BYOK
 from gateway.metering.usage_table import raw_id

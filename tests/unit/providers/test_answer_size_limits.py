@@ -11,7 +11,7 @@ from support.replies import MemoryReply
 from gateway.engine import answer_serialization as codec
 from gateway.engine.answer_serialization import flatten
 from gateway.errors import UpstreamFailed
-from gateway.neutral import json_parts
+from gateway.neutral import json_weight
 from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.embeddings import EmbeddingsResult
 from gateway.neutral.parts import Text, ToolCall
@@ -60,7 +60,7 @@ class Calls:
 
 def test_an_answer_of_too_many_calls_is_refused() -> None:
     """100,000 of them were written for the caller in 0.4 s of the event loop."""
-    body = bytes(json_parts.LARGE_WITHOUT_PARTS)
+    body = bytes(json_weight.LARGE_WITHOUT_PARTS)
     assert offload.read(Calls(offload.MAX_PARTS), MemoryReply(body, headers={}), False).choices  # type: ignore[arg-type]
     with pytest.raises(UpstreamFailed, match="calls"):
         offload.read(Calls(offload.MAX_PARTS + 1), MemoryReply(body, headers={}), False)  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ class Choices:
 @pytest.mark.parametrize("relayed", [True, False])
 def test_more_choices_than_can_be_requested_are_refused(relayed: bool) -> None:
     """80,000 of them under 128 numbers were passed on in 0.09 s of the event loop."""
-    body = bytes(json_parts.LARGE_WITHOUT_PARTS)
+    body = bytes(json_weight.LARGE_WITHOUT_PARTS)
     assert offload.read(Choices(128), MemoryReply(body, headers={}), relayed).choices  # type: ignore[arg-type]
     with pytest.raises(UpstreamFailed, match="128 answers"):
         offload.read(Choices(129), MemoryReply(body, headers={}), relayed)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gateway.neutral.cache_marks import MIN_CACHED_CHARACTERS
-from gateway.providers.anthropic.marks import apply_policy
+from gateway.providers.anthropic.messages import apply_policy
 from gateway.surfaces.anthropic import schema
 from gateway.surfaces.anthropic.reader import read
 

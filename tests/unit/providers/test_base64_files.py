@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.providers.base64_files import PIECE_BYTES, Base64Files
+from gateway.providers.inline_files import PIECE_BYTES, Base64Files
 from gateway.runtime.large_files import StoredFile, whole
 
 

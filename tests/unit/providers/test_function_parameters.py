@@ -13,8 +13,8 @@ from support.pattern_attacks import growth_of
 
 from gateway.neutral.chat import Conversation, CustomTool, FunctionTool
 from gateway.providers.function_parameters import NO_PARAMETERS, complete, complete_relayed, with_complete_schemas
-from gateway.surfaces.chat_options import FunctionSpec
-from gateway.surfaces.chat_options import FunctionTool as RelayedTool
+from gateway.surfaces.bodies.chat_options import FunctionSpec
+from gateway.surfaces.bodies.chat_options import FunctionTool as RelayedTool
 
 TEXT = {"type": "string"}
 

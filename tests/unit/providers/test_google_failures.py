@@ -4,7 +4,7 @@ from support.replies import MemoryReply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import GatewayError, InvalidRequest, UpstreamFailed, UpstreamRateLimited, UpstreamRefused
-from gateway.providers.google.failure import read_failure
+from gateway.providers.google.generate import read_failure
 from gateway.providers.protocol import Credential, Target
 
 SECRET = "AIzaSyVeryOwnCredential0123456789"

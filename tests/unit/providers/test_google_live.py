@@ -13,8 +13,7 @@ from gateway.errors import GatewayError, InvalidRequest, NotSupported, UpstreamF
 from gateway.neutral.realtime import RealtimeInput, request_of
 from gateway.neutral.usage import Usage
 from gateway.providers.google.live import live_session as sessions
-from gateway.providers.google.live.commands import MAX_PENDING_CHARACTERS, STEPS, LiveCommands
-from gateway.providers.google.live.conversation_items import MIN_PART_LENGTH
+from gateway.providers.google.live.commands import MAX_PENDING_CHARACTERS, MIN_PART_LENGTH, STEPS, LiveCommands
 from gateway.providers.google.live.live_session import (
     INBOX_CAPACITY,
     MAX_QUEUED_CHARACTERS,

@@ -6,8 +6,7 @@ import pytest
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import InvalidRequest
-from gateway.providers.google.live.commands import LiveCommands
-from gateway.providers.google.live.conversation_items import turn_of
+from gateway.providers.google.live.commands import LiveCommands, turn_of
 from gateway.providers.google.live.model_output import ModelOutput
 from gateway.providers.google.live.session_setup import LiveSettings
 from gateway.providers.google.live.state import LiveState

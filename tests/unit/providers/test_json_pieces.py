@@ -7,8 +7,8 @@ import pytest
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
-from gateway.providers import json_pieces
-from gateway.providers.json_pieces import decode_rows
+from gateway.providers import vectors
+from gateway.providers.vectors import decode_rows
 
 
 class Row(Struct):
@@ -33,8 +33,8 @@ def read_rows(body: bytes) -> list[tuple[int, Any]]:
 
 @pytest.fixture
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_pieces, "MIN_PIECEWISE_BYTES", 0)
-    monkeypatch.setattr(json_pieces, "PIECE_BYTES", 30)
+    monkeypatch.setattr(vectors, "MIN_PIECEWISE_BYTES", 0)
+    monkeypatch.setattr(vectors, "PIECE_BYTES", 30)
 
 
 @pytest.mark.parametrize(

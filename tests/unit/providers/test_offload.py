@@ -8,11 +8,11 @@ from support.replies import json_reply
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice
-from gateway.neutral.json_parts import LARGE_WITHOUT_PARTS as LARGE
+from gateway.neutral.json_weight import LARGE_WITHOUT_PARTS as LARGE
 from gateway.neutral.parts import ToolCall
 from gateway.providers import offload
 from gateway.providers.offload import MAX_PARTS
-from gateway.surfaces.http_responses import result_reply
+from gateway.surfaces.web.http_responses import result_reply
 
 
 class Reader:

@@ -8,7 +8,7 @@ from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest, Conversation, Options, ReasoningOptions, Requirements
 from gateway.providers import quirks
 from gateway.providers.openai import responses
-from gateway.surfaces import chat_options
+from gateway.surfaces.bodies import chat_options as chat_options_module
 
 PROVIDERS = Path(__file__).parents[3] / "config" / "catalogue" / "providers"
 PLAIN = ChatRequest("m", Requirements(), lambda: Conversation(()))
@@ -53,7 +53,9 @@ def test_quirk_changes_the_top_level(name, before, after):
     assert adjusted(name, before) == after
 
 
-@pytest.mark.parametrize("shape", ({"type": "json_object"}, {"type": "json_schema"}, chat_options.JsonObjectFormat()))
+@pytest.mark.parametrize(
+    "shape", ({"type": "json_object"}, {"type": "json_schema"}, chat_options_module.JsonObjectFormat())
+)
 def test_json_output_beside_tools_is_for_another_provider_where_it_is_refused(shape):
     with pytest.raises(NotSupported):
         adjusted("no_format_with_tools", {"tools": [{}], "response_format": shape})

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from gateway.catalogue.entries import Mapping, Provider
+from gateway.catalogue.field_checks import known_quirks
 from gateway.catalogue.protocols import PROTOCOLS
-from gateway.catalogue.quirk_names import known_quirks
 from gateway.clock import Clock
 from gateway.configuration.settings import ROOT, load
 from gateway.neutral.chat import ChatRequest, Conversation, ResponseFormat, Sampling

@@ -2,7 +2,7 @@
 
 import orjson
 
-from gateway.providers.sandbox.error_responses import write_fault
+from gateway.providers.sandbox.response import write_fault
 
 
 def test_each_status_has_its_code_and_an_own_message() -> None:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from gateway.providers.schema_all_of import merge
+from gateway.providers.schema_types import merge
 
 NAME = {"type": "string"}
 AGE = {"type": "integer"}

@@ -10,7 +10,7 @@ from gateway.neutral.transcriptions import TranscriptionInput, TranscriptionRequ
 from gateway.providers.openai.transcriptions import OpenAITranscriptions
 from gateway.providers.protocol import Credential, Target
 from gateway.runtime.large_files import StoredFile
-from gateway.surfaces.openai.subtitles import write_subtitles
+from gateway.surfaces.openai.transcriptions import write_subtitles
 
 CODEC = OpenAITranscriptions("/audio/transcriptions")
 

@@ -14,7 +14,7 @@ from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.protocol import Codec, Credential, StreamCodec, Target
-from gateway.surfaces.openai import chat_choices, chat_reader, chat_schema
+from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer
 
 QUESTION = orjson.dumps(
     {
@@ -62,7 +62,7 @@ def test_a_short_request_and_its_answer_are_translated_in_few_steps(
         request = chat_reader.read(chat_schema.decode(QUESTION), QUESTION)
         codec.write(request, target)
         result = offload.read(codec, MemoryReply(body, headers={}), relayed=False)
-        chat_choices.write_choice(result.choices[0], 0)
+        chat_writer.write_choice(result.choices[0], 0)
 
     assert warm(translate) <= maximum
 

@@ -10,7 +10,7 @@ from gateway.clock import DAY_US, HOUR_US, SECOND_US
 from gateway.metering.activity import Owners, Span
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import raw_id
-from gateway.reports.provider_latency import LatencyStep, read_latency
+from gateway.reports.latency_percentiles import LatencyStep, read_latency
 from gateway.store.database import Database
 
 

@@ -2,8 +2,7 @@ import pytest
 
 from gateway.catalogue.entries import Mapping
 from gateway.errors import UpstreamFailed
-from gateway.routing.health_history import read_history
-from gateway.routing.provider_health import Health
+from gateway.routing.provider_health import Health, read_history
 from gateway.routing.sliding_window import MINUTES
 
 

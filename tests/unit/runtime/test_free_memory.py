@@ -3,7 +3,7 @@
 import resource
 from pathlib import Path
 
-from gateway.runtime.free_memory import return_free_memory
+from gateway.runtime.threads import return_free_memory
 
 BLOCK, BLOCKS = 4096, 10_000
 

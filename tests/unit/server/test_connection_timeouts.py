@@ -3,10 +3,9 @@
 import gevent
 import pytest
 
-from gateway.server import send_progress
-from gateway.server.connection import ANSWERING, IDLE, READING
+from gateway.server import connection as connection_module
+from gateway.server.connection import ANSWERING, IDLE, READING, SendProgress
 from gateway.server.connection_timeouts import TimeoutSweeper
-from gateway.server.send_progress import SendProgress
 from gateway.server.worker_state import ClientGone, WorkerState
 
 
@@ -85,7 +84,7 @@ def test_caller_behind_tls_is_not_peeked_at():
 def kernel(monkeypatch):
     """Set the number of bytes of an answer that the kernel still holds."""
     held = {"bytes": 0}
-    monkeypatch.setattr(send_progress, "queued", lambda sock: held["bytes"])
+    monkeypatch.setattr(connection_module, "queued", lambda sock: held["bytes"])
     return held
 
 

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from gateway.server.express import ExpressLane
-from gateway.surfaces.http import Outbound
+from gateway.surfaces.web.http import Outbound
 
 
 def behind(environ, start_response):

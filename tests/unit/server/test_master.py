@@ -14,8 +14,8 @@ from gevent.event import Event
 from gunicorn.arbiter import Arbiter
 
 from gateway.clock import Clock
+from gateway.server import boot
 from gateway.server import master as module
-from gateway.server import ready_workers
 from gateway.server.master import Master
 from gateway.server.worker import GatewayWorker
 
@@ -148,10 +148,10 @@ def test_a_reload_that_led_to_no_ready_worker_is_given_up_for_the_next(master: M
     master._old_age = master.worker_age
     master.manage_workers()
     waiting = [pid for pid in master.WORKERS if pid not in before]
-    assert ready_workers.ready_count.read() == 2
+    assert boot.ready_count.read() == 2
     master._old_age = master.worker_age
     master.manage_workers()
-    assert master.killed == waiting and ready_workers.ready_count.read() == 2
+    assert master.killed == waiting and boot.ready_count.read() == 2
 
 
 def test_every_signal_to_end_counts_as_asking_again(master: Master) -> None:

@@ -9,8 +9,8 @@ from support.small_server import Server
 from gateway.errors import Overloaded, Unauthenticated
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.threads import hold, spawn
-from gateway.server.resource_limits import BodyReservation, ConnectionCounts
-from gateway.surfaces.proxies import Proxies
+from gateway.server.request_bodies import BodyReservation, ConnectionCounts
+from gateway.surfaces.web.proxies import Proxies
 
 FREE = 10
 

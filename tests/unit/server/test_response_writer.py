@@ -7,7 +7,7 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.server.connection import CallerConnection
 from gateway.server.response_writer import ResponseWriter, secure_end, write_refusal
-from gateway.surfaces.http import Outbound
+from gateway.surfaces.web.http import Outbound
 
 Pair = tuple[CallerConnection, socket.socket]
 

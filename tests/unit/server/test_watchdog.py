@@ -6,10 +6,10 @@ import time
 import gevent
 import pytest
 
-from gateway.accounts.authentication import Caller
+from gateway.callers.authentication import Caller
 from gateway.server import watchdog
 from gateway.server.watchdog import Watchdog
-from gateway.surfaces.http import Inbound
+from gateway.surfaces.web.http import Inbound
 
 HEADERS = {"authorization": "Bearer llmgtwy_secret-secret"}
 

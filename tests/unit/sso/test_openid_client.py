@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.accounts.identity_providers import IdentityProvider
-from gateway.accounts.issuer_keys import IssuerKeys
+from gateway.callers.issuer_keys import IssuerKeys
 from gateway.clock import Clock
 from gateway.errors import Unavailable
 from gateway.sso.discovery import ProviderDiscovery, ProviderRequests

@@ -4,8 +4,7 @@ from support.requests import attempt
 
 from gateway.clock import DAY_US
 from gateway.metering.log.log_entries import STORE, LogEntry, log_tables
-from gateway.store.aging import AgingTables
-from gateway.store.partitions import id_at
+from gateway.store.partitions import AgingTables, id_at
 
 
 def put(store, table: str, *moments: int) -> None:

@@ -2,7 +2,7 @@ import gevent
 import pytest
 
 from gateway.runtime.threads import Threads
-from gateway.store.file_lock import FairFileLock
+from gateway.store.sqlite import FairFileLock
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.surfaces.allowed_hosts import Hosts
+from gateway.surfaces.web.allowed_hosts import Hosts
 
 LISTED = Hosts(("llm.example.com", "*.gate.example"), "https://public.example:8443/llm")
 

@@ -4,9 +4,9 @@ import orjson
 import pytest
 
 from gateway.errors import GatewayError, Unavailable
-from gateway.surfaces import answer_recording
-from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.http_responses import OPENAI
+from gateway.surfaces.web import operation_guard as operation_guard_module
+from gateway.surfaces.web.http import Inbound, Outbound
+from gateway.surfaces.web.http_responses import OPENAI
 
 SENT = [b"one ", b"two ", b"three"]
 
@@ -44,7 +44,7 @@ class Kept:
 
 def keep(payload: Kept, body: bytes | Iterator[bytes]) -> Outbound:
     inbound = Inbound("POST", "/v1/x", {}, payload=payload)
-    return answer_recording.keep(inbound, inbound.payload, Outbound(200, [], body), OPENAI)
+    return operation_guard_module.keep(inbound, inbound.payload, Outbound(200, [], body), OPENAI)
 
 
 def test_a_whole_answer_is_finished_before_it_is_given() -> None:
@@ -92,6 +92,6 @@ def test_a_stream_that_is_left_is_closed_and_ended(read: int) -> None:
 
 def test_a_disconnect_before_the_response_ends_the_payload() -> None:
     payload = Kept()
-    answer_recording.leave(Inbound("POST", "/v1/x", {}, payload=payload))
+    operation_guard_module.leave(Inbound("POST", "/v1/x", {}, payload=payload))
     assert payload.ends == [499]
-    answer_recording.leave(Inbound("POST", "/v1/x", {}))
+    operation_guard_module.leave(Inbound("POST", "/v1/x", {}))

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple, TypedDict
 import pytest
 from msgspec import UNSET, Meta, UnsetType, json
 
-from gateway.surfaces.answer_structs import Answer, ModelApiAnswer, Time, Usd, describe_answer
+from gateway.surfaces.web.answer_structs import Answer, ModelApiAnswer, Time, Usd, describe_answer
 
 
 class PartAnswer(Answer):

@@ -3,26 +3,26 @@
 from types import SimpleNamespace
 from typing import Any
 
-from gateway.surfaces import attribution
+from gateway.surfaces.web import attribution as attribution_module
 
 
 def record(user: str | None, metadata: Any, headers: dict[str, str] | None = None, rules: tuple = ()) -> dict[str, str]:
     context: Any = SimpleNamespace(metadata=headers or {}, caller=SimpleNamespace(rules=rules), attribute=lambda: None)
-    attribution.add_body(context, user, metadata)
+    attribution_module.add_body(context, user, metadata)
     return context.metadata
 
 
 def test_pairs_names_values_and_all_together_are_bounded() -> None:
-    assert len(record("u", {f"n{n}": "v" for n in range(1000)})) == attribution.MAX_PAIRS
+    assert len(record("u", {f"n{n}": "v" for n in range(1000)})) == attribution_module.MAX_PAIRS
     assert record(None, {"n" * 65: "v", "": "v", "short": "v" * 10_000}) == {"short": "v" * 256}
     large = record(None, {f"n{n}": "v" * 256 for n in range(16)})
-    assert sum(len(name) + len(value) for name, value in large.items()) <= attribution.MAX_CHARACTERS
+    assert sum(len(name) + len(value) for name, value in large.items()) <= attribution_module.MAX_CHARACTERS
 
 
 def test_headers_with_a_meaning_of_their_own_are_no_metadata() -> None:
     options = ("models", "provider", "session", "session-budget", "run-budget")
     headers = {f"x-llmgateway-{name}": "1" for name in (*options, "team", "session-color")}
-    assert attribution.read_headers({**headers, "x-other": "1"}) == {"team": "1", "session-color": "1"}
+    assert attribution_module.read_headers({**headers, "x-other": "1"}) == {"team": "1", "session-color": "1"}
 
 
 def test_headers_win_and_are_never_displaced() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.runtime.large_files import StoredFile
-from gateway.surfaces import audio_uploads
+from gateway.surfaces.bodies import audio_uploads as audio_uploads_module
 
 MP4 = b"\0\0\0\x20ftyp%b\0\0\0\0%b" + bytes(12)
 
@@ -27,11 +27,11 @@ MP4 = b"\0\0\0\x20ftyp%b\0\0\0\0%b" + bytes(12)
 def test_a_provider_gets_a_sound_with_the_type_and_name_of_its_content(
     head: bytes, media_type: str, filename: str
 ) -> None:
-    sound = audio_uploads.detect_format(StoredFile.of(head + bytes(64)), "file")
+    sound = audio_uploads_module.detect_format(StoredFile.of(head + bytes(64)), "file")
     assert (sound.media_type, sound.filename) == (media_type, filename)
 
 
 def test_a_file_without_sound_is_refused() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        audio_uploads.detect_format(StoredFile.of(b"\x89PNG\r\n\x1a\n" + bytes(64)), "file")
+        audio_uploads_module.detect_format(StoredFile.of(b"\x89PNG\r\n\x1a\n" + bytes(64)), "file")
     assert caught.value.code == "unsupported_media"

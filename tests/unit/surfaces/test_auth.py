@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.accounts.authentication import Caller
+from gateway.callers.authentication import Caller
 from gateway.clock import Clock
 from gateway.errors import InvalidRequest, Unauthenticated, UnsupportedMediaType
 from gateway.metering.sources import Sources
-from gateway.surfaces import auth
-from gateway.surfaces.http import Inbound, Sender
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web.http import Inbound, Sender
 
 HEADERS = {"authorization": "Bearer t", "content-type": "application/json", "x-source": "shop.example"}
 
@@ -41,7 +41,7 @@ def services() -> SimpleNamespace:
 
 def admit(services: SimpleNamespace, sender: Sender | None, **headers: str):
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    return auth.admit(services, Inbound("POST", "/v1/x", HEADERS | given, sender=sender), "chat")
+    return auth_module.admit(services, Inbound("POST", "/v1/x", HEADERS | given, sender=sender), "chat")
 
 
 def test_the_same_headers_are_looked_at_once(services):

@@ -10,8 +10,8 @@ from gateway.clock import Clock
 from gateway.metering.counters import Counters
 from gateway.surfaces import surface_table
 from gateway.surfaces.blueprints import mount
-from gateway.surfaces.http import Surface
-from gateway.surfaces.http_responses import OPENAI
+from gateway.surfaces.web.http import Surface
+from gateway.surfaces.web.http_responses import OPENAI
 from gateway.telemetry.request_observers import RequestObservers
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from gateway.configuration import settings as settings_module
 from gateway.errors import InvalidRequest
-from gateway.surfaces import caps
-from gateway.surfaces.caps import is_deeper
 from gateway.surfaces.openai import chat, moderations
+from gateway.surfaces.web import caps as caps_module
+from gateway.surfaces.web.caps import is_deeper
 
 LIMITS = settings_module.load({"GATEWAY_ENV": "test"}).limits
 
@@ -72,7 +72,7 @@ def test_the_longest_batch_of_embeddings_passes() -> None:
     """2,048 texts as 300,000 token numbers, the most that the largest vendor accepts in one request."""
     inputs = [[7] * 146] * 2_048
     raw = orjson.dumps({"model": "m", "input": inputs})
-    assert sum(map(len, inputs)) > 299_000 and caps.read(LIMITS, raw, orjson.loads, raw)["input"] == inputs
+    assert sum(map(len, inputs)) > 299_000 and caps_module.read(LIMITS, raw, orjson.loads, raw)["input"] == inputs
 
 
 @pytest.mark.parametrize("raw", [b'"' * 300_001, b'"' + b"\\" * 300_001, b'{"a":"' + b"\\x" * 200_000, b"[" * 300_000])

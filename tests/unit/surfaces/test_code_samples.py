@@ -5,7 +5,9 @@ import shlex
 
 import pytest
 
-from gateway.surfaces import code_samples, openapi, surface_table
+from gateway.surfaces import surface_table
+from gateway.surfaces.description import code_samples as code_samples_module
+from gateway.surfaces.description import openapi as openapi_module
 
 CHAT = ("post", "/v1/chat/completions")
 UPLOAD = ("post", "/v1/audio/transcriptions")
@@ -13,7 +15,7 @@ UPLOAD = ("post", "/v1/audio/transcriptions")
 
 @pytest.fixture(scope="module")
 def document():
-    return code_samples.with_samples(openapi.describe(surface_table.described()))
+    return code_samples_module.with_samples(openapi_module.describe(surface_table.described()))
 
 
 def sample(document, method, path, label):
@@ -96,8 +98,8 @@ def test_a_management_operation_takes_a_session(document) -> None:
 
 
 def test_a_quote_in_the_example_stays_within_the_command() -> None:
-    request = code_samples.SampleRequest("POST", "/x", "", "application/json", {"text": "it's"})
-    arguments = shlex.split(code_samples.write_curl(request))
+    request = code_samples_module.SampleRequest("POST", "/x", "", "application/json", {"text": "it's"})
+    arguments = shlex.split(code_samples_module.write_curl(request))
     assert json.loads(arguments[-1]) == {"text": "it's"}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.surfaces.cors import takes_keys
+from gateway.surfaces.web.cors import takes_keys
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import orjson
 
-from gateway.surfaces import openapi, surface_table
+from gateway.surfaces import surface_table
+from gateway.surfaces.description import openapi as openapi_module
 
 # Rarely used fields without an example. A new field gets one in `examples.TEXTS`.
 MAX_NAMES = 173
@@ -43,6 +44,6 @@ def named_after_their_field(value: object, name: str = "") -> Iterator[str]:
 
 
 def test_examples_show_texts_and_not_the_names_of_their_fields() -> None:
-    found = list(examples_within(openapi.describe(surface_table.described())))
+    found = list(examples_within(openapi_module.describe(surface_table.described())))
     names = {name for example in found for name in named_after_their_field(example)}
     assert len(found) > 100 and len(names) <= MAX_NAMES, sorted(names)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
+from gateway.callers.authentication import Caller
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.prices import Charge
 from gateway.clock import Clock
@@ -13,7 +13,7 @@ from gateway.money import NANO
 from gateway.neutral.chat import ChatRequest, Requirements
 from gateway.neutral.units import UNITS
 from gateway.providers.protocol import Credential, Target
-from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.web.facts import Facts, headers_of
 
 PROVIDER = Provider("p", "P", "openai")
 

@@ -9,9 +9,9 @@ from urllib3 import encode_multipart_formdata
 
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
 from gateway.runtime.large_files import StoredFile
-from gateway.surfaces.forms import FormLimits, digest_without, read_form
-from gateway.surfaces.http import Inbound
-from gateway.surfaces.wsgi import read_inbound
+from gateway.surfaces.web.forms import FormLimits, digest_without, read_form
+from gateway.surfaces.web.http import Inbound
+from gateway.surfaces.web.wsgi import read_inbound
 
 LIMITS = FormLimits(parts=8, files=2, field_bytes=100, file_bytes=3 << 20)
 

@@ -11,7 +11,7 @@ from gateway.catalogue.entries import Mapping, Prices, TokenRates
 from gateway.errors import InvalidRequest
 from gateway.media.token_counting import counted
 from gateway.neutral.chat import ChatRequest
-from gateway.providers.sandbox.audio_files import make
+from gateway.providers.sandbox.speech import make
 from gateway.surfaces.anthropic import reader as anthropic_reader
 from gateway.surfaces.anthropic import schema as anthropic_schema
 from gateway.surfaces.google import reader as google_reader

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, TextDelta
-from gateway.surfaces.http_responses import json_reply, stream_reply, write_frames
+from gateway.surfaces.web.http_responses import json_reply, stream_reply, write_frames
 
 
 def body_of(error: GatewayError) -> bytes:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.providers.sandbox.image_files import png
-from gateway.surfaces import image_uploads
-from gateway.surfaces.http import Inbound
+from gateway.providers.sandbox.images import png
+from gateway.surfaces.bodies import image_uploads as image_uploads_module
+from gateway.surfaces.web.http import Inbound
 
 PNG = png(8, 8, "x")
 
@@ -19,7 +19,7 @@ PNG = png(8, 8, "x")
 def load(folder: Path, text: str) -> Any:
     services: Any = SimpleNamespace(settings=SimpleNamespace(spool_dir=str(folder)))
     inbound = Inbound("POST", "/v1/images/edits", {})
-    return image_uploads.load(services, inbound, f"data:image/png;base64,{text}", "images.0.image_url")
+    return image_uploads_module.load(services, inbound, f"data:image/png;base64,{text}", "images.0.image_url")
 
 
 def test_a_large_picture_of_a_data_url_lies_on_the_disk(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.surfaces.lenient_chat import correct_spelling
+from gateway.surfaces.bodies.lenient_chat import correct_spelling
 
 IMAGE = {"url": "https://example.com/cat.png"}
 

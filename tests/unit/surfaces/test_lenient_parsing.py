@@ -5,7 +5,7 @@ import pytest
 from msgspec import Struct, ValidationError
 from msgspec.json import Decoder
 
-from gateway.surfaces.lenient_parsing import correct_numbers, decode_again, read_choice, tool_type_of
+from gateway.surfaces.bodies.lenient_parsing import correct_numbers, decode_again, read_choice, tool_type_of
 
 
 def test_whole_numbers_are_corrected_outside_of_schemas_and_content() -> None:

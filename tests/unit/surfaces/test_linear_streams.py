@@ -25,12 +25,12 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Media, Source
 from gateway.neutral.usage import Usage
-from gateway.surfaces.aisdk.search_order import SearchOrder
+from gateway.surfaces.aisdk.stream import SearchOrder
 from gateway.surfaces.anthropic import frames as messages
 from gateway.surfaces.cohere import chat_v1_writer, cohere_chat_stream
 from gateway.surfaces.openai import chat_writer, completions_writer
-from gateway.surfaces.openai.whole_calls import WholeCalls
-from gateway.surfaces.responses import items, reader, schema, stream
+from gateway.surfaces.openai.chat import WholeCalls
+from gateway.surfaces.responses import items, reader, response_creation, schema
 from gateway.surfaces.responses.assembler import Assembler
 
 FEW, TIMES = 60, 4
@@ -61,7 +61,9 @@ class Facts:
 
 def respond(batches: Iterable[Batch], **asked: Any) -> Iterator[bytes]:
     body = schema.decode(orjson.dumps({"model": "m", "input": "Hi"} | asked))
-    return stream.frames(batches, reader.read(body, [], [items.user_text("Hi")]), Facts(), lambda response: True)
+    return response_creation.stream_frames(
+        batches, reader.read(body, [], [items.user_text("Hi")]), Facts(), lambda response: True
+    )
 
 
 WRITERS: dict[str, Callable[[Iterable[Batch]], Iterator[bytes]]] = {

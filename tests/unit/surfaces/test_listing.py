@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
-from gateway.surfaces import listing
-from gateway.surfaces.http import Inbound
+from gateway.surfaces.web import listing as listing_module
+from gateway.surfaces.web.http import Inbound
 
 MB = 1 << 20
 PARTS = (b"[", memoryview(b"x" * 6 * MB), b",", memoryview(b"y" * 4 * MB), b"]")
@@ -23,9 +23,9 @@ def test_sixty_unread_lists_share_their_memory(holder: CurrentCatalogue) -> None
     inbound = Inbound("GET", "/v1/models", {})
     tracemalloc.start()
     try:
-        bodies = [listing.reply(inbound, holder, '"a"', PARTS).body for _ in range(60)]
+        bodies = [listing_module.reply(inbound, holder, '"a"', PARTS).body for _ in range(60)]
         for body in bodies:
-            assert isinstance(body, Iterator) and next(body) == b"[" and len(next(body)) <= listing.PIECE_BYTES
+            assert isinstance(body, Iterator) and next(body) == b"[" and len(next(body)) <= listing_module.PIECE_BYTES
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -34,6 +34,6 @@ def test_sixty_unread_lists_share_their_memory(holder: CurrentCatalogue) -> None
 
 @pytest.mark.parametrize("coding", ["", "gzip"])
 def test_a_list_in_parts_arrives_whole(holder: CurrentCatalogue, coding: str) -> None:
-    body = listing.reply(Inbound("GET", "/v1/models", {"accept-encoding": coding}), holder, '"a"', PARTS).body
+    body = listing_module.reply(Inbound("GET", "/v1/models", {"accept-encoding": coding}), holder, '"a"', PARTS).body
     whole = body if isinstance(body, bytes) else b"".join(body)
     assert (gzip.decompress(whole) if coding else whole) == b"".join(PARTS)

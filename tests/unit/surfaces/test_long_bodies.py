@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.configuration.settings import LimitSettings
-from gateway.neutral.json_parts import FEW_CONTAINERS, LARGE, count_marks
+from gateway.neutral.json_weight import FEW_CONTAINERS, LARGE, count_marks
 from gateway.surfaces.anthropic import routes as anthropic
 from gateway.surfaces.google import routes as google
 from gateway.surfaces.openai import chat

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.aisdk import prompt_files
-from gateway.surfaces.media_urls import MAX_HEAD_CHARS, read_media
+from gateway.surfaces.aisdk import prompt
+from gateway.surfaces.bodies.media_urls import MAX_HEAD_CHARS, read_media
 
 READERS: dict[str, Callable[[str], object]] = {
     "chat": lambda text: read_media(text, "url"),
-    "the AI SDK": lambda text: prompt_files.read_media(text, "image/*", "data"),
+    "the AI SDK": lambda text: prompt.read_media(text, "image/*", "data"),
 }
 
 

@@ -6,9 +6,9 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.neutral.request import MAX_MODELS, ProviderPreferences
 from gateway.surfaces.anthropic import schema as messages
-from gateway.surfaces.model_options import ProviderOptions, read_choice
 from gateway.surfaces.openai import chat_schema, completions
 from gateway.surfaces.responses import schema as responses
+from gateway.surfaces.web.model_options import ProviderOptions, read_choice
 
 HELLO = [{"role": "user", "content": "Hello"}]
 BODIES = (

@@ -15,9 +15,12 @@ from gateway import errors
 from gateway.clock import Clock
 from gateway.errors import GatewayError
 from gateway.metering.counters import Counters
-from gateway.surfaces import http_responses, openapi, policy, surface_table
-from gateway.surfaces.http import Deprecated, Inbound, Operation
-from gateway.surfaces.operation_guard import guard
+from gateway.surfaces import surface_table
+from gateway.surfaces.description import openapi as openapi_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web import policy as policy_module
+from gateway.surfaces.web.http import Deprecated, Inbound, Operation
+from gateway.surfaces.web.operation_guard import guard
 from gateway.telemetry.request_observers import RequestObservers
 
 
@@ -27,11 +30,11 @@ def telemetry(folder: Path, clock: Any) -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def document() -> dict:
-    return openapi.describe(surface_table.described())
+    return openapi_module.describe(surface_table.described())
 
 
 def test_every_operation_is_described_once_with_a_unique_id(document) -> None:
-    listed = {(o.method.lower(), openapi.VARIABLE.sub(r"{\1}", o.path)) for o in surface_table.described()}
+    listed = {(o.method.lower(), openapi_module.VARIABLE.sub(r"{\1}", o.path)) for o in surface_table.described()}
     found = {(method, path) for path, methods in document["paths"].items() for method in methods}
     ids = [method["operationId"] for methods in document["paths"].values() for method in methods.values()]
     assert found == listed and len(ids) == len(set(ids))
@@ -140,13 +143,13 @@ def test_bodies_come_from_the_schemas_that_check_them(document) -> None:
 
 def test_a_deprecated_operation_says_so_with_its_dates() -> None:
     deprecated = Deprecated("2026-01-31", "2027-01-31", "https://llm.example.com/docs")
-    headers = dict(http_responses.deprecation_headers(deprecated))
+    headers = dict(http_responses_module.deprecation_headers(deprecated))
     assert headers == {
         "Deprecation": "@1769817600",
         "Sunset": "Sun, 31 Jan 2027 00:00:00 GMT",
         "Link": '<https://llm.example.com/docs>; rel="deprecation"; type="text/html"',
     }
-    undecided = dict(http_responses.deprecation_headers(Deprecated("2026-01-31")))
+    undecided = dict(http_responses_module.deprecation_headers(Deprecated("2026-01-31")))
     assert undecided == {
         "Deprecation": "@1769817600",
         "Link": '</docs#versions>; rel="deprecation"; type="text/html"',
@@ -155,7 +158,7 @@ def test_a_deprecated_operation_says_so_with_its_dates() -> None:
 
 def test_every_answer_of_a_deprecated_operation_carries_the_notice(tmp_path: Path) -> None:
     services = SimpleNamespace(telemetry=telemetry(tmp_path, Clock()), clock=Clock())
-    for handler in (lambda s, i: http_responses.json_reply({}), lambda s, i: 1 / 0):
+    for handler in (lambda s, i: http_responses_module.json_reply({}), lambda s, i: 1 / 0):
         operation = Operation("GET", "/old", handler, deprecated=Deprecated("2026-01-31"))
         answer = guard(services, operation)(Inbound("GET", "/old", {}))
         assert ("Deprecation", "@1769817600") in answer.headers
@@ -163,7 +166,7 @@ def test_every_answer_of_a_deprecated_operation_carries_the_notice(tmp_path: Pat
 
 def test_deprecation_shows_in_the_description() -> None:
     operation = Operation("GET", "/old", lambda s, i: None, deprecated=Deprecated("2026-01-31"))
-    shown = openapi.describe([operation])["paths"]["/old"]["get"]
+    shown = openapi_module.describe([operation])["paths"]["/old"]["get"]
     assert shown["deprecated"] is True
     assert shown["description"] == "Deprecated since 2026-01-31. No removal date is set. See /docs#versions."
 
@@ -174,14 +177,14 @@ def test_an_operation_returns_410_from_its_removal_date(tmp_path: Path, day: int
     clock = SimpleNamespace(now_us=lambda: now_us, monotonic=Clock.monotonic)
     services = SimpleNamespace(telemetry=telemetry(tmp_path, clock), clock=clock)
     ended = Deprecated("2026-01-31", "2027-01-31")
-    operation = Operation("GET", "/old", lambda s, i: http_responses.json_reply({}), deprecated=ended)
+    operation = Operation("GET", "/old", lambda s, i: http_responses_module.json_reply({}), deprecated=ended)
     answer = guard(services, operation)(Inbound("GET", "/old", {}))
     assert answer.status == status and ("Sunset", "Sun, 31 Jan 2027 00:00:00 GMT") in answer.headers
     assert status == 200 or orjson.loads(answer.body)["error"]["code"] == "gone"
 
 
 def test_the_policy_is_published_in_the_description(document) -> None:
-    assert document["externalDocs"]["url"] == policy.ADDRESS
+    assert document["externalDocs"]["url"] == policy_module.ADDRESS
     for name in ("Deprecation: @", "Sunset: ", "six months", "deprecated_at"):
         assert name in document["info"]["description"]
 
@@ -189,7 +192,7 @@ def test_the_policy_is_published_in_the_description(document) -> None:
 def test_the_published_policy_is_that_of_the_documentation() -> None:
     written = (Path(__file__).resolve().parents[3] / "docs" / "versioning.md").read_text()
     known = re.sub(r"[\s*]+", " ", written)
-    for _, rules in policy.POLICY[:2]:
+    for _, rules in policy_module.POLICY[:2]:
         for rule in rules:
             text = re.sub(r"^(Deprecated|Scheduled|Removed): ", "", rule)
             for sentence in re.split(r"(?<=\.) (?=[A-Z])", text):
@@ -202,7 +205,7 @@ SERVICES = SimpleNamespace(settings=SimpleNamespace(server=SimpleNamespace(publi
 def test_the_description_is_served_under_its_addresses() -> None:
     served = {
         o.path: o.handler(SERVICES, Inbound("GET", o.path, {}))
-        for o in openapi.surface(surface_table.described).operations
+        for o in openapi_module.surface(surface_table.described).operations
     }
     assert served["/openapi.json"].body == served["/json"].body
     operation = json.loads(served["/docs/openapi.json"].body)["paths"]["/v1/chat/completions"]["post"]
@@ -212,9 +215,11 @@ def test_the_description_is_served_under_its_addresses() -> None:
 
 def test_the_description_is_cached_and_compressed_on_request(monkeypatch) -> None:
     written = []
-    describe = openapi.describe
-    monkeypatch.setattr(openapi, "describe", lambda listed, server: written.append(1) or describe(listed, server))
-    handlers = {o.path: o.handler for o in openapi.surface(surface_table.described).operations}
+    describe = openapi_module.describe
+    monkeypatch.setattr(
+        openapi_module, "describe", lambda listed, server: written.append(1) or describe(listed, server)
+    )
+    handlers = {o.path: o.handler for o in openapi_module.surface(surface_table.described).operations}
     for path in ("/docs/openapi.json", "/openapi.json"):
         plain = handlers[path](SERVICES, Inbound("GET", path, {}))
         packed = handlers[path](SERVICES, Inbound("GET", path, {"accept-encoding": "gzip, br"}))
@@ -226,8 +231,10 @@ def test_the_description_is_cached_and_compressed_on_request(monkeypatch) -> Non
 def test_the_description_is_valid_openapi() -> None:
     from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-    found = openapi.describe(surface_table.described())
-    found["externalDocs"]["url"] = f"http://127.0.0.1:4001{policy.ADDRESS}"  # OpenAPI 3.1 allows references anywhere
+    found = openapi_module.describe(surface_table.described())
+    found["externalDocs"]["url"] = (
+        f"http://127.0.0.1:4001{policy_module.ADDRESS}"  # OpenAPI 3.1 allows references anywhere
+    )
     assert [f"{error.instance_path}: {error.message[:200]}" for error in OPENAPI_31_VALIDATOR.iter_errors(found)] == []
 
 

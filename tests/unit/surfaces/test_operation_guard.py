@@ -3,8 +3,8 @@
 import pytest
 
 from gateway.engine.idempotency import StoredReply
-from gateway.surfaces.http import Inbound
-from gateway.surfaces.operation_guard import _replayed_headers, _request_content
+from gateway.surfaces.web.http import Inbound
+from gateway.surfaces.web.operation_guard import _replayed_headers, _request_content
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from gateway.surfaces.path_spelling import Addresses
+from gateway.surfaces.web.path_spelling import Addresses
 
 ADDRESSES = Addresses(
     ("/", "/keys", "/v1/keys/all", "/v1/chat/completions", "/v1/models", "/v1/models/<path:model>", "/v1/x/<id>/end"),

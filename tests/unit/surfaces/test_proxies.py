@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.surfaces.proxies import Proxies, read_address
+from gateway.surfaces.web.proxies import Proxies, read_address
 
 HEADER = "x-forwarded-for"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.surfaces.query_keys import hide_credentials
+from gateway.surfaces.web.query_keys import hide_credentials
 
 OPENED = (
     "/v1beta/models/x:generateContent",

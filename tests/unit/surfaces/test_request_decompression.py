@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.runtime.zstd import zstd
-from gateway.surfaces import request_decompression
-from gateway.surfaces.request_decompression import MAX_MEMBERS, STEP_OUT, STEPS_INLINE, decode_body
+from gateway.surfaces.web import request_decompression as request_decompression_module
+from gateway.surfaces.web.request_decompression import MAX_MEMBERS, STEP_OUT, STEPS_INLINE, decode_body
 
 EMPTY = gzip.compress(b"")
 
@@ -28,9 +28,9 @@ def test_the_codings_of_http_are_understood_in_any_case() -> None:
 def test_sixty_thousand_empty_members_are_refused_after_a_few(coding, monkeypatch):
     engines = []
     monkeypatch.setattr(
-        request_decompression,
+        request_decompression_module,
         "_count",
-        lambda members, count=request_decompression._count: engines.append(1) or count(members),
+        lambda members, count=request_decompression_module._count: engines.append(1) or count(members),
     )
     with pytest.raises(InvalidRequest) as caught:
         decode_body(PACKERS[coding](b"") * 60_000, coding, 1_000_000)

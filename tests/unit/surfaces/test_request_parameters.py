@@ -4,9 +4,9 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.neutral.parameters import PARAMETERS, Sampling, words_in
 from gateway.surfaces.anthropic.schema import MessagesBody
+from gateway.surfaces.bodies.request_parameters import ParameterReader, with_parameters
 from gateway.surfaces.openai.chat_schema import ChatBody, decode
 from gateway.surfaces.openai.completions import CompletionBody
-from gateway.surfaces.request_parameters import ParameterReader, with_parameters
 from gateway.surfaces.responses.schema import ResponsesBody, TextConfig
 
 BODIES = {

@@ -5,7 +5,7 @@ import socket
 import pytest
 from flask import Flask, request
 
-from gateway.surfaces.sock_upgrades import channel_of
+from gateway.surfaces.web.sock_upgrades import channel_of
 from gateway.transport.handshakes import SocketClosed
 from gateway.transport.websockets import Handshake
 

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.socket_handshakes import check_query
+from gateway.surfaces.web.socket_handshakes import check_query
 
 
 def test_a_credential_in_the_address_of_a_socket_is_refused() -> None:

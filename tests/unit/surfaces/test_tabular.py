@@ -3,7 +3,7 @@ import io
 
 import pytest
 
-from gateway.surfaces.tabular import CSV, JSON_LINES, write_cell, write_rows
+from gateway.surfaces.visitors.tabular import CSV, JSON_LINES, write_cell, write_rows
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1+1", "-1+2", "@SUM(1)", "\t=1", "\rx", "\n=1", "  =1", "＝1", "\0=1"])

@@ -6,13 +6,13 @@ from gateway.media.token_counting import IMAGE_TOKENS, LIKELY_IMAGE_TOKENS, coun
 from gateway.neutral.chat import ChatRequest
 from gateway.surfaces.anthropic import reader as messages_reader
 from gateway.surfaces.anthropic import schema as messages_schema
+from gateway.surfaces.bodies.unknown_parts import size_of
 from gateway.surfaces.cohere import cohere_chat_reader, cohere_chat_schema
 from gateway.surfaces.google import reader as gemini_reader
 from gateway.surfaces.google import schema as gemini_schema
 from gateway.surfaces.openai import chat_reader, chat_schema
 from gateway.surfaces.responses import reader as responses_reader
 from gateway.surfaces.responses import schema as responses_schema
-from gateway.surfaces.unknown_parts import size_of
 
 
 def uses_of(part: dict, **fields) -> set[tuple[str, str]]:

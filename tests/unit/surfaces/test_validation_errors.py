@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec import Meta, Raw, Struct, ValidationError
 
+from gateway.surfaces.bodies.validation_errors import explain, unreadable, words_of
 from gateway.surfaces.openai.images import EditsBody
-from gateway.surfaces.validation_errors import explain, unreadable, words_of
 
 
 class Leaf(Struct, tag_field="kind", tag="leaf"):

@@ -8,9 +8,9 @@ from gevent.monkey import get_original
 from marshmallow import fields
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces import validation_schemas
-from gateway.surfaces.http import Inbound
-from gateway.surfaces.validation_schemas import MAX_PARTS, THREAD_BYTES, Body, Usd, read_body
+from gateway.surfaces.visitors import validation_schemas as validation_schemas_module
+from gateway.surfaces.visitors.validation_schemas import MAX_PARTS, THREAD_BYTES, Body, Usd, read_body
+from gateway.surfaces.web.http import Inbound
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
 
@@ -28,7 +28,7 @@ def ask(body: object) -> dict:
 
 
 def test_more_parts_than_a_body_may_have_are_refused_before_any_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation_schemas, "_load", None)
+    monkeypatch.setattr(validation_schemas_module, "_load", None)
     with pytest.raises(InvalidRequest) as caught:
         ask({"items": [{}] * (MAX_PARTS // 2 + 1)})
     assert caught.value.code == "request_too_complex"
@@ -41,8 +41,8 @@ def test_a_text_full_of_commas_has_one_part() -> None:
 @pytest.mark.parametrize("size", [1, THREAD_BYTES])
 def test_a_long_body_is_checked_in_a_thread(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     threads: list[int] = []
-    load = validation_schemas._load
-    monkeypatch.setattr(validation_schemas, "_load", lambda *given: threads.append(thread_id()) or load(*given))
+    load = validation_schemas_module._load
+    monkeypatch.setattr(validation_schemas_module, "_load", lambda *given: threads.append(thread_id()) or load(*given))
     assert ask({"items": [{"name": "x" * size}]})["items"] == [{"name": "x" * size}]
     assert (threads == [thread_id()]) is (size == 1)
     with pytest.raises(InvalidRequest) as caught:

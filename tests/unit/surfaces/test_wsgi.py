@@ -8,10 +8,10 @@ import pytest
 
 from gateway.errors import InvalidRequest, RequestTooLarge, Unauthenticated, UnsupportedMediaType
 from gateway.runtime.zstd import zstd
-from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.proxies import Proxies
-from gateway.surfaces.request_decompression import decode_body
-from gateway.surfaces.wsgi import FREE_BODY, HELD_KEY, read_inbound, start
+from gateway.surfaces.web.http import Inbound, Outbound
+from gateway.surfaces.web.proxies import Proxies
+from gateway.surfaces.web.request_decompression import decode_body
+from gateway.surfaces.web.wsgi import FREE_BODY, HELD_KEY, read_inbound, start
 
 BARE = zlib.compressobj(wbits=-15)
 BARE_DEFLATE = BARE.compress(b"hello") + BARE.flush()

@@ -14,7 +14,7 @@ from fakes.smtp import FakeSmtp
 
 from gateway.accounts import organizations
 from gateway.accounts.alert_hooks import MAX_HOOKS, AlertHooks
-from gateway.accounts.vault import Vault
+from gateway.callers.vault import Vault
 from gateway.configuration.settings import load
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound

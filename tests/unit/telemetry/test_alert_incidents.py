@@ -11,9 +11,9 @@ from fakes.server import serving
 
 from gateway.accounts import organizations
 from gateway.accounts.alert_hooks import EVENTS, AlertHooks
-from gateway.accounts.models import ApiKey, Member, Project, TeamMember, User
 from gateway.accounts.teams import create_team
-from gateway.accounts.vault import Vault
+from gateway.callers.models import ApiKey, Member, Project, TeamMember, User
+from gateway.callers.vault import Vault
 from gateway.configuration.settings import load
 from gateway.control.version import Control
 from gateway.errors import NotFound, Unavailable

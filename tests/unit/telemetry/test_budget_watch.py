@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.limits.thresholds import find_spent
+from gateway.limits.budgets import find_spent
 from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents

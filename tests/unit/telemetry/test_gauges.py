@@ -1,6 +1,6 @@
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.limits.thresholds import SpentBudget
+from gateway.limits.budgets import SpentBudget
 from gateway.surfaces.metric_figures import Figures
 from gateway.surfaces.prometheus_text import write
 from gateway.telemetry.gauges import JobHealth, budget_rows, job_rows, merge

@@ -4,7 +4,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 from gateway.runtime.state_changes import StateChange, StateLog
-from gateway.telemetry.model_watch import ModelWatch
+from gateway.telemetry.budget_watch import ModelWatch
 
 
 def mapping(name: str, end: str) -> SimpleNamespace:

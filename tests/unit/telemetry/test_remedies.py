@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from gateway.operator.command import main
-from gateway.telemetry.remedies import MANAGE, REMEDIES
+from gateway.telemetry.request_line import MANAGE, REMEDIES
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.accounts.authentication import Caller
-from gateway.accounts.compliance import CompliancePolicy
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
+from gateway.callers.authentication import Caller
+from gateway.callers.compliance import CompliancePolicy
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import Charge
 from gateway.errors import Unauthenticated, UpstreamFailed, UpstreamRefused
@@ -20,8 +20,15 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.telemetry import request_line
 from gateway.telemetry.finished import FinishedRequest
-from gateway.telemetry.readable_line import CACHE_SIZE, MAX_FRAGMENT_LENGTH, PLAIN_VALUE, ReadableLine
-from gateway.telemetry.request_line import LARGE, MAX_LINES, RequestLines
+from gateway.telemetry.request_line import (
+    CACHE_SIZE,
+    LARGE,
+    MAX_FRAGMENT_LENGTH,
+    MAX_LINES,
+    PLAIN_VALUE,
+    ReadableLine,
+    RequestLines,
+)
 
 AT_US = 1_768_465_800_042_999  # 2026-01-15T08:30:00.042999Z
 OPERATION = "POST /v1/chat/completions"

@@ -9,8 +9,8 @@ import pytest
 from support.clock import FakeClock
 
 from gateway import ids
-from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
 from gateway.errors import Cancelled, InvalidRequest, OutOfCredits, Unauthenticated, Unavailable, UpstreamFailed
 from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import STORE, LogEntry

@@ -10,7 +10,7 @@ from gateway.billing.context import RequestContext
 from gateway.clock import Clock
 from gateway.errors import GatewayError, NotFound, OutOfCredits
 from gateway.metering.counters import Counters
-from gateway.surfaces.http import Inbound
+from gateway.surfaces.web.http import Inbound
 from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.request_observers import ClosingBody, RequestObservers
 

@@ -1,4 +1,4 @@
-from gateway.transport.header_fields import read_fields
+from gateway.transport.connections import read_fields
 
 HEAD = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Type:t\xe9xt \t\r\nx-a: \t2:3\r\nx-b:\r\n\r\n"
 

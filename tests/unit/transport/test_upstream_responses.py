@@ -9,8 +9,14 @@ from gateway.errors import Overloaded, StreamTruncated, UpstreamFailed, Upstream
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.transport import connections, upstream_responses
 from gateway.transport.answer_room import AnswerRoom
-from gateway.transport.content_codings import find_unpacker
-from gateway.transport.upstream_responses import PIECE_BYTES, STREAM_FREE, STREAM_SHARE, Pending, TimeLimits
+from gateway.transport.upstream_responses import (
+    PIECE_BYTES,
+    STREAM_FREE,
+    STREAM_SHARE,
+    Pending,
+    TimeLimits,
+    find_unpacker,
+)
 
 FIXED = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello world"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nX-T: 1\r\n\r\n"

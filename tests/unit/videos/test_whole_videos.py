@@ -5,8 +5,8 @@ import pytest
 
 from gateway.errors import UpstreamFailed
 from gateway.runtime.large_files import StoredFile
-from gateway.videos import whole_videos
-from gateway.videos.whole_videos import WholeVideo, WholeVideos
+from gateway.videos import content_proxy
+from gateway.videos.content_proxy import WholeVideo, WholeVideos
 
 FILM = b"film" * 100
 
@@ -41,7 +41,7 @@ def test_a_failed_load_is_repeated_for_the_next_caller() -> None:
 
 
 def test_the_oldest_makes_room_and_goes_with_its_last_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_videos, "MAX_BYTES", 2 * len(FILM))
+    monkeypatch.setattr(content_proxy, "MAX_BYTES", 2 * len(FILM))
     videos = WholeVideos()
     first = videos.open("a", film)
     for ident in ("b", "c"):

@@ -29,14 +29,14 @@ from gateway.limits.lease_keeping import RETURN_AFTER_S
 from gateway.metering.usage_table import find
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Credential
-from gateway.runtime import free_memory
+from gateway.runtime import threads as threads_module
 from gateway.runtime.state_changes import StateChange
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database
 from gateway.store.outage_journal import DEDUPLICATION_US
 from gateway.telemetry.alert_delivery import KIND as ALERTS
+from gateway.telemetry.budget_watch import ModelWatch
 from gateway.telemetry.finished import FinishedRequest
-from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.presence import read_presence
 from gateway.worker.recurring_jobs import TABLE
 from gateway.worker.services import Services
@@ -239,6 +239,6 @@ def test_free_memory_is_returned_to_the_system_twice_a_minute(
     worker: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     returned: list[int] = []
-    monkeypatch.setattr(free_memory, "_libc", SimpleNamespace(malloc_trim=returned.append))
+    monkeypatch.setattr(threads_module, "_libc", SimpleNamespace(malloc_trim=returned.append))
     pass_time(worker, 30)
     assert returned == [0]

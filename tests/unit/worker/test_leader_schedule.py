@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from gateway.clock import Clock
-from gateway.worker.leader_schedule import LeaderSchedule, ScheduledJob
+from gateway.worker.recurring_jobs import LeaderSchedule, ScheduledJob
 
 
 @pytest.fixture

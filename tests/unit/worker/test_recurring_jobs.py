@@ -15,7 +15,7 @@ from gateway.runtime.fair_threads import native_id
 from gateway.runtime.stepwise import always
 from gateway.store.documents import Documents
 from gateway.telemetry.gauges import job_rows
-from gateway.worker import leader_schedule, recurring_jobs
+from gateway.worker import recurring_jobs
 from gateway.worker.recurring_jobs import TABLE, Background, NodeLock, RecurringJob, Scope, read_report
 
 PACKAGE = Path(__file__).resolve().parents[3] / "gateway"
@@ -74,7 +74,7 @@ def test_only_the_leader_does_the_work_of_the_installation_and_another_takes_ove
 
 
 def test_the_scheduler_is_imported_outside_the_thread_of_the_event_loop(run_table, monkeypatch):
-    imported = leader_schedule.scheduling
+    imported = recurring_jobs.scheduling
     used_in = []
 
     class Scheduling:
@@ -83,7 +83,7 @@ def test_the_scheduler_is_imported_outside_the_thread_of_the_event_loop(run_tabl
             used_in.append(native_id())
             return imported.GeventScheduler
 
-    monkeypatch.setattr(leader_schedule, "scheduling", Scheduling())
+    monkeypatch.setattr(recurring_jobs, "scheduling", Scheduling())
     work = Counted()
     run_table(job(work)).start()
     wait(lambda: work.runs > 0)

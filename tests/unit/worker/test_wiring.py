@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
 from gateway.neutral.chat import ChatRequest, Requirements
 from gateway.worker.recurring_jobs import TABLE
 from gateway.worker.services import Services

@@ -7,8 +7,7 @@ from gateway.errors import GatewayError, NotSupported
 from gateway.ids import new_hex
 from gateway.neutral.realtime import TRANSCRIPTION, RealtimeRequest
 from gateway.neutral.request import Native
-from gateway.providers.google.failure import read_failure
-from gateway.providers.google.generate import Authorize
+from gateway.providers.google.generate import Authorize, read_failure
 from gateway.providers.google.traits import traits_of
 from gateway.providers.identities.upstream_identity import signed_in
 from gateway.providers.openers import Dial, SessionLink

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import InvalidRequest
-from gateway.providers.google.tools import write_schema
+from gateway.providers.google.request import write_schema
 from gateway.providers.google.traits import traits_of
 from gateway.providers.protocol import Target
 from gateway.providers.tool_names import GOOGLE

@@ -4,15 +4,14 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gateway.accounts.rule_values import ADDRESS_RULES
+from gateway.callers.rule_values import ADDRESS_RULES
 from gateway.errors import InvalidRequest
+from gateway.surfaces.console.limit_forms import RulePlace, list_rules, rule_actions, rule_fields
 from gateway.surfaces.console.lists import Column, arrange
-from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
-from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
-from gateway.surfaces.console.rule_actions import RulePlace, list_rules, rule_actions, rule_fields
-from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
 from gateway.surfaces.management.management_scopes import SCOPES
+from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Automation"
 PATH = "/console/automation"

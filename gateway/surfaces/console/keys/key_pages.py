@@ -14,16 +14,23 @@ from gateway.accounts.members import list_members
 from gateway.accounts.permissions import reach_of
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.errors import GatewayError
-from gateway.surfaces.console.limit_forms import RATES, read_limit_change, read_rates, read_rule
+from gateway.surfaces.console.limit_forms import (
+    RATES,
+    RulePlace,
+    describe_rules,
+    read_limit_change,
+    read_rates,
+    read_rule,
+    rule_actions,
+    rule_fields,
+)
 from gateway.surfaces.console.lists import Column, arrange
-from gateway.surfaces.console.management_calls import ManagementCall
-from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
 from gateway.surfaces.console.pages import redirect
-from gateway.surfaces.console.rule_actions import RulePlace, describe_rules, rule_actions, rule_fields
 from gateway.surfaces.console.setup.client_settings import group_clients
-from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import key_routes
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 TITLE = "API keys"

@@ -6,10 +6,9 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.money import read_decimal
 from gateway.surfaces.console.lists import Column, ShownList, arrange
-from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.models.model_rows import MILLION, read_price, show_price
-from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
-from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
+from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Custom models"
 PATH = "/console/models/custom"

@@ -5,9 +5,7 @@ from urllib.parse import parse_qsl
 
 from gateway.errors import NotFound
 from gateway.reports.latency_percentiles import NEWEST
-from gateway.surfaces.console.chosen_caller import FIELD, CallerChoices, find_caller, read_choices
 from gateway.surfaces.console.lists import Column, arrange
-from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.models.model_rows import (
     CAPABILITIES,
     KEYLESS,
@@ -18,10 +16,11 @@ from gateway.surfaces.console.models.model_rows import (
     list_rows,
     show_price,
 )
-from gateway.surfaces.console.page_calls import PageCall, page_operations
-from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.console.organization_choice import FIELD, CallerChoices, find_caller, read_choices
+from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
 from gateway.surfaces.openai.model_answers import ProviderMappingAnswer
-from gateway.surfaces.report_windows import DEFAULT_DAYS
+from gateway.surfaces.visitors.report_windows import DEFAULT_DAYS
+from gateway.surfaces.web.http import Operation, Outbound
 
 LATENCY = ManagementCall("GET /activity/latency")
 TITLE = "Models"

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from gateway.accounts.access import predicate
-from gateway.accounts.authentication import Caller
+from gateway.callers.access import predicate
+from gateway.callers.authentication import Caller
 from gateway.catalogue import entries
 from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Model, Provider
 from gateway.catalogue.lifecycle import has_ended
 from gateway.neutral.units import UNITS
 from gateway.runtime.threads import compute
-from gateway.surfaces.listing import own_models
 from gateway.surfaces.openai.model_answers import ModelAnswer
 from gateway.surfaces.openai.model_entries import Query, write_entries
+from gateway.surfaces.web.listing import own_models
 from gateway.worker.services import Services
 
 MILLION = 1_000_000

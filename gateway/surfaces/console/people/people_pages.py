@@ -4,13 +4,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.accounts.permissions import Permission
-from gateway.surfaces.console.limit_forms import read_limit_change, read_limit_fields
+from gateway.surfaces.console.limit_forms import (
+    RulePlace,
+    list_rules,
+    read_limit_change,
+    read_limit_fields,
+    rule_actions,
+    rule_fields,
+)
 from gateway.surfaces.console.lists import Column, arrange
-from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
-from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
-from gateway.surfaces.console.rule_actions import RulePlace, list_rules, rule_actions, rule_fields
-from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
+from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "People"
 PATH = "/console/people"

@@ -11,13 +11,12 @@ import orjson
 
 from gateway.accounts.member_callers import caller_without_key
 from gateway.metering.payload_table import SENT_CUT
-from gateway.surfaces import request_log_reader
-from gateway.surfaces.console.chosen_caller import FIELD, read_choices
 from gateway.surfaces.console.models.model_rows import ModelRow, list_rows
-from gateway.surfaces.console.page_calls import PageCall, page_operations
-from gateway.surfaces.console.short_lived_keys import make_short_lived_key
+from gateway.surfaces.console.organization_choice import FIELD, read_choices
+from gateway.surfaces.console.page_calls import PageCall, make_short_lived_key, page_operations
 from gateway.surfaces.console.visits import as_json
-from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 TITLE = "Playground"
@@ -78,7 +77,7 @@ def _read_seed(call: PageCall) -> tuple[dict[str, Any], str]:
     log_id = call.arguments.get("request", "")
     if not log_id:
         return {}, ""
-    request = request_log_reader.find_one(call.visitor, log_id[:80])
+    request = request_log_reader_module.find_one(call.visitor, log_id[:80])
     only_model = {"model": request.asked}
     info = request.payload
     if info is None:

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from gateway.accounts.project_modes import CREDITS, HYBRID, PROJECT_MODES
+from gateway.callers.credential_sources import CREDITS, HYBRID, PROJECT_MODES
 from gateway.surfaces.console.limit_forms import RATES, read_number, read_rates
 from gateway.surfaces.console.lists import Column, arrange
-from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
-from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
-from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
+from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Projects"
 PATH = "/console/projects"

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.accounts.access import CUSTOM
-from gateway.accounts.project_modes import PROJECT_MODES
+from gateway.callers.access import CUSTOM
+from gateway.callers.credential_sources import PROJECT_MODES
 from gateway.errors import InvalidRequest
 from gateway.surfaces.console.lists import Column, arrange
-from gateway.surfaces.console.management_calls import ManagementCall
-from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
-from gateway.surfaces.console.providers.provider_states import list_cooldowns, list_own_keys
-from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
+from gateway.surfaces.console.providers.provider_pages import list_cooldowns, list_own_keys
+from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Provider keys"
 PATH = "/console/providers/keys"

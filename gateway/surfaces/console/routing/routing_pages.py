@@ -5,15 +5,15 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from gateway.accounts.authentication import Caller
+from gateway.callers.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.routing.record import RoutingDecision, key_of_score
 from gateway.routing.score import Weights
-from gateway.surfaces.console.chosen_caller import FIELD, find_caller, read_choices
+from gateway.surfaces.console.organization_choice import FIELD, find_caller, read_choices
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
 from gateway.surfaces.console.requests.routing_text import REASONS
-from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.openai.explain import explain_for
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 
 TITLE = "Routing"
 PATH = "/console/routing"

@@ -1,16 +1,54 @@
 """`/console/settings`: name, credits, compliance policy, key caps, access rules, managed settings and provisioning of
 an organization."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.surfaces.console.limit_forms import read_words
+from gateway.clock import from_datetime, to_iso
+from gateway.errors import InvalidRequest
+from gateway.surfaces.console.limit_forms import RulePlace, list_rules, read_words, rule_actions, rule_fields
 from gateway.surfaces.console.managed_settings_form import ORGANIZATION, ManagedSettingsForm
-from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
-from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
-from gateway.surfaces.console.rule_actions import RulePlace, list_rules, rule_actions, rule_fields
-from gateway.surfaces.console.settings.scim_token_actions import create_token, revoke_token, scim_fields
-from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
+from gateway.surfaces.web.http import Operation, Outbound
+
+# The part of the settings page for provisioning: SCIM tokens are created and revoked.
+
+# Days until a new token expires → label.
+LIFETIMES = {"90": "90 days", "365": "one year", "730": "two years"}
+DEFAULT_LIFETIME_DAYS = "365"
+LIST = ManagementCall("GET /orgs/<organization_id>/scim/tokens")
+CREATE_SCIM_TOKEN = ManagementCall("POST /orgs/<organization_id>/scim/tokens")
+REVOKE = ManagementCall("DELETE /orgs/<organization_id>/scim/tokens/<token_id>")
+
+
+def scim_fields(call: PageCall, organization_id: str) -> dict[str, Any]:
+    """Return the values that the part of the page shows."""
+    return {
+        "scim_tokens": call.run(LIST, organization_id=organization_id),
+        "scim_url": f"{call.inbound.base_url.rstrip('/')}/scim/v2",
+        "scim_lifetimes": LIFETIMES,
+        "scim_usual": DEFAULT_LIFETIME_DAYS,
+    }
+
+
+def create_token(call: PageCall) -> dict[str, Any]:
+    """Create a token and return it with its secret."""
+    days = call.form.get("lifetime", DEFAULT_LIFETIME_DAYS)
+    if days not in LIFETIMES:
+        raise InvalidRequest("Choose one of the lifetimes.", param="lifetime")
+    end = datetime.fromtimestamp(call.services.clock.now_us() / 1_000_000, UTC) + timedelta(days=int(days))
+    fields = {"name": call.form.get("scim_name", "").strip(), "expiresAt": to_iso(from_datetime(end))}
+    created: dict[str, Any] = call.run(CREATE_SCIM_TOKEN, fields, organization_id=choose_organization(call).id)
+    return created
+
+
+def revoke_token(call: PageCall) -> str:
+    """Revoke a token."""
+    token_id = call.form.get("token", "")
+    call.run(REVOKE, organization_id=choose_organization(call).id, token_id=token_id)
+    return "The SCIM token was revoked. The identity provider can no longer use it."
+
 
 TITLE = "Settings"
 PATH = "/console/settings"

@@ -3,12 +3,12 @@
 from urllib.parse import urlsplit
 
 from gateway.accounts.member_callers import caller_without_key
-from gateway.surfaces.console.chosen_caller import FIELD, read_choices
 from gateway.surfaces.console.models.model_rows import list_rows
+from gateway.surfaces.console.organization_choice import FIELD, read_choices
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.playground.playground_pages import KEYS, name_models
 from gateway.surfaces.console.setup.client_settings import AUTO, MODEL, group_clients
-from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Set up a client"
 PATH = "/console/setup"

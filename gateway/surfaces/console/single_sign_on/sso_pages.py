@@ -1,22 +1,18 @@
 """`/sso` and `/console/sso/…`: choose an identity provider, and sign in with it."""
 
+import hmac
 import re
 import secrets
+from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from gateway.accounts import organizations
 from gateway.accounts.identity_providers import IdentityProvider
-from gateway.accounts.throttle import ThrottleGate
 from gateway.admin.sso_sign_in import SignInNeeded, SsoStart
+from gateway.callers.throttle import ThrottleGate
+from gateway.callers.tokens import hash_token
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, own_path, page, redirect
-from gateway.surfaces.console.single_sign_on.begun_sign_ins import (
-    BROWSER_COOKIE,
-    MARK,
-    begin_on_page,
-    browser_of,
-    was_begun_on_page,
-)
 from gateway.surfaces.console.visits import (
     PROVIDER_COOKIE,
     SIGN_IN_AGAIN,
@@ -29,9 +25,50 @@ from gateway.surfaces.console.visits import (
     submitted,
     submitted_by_visitor,
 )
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import Visitor, place_of, write_cookie
+from gateway.surfaces.visitors.visitor import Visitor, place_of, read_cookie, write_cookie
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
+
+# Sign-ins that a person began on a page of this gateway, as opposed to those that a link from elsewhere leads to.
+#
+# The sign-in page gives the browser a secret in a cookie, and its links to identity providers have a mark that only
+# this browser can have. A link without it asks the person first: it could sign the browser in to another's account.
+
+BROWSER_COOKIE = "llmgateway.sso"
+MARK = "begun"  # the parameter with the mark
+PAGE_COOKIE_S = 3600
+BROWSER = re.compile(r"[A-Za-z0-9_-]{32,64}")
+
+
+class BegunSignIn(NamedTuple):
+    """The mark for links of a page, and the Set-Cookie that makes it valid."""
+
+    mark: str
+    cookie: tuple[str, str]
+
+
+def begin_on_page(services: Services, inbound: Inbound) -> BegunSignIn:
+    """Return the mark of this browser for a page that offers to sign in."""
+    browser = browser_of(inbound) or secrets.token_urlsafe(32)
+    return BegunSignIn(_make_mark(services, browser), write_cookie(inbound, browser, PAGE_COOKIE_S, BROWSER_COOKIE))
+
+
+def was_begun_on_page(services: Services, inbound: Inbound) -> bool:
+    """Return whether the request follows a link of a page that this browser was shown."""
+    browser = browser_of(inbound)
+    mark = inbound.arguments().get(MARK, "")
+    return bool(browser) and hmac.compare_digest(_make_mark(services, browser).encode(), mark.encode())
+
+
+def browser_of(inbound: Inbound) -> str:
+    """Return the secret of this browser's sign-ins; "" without a usable one."""
+    value = read_cookie(inbound, BROWSER_COOKIE)
+    return value if BROWSER.fullmatch(value) else ""
+
+
+def _make_mark(services: Services, browser: str) -> str:
+    return hash_token(f"sign-in begun\n{browser}", services.store.secrets.hash_keys[0])
+
 
 TITLE = "Single sign-on"
 CHOOSE = "/sso"

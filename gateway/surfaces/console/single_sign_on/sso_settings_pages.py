@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from gateway.accounts.roles import RANKS
+from gateway.callers.roles import RANKS
 from gateway.limits.periods import read_period
 from gateway.surfaces.console.limit_forms import read_limit_fields, read_number, read_words
-from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
-from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
-from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
 from gateway.surfaces.management.limit_routes import PERIOD
+from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Single sign-on"
 PATH = "/console/settings/sso"

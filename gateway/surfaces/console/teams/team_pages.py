@@ -3,16 +3,14 @@
 from typing import Any
 
 from gateway.accounts.permissions import Permission
-from gateway.surfaces.console.limit_forms import read_limit_change
+from gateway.surfaces.console.limit_forms import RulePlace, list_rules, read_limit_change, rule_actions, rule_fields
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.managed_settings_form import TEAM as SETTINGS_OF_TEAM
 from gateway.surfaces.console.managed_settings_form import ManagedSettingsForm
-from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
-from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
-from gateway.surfaces.console.rule_actions import RulePlace, list_rules, rule_actions, rule_fields
-from gateway.surfaces.http import Operation, Outbound
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Teams"
 PATH = "/console/teams"

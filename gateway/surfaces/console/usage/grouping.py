@@ -10,7 +10,7 @@ from gateway.accounts.teams import list_teams
 from gateway.metering.activity import Dimension
 from gateway.metering.rollups.rollup_table import OTHER
 from gateway.metering.usage_table import raw_id
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor
 
 NO_APP = "No app named"
 NO_TEAM = "No team"

@@ -1,28 +1,116 @@
 """`/console/usage`: requests, tokens and costs of a period by model, key or person, and of the period before."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+import orjson
+
 from gateway.accounts.projects import list_projects
+from gateway.clock import to_datetime
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.rollup_table import SESSION
+from gateway.metering.usage_table import raw_id
 from gateway.money import round_usd
 from gateway.runtime.threads import compute_if
+from gateway.store.database import Database
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import build_plot
 from gateway.surfaces.console.shown_figures import round_count
 from gateway.surfaces.console.usage.grouping import GROUPS, GroupingScope
-from gateway.surfaces.console.usage.tag_names import list_tags
-from gateway.surfaces.console.usage.usage_period import RANGES, UsagePeriod, read_period
 from gateway.surfaces.console.usage.usage_reader import NO_ACTIVITY, PeriodUsage, UsageQuestion, read_usage
-from gateway.surfaces.http import Operation, Outbound
-from gateway.surfaces.report_windows import read_window
-from gateway.surfaces.usage_report import THREAD_PARTS, ActivityQuery, UsageScope, scope_of
-from gateway.surfaces.validation_schemas import read_fields
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.report_windows import DEFAULT_DAYS, EARLIEST, MAX_DAYS, read_window
+from gateway.surfaces.visitors.usage_report import THREAD_PARTS, ActivityQuery, UsageScope, scope_of
+from gateway.surfaces.visitors.validation_schemas import read_fields
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Operation, Outbound
 from gateway.worker.services import Services
+
+# The period of the usage page: a number of hours or days until now, or the days between two dates.
+
+CUSTOM = "custom"
+# Value of the field → its label; the first is the default.
+RANGES = {
+    "7d": "7 days",
+    "1h": "1 hour",
+    "24h": "24 hours",
+    "30d": "30 days",
+    "365d": "1 year",
+    CUSTOM: "Custom",
+}
+
+
+class UsagePeriod(NamedTuple):
+    """A period. `report` are the parameters of the usage report, `logs` those that find its requests in the request
+    log, in addition to the first step. `first` and `last` are the days of a period between two dates."""
+
+    name: str
+    label: str
+    report: Mapping[str, str]
+    logs: Mapping[str, str]
+    first: str = ""
+    last: str = ""
+    today: str = ""
+
+    @property
+    def is_of_hours(self) -> bool:
+        """Return whether its steps are hours."""
+        return self.name.endswith("h")
+
+    @property
+    def is_custom(self) -> bool:
+        """Return whether it lies between two dates."""
+        return self.name == CUSTOM
+
+
+def read_period(arguments: Mapping[str, str], now_us: int) -> UsagePeriod:
+    """Return the period that the parameters of the page name. Days in the wrong order are exchanged, and a period that
+    is longer than a report may be ends with its last day."""
+    name = arguments.get("timeRange", "")
+    if name not in RANGES:
+        name = next(iter(RANGES))
+    if name != CUSTOM:
+        return UsagePeriod(name, RANGES[name], {"timeRange": name}, {})
+    today = to_datetime(now_us).astimezone(UTC).date()
+    last = _read_day(arguments.get("to", ""), today, today)
+    first = _read_day(arguments.get("from", ""), today, last - timedelta(days=DEFAULT_DAYS - 1))
+    first, last = min(first, last), max(first, last)
+    first = max(first, last - timedelta(days=MAX_DAYS - 1))
+    days = (last - first).days + 1
+    label = "day" if days == 1 else f"{days} days"
+    dates = {"from": first.isoformat(), "to": last.isoformat()}
+    logs = {"to": (last + timedelta(days=1)).isoformat()}
+    return UsagePeriod(name, label, dates, logs, dates["from"], dates["to"], today.isoformat())
+
+
+def _read_day(text: str, today: date, otherwise: date) -> date:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return otherwise
+    return min(today, max(EARLIEST, day))
+
+
+# The names of tags in the latest requests, for a choice.
+
+PROJECTS = 20
+LATEST = 500  # rows of each project in which names of tags are searched
+
+
+def list_tags(database: Database, project_ids: Sequence[str]) -> list[str]:
+    """Return the names of tags in the latest requests of the projects."""
+    rows = database.report(partial(_latest_tags, database, project_ids[:PROJECTS]))
+    return sorted({name for row in rows for name in orjson.loads(row)})
+
+
+def _latest_tags(database: Database, projects: Sequence[str]) -> list[str]:
+    sql = "SELECT tags FROM usage WHERE project = ? ORDER BY request DESC LIMIT ?"
+    rows = [row for project in projects for row in database.fetch(sql, (raw_id(project), LATEST))]
+    return [row[0] for row in rows if row[0]]
+
 
 TITLE = "Usage"
 PATH = "/console/usage"

@@ -11,15 +11,14 @@ from msgspec import Struct
 
 from gateway.metering.activity import Owners, TagValues, measure, measure_top
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.buckets import week_of
-from gateway.metering.rollups.queries import Row, at_once
+from gateway.metering.rollups.queries import Row, at_once, week_of
 from gateway.metering.rollups.rollup_table import OTHER, SESSION
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 from gateway.surfaces.console.plots import MAX_SERIES
 from gateway.surfaces.console.plots import OTHER_SERIES as OTHER_NAMES
 from gateway.surfaces.console.usage.grouping import Grouping, GroupName, Namer
-from gateway.surfaces.report_windows import ReportRange
+from gateway.surfaces.visitors.report_windows import ReportRange
 
 MAX_VALUES_SHOWN = 100  # values of a tag, or sessions, with the highest cost; the others are one name
 COST = ("cost_nusd",)

@@ -7,10 +7,9 @@ from support.usage import KEYS, PROJECTS, insert_rows
 from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.activity import Owners, Span
 from gateway.metering.log.agent_sessions import AgentSession
-from gateway.metering.log.archived_requests import begin_of_rows
+from gateway.metering.log.archived_requests import begin_of_rows, find_session, list_sessions
 from gateway.metering.log.search import LogScope
-from gateway.metering.log.session_lists import find_session, list_sessions
-from gateway.reports.provider_latency import read_latency
+from gateway.reports.latency_percentiles import read_latency
 from gateway.store.partitions import time_of
 
 pytestmark = pytest.mark.slow  # the engine takes seconds to start

@@ -8,7 +8,6 @@ from support.requests import KEY, MEMBER, MINUTE_US, OTHER, PROJECT, START_US, a
 
 from gateway import ids
 from gateway.clock import DAY_US, HOUR_US
-from gateway.metering.log import hours
 from gateway.metering.log import search as module
 from gateway.metering.log.log_entries import log_tables
 from gateway.metering.log.records import read_requests
@@ -144,7 +143,7 @@ WISHES = {
 @pytest.mark.parametrize("summed", [True, False], ids=["summed", "unsummed"])
 def test_pages_have_every_matching_row_once(database, monkeypatch, summed) -> None:
     monkeypatch.setattr(module, "DEPTH", 7)
-    monkeypatch.setattr(hours, "MAX_HOURS", 3)
+    monkeypatch.setattr(module, "MAX_HOURS", 3)
     rows, chance = world(summed), random.Random(summed)
     fill(database, rows)
     if summed:
@@ -224,14 +223,14 @@ def test_a_key_that_was_used_once_is_found_behind_any_number_of_others(database,
 
 
 def test_the_last_hour_of_each_key_comes_from_the_rollups(database, monkeypatch) -> None:
-    monkeypatch.setattr(hours, "MAX_KEYS", 2)
+    monkeypatch.setattr(module, "MAX_KEYS", 2)
     times = {KEY: START_US, OTHER_KEY: START_US + 3 * HOUR_US}
     rows = [attempt(number, at=at, **owned(key=key)) for number, (key, at) in enumerate(times.items())]
     fill(database, [*rows, attempt(7, at=START_US - DAY_US, **owned(key=OTHER_KEY))])
-    assert hours.find_last_hours(database, list(times)) == {}
+    assert module.find_last_hours(database, list(times)) == {}
     Rollups(database).catch_up()
     expected = {key: at // HOUR_US * HOUR_US for key, at in times.items()}
-    assert hours.find_last_hours(database, [STRANGER, *times]) == expected
+    assert module.find_last_hours(database, [STRANGER, *times]) == expected
 
 
 def test_tables_in_partitions_are_searched_alike(postgresql_url, open_store) -> None:

@@ -455,7 +455,7 @@ def tag_names(database: Database) -> dict[str, set[str]]:
 
 def test_values_of_tags_are_bounded_and_the_others_are_one_value(make_world, monkeypatch):
     for name, maximum in (("MAX_SESSIONS", 3), ("MAX_VALUES", 2), ("MAX_TAGS", 3)):
-        monkeypatch.setattr(f"gateway.metering.rollups.name_limits.{name}", maximum)
+        monkeypatch.setattr(f"gateway.metering.rollups.job.{name}", maximum)
     world = make_world()
     hour_us = world.clock.now_us() // HOUR_US * HOUR_US
     for number in range(12):
@@ -524,8 +524,8 @@ def test_tags_of_rows_that_an_older_release_summed_meanwhile_are_added(make_worl
     world.clock.advance(60)
     world.post(10)
     with monkeypatch.context() as older:
-        older.setattr("gateway.metering.rollups.fold.list_tags", lambda session, tags: [])
-        older.setattr("gateway.metering.rollups.name_limits.list_tags", lambda session, tags: [])
+        older.setattr("gateway.metering.rollups.row_sums.list_tags", lambda session, tags: [])
+        older.setattr("gateway.metering.rollups.job.list_tags", lambda session, tags: [])
         before = world.rollups.state()
         world.settle()
     same = "UPDATE rollup_state SET tagged = ?, tagged_until = ?"

@@ -15,14 +15,13 @@ from support.usage import insert_rows, usage_row
 from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.settings import DatabaseSettings
 from gateway.metering.rollups import job
-from gateway.metering.rollups.buckets import week_of
 from gateway.metering.rollups.job import Rollups
-from gateway.metering.rollups.queries import RollupQuestion, at_once, fetch_columns, fetch_rows
+from gateway.metering.rollups.queries import RollupQuestion, at_once, fetch_columns, fetch_rows, week_of
 from gateway.metering.rollups.rollup_table import BLOCK_DAYS, Series
 from gateway.runtime.threads import Threads
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate
-from gateway.surfaces.report_windows import read_window
+from gateway.surfaces.visitors.report_windows import read_window
 
 PROJECT, KEYS = bytes([1]) * 16, [bytes([n]) * 16 for n in (7, 8)]
 LONG = 3 * BLOCK_DAYS

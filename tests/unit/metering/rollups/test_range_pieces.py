@@ -8,7 +8,7 @@ import pytest
 from support.usage import count_removed, insert_rows, request_at, stored_sums, sum_up, usage_row
 
 from gateway.clock import DAY_US, HOUR_US
-from gateway.metering.rollups import late, purge, range_pieces
+from gateway.metering.rollups import late, purge, row_sums
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.proof import compare_rollups
 from gateway.metering.rollups.purge import UsagePurge
@@ -135,7 +135,7 @@ def test_names_beyond_the_bound_stay_left_out_when_the_hour_is_computed_again_be
 
 
 def test_obsolete_pieces_are_swept_in_small_steps(hour, monkeypatch) -> None:
-    monkeypatch.setattr(range_pieces, "SWEEP_ROWS", 10)
+    monkeypatch.setattr(row_sums, "SWEEP_ROWS", 10)
     while hour.count("usage"):
         hour.purge.run()
     left = [hour.count("removed_piece")]

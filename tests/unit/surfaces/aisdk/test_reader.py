@@ -10,10 +10,10 @@ import pytest
 from gateway.configuration import settings as settings_module
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import WebSearch
-from gateway.neutral.encoded import PIECE_LENGTH
+from gateway.neutral.file_types import PIECE_LENGTH
 from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Reasoning, Text, ToolCall, ToolResult
 from gateway.surfaces.aisdk import reader
-from gateway.surfaces.http import Inbound
+from gateway.surfaces.web.http import Inbound
 
 LIMITS = settings_module.load({"GATEWAY_ENV": "test"}).limits
 PNG = "iVBORw0KGgoAAAANSUhEUgAA"
@@ -302,8 +302,8 @@ def test_a_long_text_file_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) 
         sizes.append(len(text))
         return b64decode(text, **given)
 
-    monkeypatch.setattr("gateway.neutral.encoded.b64decode", noting)
-    monkeypatch.setattr("gateway.surfaces.aisdk.prompt_files.b64decode", noting)
+    monkeypatch.setattr("gateway.neutral.file_types.b64decode", noting)
+    monkeypatch.setattr("gateway.surfaces.aisdk.prompt.b64decode", noting)
     text = "größe\n" * 500_000
     data = b64encode(text.encode()).decode()
     assert parts_of(user(file(data, "text/plain"))) == [(Text(text),)]

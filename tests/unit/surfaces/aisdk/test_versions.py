@@ -26,11 +26,11 @@ from gateway.errors import (
 )
 from gateway.neutral.parts import Media
 from gateway.neutral.usage import Usage
-from gateway.surfaces.aisdk import searches
+from gateway.surfaces.aisdk import writer
 from gateway.surfaces.aisdk.routes import ERRORS
 from gateway.surfaces.aisdk.versions import downgrade_body, downgrade_part
 from gateway.surfaces.aisdk.writer import FAILED, write_file
-from gateway.surfaces.answer_recording import CapturedStream
+from gateway.surfaces.web.operation_guard import CapturedStream
 
 USAGE: dict[str, Any] = {
     "inputTokens": {"total": 11, "noCache": 7, "cacheRead": 4, "cacheWrite": 0},
@@ -64,8 +64,8 @@ def test_a_body_matches_the_clients_version(version: int) -> None:
     "part",
     [
         PICTURE,
-        searches.write_result("a", "finder", []),
-        searches.write_call("a", "finder", "{"),
+        writer.write_result("a", "finder", []),
+        writer.write_search_call("a", "finder", "{"),
         {"type": "finish", "finishReason": FAILED, "usage": USAGE},
         {"type": "stream-start", "warnings": BODY["warnings"]},
     ],
@@ -77,7 +77,7 @@ def test_a_part_matches_the_clients_version(part: dict[str, Any], version: int) 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[]", '{"query": 3}', '{"queries": ["news"]}', '{"query": "news"}'])
 def test_a_search_always_has_a_query(arguments: str) -> None:
-    given = json.loads(searches.write_call("a", "finder", arguments)["input"])
+    given = json.loads(writer.write_search_call("a", "finder", arguments)["input"])
     assert given == {"query": "news" if "news" in arguments else ""}
 
 

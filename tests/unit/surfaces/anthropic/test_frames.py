@@ -34,7 +34,8 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Image, Media, Reasoning, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 from gateway.providers.anthropic.messages import AnthropicMessages
-from gateway.surfaces.anthropic import block_frames, reader, schema, stream_blocks
+from gateway.surfaces.anthropic import frames as frames_module
+from gateway.surfaces.anthropic import reader, schema
 from gateway.surfaces.anthropic.frames import frames
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
@@ -311,7 +312,7 @@ def test_the_sdk_raises_on_a_broken_stream(serve: Callable[..., anthropic.Anthro
 def test_many_calls_that_wait_for_another_are_written_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """30,000 waiting calls blocked the event loop for 0.3 s at the end of the stream."""
     threads = set()
-    write = block_frames.frame
+    write = frames_module.frame
 
     def noting(event: dict) -> bytes:
         threads.add(thread_id())
@@ -319,13 +320,13 @@ def test_many_calls_that_wait_for_another_are_written_in_a_thread(monkeypatch: p
 
     calls = [ToolCallDelta(number, "{", id=f"c{number}", name="f") for number in range(2_000)]
     few = sent(*calls[:100], END).count(b"content_block_stop\n")
-    monkeypatch.setattr(block_frames, "frame", noting)
+    monkeypatch.setattr(frames_module, "frame", noting)
     assert (few, sent(*calls, END).count(b"content_block_stop\n")) == (100, 2_000)
     assert len(threads) == 2
 
 
 def test_parts_that_wait_for_another_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_blocks, "MAX_BUFFERED", 1_000)
+    monkeypatch.setattr(frames_module, "MAX_BUFFERED", 1_000)
     pieces = [ToolCallDelta(number, "{", id=f"c{number}", name="f") for number in (0, 1)]
     read = wire(*pieces, *[ToolCallDelta(1, "1") for _ in range(998)], END)
     assert read[-1]["type"] == "message_stop"

@@ -7,8 +7,8 @@ import segno
 
 from gateway.surfaces.console.account import draw_qr_code, name_agent
 from gateway.surfaces.console.pages import page
-from gateway.surfaces.http import Inbound
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Inbound
 
 URI = "otpauth://totp/llmgateway:ada%40example.com?secret=JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP&issuer=llmgateway"
 

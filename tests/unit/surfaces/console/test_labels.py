@@ -5,11 +5,12 @@ from typing import get_args
 
 import pytest
 
-from gateway.accounts import alert_hooks, projects, roles
-from gateway.accounts.project_modes import PROJECT_MODES
+from gateway.accounts import alert_hooks, projects
+from gateway.callers import roles as roles_module
+from gateway.callers import scopes as scopes_module
+from gateway.callers.credential_sources import PROJECT_MODES
 from gateway.configuration.settings import ProjectMode
 from gateway.neutral.request import STRATEGIES
-from gateway.oauth import scopes
 from gateway.routing import candidate_filter, record
 from gateway.routing.score import Weights
 from gateway.surfaces.console import alert_pages, authorize, limit_forms
@@ -30,9 +31,9 @@ from gateway.surfaces.management import rule_routes
         (routing_text.REASONS, record.REASONS),
         (dict(project_pages.MARKERS), projects.MARKERS),
         (alert_pages.FORM_NAMES, alert_hooks.FORMS),
-        ({role: label for role, label, _ in people_pages.ROLES}, roles.ROLES),
+        ({role: label for role, label, _ in people_pages.ROLES}, roles_module.ROLES),
         (PROJECT_MODES, get_args(ProjectMode)),
-        (authorize.ABILITIES, scopes.SCOPES),
+        (authorize.ABILITIES, scopes_module.SCOPES),
         (limit_forms.RULE_TYPES, rule_routes.TYPES),
     ],
 )

@@ -8,9 +8,9 @@ from support.console_walk import signed_in_rows
 
 from gateway.accounts.scoped_roles import NO_PARTS, Parts
 from gateway.errors import Forbidden
-from gateway.surfaces.console.navigation import GROUPS, check_page, find_current, list_links
+from gateway.surfaces.console.pages import GROUPS, check_page, find_current, list_links
 from gateway.surfaces.console.table import SURFACE
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor
 
 
 @pytest.mark.parametrize(

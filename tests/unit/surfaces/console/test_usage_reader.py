@@ -24,7 +24,7 @@ from gateway.surfaces.console.plots import MAX_SERIES, OTHER_SERIES
 from gateway.surfaces.console.usage import usage_reader
 from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
 from gateway.surfaces.console.usage.usage_reader import PeriodUsage, UsageQuestion, read_usage
-from gateway.surfaces.report_windows import read_window
+from gateway.surfaces.visitors.report_windows import read_window
 
 NOW_US = int(datetime(2026, 4, 20, 11, 20, tzinfo=UTC).timestamp()) * SECOND_US
 DAYS = 200

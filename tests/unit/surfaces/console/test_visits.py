@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import Forbidden, GatewayError, Gone, NotFound, RateLimited, Unauthenticated, Unavailable
 from gateway.surfaces.console.visits import as_page
-from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.web.http import Inbound, Outbound
 
 
 @pytest.mark.parametrize("kind", [Unauthenticated, Forbidden, NotFound, Gone, RateLimited, Unavailable])

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.surfaces.google.model_list import METHODS, shows_itself
 from gateway.surfaces.google.routes import SURFACE
-from gateway.surfaces.http import Inbound
+from gateway.surfaces.web.http import Inbound
 
 
 def test_a_model_is_listed_with_the_methods_that_are_served() -> None:

@@ -12,14 +12,14 @@ from werkzeug.test import Client
 
 from gateway.accounts import keys, members
 from gateway.accounts.keys import Change, Draft
-from gateway.accounts.models import ScopedRole
 from gateway.accounts.permissions import COLUMNS, TABLE
-from gateway.accounts.roles import PROJECT_ADMIN, TEAM_LEAD
+from gateway.callers.models import ScopedRole
+from gateway.callers.roles import PROJECT_ADMIN, TEAM_LEAD
+from gateway.callers.scopes import audience_at
 from gateway.configuration.settings import ROOT
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Limits
 from gateway.oauth.grant_values import Consent
-from gateway.oauth.scopes import audience_at
 from gateway.surfaces import surface_table
 from gateway.surfaces.management import table as management
 from gateway.surfaces.management.managed_operation import ManagedOperation

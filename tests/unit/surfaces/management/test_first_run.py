@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.management import Tenants
 
-from gateway.admin.sign_in_links import LIFETIME_S, is_loopback, make_link_token
+from gateway.admin.sign_in import LIFETIME_S, is_loopback, make_link_token
 from gateway.errors import Forbidden, Gone, NotFound
 from gateway.operator import start
 

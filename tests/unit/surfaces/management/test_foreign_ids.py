@@ -8,8 +8,8 @@ import pytest
 from support.management import Tenants
 from support.management_bodies import BODIES, VARIABLE, fill_path, furnish, title
 
-from gateway.accounts.models import User
-from gateway.accounts.rule_values import SCOPES
+from gateway.callers.models import User
+from gateway.callers.rule_values import SCOPES
 from gateway.surfaces.management.access_groups import in_organization, in_project
 from gateway.surfaces.management.managed_operation import ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS

@@ -5,7 +5,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from gateway.surfaces.console import guide_search, guides
+from gateway.surfaces.console import guide_pages, guides
 
 PREFIX = "http://localhost/docs/guides"
 
@@ -102,17 +102,17 @@ SUBJECTS = {
 
 @pytest.mark.parametrize("query", SUBJECTS)
 def test_the_page_of_a_subject_comes_first(query) -> None:
-    assert guide_search.search(query)[0].guide.name == SUBJECTS[query]
+    assert guide_pages.search(query)[0].guide.name == SUBJECTS[query]
 
 
 @pytest.mark.parametrize("name", sorted(guides.list_guides()))
 def test_the_title_of_a_guide_finds_it_first(name) -> None:
     guide = guides.list_guides()[name]
-    assert guide_search.search(guide.title)[0].guide == guide
+    assert guide_pages.search(guide.title)[0].guide == guide
 
 
 def test_a_word_that_no_guide_contains_does_not_hide_the_others() -> None:
-    assert guide_search.search("passkeys zzzz")[0].guide.name == "passkeys"
+    assert guide_pages.search("passkeys zzzz")[0].guide.name == "passkeys"
 
 
 def test_a_guide_has_a_table_of_its_headings(visitor) -> None:
@@ -143,12 +143,12 @@ def test_an_unknown_page_keeps_the_navigation_and_the_search(visitor, path) -> N
 
 
 def test_titles_count_more_than_text() -> None:
-    assert guide_search.search("upgrade")[0].guide.name == "upgrade"
+    assert guide_pages.search("upgrade")[0].guide.name == "upgrade"
 
 
 def test_a_long_search_is_cut() -> None:
-    assert guide_search.search("x " * 10_000) is not None
-    assert guide_search.search("") == []
+    assert guide_pages.search("x " * 10_000) is not None
+    assert guide_pages.search("") == []
 
 
 def test_names_with_underscores_stay_whole() -> None:

@@ -9,7 +9,7 @@ from support.console import browser_headers, open_page
 from support.management import Person, Tenants
 
 from gateway.metering.models import BYOK
-from gateway.surfaces.request_log_reader import LogsQuery
+from gateway.surfaces.visitors.request_log_reader import LogsQuery
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "<b>Hello</b> there"}]}
 CHAT = "/v1/chat/completions"

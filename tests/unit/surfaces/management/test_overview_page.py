@@ -14,8 +14,7 @@ from gateway.accounts.permissions import reach_of
 from gateway.limits.budgets import Limits, Status
 from gateway.limits.ledger import Balance
 from gateway.money import NANO
-from gateway.surfaces.console.attention import find_budgets, find_cooldowns, find_credits, find_retiring
-from gateway.surfaces.console.overview import forecast_month
+from gateway.surfaces.console.overview import find_budgets, find_cooldowns, find_credits, find_retiring, forecast_month
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
 HOSTILE = '"><script>alert(1)</script><img src=https://evil.example/x>'

@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from gateway.surfaces import visitor
 from gateway.surfaces.console import visits
 from gateway.surfaces.console.table import SURFACE
+from gateway.surfaces.visitors import visitor as visitor_module
 
 EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
 OWN = {"Origin": "http://localhost"}
@@ -172,7 +172,7 @@ def test_after_an_unknown_code_the_page_requests_another_one(browser) -> None:
 
 def test_the_browser_is_known_after_signing_in(browser) -> None:
     names = {cookie.partition("=")[0] for cookie in sign_in(browser).headers.getlist("Set-Cookie")}
-    assert names == {visitor.COOKIE, visitor.DEVICE}
+    assert names == {visitor_module.COOKIE, visitor_module.DEVICE}
 
 
 def test_an_identity_provider_that_cannot_sign_in_silently_is_forgotten(browser) -> None:

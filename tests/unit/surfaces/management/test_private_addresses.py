@@ -7,8 +7,8 @@ import pytest
 from support.management import Tenants
 from support.management_bodies import BODIES, fill_path, furnish, title
 
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management.table import OPERATIONS
+from gateway.surfaces.web.http import Operation
 
 # Fields of bodies with an address that the gateway calls.
 ADDRESSES = ("url", "baseUrl", "issuer", "jwksUrl")

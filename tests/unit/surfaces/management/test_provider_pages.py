@@ -8,8 +8,8 @@ from fakes.openai import Answer, FakeOpenAI
 from support.console import open_page, press_button
 from support.management import Person, Tenants
 
-from gateway.accounts.access import CUSTOM
 from gateway.accounts.members import list_members
+from gateway.callers.access import CUSTOM
 from gateway.errors import UpstreamFailed
 from gateway.surfaces.console import lists
 

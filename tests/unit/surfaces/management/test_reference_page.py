@@ -5,8 +5,8 @@ import pytest
 from support.console import CSRF, browser_headers, open_page
 from support.management import Person, Tenants
 
-from gateway.surfaces import policy
 from gateway.surfaces.console.assets import load_asset
+from gateway.surfaces.web import policy as policy_module
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_the_page_loads_the_renderer_from_this_site_only(visitor) -> None:
 
 def test_the_address_of_the_policy_leads_to_its_place(visitor) -> None:
     script = load_asset("reference.js").body.decode()
-    assert f'"#{policy.ANCHOR}"' in script and "#overview--versions" in script
+    assert f'"#{policy_module.ANCHOR}"' in script and "#overview--versions" in script
     description = visitor.get("/docs/openapi.json").get_json()["info"]["description"]
     assert "## Versions" in description
 

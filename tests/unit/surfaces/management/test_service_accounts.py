@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from support.management import Person, Tenants
 
-from gateway.accounts.models import ServiceAccount, User
 from gateway.accounts.organizations import set_organization_status
+from gateway.callers.models import ServiceAccount, User
 from gateway.surfaces.management.management_scopes import SCOPES
 
 ALL = list(SCOPES)

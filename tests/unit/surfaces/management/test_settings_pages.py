@@ -8,7 +8,8 @@ import pytest
 from support.console import open_page, press_button
 from support.management import Tenants
 
-from gateway.accounts import audit, compliance
+from gateway.accounts import audit
+from gateway.callers import compliance as compliance_module
 from gateway.clock import DAY_US
 from gateway.money import NANO
 from gateway.surfaces.console.audit_log import audit_pages
@@ -62,7 +63,7 @@ def test_managed_settings_are_removed_and_must_be_json(tenants: Tenants, text: s
 
 def test_the_page_saves_every_member_of_the_policy() -> None:
     # A save replaces the whole policy, so a member without a field would be erased by it.
-    assert {*FLAGS, *SETS} == set(compliance.FIELDS)
+    assert {*FLAGS, *SETS} == set(compliance_module.FIELDS)
 
 
 @pytest.mark.parametrize("member", ["name", "label", "email", "description", "host"])

@@ -7,7 +7,7 @@ from support.console import open_page, press_button
 from support.management import Tenants
 
 from gateway.accounts import teams
-from gateway.accounts.models import User
+from gateway.callers.models import User
 from gateway.errors import Conflict
 
 PATH = "/console/settings/sso"

@@ -16,8 +16,7 @@ from gateway.store.partitions import id_at
 from gateway.surfaces.console.shown_figures import show_change
 from gateway.surfaces.console.usage import usage_reader
 from gateway.surfaces.console.usage.grouping import GROUPS
-from gateway.surfaces.console.usage.usage_pages import MEASURES
-from gateway.surfaces.console.usage.usage_period import RANGES
+from gateway.surfaces.console.usage.usage_pages import MEASURES, RANGES
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
 

@@ -5,7 +5,7 @@ import pytest
 
 from gateway.clock import from_datetime
 from gateway.errors import InvalidRequest
-from gateway.surfaces.report_windows import HOUR_US, ReportRange, read_window
+from gateway.surfaces.visitors.report_windows import HOUR_US, ReportRange, read_window
 
 NOW = from_datetime(datetime(2026, 3, 29, 10, 30, tzinfo=UTC))
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.configuration import settings
 from gateway.errors import NotSupported
-from gateway.surfaces.mcp.remote_gateway import address_of
+from gateway.surfaces.mcp.generation import address_of
 
 SETTINGS = settings.load({"GATEWAY_ENV": "test"})
 

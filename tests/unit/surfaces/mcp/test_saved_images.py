@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gateway.neutral.parts import Media
-from gateway.surfaces.mcp.saved_images import save
+from gateway.surfaces.mcp.generation import save
 
 
 def save_in(folder: Path, name: str, *media_types: str) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.errors import GatewayError, Internal, InvalidRequest, RateLimited, Unauthenticated, Unavailable
-from gateway.surfaces.oauth.endpoints import error_body
+from gateway.surfaces.oauth.routes import error_body
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Image, Media, Reasoning, Refusal, Source, SourceRange, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.surfaces.openai import chat_writer
-from gateway.surfaces.openai.client_members import find_adapt
+from gateway.surfaces.openai.chat import find_adapt
 from gateway.surfaces.openai.reasoning_details import ReasoningMarks, read_details
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "openai"

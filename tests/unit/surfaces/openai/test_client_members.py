@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from gateway.surfaces.openai.client_members import find_adapt, join_calls
+from gateway.surfaces.openai.chat import find_adapt, join_calls
 
 DETAILS = {"total_cost": 0.5, "upstream_inference_cost": 0.4, "upstream_inference_prompt_cost": 0.3, "output_cost": 0.1}
 METADATA = {"request_id": "r1", "requested_provider": None, "routing": []}

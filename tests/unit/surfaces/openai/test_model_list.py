@@ -6,16 +6,17 @@ import gevent
 import msgspec
 import pytest
 
-from gateway.accounts.access import Level
+from gateway.callers.access import Level
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import DataPolicy, Mapping, Model, Provider
 from gateway.catalogue.field_checks import read_prices
 from gateway.errors import NotFound, Unauthenticated
-from gateway.surfaces import availability, listing
-from gateway.surfaces.http import Inbound
 from gateway.surfaces.openai import model_entries
 from gateway.surfaces.openai.model_entries import NAME_PLACEHOLDER, Query, serialise_alike, write_entries
 from gateway.surfaces.openai.model_list import handle_model, handle_models
+from gateway.surfaces.web import availability as availability_module
+from gateway.surfaces.web import listing as listing_module
+from gateway.surfaces.web.http import Inbound
 
 DAY_US = 86_400_000_000
 NOW_US = 20_600 * DAY_US  # 2026-05-27
@@ -402,13 +403,13 @@ def test_a_setting_lists_only_available_models_unless_all_are_requested(equipped
 
 
 def test_access_of_a_caller_is_computed_once_for_equal_credentials(equipped, monkeypatch):
-    computed, find = [], availability._reachable
+    computed, find = [], availability_module._reachable
 
     def note(*arguments):
         computed.append(arguments)
         return find(*arguments)
 
-    monkeypatch.setattr(availability, "_reachable", note)
+    monkeypatch.setattr(availability_module, "_reachable", note)
     for key in ("free", "good", "free"):
         handle_models(equipped, ask(authorization=f"Bearer {key}"))
     assert len(computed) == 1
@@ -469,8 +470,8 @@ def test_concurrent_requests_share_one_serialization_of_the_list(services, monke
 
 
 def test_equal_lists_of_other_queries_are_compressed_once(services, monkeypatch):
-    packed, compress = [], listing._compress
-    monkeypatch.setattr(listing, "_compress", lambda parts: packed.append(1) or compress(parts))
+    packed, compress = [], listing_module._compress
+    monkeypatch.setattr(listing_module, "_compress", lambda parts: packed.append(1) or compress(parts))
     services.routing.catalogue.swap(CATALOGUE)
     for query in ("", "include_restricted=true", "include_restricted=1&unknown=2"):
         assert dict(handle_models(services, ask(query, accept_encoding="gzip")).headers)["Content-Encoding"] == "gzip"

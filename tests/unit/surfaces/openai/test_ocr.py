@@ -8,7 +8,7 @@ from support.pdfs import packed
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.usage import Units, Usage
-from gateway.providers.sandbox.image_files import png
+from gateway.providers.sandbox.images import png
 from gateway.surfaces.openai import ocr
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.surfaces.openai.subtitles import write_subtitles
+from gateway.surfaces.openai.transcriptions import write_subtitles
 
 
 @pytest.mark.parametrize(

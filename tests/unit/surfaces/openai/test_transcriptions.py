@@ -3,8 +3,8 @@ from typing import get_args
 import pytest
 from openai.types.audio_response_format import AudioResponseFormat
 
-from gateway.surfaces.forms import Form
 from gateway.surfaces.openai.transcriptions import FORMATS, _flag
+from gateway.surfaces.web.forms import Form
 
 
 def test_each_format_of_openais_library_can_be_requested() -> None:

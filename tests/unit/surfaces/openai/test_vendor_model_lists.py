@@ -4,7 +4,7 @@ import anthropic
 import orjson
 import pytest
 
-from gateway.surfaces.openai.vendor_model_lists import convert_list, find_form
+from gateway.surfaces.openai.model_list import convert_list, find_form
 
 MISTRAL = ("mistral-client-python/3.7.0", "mistral-client-typescript/2.7.0")
 COHERE = ("cohere/7.3.1", "cohere-ai/8.1.0")

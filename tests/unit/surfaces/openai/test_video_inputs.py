@@ -4,8 +4,8 @@ import pytest
 from openai.types import VideoSize
 
 from gateway.catalogue import loader
-from gateway.surfaces.forms import Form
-from gateway.surfaces.openai.video_inputs import SIZES, _read_form
+from gateway.surfaces.openai.videos import SIZES, _read_form
+from gateway.surfaces.web.forms import Form
 
 
 def test_each_size_of_a_model_and_of_openais_library_can_be_requested() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.surfaces.openai import whole_calls
-from gateway.surfaces.openai.whole_calls import WholeCalls
+from gateway.surfaces.openai import chat
+from gateway.surfaces.openai.chat import WholeCalls
 
 END = b"\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -53,10 +53,10 @@ def test_pieces_of_calls_are_joined_in_the_last_chunk() -> None:
     assert (len(chunks), chunks[2]["usage"]) == (3, {"total_tokens": 3})
 
 
-@pytest.mark.parametrize("length", [10, whole_calls.THREAD_BYTES])
+@pytest.mark.parametrize("length", [10, chat.THREAD_BYTES])
 def test_long_calls_are_joined_in_a_thread(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[bool] = []
-    monkeypatch.setattr(whole_calls, "compute_if", lambda large, work, *args: threads.append(large) or work(*args))
+    monkeypatch.setattr(chat, "compute_if", lambda large, work, *args: threads.append(large) or work(*args))
     written(chunk(piece(0, "", "look")), chunk(piece(0, "1" * length)), chunk({}, "tool_calls"))
     assert threads == [False, False, length > 10]
 

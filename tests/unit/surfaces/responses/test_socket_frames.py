@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.errors import InvalidRequest, RateLimited
-from gateway.surfaces.responses.socket_frames import TurnEvents, read, write_error, write_refusal
+from gateway.surfaces.responses.socket_turns import TurnEvents, read, write_error, write_refusal
 
 CREATED = b'event: response.created\ndata: {"type":"response.created"}\n\n'
 FAILED = b'event: response.failed\ndata: {"type":"response.failed"}\n\n'

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.engine.conversation_loads import ConversationLoad
-from gateway.engine.owner_turns import OwnerTurns
+from gateway.engine.stored_responses import ConversationLoad, OwnerTurns
 from gateway.errors import NotFound, Overloaded
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.surfaces.responses.socket_memory import SocketMemory, TurnMemory

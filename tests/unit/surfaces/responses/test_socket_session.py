@@ -11,13 +11,13 @@ from gevent.event import Event
 from gevent.queue import Queue
 from support.clock import FakeClock
 
-from gateway.engine.realtime import watched_session
+from gateway.engine.realtime import session as session_module
 from gateway.errors import Unauthenticated
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.threads import spawn
-from gateway.surfaces.responses import socket_session
+from gateway.surfaces.responses import routes
+from gateway.surfaces.responses.routes import SocketSession, SocketWatch
 from gateway.surfaces.responses.socket_memory import SocketMemory
-from gateway.surfaces.responses.socket_session import SocketSession, SocketWatch
 
 HOUR_S = 3600
 OWNER = "org_1"
@@ -84,8 +84,8 @@ class Running:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(watched_session, "CHECK_INTERVAL_S", 0.01)
-    monkeypatch.setattr(socket_session, "CLOSE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(session_module, "CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(routes, "CLOSE_TIMEOUT_S", 0.01)
     running: list[Running] = []
 
     def begin(longest_s: float = HOUR_S) -> Running:
@@ -122,7 +122,7 @@ def test_a_restart_waits_for_the_turn_and_begins_no_other(run: Any) -> None:
     assert not session.greenlet.ready() and session.caller.code == 0
     session.release.set()
     told = session.end()
-    assert (told.code, told.reason, told.told, session.begun) == (1001, socket_session.RESTARTING, [], [""])
+    assert (told.code, told.reason, told.told, session.begun) == (1001, routes.RESTARTING, [], [""])
 
 
 def test_a_credential_that_ended_ends_the_connection(run: Any) -> None:

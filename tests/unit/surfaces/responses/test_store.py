@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.accounts.vault import Vault
+from gateway.callers.vault import Vault
 from gateway.configuration.settings import Responses
 from gateway.engine.stored_responses import PastTurn, StoredResponse, StoredResponses
 from gateway.errors import InvalidRequest, MethodNotAllowed, NotFound
@@ -10,8 +10,8 @@ from gateway.runtime.threads import Threads
 from gateway.store.conversation_turns import Turns
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.surfaces.http import Inbound
 from gateway.surfaces.responses import routes, schema, store
+from gateway.surfaces.web.http import Inbound
 
 HEX = "1" * 32
 ANSWER = f"resp_{HEX}"

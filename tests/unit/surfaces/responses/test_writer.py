@@ -27,7 +27,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Media, Reasoning, Source, SourceRange, Text, ToolCall
 from gateway.neutral.usage import Usage
-from gateway.surfaces.responses import assembler, items, reader, schema, stream, writer
+from gateway.surfaces.responses import assembler, items, reader, response_creation, schema, writer
 
 EVENT = PublishedUnion(ResponseStreamEvent)
 HEX = "0" * 32
@@ -69,7 +69,9 @@ ANSWER = ChatResult((Choice((Text("Hi"),), "stop"),), Facts.usage), SEALED, Fact
 
 def write(*events, of: reader.ResponseTurn = SEALED, keep=lambda response: True) -> list[dict]:
     """Return the events that a client receives, validated against the published types and numbered without a gap."""
-    sent = b"".join(stream.frames(iter([[Started()], *([event] for event in events)]), of, Facts(), keep))
+    sent = b"".join(
+        response_creation.stream_frames(iter([[Started()], *([event] for event in events)]), of, Facts(), keep)
+    )
     frames = [frame for frame in sent.split(b"\n\n") if frame and not frame.startswith(b":")]
     read_events = [orjson.loads(frame.partition(b"\ndata: ")[2]) for frame in frames]
     assert [frame.split(b"\n")[0][7:].decode() for frame in frames] == [event["type"] for event in read_events]
@@ -209,18 +211,20 @@ def test_an_error_out_of_the_engine_ends_the_stream_as_failed() -> None:
         yield [TextDelta("x")]
         raise Unavailable()
 
-    sent = b"".join(stream.frames(batches(), SEALED, Facts(), lambda response: True))
+    sent = b"".join(response_creation.stream_frames(batches(), SEALED, Facts(), lambda response: True))
     assert b"event: response.failed" in sent and b"response.completed" not in sent
 
 
 def test_silence_is_a_comment() -> None:
-    assert list(stream.frames(iter([[Heartbeat()]]), SEALED, Facts(), lambda response: True)) == [b": keep-alive\n\n"]
+    assert list(response_creation.stream_frames(iter([[Heartbeat()]]), SEALED, Facts(), lambda response: True)) == [
+        b": keep-alive\n\n"
+    ]
 
 
 def test_a_stream_begins_with_its_first_content() -> None:
     """Until then another provider may answer."""
     batches = iter([[Started()], [Notice("A parameter was left out.")], [TextDelta("Hello")], [FINISHED]])
-    first = next(stream.frames(batches, SEALED, Facts(), lambda response: True))
+    first = next(response_creation.stream_frames(batches, SEALED, Facts(), lambda response: True))
     assert first.startswith(b"event: response.created\n") and list(batches) == [[FINISHED]]
 
 

@@ -7,7 +7,7 @@ import pytest
 from gateway.accounts.provisioning.provisioned_groups import GroupChange
 from gateway.errors import InvalidRequest
 from gateway.surfaces.scim import patches
-from gateway.surfaces.scim.group_changes import GroupDraft
+from gateway.surfaces.scim.group_views import GroupDraft
 
 CURRENT = ("member_a", "member_b", "member_c")
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.scim import patches
 from gateway.surfaces.scim.attributes import ENTERPRISE, USERS
 from gateway.surfaces.scim.resources import values_of
-from gateway.surfaces.scim.scim_requests import ScimPatchOperation
-from gateway.surfaces.scim.scim_schemas import describe_value
+from gateway.surfaces.scim.routes import describe_value
+from gateway.surfaces.scim.scim_answers import ScimPatchOperation
+from gateway.surfaces.web.answer_structs import describe_answer
 
 WORK = {"value": "ada@example.com", "type": "work", "primary": True}
 HOME = {"value": "ada@home.example", "type": "home"}

@@ -10,8 +10,8 @@ from gateway.accounts.provisioning.provisioned_groups import ProvisionedGroup
 from gateway.accounts.provisioning.user_rows import ProvisionedUser
 from gateway.surfaces.scim.attributes import ENTERPRISE, GROUPS_TYPE, USERS, resolve
 from gateway.surfaces.scim.resources import show_group, show_user
+from gateway.surfaces.scim.routes import RESOURCE_LIST, USER_SHAPE
 from gateway.surfaces.scim.scim_answers import LIST_URN
-from gateway.surfaces.scim.scim_schemas import RESOURCE_LIST, USER_SHAPE
 
 BASE = "https://gateway.example/scim/v2"
 PERSON = ("ada@example.com", "external", "ada@example.com", "ada@example.com", "Ada")

@@ -1,0 +1,353 @@
+"""From a token to its caller: from memory under the control lease, from the store on a miss."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import peewee
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gateway.accounts.permissions import reach_of
+from gateway.callers import tokens as tokens_module
+from gateway.callers.access import Level
+from gateway.callers.compliance import read_policy
+from gateway.callers.hash_renewal import renew_hash
+from gateway.callers.issuer_keys import is_signed_token
+from gateway.callers.models import (
+    AccessRule,
+    ApiKey,
+    Member,
+    Organization,
+    Project,
+    SessionBudget,
+    Team,
+    TeamMember,
+    User,
+    is_suspended,
+)
+from gateway.callers.rule_values import RuleInfo, compile_levels
+from gateway.callers.versioned_cache import VersionedCache
+from gateway.clock import Clock
+from gateway.control.version import Control
+from gateway.errors import Forbidden, GatewayError, Gone, Unauthenticated, Unavailable
+from gateway.store.database import Database
+from gateway.store.installation_identity import Secrets
+
+T = TypeVar("T")
+# read(token, control version) → the caller of a signed token, or a refusal that may be cached.
+SignedTokenReader = Callable[[str, int], "Caller | CachedRefusal"]
+
+CACHE_SIZE = 50_000  # callers a worker remembers, about 1 KB each
+REFUSAL_CACHE_SIZE = 10_000
+LOOKUPS = 4  # reads at a time: a flood of unknown tokens must leave connections to others
+LOOKUP_WAIT_S = 2.0
+
+MISSING = "The API key is missing: send Authorization: Bearer <key> or x-api-key: <key>."
+UNKNOWN = "Incorrect API key provided. Check that the key is complete and that this gateway issued it."
+FOREIGN_KEY_MESSAGE = (
+    f"Incorrect API key provided. Keys of this gateway begin with {tokens_module.PREFIXES['user']}; this one does not."
+)
+MANAGING = "The token of a service account cannot call models; create an API key with it and use that."
+EXPIRED = "The API key has expired; activate it with a new expiry or use another one."
+OWN_PREFIXES = tuple(tokens_module.PREFIXES.values())
+
+SUSPENDED = (
+    "The identity provider of the organization refuses the member who owns the API key. The key works again after the "
+    "member signs in."
+)
+TOKEN_EXPIRED = "The token has expired. Request a new one from the identity provider."
+KEY_REFUSALS = {
+    "inactive": "The API key is inactive; activate it or use another one.",
+    "revoked": "The API key was revoked; use another one.",
+    "deleted": "The API key was deleted; use another one.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The caller of a request, with all that the request path needs of its key, project and rules.
+
+    `expires_at_us` None = never. `rules` are the compiled levels of access.py, () when nothing is restricted. `teams`
+    are (id, name) of the caller's teams that have spending limits, in the order of their ids. `retention` is none or
+    retain, `cache_markers` automatic, client or disabled, `mode` credits, api-keys or hybrid. `grant_id` and `scopes`
+    are those of the access token that a request came with; "" and () where it came with the API key itself. `team_id`
+    is the team that the person chose when they signed in a device, "" without. `identity_id` is the workload identity
+    of a signed token, and `tags` the metadata that its claims give to requests. `session_nusd` and `run_nusd` are the
+    budgets of each session and run: the lower one of key and project, None without. `version` is the control version
+    under which it was read. `kept` is what others worked out of all this for the next request: it ends with the
+    caller, and so with the version.
+    """
+
+    key_id: str
+    key_kind: str
+    key_name: str
+    organization_id: str
+    project_id: str
+    user_id: str
+    member_id: str
+    role: str
+    mode: str
+    cache_enabled: bool = False
+    cache_ttl_s: int = 60
+    retention: str = "none"
+    retention_days: int = 30
+    cache_markers: str = "automatic"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rules: tuple[Level, ...] = ()
+    teams: tuple[tuple[str, str], ...] = ()
+    expires_at_us: int | None = None
+    version: int = 0
+    grant_id: str = ""
+    scopes: tuple[str, ...] = ()
+    team_id: str = ""
+    session_nusd: int | None = None
+    run_nusd: int | None = None
+    identity_id: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def by_token(self) -> bool:
+        """Return whether the request came with an access token: then there is no API key to pass on."""
+        return bool(self.grant_id)
+
+
+class CachedRefusal(Struct, frozen=True):
+    """A cached refusal, from which each request gets a new exception."""
+
+    kind: type[GatewayError]
+    message: str
+    code: str | None = None
+    ids: tuple[str, str, str, str] | None = None
+
+    def error(self) -> GatewayError:
+        error = self.kind(self.message, code=self.code)
+        error.caller_ids = self.ids
+        return error
+
+
+class Authentication:
+    """Knows callers by their tokens. Memory holds digests, never a token."""
+
+    def __init__(self, database: Database, control: Control, secrets: Secrets, clock: Clock) -> None:
+        self._database = database
+        self._control = control
+        self._hash_keys = secrets.hash_keys
+        self._clock = clock
+        self._memory: VersionedCache[bytes, Caller | CachedRefusal] = VersionedCache(
+            control, CACHE_SIZE, _is_minor, REFUSAL_CACHE_SIZE
+        )
+        self._lookups = threading.BoundedSemaphore(LOOKUPS)
+        self._read_signed: SignedTokenReader | None = None
+
+    def accept_signed_tokens(self, read: SignedTokenReader) -> None:
+        """Let `read` find the callers of signed tokens (JWT), which are no API keys."""
+        self._read_signed = read
+
+    def caller(self, token: str) -> Caller:
+        """The caller of `token`.
+
+        A signed token of an identity provider (JWT) gives the caller of the workload identity that accepts it.
+
+        Unauthenticated (401, invalid_api_key): missing, unknown, inactive, expired, revoked or deleted key, or one
+        whose member or user was deactivated. Gone (410): archived project, blocked organization. Unavailable (503):
+        the store cannot be asked; never a 401 then.
+        """
+        # An unkeyed digest is enough for memory: it stands for 240 random bits and never leaves the process.
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        return self._judge_now(self._memory.get(digest, lambda version: self._read(token, version)))
+
+    def caller_of_key(self, key_id: str) -> Caller:
+        """The caller of the key with this id, for who is known by something that is bound to it. As `caller`."""
+
+        def read(version: int) -> Caller | CachedRefusal:
+            return _judge(self.look_up(lambda: list(_query(ApiKey.id == key_id))), version)
+
+        # No digest of a token is as long as that.
+        return self._judge_now(self._memory.get(b"the key " + key_id.encode(), read))
+
+    def _judge_now(self, caller: Caller | CachedRefusal) -> Caller:
+        if isinstance(caller, CachedRefusal):
+            raise caller.error()
+        if caller.expires_at_us is not None and self._clock.now_us() >= caller.expires_at_us:
+            if caller.identity_id:
+                raise CachedRefusal(Unauthenticated, TOKEN_EXPIRED, "invalid_token", _whose(caller)).error()
+            raise CachedRefusal(Unauthenticated, EXPIRED, None, _whose(caller)).error()
+        return caller
+
+    def holds(self, caller: Caller) -> bool:
+        """Return whether the token that gave `caller` would give it now, so that it needs no look. Unavailable."""
+        until = caller.expires_at_us
+        return self._control.check() == caller.version and (until is None or self._clock.now_us() < until)
+
+    def _read(self, token: str, version: int) -> Caller | CachedRefusal:
+        if not token:
+            return CachedRefusal(Unauthenticated, MISSING)
+        if self._read_signed is not None and is_signed_token(token):
+            return self._read_signed(token, version)
+        unknown = CachedRefusal(Unauthenticated, _explain_unknown(token))
+        if not tokens_module.well_formed(token):
+            return unknown
+        hashes = tokens_module.candidates(token, self._hash_keys)
+        rows = self.look_up(lambda: list(_query(ApiKey.token_hash.in_(hashes))))
+        if rows:
+            renew_hash(self._database, ApiKey, hashes)
+            return _judge(rows, version)
+        return unknown
+
+    def look_up(self, read: Callable[[], T]) -> T:
+        """Return the result of `read` for a credential that is not in memory. The number of concurrent look-ups is
+        limited. Raises Unavailable."""
+        if not self._lookups.acquire(timeout=LOOKUP_WAIT_S):
+            raise Unavailable("Too many unknown API keys are being looked up; try again.")
+        try:
+            return self._database.read(read)
+        finally:
+            self._lookups.release()
+
+
+def _is_minor(value: Caller | CachedRefusal) -> bool:
+    """Return whether a flood of such values must not evict the callers of API keys: refusals, and signed tokens."""
+    return isinstance(value, CachedRefusal) or bool(value.identity_id)
+
+
+def _explain_unknown(token: str) -> str:
+    if token.startswith(OWN_PREFIXES):
+        return UNKNOWN
+    if token.startswith(tokens_module.SERVICE_ACCOUNT):
+        return MANAGING
+    return FOREIGN_KEY_MESSAGE
+
+
+def _query(condition: peewee.Expression) -> peewee.Select:
+    """Key, project, organization, member and user of the key that is wanted, once for each pair of an active rule that
+    concerns them and a team of theirs with limits."""
+    teams = TeamMember.select(TeamMember.team).where(TeamMember.member == ApiKey.member)
+    rule = AccessRule
+    places = (
+        ((rule.scope == "organization") & (rule.scope_id == Organization.id))
+        | ((rule.scope == "team") & rule.scope_id.in_(teams))
+        | ((rule.scope == "member") & (rule.scope_id == Member.id))
+        | ((rule.scope == "key") & (rule.scope_id == ApiKey.id))
+    )
+    concerning = (rule.organization == Organization.id) & (rule.active == True) & places  # noqa: E712
+    return (
+        ApiKey.select(*COLUMNS)
+        .join(Project)
+        .join(Organization)
+        .switch(ApiKey)
+        .join(Member)
+        .join(User)
+        .join(AccessRule, peewee.JOIN.LEFT_OUTER, on=concerning)
+        .switch(ApiKey)
+        .join(Team, peewee.JOIN.LEFT_OUTER, on=(Team.limited == True) & Team.id.in_(teams))  # noqa: E712
+        .switch(ApiKey)
+        .join(BUDGETS["key"], peewee.JOIN.LEFT_OUTER, on=BUDGETS["key"].scope_id == ApiKey.id)
+        .switch(ApiKey)
+        .join(BUDGETS["project"], peewee.JOIN.LEFT_OUTER, on=BUDGETS["project"].scope_id == Project.id)
+        .where(condition)
+        .dicts()
+    )
+
+
+# The budgets of sessions and runs that key and project set.
+BUDGETS = {"key": SessionBudget.alias(), "project": SessionBudget.alias()}
+COLUMNS = (
+    ApiKey.id.alias("key_id"),
+    ApiKey.kind.alias("key_kind"),
+    ApiKey.description.alias("key_name"),
+    ApiKey.status.alias("key_status"),
+    ApiKey.expires_at.alias("expires_at_us"),
+    Organization.id.alias("organization_id"),
+    Organization.status.alias("organization_status"),
+    Organization.policy.alias("policy"),
+    Project.id.alias("project_id"),
+    Project.status.alias("project_status"),
+    Project.mode.alias("mode"),
+    Project.cache_enabled.alias("cache_enabled"),
+    Project.cache_ttl_s.alias("cache_ttl_s"),
+    Project.retention.alias("retention"),
+    Project.retention_days.alias("retention_days"),
+    Project.cache_markers.alias("cache_markers"),
+    Project.settings.alias("settings"),
+    Member.id.alias("member_id"),
+    Member.role.alias("role"),
+    Member.status.alias("member_status"),
+    is_suspended().alias("member_suspended"),
+    User.id.alias("user_id"),
+    User.status.alias("user_status"),
+    AccessRule.id.alias("rule_id"),
+    AccessRule.scope.alias("rule_scope"),
+    AccessRule.scope_id.alias("rule_scope_id"),
+    AccessRule.type.alias("rule_type"),
+    AccessRule.value.alias("rule_value"),
+    Team.id.alias("team_id"),
+    Team.name.alias("team_name"),
+    *(budget.session_nusd.alias(f"{name}_session_nusd") for name, budget in BUDGETS.items()),
+    *(budget.run_nusd.alias(f"{name}_run_nusd") for name, budget in BUDGETS.items()),
+)
+
+DIRECT = (
+    *("key_id", "key_kind", "key_name", "organization_id", "project_id", "user_id", "member_id", "role", "mode"),
+    *("cache_enabled", "cache_ttl_s", "retention", "retention_days", "cache_markers", "expires_at_us"),
+)
+
+
+def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | CachedRefusal:
+    """Return the caller or refusal for the rows of one token (see `_query`). Expiry is checked at the moment of use."""
+    if not rows:
+        return CachedRefusal(Unauthenticated, UNKNOWN)
+    row = rows[0]
+    refused = _refusal_of(row)
+    if refused is not None:
+        return replace(refused, ids=(row["key_id"], row["project_id"], row["organization_id"], row["member_id"]))
+    rules = {line["rule_id"]: _rule(line) for line in rows if line["rule_id"]}
+    levels = compile_levels(row["organization_id"], read_policy(json.loads(row["policy"])), list(rules.values()))
+    teams = tuple(sorted({(line["team_id"], line["team_name"]) for line in rows if line["team_id"]}))
+    known = {name: row[name] for name in DIRECT}
+    session_nusd = _lowest(row["key_session_nusd"], row["project_session_nusd"])
+    run_nusd = _lowest(row["key_run_nusd"], row["project_run_nusd"])
+    return Caller(
+        **known,
+        settings=json.loads(row["settings"]),
+        rules=levels,
+        teams=teams,
+        version=version,
+        session_nusd=session_nusd,
+        run_nusd=run_nusd,
+    )
+
+
+def _lowest(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _refusal_of(row: Mapping[str, Any]) -> CachedRefusal | None:
+    """Why the key of a row may not be used, None where it may."""
+    if row["key_status"] != "active":
+        return CachedRefusal(Unauthenticated, KEY_REFUSALS[row["key_status"]])
+    if row["member_status"] != "active" or row["user_status"] != "active":
+        return CachedRefusal(Unauthenticated, "The member who owns the API key was deactivated.")
+    if row["member_suspended"]:
+        return CachedRefusal(Unauthenticated, SUSPENDED)
+    if not reach_of(row["role"], "keys:use"):
+        text = f"The member who owns the API key has the role {row['role']}, which has no API keys."
+        return CachedRefusal(Forbidden, text, "role_without_keys")
+    if row["organization_status"] != "active":
+        return CachedRefusal(Gone, "The organization of this API key is blocked.", "organization_blocked")
+    if row["project_status"] != "active":
+        return CachedRefusal(Gone, "The project of this API key is archived.", "project_archived")
+    return None
+
+
+def _whose(caller: Caller) -> tuple[str, str, str, str]:
+    return caller.key_id, caller.project_id, caller.organization_id, caller.member_id
+
+
+def _rule(row: Mapping[str, Any]) -> RuleInfo:
+    place = (row["rule_scope"], row["rule_scope_id"])
+    return RuleInfo(row["rule_id"], row["organization_id"], *place, row["rule_type"], json.loads(row["rule_value"]))

@@ -1,0 +1,150 @@
+"""Validation errors of bodies, with the dotted path of the field: shared by the surfaces of the hot operations."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, get_args
+
+import msgspec
+from msgspec import inspect
+
+from gateway.errors import InvalidRequest
+from gateway.neutral.cut_pairs import without_halves
+from gateway.surfaces.bodies.unknown_parts import UNKNOWN
+
+FIELD_PATH = re.compile(r" - at `\$?([^`]*)`$")
+MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
+INDEX = re.compile(r"\[(\d+)\]")
+ENUM = re.compile(r"^Invalid (?:enum )?value ")
+NUMBERS = re.compile(r"\.\d+")
+TYPES = re.compile(r"`([^`]+)`")
+DECODER_ERRORS = {"Input data was truncated": "it is empty or incomplete"}
+JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+
+Choices = Mapping[str, tuple[str, ...]]
+
+
+def readable(body: bytes, error: Exception) -> bytes:
+    """Return the body without lone surrogates, which clients produce when they cut a text inside a character; one in a
+    conversation would make every request of it fail. Raises InvalidRequest if the body, rejected with `error`, has
+    none."""
+    repaired = without_halves(body)
+    if isinstance(error, RecursionError) or repaired == body:
+        raise unreadable(error) from None
+    return repaired
+
+
+def invalid(param: str, reason: str) -> InvalidRequest:
+    """Return the error for a field with an invalid value; `param` is its dotted path."""
+    return InvalidRequest(f"Invalid value for '{param}': {reason}.", param=param)
+
+
+def missing(param: str) -> InvalidRequest:
+    """Return the error for a required field that is absent."""
+    return InvalidRequest(f"The required field '{param}' is missing; add it.", param=param)
+
+
+def path_of(text: str) -> str:
+    """Return the dotted path in a validation message; "" when it is about the whole body."""
+    match = FIELD_PATH.search(text)
+    if match:
+        return INDEX.sub(r".\1", match[1]).strip(".")
+    return ""
+
+
+def unreadable(error: Exception) -> InvalidRequest:
+    """Return the error for a body that is not valid JSON; `error` is the decoder's own."""
+    if isinstance(error, RecursionError):
+        reason = "nested too deeply"
+    else:
+        reason = DECODER_ERRORS.get(str(error), str(error))
+    return InvalidRequest(f"The body is not valid JSON: {reason}.", code="invalid_json")
+
+
+def read_part(param: str, value: Any, kind: Any) -> Any:
+    """Return a part of a body as one of the structs of a union, which differ by their tags; `param` is the path of the
+    part. Raises InvalidRequest."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        inner = FIELD_PATH.search(text)
+        reason = FIELD_PATH.sub("", text)
+        choices = {f"{param}.{get_args(kind)[0].__struct_config__.tag_field}": tags_of(kind)}
+        raise explain(f"{reason} - at `$.{param}{inner[1] if inner else ''}`", choices) from None
+
+
+def tags_of(union: Any) -> tuple[str, ...]:
+    """Return the values of the tag by which the structs of a union differ."""
+    return tuple(kind.__struct_config__.tag for kind in get_args(union))
+
+
+@cache
+def words_of(kind: Any) -> Choices:
+    """Return the words that the fields of a type accept, by path without list indexes: those of its literals, the tags
+    of its structs, and the enumerations of its JSON Schema."""
+    found: dict[str, dict[str, None]] = {}
+    _collect_words(inspect.type_info(kind), "", found, ())
+    return {path: tuple(words) for path, words in found.items()}
+
+
+def _collect_words(info: inspect.Type, path: str, found: dict[str, dict[str, None]], within: tuple[type, ...]) -> None:
+    """Add the words of a type. `within` are the structs around it, which it may contain again."""
+    match info:
+        case inspect.LiteralType(values=values):
+            _add_words(found, path, values)
+        case inspect.UnionType(types=types):
+            for choice in types:
+                _collect_words(choice, path, found, within)
+        case inspect.ListType(item_type=item):
+            _collect_words(item, path, found, within)
+        case inspect.Metadata(type=inner, extra_json_schema=schema):
+            for choice in (schema or {}, *(schema or {}).get("anyOf", ())):
+                _add_words(found, path, choice.get("enum", ()))
+            _collect_words(inner, path, found, within)
+        case inspect.StructType(cls=cls) if cls not in within:
+            if info.tag_field and info.tag != UNKNOWN:
+                _add_words(found, f"{path}.{info.tag_field}".lstrip("."), (info.tag,))
+            for field in info.fields:
+                _collect_words(field.type, f"{path}.{field.encode_name}".lstrip("."), found, (*within, cls))
+
+
+def _add_words(found: dict[str, dict[str, None]], path: str, values: Iterable[Any]) -> None:
+    words = [value for value in values if isinstance(value, str)]
+    if words:
+        found.setdefault(path, {}).update(dict.fromkeys(words))
+
+
+def explain(text: str, choices: Choices) -> InvalidRequest:
+    """Convert a validation message ("Expected `str`, got `int` - at `$.messages[0].role`") to an error.
+
+    `choices` holds the allowed values by path without list indexes.
+    """
+    path = path_of(text)
+    reason = FIELD_PATH.sub("", text)
+    absent = MISSING.match(reason)
+    if absent:
+        if path:
+            param = f"{path}.{absent[1]}"
+        else:
+            param = absent[1]
+        return missing(param)
+    if not path:
+        return InvalidRequest("The body must be a JSON object.")
+    allowed = choices.get(NUMBERS.sub("", path))
+    if allowed and ENUM.match(reason):
+        return invalid(path, f"{ENUM.sub('', reason)} is not one of {either(allowed)}")
+    words = TYPES.sub(lambda match: _in_json_words(match[1]), reason)
+    return invalid(path, words[:1].lower() + words[1:])
+
+
+def either(words: tuple[str, ...]) -> str:
+    """Join words: "a", "a or b", "a, b or c"."""
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _in_json_words(types: str) -> str:
+    """Convert "str | int | null" to "string, integer or null"."""
+    return either(tuple(JSON_WORDS.get(word, word) for word in types.split(" | ")))

@@ -1,0 +1,1 @@
+"""The description of the API, made from tables and schemas, with examples and code samples."""

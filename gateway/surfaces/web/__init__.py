@@ -1,0 +1,1 @@
+"""Callers' HTTP: requests, responses, credentials, and the guard around every operation."""

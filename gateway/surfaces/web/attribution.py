@@ -1,0 +1,122 @@
+"""Attribution of requests: the session of an agent, and metadata by which the log is searched and usage is summed, from
+headers and from the fields of bodies."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from gateway.billing.admission import RUN_BUDGET, SESSION_BUDGET
+from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER, RequestContext
+from gateway.callers.access import keeps_nothing
+from gateway.errors import InvalidRequest
+from gateway.metering.session_ids import SESSIONS, digest
+from gateway.money import parse_usd
+from gateway.secret_text import hide_tokens
+
+PREFIX = "x-llmgateway-"
+USER = "user"
+# Headers with the prefix that are no metadata.
+OPTIONS = frozenset((MODELS_HEADER, PROVIDER_HEADER, f"{PREFIX}session", SESSION_BUDGET, RUN_BUDGET))
+# Limits of what one request may store: the number of pairs, characters of a name and of a value, and of all together.
+MAX_PAIRS = 16
+MAX_NAME_LENGTH = 64
+MAX_VALUE_LENGTH = 256
+MAX_CHARACTERS = 2048
+MAX_MEMBERS = 64  # members of an object that are read
+NO_ATTRIBUTES: Mapping[str, str] = {}
+Pairs = Iterable[tuple[str, str]]
+
+
+def read_headers(headers: Mapping[str, str], given: Mapping[str, str] = NO_ATTRIBUTES) -> dict[str, str]:
+    """Return the metadata in headers beside `given`: `X-LLMGateway-Team: search` is {"team": "search"}."""
+    return _bounded(given, ((name[len(PREFIX) :], _as_text(text)) for name, text in headers.items() if _is_own(name)))
+
+
+def add_body(context: RequestContext, user: str | None, metadata: Any = None) -> None:
+    """Add the `metadata` and `user` of an OpenAI body, except for names that a header set. Under zero data retention
+    nothing is added, since these fields are not addressed to the gateway."""
+    if not (user or metadata):
+        return
+    if isinstance(metadata, dict):
+        _add_session(context, SESSIONS.of_metadata(metadata))
+    if not keeps_nothing(context.caller.rules):
+        context.metadata = _bounded(context.metadata, _pairs_of(user, metadata))
+    context.attribute()
+
+
+def read_session(context: RequestContext, headers: Mapping[str, str]) -> None:
+    """Set the session that a header names, and the budgets that headers set. InvalidRequest for an invalid amount."""
+    _add_session(context, SESSIONS.of_headers(headers))
+    context.session_nusd = _read_amount(headers, SESSION_BUDGET)
+    context.run_nusd = _read_amount(headers, RUN_BUDGET)
+
+
+def add_user_id(context: RequestContext, user_id: str) -> None:
+    """Set the session that an Anthropic body names in `metadata.user_id`, unless a header named one."""
+    _add_session(context, SESSIONS.of_user_id(user_id))
+    context.attribute()
+
+
+def add_cache_key(context: RequestContext, prompt_cache_key: str) -> None:
+    """Set the session that a prompt cache key names, if the client uses a key for each session."""
+    _add_session(context, SESSIONS.of_cache_key(context.source, prompt_cache_key))
+    context.attribute()
+
+
+def _add_session(context: RequestContext, session: str) -> None:
+    """Set the session unless it is known; under zero data retention, and for a key, its digest stands for it."""
+    if not session or context.session:
+        return
+    if keeps_nothing(context.caller.rules) or hide_tokens(session) != session:
+        session = digest(session)
+    context.session = session
+
+
+def _read_amount(headers: Mapping[str, str], name: str) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    try:
+        nusd = parse_usd(text)
+    except ValueError:
+        nusd = -1
+    if nusd < 0:
+        raise InvalidRequest(f"{name} must be an amount in US dollars, such as 0.50.", param=name)
+    return nusd
+
+
+def _pairs_of(user: str | None, metadata: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(metadata, dict):
+        for name, value in islice(metadata.items(), MAX_MEMBERS):
+            if isinstance(value, str | int | float):
+                yield name.lower(), str(value)
+    if user:
+        yield USER, user
+
+
+def _bounded(given: Mapping[str, str], pairs: Pairs) -> dict[str, str]:
+    """Return the pairs that fit beside those in `given`, which take precedence. Longer values are cut."""
+    kept = dict(given)
+    room = MAX_CHARACTERS - sum(len(name) + len(text) for name, text in kept.items())
+    for name, value in pairs:
+        name = name.strip()
+        text = hide_tokens(value[: 2 * MAX_VALUE_LENGTH]).strip()[:MAX_VALUE_LENGTH]
+        if not 0 < len(name) <= MAX_NAME_LENGTH or name in kept:
+            continue
+        room -= len(name) + len(text)
+        if room < 0 or len(kept) == MAX_PAIRS:
+            break
+        kept[name] = text.encode("utf-8", "replace").decode()
+    return kept
+
+
+def _is_own(header: str) -> bool:
+    return header.startswith(PREFIX) and header not in OPTIONS
+
+
+def _as_text(value: str) -> str:
+    """Decode a header value, which servers read as Latin-1, as the UTF-8 that most clients mean."""
+    try:
+        return value.encode("latin-1").decode()
+    except (UnicodeEncodeError, UnicodeDecodeError):
+        return value
