@@ -20,7 +20,7 @@ IN_A_ROW = 16  # requests that came one by one, before one of them is traced
 class Step:
     """A function at one place of the tree: its own bytecodes, how often it was called, what it called."""
 
-    __slots__ = ("name", "own", "calls", "below")
+    __slots__ = ("below", "calls", "name", "own")
 
     def __init__(self, name: str) -> None:
         self.name, self.own, self.calls = name, 0, 0

@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gateway.build_stamp import read_commit  # noqa: E402
+from gateway.build_stamp import read_commit
 
 STAMP = "gateway/build.txt"
 # The text of the file where git does not know the commit, as in the build of a container.

@@ -13,135 +13,46 @@ GATEWAY = ROOT / "gateway"
 FILES = sorted(GATEWAY.rglob("*.py"))
 MAX_LINES = 600
 
-# A layer may only import layers of lower rank and itself. The longest prefix decides.
+# The layers, lowest first. A folder imports only folders of lower layers; modules at the root of the package are below
+# all of them. The longest prefix decides.
+LAYERS = (
+    ("runtime", "configuration"),
+    ("neutral", "store", "transport"),
+    ("catalogue", "control", "dialects", "media"),
+    ("callers", "limits"),
+    ("accounts", "metering", "routing"),
+    ("oauth", "providers", "reports", "sso"),
+    ("billing",),
+    ("engine", "telemetry"),
+    ("admin", "videos"),
+    ("worker",),
+    ("surfaces.web",),
+    ("server", "surfaces.bodies", "surfaces.description", "surfaces.oauth", "surfaces.scim", "surfaces.visitors"),
+    (
+        "surfaces.aisdk",
+        "surfaces.anthropic",
+        "surfaces.cohere",
+        "surfaces.google",
+        "surfaces.management",
+        "surfaces.openai",
+        "surfaces.responses",
+    ),
+    ("operator", "surfaces.agents", "surfaces.console", "surfaces.mcp"),
+    ("surfaces",),
+    ("application",),
+)
 RANKS = {
-    "gateway.secret_text": -3,
-    "gateway.errors": -2.5,
-    "gateway.configuration": -2,
-    "gateway.configuration.settings": -1.5,
-    "gateway.clock": -2,
-    "gateway.ids": -2,
-    "gateway.build_stamp": -1.5,
-    "gateway.money": -2,
-    "gateway.runtime.fair_threads": -2.5,
-    "gateway.runtime.threads": -2,
-    "gateway.runtime.disconnects": -2,
-    "gateway.runtime.merged_iterators": -1.9,
-    "gateway.runtime.loop_turns": -1.9,
-    "gateway.runtime.threads": -1.9,
-    "gateway.runtime.lazy_import": -2,
-    "gateway.runtime.process_exit": -2,
-    "gateway.runtime.state_changes": -2,
-    "gateway.runtime.webhook_signatures": -2,
-    "gateway.runtime.large_files": -1.5,
-    "gateway.runtime.byte_budget": -1.8,
-    "gateway.runtime.byte_ranges": -1.5,
-    "gateway.runtime.call_merging": -1.5,
-    "gateway.runtime": -2,
-    "gateway.control": 0,
-    "gateway.worker": 5.9,
-    "gateway.application": 9,
-    "gateway": -2,  # the package itself: its version
-    "gateway.transport": -1,
-    "gateway.store": -1,
-    "gateway.control.version": 0,
-    "gateway.control.leadership": 0.5,
-    "gateway.neutral": 1,
-    "gateway.media": 1.3,
-    "gateway.catalogue": 2,
-    "gateway.dialects": 2,
-    "gateway.neutral.operations": 1.5,
-    "gateway.accounts": 3,
-    "gateway.oauth": 3.5,
-    "gateway.sso": 3.7,
-    "gateway.routing": 4,
-    "gateway.limits": 4,
-    "gateway.metering": 4,
-    "gateway.providers": 4,
-    "gateway.billing": 4.5,
-    "gateway.engine": 5,
-    "gateway.videos": 5.3,
-    "gateway.admin": 5.5,
-    "gateway.reports": 5.5,
-    "gateway.telemetry": 5.7,
-    "gateway.worker.extensions": 5.9,
-    "gateway.worker.accepted_configuration": 5.95,
-    "gateway.worker.services": 6,
-    "gateway.worker.wiring": 6.05,
-    "gateway.worker.service_base": 6.05,
-    "gateway.worker.wiring": 6.08,
-    "gateway.worker.wiring": 6.1,
-    "gateway.worker.recurring_jobs": 6.1,
-    "gateway.surfaces.web.http": 6.5,
-    "gateway.surfaces.web.policy": 6.5,
-    "gateway.surfaces.web.answer_structs": 6.5,
-    "gateway.surfaces.description.examples": 6.5,
-    "gateway.surfaces.description.code_samples": 6.55,
-    "gateway.surfaces.description.openapi": 6.6,
-    "gateway.surfaces.web.request_decompression": 6.55,
-    "gateway.surfaces.web.allowed_hosts": 6.55,
-    "gateway.surfaces.web.path_spelling": 6.55,
-    "gateway.surfaces.web.proxies": 6.55,
-    "gateway.surfaces.web.wsgi": 6.6,
-    "gateway.surfaces.web.http_responses": 6.6,
-    "gateway.surfaces.web.attribution": 6.65,
-    "gateway.surfaces.web.query_keys": 6.5,
-    "gateway.surfaces.web.auth": 6.7,
-    "gateway.surfaces.web.facts": 6.7,
-    "gateway.surfaces.web.operation_guard": 6.7,
-    "gateway.surfaces.bodies.validation_errors": 6.7,
-    "gateway.surfaces.web.caps": 6.55,
-    "gateway.surfaces.web.forms": 6.7,
-    "gateway.surfaces.web.sock_upgrades": 6.7,
-    "gateway.surfaces.bodies.audio_uploads": 6.7,
-    "gateway.surfaces.bodies.image_uploads": 6.7,
-    "gateway.surfaces.bodies.lenient_parsing": 6.7,
-    "gateway.surfaces.bodies.request_parameters": 6.7,
-    "gateway.surfaces.bodies.media_urls": 6.72,
-    "gateway.surfaces.bodies.unknown_parts": 6.5,
-    "gateway.surfaces.bodies.token_estimates": 6.7,
-    "gateway.surfaces.visitors.validation_schemas": 6.7,
-    "gateway.surfaces.visitors.visitor": 6.7,
-    "gateway.surfaces.visitors.tabular": 6.7,
-    "gateway.surfaces.visitors.report_windows": 6.65,
-    "gateway.surfaces.visitors.request_log_reader": 6.72,
-    "gateway.surfaces.visitors.log_answers": 6.72,
-    "gateway.surfaces.visitors.usage_report": 6.6,
-    "gateway.surfaces.visitors.usage_report": 6.72,
-    "gateway.surfaces.web.availability": 6.7,
-    "gateway.surfaces.web.listing": 6.7,
-    "gateway.surfaces.bodies.json_bodies": 6.75,
-    "gateway.surfaces.bodies.lenient_chat": 6.75,
-    "gateway.surfaces.bodies.chat_options": 6.8,
-    "gateway.surfaces.bodies.chat_option_reader": 6.85,
-    "gateway.surfaces.web.model_options": 6.65,
-    "gateway.surfaces.bodies.preference_checks": 6.75,
-    "gateway.surfaces.early_auth": 6.75,
-    "gateway.surfaces.web.operation_guard": 6.75,
-    "gateway.surfaces.web.socket_handshakes": 6.75,
-    "gateway.surfaces.blueprints": 6.8,
-    # Each folder of surfaces/ is a separate layer and must not import the others.
-    **{f"gateway.surfaces.{folder.parent.name}": 7 for folder in sorted(GATEWAY.glob("surfaces/*/__init__.py"))},
-    "gateway.surfaces.mcp": 7.05,  # its tool for chat takes the messages of chat completions
-    "gateway.surfaces.console": 7.1,  # its pages run operations of the management API
-    "gateway.surfaces.description.openapi": 7,
-    "gateway.surfaces.health": 7,
-    "gateway.surfaces.metric_figures": 6.5,
-    "gateway.surfaces.prometheus_text": 6.6,
-    "gateway.surfaces.metrics": 7,
-    "gateway.surfaces.web.path_spelling": 7,
-    "gateway.surfaces.model_surfaces": 7.4,
-    "gateway.surfaces": 7.5,
-    "gateway.server.ports": 7.9,
-    "gateway.server": 8,
-    "gateway.operator": 8,
-    "gateway.server.logging_setup": 8,
-    "gateway.application.flask_application": 9,
-    "gateway.application.app": 9.1,
-    "gateway.application.app": 9.2,
-    "gateway.application.starting": 9.5,
-    "gateway.operator.command": 9,
+    "gateway": 0,
+    **{f"gateway.{folder}": rank for rank, folders in enumerate(LAYERS, start=1) for folder in folders},
 }
+
+# The data plane knows callers by `gateway.callers` alone.
+DATA_PLANE = (
+    *("neutral", "dialects", "media", "catalogue", "providers", "routing", "limits", "metering", "billing", "engine"),
+    *("surfaces.web", "surfaces.bodies", "surfaces.openai", "surfaces.anthropic", "surfaces.responses"),
+    *("surfaces.google", "surfaces.cohere", "surfaces.aisdk"),
+)
+CONTROL_PLANE = ("accounts", "admin", "oauth", "sso", "surfaces.management", "surfaces.console")
 
 # Lower layers that a layer must nevertheless not import.
 FORBIDDEN = {
@@ -282,6 +193,17 @@ def import_violations(module: str, imported: str) -> list[str]:
 
 def test_a_module_imports_only_what_its_layer_may() -> None:
     assert [violation for path in FILES for violation in violations_of(path)] == []
+
+
+def test_the_data_plane_imports_callers_and_nothing_else_of_accounts() -> None:
+    crossed = [
+        f"{path.relative_to(ROOT)}:{line} imports {imported}"
+        for path in FILES
+        if any(within(module_of(path), f"gateway.{folder}") for folder in DATA_PLANE)
+        for imported, line in imports_of(path)
+        if any(within(imported, f"gateway.{folder}") for folder in CONTROL_PLANE)
+    ]
+    assert crossed == []
 
 
 def test_a_module_stays_readable_at_one_sitting() -> None:

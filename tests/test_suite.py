@@ -51,7 +51,6 @@ TRIED_THROUGH = {
     "accounts/authority.py": ("unit/surfaces/management/test_changes_table.py", "flows/test_planted_authority.py"),
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
     "callers/credential_sources.py": ("flows/test_routing.py",),
-    "callers/credential_sources.py": ("flows/test_routing.py",),
     "telemetry/finished.py": ("unit/surfaces/test_allowed_hosts.py", "unit/telemetry/test_request_line.py"),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
     "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),
@@ -61,7 +60,6 @@ TRIED_THROUGH = {
     "accounts/provisioning/models.py": ("unit/accounts/test_provisioning.py",),
     "accounts/group_rules.py": ("unit/admin/test_group_grants.py",),
     "callers/hash_renewal.py": ("unit/accounts/test_authentication.py",),
-    "accounts/group_rules.py": ("unit/admin/test_group_grants.py",),
     "accounts/identity_domains.py": ("unit/surfaces/management/test_sso_settings_pages.py",),
     "accounts/identity_providers.py": ("flows/test_sso.py",),
     "accounts/sso_": ("flows/test_sso.py",),
@@ -113,7 +111,6 @@ TRIED_THROUGH = {
     "runtime/lazy_import.py": ("unit/test_footprint.py",),
     "neutral/operations.py": ("flows/test_health_and_edges.py",),
     "worker/wiring.py": ("unit/worker/test_wiring.py", "flows/test_cache.py"),
-    "worker/wiring.py": ("unit/worker/test_wiring.py", "flows/test_sso.py"),
     "worker/service_base.py": ("unit/worker/test_wiring.py", "flows/test_boot.py"),
 }
 

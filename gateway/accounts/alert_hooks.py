@@ -243,7 +243,7 @@ def recognise_form(url: str) -> str:
     except ValueError:
         return WEBHOOK
     return next(
-        (form for known, form in HOSTS.items() if host == known or known[0] == "." and host.endswith(known)), WEBHOOK
+        (form for known, form in HOSTS.items() if host == known or (known[0] == "." and host.endswith(known))), WEBHOOK
     )
 
 

@@ -8,8 +8,8 @@ stands behind it; a service account reaches developers only. The operator reache
 from msgspec import Struct
 
 from gateway.accounts.changes import OPERATOR
-from gateway.accounts.permissions import roles_within
 from gateway.callers.models import Member, User
+from gateway.callers.permissions import roles_within
 from gateway.errors import Forbidden
 
 # People in the reach of leads of teams and of admins of projects, and of service accounts.

@@ -71,10 +71,7 @@ class AccountCleanup:
     def _repeat(self, step: Step, should_continue: ShouldContinue) -> int:
         deleted = 0
         for _ in range(ROUND_STEPS):
-            if should_continue():
-                count = self._database.write(step)
-            else:
-                count = 0
+            count = self._database.write(step) if should_continue() else 0
             deleted += count
             if count < STEP_ROWS:
                 break

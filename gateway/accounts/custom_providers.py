@@ -177,10 +177,7 @@ def _check(name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> Non
         raise InvalidRequest("name takes 1 to 64 of a-z, 0-9, '.', '_' and '-'.", param="name")
     if name in RESERVED:
         raise InvalidRequest(f"The name {name!r} is reserved by the gateway; choose another.", param="name")
-    if url_problem(base_url, ("http", "https")):
-        parts = None
-    else:
-        parts = urlsplit(base_url)
+    parts = None if url_problem(base_url, ("http", "https")) else urlsplit(base_url)
     if parts is None or parts.username or parts.query or parts.fragment:
         raise InvalidRequest("base_url must be an http(s) address without credentials and query.", param="baseUrl")
     if not all(isinstance(model.get("id"), str) and model["id"] for model in models):

@@ -91,10 +91,7 @@ class Discounts:
         def work(now: int) -> DiscountInfo:
             _check_organization(discount.organization_id)
             known = _load_place(discount.place)
-            if known is not None:
-                ident = known.id
-            else:
-                ident = new_id
+            ident = known.id if known is not None else new_id
             times = {"starts_at": discount.starts_us, "ends_at": discount.ends_us}
             values = {"fraction_ppm": discount.fraction_ppm, **times}
             if known is not None:
@@ -190,8 +187,5 @@ def _audit(action: str, info: DiscountInfo, actor: str, now: int) -> None:
         "fraction": format_fraction(info.fraction_ppm),
         **{name: to_iso(at_us) for name, at_us in times.items() if at_us is not None},
     }
-    if info.organization_id == ALL_SCOPES:
-        owner = ""
-    else:
-        owner = info.organization_id
+    owner = "" if info.organization_id == ALL_SCOPES else info.organization_id
     audit.append(action, info.id, actor=actor, at_us=now, organization_id=owner, detail=detail)

@@ -12,11 +12,11 @@ from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
-from gateway.accounts.permissions import reach_of, roles_within
 from gateway.accounts.quotas import MAX_INVITATIONS, check_quota
 from gateway.accounts.scoped_roles import check_parts
 from gateway.callers import tokens as tokens_module
 from gateway.callers.models import Invitation, Member, Organization, ServiceAccount, Team, User
+from gateway.callers.permissions import reach_of, roles_within
 from gateway.callers.roles import ROLES
 from gateway.clock import SECOND_US
 from gateway.control.version import Control

@@ -239,10 +239,7 @@ def list_keys(
     now = database.now_us()
 
     def read() -> list[KeyInfo]:
-        if newest:
-            query = _select().order_by(ApiKey.id.desc()).limit(newest)
-        else:
-            query = _select().order_by(ApiKey.id)
+        query = _select().order_by(ApiKey.id.desc()).limit(newest) if newest else _select().order_by(ApiKey.id)
         if project_ids is not None:
             query = query.where(ApiKey.project.in_(list(project_ids)))
         if organization_id:
@@ -325,10 +322,7 @@ def state_of(status: State, expires_at_us: int | None, now: int) -> State:
 
 def _apply(before: KeyInfo, action: str, values: Mapping[str, object], actor: str, now: int) -> KeyInfo:
     after = move(before.state, action)
-    if after == "expired":
-        status = "active"
-    else:
-        status = after
+    status = "active" if after == "expired" else after
     generation = ApiKey.generation + int(action in ENDING)
     ApiKey.update(status=status, updated_at=now, generation=generation, **values).where(
         ApiKey.id == before.id

@@ -53,10 +53,7 @@ class KnownNames:
 
     def _check(self, kind: str, names: Any, param: str) -> None:
         """Raise InvalidRequest for an unknown name. The reader of the value checks that it is a list of names."""
-        if kind == MODELS:
-            known = self._is_model
-        else:
-            known = self._is_provider
+        known = self._is_model if kind == MODELS else self._is_provider
         for name in names if isinstance(names, list) else ():
             if isinstance(name, str) and name.strip() and not known(name.strip()):
                 raise InvalidRequest(self._explain(kind, name.strip()), param=param)

@@ -74,10 +74,7 @@ class MailQueue:
         self._documents.delete(KIND, key)
 
     def _schedule_retry(self, key: str, mail: Mail, attempts: int, error: MailFailed) -> None:
-        if error.final:
-            wait_us = None
-        else:
-            wait_us = next_wait_us(attempts)
+        wait_us = None if error.final else next_wait_us(attempts)
         if wait_us is not None:
             self._store(mail, attempts, self._clock.now_us() + wait_us)
         else:

@@ -92,7 +92,7 @@ class ServiceAccountTokens:
         hashes = tokens_module.candidates(token, self._hash_keys)
         known = self._authentication.look_up(partial(_look_up, hashes)) or UNKNOWN
         if not isinstance(known, str):
-            renew_hash(self._database, ServiceAccount, hashes)
+            renew_hash(self._database, ServiceAccount.token_hash, hashes)
         return known
 
     def _record_use(self, info: ServiceAccountInfo) -> None:

@@ -131,10 +131,7 @@ class Administration:
         key = keys.insert(
             self._hash_keys, draft, plan.key_id, token, description=draft.description, actor=OPERATOR, now=now
         )
-        if grant is not None:
-            granted = plan.credits_nusd
-        else:
-            granted = 0
+        granted = plan.credits_nusd if grant is not None else 0
         if grant is not None and granted != 0:
             grant(organization_id, granted, f"bootstrap:{organization_id}")
         return FirstKey(key.info, "" if plan.token else token, created=True, granted_nusd=granted)

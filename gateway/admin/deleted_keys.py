@@ -43,19 +43,13 @@ class DeletedKeys:
         over = self._database.now_us() - self._days * DAY_US
         gone = 0
         for _ in range(ROUND_STEPS):
-            if should_continue():
-                count = self._database.write(partial(self._forget_provider_keys, over))
-            else:
-                count = 0
+            count = self._database.write(partial(self._forget_provider_keys, over)) if should_continue() else 0
             gone += count
             if count < STEP_ROWS:
                 break
             pause(PAUSE_S)
         for _ in range(ROUND_STEPS):
-            if should_continue():
-                page = self._database.read(partial(self._find, over))
-            else:
-                page = ()
+            page = self._database.read(partial(self._find, over)) if should_continue() else ()
             if page:
                 gone += self._database.write(lambda: sum(self._forget(key_id) for key_id in page))  # noqa: B023
             if len(page) == STEP_ROWS:

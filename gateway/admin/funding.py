@@ -69,10 +69,7 @@ def setter_of(actor: str, organization_id: str) -> Setter:
     if actor == OPERATOR:
         return Setter(actor, OF_OPERATOR)
     row = Member.get_or_none(Member.organization == organization_id, Member.user == actor, Member.status == "active")
-    if row is not None:
-        rank = LIMIT_RANKS[row.role]
-    else:
-        rank = 0
+    rank = LIMIT_RANKS[row.role] if row is not None else 0
     if rank == LIMIT_RANKS["owner"] and organization_id == organizations.first_id():
         rank = OF_OPERATOR
     return Setter(actor, rank)
@@ -107,10 +104,7 @@ def hold(
 
 
 def _parts(limits: Limits) -> dict[str, tuple[int, str] | None]:
-    if limits.period is None:
-        period = None
-    else:
-        period = (limits.period_nusd or 0, str(limits.period))
+    period = None if limits.period is None else (limits.period_nusd or 0, str(limits.period))
     return {
         TOTAL: None if limits.total_nusd is None else (limits.total_nusd, ""),
         PERIOD: period,

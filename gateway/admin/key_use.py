@@ -40,10 +40,7 @@ def summarize_use(use: KeyUse, switched: int = 0) -> str:
             note = f" The setting 'mode' of {switched:,} of them is '{HYBRID}' now ({PROJECT_MODES[HYBRID]})."
         return f"Every active project of the organization uses it.{note}"
     named = ", ".join(project.name for project in use.used_by[:MAX_SHOWN]) or "No project"
-    if len(use.used_by) > 1:
-        verb = "use"
-    else:
-        verb = "uses"
+    verb = "use" if len(use.used_by) > 1 else "uses"
     count = len(use.unused_by)
     if count == 1:
         others = "1 project spends credits and does not use it until its"

@@ -134,16 +134,10 @@ class ProviderCheck:
         is given."""
         day = day_of(self._clock.now_us())
         info = key.info
-        if model:
-            requested = catalogue.find(model)
-        else:
-            requested = None
+        requested = catalogue.find(model) if model else None
         if model and requested is None:
             return []
-        if requested:
-            models = [requested]
-        else:
-            models = list(catalogue.models.values())
+        models = [requested] if requested else list(catalogue.models.values())
         return [
             mapping
             for entry in models
@@ -164,10 +158,7 @@ class ProviderCheck:
     def _choose_custom(self, organization_id: str, provider_id: str, model: str) -> tuple[Mapping, Provider]:
         name = provider_id.partition(":")[2] or CUSTOM
         info = self._custom_providers.providers_of(organization_id).get(name)
-        if info and info.models:
-            known = info.models[0]["id"]
-        else:
-            known = ""
+        known = info.models[0]["id"] if info and info.models else ""
         caller = Caller("", "user", "", organization_id, "", "", "", "owner", mode=API_KEYS)
         custom_model = self._custom_models.custom_model(caller, name, model or known)
         if custom_model is None:

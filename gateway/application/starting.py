@@ -159,15 +159,9 @@ class StartingApplication:
     def _note(self, error: Exception) -> None:
         """Log each new reason once; an unexpected error is logged with its traceback."""
         known = isinstance(error, (GatewayError, settings.SettingsError))
-        if known:
-            reason = str(error).strip()
-        else:
-            reason = f"{type(error).__name__} while starting; see the log"
+        reason = str(error).strip() if known else f"{type(error).__name__} while starting; see the log"
         if reason != self.reason:
-            if error.__cause__ is None:
-                cause = ""
-            else:
-                cause = f" ({str(error.__cause__).strip()})"
+            cause = "" if error.__cause__ is None else f" ({str(error.__cause__).strip()})"
             log.error("the worker is not ready and tries again: %s%s", reason, cause, exc_info=None if known else error)
         self.reason = reason
         self._database, self._cause = _explain(error, reason)
@@ -212,10 +206,7 @@ def _explain(error: Exception, reason: str) -> tuple[health.HealthCheck, str]:
 def start() -> Application | StartingApplication:
     """Return the worker's application: ready, or one that waits for its dependencies."""
     inherited = accepted_configuration.current()
-    if inherited:
-        chosen = inherited.settings
-    else:
-        chosen = settings.load()
+    chosen = inherited.settings if inherited else settings.load()
     logging_setup.set_up(chosen.log)
     state_log = StateLog()  # shared by all attempts
 

@@ -42,7 +42,7 @@ class Bounds:
     """Computes cost bounds of requests that may be served by any of `mappings`. A cached plan keeps one for many
     requests."""
 
-    __slots__ = ("_max_output", "_longest", "_mappings", "_price_cache", "_unlimited_output")
+    __slots__ = ("_longest", "_mappings", "_max_output", "_price_cache", "_unlimited_output")
 
     def __init__(self, mappings: tuple[Mapping, ...]) -> None:
         self._mappings = mappings

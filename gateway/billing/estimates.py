@@ -68,10 +68,7 @@ def usage_so_far(terms: Terms, attempt: Attempt, most_output: int) -> Usage:
         sound = completed(terms, attempt, attempt.usage)
         return structs.replace(sound, output_audio=min(sound.output_audio, most_output))
     usage = estimate(terms, attempt)
-    if attempt.usage is not None:
-        counted = attempt.usage.output
-    else:
-        counted = 0
+    counted = attempt.usage.output if attempt.usage is not None else 0
     if usage.basis != "estimated" or usage.output <= max(counted, most_output):
         return usage
     return structs.replace(usage, output=max(counted, most_output))
@@ -134,10 +131,7 @@ def _hidden_reasoning(terms: Terms, attempt: Attempt) -> int:
     if request is None or not may_reason(attempt.target.mapping, request.requirements):
         return 0
     seconds = (attempt.first_at or attempt.ended) - attempt.started - REASONING_AFTER_S
-    if attempt.first_at:
-        visible = 0
-    else:
-        visible = attempt.output_length // BYTES_PER_TOKEN
+    visible = 0 if attempt.first_at else attempt.output_length // BYTES_PER_TOKEN
     speed = max(REASONING_TOKENS_PER_SECOND, attempt.target.memo.get(SPEED, 0.0))
     return max(0, int(seconds * speed) - visible)
 

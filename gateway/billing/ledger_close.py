@@ -135,10 +135,7 @@ class LedgerClose:
         now = self._database.now_us()
         stored = self._documents.get(KIND, KEY)
         # A clock that ran ahead for a while has left a mark in the future.
-        if stored:
-            since = min(int(stored), now) - REPEAT_AFTER_US
-        else:
-            since = 0
+        since = min(int(stored), now) - REPEAT_AFTER_US if stored else 0
         until = _end_of_closed(now)
         params = (since, until, since, until // HOUR_US)
         hours = set(self._database.report(partial(self._database.fetch, TOUCHED_HOURS, params)))

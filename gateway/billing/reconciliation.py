@@ -116,10 +116,7 @@ def examine(
     `removed_spend` holds the sums of removed usage rows, so counters and ledger are always compared exactly. Rollups
     are compared from the hour `rollups_from` (since the epoch) on; None leaves them out.
     """
-    if database.kind == "sqlite":
-        level = "DEFERRED"
-    else:
-        level = "REPEATABLE READ"
+    level = "DEFERRED" if database.kind == "sqlite" else "REPEATABLE READ"
 
     def read() -> list[Difference]:
         _spare_memory(database)

@@ -117,10 +117,7 @@ class Recovery:
         """Return the intents without a row. Files may name calls that ended long ago: once usage rows of that age were
         removed, it is unknown whether they had one, so they are left out and nothing is billed twice."""
         state = read_state(self._database)
-        if state is not None:
-            purged = bytes.fromhex(state.purged)
-        else:
-            purged = b""
+        purged = bytes.fromhex(state.purged) if state is not None else b""
         recent = [intent for intent in intents if intent.request >= purged]
         settled = known(self._database, [(intent.request, intent.attempt) for intent in recent])
         return [intent for intent in recent if (intent.request, intent.attempt) not in settled]

@@ -307,7 +307,7 @@ class Settlement(OutputReservation, eq=False):
         """Release everything that is left. Safe to repeat; never raises when the store is down."""
         before = self.state
         self.state = TRANSITIONS[self.state, "close"]
-        if self.state is READ_ON or (before is SETTLED or before is CLOSED) and not self._open:
+        if self.state is READ_ON or ((before is SETTLED or before is CLOSED) and not self._open):
             return
         self._owner.likely_prompts.release(self.terms.context)
         for number in list(self._open):

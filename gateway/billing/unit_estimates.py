@@ -18,14 +18,8 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
         return structs.replace(usage, input=0, output=0, output_audio=0)
     if usage.audio_ms and any(prices.base.input_audio_hour for prices in mapping.prices):
         min_ms = mapping.extra.get(MIN_AUDIO_KEY, 0) * SECOND_MS
-        if any(prices.base.prompt for prices in mapping.prices):
-            read = usage.input
-        else:
-            read = 0
-        if any(prices.base.completion for prices in mapping.prices):
-            output = usage.output
-        else:
-            output = 0
+        read = usage.input if any(prices.base.prompt for prices in mapping.prices) else 0
+        output = usage.output if any(prices.base.completion for prices in mapping.prices) else 0
         return structs.replace(usage, input=read, input_audio=0, output=output, audio_ms=max(usage.audio_ms, min_ms))
     if usage.images > mapping.max_n > 0:  # several calls are made, and each bills the prompt
         calls = -(-usage.images // mapping.max_n)

@@ -80,10 +80,7 @@ def _priced(mapping: Mapping, rates: tuple[str, ...]) -> bool:
 def _expected(reported: Usage, estimated: Usage, units: Units | None, mapping: Mapping, output_length: int) -> Usage:
     """Return the estimated usage of the whole answer, from the units that `reported` shows."""
     if units is None:
-        if reported.images:
-            drawn = image_tokens(mapping, reported)
-        else:
-            drawn = 0
+        drawn = image_tokens(mapping, reported) if reported.images else 0
         if drawn:
             return structs.replace(estimated, output_image=drawn)
         return estimated

@@ -156,10 +156,7 @@ def _add_unpriced(extra: str | None, terms: Terms, target: Target) -> str | None
 def _add_text(extra: str | None, error: GatewayError, context: RequestContext) -> str | None:
     """Return `extra` with the provider's error text, unless a policy forbids logging text that may quote the
     request."""
-    if logs_text(context.caller.rules):
-        text = upstream_text(error)
-    else:
-        text = ""
+    text = upstream_text(error) if logs_text(context.caller.rules) else ""
     if text:
         return _write({**(orjson.loads(extra) if extra else {}), UPSTREAM_ERROR: text})
     return extra
@@ -215,10 +212,7 @@ def intent_of(
             output_nusd = 0
         counts = _named(RARE_UNITS, READ_RARE_UNITS(usage))
         details = (counts, parts, usage.price_key, usage.output, output_nusd, *details[-2:])
-    if discount_ppm:
-        cost_nusd = reduced(listed, discount_ppm)
-    else:
-        cost_nusd = listed
+    cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
     return orjson.dumps(
         (
             context.at_us,

@@ -225,8 +225,5 @@ def _read_address(ip: str) -> object:
     except ValueError:
         return None
     # A dual-stack listener shows IPv4 callers as ::ffff:a.b.c.d; the rules name them a.b.c.d.
-    if isinstance(address, IPv6Address):
-        mapped = address.ipv4_mapped
-    else:
-        mapped = None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address

@@ -11,7 +11,6 @@ import peewee
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.accounts.permissions import reach_of
 from gateway.callers import tokens as tokens_module
 from gateway.callers.access import Level
 from gateway.callers.compliance import read_policy
@@ -29,6 +28,7 @@ from gateway.callers.models import (
     User,
     is_suspended,
 )
+from gateway.callers.permissions import reach_of
 from gateway.callers.rule_values import RuleInfo, compile_levels
 from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import Clock
@@ -195,7 +195,7 @@ class Authentication:
         hashes = tokens_module.candidates(token, self._hash_keys)
         rows = self.look_up(lambda: list(_query(ApiKey.token_hash.in_(hashes))))
         if rows:
-            renew_hash(self._database, ApiKey, hashes)
+            renew_hash(self._database, ApiKey.token_hash, hashes)
             return _judge(rows, version)
         return unknown
 

@@ -96,10 +96,7 @@ class RealtimeSecrets:
 
     def find(self, token: str) -> FoundSecret:
         """Return the key and session lock of a secret. Raises Unauthenticated (invalid_client_secret), Unavailable."""
-        if tokens_module.well_formed(token):
-            known = tokens_module.candidates(token, self._hash_keys)
-        else:
-            known = []
+        known = tokens_module.candidates(token, self._hash_keys) if tokens_module.well_formed(token) else []
         for digest in known:
             value = self._get_from_redis(digest) or self._documents.get(KIND, digest)
             fields: Any = orjson.loads(self._vault.open_bytes(value)) if value else None

@@ -72,10 +72,7 @@ def address_of(provider: Provider, base_url: str, settings: Mapping[str, str], m
 
     The operator's base URL takes precedence, then the mapping's own address, then the provider's.
     """
-    if base_url:
-        template = join_base(provider, base_url)
-    else:
-        template = mapping_address or provider.address
+    template = join_base(provider, base_url) if base_url else mapping_address or provider.address
     return fill_address(template, settings)
 
 

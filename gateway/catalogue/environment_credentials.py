@@ -78,10 +78,7 @@ def _written_keys(provider: Provider, environment: Mapping[str, str]) -> list[st
     own = variable_of(provider.id, "API_KEY")
     written = file.variable(provider.id, file.API_KEY)
     for name in (own, *provider.credential, written):
-        if ":" in name:
-            keys = _joined(name, environment)
-        else:
-            keys = _split(read_secret(environment, name))
+        keys = _joined(name, environment) if ":" in name else _split(read_secret(environment, name))
         if keys:
             return keys
     return []
@@ -146,10 +143,7 @@ def missing_variables(provider: Provider, environment: Mapping[str, str]) -> str
         settings = settings_for(provider, environment)
         if WORKLOAD_IDENTITY in credentials_for(provider, environment):
             settings |= dict.fromkeys(IDENTITIES[provider.identity], "discovered")
-        if fill_address(provider.address, settings):
-            needed = []
-        else:
-            needed = needed_settings(provider.address, settings)
+        needed = [] if fill_address(provider.address, settings) else needed_settings(provider.address, settings)
         missing += [provider.settings[name].partition("=")[0].partition("|")[0] for name in needed]
         if not provider.address:
             missing.append(variable_of(provider.id, "BASE_URL"))

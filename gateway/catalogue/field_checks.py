@@ -264,10 +264,7 @@ def _operations(value: Any) -> tuple[str, ...]:
     known = operations.names()
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        if unknown:
-            meant = suggest_similar(unknown[0], known)
-        else:
-            meant = ""
+        meant = suggest_similar(unknown[0], known) if unknown else ""
         raise ValueError(f"unknown operation {', '.join(unknown) or 'none'}; known: {', '.join(known)}{meant}")
     return names
 

@@ -56,10 +56,7 @@ def _kind(model: Model, mappings: tuple[Mapping, ...]) -> str:
         words = "reasoning model"
     else:
         words = "language model"
-    if "text" in outputs and "image" in outputs:
-        also = " that also makes images"
-    else:
-        also = ""
+    also = " that also makes images" if "text" in outputs and "image" in outputs else ""
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}{also}"
 
 
@@ -87,10 +84,7 @@ def _sizes(mappings: tuple[Mapping, ...]) -> list[str]:
     output = max(mapping.max_output for mapping in mappings)
     if not context:
         return []
-    if output and "chat" in mappings[0].operations:
-        limit = f" and writes up to {_short(output)}"
-    else:
-        limit = ""
+    limit = f" and writes up to {_short(output)}" if output and "chat" in mappings[0].operations else ""
     return [f"It takes up to {_short(context)} tokens{limit}"]
 
 
@@ -181,10 +175,7 @@ def examine(sources: CatalogueSources) -> tuple[Catalogue, list[str]]:
     path = sources.path
     folder = sources.folder
     layers = [read_snapshot(folder / SNAPSHOT), read_folder(folder)]
-    if not path or Path(path).is_dir():
-        missing = []
-    else:
-        missing = [f"GATEWAY_CATALOGUE_PATH: {missing_file(Path(path))}"]
+    missing = [] if not path or Path(path).is_dir() else [f"GATEWAY_CATALOGUE_PATH: {missing_file(Path(path))}"]
     if path and not missing:
         layers.append(read_folder(Path(path)))
     if sources.tables:
@@ -289,10 +280,7 @@ def _with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     address = fields.get("address", "")
     version = VERSION_END.search(address)
     usual = PROTOCOLS.get(fields["protocol"]) or ProtocolEntry()
-    if version:
-        version_path = version.group()
-    else:
-        version_path = usual.version_path if not address else ""
+    version_path = version.group() if version else usual.version_path if not address else ""
     defaults = {"auth": usual.auth, "version_path": version_path}
     return defaults | fields
 
@@ -390,10 +378,7 @@ def _with_most_of_a_call(fields: dict[str, Any], provider: Provider) -> dict[str
         fields = fields | {"max_inputs": protocol.max_inputs}
     if IMAGES in operations and not fields.get("max_n"):
         parameters = fields.get("supported_parameters")
-        if parameters and "n" not in parameters:
-            maximum = 1
-        else:
-            maximum = protocol.max_images
+        maximum = 1 if parameters and "n" not in parameters else protocol.max_images
         fields = fields | {"max_n": maximum}
     if fields.get("supports_n") and not fields.get("max_streamed_n"):
         fields = fields | {"max_streamed_n": protocol.max_streamed_n}

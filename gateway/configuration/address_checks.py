@@ -46,10 +46,7 @@ def is_host(host: str) -> bool:
     """Return whether a text can be the name or the IP address of a host."""
     if ":" not in host:
         try:
-            if not host.isascii():
-                ascii_host = host.encode("idna").decode()
-            else:
-                ascii_host = host
+            ascii_host = host.encode("idna").decode() if not host.isascii() else host
         except UnicodeError:
             return False
         return len(ascii_host) <= MAX_HOST_LENGTH and HOST.fullmatch(ascii_host) is not None

@@ -35,10 +35,7 @@ def write_reference(
             names = [f"GATEWAY_{section}_{setting.name}".upper()]
             names = [name for name, value in variables.items() if value[:2] == (section, setting.name)] + names
             what = without_names(comments.get((section, setting.name), ""), names)
-            if (section, setting.name) in fixed:
-                mark = " *"
-            else:
-                mark = ""
+            mark = " *" if (section, setting.name) in fixed else ""
             default = texts.get(section, {}).get(setting.name)
             allowed = _describe(setting.type)
             rows.append(

@@ -45,10 +45,7 @@ def secret_entry(
     `references` are those of the `file`.
     """
     for name in names:
-        if name in references:
-            reference = f"{file}: {references[name]}"
-        else:
-            reference = ""
+        reference = f"{file}: {references[name]}" if name in references else ""
         if environment.get(name):
             return Entry(section, key, MASK, reference or name)
         path = environment.get(f"{name}_FILE", "")

@@ -77,14 +77,8 @@ class TomlPlace:
 
     def at(self, key: str = "") -> str:
         """Return file, line and description; with `key` the line of that key."""
-        if self.lines is not None:
-            line = self.lines.find(self.table, key, self.nth)
-        else:
-            line = 0
-        if line:
-            where = f"{self.name}:{line}"
-        else:
-            where = self.name
+        line = self.lines.find(self.table, key, self.nth) if self.lines is not None else 0
+        where = f"{self.name}:{line}" if line else self.name
         if self.entry:
             return f"{where}: {self.entry}"
         return where
@@ -162,10 +156,7 @@ def read(
         text = path.read_text()
         tree = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        if isinstance(error, OSError):
-            reason = error.strerror
-        else:
-            reason = str(error)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
         problems.append(missing_file(path) if isinstance(error, FileNotFoundError) else f"{path}: {reason}")
         return ConfigFile(str(path))
     return _Reader(path, TomlLines(text), environment, problems).read(tree, sections, secrets)
@@ -247,10 +238,7 @@ class _Reader:
         rest = dict(value)
         if API_KEY in rest:
             self._keep(variable(ident, API_KEY), rest.pop(API_KEY), table, API_KEY)
-        if BASE_URL in rest:
-            plain = {BASE_URL: rest.pop(BASE_URL)}
-        else:
-            plain = {}
+        plain = {BASE_URL: rest.pop(BASE_URL)} if BASE_URL in rest else {}
         plain |= self._route(table, rest)
         values = rest.pop(VALUES, {})
         if not isinstance(values, dict):
@@ -291,10 +279,7 @@ class _Reader:
 
     def _keep(self, name: str, value: Any, table: str, key: str) -> None:
         """Store a secret, which must be a reference or a list of references."""
-        if isinstance(value, list):
-            items = value
-        else:
-            items = [value]
+        items = value if isinstance(value, list) else [value]
         if not items or not all(self._is_reference(item) for item in items):
             self._note(f"[{table}] {key}: a secret must not be written in this file; {REFERENCE}", table, key)
             return

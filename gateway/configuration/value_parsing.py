@@ -23,10 +23,7 @@ class NumberRange:
 
     def check(self, value: Any) -> None:
         if not self.minimum <= value <= self.maximum:
-            if self.maximum == math.inf:
-                maximum = ""
-            else:
-                maximum = f" and at most {self.maximum:g}"
+            maximum = "" if self.maximum == math.inf else f" and at most {self.maximum:g}"
             raise ValueError(f"must be at least {self.minimum:g}{maximum}, got {value:g}")
 
 
@@ -71,10 +68,7 @@ def convert(value: Any, kind: Any) -> Any:
             requirement.check(ready)
         return ready
     if origin is tuple:
-        if isinstance(value, str):
-            items = [v.strip() for v in value.split(",") if v.strip()]
-        else:
-            items = value
+        items = [v.strip() for v in value.split(",") if v.strip()] if isinstance(value, str) else value
         if not isinstance(items, list | tuple):
             raise ValueError(f"expected a list, got {value!r}")
         return tuple(convert(item, get_args(kind)[0]) for item in items)

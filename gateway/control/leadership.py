@@ -58,10 +58,7 @@ class Leadership:
     def campaign(self) -> None:
         """Renew the row, or take it if it has expired. Raise Unavailable."""
         start = self._clock.monotonic()
-        if self.epoch:
-            held = self._database.write(self._hold)
-        else:
-            held = False
+        held = self._database.write(self._hold) if self.epoch else False
         if not held:
             self._until = float("-inf")
             held = self._database.read(self._is_vacant) and self._database.write(self._take)

@@ -53,10 +53,7 @@ def read_citation(wire: Any) -> Source | None:
         return None
     index = _count(wire.get("search_result_index"), 0)
     first, last = (_count(wire.get(name)) for name in BLOCKS)
-    if kind == RESULT:
-        source_range = SourceRange("result", index, first, last)
-    else:
-        source_range = None
+    source_range = SourceRange("result", index, first, last) if kind == RESULT else None
     return Source(address, _text(wire.get("title")), quote, place=source_range)
 
 
@@ -339,10 +336,7 @@ def _read_counts(wire: dict[str, Any]) -> Usage:
         hour = read_count(split.get("ephemeral_1h_input_tokens"))
         written = max(written, hour + read_count(split.get("ephemeral_5m_input_tokens")))
     output = read_count(wire.get("output_tokens"))
-    if isinstance(details, dict):
-        thinking = read_count(details.get("thinking_tokens"))
-    else:
-        thinking = 0
+    thinking = read_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0
     return Usage(
         input=read_count(wire.get("input_tokens")),
         cache_read=read_count(wire.get("cache_read_input_tokens")),

@@ -159,10 +159,7 @@ def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
         return NO_TOKENS
     counts: dict[str, int] = {}
     for entry in entries:
-        if isinstance(entry, dict):
-            kind = entry.get("modality")
-        else:
-            kind = None
+        kind = entry.get("modality") if isinstance(entry, dict) else None
         if kind in PRICED_MODALITIES:
             counts[kind] = counts.get(kind, 0) + read_count(entry.get("tokenCount"))
     return counts

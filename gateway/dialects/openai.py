@@ -302,10 +302,7 @@ def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) ->
     written = next((details[name] for name in spellings if details.get(name)), 0)
     write = min(read_count(written), prompt - read)
     hour = details.get("cache_creation")
-    if isinstance(hour, dict):
-        write_1h = min(read_count(hour.get("ephemeral_1h_input_tokens")), write)
-    else:
-        write_1h = 0
+    write_1h = min(read_count(hour.get("ephemeral_1h_input_tokens")), write) if isinstance(hour, dict) else 0
     audio = min(read_count(details.get("audio_tokens")), prompt - read - write)
     return read, write - write_1h, write_1h, audio
 

@@ -247,8 +247,5 @@ def _described(attempts: list[Attempt]) -> Iterator[str]:
         error = attempt.error
         if error is None:
             continue
-        if error.upstream_status:
-            status = f" answered {error.upstream_status}:"
-        else:
-            status = ":"
+        status = f" answered {error.upstream_status}:" if error.upstream_status else ":"
         yield f"{attempt.target.provider.id}{status} {error.message.rstrip('.')}"

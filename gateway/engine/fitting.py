@@ -192,10 +192,7 @@ class Fitting:
         key = self._key
         limit = self.limit(request)
         if limit is not None:
-            if limit == self._ability.max_output:
-                why = "its highest limit"
-            else:
-                why = "the rest of its context"
+            why = "its highest limit" if limit == self._ability.max_output else "the rest of its context"
             yield f"max_tokens was lowered to {limit} for {key}: {why}."
         if REASONING in lacking:
             field = "reasoning_effort" if request.requirements.effort else "reasoning"

@@ -233,10 +233,7 @@ class Race:
             self._end(lane, finish)
 
     def _note(self, lane: RacingAttempt, finish: str) -> None:
-        if finish == SUPERSEDED:
-            error = Cancelled(OTHER_ANSWERED, code=SUPERSEDED)
-        else:
-            error = Cancelled(CALLER_DISCONNECTED)
+        error = Cancelled(OTHER_ANSWERED, code=SUPERSEDED) if finish == SUPERSEDED else Cancelled(CALLER_DISCONNECTED)
         self.run.note(lane.attempt, finish, error)
 
     def _read_on(self, lane: RacingAttempt, finish: str) -> None:

@@ -291,10 +291,7 @@ class Payload:
         if entry is None:
             return None
         # Packing runs in a separate job, so that a disconnecting caller cannot cancel the settlement.
-        if self._is_large:
-            ticket = Job(self._post_both, entry).result()
-        else:
-            ticket = self._post_both(entry)
+        ticket = Job(self._post_both, entry).result() if self._is_large else self._post_both(entry)
         if isinstance(ticket, GatewayError):
             raise ticket
         if entry.awaited:

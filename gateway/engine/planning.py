@@ -65,10 +65,7 @@ def cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tu
     late = []
     for group, scored in zip(groups, plan.order, strict=True):
         cooling = plan.cooling.get(scored.key)
-        if cooling and not cooling.whole:
-            size = len(cooling.credentials)
-        else:
-            size = 0
+        size = len(cooling.credentials) if cooling and not cooling.whole else 0
         ready.append(group[: len(group) - size])
         if cooling and size:
             late.append((cooling.until, group[-size:]))

@@ -80,10 +80,7 @@ class Retention:
 
     def pack(self, payload: Payload, native: bool) -> Row | None:
         """Return the row of a payload, packed in a thread if `native`; None when too much is queued already."""
-        if native:
-            row = self._threads.run(payload.write, self._vault)
-        else:
-            row = payload.write(self._vault)
+        row = self._threads.run(payload.write, self._vault) if native else payload.write(self._vault)
         if self._count_waiting() + row.size > self._max_waiting:
             log.warning("a payload was not stored: too many payloads are queued for the database")
             return None

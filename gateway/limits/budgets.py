@@ -252,16 +252,10 @@ class Budgets:
 def _status(scope_id: str, rows: dict[str, tuple], now_us: int) -> Status:
     total = rows.get(budget_id(scope_id, TOTAL), (None, 0, 0, "", None, "", ""))
     limit, spent, _, text, start, *_ = rows.get(budget_id(scope_id, WINDOW), (None, 0, 0, "", None, "", ""))
-    if text and limit is not None:
-        period = read_period(text)
-    else:
-        period = None
+    period = read_period(text) if text and limit is not None else None
     limits = Limits(total[0], limit if period else None, period, unpack_thresholds(total[5]), total[6] or LIKELY)
     spent = int(spent)
-    if period and start is not None:
-        end = period.end(start)
-    else:
-        end = 0
+    end = period.end(start) if period and start is not None else 0
     if not spent or end <= now_us:
         return Status(limits, int(total[1]), 0, None, None)
     return Status(limits, int(total[1]), spent, start, end)

@@ -64,10 +64,7 @@ class CostBound(Struct, frozen=True, gc=False):
     @property
     def min_nusd(self) -> int:
         """The least that must be available for the request to be admitted."""
-        if self.explicit:
-            tokens = self.max_output
-        else:
-            tokens = min(self.max_output, MIN_OUTPUT_TOKENS * self.choices)
+        tokens = self.max_output if self.explicit else min(self.max_output, MIN_OUTPUT_TOKENS * self.choices)
         return self.priced(tokens) - self.unforeseen_nusd
 
     @property
@@ -153,27 +150,15 @@ class Shortage(NamedTuple):
         code = MID_STREAM if mid_stream else None
         if self.unspent_nusd >= self.need_nusd and not mid_stream:
             return self._in_use(left, need)
-        if mid_stream:
-            verb = "The answer needs"
-        else:
-            verb = "This request may cost up to"
+        verb = "The answer needs" if mid_stream else "This request may cost up to"
         if self.kind == CREDITS:
-            if mid_stream:
-                rest = " more."
-            else:
-                rest = f": add credits, {self._smaller()}"
+            rest = " more." if mid_stream else f": add credits, {self._smaller()}"
             return OutOfCredits(
                 f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD{rest}", code=code
             )
         owner = self._owner()
-        if self.kind == WINDOW:
-            span = f" for {self.period}"
-        else:
-            span = ""
-        if self.resets_us:
-            resets = f" It resets at {to_iso(self.resets_us)}."
-        else:
-            resets = ""
+        span = f" for {self.period}" if self.kind == WINDOW else ""
+        resets = f" It resets at {to_iso(self.resets_us)}." if self.resets_us else ""
         refusal = SpendingLimitReached(
             f"The {owner} has a spending limit of {format_usd(self.limit_nusd)} USD{span}, of which {left} USD are "
             f"left.{resets} {verb} {need} USD{' more.' if mid_stream else f': {self._advice()}'}",
@@ -186,10 +171,7 @@ class Shortage(NamedTuple):
 
     def _in_use(self, left: str, need: str) -> BudgetInUse:
         """The error of a request that the budget could cover if no other request were in progress."""
-        if self.kind == CREDITS:
-            budget = "organization's credits have"
-        else:
-            budget = f"{self._owner()} has a spending limit with"
+        budget = "organization's credits have" if self.kind == CREDITS else f"{self._owner()} has a spending limit with"
         error = BudgetInUse(
             f"The {budget} {format_usd(self.unspent_nusd)} USD left; all but {left} USD of it are reserved by requests "
             f"in progress. This request may cost up to {need} USD: try again when others have ended.",

@@ -37,10 +37,7 @@ def fold_inside(database: Database, moves: Sequence[LeaseChange], keep_rows: boo
             continue
         budget, generation, granted, spent = leases.pop(move.lease)
         # An overrun may be spent before its `add` arrives: the excess over the grant is part of that `add`.
-        if move.close:
-            remainder = 0
-        else:
-            remainder = max(0, granted - spent - move.give_nusd + move.add_nusd)
+        remainder = 0 if move.close else max(0, granted - spent - move.give_nusd + move.add_nusd)
         if move.close:
             closed.append(move.lease)
         else:
@@ -143,10 +140,7 @@ def forget_returned(database: Database) -> int:
 
 
 def _give_up_some(database: Database, epoch: int, keep_rows: bool, after_us: int | None) -> int:
-    if after_us is None:
-        alive = ""
-    else:
-        alive = f" AND expires_at + {after_us} < {database.moment_sql()}"
+    alive = "" if after_us is None else f" AND expires_at + {after_us} < {database.moment_sql()}"
     database.execute(f"DELETE FROM worker WHERE epoch = ?{alive}", (epoch,))
     if database.execute("SELECT 1 FROM worker WHERE epoch = ?", (epoch,)).fetchone() is not None:
         return 0

@@ -133,10 +133,7 @@ class LeaseKeeper:
         spared = budget_set.slices
         if cost:
             self._spent[budget_set] = now
-            if credits:
-                spared = ()
-            else:
-                spared = budget_set.credit_slices
+            spared = () if credits else budget_set.credit_slices
             for held in budget_set.slices if credits else budget_set.own_slices:
                 held.reserved -= reserved
                 held.total -= cost
@@ -149,10 +146,7 @@ class LeaseKeeper:
         now = self._clock.monotonic()
         held = self.held.get(grant.lease)
         if held is None:
-            if grant.ends_in_us is None:
-                ends = float("inf")
-            else:
-                ends = now + grant.ends_in_us / SECOND_US
+            ends = float("inf") if grant.ends_in_us is None else now + grant.ends_in_us / SECOND_US
             held = self.held[grant.lease] = BudgetLease(grant, epoch, ends, now)
             held.version = version
             before = self.current.get(grant.hold.budget)
@@ -244,10 +238,7 @@ class LeaseKeeper:
             del self.held[held.lease]
             return LeaseChange(held.hold.budget, held.lease, close=True)
         limited = held.limit is not None
-        if limited and (stale or unused_s > idle_s):
-            give = max(0, held.free)
-        else:
-            give = 0
+        give = max(0, held.free) if limited and (stale or unused_s > idle_s) else 0
         add = max(0, -held.free) if limited else 0
         if not (give or add or held.dirty):
             return None

@@ -217,10 +217,7 @@ def _left(hold: LeaseRequest, rows: dict[str, BudgetRow]) -> int:
 
 def _require_owner(database: Database, epoch: int) -> None:
     """Lock the worker's row, so that its leases are not swept while it takes one."""
-    if database.kind == "postgresql":
-        share = " FOR KEY SHARE"
-    else:
-        share = ""
+    share = " FOR KEY SHARE" if database.kind == "postgresql" else ""
     if database.execute(f"SELECT 1 FROM worker WHERE epoch = ?{share}", (epoch,)).fetchone() is None:
         raise Unavailable("This worker is being registered anew; try again.")
 
@@ -249,10 +246,7 @@ def load(database: Database, holds: Sequence[LeaseRequest], now: int, running: b
 
 def insert_budget(database: Database, hold: LeaseRequest, limit_nusd: int | None) -> None:
     """Insert the row unless it exists; inside a write."""
-    if hold.limit_nusd is None:
-        begun_us = None
-    else:
-        begun_us = database.now_us()
+    begun_us = None if hold.limit_nusd is None else database.now_us()
     database.execute(
         "INSERT INTO budget (id, scope, scope_id, kind, limit_nusd, settled_nusd, leased_nusd, period, generation, "
         "begun_at) VALUES (?, ?, ?, ?, ?, 0, 0, '', 0, ?) ON CONFLICT (id) DO NOTHING",
@@ -328,10 +322,7 @@ def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, g
             "UPDATE lease SET granted_nusd = granted_nusd + ?, taken_at = ? WHERE id = ?", (granted, now, lease)
         )
     ends = _end(row)
-    if row.limit_nusd is None:
-        rest = 0
-    else:
-        rest = row.left_nusd - granted
+    rest = 0 if row.limit_nusd is None else row.left_nusd - granted
     left_us = ends - now if ends else None
     return LeaseGrant(hold, lease, row.generation, row.limit_nusd, granted, rest, row.period, left_us, ends, row.likely)
 

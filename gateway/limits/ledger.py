@@ -121,10 +121,7 @@ class LedgerBook:
         # An unlimited organization has no limit, like any other budget; the ledger keeps the postings.
         hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
         insert_budget(self._database, hold, 0)
-        if unlimited:
-            limit_nusd = None
-        else:
-            limit_nusd = self._funded(organization_id)
+        limit_nusd = None if unlimited else self._funded(organization_id)
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limit_nusd, hold.budget))
 
     def _funded(self, organization_id: str) -> int:
@@ -143,10 +140,7 @@ class LedgerBook:
         hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
         insert_budget(self._database, hold, 0)
         known_nusd = lock_budgets(self._database, (hold.budget,))[hold.budget].limit_nusd
-        if known_nusd is None:
-            funded_nusd = self._funded(organization_id)
-        else:
-            funded_nusd = known_nusd + amount_nusd
+        funded_nusd = self._funded(organization_id) if known_nusd is None else known_nusd + amount_nusd
         if abs(funded_nusd) > MAX_COUNTER_NUSD:
             raise InvalidRequest("The balance would be too large to count; make the organization unlimited instead.")
         self._database.execute("UPDATE budget SET limit_nusd = limit_nusd + ? WHERE id = ?", (amount_nusd, hold.budget))

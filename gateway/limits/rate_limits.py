@@ -44,7 +44,7 @@ class _Window:
     `unsent` was not sent to the other workers yet; `others` is what the other workers counted in this minute.
     """
 
-    __slots__ = ("start", "count", "before", "unsent", "others")
+    __slots__ = ("before", "count", "others", "start", "unsent")
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -208,10 +208,7 @@ class RateLimiter:
         self._counted = True
 
     def _check(self, rule: Rule, guess: int, now: float) -> RateLimitStatus:
-        if rule.kind == CONCURRENCY:
-            share = self._workers
-        else:
-            share = self._share
+        share = self._workers if rule.kind == CONCURRENCY else self._share
         amount = -(-rule.amount // share)
         if rule.kind == CONCURRENCY:
             used: float = self._running.get((rule.scope, rule.subject), 0)
@@ -348,20 +345,14 @@ def _pairs(status: RateLimitStatus) -> list[tuple[str, str]]:
 def _policy(status: RateLimitStatus) -> str:
     if status.kind == CONCURRENCY:
         return f'"concurrency";q={status.amount};qu="concurrent-requests"'
-    if status.kind == TOKENS:
-        unit = ';qu="tokens"'
-    else:
-        unit = ""
+    unit = ';qu="tokens"' if status.kind == TOKENS else ""
     return f'"{status.kind}";q={status.amount};w={WINDOW_S}{unit}'
 
 
 def _refusal(rule: Rule, reset_s: int, now_s: float) -> RateLimited:
     wait = max(1, reset_s)
     status = RateLimitStatus(rule.kind, rule.amount, 0, wait)
-    if rule.scope == OPERATION:
-        subject = f"organization ({rule.subject.partition('/')[2]})"
-    else:
-        subject = rule.scope
+    subject = f"organization ({rule.subject.partition('/')[2]})" if rule.scope == OPERATION else rule.scope
     unit = NAMES[rule.kind]
     if rule.amount == 1:
         unit = unit.replace("requests", "request")

@@ -111,10 +111,7 @@ class RateLimits:
         for scope, subject in subjects:
             for kind in KINDS if subject else ():
                 amounts = table.get((scope, kind))
-                if amounts:
-                    amount = _amount_of(scope, subject, amounts)
-                else:
-                    amount = None
+                amount = _amount_of(scope, subject, amounts) if amounts else None
                 if amount is not None:
                     rules.append(Rule(scope, subject, kind, amount))
 

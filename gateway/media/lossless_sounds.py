@@ -35,10 +35,7 @@ def _crc_table() -> tuple[int, ...]:
     for byte in range(256):
         value = byte
         for _ in range(8):
-            if value & 0x80:
-                value = (value << 1 ^ 0x07) & 0xFF
-            else:
-                value = value << 1
+            value = (value << 1 ^ 7) & 255 if value & 128 else value << 1
         table.append(value)
     return tuple(table)
 

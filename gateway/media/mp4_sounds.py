@@ -103,9 +103,40 @@ EDIT_SIZES = {0: 12, 1: 20}
 EMPTY = b"\xff\xff\xff\xff"
 # Video, text and time codes: no decoder plays them.
 SILENT_HANDLERS = frozenset(
-    (b"avc1", b"avc2", b"avc3", b"avc4", b"hvc1", b"hev1", b"dvh1", b"dvhe", b"av01", b"vp08", b"vp09", b"mp4v")
-    + (b"s263", b"h263", b"jpeg", b"mjpa", b"mjpb", b"png ", b"apch", b"apcn", b"apcs", b"apco", b"ap4h")
-    + (b"text", b"tx3g", b"wvtt", b"stpp", b"c608", b"tmcd", b"mett", b"mebx", b"rtp ")
+    (
+        b"avc1",
+        b"avc2",
+        b"avc3",
+        b"avc4",
+        b"hvc1",
+        b"hev1",
+        b"dvh1",
+        b"dvhe",
+        b"av01",
+        b"vp08",
+        b"vp09",
+        b"mp4v",
+        b"s263",
+        b"h263",
+        b"jpeg",
+        b"mjpa",
+        b"mjpb",
+        b"png ",
+        b"apch",
+        b"apcn",
+        b"apcs",
+        b"apco",
+        b"ap4h",
+        b"text",
+        b"tx3g",
+        b"wvtt",
+        b"stpp",
+        b"c608",
+        b"tmcd",
+        b"mett",
+        b"mebx",
+        b"rtp ",
+    )
 )
 AAC_OBJECT_TYPES = (1, 2, 3, 4, 5, 29)
 AAC = b"\x40"

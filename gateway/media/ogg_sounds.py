@@ -26,16 +26,10 @@ def opus_seconds(packet: bytes) -> float:
     if config >= 16:
         frame_ms: float = OPUS_CELT_MS[config & 3]
     else:
-        if config < 12:
-            frame_ms = OPUS_SILK_MS[config & 3]
-        else:
-            frame_ms = OPUS_HYBRID_MS[config & 1]
+        frame_ms = OPUS_SILK_MS[config & 3] if config < 12 else OPUS_HYBRID_MS[config & 1]
     frames = 1 if code == 0 else 2
     if code == 3:
-        if len(packet) > 1:
-            frames = packet[1] & 63
-        else:
-            frames = 48
+        frames = packet[1] & 63 if len(packet) > 1 else 48
     return min(frames * frame_ms / 1000, MAX_OPUS_PACKET_S)
 
 

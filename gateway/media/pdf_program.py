@@ -56,10 +56,7 @@ class Pages:
         node = _resolved(reference)
         if depth > DEPTH or not isinstance(node, DictionaryObject):
             raise Unreadable
-        if "/Resources" in node:
-            resources = node.raw_get("/Resources")
-        else:
-            resources = inherited
+        resources = node.raw_get("/Resources") if "/Resources" in node else inherited
         key = (_key(reference), _key(resources))
         if key in self._known:
             return self._known[key]
@@ -77,10 +74,7 @@ class Pages:
 
     def _text_of_page(self, page: DictionaryObject, resources: Any) -> int:
         contents = _resolved(page.get("/Contents"))
-        if isinstance(contents, ArrayObject):
-            streams = _array(contents)
-        else:
-            streams = [contents]
+        streams = _array(contents) if isinstance(contents, ArrayObject) else [contents]
         data = b"\n".join(_data(_resolved(stream)) for stream in streams)
         text = self._text_of(data, resources, 0)
         for annotation in _array(_resolved(page.get("/Annots"))):
@@ -103,10 +97,7 @@ class Pages:
         key = id(form)
         if key not in self._forms:
             self._forms[key] = -1
-            if "/Resources" in form:
-                resources = form.raw_get("/Resources")
-            else:
-                resources = inherited
+            resources = form.raw_get("/Resources") if "/Resources" in form else inherited
             self._forms[key] = self._text_of(_data(form), resources, depth + 1)
         if self._forms[key] < 0:
             raise Unreadable
@@ -225,10 +216,7 @@ def _count(reader: PdfReader, data: bytes) -> tuple[int, int, int]:
     pages, text = Pages().count(root.raw_get("/Pages"), None)
     if not pages:
         raise Unreadable
-    if reader.is_encrypted:
-        maximum = pages
-    else:
-        maximum = max(pages, _pages_anywhere(data))
+    maximum = pages if reader.is_encrypted else max(pages, _pages_anywhere(data))
     return pages, maximum, -(-text * maximum // pages)
 
 

@@ -113,10 +113,7 @@ def _elements(data: Bytes, place: int) -> Iterator[tuple[int, int, int]]:
 def _element(data: Bytes, place: int) -> tuple[int, int, int]:
     """Return id, size and offset of an element's contents: offset 0 if there is none, size -1 if it is unknown."""
     head = data.at(place, 12)
-    if head:
-        ident_size = 9 - head[0].bit_length()
-    else:
-        ident_size = 9
+    ident_size = 9 - head[0].bit_length() if head else 9
     if ident_size > 4 or len(head) <= ident_size:
         return 0, 0, 0
     size_size = 9 - head[ident_size].bit_length()
@@ -156,10 +153,7 @@ def _read_track(contents: bytes, tracks: dict[int, _Track]) -> None:
 
 def _block_seconds(block: bytes, tracks: dict[int, _Track]) -> float:
     """Return the maximum duration of the packets of a block by its first bytes. Raises Unclear."""
-    if block:
-        width = 9 - block[0].bit_length()
-    else:
-        width = 9
+    width = 9 - block[0].bit_length() if block else 9
     if width > 8 or len(block) < width + 4:
         raise Unclear
     track = tracks.get(int.from_bytes(block[:width], "big") & ((1 << 7 * width) - 1))
@@ -207,10 +201,7 @@ def length_of(file: StoredFile) -> SoundDuration:
     data = Bytes(file)
     begin = _tags(data)
     reader = READERS.get(type_of(data.at(begin, HEAD_BYTES)))
-    if reader is not None:
-        counted = reader(data, begin)
-    else:
-        counted = unknown_sound(data)
+    counted = reader(data, begin) if reader is not None else unknown_sound(data)
     if not counted.seconds:  # no decoder plays it, or only one that knows more formats
         counted = CountedSound(0, data.size, counted.minimum)
     tags = max(0, begin - TAGS_BYTES) / TAGS_LEAST

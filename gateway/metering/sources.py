@@ -69,10 +69,7 @@ class Sources:
         if stated:
             return self._by_title(stated) or self.canonical(stated)
         name = _strip(referer)
-        if REFERER_NAME.fullmatch(name):
-            name = self.canonical(name)
-        else:
-            name = ""
+        name = self.canonical(name) if REFERER_NAME.fullmatch(name) else ""
         if name and self._recognised(name):
             return name
         return self._by_title(title) or self._by_referer(referer) or self._by_agent(agent) or name
@@ -98,10 +95,7 @@ class Sources:
         for client in self._clients:
             if client.agent is not None and client.agent.search(low):
                 return client.id
-        if "claw" in low:
-            word = OPENCLAW_NAME.search(low)
-        else:
-            word = None
+        word = OPENCLAW_NAME.search(low) if "claw" in low else None
         if word:
             return word[0].strip("-_")
         return ""
@@ -132,10 +126,7 @@ def _client(entry: Mapping[str, Any]) -> Client:
     cues += [f"^{re.escape(cue)}" for cue in entry.get("starts", ())]
     cues += [f"^{re.escape(cue)}$" for cue in entry.get("exact", ())]
     cues += [f"(?<![a-z0-9_-]){re.escape(cue)}(?![a-z0-9_-])" for cue in entry.get("words", ())]
-    if cues:
-        agent = re.compile("|".join(cues))
-    else:
-        agent = None
+    agent = re.compile("|".join(cues)) if cues else None
     sources = (entry["id"], *entry.get("sources", ()))
     return Client(entry["id"], entry["label"], sources, agent, tuple(entry.get("referers", ())))
 

@@ -39,10 +39,7 @@ def _pieces(text: bytes) -> Iterator[bytes]:
     at = 0
     while at < len(text):
         escape = ESCAPES.search(text, at + PIECE_BYTES)
-        if escape is not None:
-            end = escape.start()
-        else:
-            end = len(text)
+        end = escape.start() if escape is not None else len(text)
         if PAIR.match(text, end - HALF_BYTES):
             end += HALF_BYTES
         yield text[at:end]

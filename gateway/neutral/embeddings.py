@@ -108,10 +108,7 @@ def split(request: EmbeddingsRequest, maximum: int, most_tokens: int = 0) -> Ite
     part: list[Input] = []
     tokens = 0
     for item in content.inputs:
-        if isinstance(item, list):
-            size = len(item)
-        else:
-            size = -(-_bytes_of(item) // MIN_BYTES_PER_TOKEN)
+        size = len(item) if isinstance(item, list) else -(-_bytes_of(item) // MIN_BYTES_PER_TOKEN)
         if part and (len(part) >= maximum or (most_tokens and tokens + size > most_tokens)):
             yield _part(request, content, part)
             part = []

@@ -281,10 +281,7 @@ class Collector:
         loose = tuple(self._loose.get(number, ()))
         if loose:
             parts = _attach(parts, loose)
-        if number < len(finished.reasons):
-            reason = finished.reasons[number]
-        else:
-            reason = finished.reason
+        reason = finished.reasons[number] if number < len(finished.reasons) else finished.reason
         return Choice(tuple(parts), reason, finished.stop_sequence)
 
 

@@ -131,10 +131,7 @@ def units_of(content: ImagesInput) -> Units:
     """
     size = len(content.prompt.encode("utf-8", "replace"))
     read = len(content.pictures) + sum(overlay is not None for overlay in (content.mask, content.markup))
-    if content.stream:
-        shown = content.partial_images * content.n * PARTIAL_TOKENS
-    else:
-        shown = 0
+    shown = content.partial_images * content.n * PARTIAL_TOKENS if content.stream else 0
     maximum = Usage(
         input=size, input_image=read * READ_TOKENS, output=shown, images=content.n, price_key=content.price_key
     )

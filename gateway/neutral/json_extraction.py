@@ -96,10 +96,7 @@ class _Check:
         kinds = schema.get("type")
         if kinds is None:
             return True
-        if isinstance(kinds, list):
-            listed = kinds
-        else:
-            listed = [kinds]
+        listed = kinds if isinstance(kinds, list) else [kinds]
         self._spend(len(listed))
         if any(not isinstance(kind, str) or kind not in TYPE_NAMES for kind in listed):
             raise Undecided
@@ -117,10 +114,7 @@ class _Check:
     def _is_listed(self, value: Any, schema: dict[str, Any], word: str) -> bool:
         known = self._listed.get((word, id(schema)))
         if known is None:
-            if word == "enum":
-                listed = schema["enum"]
-            else:
-                listed = (schema["const"],)
+            listed = schema["enum"] if word == "enum" else (schema["const"],)
             known = self._listed[word, id(schema)] = frozenset([self._key(item) for item in listed])
         return self._key(value) in known
 
@@ -165,10 +159,7 @@ class _Check:
         if not _in_range(len(value), schema, "minProperties", "maxProperties"):
             return False
         # Names that only a pattern covers are neither known nor additional: they are accepted.
-        if "patternProperties" in schema:
-            rest = True
-        else:
-            rest = schema.get("additionalProperties", True)
+        rest = True if "patternProperties" in schema else schema.get("additionalProperties", True)
         return all(self.fits(inner, known.get(name, rest), ()) for name, inner in value.items())
 
     def _fits_items(self, value: list[Any], schema: dict[str, Any]) -> bool:
@@ -323,10 +314,7 @@ def _read(text: str, places: Iterator[int], fenced: bool) -> Iterator[_Candidate
 def _read_at(text: str, start: int, fenced: bool) -> _Candidate:
     repaired = repair(text, start)
     # Text that needed no repair keeps its original form, including whitespace.
-    if repaired.fixed or repaired.cut:
-        exact = repaired.text
-    else:
-        exact = text[start : repaired.end]
+    exact = repaired.text if repaired.fixed or repaired.cut else text[start : repaired.end]
     around = text[:start] + text[repaired.end :]
     mixed = not fenced and bool(around.strip(WHITESPACE))
     named = ((MARKDOWN, fenced), (MIXED_CONTENT, mixed), (SYNTAX, repaired.fixed), (TRUNCATION, repaired.cut))

@@ -146,10 +146,7 @@ class SoundLength:
 
     @property
     def milliseconds(self) -> int:
-        if self._per_second:
-            seconds = self._bytes / self._per_second
-        else:
-            seconds = self._seconds
+        seconds = self._bytes / self._per_second if self._per_second else self._seconds
         return round(seconds * SECOND_MS)
 
     def add(self, data: bytes) -> None:
@@ -237,10 +234,7 @@ def _nothing(data: bytes, at: int) -> Unit | None:
 
 def _vorbis_rate(head: bytes) -> int:
     at = head.find(b"\x01vorbis")
-    if at >= 0:
-        rate = int.from_bytes(head[at + 12 : at + 16], "little")
-    else:
-        rate = 0
+    rate = int.from_bytes(head[at + 12 : at + 16], "little") if at >= 0 else 0
     return rate or OPUS_RATE
 
 
@@ -256,10 +250,7 @@ def _frame(data: bytes, at: int) -> Unit | None:
     if data[at] != 0xFF:
         return None
     head = data[at : at + FRAME_HEAD]
-    if head[1] & LAYER_III[0] == LAYER_III[1]:
-        frame = mpeg_frame(head)
-    else:
-        frame = adts_frame(head)
+    frame = mpeg_frame(head) if head[1] & LAYER_III[0] == LAYER_III[1] else adts_frame(head)
     if frame[0]:
         return frame
     return None

@@ -138,10 +138,7 @@ class _CredentialsGrant(rules.ClientCredentialsGrant):
         scope = scopes_module.read_scope(request.payload.scope or "")
         if scope is None:
             raise InvalidScopeError()
-        if isinstance(client, _KeyHolder):
-            generation = None
-        else:
-            generation = client.generation
+        generation = None if isinstance(client, _KeyHolder) else client.generation
         consent = Consent(client.id, client.name, "", "", "", " ".join(scope), audience, client.key_id, "")
         return _token_response(partial(self.server.grants.issue_for_key, consent, generation))
 

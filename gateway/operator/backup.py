@@ -224,10 +224,7 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
     target = path_of(current.settings.database)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     announce(current.settings.database)
-    if verify or not target.exists():
-        epoch = 0
-    else:
-        epoch = _epoch_at_rest(current)
+    epoch = 0 if verify or not target.exists() else _epoch_at_rest(current)
     current.close()
     draft = target.with_name(f".{target.name}.restore-{os.getpid()}")
     try:
@@ -236,10 +233,7 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
         revived = find_revived(target, draft)
         if not verify and target.exists():
             _check_unused_since(epoch)
-        if verify:
-            kept = ""
-        else:
-            kept = _replace(target, draft)
+        kept = "" if verify else _replace(target, draft)
     finally:
         for name in ("", *SQLITE_SUFFIXES, ".writer.gate", ".writer.lock"):
             Path(f"{draft}{name}").unlink(missing_ok=True)

@@ -5,19 +5,19 @@ from gateway.runtime.cooperation import patch_all
 if __name__ == "__main__":  # before any other import, so that every lock and socket is cooperative
     patch_all()
 
-import importlib  # noqa: E402
-import logging  # noqa: E402
-import traceback  # noqa: E402
-from functools import partial  # noqa: E402
-from typing import NoReturn  # noqa: E402
+import importlib
+import logging
+import traceback
+from functools import partial
+from typing import NoReturn
 
-import click  # noqa: E402
+import click
 
-from gateway.build_stamp import full_version  # noqa: E402
-from gateway.configuration.settings import MANAGE, SettingsError, hide_settings  # noqa: E402
-from gateway.errors import GatewayError, Unavailable  # noqa: E402
-from gateway.runtime.process_exit import end_with  # noqa: E402
-from gateway.secret_text import hide_secrets  # noqa: E402
+from gateway.build_stamp import full_version
+from gateway.configuration.settings import MANAGE, SettingsError, hide_settings
+from gateway.errors import GatewayError, Unavailable
+from gateway.runtime.process_exit import end_with
+from gateway.secret_text import hide_secrets
 
 # Command → (module of gateway.operator, attribute, help). With the help here, listing the commands imports no modules.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -153,7 +153,7 @@ def run(arguments: list[str] | None = None, find: bool = False) -> int:
         for line in _describe(error).splitlines():
             click.echo(f"error: {output.printable(hide_secrets(line))}", err=True)
         return 1
-    except Exception:  # noqa: BLE001 - Python would print the traceback with all secrets in it
+    except Exception:
         click.echo(hide_secrets(hide_settings(traceback.format_exc())), err=True)
         return 1
     if isinstance(result, int):

@@ -124,10 +124,7 @@ def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
     for name, value in environment_credentials.settings_for(provider, env).items():
         sources = provider.settings[name].partition(" -> ")[0].partition("=")[0].split("|")
         origin = next((variable for variable in sources if env.get(variable) or env.get(f"{variable}_FILE")), "")
-        if file.variable(provider.id, name) in env:
-            written = file.NAME
-        else:
-            written = ""
+        written = file.NAME if file.variable(provider.id, name) in env else ""
         if origin or written:
             secret = "key" in name or "secret" in name or "token" in name
             yield Entry(section, name, MASK if secret and value else value, origin or written)

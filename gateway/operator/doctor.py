@@ -73,10 +73,7 @@ def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool, f
     installation = ctx.with_resource(opened())
     check_same(installation, force)
     catalogue = installation.catalogue
-    if prices == "now":
-        now_us = installation.database.now_us()
-    else:
-        now_us = None
+    now_us = installation.database.now_us() if prices == "now" else None
     discounts = Discounts(installation.database, installation.control)
     report = rerating.rerate(installation.database, catalogue, from_us, to_us, now_us=now_us, discounts=discounts)
     _print(report)

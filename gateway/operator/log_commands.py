@@ -100,10 +100,7 @@ class LogQuery:
 
     def newest(self, limit: int, from_us: int | None = None) -> Iterator[LoggedRequest]:
         """Return the newest `limit` requests since `from_us`."""
-        if from_us is None:
-            filters = self.filters
-        else:
-            filters = self.filters._replace(from_us=from_us)
+        filters = self.filters if from_us is None else self.filters._replace(from_us=from_us)
         before: bytes | None = None
         count = 0
         while count < limit:
@@ -135,14 +132,8 @@ class LogQuery:
         """Return a row of the table."""
         served = request.served
         project = f"proj_{request.owner.project.hex()}"
-        if request.attempts:
-            tokens = f"{request.input_tokens}/{request.output_tokens}"
-        else:
-            tokens = ""
-        if request.requests > 1:
-            count = f" x{request.requests}"
-        else:
-            count = ""
+        tokens = f"{request.input_tokens}/{request.output_tokens}" if request.attempts else ""
+        count = f" x{request.requests}" if request.requests > 1 else ""
         return (
             to_iso(request.at_us),
             request.request_id,
@@ -191,10 +182,7 @@ def _follow(installation: Installation, query: LogQuery, requests: list[LoggedRe
     longest_us = round(installation.settings.timeouts.request_s * SECOND_US)
     _print_lines(query, requests)
     query.seen.update(request.request for request in requests)
-    if requests:
-        newest_us = requests[-1].at_us
-    else:
-        newest_us = installation.clock.now_us()
+    newest_us = requests[-1].at_us if requests else installation.clock.now_us()
     rounds = 0
     while True:
         time.sleep(FOLLOW_INTERVAL_S)
@@ -259,18 +247,12 @@ def _owner_of(installation: Installation, request: LoggedRequest) -> dict[str, s
 def _lines_of(facts: dict[str, Any]) -> Iterator[str]:
     log = facts["log"]
     owner = facts["owner"]
-    if log["requestId"]:
-        label = f" (x-request-id {log['requestId']})"
-    else:
-        label = ""
+    label = f" (x-request-id {log['requestId']})" if log["requestId"] else ""
     yield f"Request {log['id']}{label} of {log['createdAt']}"
     yield f"Sent by: {_named(owner, 'organization')}, {_named(owner, 'project')}, {_named(owner, 'key')}"
     yield f"Requested: {log['model'] or '-'} ({log['operation'] or '-'}{', streamed' if log['streamed'] else ''})"
     ended = f"{log['status']} {log['error'] or log['finish'] or ''}".strip()
-    if log["requestCount"] > 1:
-        count = f", {log['requestCount']} identical requests"
-    else:
-        count = ""
+    count = f", {log['requestCount']} identical requests" if log["requestCount"] > 1 else ""
     yield f"Result: {ended}{', from the cache' if log['cached'] else ''}{count}"
     yield f"Served by: {log['served'] or 'no provider'}, {log['durationMs']} ms, {log['cost']} USD"
     if log["metadata"]:

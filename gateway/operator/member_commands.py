@@ -202,10 +202,7 @@ def reset_second_factor(ctx: click.Context, email: str) -> None:
     factors = SecondFactors(installation.database, installation.vault, installation.secrets.hash_keys)
     removed = factors.remove(user_id, actor=OPERATOR)
     passkeys = Passkeys(installation.database, installation.secrets.hash_keys).remove_all(user_id, actor=OPERATOR)
-    if removed:
-        text = f"The second factor of {address} was removed."
-    else:
-        text = f"{address} has no second factor."
+    text = f"The second factor of {address} was removed." if removed else f"{address} has no second factor."
     if passkeys:
         text += f" Removed passkeys: {passkeys}."
     print_result(text, email=address, user=user_id, removed=removed, passkeys=passkeys)

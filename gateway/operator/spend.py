@@ -89,10 +89,7 @@ def spend(
         _print_forecast(installation, Owners(project_ids=tuple(projects)))
         return
     query = SpendQuery(installation, projects, period.span)
-    if by in READERS:
-        rows = READERS[by](query)
-    else:
-        rows = _by_share(query, by, tag)
+    rows = READERS[by](query) if by in READERS else _by_share(query, by, tag)
     if by != "day":
         rows.sort(key=lambda row: (-row[2].cost_nusd, row[0]))
     lines = [(*_names(by, ident, name), *_figures(figures)) for ident, name, figures in rows if figures.requests]

@@ -114,10 +114,7 @@ def await_store(error: Unavailable) -> str:
     """
     chosen = settings.load()
     full = full_disks(chosen.database)
-    if full:
-        reason = full[0]
-    else:
-        reason = str(error.__cause__ or error).strip().splitlines()[0]
+    reason = full[0] if full else str(error.__cause__ or error).strip().splitlines()[0]
     if not served_before(chosen):
         if chosen.database.scheme == "sqlite":
             raise SettingsError(

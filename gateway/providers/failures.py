@@ -225,10 +225,7 @@ def _refused(status: int, cause: Explanation, details: dict[str, str]) -> Gatewa
 
 def _callers(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
     """Return the error for an invalid request, with the provider's message."""
-    if status in TOO_LONG_STATUSES and is_too_long(cause.code, cause.message):
-        known = TOO_LONG
-    else:
-        known = ""
+    known = TOO_LONG if status in TOO_LONG_STATUSES and is_too_long(cause.code, cause.message) else ""
     if cause.shaped and cause.message:
         code = known or cause.code or ("request_too_large" if status == 413 else "invalid_request")
         return InvalidRequest(cause.message, status=status, code=code, param=cause.param, upstream_status=status)
@@ -298,16 +295,10 @@ def explain_object(parsed: Any, body: bytes, secrets: tuple[str, ...] = ()) -> E
     """
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
-    if isinstance(parsed, dict):
-        holder = parsed
-    else:
-        holder = {}
+    holder = parsed if isinstance(parsed, dict) else {}
     inner = holder.get("error")
     shaped = isinstance(inner, dict) and isinstance(inner.get("message"), str)
-    if isinstance(inner, dict):
-        fields = inner
-    else:
-        fields = holder
+    fields = inner if isinstance(inner, dict) else holder
     mistakes = _mistakes(fields)
     message = "; ".join(f"{place}: {text}" if place else text for place, text in mistakes)
     message = (
@@ -333,10 +324,7 @@ def _mistakes(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
     for entry in listed if isinstance(listed, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("msg"), str):
             place = entry.get("loc")
-            if isinstance(place, list):
-                steps = [str(step) for step in place if step != "body"]
-            else:
-                steps = []
+            steps = [str(step) for step in place if step != "body"] if isinstance(place, list) else []
             mistakes.append((".".join(steps), entry["msg"]))
     return mistakes
 

@@ -188,7 +188,7 @@ def _inner(schema: Json) -> Iterator[Any]:
             yield from value.values()
         elif name in LISTED and isinstance(value, list):
             yield from value
-        elif name == "items" and isinstance(value, list) or name in SINGLE and isinstance(value, dict):
+        elif (name == "items" and isinstance(value, list)) or (name in SINGLE and isinstance(value, dict)):
             yield value
 
 

@@ -57,10 +57,7 @@ def fit_preferences(content: ImagesInput, target: Target, choices: ImageChoices,
     dropped: dict[str, Any] = {}
     for name in PREFERENCES:
         value: str = getattr(content, name)
-        if value:
-            reason = _reason_against(name, value, target, choices)
-        else:
-            reason = ""
+        reason = _reason_against(name, value, target, choices) if value else ""
         if reason:
             dropped[name] = ""
             if value != AUTO:

@@ -137,10 +137,7 @@ class InlineFiles:
             self._escaped = False
             return at + 1
         match = STRING_END.search(piece, at)
-        if match is None:
-            end = len(piece)
-        else:
-            end = match.start()
+        end = len(piece) if match is None else match.start()
         self._text += piece[at:end]
         if len(self._text) > MIN_FILE_BYTES:
             self._begin_file()

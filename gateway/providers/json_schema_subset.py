@@ -210,10 +210,7 @@ class _Rewriter:
             base = {name: value for name, value in root.items() if name not in (word, "additionalProperties")}
             expanded = [self._expand(branch, (), whole=True)[0] for branch in branches]
             objects = [branch for branch in expanded if branch.get("type", "object") == "object"]
-            if self._affords([base, *objects]):
-                root = join_branches(base, objects)
-            else:
-                root = base
+            root = join_branches(base, objects) if self._affords([base, *objects]) else base
         return {"type": "object", **{word: value for word, value in root.items() if word != "type"}}
 
     # Keywords.
@@ -369,7 +366,7 @@ class _Rewriter:
             self._write_enum(words, kind)
         written = self._write_words({**words, "type": kind}, active, depth)
         written["type"] = kind.upper() if self._grammar.upper_types else kind
-        if "null" in kinds and kind != "null" or isinstance(listed, list) and None in listed:
+        if ("null" in kinds and kind != "null") or (isinstance(listed, list) and None in listed):
             written["nullable"] = True
         if kind == "array" and "items" not in written:
             written["items"] = self._open("items")

@@ -159,10 +159,7 @@ def _fetch(fetcher: Fetcher, media: Media, kinds: tuple[str, ...], seconds: floa
     if not kind.startswith(kinds):
         raise _unreadable("it is not an image" if kinds == IMAGE else "it is not an image, audio or PDF", media)
     allowance.spend(len(answer.body))
-    if len(answer.body) > LARGE:
-        packed = compute(b64encode, answer.body)
-    else:
-        packed = b64encode(answer.body)
+    packed = compute(b64encode, answer.body) if len(answer.body) > LARGE else b64encode(answer.body)
     return Media(media_type=kind, data=packed.decode())
 
 

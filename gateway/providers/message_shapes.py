@@ -149,10 +149,7 @@ def _with_thinking(message: Message) -> Message:
     if message["role"] != "assistant" or not isinstance(thoughts, str):
         return message
     content = message.get("content") or []
-    if isinstance(content, str):
-        parts = [{"type": "text", "text": content}]
-    else:
-        parts = content
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thoughts}]}
     return {**message, "content": [thinking, *parts]}
 
@@ -169,10 +166,7 @@ def _with_details(message: Message) -> Message:
 def _plain_part(part: dict[str, Any]) -> dict[str, Any]:
     match part:
         case {"type": "file", "file": {"file_data": str(data), **rest}}:
-            if rest.get("filename"):
-                named = {"document_name": rest["filename"]}
-            else:
-                named = {}
+            named = {"document_name": rest["filename"]} if rest.get("filename") else {}
             return {"type": "document_url", "document_url": data, **named}
         case {"type": "file", "file": {"file_id": str(ident)}}:
             return {"type": "file", "file_id": ident}

@@ -55,10 +55,7 @@ def join_branches(base: Schema, branches: list[Schema]) -> Schema:
             declared.setdefault(name, []).append(schema)
     properties = {name: _any_of(schemas) for name, schemas in declared.items()}
     required_by_branch = [set(branch.get("required") or ()) for branch in branches]
-    if required_by_branch:
-        always = set.intersection(*required_by_branch)
-    else:
-        always = set()
+    always = set.intersection(*required_by_branch) if required_by_branch else set()
     required = list(dict.fromkeys([*(base.get("required") or ()), *sorted(always)]))
     joined = {**base, "properties": properties}
     if required:
@@ -202,10 +199,7 @@ def types_of(node: Schema) -> list[str]:
     """Return the types of a node, inferred from its keywords when it declares none; [] when no keyword implies a
     type."""
     kind = node.get("type")
-    if isinstance(kind, list):
-        declared = kind
-    else:
-        declared = [kind]
+    declared = kind if isinstance(kind, list) else [kind]
     known = [name.lower() for name in declared if isinstance(name, str) and name.lower() in TYPES]
     if known:
         return list(dict.fromkeys(known))
@@ -239,10 +233,7 @@ def with_null(schema: Schema) -> Schema:
     """Return a schema that also accepts null."""
     kind = schema.get("type")
     listed = schema.get("enum")
-    if isinstance(listed, list) and None not in listed:
-        widened = {**schema, "enum": [*listed, None]}
-    else:
-        widened = dict(schema)
+    widened = {**schema, "enum": [*listed, None]} if isinstance(listed, list) and None not in listed else dict(schema)
     if isinstance(kind, str):
         return {**widened, "type": kind if kind == "null" else [kind, "null"]}
     if isinstance(kind, list):

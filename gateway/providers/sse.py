@@ -80,7 +80,7 @@ class EventReader:
     times are skipped. LF, CRLF and a lone CR end a line.
     """
 
-    __slots__ = ("_held", "_cr", "_limit", "_warned")
+    __slots__ = ("_cr", "_held", "_limit", "_warned")
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._held = bytearray()

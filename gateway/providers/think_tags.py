@@ -164,10 +164,7 @@ class _Splitter:
         events += self._thought(sure)
 
     def _thought(self, text: str) -> list[Event]:
-        if self._begun:
-            thought = text
-        else:
-            thought = text.lstrip()
+        thought = text if self._begun else text.lstrip()
         self._begun = self._begun or bool(thought)
         if thought:
             return [ReasoningDelta(thought, block=self._block, choice=self._choice)]

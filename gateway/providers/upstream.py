@@ -113,17 +113,11 @@ class Upstreams:
             target = signed_in(target)
         try:
             served, call, relayed, pending = self._send(request, target, deadline, listener)
-            if should_abandon is None:
-                reply = pending.wait()
-            else:
-                reply = self._wait(pending, should_abandon)
+            reply = pending.wait() if should_abandon is None else self._wait(pending, should_abandon)
             if reply.status in NOT_THERE and (first := self._first_of(served, request, target)) is not None:
                 reply.close()
                 served, call, relayed, pending = self._send(request, target, deadline, listener, first)
-                if should_abandon is None:
-                    reply = pending.wait()
-                else:
-                    reply = self._wait(pending, should_abandon)
+                reply = pending.wait() if should_abandon is None else self._wait(pending, should_abandon)
                 self._note_absence(first, reply)
             try:
                 if not 200 <= reply.status < 300:
@@ -269,10 +263,7 @@ class Upstreams:
             raise
         except NotSupported as error:
             first = self._first(request, target)
-            if served is first:
-                other = first.second
-            else:
-                other = first
+            other = first.second if served is first else first
             if other is None or (other is first and first.needs_second(request, served)):
                 return served, write_bare(served.codec, request, target, error)
             try:
@@ -320,10 +311,7 @@ class Upstreams:
         tagged = THINK_TAGS in target.quirks and operation == ChatRequest.operation
         check = OPERATIONS[operation].check
         served = target.memo[self, operation] = CallPath(codec, wire.failure, opener, tagged, check=check)
-        if target.second:
-            other = self._wires.get(target.second)
-        else:
-            other = None
+        other = self._wires.get(target.second) if target.second else None
         if other is not None and operation in other.codecs:
             codec = other.codecs[operation]
             served.second = CallPath(codec, other.failure, self._network, tagged)

@@ -133,10 +133,7 @@ def read_apart(reply: UpstreamReply) -> dict[str, Any]:
 
 def ident_in(value: Any) -> str:
     """Return the id of a task or a file. ValueError or TypeError for an invalid id."""
-    if type(value) is int:
-        text = str(value)
-    else:
-        text = value
+    text = str(value) if type(value) is int else value
     if not ID_PATTERN.fullmatch(text) or len(text) > MAX_ID_LENGTH or ".." in text:
         raise ValueError("not an id")
     return str(text)

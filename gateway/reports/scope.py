@@ -5,8 +5,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gateway.accounts.keys import KeyInfo, list_keys
-from gateway.accounts.permissions import reach_of
 from gateway.callers.authentication import Caller
+from gateway.callers.permissions import reach_of
 from gateway.errors import Forbidden, NotFound
 from gateway.metering.activity import Owners
 from gateway.reports.report_answers import ShownScope

@@ -43,10 +43,7 @@ def forecast_month(database: Database, owners: Owners, now_us: int) -> Forecast:
     spent = sum(nusd for day, nusd in costs.items() if day * DAY_US >= month.start_us)
     complete = [costs.get(day, 0) for day in range(max(today - DAYS, min(costs, default=today)), today)]
     so_far = costs.get(today, 0)
-    if complete:
-        daily = sum(complete) // len(complete)
-    else:
-        daily = so_far * DAY_US // max(HOUR_US, now_us - today * DAY_US)
+    daily = sum(complete) // len(complete) if complete else so_far * DAY_US // max(HOUR_US, now_us - today * DAY_US)
     left_us = month.end_us - now_us
     return Forecast(month, spent, daily, spent + daily * left_us // DAY_US)
 

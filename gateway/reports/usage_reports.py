@@ -61,18 +61,9 @@ class ReportDays(Struct, frozen=True):
 
 def read_period(from_date: str | None, to_date: str | None, now_us: int, granularity: str = "day") -> ReportDays:
     """Return the period of two dates, both optional. InvalidRequest describes an invalid period."""
-    if to_date is None:
-        last = to_datetime(now_us).date()
-    else:
-        last = _read(to_date, "to")
-    if from_date is None:
-        first = last - timedelta(days=DEFAULT_DAYS - 1)
-    else:
-        first = _read(from_date, "from")
-    if granularity == "hour":
-        maximum = MAX_HOURLY_DAYS
-    else:
-        maximum = MAX_DAYS
+    last = to_datetime(now_us).date() if to_date is None else _read(to_date, "to")
+    first = last - timedelta(days=DEFAULT_DAYS - 1) if from_date is None else _read(from_date, "from")
+    maximum = MAX_HOURLY_DAYS if granularity == "hour" else MAX_DAYS
     count = (last - first).days + 1
     if count < 1:
         raise InvalidRequest(f"from ({first}) is later than to ({last}).", param="from")
@@ -85,10 +76,7 @@ def read_period(from_date: str | None, to_date: str | None, now_us: int, granula
 
 def _read(text: str, name: str) -> date:
     try:
-        if isinstance(text, str) and DATE.fullmatch(text):
-            day = date.fromisoformat(text)
-        else:
-            day = None
+        day = date.fromisoformat(text) if isinstance(text, str) and DATE.fullmatch(text) else None
     except ValueError:
         day = None
     if day is None or day.year < 2000:
@@ -144,14 +132,8 @@ class Reports:
     def get_account(self, scope: ReportScope) -> AccountReport:
         """Return the user, the scope, and what the key may still spend; for owners and admins also the balance."""
         names = names_of(self._database, scope)
-        if scope.whole:
-            balance = self._ledger.balance(scope.organization_id)
-        else:
-            balance = None
-        if balance is None or balance.unlimited:
-            shown = None
-        else:
-            shown = usd_number(balance.balance_nusd)
+        balance = self._ledger.balance(scope.organization_id) if scope.whole else None
+        shown = None if balance is None or balance.unlimited else usd_number(balance.balance_nusd)
         return {
             "user": {"id": scope.user_id, "name": names.user or None},
             "organization": {"id": scope.organization_id, "name": names.organization, "kind": KIND},

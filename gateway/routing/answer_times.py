@@ -54,8 +54,5 @@ class AnswerTimes:
 
 
 def _kind_of(requirements: Requirements) -> Kind:
-    if requirements.max_tokens is None:
-        output = -1
-    else:
-        output = requirements.max_tokens.bit_length() // 3
+    output = -1 if requirements.max_tokens is None else requirements.max_tokens.bit_length() // 3
     return output, requirements.prompt_bytes.bit_length() // 3, requirements.effort

@@ -154,14 +154,8 @@ class CandidateFilter:
                     entries.append(entry)
                 continue
             window = windows.get(candidate.key)
-            if window is None:
-                figures = DEFAULTS
-            else:
-                figures = window.figures(tick)
-            if blended:
-                price = candidate.blended
-            else:
-                price = candidate.figures.mean
+            figures = DEFAULTS if window is None else window.figures(tick)
+            price = candidate.blended if blended else candidate.figures.mean
             entries.append(make(ScoreEntry, (candidate, credentials, price, *figures, ())))
         return entries
 
@@ -224,10 +218,7 @@ class CandidateFilter:
             late.sort(key=_return_time)
             first = late[0][0]
             cooling = tuple(credential for _, credential in late)
-            if ready:
-                which = f"{len(late)} of {len(credentials)} keys cooling down"
-            else:
-                which = "cooling down"
+            which = f"{len(late)} of {len(credentials)} keys cooling down" if ready else "cooling down"
             reason = f"{which} for {first.until - self._now:.0f} s: {first.text}"
             self.cooling[candidate.key] = CoolingDown(first.until, cooling, not ready, reason, first.unanswered)
             return (*ready, *cooling)

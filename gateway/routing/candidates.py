@@ -155,10 +155,7 @@ def read_figures(rates: TokenRates) -> HealthFigures:
     prompt = rates.prompt
     completion = rates.completion
     sides = [side for side in (prompt, completion) if side is not None]
-    if sides:
-        mean = sum(sides) / len(sides)
-    else:
-        mean = _unit_price(rates)
+    mean = sum(sides) / len(sides) if sides else _unit_price(rates)
     cache_read = rates.input_cache_read
     if cache_read is None:
         cache_read = prompt
@@ -322,10 +319,7 @@ class Tables:
         protocol = mapping.protocol or provider.protocol
         dialect = self._dialects.get(protocol, "")
         lost = self._lost.get(protocol, NOTHING_LOST)
-        if mapping.responses_api:
-            second = self._dialects.get(RESPONSES_PROTOCOL, "")
-        else:
-            second = ""
+        second = self._dialects.get(RESPONSES_PROTOCOL, "") if mapping.responses_api else ""
         carried = self._carried.get(protocol)
         return make_candidate(mapping, provider, model, self._day * DAY_US, dialect, second, lost, carried)
 

@@ -125,10 +125,7 @@ def read_ability(
         offered.discard("image_output")
     offered -= {name for name, flag in FLAGS.items() if name in lost and not flag.flag}
     offered -= set(_refused(mapping, quirks))
-    if NO_FORCED_CHOICE in quirks:
-        choices = UNFORCED
-    else:
-        choices = frozenset(mapping.supported_tool_choices)
+    choices = UNFORCED if NO_FORCED_CHOICE in quirks else frozenset(mapping.supported_tool_choices)
     return Ability(
         bits=sum(BITS[name] for name in offered),
         max_output=mapping.max_output or model.max_output or UNLIMITED,
@@ -231,14 +228,8 @@ def refuse(requested: str, lacking: Iterable[tuple[str, ...]], of_these: str = "
     sets = [tuple(reason for reason in reasons if reason not in SOFT) or reasons for reasons in lacking]
     shared = [reason for reason in sets[0] if all(reason in other for other in sets)]
     fields = {FIELDS.get(reason, "") for reason in shared}
-    if len(fields) == 1:
-        param = fields.pop()
-    else:
-        param = ""
-    if len(shared) == 1:
-        code = CODES.get(shared[0], UNSUPPORTED)
-    else:
-        code = UNSUPPORTED
+    param = fields.pop() if len(fields) == 1 else ""
+    code = CODES.get(shared[0], UNSUPPORTED) if len(shared) == 1 else UNSUPPORTED
     if shared:
         required = ", ".join(map(_with_field, shared))
         text = f"No provider of {requested} {of_these}supports what the request needs: {required}."
@@ -269,10 +260,7 @@ def _sizes(ability: Ability, demand: Demand) -> Iterable[str]:
 
 def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
     if demand.n > 1:
-        if demand.bits & BITS["stream"]:
-            a_call = ability.max_streamed_n
-        else:
-            a_call = ability.max_n
+        a_call = ability.max_streamed_n if demand.bits & BITS["stream"] else ability.max_n
         if demand.n > a_call:
             yield SPLIT if demand.n <= a_call * MAX_CALLS else COUNT_REASON
     # "none" is not a level: each format has its own way to disable or minimize reasoning.

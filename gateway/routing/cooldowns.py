@@ -113,10 +113,7 @@ class Cooldowns:
         policy = POLICIES[kind]
         strikes = 1
         if cooldown is not None and now < cooldown.until + RESET_AFTER_S:
-            if now < cooldown.until:
-                strikes = cooldown.trips
-            else:
-                strikes = cooldown.trips + 1
+            strikes = cooldown.trips if now < cooldown.until else cooldown.trips + 1
         length = min(policy.first_s * 2.0 ** min(strikes - 1, 16), policy.longest_s)
         retry_after_s = min(retry_after_s or 0.0, MAX_RETRY_AFTER_S)
         until = now + max(length, retry_after_s)
@@ -124,10 +121,7 @@ class Cooldowns:
             until = max(cooldown.until, now + retry_after_s)
             kind = cooldown.kind
         # Earlier attempts may fail long after a later one began: they do not postpone the next attempt.
-        if cooldown:
-            again = cooldown.again
-        else:
-            again = now + RETRY_INTERVAL_S
+        again = cooldown.again if cooldown else now + RETRY_INTERVAL_S
         self._put(key, Cooldown(until, strikes, kind, again=again, organization=organization))
         self._changed.add(key)
         self._on_change(key, kind, until - now, organization)

@@ -233,10 +233,7 @@ class Router:
         missing), Forbidden (denied by policy), NotFound (dynamic route) or NoProviderLeft (no provider can be reached,
         and another request tried a moment ago; with retry_after).
         """
-        if explore is None:
-            chance = self._settings.exploration_rate
-        else:
-            chance = explore
+        chance = self._settings.exploration_rate if explore is None else explore
         table = self._tables.find(requested_model, routes)
         ignored = NONE_IGNORED
         if options is not NO_OPTIONS:
@@ -298,14 +295,8 @@ class Router:
     def _plan_choice(self, request: RouteRequest, table: CandidateTable) -> Plan:
         candidate_filter = self._make_filter(request, DEFAULT_OUTPUT if request.operation == CHAT else 0)
         smart = table.resolution.kind == "smart"
-        if smart:
-            listed = table.resolution.listed
-        else:
-            listed = self._auto_models
-        if request.session:
-            pin = self._sticky.pin_of(request.scope, request.session, request.requested_model)
-        else:
-            pin = None
+        listed = table.resolution.listed if smart else self._auto_models
+        pin = self._sticky.pin_of(request.scope, request.session, request.requested_model) if request.session else None
         choice = choose(self._tables, candidate_filter, listed, request.options, pin, strict=smart)
         first, *following = choice.models
         return self._finish(request, table, candidate_filter, first, FIRST if choice.fallback else "", following)
@@ -343,10 +334,7 @@ class Router:
         else:
             ready, late = (ranked, [])
         places = (*ready, *late)
-        if table.resolution.kind == "custom":
-            reason = SINGLE
-        else:
-            reason = PINNED
+        reason = SINGLE if table.resolution.kind == "custom" else PINNED
         return self._make(
             request, table, candidate_filter, places[:1] if request.no_fallback else places, reason, ranked, weights
         )
@@ -394,10 +382,7 @@ class Router:
             awake, asleep = _divide(scored, candidate_filter)
             order += _spread(awake[0], awake) if awake else ()
             late = [*late, *asleep]
-        if request.no_fallback:
-            order = (first,)
-        else:
-            order = (*order, *late)
+        order = (first,) if request.no_fallback else (*order, *late)
         return self._make(
             request, table, candidate_filter, order, reason if reason and why == WEIGHTED else why, ranked, weights
         )
@@ -509,10 +494,7 @@ def _spread(first: Scored, ranked: list[Scored]) -> tuple[Scored, ...]:
 
     The number of attempts is small, and regions of one provider often fail together.
     """
-    if first is ranked[0]:
-        rest = ranked[1:]
-    else:
-        rest = [scored for scored in ranked if scored is not first]
+    rest = ranked[1:] if first is ranked[0] else [scored for scored in ranked if scored is not first]
     if len({scored[2][0].provider.id for scored in ranked}) == len(ranked):
         return (first, *rest)
     turns = {first.entry.candidate.provider.id: 1}

@@ -223,10 +223,7 @@ class Health:
         figures = self.figures(key, tick)
         window = self.windows.get(key)
         until, why = max((self.cooldowns.until(name, now), name) for name in (key, place or key))
-        if until:
-            text = POLICIES[self.cooldowns.kind(why)].text
-        else:
-            text = ""
+        text = POLICIES[self.cooldowns.kind(why)].text if until else ""
         return HealthView(*figures, window.events if window else 0, until, text)
 
     def figures(self, key: str, tick: int) -> Figures:
@@ -329,17 +326,11 @@ class Health:
     ) -> None:
         place, whole, *narrow = _keys_of(mapping, credential)
         pair, account = narrow or (whole, whole)
-        if _is_own(credential):
-            owner = organization
-        else:
-            owner = ""
+        owner = organization if _is_own(credential) else ""
         if error.upstream_status and self.cooldowns:
             self.cooldowns.clear(place)  # the provider responded
         if isinstance(error, UpstreamRefused):
-            if error.upstream_status in ACCOUNT_STATUSES:
-                key = account
-            else:
-                key = pair
+            key = account if error.upstream_status in ACCOUNT_STATUSES else pair
             if self._concerns_all(key, error, organization):
                 self._count_failure(mapping, credential, error)
                 self._trip(key, "refused", None, owner)

@@ -192,10 +192,7 @@ def _pack_score(scored: Scored, model: str) -> tuple:
         round(latency_ms * 10),
         round(throughput * 100),
     )
-    if figures.cache_read != figures.input:
-        cached = 1
-    else:
-        cached = 0
+    cached = 1 if figures.cache_read != figures.input else 0
     tail = (provider.priority, cached, candidate.mapping.region, _other(candidate, model))
     if tail == DEFAULT_TAIL:
         return _trim(known, DEFAULT_SCORE)

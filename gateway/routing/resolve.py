@@ -110,10 +110,7 @@ def resolve(requested: str, catalogue: CatalogueView, today: str, routes: Custom
     special = unmarked(text).removeprefix(OWN_PREFIX).lower()
     if special in SPECIAL_MODELS:
         return _resolve_special(special, requested, catalogue, routes)
-    if "/" in text:
-        resolution = _resolve_prefixed(text, requested, catalogue, today, routes)
-    else:
-        resolution = None
+    resolution = _resolve_prefixed(text, requested, catalogue, today, routes) if "/" in text else None
     return resolution or _resolve_model(text, requested, catalogue, today)
 
 
@@ -129,10 +126,7 @@ def is_common(requested: str, resolution: Resolution, catalogue: CatalogueView) 
 
 def _follow(text: str, routes: CustomRoutes | None) -> str:
     name = text.removeprefix(DYNAMIC)
-    if routes:
-        chosen = routes.dynamic_model(name)
-    else:
-        chosen = None
+    chosen = routes.dynamic_model(name) if routes else None
     if not chosen:
         raise NotFound(
             f"There is no published dynamic route named {name!r}.", param="model", code="dynamic_route_not_found"
@@ -150,19 +144,13 @@ def _resolve_special(name: str, requested: str, catalogue: CatalogueView, routes
     if name == AUTO:
         return Resolution("auto", requested)
     if name == SMART:
-        if routes:
-            listed = routes.smart_models()
-        else:
-            listed = ()
+        listed = routes.smart_models() if routes else ()
         if not listed:
             raise InvalidRequest(
                 "No smart model list is configured for this organization.", param="model", code="smart_not_configured"
             )
         return Resolution("smart", requested, listed=listed)
-    if routes:
-        custom_model = routes.custom_model(CUSTOM, "")
-    else:
-        custom_model = None
+    custom_model = routes.custom_model(CUSTOM, "") if routes else None
     if custom_model is None:
         raise _unknown(requested, catalogue, "No custom provider is configured.")
     return _custom(custom_model, requested)
@@ -183,10 +171,7 @@ def _resolve_prefixed(
         if resolution is None and catalogue.find(unmarked(text)) is None:
             return _resolve_unlisted(prefix, rest, requested, catalogue, today, routes)
         return resolution
-    if routes:
-        custom_model = routes.custom_model(name, rest)
-    else:
-        custom_model = None
+    custom_model = routes.custom_model(name, rest) if routes else None
     if custom_model:
         return _custom(custom_model, requested)
     return None
@@ -252,10 +237,7 @@ def _in_region(mappings: tuple[Mapping, ...], region: str, requested: str) -> tu
     if matches:
         return matches
     known = sorted(mapping.region for mapping in mappings if mapping.region)
-    if known:
-        hint = f"Its regions are: {', '.join(known)}."
-    else:
-        hint = "It has no regions; remove the suffix."
+    hint = f"Its regions are: {', '.join(known)}." if known else "It has no regions; remove the suffix."
     raise UnknownModel(f"{requested!r} names an unknown region. {hint}", param="model", code="unknown_region")
 
 
@@ -282,10 +264,7 @@ def _custom(custom_model: CustomModel, requested: str) -> Resolution:
 def _ended(requested: str, day: str, provider: str, others: tuple[Mapping, ...], today: str) -> UnknownModel:
     """Return the error for a provider that no longer serves the model; others may still serve it."""
     going = sorted({mapping.provider for mapping in others if not has_ended(mapping, today)})
-    if going:
-        hint = f"it is still served by: {', '.join(going)}."
-    else:
-        hint = "choose another from GET /v1/models."
+    hint = f"it is still served by: {', '.join(going)}." if going else "choose another from GET /v1/models."
     return UnknownModel(
         f"The model {requested!r} was deactivated at {provider} on {day}; {hint}",
         param="model",
@@ -307,18 +286,12 @@ def _not_served(provider: str, rest: str, requested: str, catalogue: CatalogueVi
     if model is None:
         return _unknown(requested, catalogue, near=rest)
     vendors = sorted({mapping.provider for mapping in model.mappings})
-    if vendors:
-        there = f"it is served by: {', '.join(vendors)}."
-    else:
-        there = "no provider serves it."
+    there = f"it is served by: {', '.join(vendors)}." if vendors else "no provider serves it."
     message = f"The provider {provider!r} does not serve {model.id!r}; {there}"
     return UnknownModel(message, param="model", code=NOT_SERVED)
 
 
 def _unknown(requested: str, catalogue: CatalogueView, text: str = "", near: str = "") -> UnknownModel:
     close = list(catalogue.suggest(near or requested, NEAR_MATCHES))
-    if close:
-        hint = f" Did you mean {', '.join(close)}?"
-    else:
-        hint = " GET /v1/models lists all models."
+    hint = f" Did you mean {', '.join(close)}?" if close else " GET /v1/models lists all models."
     return UnknownModel((text or f"There is no model {requested!r}.") + hint, param="model")

@@ -53,7 +53,7 @@ class HeldBytes:
     """Bytes that a request holds in a budget, together with the greenlets that it starts (`threads.hold`). They are
     released when the last holder has released them."""
 
-    __slots__ = ("_budget", "_owner", "_size", "_holders")
+    __slots__ = ("_budget", "_holders", "_owner", "_size")
 
     def __init__(self, budget: ByteBudget, owner: str = "") -> None:
         self._budget = budget

@@ -20,10 +20,7 @@ def read_range(text: str, size: int) -> tuple[int, int] | None:
     It is None without a header, for other units than bytes, and for several ranges, which a server may answer with the
     whole file.
     """
-    if text:
-        byte_range = http.parse_range_header(text)
-    else:
-        byte_range = None
+    byte_range = http.parse_range_header(text) if text else None
     if byte_range is None or byte_range.units != "bytes" or len(byte_range.ranges) != 1:
         return None
     start, end = byte_range.ranges[0]

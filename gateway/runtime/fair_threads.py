@@ -49,10 +49,7 @@ class FairSlots:
         if self._free and self._running.get(owner, 0) < self._each:
             self._begin(owner)
             return
-        if urgent:
-            queue = self._urgent
-        else:
-            queue = self._ordinary
+        queue = self._urgent if urgent else self._ordinary
         mine = queue.get(owner, ())
         if 0 < self._max_waiting <= _count(queue) or 0 < self._max_each <= len(mine):
             raise QueueFull

@@ -35,7 +35,7 @@ class StoredFile:
     is full.
     """
 
-    __slots__ = ("_folder", "_in_memory", "_memory", "_file", "_size", "__weakref__")
+    __slots__ = ("__weakref__", "_file", "_folder", "_in_memory", "_memory", "_size")
 
     def __init__(self, folder: str = "", in_memory: int = IN_MEMORY) -> None:
         self._folder = folder

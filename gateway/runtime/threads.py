@@ -129,7 +129,7 @@ class OwnThread:
                 return
             try:
                 self._result = work()
-            except BaseException as error:  # noqa: BLE001 - it is raised in the greenlet that waits
+            except BaseException as error:
                 self._error = error
             tell()
 

@@ -26,7 +26,7 @@ INTEGER = struct.Struct("i")
 class SendProgress:
     """The waits for one caller to read more of one response, in ticks. `moved` is the tick of the last progress."""
 
-    __slots__ = ("moved", "_socket", "_since", "_waited", "_taken", "_given", "_seen")
+    __slots__ = ("_given", "_seen", "_since", "_socket", "_taken", "_waited", "moved")
 
     def __init__(self, sock: int) -> None:
         self._socket = sock  # file descriptor

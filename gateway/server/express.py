@@ -89,10 +89,7 @@ class ExpressLane:
         """Return the handler of a plain request to a hot operation, whatever its length; corrects the path."""
         asked = environ.get("PATH_INFO", "")
         path = self._addresses.settle(asked)
-        if "HTTP_ORIGIN" in environ:
-            table = self._paged
-        else:
-            table = self._table
+        table = self._paged if "HTTP_ORIGIN" in environ else self._table
         handler = table.get((environ["REQUEST_METHOD"], path))
         if handler is None or any(key in environ for key in FLASK_HEADERS):
             return None

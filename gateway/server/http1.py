@@ -71,7 +71,7 @@ class Framing(Struct):
 class _HeadParser:
     """Collects one head into a WSGI environ; its methods are callbacks of the C parser."""
 
-    __slots__ = ("environ", "target", "complete", "problem")
+    __slots__ = ("complete", "environ", "problem", "target")
 
     def __init__(self, environ: dict[str, Any]) -> None:
         self.environ = environ

@@ -8,11 +8,11 @@ from gateway.runtime.cooperation import patch_all
 if __name__ == "__main__":  # before any other import, so that every lock and socket is cooperative
     patch_all()
 
-from gunicorn.app.wsgiapp import WSGIApplication  # noqa: E402
-from gunicorn.util import daemonize  # noqa: E402
+from gunicorn.app.wsgiapp import WSGIApplication
+from gunicorn.util import daemonize
 
-from gateway.runtime.process_exit import end_with  # noqa: E402
-from gateway.server.master import Master  # noqa: E402
+from gateway.runtime.process_exit import end_with
+from gateway.server.master import Master
 
 
 class GunicornApplication(WSGIApplication):

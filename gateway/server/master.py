@@ -55,10 +55,7 @@ class Master(Arbiter):
         chosen = self._accepted().settings
         inherited = self.LISTENERS or any(name in chosen.environment for name in INHERITED)
         server = chosen.server
-        if inherited:
-            problem = ""
-        else:
-            problem = problem_of(server.host, server.port)
+        problem = "" if inherited else problem_of(server.host, server.port)
         if problem:
             print(f"error: {problem}", file=sys.stderr, flush=True)
             sys.exit(1)

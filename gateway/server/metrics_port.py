@@ -42,10 +42,7 @@ class MetricsPort:
         """OSError when another program uses the port."""
         self._expose = expose
         self._running: SharedCalls[str, tuple[str, bytes]] = SharedCalls()
-        if ":" in host:
-            family = socket.AF_INET6
-        else:
-            family = socket.AF_INET
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -57,10 +57,7 @@ class Middleware:
         more: cors_module.Headers = []
         if "HTTP_ORIGIN" in environ and cors_module.takes_keys(path):
             request_headers = wsgi_module.read_headers(environ)
-            if cors_module.is_document(path):
-                pages = ALL_ORIGINS
-            else:
-                pages = self._pages
+            pages = ALL_ORIGINS if cors_module.is_document(path) else self._pages
             if cors_module.is_preflight(environ["REQUEST_METHOD"], request_headers):
                 headers = [(ID_HEADER, shown_id), *pages.preflight(request_headers)]
                 return wsgi_module.start(Outbound(204, headers), start_response)

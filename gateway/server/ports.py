@@ -18,10 +18,7 @@ def problem_of(host: str, port: int) -> str:
     if not 0 <= port <= 65535:
         return f"PORT {port} is no port; use 1 to 65535"
     try:
-        if ":" in bare:
-            family = socket.AF_INET6
-        else:
-            family = socket.AF_INET
+        family = socket.AF_INET6 if ":" in bare else socket.AF_INET
         with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((bare, port))

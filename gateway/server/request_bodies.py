@@ -129,10 +129,7 @@ class RequestBodies:
 
     def check(self, head: RequestHead, length: int) -> None:
         """RequestTooLarge when the declared length is over the limit."""
-        if _is_form(head):
-            maximum = self._max_form
-        else:
-            maximum = self._max_body
+        maximum = self._max_form if _is_form(head) else self._max_body
         if length > maximum:
             raise too_large(maximum)
 

@@ -31,7 +31,16 @@ class RequestHead:
     body, or, for a GET, no body.
     """
 
-    __slots__ = ("method", "path", "query", "environ", "headers", "host", "secure", "modern", "keep_alive") + (
+    __slots__ = (
+        "method",
+        "path",
+        "query",
+        "environ",
+        "headers",
+        "host",
+        "secure",
+        "modern",
+        "keep_alive",
         *("expects", "coded", "odd", "form", "handler", "bare", "filled", "before", "after", "sender"),
     )
 

@@ -235,7 +235,7 @@ class ResponseWriter(Struct, eq=False):
 class AccessLine:
     """The attributes that gunicorn's access logger reads from a response."""
 
-    __slots__ = ("status", "headers", "sent")
+    __slots__ = ("headers", "sent", "status")
 
     def __init__(self, reply: ResponseWriter) -> None:
         self.status = reply.status or "-"

@@ -19,7 +19,7 @@ class WorkerState:
     """The values that every connection reads without a call: the tick, the Date header line, and whether the worker
     shuts down."""
 
-    __slots__ = ("tick", "date", "leaving", "_clock", "_second")
+    __slots__ = ("_clock", "_second", "date", "leaving", "tick")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -417,8 +417,5 @@ def open_database(
     Does not connect yet. Unavailable when the file cannot be created; SettingsError for another scheme.
     """
     check_scheme(config)
-    if config.scheme == "sqlite":
-        backend = Sqlite(config, clock, threads)
-    else:
-        backend = postgresql.Postgresql(config)
+    backend = Sqlite(config, clock, threads) if config.scheme == "sqlite" else postgresql.Postgresql(config)
     return Database(backend, config.pool_wait_s, clock, states)

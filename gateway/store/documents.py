@@ -121,10 +121,7 @@ class DocumentRows:
         self._clock = clock
         # SQLite has the clock of this process; a server's clock is read when the row is written.
         self._local = database.kind == "sqlite"
-        if self._local:
-            end = "?"
-        else:
-            end = f"{database.moment_sql()} + ?"
+        end = "?" if self._local else f"{database.moment_sql()} + ?"
         self._put = Statement(
             "document_put",
             f"INSERT INTO document (kind, key, value, owner, expires_at) VALUES (?, ?, ?, ?, {end}) ON CONFLICT (kind, "

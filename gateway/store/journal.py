@@ -77,7 +77,7 @@ class Fallback(Protocol):
 class _Batch:
     """Appends that are committed together. `done`: settled; `stir`: settled, or so slow that waiters need timers."""
 
-    __slots__ = ("entries", "done", "stir", "watched")
+    __slots__ = ("done", "entries", "stir", "watched")
 
     def __init__(self) -> None:
         self.entries: list[Ticket] = []
@@ -97,7 +97,7 @@ class _Batch:
 class Ticket:
     """The promise of one append."""
 
-    __slots__ = ("_batch", "rows", "error")
+    __slots__ = ("_batch", "error", "rows")
 
     def __init__(self, batch: _Batch, rows: Sequence[Row]) -> None:
         self._batch = batch

@@ -114,7 +114,7 @@ class Pool(peewee.Database):
         """Close a driver connection, whatever its state."""
         try:
             connection.close()
-        except Exception:  # noqa: BLE001 - closing a broken connection may fail, which has no consequence
+        except Exception:
             return
 
     def drain(self) -> None:

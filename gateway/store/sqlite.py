@@ -286,10 +286,7 @@ def _result(outcome: Outcome[T]) -> T:
 
 def _prepare_file(config: settings.DatabaseSettings) -> Path:
     """Create the database file with mode 0600 (a new data_dir with 0700). Unavailable when it cannot be created."""
-    if config.url:
-        path = Path(config.url.removeprefix("sqlite:///"))
-    else:
-        path = Path(config.data_dir) / FILE
+    path = Path(config.url.removeprefix("sqlite:///")) if config.url else Path(config.data_dir) / FILE
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

@@ -32,10 +32,7 @@ class EarlyAuth:
         Raises Unauthenticated, Forbidden, Gone or Unavailable. `sender` is the cached result for the same headers.
         """
         services = self._services
-        if sender is not None:
-            known = sender.caller
-        else:
-            known = None
+        known = sender.caller if sender is not None else None
         if known is not None and services.accounts.authentication.holds(known):
             work_for(known.organization_id)
             return known.organization_id

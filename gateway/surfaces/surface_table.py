@@ -74,10 +74,8 @@ def instead_of(path: str) -> str:
     for surface in SURFACES:
         for known, hint in surface.instead.items():
             below = f"{known}/"
-            if (
-                known in (path, _method_of(path))
-                or path.startswith(below)
-                and not any(each.path.startswith(below) for each in operations())
+            if known in (path, _method_of(path)) or (
+                path.startswith(below) and not any(each.path.startswith(below) for each in operations())
             ):
                 return hint
     return ""

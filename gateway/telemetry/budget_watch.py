@@ -151,19 +151,10 @@ def change_of(subject: str, budget: SpentBudget) -> StateChange:
     if budget.resets_at:
         facts["resets_at"] = budget.resets_at
     if budget.kind == CREDITS:
-        if budget.wholly:
-            event = "credits.spent"
-        else:
-            event = "credits.low"
-        if budget.wholly:
-            state = "has no credits left"
-        else:
-            state = f"has {round_usd(budget.left_nusd)} of credits left"
+        event = "credits.spent" if budget.wholly else "credits.low"
+        state = "has no credits left" if budget.wholly else f"has {round_usd(budget.left_nusd)} of credits left"
         return StateChange(event, subject, f"organization {budget.scope_id} {state}", remedy=FUND, facts=facts)
-    if budget.wholly:
-        event = "budget.spent"
-    else:
-        event = "budget.nearly_spent"
+    event = "budget.spent" if budget.wholly else "budget.nearly_spent"
     period = "period " if budget.resets_at else ""
     state = f"{budget.percent} % of its {period}limit of {round_usd(budget.limit_nusd)}"
     message = f"{budget.scope} {budget.scope_id} spent {state}"
@@ -173,8 +164,5 @@ def change_of(subject: str, budget: SpentBudget) -> StateChange:
 
 def _recovered(subject: str, budget: SpentBudget) -> StateChange:
     facts: dict[str, object] = {"scope": budget.scope, "id": budget.scope_id, "organization": budget.organization}
-    if budget.kind == CREDITS:
-        event = "credits.back"
-    else:
-        event = "budget.back"
+    event = "credits.back" if budget.kind == CREDITS else "budget.back"
     return StateChange(event, subject, f"{budget.scope} {budget.scope_id} has room again", INFO, facts=facts)

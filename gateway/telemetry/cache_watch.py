@@ -124,7 +124,7 @@ def hits_percent(turns: Sequence[SessionTurn]) -> int:
 def cause_of(usual: Sequence[SessionTurn], recent: Sequence[SessionTurn]) -> str:
     """Return why the recent turns have no hits."""
     for cause, read in ((PROVIDER, attrgetter("provider")), (MODEL, attrgetter("model"))):
-        if _main(recent, read) != _main(usual, read) or _mixes(recent, read) and not _mixes(usual, read):
+        if _main(recent, read) != _main(usual, read) or (_mixes(recent, read) and not _mixes(usual, read)):
             return cause
     pauses = sorted(after.at_us - before.at_us for before, after in pairwise(recent))
     if pauses[len(pauses) // 2] >= CACHE_LIFETIME_US:

@@ -59,10 +59,7 @@ class FinishedRequest(Struct, frozen=True, eq=False):
     @property
     def attempts(self) -> list[Attempt]:
         """The upstream calls in order; empty when the request was refused before any."""
-        if self.context is not None:
-            outcome = self.context.outcome
-        else:
-            outcome = None
+        outcome = self.context.outcome if self.context is not None else None
         if outcome is not None:
             return outcome.attempts
         return []

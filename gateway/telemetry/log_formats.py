@@ -49,7 +49,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return hide_secrets(super().format(record))
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+    def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = printable(record.message)
         if remedy := getattr(record, REMEDY, ""):
             record.message += f" ({remedy})"

@@ -145,10 +145,7 @@ class Tracing:
     def __call__(self, finished: FinishedRequest) -> None:
         """Record a finished request."""
         context = finished.context
-        if context is not None:
-            trace = context.trace
-        else:
-            trace = None
+        trace = context.trace if context is not None else None
         if not isinstance(trace, TraceContext):
             trace = TraceContext(finished.request_id, {}, self._ratio)
         end_ns = finished.at_us * 1000
@@ -156,10 +153,7 @@ class Tracing:
         http = {"http.request.method": method, "http.route": route, "http.response.status_code": finished.status}
         if finished.operation == UNMATCHED:
             http = {"http.response.status_code": finished.status}
-        if finished.error is None:
-            failed = {}
-        else:
-            failed = {"error.type": finished.error.code}
+        failed = {} if finished.error is None else {"error.type": finished.error.code}
         self._http_seconds.record(finished.took_s, {**http, **failed})
         for attempt in finished.attempts if not self._is_cached(finished) else ():
             self._record_attempt(finished, trace, attempt, end_ns)
@@ -169,10 +163,7 @@ class Tracing:
                 more |= {"llmgateway.key": finished.caller.key_id, "llmgateway.project": finished.caller.project_id}
             start_ns = end_ns - round(finished.took_s * NS)
             span = (finished.operation, trace.span(), trace.parent, api.SpanKind.SERVER)
-            if finished.status >= 500:
-                fault = finished.error
-            else:
-                fault = None
+            fault = finished.error if finished.status >= 500 else None
             self._emit(trace, span, {**http, **more, **failed}, start_ns, end_ns, fault.code if fault else "")
 
     def close(self) -> None:
@@ -196,24 +187,15 @@ class Tracing:
         self._metrics = sdk_metrics.MeterProvider([reader], self._resource, shutdown_on_exit=False)
 
     def _is_cached(self, finished: FinishedRequest) -> bool:
-        if finished.context is not None:
-            outcome = finished.context.outcome
-        else:
-            outcome = None
+        outcome = finished.context.outcome if finished.context is not None else None
         return outcome is not None and outcome.cached
 
     def _record_attempt(self, finished: FinishedRequest, trace: TraceContext, attempt: Attempt, end_ns: int) -> None:
-        if finished.context is not None:
-            operation = finished.context.operation
-        else:
-            operation = ""
+        operation = finished.context.operation if finished.context is not None else ""
         facts = self._genai(attempt.target, operation)
         if attempt.model:
             facts["gen_ai.response.model"] = attempt.model
-        if attempt.error is not None:
-            failed = {"error.type": error_type(attempt.error)}
-        else:
-            failed = {}
+        failed = {"error.type": error_type(attempt.error)} if attempt.error is not None else {}
         took_s = max(0.0, (attempt.ended or self._clock.monotonic()) - attempt.started)
         self._seconds.record(took_s, {**facts, **failed})
         usage = attempt.usage
@@ -227,10 +209,7 @@ class Tracing:
             name = f"{facts['gen_ai.operation.name']} {facts['gen_ai.request.model']}"
             start_ns = attempt.at_us * 1000
             span = (name, trace.span(attempt.number), trace.span(), api.SpanKind.CLIENT)
-            if attempt.error is not None:
-                fault = attempt.error.code
-            else:
-                fault = ""
+            fault = attempt.error.code if attempt.error is not None else ""
             self._emit(trace, span, {**facts, **more, **failed}, start_ns, start_ns + round(took_s * NS), fault)
 
     def _genai(self, target: Target, operation: str) -> dict[str, Any]:
@@ -260,10 +239,7 @@ class Tracing:
         def place(of: str, remote: bool) -> Any:
             return api.SpanContext(int(trace.trace_id, 16), int(of, 16), remote, flags)
 
-        if fault:
-            status = api.Status(api.StatusCode.ERROR, fault)
-        else:
-            status = api.Status(api.StatusCode.UNSET)
+        status = api.Status(api.StatusCode.ERROR, fault) if fault else api.Status(api.StatusCode.UNSET)
         self._processor.on_end(
             sdk_trace.ReadableSpan(
                 name,

@@ -55,7 +55,7 @@ class WorkerPresence:
         files = catalogue.version.partition("+")[0]  # without the part for discovered models of local engines
         facts = WorkerFacts(self._version, files, _count(health.cooldowns.active()), identities, self._secrets)
         now = self._clock.monotonic()
-        if not epoch or self._last == (epoch, facts) and now < self._again:
+        if not epoch or (self._last == (epoch, facts) and now < self._again):
             return
         self._documents.put(KIND, str(epoch), orjson.dumps(facts), TTL_S)
         self._last = (epoch, facts)

@@ -79,10 +79,7 @@ class RequestLog:
         """Log the metadata of a request, and a request with a replayed answer, which has no usage row."""
         owner = _owner_of(finished)
         context = finished.context
-        if context is not None:
-            tags = context.metadata
-        else:
-            tags = {}
+        tags = context.metadata if context is not None else {}
         if owner is None or not finished.paid or not (tags or finished.replayed):
             return
         if (finished.refused or finished.replayed) and not self._may_write(owner):
@@ -111,10 +108,7 @@ class RequestLog:
         return self._free.take(owner[2])
 
     def _count(self, finished: FinishedRequest, owner: Ids) -> None:
-        if finished.error is not None:
-            code = finished.error.code
-        else:
-            code = ""
+        code = finished.error.code if finished.error is not None else ""
         kind = LogEntry(bytes(16), *owner, 1, *_measured(finished), "", "", _clean(code)[:64] or None)
         if kind in self._flood or len(self._flood) < MAX_REFUSAL_KINDS:
             self._flood[kind] = self._flood.get(kind, 0) + 1
@@ -144,10 +138,7 @@ def _owner_of(finished: FinishedRequest) -> Ids | None:
 def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) -> LogEntry:
     context = finished.context
     error = finished.error
-    if finished.shown_id != finished.request_id:
-        label = finished.shown_id
-    else:
-        label = ""
+    label = finished.shown_id if finished.shown_id != finished.request_id else ""
     return LogEntry(
         bytes.fromhex(finished.request_id),
         *owner,
@@ -164,10 +155,7 @@ def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) ->
 def _measured(finished: FinishedRequest) -> tuple[int, str, str]:
     """Return status, operation and path."""
     context = finished.context
-    if context is not None:
-        operation = context.operation
-    else:
-        operation = ""
+    operation = context.operation if context is not None else ""
     return finished.status, operation, finished.operation.partition(" ")[2][:255]
 
 

@@ -75,7 +75,7 @@ class RequestObservers:
             self.counters.add("errors_total", (finished.operation, finished.error.kind))
             for observer in self.failure_observers:
                 observer(finished)
-        if finished.replayed or finished.context is not None and finished.context.metadata:
+        if finished.replayed or (finished.context is not None and finished.context.metadata):
             for observer in self.marked_observers:
                 observer(finished)
         for observer in self.observers:
@@ -85,7 +85,7 @@ class RequestObservers:
 class OperationReporter:
     """Reports finished requests of one operation; called once for each."""
 
-    __slots__ = ("_answers", "_requests", "_now", "_now_us", "_observers", "_operation", "_own", "_paid", "_took")
+    __slots__ = ("_answers", "_now", "_now_us", "_observers", "_operation", "_own", "_paid", "_requests", "_took")
 
     def __init__(self, requests: RequestObservers, operation: str, paid: bool = False) -> None:
         self._requests = requests
@@ -116,7 +116,7 @@ class OperationReporter:
         self._took(took_s)
         if context is not None and context.own_s:
             self._own(context.own_s)
-        if error is not None or replayed or context is not None and context.metadata:
+        if error is not None or replayed or (context is not None and context.metadata):
             self._requests.publish(self._finished(arrival, status, took_s, error, replayed))
         elif self._observers:
             finished = self._finished(arrival, status, took_s, None, False)
@@ -126,10 +126,7 @@ class OperationReporter:
     def of_stream(self, arrival: Arrival, status: int, started: float) -> None:
         """Report a streamed response when it ends, since it may fail after it began."""
         context = arrival.context
-        if context is not None:
-            outcome = context.outcome
-        else:
-            outcome = None
+        outcome = context.outcome if context is not None else None
         if context is None or outcome is None or not outcome.attempts:
             self(arrival, status, started)
             return

@@ -147,7 +147,7 @@ class DirectDestinations:
             return any(address in network and wanted in (None, port) for network, wanted in self._networks)
         name = host.lower().rstrip(".")
         return any(
-            wanted in (None, port) and (name.endswith(ending) or name == ending[1:] and whole)
+            wanted in (None, port) and (name.endswith(ending) or (name == ending[1:] and whole))
             for ending, whole, wanted in self._names
         )
 

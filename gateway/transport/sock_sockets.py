@@ -40,10 +40,7 @@ class PacedSocket:
         while self.messages and not self._ended:
             self._taken.clear()
             self._taken.wait()
-        if self._ended:
-            data = b""
-        else:
-            data = self._channel.receive(size)
+        data = b"" if self._ended else self._channel.receive(size)
         self.received_count += 1
         return data
 

@@ -126,10 +126,7 @@ class VideoContents:
         if kept.asks:
             load = partial(self._load, job, task)
             # Jobs without a stored prompt belong to callers with zero retention: nothing is cached for them.
-            if self._sealed.text(job.wish):
-                video = self._whole.open(job.id, load)
-            else:
-                video = load()
+            video = self._whole.open(job.id, load) if self._sealed.text(job.wish) else load()
             return _stored_content(video, job.id, ranged)
         target = self._targets.find(job.organization, task)
         file = VideoFile(url=kept.url, file=kept.file, media_type=kept.media_type)

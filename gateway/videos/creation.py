@@ -131,10 +131,7 @@ class VideoCreation:
         caller = context.caller
         now = self._clock.now_us()
         left_us = round(max(0.0, context.deadline - self._clock.monotonic()) * SECOND_US)
-        if keeps_nothing(caller.rules):
-            prompt = ""
-        else:
-            prompt = video.prompt[:SHOWN_PROMPT]
+        prompt = "" if keeps_nothing(caller.rules) else video.prompt[:SHOWN_PROMPT]
         return VideoJob(
             id=PREFIX + context.request_id,
             organization=caller.organization_id,

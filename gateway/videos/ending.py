@@ -143,10 +143,7 @@ class Endings:
 
     def end_without_video(self, job: VideoJob, task: Task, state: str, code: str, message: str) -> VideoJob | None:
         """End a job without a video, and release its reservations."""
-        if task.record is not None:
-            record = job_reservation.failed(task.record, code, self._clock.now_us())
-        else:
-            record = None
+        record = job_reservation.failed(task.record, code, self._clock.now_us()) if task.record is not None else None
         return self._end(job, task, MOVES[job.state, state], JobOutcome(code=code, message=message), record, "")
 
     def end_lost(self, job: VideoJob, task: Task) -> VideoJob | None:
@@ -188,10 +185,7 @@ class Endings:
         moved = self._jobs.change(job, **values)
         if moved is None:
             raise ConcurrentMove
-        if record is None:
-            cost_nusd = 0
-        else:
-            cost_nusd = record.cost_nusd
+        cost_nusd = 0 if record is None else record.cost_nusd
         self._holds.settle(job.id + CALL_HOLD, cost_nusd, True, _nothing)
         if record is not None:
             self._database.execute(RECORD.sql, record)
@@ -210,10 +204,7 @@ class Endings:
 def _with_original_terms(target: Target, task: Task) -> Target:
     """Return the target with the prices in force when the job began, and with the provider key that started it (its
     spending limit counts the cost), regardless of the current catalogue and key."""
-    if task.prices is None:
-        mapping = target.mapping
-    else:
-        mapping = replace(target.mapping, prices=(task.prices,))
+    mapping = target.mapping if task.prices is None else replace(target.mapping, prices=(task.prices,))
     credential = replace(target.credential, ident=task.credential, bounded=task.bounded)
     return replace(target, mapping=mapping, credential=credential)
 

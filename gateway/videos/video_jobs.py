@@ -274,10 +274,7 @@ class Deliveries:
             self._transport, task.callback_url, self._secret_of(job, task), callback.id, body, now
         )
         tried = [*callback.tried, DeliveryAttempt(now, status, problem[:500])]
-        if problem:
-            wait_us = next_wait_us(len(tried))
-        else:
-            wait_us = None
+        wait_us = next_wait_us(len(tried)) if problem else None
         if not problem:
             self._change(callback, DELIVERED, None, tried)
         elif wait_us is not None:

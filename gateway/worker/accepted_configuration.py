@@ -149,10 +149,7 @@ def renew() -> list[str]:
 
 def refuse(error: Exception) -> None:
     """Report to every worker that a change was rejected."""
-    if isinstance(error, CatalogueError):
-        changed = "the catalogue"
-    else:
-        changed = "the configuration"
+    changed = "the catalogue" if isinstance(error, CatalogueError) else "the configuration"
     refusal.write(
         f"a change of {changed} was refused, the previous version stays in force: {count_of(str(error).splitlines())}"
     )

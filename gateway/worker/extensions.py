@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Extension(Struct, frozen=True):
     """The additions of a package, which exports it as `EXTENSION`.
 
-    `protocols` are factories by the name that catalogue entries use; `surfaces` are `gateway.surfaces.web.http.Surface`s,
-    which the table of surfaces checks because they belong to a higher layer.
+    `protocols` are factories by the name that catalogue entries use; `surfaces` are
+    `gateway.surfaces.web.http.Surface`s, which the table of surfaces checks because they belong to a higher layer.
     """
 
     operations: tuple[ModelOperation, ...] = ()

@@ -16,7 +16,7 @@ def play(stage: ContractGateway, surface: str, vendor: str, case: Case, streamed
         status, raw = stage.send(surface, body)
         reply = views.fold(surface, raw)
         turns.append(views.view(surface, status, reply))
-        if "error" in reply and reply["error"]:
+        if reply.get("error"):
             break
         body = GO_ON[surface](body, reply, case.result)
     return turns

@@ -212,7 +212,7 @@ FOLDS = {
 
 def view(surface: str, status: int, body: Json) -> Json:
     """Return the caller's view of an answer without the gateway's ids, times and costs."""
-    if "error" in body and body["error"]:
+    if body.get("error"):
         return steady({"status": status, "error": body["error"]})
     return steady(VIEWS[surface](body))
 

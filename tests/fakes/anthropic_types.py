@@ -33,12 +33,12 @@ __all__ = [
     "BLOCKS",
     "EVENT",
     "KNOWN_BETAS",
-    "Message",
-    "NonStreaming",
     "OPT_INS",
     "ROLES",
-    "Streaming",
     "TOOLS",
+    "Message",
+    "NonStreaming",
+    "Streaming",
     "package",
 ]
 

@@ -6,6 +6,6 @@ from botocore.credentials import Credentials
 from botocore.session import Session
 from botocore.validate import ParamValidator
 
-__all__ = ["AWSRequest", "Credentials", "ParamValidator", "SERVICE", "SigV4Auth"]
+__all__ = ["SERVICE", "AWSRequest", "Credentials", "ParamValidator", "SigV4Auth"]
 
 SERVICE = Session().get_service_model("bedrock-runtime")

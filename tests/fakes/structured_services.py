@@ -75,7 +75,7 @@ class FakeStructuredServices(FakeServer):
         if not body["model"].startswith("mistral"):
             for row in rows:
                 row |= {"flagged": any(row["categories"].values())}
-                row["category_applied_input_types"] = dict.fromkeys(CATEGORIES, ["text"])
+                row["category_applied_input_types"] = {key: ["text"] for key in CATEGORIES}
             ModerationCreateResponse.model_validate({"id": "modr-1", "model": body["model"], "results": rows})
         answer = {"id": "modr-1", "model": body["model"], "results": rows}
         if body["model"].startswith("mistral"):

@@ -40,7 +40,7 @@ def test_clients_of_azure_need_only_the_address(lane: LocalGateway) -> None:
     """They send the key as `api-key`, and the model in the path, which decides; some send none in the body."""
     azure = AzureOpenAI(azure_endpoint=lane.address, api_key=lane.key, api_version="2024-10-21", max_retries=0)
     assert azure.chat.completions.create(model=MODEL, messages=TALK).choices[0].message.content
-    assert [*azure.chat.completions.create(model=MODEL, messages=TALK, stream=True)][0].model == MODEL
+    assert next(iter(azure.chat.completions.create(model=MODEL, messages=TALK, stream=True))).model == MODEL
     assert azure.embeddings.create(model="sandbox/sandbox-embed", input="Hi").data
     assert azure.models.list().data and azure.responses.create(model=MODEL, input="Hi").output_text
     one = AzureOpenAI(

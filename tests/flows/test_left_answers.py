@@ -67,10 +67,7 @@ def send(
 ) -> http.client.HTTPConnection:
     """Send a request without reading its response."""
     connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=20)
-    if path in GEMINI:
-        body = GEMINI[path](prompt)
-    else:
-        body = with_model(path, BODIES[path](prompt), "mint/coin") | more
+    body = GEMINI[path](prompt) if path in GEMINI else with_model(path, BODIES[path](prompt), "mint/coin") | more
     sent = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json"} | (headers or {})
     connection.request("POST", path, json.dumps(body), sent | say_in_headers(path, body))
     return connection

@@ -199,7 +199,7 @@ def follow_clients(newcomer: Newcomer, page: str, key: str, home: Path) -> None:
             steps, home / client, *PROGRAMS.get(client, (client,)), places=f"{newcomer.clients}/bin:/usr/bin:/bin"
         )
         texts = json.dumps([followed.values, followed.variables, followed.arguments, [step.text for step in steps]])
-        assert "{{" not in texts and key in texts or client == "mcp-code", client
+        assert ("{{" not in texts and key in texts) or client == "mcp-code", client
         assert newcomer.address in texts or client == "goose", client
         if client in ("curl", "python"):
             assert "Hello!" in followed.output, client

@@ -336,9 +336,10 @@ def test_too_many_registrations_and_requests_from_one_address_wait(
     gateway: Tenant, app: App, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gateway.surfaces.console import authorize
+    from gateway.surfaces.oauth import routes
 
-    monkeypatch.setattr(endpoints, "REGISTRATIONS", 2)
-    monkeypatch.setattr(endpoints, "TOKENS", 2)
+    monkeypatch.setattr(routes, "REGISTRATIONS", 2)
+    monkeypatch.setattr(routes, "TOKENS", 2)
     monkeypatch.setattr(authorize, "VIEWS", 2)
     registered = [App(gateway.address).answer for _ in range(2)]
     responses = [app.refresh("llmgrt_x") for _ in range(3)]

@@ -92,7 +92,7 @@ def test_a_crash_between_code_and_token_leaves_the_code_good_once_or_not_at_all(
         before = running.get()
         gateway.start()
         again = [exchange(app, code) for _ in range(2)]
-        good = ([before] + again).count(200)
+        good = ([before, *again]).count(200)
         assert good <= 1 and set(again) <= {200, 400}, (before, again)
         if before == 0 and again[0] == 200:
             assert again[1] == 400

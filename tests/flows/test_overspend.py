@@ -77,7 +77,7 @@ def test_long_answers_of_a_model_without_a_known_limit_do_not_pass_a_limit_toget
     accepted = [one for one in payments if one.status == 200]
     assert 1 <= len(accepted) == len(mint.calls) <= 2  # 6 USD each
     assert {(one.status, one.code) for one in payments} <= {(200, ""), IN_USE, (402, "key_limit_reached")}
-    assert [call.cap for call in mint.calls][0] == 0
+    assert next(call.cap for call in mint.calls) == 0
     assert settled_nusd(nodes[0]) == sum(call.tokens for call in mint.calls) * TOKEN_NUSD
 
 

@@ -154,4 +154,4 @@ def test_any_message_with_any_headers_is_answered_and_never_our_fault(
     elif method == "POST":
         message = json.loads(raw)
         assert message["jsonrpc"] == "2.0" and ("result" in message) != ("error" in message)
-        assert "error" not in message or isinstance(message["error"]["code"], int) and message["error"]["message"]
+        assert "error" not in message or (isinstance(message["error"]["code"], int) and message["error"]["message"])

@@ -1,6 +1,7 @@
 """Streams of upstreams cut anywhere and damaged anyhow: the same events, or a failure of theirs; nothing is lost."""
 
 import gzip
+import itertools
 import zlib
 
 from fakes.bedrock import encode_frame
@@ -23,7 +24,7 @@ CUTS = st.lists(st.integers(0, 400), max_size=20)
 
 def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(place % (len(data) + 1) for place in cuts), len(data)]
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def events_of(pieces: list[bytes]) -> list[tuple[str, bytes]]:

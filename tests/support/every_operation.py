@@ -205,10 +205,13 @@ MODELS = (
     Step("OPTIONS", "/mcp", status=204, access="none"),
     *(Step(method, "/mcp", access="key", status=405) for method in ("DELETE", "PUT", "PATCH")),
 )
-SERVICE = tuple(
-    Step("GET", path, access="none")
-    for path in ("/", "/livez", "/healthz", "/health/liveliness", "/readyz", "/health/readiness", "/robots.txt")
-) + (Step("GET", "/metrics", access="operator"),)
+SERVICE = (
+    *tuple(
+        Step("GET", path, access="none")
+        for path in ("/", "/livez", "/healthz", "/health/liveliness", "/readyz", "/health/readiness", "/robots.txt")
+    ),
+    Step("GET", "/metrics", access="operator"),
+)
 ORGANIZATION = "/orgs/{organization_id}"
 PEOPLE = (
     Step("POST", "/auth/sign-in/email", {"email": "owner@localhost", "password": "{password}"},

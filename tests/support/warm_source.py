@@ -34,17 +34,14 @@ from gunicorn.app import wsgiapp  # noqa: E402
 from gunicorn.glogging import Logger  # noqa: E402, F401
 from support import cheap_disks, cheap_passwords, leftovers, prepared  # noqa: E402
 
-import gateway.application.starting  # noqa: E402, F401
-import gateway.operator.start  # noqa: E402, F401
-import gateway.server.logging_setup  # noqa: E402, F401
+import gateway.application.starting  # noqa: E402
+import gateway.operator.start  # noqa: E402
+import gateway.server.logging_setup  # noqa: E402
 import gateway.server.worker  # noqa: E402, F401
 from gateway.metering.sources import known_clients  # noqa: E402
 from gateway.operator import command as manage  # noqa: E402
 from gateway.runtime.process_exit import end_with  # noqa: E402
-from gateway.server import (
-    boot,  # noqa: E402
-    launch,
-)
+from gateway.server import boot, launch  # noqa: E402
 from gateway.surfaces import surface_table  # noqa: E402
 from gateway.surfaces.blueprints import compile_rules  # noqa: E402
 from gateway.surfaces.web.path_spelling import Addresses  # noqa: E402

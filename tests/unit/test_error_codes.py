@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import errors  # noqa: F401 - the whole gateway, so that every kind of error is known
+from gateway import errors
 from gateway.accounts import change_quota, custom_providers, key_caps
 from gateway.application import app  # noqa: F401 - the whole gateway, so that every kind of error is known
 from gateway.callers import throttle as throttle_module

@@ -50,10 +50,7 @@ def chat(
     """
     if gateway_url:
         context.settings.flags[GATEWAY_URL] = gateway_url
-    if file is None:
-        conversation = Conversation(model)
-    else:
-        conversation = read_conversation(file, model)
+    conversation = Conversation(model) if file is None else read_conversation(file, model)
     conversation.model = conversation.model or DEFAULT_MODEL
     if system:
         conversation.set_instructions(system)

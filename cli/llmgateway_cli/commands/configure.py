@@ -42,10 +42,7 @@ def configure(
     if gateway_url:
         context.settings.flags[GATEWAY_URL] = gateway_url
     context.output.hide(key)
-    if agent:
-        name = NAMES.get(agent.lower())
-    else:
-        name = context.output.choose("Which agent?", CHOICES, "claude or opencode")
+    name = NAMES.get(agent.lower()) if agent else context.output.choose("Which agent?", CHOICES, "claude or opencode")
     if name is None:
         raise CliError(
             f"There are no settings to write for {agent!r}; known are claude and opencode.",

@@ -148,7 +148,7 @@ class ScimTokens:
         found = self._authentication.look_up(partial(_find, hashes))
         if found is None:
             return UNKNOWN
-        renew_hash(self._database, ScimToken, hashes)
+        renew_hash(self._database, ScimToken.token_hash, hashes)
         info, status = found
         if status != "active":
             return BLOCKED

@@ -123,10 +123,7 @@ def output_tokens(text: int, sound: int) -> int:
 
 def transcription_usage(sound: int, text: int | None = None) -> Usage:
     """Estimate the usage of a transcript from the bytes of its sound and its text (None: unknown)."""
-    if text is None:
-        output = -(-sound * OUTPUT_TOKENS_PER_SECOND // SECOND_BYTES)
-    else:
-        output = -(-text // TEXT_BYTES_PER_TOKEN)
+    output = -(-sound * OUTPUT_TOKENS_PER_SECOND // SECOND_BYTES) if text is None else -(-text // TEXT_BYTES_PER_TOKEN)
     return Usage(
         input_audio=-(-sound // INPUT_BYTES_PER_TOKEN),
         output=output,
@@ -488,10 +485,7 @@ class SessionTurns:
         if usage is not None and not sound_bytes:
             sound_bytes = usage.audio_ms * SECOND_BYTES // 1000
         estimated = transcription_usage(sound_bytes, event.text_length)
-        if usage is None:
-            usage = estimated
-        else:
-            usage = fill_unreported(usage, estimated, turn.place.target.mapping)
+        usage = estimated if usage is None else fill_unreported(usage, estimated, turn.place.target.mapping)
         self.books.settle(turn, usage, "stop", None)
         if late is not None:
             raise late

@@ -94,7 +94,7 @@ def find_newest(
     chosen: dict[SessionName, None] = {}
     following = before
     for number, (request, name) in enumerate(merge(*newest, key=itemgetter(0), reverse=True)):
-        if number == DEPTH or len(chosen) == limit and name not in chosen:
+        if number == DEPTH or (len(chosen) == limit and name not in chosen):
             return NewestSessions(list(chosen), following)
         chosen[name] = None
         following = request

@@ -231,10 +231,7 @@ def _look(
     database: Database, source: _Source, oldest: bytes, before: bytes, limit: int
 ) -> tuple[list[bytes], bytes | None]:
     """Return the matches of a source, and how far back it was read; None: to its end."""
-    if source.keys:
-        used = used_within(database, source.keys, oldest, before)
-    else:
-        used = None
+    used = used_within(database, source.keys, oldest, before) if source.keys else None
     if used is None:
         return _scan(database, source, oldest, before, limit, DEPTH)
     met: list[bytes] = []
@@ -256,10 +253,7 @@ def _scan(
     database: Database, source: _Source, oldest: bytes, before: bytes, limit: int, depth: int
 ) -> tuple[list[bytes], bytes | None]:
     """Do the same as `_look` for one range, and for at most `depth` rows of it."""
-    if source.more:
-        floor = _floor(database, source, oldest, before, depth)
-    else:
-        floor = None
+    floor = _floor(database, source, oldest, before, depth) if source.more else None
     met = _select(database, source, floor or oldest, before, limit)
     return met, met[-1] if len(met) == limit else floor
 
@@ -308,10 +302,7 @@ def _sources(scope: LogScope, filters: LogFilter) -> list[_Source]:
         return [_Source("usage", base, (*own, *_more("usage", filters, "", False)))]
     tables = _tables(filters)
     both = len(tables) == 2
-    if filters.label:
-        driver = "label"
-    else:
-        driver = "error" if filters.error and both else ""
+    driver = "label" if filters.label else "error" if filters.error and both else ""
     if driver:
         base = (project, (driver, filters.label or filters.error))
         return [_Source(table, base, (*own, *_more(table, filters, driver, both))) for table in tables]
@@ -354,10 +345,7 @@ def _more(table: str, filters: LogFilter, driver: str, both: bool) -> list[Condi
     Different attempts may match different conditions, so only one attempt condition is used: `driver`, by which the
     rows are found, or the first of the others."""
     more: list[Condition] = [] if filters.source is None else [("source = ?", (filters.source,))]
-    if driver == "error":
-        model = ""
-    else:
-        model = filters.model
+    model = "" if driver == "error" else filters.model
     if table == "log_entry":
         if model and both:
             more.append(("asked = ?", (model,)))

@@ -45,10 +45,7 @@ def find_late_rows(database: Database, state: State, thorough: bool = False) -> 
             state = _mark_posted(database, state, start_us, end_us)
     for writer, since_us, at_us in database.read(partial(_read_marks, database)):
         state = _mark_posted(database, state, since_us - MAX_CREATION_LAG_US, state.watermark, (writer, at_us))
-    if state.counted:
-        last = state.counted[-1]
-    else:
-        last = None
+    last = state.counted[-1] if state.counted else None
     if thorough or (last is not None and last[0] // REPEAT_EVERY_US != last[1] // REPEAT_EVERY_US):
         state = _compare_posted(database, state, state.watermark - REPEAT_FOR_US)
     return state
@@ -131,10 +128,7 @@ def _steps(database: Database, low: bytes, end: bytes) -> Iterator[tuple[bytes, 
         read = partial(database.fetch, sql, (low, end, STEP_ROWS))
         beyond = database.report(read)
         # All rows of a request share its id, so a request with more rows than a step makes the step longer.
-        if beyond:
-            high = max(bytes(beyond[0][0]), low + b"\0")
-        else:
-            high = end
+        high = max(bytes(beyond[0][0]), low + b"\x00") if beyond else end
         yield low, high
         if high == end:
             return
@@ -164,10 +158,7 @@ def _mark_posted(
     log.info("rows were committed late: %d hours of rollups are computed again", len(ranges))
 
     def write() -> State:
-        if mark:
-            counted = state.counted
-        else:
-            counted = ((start_us, end_us, count),)
+        counted = state.counted if mark else ((start_us, end_us, count),)
         moved = advance_state(database, state, counted=counted)
         widen_hours(database, ranges, dirty=True, late_us=database.now_us())
         if mark:

@@ -356,10 +356,7 @@ class UsagePurge:
         part is added to the larger one, which becomes REMOVED."""
         held = read_held(self._database, [hour]).get(hour, 0)
         rows = {int(part): int(count or 0) for part, count in self._database.fetch(OF_PARTS, (hour,))}
-        if rows.get(held, 0) >= rows.get(1 - held, 0):
-            larger = held
-        else:
-            larger = 1 - held
+        larger = held if rows.get(held, 0) >= rows.get(1 - held, 0) else 1 - held
         if 1 - larger in rows:
             self._database.execute(MERGE, (larger, hour, 1 - larger))
             emptied = f"DELETE FROM rollup WHERE hour = ? AND series >= 0 AND series < {DAILY} AND part = ?"

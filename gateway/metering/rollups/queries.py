@@ -50,10 +50,7 @@ def bucket_sql(
         return "0"
     if bucket == "hour":
         return hour
-    if minutes is None:
-        day = divide(hour, HOURS)
-    else:
-        day = divide(f"{hour} * 60 + {minutes}", DAY_MINUTES)
+    day = divide(hour, HOURS) if minutes is None else divide(f"{hour} * 60 + {minutes}", DAY_MINUTES)
     if bucket == "day":
         return day
     return divide(f"{day} + {FIRST_WEEKDAY}", WEEK_DAYS)
@@ -92,7 +89,7 @@ SERIES_DIMENSIONS: dict[Series, set[str]] = {
     Series.KEY_MODEL: {"name", "provider"},
     Series.PROJECT_SOURCE: {"name"},
     Series.KEY_SOURCE: {"name"},
-    **dict.fromkeys(TAGS, {"name"}),  # of one tag
+    **{key: {"name"} for key in TAGS},  # of one tag
 }
 
 Dimension = Literal["owner", "name", "provider"]

@@ -60,10 +60,7 @@ def write_part(part: Part, *, addresses: bool = True) -> Block | None:
         case VendorPart(vendor=vendor) if vendor == NAME:
             return part.body
         case _:
-            if isinstance(part, VendorPart):
-                kind = part.kind
-            else:
-                kind = type(part).__name__.lower()
+            kind = part.kind if isinstance(part, VendorPart) else type(part).__name__.lower()
             raise NotSupported(f"This provider does not take a part of type {kind}.", param="messages")
 
 
@@ -95,10 +92,7 @@ def _write_reasoning(part: Reasoning) -> Block | None:
 
 
 def _write_call(part: ToolCall) -> Block:
-    if part.executed:
-        kind = "server_tool_use"
-    else:
-        kind = "tool_use"
+    kind = "server_tool_use" if part.executed else "tool_use"
     block = {"type": kind, "id": call_id(part.id), "name": part.name, "input": read_arguments(part)}
     return _marked(block, part.cache)
 
@@ -127,10 +121,7 @@ def _write_result(part: ToolResult, addresses: bool) -> Block:
 def _write_image(media: Media, addresses: bool) -> dict[str, str]:
     if media.data:
         detected = next((kind for start, kind in IMAGE_STARTS if media.data.startswith(start)), media.media_type)
-        if detected == "image/jpg":
-            kind = "image/jpeg"
-        else:
-            kind = detected or "image/png"
+        kind = "image/jpeg" if detected == "image/jpg" else detected or "image/png"
         if kind not in IMAGE_TYPES:
             raise NotSupported(f"This provider does not support images of type {kind}.", param="messages")
         return {"type": "base64", "media_type": kind, "data": media.data}
@@ -147,10 +138,7 @@ def _write_address(media: Media, addresses: bool) -> dict[str, str]:
 
 def _write_file(part: File, addresses: bool) -> Block:
     media = part.media
-    if media.data:
-        source = _write_data(media, part.filename)
-    else:
-        source = _write_address(media, addresses)
+    source = _write_data(media, part.filename) if media.data else _write_address(media, addresses)
     block: Block = {"type": "document", "source": source}
     title = part.title or part.filename
     if title:

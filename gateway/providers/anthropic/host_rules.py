@@ -47,10 +47,7 @@ def locate(target: Target, stream: bool) -> str:
     base, _, query = target.address.partition("?")
     base = base.rstrip("/")
     if RAW_PREDICT in target.quirks:
-        if stream:
-            verb = "streamRawPredict"
-        else:
-            verb = "rawPredict"
+        verb = "streamRawPredict" if stream else "rawPredict"
         url = f"{_regional(base, target)}/models/{quote(target.mapping.external_id, safe='@')}:{verb}"
     else:
         url = base + PATH
@@ -69,10 +66,7 @@ def _regional(base: str, target: Target) -> str:
     region = target.settings.get("region", "")
     if urlsplit(base).netloc != GLOBAL_HOST or region in ("", "global"):
         return base
-    if region in JOINT_REGIONS:
-        host = f"aiplatform.{region}.rep.googleapis.com"
-    else:
-        host = f"{region}-{GLOBAL_HOST}"
+    host = f"aiplatform.{region}.rep.googleapis.com" if region in JOINT_REGIONS else f"{region}-{GLOBAL_HOST}"
     return base.replace(GLOBAL_HOST, host, 1)
 
 
@@ -110,10 +104,7 @@ def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -
     if auth == SIGNED or (auth == OAUTH and secret.lstrip().startswith("{") and tokens is None):
         raise NotSupported(f"This protocol does not support the authentication of provider {target.provider.id}.")
     if secret and auth == OAUTH:
-        if tokens is not None and secret.lstrip().startswith("{"):
-            bearer = tokens(secret)
-        else:
-            bearer = secret
+        bearer = tokens(secret) if tokens is not None and secret.lstrip().startswith("{") else secret
         headers["authorization"] = f"Bearer {bearer}"
     elif secret and auth == "bearer":
         headers["authorization"] = f"Bearer {secret}"

@@ -388,10 +388,7 @@ def _cap_output(body: dict[str, Any], cap: int) -> None:
     """Lower max_tokens to `cap`, and the thinking budget below it; thinking is disabled where no budget fits."""
     body["max_tokens"] = cap
     thinking = body.get("thinking")
-    if isinstance(thinking, dict):
-        budget = thinking.get("budget_tokens")
-    else:
-        budget = getattr(thinking, "budget_tokens", None)
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else getattr(thinking, "budget_tokens", None)
     if budget is not None and budget >= cap:
         if cap > MIN_BUDGET:
             body["thinking"] = {"type": "enabled", "budget_tokens": cap - 1}

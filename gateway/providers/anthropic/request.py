@@ -94,10 +94,7 @@ def _write_tool(tool: Tool, conversation: Conversation, target: Target, warnings
                 return dict(TOOL_SEARCH)
             return None
         case _:
-            if isinstance(tool, VendorTool):
-                kind = tool.kind
-            else:
-                kind = "custom"
+            kind = tool.kind if isinstance(tool, VendorTool) else "custom"
             raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
 
 

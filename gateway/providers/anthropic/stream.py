@@ -130,10 +130,7 @@ class AnthropicStreamReader(WireStream):
                 wire = self._read_joined(data)
                 if wire is None:
                     return self._fail(batch, self._unreadable(name, data)), True
-            if type(wire) is dict:
-                kind = wire.get("type")
-            else:
-                kind = None
+            kind = wire.get("type") if type(wire) is dict else None
             if kind == "error" or kind is None:
                 return self._fail(batch, stream_failure(wire)), True
             if kind == "message_stop":

@@ -80,10 +80,7 @@ def _is_requested(reasoning: ReasoningOptions) -> bool:
 
 def _adaptive(reasoning: ReasoningOptions) -> dict[str, str]:
     """Return adaptive thinking with summaries, which newer models omit unless requested."""
-    if reasoning.show == "omitted":
-        display = "omitted"
-    else:
-        display = "summarized"
+    display = "omitted" if reasoning.show == "omitted" else "summarized"
     return {"type": "adaptive", "display": display}
 
 
@@ -93,10 +90,7 @@ def _budget(reasoning: ReasoningOptions, max_tokens: int) -> int:
     A budget derived from an effort leaves at least a fifth of max_tokens for the answer where possible.
     """
     budget = reasoning.budget or BUDGETS.get(reasoning.effort, DEFAULT_BUDGET)
-    if reasoning.budget:
-        limit = max_tokens - 1
-    else:
-        limit = max(MIN_BUDGET, max_tokens * 4 // 5)
+    limit = max_tokens - 1 if reasoning.budget else max(MIN_BUDGET, max_tokens * 4 // 5)
     return max(MIN_BUDGET, min(budget, limit, max_tokens - 1, MAX_BUDGET))
 
 

@@ -115,10 +115,7 @@ class PartWriter:
         """Return the result block, followed by the media that the model does not accept inside it."""
         written = [block for content in part.parts for block in self.write(content)]
         inner = [block for block in written if "cachePoint" not in block]
-        if part.cache is None:
-            points = [block for block in written if "cachePoint" in block][-1:]
-        else:
-            points = []
+        points = [block for block in written if "cachePoint" in block][-1:] if part.cache is None else []
         accepted = inner
         moved = []
         if not self._family.full_results:
@@ -198,10 +195,7 @@ def _source(media: Media) -> Block:
 def _write_image(media: Media) -> Block:
     detected = next((kind for start, kind in IMAGE_STARTS if media.data.startswith(start)), "")
     kind = detected or media.media_type.rpartition("/")[2] or media.url.rpartition(".")[2].lower()
-    if kind == "jpg":
-        kind = "jpeg"
-    else:
-        kind = kind or "png"
+    kind = "jpeg" if kind == "jpg" else kind or "png"
     source = _source(media)
     if kind not in IMAGE_FORMATS:
         raise NotSupported(f"This provider does not support images of type {kind}.", param="messages")

@@ -166,10 +166,7 @@ class BedrockStreamReader(WireStream):
         return self._end([], self._last() if self._finish is not None else Failed(truncated(), self._usage))
 
     def _take(self, frame: Frame, batch: Batch) -> bool:
-        if frame.payload:
-            wire = self._read(frame.payload)
-        else:
-            wire = {}
+        wire = self._read(frame.payload) if frame.payload else {}
         if frame.name == "metadata":
             self._usage = read_usage(wire.get("usage")) or self._usage
             self._tier = read_tier(wire)
@@ -363,10 +360,7 @@ class BedrockConverse:
 def locate(target: Target, stream: bool) -> str:
     """Return the URL of the call; the model's id (or ARN) is one segment of the path."""
     base, _, query = target.address.partition("?")
-    if stream:
-        verb = "converse-stream"
-    else:
-        verb = "converse"
+    verb = "converse-stream" if stream else "converse"
     url = f"{base.rstrip('/')}/model/{quote(target.mapping.external_id, safe='~')}/{verb}"
     if query:
         return f"{url}?{query}"

@@ -161,10 +161,7 @@ def _read_place(location: dict[str, Any]) -> SourceRange | None:
 
 def read_image(image: dict[str, Any]) -> Image:
     source = image["source"]
-    if image.get("format"):
-        kind = f"image/{image['format']}"
-    else:
-        kind = ""
+    kind = f"image/{image['format']}" if image.get("format") else ""
     if source.get("bytes"):
         return Image(Media(kind, data=text_in(source["bytes"])))
     return Image(Media(kind, url=text_in(source["s3Location"]["uri"])))

@@ -63,10 +63,7 @@ def write_turns(
             _add_instructions(message, system, turns, family, writer)
             continue
         blocks = _write_message(message, writer, warnings)
-        if message.role == "assistant":
-            role = "assistant"
-        else:
-            role = "user"
+        role = "assistant" if message.role == "assistant" else "user"
         moved = [block for block in blocks if role == "assistant" and not _fits_assistant(block)]
         _add(turns, role, [block for block in blocks if block not in moved])
         _add(turns, "user", moved)
@@ -242,10 +239,7 @@ def _write_thinking(
             _extra(body)["thinking"] = {"type": "enabled", "budget_tokens": _budget(reasoning, limits["maxTokens"])}
     elif not obstacle:
         # Newer models omit their thinking unless the request selects summaries.
-        if reasoning.show == "omitted":
-            display = "omitted"
-        else:
-            display = "summarized"
+        display = "omitted" if reasoning.show == "omitted" else "summarized"
         _extra(body)["thinking"] = {"type": "adaptive", "display": display}
         if reasoning.effort or reasoning.budget:
             known = target.mapping.reasoning_efforts or RISING[1:]
@@ -262,10 +256,7 @@ def _budget(reasoning: ReasoningOptions, max_tokens: int) -> int:
 
     A budget derived from an effort leaves at least a fifth of maxTokens for the answer where possible.
     """
-    if reasoning.budget:
-        limit = max_tokens - 1
-    else:
-        limit = max(MIN_BUDGET, max_tokens * 4 // 5)
+    limit = max_tokens - 1 if reasoning.budget else max(MIN_BUDGET, max_tokens * 4 // 5)
     budget = reasoning.budget or BUDGETS[_effort(reasoning)]
     return max(MIN_BUDGET, min(budget, limit, max_tokens - 1, MAX_BUDGET))
 
@@ -376,10 +367,7 @@ def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str])
     if not isinstance(tool, FunctionTool):
         if isinstance(tool, VendorTool) and tool.kind == "tool_search":
             return []  # needless, since deferred tools are sent like all others
-        if isinstance(tool, VendorTool):
-            kind = tool.kind
-        else:
-            kind = TOOL_KINDS[type(tool)]
+        kind = tool.kind if isinstance(tool, VendorTool) else TOOL_KINDS[type(tool)]
         raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
     strict = bool(tool.strict) and target.mapping.json_output_schema
     schema = write_schema(tool.schema, ANTHROPIC_OUTPUT if strict else BEDROCK, f"tool {tool.name}", warnings)

@@ -221,10 +221,7 @@ def _is_tool_search(tool: Tool) -> bool:
 def _write_tool(tool: Tool, warnings: list[str]) -> Body:
     """Return a function; the API requires `parameters`, even for a function without any."""
     if not isinstance(tool, FunctionTool):
-        if isinstance(tool, VendorTool):
-            kind = tool.kind
-        else:
-            kind = type(tool).__name__.lower()
+        kind = tool.kind if isinstance(tool, VendorTool) else type(tool).__name__.lower()
         raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
     parameters: Body = {"type": "object", "properties": {}}
     if tool.schema:

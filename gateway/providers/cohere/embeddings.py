@@ -73,12 +73,6 @@ class CohereEmbeddings(WrittenCodec):
             images = read_count(billed.get("image_tokens"))
         except SHAPE_ERRORS:
             raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
-        if tokens is None and not images:
-            used = None
-        else:
-            used = Usage(input=read_count(tokens), input_image=images)
-        if isinstance(sent.id, str):
-            upstream_id = sent.id
-        else:
-            upstream_id = ""
+        used = None if tokens is None and not images else Usage(input=read_count(tokens), input_image=images)
+        upstream_id = sent.id if isinstance(sent.id, str) else ""
         return EmbeddingsResult(read_vectors(encoded), usage=used, upstream_id=upstream_id)

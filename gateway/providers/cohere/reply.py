@@ -82,10 +82,7 @@ def read_sources(citation: dict[str, Any]) -> tuple[Source, ...]:
     """Return the sources of one citation, with the URL if the document or the tool output reports one."""
     start = citation.get("start")
     end = citation.get("end")
-    if type(start) is int and type(end) is int:
-        span = (start, end)
-    else:
-        span = (-1, -1)
+    span = (start, end) if type(start) is int and type(end) is int else (-1, -1)
     quote = word(citation.get("text"))
     return tuple(_read_source(source, quote, span) for source in citation.get("sources") or ())
 

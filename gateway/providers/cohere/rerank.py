@@ -14,8 +14,5 @@ class CohereRerank(RerankCodec):
 
     def result(self, wire: Json) -> RerankResult:
         units = ((wire.get("meta") or {}).get("billed_units") or {}).get("search_units")
-        if units is None:
-            used = None
-        else:
-            used = Usage(searches=read_count(units))
+        used = None if units is None else Usage(searches=read_count(units))
         return RerankResult(read_scores(wire["results"]), usage=used, upstream_id=str(wire.get("id") or ""))

@@ -59,10 +59,7 @@ class CohereStreamReader(WireStream):
                 wire = self._read_joined(data)
                 if wire is None:
                     return self._fail(batch, self._unreadable(name, data)), True
-            if type(wire) is dict:
-                kind = wire.get("type")
-            else:
-                kind = None
+            kind = wire.get("type") if type(wire) is dict else None
             try:
                 if kind == MESSAGE_END:
                     return self._end(batch, self._last(wire.get("delta") or {})), True

@@ -64,7 +64,7 @@ class ElevenLabsSpeech(PiecesCodec):
 
 
 def _voice_id(content: SpeechInput, target: Target) -> str:
-    if content.own_voice or len(content.voice) == ID_LENGTH and content.voice.isalnum():
+    if content.own_voice or (len(content.voice) == ID_LENGTH and content.voice.isalnum()):
         return content.voice
     ids: dict[str, str] = target.mapping.extra.get(VOICES) or {}
     name = voice_of(content, target)

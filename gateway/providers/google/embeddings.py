@@ -101,10 +101,7 @@ def _batch(content: EmbeddingsInput, target: Target, task: dict[str, str]) -> by
     if content.dimensions is not None:
         options["outputDimensionality"] = content.dimensions
     name = target.mapping.external_id
-    if "/" in name:
-        model = name
-    else:
-        model = f"models/{name}"
+    model = name if "/" in name else f"models/{name}"
     requests = [{"model": model, "content": {"parts": [{"text": text}]}, **options} for text in content.inputs]
     return json.encode({"requests": requests})
 
@@ -126,8 +123,5 @@ def _read_batch(sent: SentBatch) -> tuple[list[Raw], int | None]:
 def _read_predictions(predictions: list[SentPrediction]) -> tuple[list[Raw], int | None]:
     rows = [prediction.embeddings for prediction in predictions]
     counts = [(row.statistics or {}).get("token_count") for row in rows]
-    if any(count is None for count in counts):
-        tokens = None
-    else:
-        tokens = sum(read_count(count) for count in counts)
+    tokens = None if any(count is None for count in counts) else sum(read_count(count) for count in counts)
     return [row.values for row in rows], tokens

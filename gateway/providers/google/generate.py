@@ -134,10 +134,7 @@ def _error_of(body: bytes) -> dict[str, Any]:
         return {}
     if isinstance(wire, list):
         wire = wire[0] if wire else None
-    if isinstance(wire, dict):
-        error = wire.get("error")
-    else:
-        error = None
+    error = wire.get("error") if isinstance(wire, dict) else None
     if isinstance(error, dict):
         return error
     return {}
@@ -419,10 +416,7 @@ def address_of(target: Target, method: str) -> str:
     """Return the URL of a method. An external id with a slash is used as the path (tunedModels/x, endpoints/1)."""
     base, _, query = target.address.partition("?")
     name = quote(target.mapping.external_id, safe="/@:-._~")
-    if "/" in name:
-        path = name
-    else:
-        path = f"models/{name}"
+    path = name if "/" in name else f"models/{name}"
     arguments = [part for part in (query, "alt=sse" if method == STREAMED else "") if part]
     url = f"{base.rstrip('/')}/{path}:{method}"
     if arguments:

@@ -49,10 +49,7 @@ class GoogleImages(WrittenCodec, WholeImages):
         warnings: list[str] = []
         fitted = _fit(content, target, predicts, warnings)
         files = Base64Files()
-        if predicts:
-            body = _predict(fitted)
-        else:
-            body = _generate(fitted, traits_of(target), files)
+        body = _predict(fitted) if predicts else _generate(fitted, traits_of(target), files)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
@@ -81,10 +78,7 @@ class _ImageReader(WholeImages):
             images = tuple(Image(Media(media_type=kind, data=data)) for kind, data in pictures)
             reported = wire.get("usageMetadata")
             count = len(images)
-            if reported:
-                usage = _usage_of(reported, count, self._key)
-            else:
-                usage = Usage(images=count, price_key=self._key)
+            usage = _usage_of(reported, count, self._key) if reported else Usage(images=count, price_key=self._key)
         except SHAPE_ERRORS:
             raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         if not images and not blocked:
@@ -108,7 +102,7 @@ def _fit(content: ImagesInput, target: Target, predicts: bool, warnings: list[st
     sizes = (DEFAULT_SIZE,) if predicts else sizes_of(traits_of(target))
     fitted = fit_preferences(content, target, ImageChoices(FIELDS, aspect_ratio=ratios, steps=True), warnings)
     size = fitted.size
-    if size in ("", AUTO) or (size in sizes or shape_of(size)) and (size_of(fitted) or DEFAULT_SIZE) in sizes:
+    if size in ("", AUTO) or ((size in sizes or shape_of(size)) and (size_of(fitted) or DEFAULT_SIZE) in sizes):
         return fitted
     # An unsupported size in pixels still determines the aspect ratio.
     note = ", its shape kept" if shape_of(size) else ""

@@ -77,10 +77,7 @@ def write_schema(schema: dict[str, Any], traits: Traits, *, tool: bool) -> tuple
 
     `tool`: the schema is that of a function, which must describe an object.
     """
-    if traits.json_schema:
-        grammar = GOOGLE_JSON
-    else:
-        grammar = GOOGLE
+    grammar = GOOGLE_JSON if traits.json_schema else GOOGLE
     written = rewrite(schema, grammar if tool else OUTPUTS[grammar.name])
     return written.schema, written.dropped
 
@@ -283,7 +280,7 @@ def _write_thinking(
     if not target.mapping.reasoning or (makes_images(target.mapping) and not traits.levels):
         return {}
     shown = shown and reasoning.show != "omitted"
-    if reasoning.effort == "none" and not reasoning.budget or reasoning.enabled is False:
+    if (reasoning.effort == "none" and not reasoning.budget) or reasoning.enabled is False:
         return _write_no_thinking(target, traits, warnings)
     config: Body = {"includeThoughts": True} if shown else {}
     if reasoning.budget and (not traits.levels or target.mapping.reasoning_max_tokens):

@@ -90,10 +90,7 @@ class _SoundReader(PiecesReader):
         wire = read_object(body)
         try:
             feedback = wire.get("promptFeedback") or {}
-            if feedback.get("blockReason"):
-                parts = []
-            else:
-                parts = wire["candidates"][0].get("content", {}).get("parts", [])
+            parts = [] if feedback.get("blockReason") else wire["candidates"][0].get("content", {}).get("parts", [])
             blobs = [part["inlineData"] for part in parts if "inlineData" in part]
             samples = b"".join(decode_base64(blob["data"]) for blob in blobs)
             rate = None
@@ -105,10 +102,7 @@ class _SoundReader(PiecesReader):
             raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         if not samples:
             raise UpstreamFailed(EMPTY, upstream_status=200)
-        if self._wav:
-            sound = as_wav(samples, int(rate[1]) if rate else DEFAULT_SAMPLE_RATE)
-        else:
-            sound = samples
+        sound = as_wav(samples, int(rate[1]) if rate else DEFAULT_SAMPLE_RATE) if self._wav else samples
         return sound, usage, model if isinstance(model, str) else ""
 
 

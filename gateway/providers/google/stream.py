@@ -271,10 +271,7 @@ def _sources(choice: _Choice, number: int) -> list[Event]:
     grounding = next((entry for entry in reversed(choice.groundings) if entry.get("groundingChunks")), None)
     if grounding is None or not choice.texts:
         return []
-    if len(choice.texts) == 1:
-        text = "".join(next(iter(choice.texts.values())))
-    else:
-        text = ""
+    text = "".join(next(iter(choice.texts.values()))) if len(choice.texts) == 1 else ""
     block = max(choice.texts)
     try:
         return [SourceFound(source, block, number) for source in read_sources(grounding, text)]

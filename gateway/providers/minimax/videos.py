@@ -81,10 +81,7 @@ class MiniMaxVideos(JobReader):
         shape = fit(content, target.mapping)
         files = Base64Files()
         first = _is_first(target)
-        if first:
-            body = _first_body(content, target, files)
-        else:
-            body = _second_body(content, shape, files)
+        body = _first_body(content, target, files) if first else _second_body(content, shape, files)
         body |= {"model": target.mapping.external_id, "duration": shape.seconds}
         body["resolution"] = shape.resolution.upper()
         warnings = sound_warning(content, target)

@@ -74,10 +74,7 @@ class OpenAIEmbeddings:
         try:
             rows = sorted(sent.data, key=attrgetter("index"))
             usage = sent.usage
-            if usage:
-                used = Usage(input=read_count(usage.get("prompt_tokens", usage.get("total_tokens"))))
-            else:
-                used = None
+            used = Usage(input=read_count(usage.get("prompt_tokens", usage.get("total_tokens")))) if usage else None
         except SHAPE_ERRORS:
             raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         vectors = read_vectors([row.embedding for row in rows], VECTOR)

@@ -93,10 +93,7 @@ class OpenAIImages(WrittenCodec, WholeImages):
             refuse_marks(content, target)
             body |= _inlined([data_url(picture, files) for picture in content.pictures], inline, target)
         streams = _streams(content, target)
-        if content.pictures and target.mapping.extra.get(IN_OBJECTS):
-            path = EDIT
-        else:
-            path = MAKE
+        path = EDIT if content.pictures and target.mapping.extra.get(IN_OBJECTS) else MAKE
         endpoint = endpoint_of(target, path, streams, self._tokens)
         return Call(
             "POST",
@@ -112,10 +109,7 @@ class OpenAIImages(WrittenCodec, WholeImages):
     def _form(
         self, body: dict[str, Any], content: ImagesInput, target: Target, warnings: tuple[str, ...], reader: Any
     ) -> Call:
-        if len(content.pictures) > 1:
-            name = "image[]"
-        else:
-            name = "image"
+        name = "image[]" if len(content.pictures) > 1 else "image"
         files = [_upload(name, picture, number) for number, picture in enumerate(content.pictures)]
         files += [_upload(mark, picture, 0) for mark in MARKS if (picture := getattr(content, mark)) is not None]
         form = FormBody([(field, _form_text(value)) for field, value in body.items()], files)
@@ -224,10 +218,7 @@ def _fit(requested: ImagesInput, target: Target, edits: bool, warnings: list[str
     supported = _supported(target)
     if requested.n > 1 and "n" not in supported:
         raise NotSupported(f"{mapping.key} generates one image per request.", param="n", code="unsupported_n")
-    if edits:
-        fitted = replace(requested, moderation="", style="")
-    else:
-        fitted = replace(requested, input_fidelity="")
+    fitted = replace(requested, moderation="", style="") if edits else replace(requested, input_fidelity="")
     if "aspect_ratio" not in supported and (size := nearest_shape(fitted.aspect_ratio, mapping.image_sizes)):
         fitted = replace(fitted, size=size, aspect_ratio="")  # the ratio wins over the size
     if fitted.output_compression is not None and COMPRESSION not in supported:

@@ -17,7 +17,7 @@ Nothing = None | UnsetType
 
 class _Delta(Struct, forbid_unknown_fields=True, gc=False):
     content: Annotated[str, Meta(min_length=1)]
-    role: str | None | UnsetType = UNSET
+    role: str | UnsetType | None = UNSET
     refusal: Nothing = UNSET
     reasoning: Nothing = UNSET
     reasoning_content: Nothing = UNSET

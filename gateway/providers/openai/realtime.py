@@ -163,10 +163,7 @@ def _done(event: RealtimeEvent) -> ServerEvent:
     response = _object(event.response)
     status = _text(response.get("status"))
     details = response.get("status_details")
-    if isinstance(details, dict):
-        fault = details.get("error")
-    else:
-        fault = None
+    fault = details.get("error") if isinstance(details, dict) else None
     return ServerEvent(
         "done",
         _text(response.get("id")),
@@ -183,21 +180,12 @@ def _refused(event: RealtimeEvent) -> ServerEvent:
 def _settings(event: RealtimeEvent) -> ServerEvent:
     session = _object(event.session)
     audio = session.get("audio")
-    if isinstance(audio, dict):
-        sound = audio.get("input")
-    else:
-        sound = None
-    if isinstance(sound, dict):
-        holder = sound
-    else:
-        holder = session
+    sound = audio.get("input") if isinstance(audio, dict) else None
+    holder = sound if isinstance(sound, dict) else session
     turns = holder.get("turn_detection", {})
     auto_responds = turns is not None and not (isinstance(turns, dict) and turns.get("create_response") is False)
     limit = session.get("max_output_tokens", session.get("max_response_output_tokens"))
-    if holder is sound:
-        name = "transcription"
-    else:
-        name = "input_audio_transcription"
+    name = "transcription" if holder is sound else "input_audio_transcription"
     return ServerEvent(
         "settings",
         auto_responds=auto_responds and session.get("type") != TRANSCRIPTION,
@@ -291,10 +279,7 @@ def _usage_of(reported: Any) -> Usage | None:
     again = read_count(given.get("cached_tokens"))
     sound_again = read_count(cached.get("audio_tokens"))
     image_again = read_count(cached.get("image_tokens"))
-    if cached:
-        text_again = read_count(cached.get("text_tokens"))
-    else:
-        text_again = max(0, again - sound_again)
+    text_again = read_count(cached.get("text_tokens")) if cached else max(0, again - sound_again)
     written = read_count(reported.get("output_tokens"))
     spoken = min(read_count(output_details.get("audio_tokens")), written)
     heard_again = min(sound_again, sound)

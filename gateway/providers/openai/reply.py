@@ -62,7 +62,7 @@ def _plain_finish(wire: dict[str, Any]) -> FinishReason | None:
             if calls and not all([_is_plain(call) for call in calls]):
                 return None
             # Content is text. It may be null or empty beside calls.
-            if type(content) is not str and content is not None or not (content or calls):
+            if (type(content) is not str and content is not None) or not (content or calls):
                 return None
             if "images" in message or message.get("annotations"):
                 return None
@@ -198,10 +198,7 @@ def flatten_content(holder: dict[str, Any]) -> None:
             continue
         if part.get("type") == "thinking":
             inner = part.get("thinking")
-            if isinstance(inner, list):
-                pieces = inner
-            else:
-                pieces = [{"text": inner}]
+            pieces = inner if isinstance(inner, list) else [{"text": inner}]
             thoughts += [text_of(piece.get("text")) for piece in pieces if isinstance(piece, dict)]
         else:
             text.append(text_of(part.get("text")))
@@ -215,17 +212,11 @@ def read_annotations(holder: dict[str, Any]) -> tuple[Source, ...]:
     end_index}}."""
     sources = []
     for entry in holder.get("annotations") or ():
-        if isinstance(entry, dict):
-            citation = entry.get("url_citation")
-        else:
-            citation = None
+        citation = entry.get("url_citation") if isinstance(entry, dict) else None
         if isinstance(citation, dict) and text_of(citation.get("url")):
             start = citation.get("start_index")
             end = citation.get("end_index")
-            if type(start) is int and type(end) is int:
-                place = (start, end)
-            else:
-                place = (-1, -1)
+            place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
             sources.append(Source(citation["url"], text_of(citation.get("title")), "", *place))
     return tuple(sources)
 
@@ -238,10 +229,7 @@ def write_annotation(source: Source) -> dict[str, Any]:
 
 def read_image(wire: Any) -> Image:
     """Return a generated image: {type: image_url, image_url: {url}} with a URL or a data URL."""
-    if isinstance(wire, dict):
-        holder = wire.get("image_url")
-    else:
-        holder = None
+    holder = wire.get("image_url") if isinstance(wire, dict) else None
     url = text_of(holder.get("url") if isinstance(holder, dict) else holder)
     if url.startswith("data:"):
         head, _, data = url[5:].partition(",")

@@ -163,10 +163,7 @@ def _write_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
         return choice.body
     if choice.mode != "tool":
         return choice.mode
-    if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools):
-        kind = "custom"
-    else:
-        kind = "function"
+    kind = "custom" if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools) else "function"
     return {"type": kind, kind: {"name": choice.name}}
 
 

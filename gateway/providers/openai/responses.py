@@ -157,10 +157,7 @@ def _write_function(tool: FunctionTool, searching: bool) -> dict[str, Any]:
 
 def _write_grammar(grammar: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a custom tool's format. Members that chat completions nest under `grammar` are at the top level here."""
-    if grammar:
-        inner = grammar.get("grammar")
-    else:
-        inner = None
+    inner = grammar.get("grammar") if grammar else None
     if isinstance(inner, dict):
         return {"type": "grammar", **inner}
     return grammar
@@ -191,10 +188,7 @@ def _write_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
     for tool in tools:
         if isinstance(tool, VendorTool) and _stands_for(tool, choice.name):
             return {"type": tool.kind}
-    if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools):
-        kind = "custom"
-    else:
-        kind = "function"
+    kind = "custom" if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools) else "function"
     return {"type": kind, "name": choice.name}
 
 

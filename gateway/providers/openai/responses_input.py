@@ -70,10 +70,7 @@ class InputWriter:
             self._add_message("user", tuple(waiting))
 
     def _write_result(self, result: ToolResult) -> Item:
-        if result.call_id in self._custom:
-            kind = "custom_tool_call_output"
-        else:
-            kind = "function_call_output"
+        kind = "custom_tool_call_output" if result.call_id in self._custom else "function_call_output"
         content = [write_part(part) for part in result.parts]
         output: Any = content
         if all(part["type"] == "input_text" for part in content):
@@ -109,15 +106,9 @@ class InputWriter:
     def _add_reasoning(self, part: Reasoning) -> None:
         """Add reasoning that the target's account encrypted. No other account can decrypt it, so other reasoning is
         left out."""
-        if part.vendor == dialect.NAME and self._unseals:
-            sealed = open_seal(part.sealed, self._origin)
-        else:
-            sealed = ""
+        sealed = open_seal(part.sealed, self._origin) if part.vendor == dialect.NAME and self._unseals else ""
         if sealed:
-            if part.text and part.summary:
-                summary = [{"type": "summary_text", "text": part.text}]
-            else:
-                summary = []
+            summary = [{"type": "summary_text", "text": part.text}] if part.text and part.summary else []
             self._items.append({"type": "reasoning", "summary": summary, "encrypted_content": sealed})
 
     def _write_call(self, call: ToolCall) -> Item:

@@ -168,10 +168,7 @@ def read_source(annotation: Any) -> Source | None:
         return None
     start = annotation.get("start_index")
     end = annotation.get("end_index")
-    if type(start) is int and type(end) is int:
-        place = (start, end)
-    else:
-        place = (-1, -1)
+    place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
     return Source(text_of(annotation["url"]), text_of(annotation.get("title")), "", *place)
 
 

@@ -205,10 +205,7 @@ class EventRebuilder:
             if not block.has_content and part.text:
                 refused = content.get("type") == "refusal"
                 batch.append((RefusalDelta if refused else TextDelta)(part.text, block=block.number))
-            if block.kind != CONTENT:
-                sources = getattr(part, "sources", ()) or block.cited
-            else:
-                sources = block.cited
+            sources = getattr(part, "sources", ()) or block.cited if block.kind != CONTENT else block.cited
             batch.extend(SourceFound(source, block.number) for source in sources)
             batch.append(BlockDone(block.number))
 
@@ -371,8 +368,5 @@ class ResponsesStreamReader(WireStream):
         if is_empty(self._content, reason, self._usage):
             return Failed(empty_answer(reason, self._usage), self._usage)
         tier = text_of(response.get("service_tier"))
-        if self._rebuilder is None:
-            native = response
-        else:
-            native = {}
+        native = response if self._rebuilder is None else {}
         return Finished(reason, self._usage, service_tier=tier, reasons=(reason,), native=native, given=self._given())

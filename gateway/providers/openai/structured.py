@@ -32,10 +32,7 @@ class OpenAIRerank(RerankCodec):
     def result(self, wire: RerankCodecJson) -> RerankResult:
         reported = wire.get("usage") or {}
         used = tokens_used(reported.get("total_tokens", reported.get("prompt_tokens")))
-        if "results" in wire:
-            rows = wire["results"]
-        else:
-            rows = wire["data"]
+        rows = wire["results"] if "results" in wire else wire["data"]
         return RerankResult(read_scores(rows), usage=used, model=wire.get("model") or "")
 
 
@@ -112,10 +109,7 @@ def repair_moderations(wire: Json) -> None:
 def read_usage(reported: Json | None, pages: Json | None, answered: Any = None) -> Usage | None:
     """Return the usage in tokens, pages, or both; None where neither is known. Without a reported number of pages, the
     pages in `answered` are counted."""
-    if pages:
-        counted = read_count(pages.get("pages_processed"))
-    else:
-        counted = 0
+    counted = read_count(pages.get("pages_processed")) if pages else 0
     basis: UsageBasis = "provider"
     if not counted and isinstance(answered, list):
         counted = len(answered)

@@ -68,10 +68,7 @@ class OpenAITranscriptions(WrittenCodec):
         else:
             headers["accept"] = "application/json"
         min_ms = target.mapping.extra.get(MIN_AUDIO_KEY, 0) * SECOND_MS
-        if min_ms:
-            reader = _LengthReader(self, min_ms)
-        else:
-            reader = None
+        reader = _LengthReader(self, min_ms) if min_ms else None
         return Call("POST", url, headers, body, streams, tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
@@ -227,10 +224,7 @@ def read_usage(reported: dict[str, Any] | None, duration: float | None) -> Usage
     """Return the usage in tokens or seconds. `duration`, in seconds, replaces a missing or zero length in the usage."""
     reported = reported or {}
     seconds = reported.get("seconds") or reported.get("prompt_audio_seconds") or duration
-    if seconds is not None:
-        length_ms = read_count(float(seconds) * SECOND_MS)
-    else:
-        length_ms = 0
+    length_ms = read_count(float(seconds) * SECOND_MS) if seconds is not None else 0
     if "input_tokens" in reported:
         # A sum without details is that of the sound: nearly all of it, and where the prices differ, the dearer part.
         details = reported.get("input_token_details") or {"audio_tokens": reported["input_tokens"]}

@@ -85,20 +85,14 @@ def _write_content(prompt: Prompt, voice: Voice, directives: Directives, seed: s
     if prompt.results and voice != "echo":
         text = _quote_results(prompt)
         return SandboxAnswer(text=_stop(prompt, _stretch(text, directives.tokens)))
-    if voice == "echo":
-        text = _echo(prompt, directives.tokens)
-    else:
-        text = _template(prompt, directives.tokens, seed)
+    text = _echo(prompt, directives.tokens) if voice == "echo" else _template(prompt, directives.tokens, seed)
     return SandboxAnswer(text=_stop(prompt, text))
 
 
 def _reason(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> str:
     tokens = directives.reasoning
     if tokens is None:
-        if voice == "reasoning":
-            tokens = EFFORT_TOKENS[prompt.effort]
-        else:
-            tokens = 0
+        tokens = EFFORT_TOKENS[prompt.effort] if voice == "reasoning" else 0
     if tokens:
         return write_thoughts(prompt.text, seed, tokens)
     return ""
@@ -222,10 +216,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     """Return the answer to a checked body, as a stream when the body requests one."""
     prompt = read_prompt(body)
     answers = answer(prompt, persona.voice, directives)
-    if directives.no_usage:
-        usage = None
-    else:
-        usage = write_usage(prompt, answers, directives.cached)
+    usage = None if directives.no_usage else write_usage(prompt, answers, directives.cached)
     if prompt.stream:
         deltas = _interleave([_deltas(choice, directives.chunk) for choice in answers])
         frames = tuple(_frames(prompt, deltas, usage, directives.no_choices))

@@ -40,10 +40,7 @@ def missing(param: str) -> Exception:
 
 
 def wrong_type(value: Any, param: str, expected: str) -> Exception:
-    if value is None:
-        got = "null"
-    else:
-        got = TYPE_NAMES[type(value)]
+    got = "null" if value is None else TYPE_NAMES[type(value)]
     return refuse(f"Invalid type for '{param}': expected {expected}, but got {got} instead.", param, "invalid_type")
 
 

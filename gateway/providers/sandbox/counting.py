@@ -7,10 +7,7 @@ MEDIA_BYTES_PER_TOKEN = 1000
 
 def count(text: str) -> int:
     """Return the tokens of a text: its UTF-8 bytes / 4, rounded up."""
-    if text.isascii():
-        size = len(text)
-    else:
-        size = len(text.encode())
+    size = len(text) if text.isascii() else len(text.encode())
     return -(-size // TOKEN_BYTES)
 
 

@@ -39,14 +39,8 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 def _decide(question: dict[str, Any], words: set[str]) -> dict[str, Any]:
     kind = question["type"]
     criteria = question.get("criteria") or {"true": "yes", "false": "no"}
-    if isinstance(criteria, dict):
-        names = list(criteria)
-    else:
-        names = [str(level) for level in range(len(criteria))]
-    if isinstance(criteria, dict):
-        texts = [f"{name} {criteria[name]}" for name in names]
-    else:
-        texts = criteria
+    names = list(criteria) if isinstance(criteria, dict) else [str(level) for level in range(len(criteria))]
+    texts = [f"{name} {criteria[name]}" for name in names] if isinstance(criteria, dict) else criteria
     weights = [1 + 9 * len(words & set(_text(text).lower().split())) for text in texts]
     odds = {name: round(weight / sum(weights), 6) for name, weight in zip(names, weights, strict=True)}
     best = max(odds, key=lambda name: odds[name])

@@ -64,10 +64,7 @@ def _write(body: dict[str, Any], inputs: list[Input], size: int, directives: Dir
 def embed(value: Input, size: int) -> list[float]:
     """Return a vector of length 1. The hash of each word (or token number) selects a component and adds 1 or -1."""
     components: dict[int, float] = {}
-    if isinstance(value, str):
-        words = strip(value).lower().split()
-    else:
-        words = [str(token) for token in value]
+    words = strip(value).lower().split() if isinstance(value, str) else [str(token) for token in value]
     for word in words or [""]:
         number = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big")
         place = (number >> 1) % size
@@ -96,10 +93,7 @@ def _input(value: Any, param: str) -> None:
         text = f"Invalid '{param}': array too long. Expected an array with maximum length {MAX_INPUTS}."
         raise refuse(text, param, "array_above_max_length")
     for place, entry in enumerate(inputs):
-        if inputs is not value:
-            where = param
-        else:
-            where = f"{param}[{place}]"
+        where = param if inputs is not value else f"{param}[{place}]"
         tokens = isinstance(entry, list) and all(type(token) is int for token in entry)
         if not (tokens or isinstance(entry, str)):
             raise wrong_type(entry, where, "a string or an array of integers")

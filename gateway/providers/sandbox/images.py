@@ -119,10 +119,7 @@ def _first_block(value: int) -> str:
     length = abs(value).bit_length()
     if not length:
         return UNCHANGED
-    if value > 0:
-        written = value
-    else:
-        written = value + (1 << length) - 1
+    written = value if value > 0 else value + (1 << length) - 1
     return f"{LONG_CODE + length - 1:05b}{written:0{length}b}0"
 
 
@@ -168,10 +165,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     output_format = body.get("output_format") or "png"
     quality = body.get("quality") or "medium"
     shared = {"size": f"{width}x{height}", "quality": quality, "output_format": output_format}
-    if directives.no_usage:
-        usage = {}
-    else:
-        usage = {"usage": _usage_of(body, prompt, quality, number)}
+    usage = {} if directives.no_usage else {"usage": _usage_of(body, prompt, quality, number)}
 
     def draw(variant: str) -> dict[str, str]:
         file = make(output_format, width, height, f"{prompt} {variant}")
@@ -181,10 +175,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
         data = [draw(str(place)) for place in range(number)]
         whole: dict[str, Any] = {"created": 1, "data": data, **shared, **usage}
         return Response(orjson.dumps(whole), bare=orjson.dumps({**whole, "data": []}))
-    if _pictures_in(body):
-        kind = "image_edit"
-    else:
-        kind = "image_generation"
+    kind = "image_edit" if _pictures_in(body) else "image_generation"
     shown = [
         {"type": f"{kind}.partial_image", "partial_image_index": place, **draw(f"on its way {place}"), **shared}
         for place in range(int(body.get("partial_images") or 0))

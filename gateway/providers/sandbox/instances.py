@@ -153,10 +153,7 @@ class InstanceGenerator:
         target: Any = self._root
         for step in reference[1:].split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list):
-                target = target[int(key)]
-            else:
-                target = target.get(key)
+            target = target[int(key)] if isinstance(target, list) else target.get(key)
         if target is None:
             raise refuse(f"The schema's reference {reference[:100]!r} has no target.")
         return target

@@ -12,7 +12,7 @@ PARTS = {
     "assistant": ("text", "refusal"),
     "user": ("text", "image_url", "input_audio", "file", "video_url"),
     "function": TEXT_ONLY,
-    "tool": TEXT_ONLY + ("image_url",),
+    "tool": (*TEXT_ONLY, "image_url"),
     "developer": TEXT_ONLY,
 }
 # part type -> (its member, the member's type, inner members of which one is required)

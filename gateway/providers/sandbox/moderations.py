@@ -52,10 +52,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
         raise refuse(f"The sandbox directive 'flag' contains an unknown category {unknown[0][:64]!r}.", "input")
     value = body["input"]
     texts = _read_texts(value)
-    if isinstance(value, str) or all(isinstance(part, str) for part in value):
-        judged = texts
-    else:
-        judged = ["\n".join(texts)]
+    judged = texts if isinstance(value, str) or all(isinstance(part, str) for part in value) else ["\n".join(texts)]
     whole = {
         "id": "modr-" + hashlib.sha256(orjson.dumps(value)).hexdigest()[:32],
         "model": body["model"],

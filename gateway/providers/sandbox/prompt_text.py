@@ -70,14 +70,8 @@ def _size(data: str, param: str) -> int:
 
 
 def _attach(kind: str, media_type: str, size: int, name: str = "") -> Attachment:
-    if name:
-        label = f"{name}, {media_type}"
-    else:
-        label = media_type
-    if kind == "image":
-        tokens = IMAGE_TOKENS
-    else:
-        tokens = count_media(size)
+    label = f"{name}, {media_type}" if name else media_type
+    tokens = IMAGE_TOKENS if kind == "image" else count_media(size)
     return Attachment(kind, f"[{kind}: {label}, {size} bytes]", tokens)
 
 
@@ -229,10 +223,7 @@ def _read_results(messages: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]
 
 
 def _read_stops(stop: str | list[str] | None) -> tuple[str, ...]:
-    if isinstance(stop, str):
-        stops = [stop]
-    else:
-        stops = stop or []
+    stops = [stop] if isinstance(stop, str) else stop or []
     return tuple(text for text in stops if text)
 
 
@@ -246,10 +237,7 @@ def _count_prompt(body: dict[str, Any], every: list[tuple[Attachment, ...]]) -> 
     texts = sum(count(read_text(message)) for message in body["messages"])
     calls = [call[call["type"]] for message in body["messages"] for call in message.get("tool_calls") or ()]
     called = sum(count(call["name"]) + count(call.get("arguments") or call.get("input") or "") for call in calls)
-    if body.get("tools"):
-        tools = count(orjson.dumps(body["tools"]).decode())
-    else:
-        tools = 0
+    tools = count(orjson.dumps(body["tools"]).decode()) if body.get("tools") else 0
     return texts + called + tools + sum(attachment.tokens for attachments in every for attachment in attachments)
 
 

@@ -29,10 +29,7 @@ def write_answer(subject: str, seed: str, tokens: int | None, limit: int | None)
     `tokens` is its exact length. Without it, the prose consists of the complete sentences (at least one) that fit into
     `limit`, at most 1,000 tokens, or into 64 tokens without a limit.
     """
-    if subject:
-        lead = f'Here is a sandbox answer about "{clip(subject, 12)}". '
-    else:
-        lead = "Here is a sandbox answer. "
+    lead = f'Here is a sandbox answer about "{clip(subject, 12)}". ' if subject else "Here is a sandbox answer. "
     sentences = _sentences(seed)
     if tokens is not None:
         return fill(lead, sentences, tokens)
@@ -47,10 +44,7 @@ def write_answer(subject: str, seed: str, tokens: int | None, limit: int | None)
 
 def write_thoughts(subject: str, seed: str, tokens: int) -> str:
     """Return reasoning text of exactly `tokens` tokens."""
-    if subject:
-        lead = f'The question is "{clip(subject, 12)}". '
-    else:
-        lead = "The question is short. "
+    lead = f'The question is "{clip(subject, 12)}". ' if subject else "The question is short. "
     rest = (f"{word}, {sentence[0].lower()}{sentence[1:]}" for word, sentence in _steps(seed))
     return fill(lead, rest, tokens)
 

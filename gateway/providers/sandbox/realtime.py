@@ -244,35 +244,23 @@ class SandboxSession:
         self._responding = True
         yield {"type": "response.created", "response": _response(response, "in_progress", metadata)}
         yield {"type": "response.output_item.added", "response_id": response, "output_index": 0, "item": item}
-        if spoken:
-            part = {"type": "audio", "transcript": ""}
-        else:
-            part = {"type": "text", "text": ""}
+        part = {"type": "audio", "transcript": ""} if spoken else {"type": "text", "text": ""}
         yield {"type": "response.content_part.added", **about, "content_index": 0, "part": part}
         sent = ""
-        if spoken:
-            kind = "response.output_audio_transcript"
-        else:
-            kind = "response.output_text"
+        kind = "response.output_audio_transcript" if spoken else "response.output_text"
         for piece in slice_text(text, PIECE_TOKENS):
             if self._cancelled or self.closed:
                 break
             sent += piece
             yield {"type": f"{kind}.delta", **about, "content_index": 0, "delta": piece}
-        if spoken and not self._cancelled:
-            seconds = min(MAX_SOUND_S, len(sent) / CHARACTERS_PER_SECOND)
-        else:
-            seconds = 0.0
+        seconds = min(MAX_SOUND_S, len(sent) / CHARACTERS_PER_SECOND) if spoken and not self._cancelled else 0.0
         if seconds:
             yield from _sound(seconds, about)
         name = "transcript" if spoken else "text"
         yield {"type": f"{kind}.done", **about, "content_index": 0, name: sent}
         part = {**part, name: sent}
         yield {"type": "response.content_part.done", **about, "content_index": 0, "part": part}
-        if self._cancelled:
-            status = "cancelled"
-        else:
-            status = "completed"
+        status = "cancelled" if self._cancelled else "completed"
         content = {**part, "type": f"output_{part['type']}"}
         item |= {"status": "incomplete" if self._cancelled else "completed", "content": [content]}
         yield {"type": "response.output_item.done", "response_id": response, "output_index": 0, "item": item}

@@ -45,10 +45,7 @@ def refuse(message: str, param: str = "", code: str = "", status: int = 400) -> 
 
 def write_refusal(error: GatewayError) -> bytes:
     """Return the response body for a failed check."""
-    if error.status < 500:
-        kind = ERRORS_BY_STATUS[401][0]
-    else:
-        kind = ERRORS_BY_STATUS[500][0]
+    kind = ERRORS_BY_STATUS[401][0] if error.status < 500 else ERRORS_BY_STATUS[500][0]
     return orjson.dumps(_envelope(error.message, kind, error.param or None, error.code or None))
 
 

@@ -295,10 +295,7 @@ def _read_form(raw: bytes, kind: str) -> dict[str, Any]:
 
 def _read_body(raw: bytes, kind: str) -> dict[str, Any]:
     try:
-        if kind.startswith("multipart/form-data"):
-            body = _read_form(raw, kind)
-        else:
-            body = loads_in_pieces(raw)
+        body = _read_form(raw, kind) if kind.startswith("multipart/form-data") else loads_in_pieces(raw)
     except MultipartError as error:
         raise refuse("The form could not be parsed.") from error
     except orjson.JSONDecodeError as error:

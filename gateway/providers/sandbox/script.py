@@ -55,10 +55,7 @@ def stage_status(directives: Directives) -> Script:
 def _stage_plain(response: Response, directives: Directives, headers: dict[str, str]) -> Script:
     if directives.error_event is not None:
         return stage_body(200, headers, write_frame(event_fault())[6:].strip())
-    if directives.no_choices:
-        body = response.bare
-    else:
-        body = response.body
+    body = response.bare if directives.no_choices else response.body
     wait_s = directives.silent + directives.pace_s * response.pieces
     half = body[: len(body) // 2]
     if directives.cut is not None:
@@ -110,8 +107,5 @@ def _stage_file(pieces: list[bytes], directives: Directives, headers: dict[str, 
 
 
 def _pace(frames: list[bytes], directives: Directives) -> tuple[ScriptStep, ...]:
-    if frames:
-        first = ScriptStep(directives.silent, frames[0])
-    else:
-        first = ScriptStep(directives.silent, b"")
+    first = ScriptStep(directives.silent, frames[0]) if frames else ScriptStep(directives.silent, b"")
     return (first, *(ScriptStep(directives.pace_s, frame) for frame in frames[1:]))

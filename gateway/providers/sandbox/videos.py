@@ -78,10 +78,7 @@ def directive_text(body: dict[str, Any]) -> str:
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """Return a job that starts now."""
-    if directives.refusal:
-        end = "refused"
-    else:
-        end = "ready"
+    end = "refused" if directives.refusal else "ready"
     takes_ms = round((DEFAULT_DURATION_S if directives.takes is None else directives.takes) * 1000)
     now_ms = Clock().now_us() // 1000
     job = SandboxVideo(now_ms, takes_ms, body.get("seconds") or LENGTHS[0], body.get("size") or DEFAULT_SIZE, end)

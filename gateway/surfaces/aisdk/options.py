@@ -29,10 +29,7 @@ def read_mark(options: Any) -> CacheMark | None:
 
 def read_own(options: Any) -> dict[str, Any]:
     """Return the gateway's namespace; empty where there is none."""
-    if type(options) is dict:
-        own = options.get(OWN_NAMESPACE)
-    else:
-        own = None
+    own = options.get(OWN_NAMESPACE) if type(options) is dict else None
     if type(own) is dict:
         return own
     return NO_OPTIONS

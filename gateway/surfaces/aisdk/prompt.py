@@ -66,10 +66,7 @@ def read_media(data: str, kind: str, path: str, name: str = "", mark: CacheMark 
     kind = kind.strip().lower().partition(";")[0]
     family = kind.partition("/")[0]
     if data[:8].lower().startswith(WEB):
-        if kind == family or kind.endswith("/*"):
-            known = ""
-        else:
-            known = kind
+        known = "" if kind == family or kind.endswith("/*") else kind
         return _part(family, Media(known, url=data), name, mark)
     if data[: len(DATA_START)].lower() == DATA_START:
         media_type, data = split_data_url(data, path)
@@ -143,7 +140,7 @@ class Prompt:
     """A decoded prompt and its requirements. `text` is bytes, `count` the number of messages as chat completions count
     them."""
 
-    __slots__ = ("messages", "text", "images", "earlier_images", "sounds", "files", "count", "marked", "_ran")
+    __slots__ = ("_ran", "count", "earlier_images", "files", "images", "marked", "messages", "sounds", "text")
 
     def __init__(self, prompt: list[wire.AnyMessage]) -> None:
         """Raises InvalidRequest with the dotted path of content that cannot be sent."""
@@ -157,10 +154,7 @@ class Prompt:
     def _read(self, message: wire.AnyMessage, place: int) -> Message | None:
         """Return the message, None when it has no content left."""
         options = message.options
-        if options is not None:
-            mark = read_mark(options)
-        else:
-            mark = None
+        mark = read_mark(options) if options is not None else None
         self.count += 1
         if isinstance(message, wire.SystemMessage):
             self.marked = self.marked or mark is not None
@@ -296,10 +290,7 @@ class Prompt:
         return part
 
     def _mark(self, options: Any) -> CacheMark | None:
-        if options is not None:
-            mark = read_mark(options)
-        else:
-            mark = None
+        mark = read_mark(options) if options is not None else None
         self.marked = self.marked or mark is not None
         return mark
 
@@ -322,10 +313,7 @@ class Prompt:
 
 def _arguments(raw: Raw | UnsetType) -> str:
     """Return the arguments of a call as the model wrote them: an object, or a text that was no JSON."""
-    if isinstance(raw, UnsetType):
-        text = ""
-    else:
-        text = _text_of(raw)
+    text = "" if isinstance(raw, UnsetType) else _text_of(raw)
     if not text.startswith('"'):
         return text
     arguments: str = orjson.loads(text)

@@ -157,10 +157,7 @@ def _write_function(tool: wire.FunctionTool, place: int) -> Json:
     if tool.strict is not None:
         function["strict"] = tool.strict
     written: Json = {"type": "function", "function": function}
-    if tool.options is not None:
-        mark = read_mark(tool.options)
-    else:
-        mark = None
+    mark = read_mark(tool.options) if tool.options is not None else None
     if mark is not None:
         written["cache_control"] = {"type": "ephemeral", **({"ttl": mark.ttl} if mark.ttl else {})}
     return written

@@ -100,10 +100,7 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
         return _tagged(_as_version(HEAD + b",".join(entries) + END, version))
 
     tag, shared = holder.remember((*key, version), lambda: compute(make))
-    if _reads_own(caller):
-        own = services.routing.custom_catalogue.of(caller)
-    else:
-        own = None
+    own = services.routing.custom_catalogue.of(caller) if _reads_own(caller) else None
     if own is None or not own.current().models:
         return listing_module.reply(inbound, holder, tag, (shared,))
     source = own
@@ -227,7 +224,7 @@ class CreditsLeftAnswer(ModelApiAnswer):
     balance: Usd
     unlimited: bool
     total_used: Usd
-    totalUsed: Usd  # noqa: N815 - the spelling of some clients
+    totalUsed: Usd
 
 
 def show_credits(services: Services, inbound: Inbound) -> Outbound:

@@ -90,10 +90,7 @@ class SearchOrder:
             # A provider that reports only sources searched nevertheless.
             self._known[-1] = _Search(f"search_{self._request_id}")
             self._waiting.append(self._known[-1])
-        if self._waiting:
-            parts = self._answer_all(writer.found_of(_sources_of(batch)))
-        else:
-            parts = []
+        parts = self._answer_all(writer.found_of(_sources_of(batch))) if self._waiting else []
         ident = f"src_{self._request_id}_{self._cited}"
         self._cited += 1
         return [*parts, writer.write_source(source, ident)]
@@ -143,7 +140,7 @@ def frames(batches: Iterable[Batch], facts: Facts, question: Question) -> Iterat
 class _Call:
     """A call of one of the caller's tools that is being written."""
 
-    __slots__ = ("id", "name", "pieces", "custom", "signature", "vendor", "begun")
+    __slots__ = ("begun", "custom", "id", "name", "pieces", "signature", "vendor")
 
     def __init__(self) -> None:
         self.id = self.name = self.signature = self.vendor = ""
@@ -188,10 +185,7 @@ class _Stream:
 
     def fail(self, error: GatewayError) -> bytes:
         """Return the error, and a finish that no client takes for a success. Open blocks stay open."""
-        if self._begun:
-            start = b""
-        else:
-            start = self._start(served=False)
+        start = b"" if self._begun else self._start(served=False)
         begun = bool(self._facts.outcome.attempts)
         if begun:
             usage, metadata = writer.write_costs(self._facts)
@@ -297,10 +291,7 @@ class _Stream:
         search."""
         if event.executed or self._searches.has(event.block):
             return [*self._close(), *self._searches.run(event)]
-        if event.block not in self._calls:
-            parts = self._close()
-        else:
-            parts = []
+        parts = self._close() if event.block not in self._calls else []
         call = self._calls.setdefault(event.block, _Call())
         call.id = call.id or event.id
         call.name = call.name or event.name

@@ -111,10 +111,7 @@ def write_source(source: Source, ident: str) -> StreamPart:
         if source.title:
             page["title"] = source.title
         return page
-    if source.place is not None and source.place.kind == "pages":
-        kind = PAGED
-    else:
-        kind = PLAIN_TEXT
+    kind = PAGED if source.place is not None and source.place.kind == "pages" else PLAIN_TEXT
     return {
         "type": "source",
         "sourceType": "document",
@@ -213,19 +210,13 @@ def as_link(media: Media) -> str:
 def write_file(media: Media) -> StreamPart:
     kind = media.media_type or DEFAULT_IMAGE_TYPE
     data: AiFile
-    if media.url:
-        data = {"type": "url", "url": media.url}
-    else:
-        data = {"type": "data", "data": media.data}
+    data = {"type": "url", "url": media.url} if media.url else {"type": "data", "data": media.data}
     return {"type": "file", "mediaType": kind, "data": data}
 
 
 def write_call(ident: str, name: str, arguments: str, custom: bool, signature: str, vendor: str) -> StreamPart:
     """Return a call that the caller has to run. `input` is JSON text; free text is a JSON string."""
-    if custom:
-        text = orjson.dumps(arguments).decode()
-    else:
-        text = arguments or "{}"
+    text = orjson.dumps(arguments).decode() if custom else arguments or "{}"
     call: StreamPart = {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": text}
     return with_metadata(call, write_signature(signature, vendor))
 

@@ -367,10 +367,7 @@ def _read_choice(choice: schema.ToolChoice | None) -> ToolChoice | None:
         return None
     if isinstance(choice, schema.NewerChoice):
         return ToolChoice("auto", choice.kind, NAME, choice.body)
-    if isinstance(choice, schema.NamedChoice):
-        name = choice.name
-    else:
-        name = ""
+    name = choice.name if isinstance(choice, schema.NamedChoice) else ""
     if name == SEARCH_NAME:
         return ToolChoice("web_search")
     return ToolChoice(MODES[str(choice.__struct_config__.tag)], name)

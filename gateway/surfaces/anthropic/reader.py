@@ -267,18 +267,18 @@ class PromptSummary:
     """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
 
     __slots__ = (
-        "text",
-        "images",
-        "files",
-        "inline",
-        "mixed",
-        "instructed",
-        "own_files",
-        "own_parts",
-        "unknown",
         "_ids",
         "_open",
         "_order",
+        "files",
+        "images",
+        "inline",
+        "instructed",
+        "mixed",
+        "own_files",
+        "own_parts",
+        "text",
+        "unknown",
     )
 
     def __init__(self) -> None:
@@ -496,10 +496,7 @@ def _session(metadata: schema.Metadata | None) -> str:
         inner = orjson.loads(user)
     except orjson.JSONDecodeError:
         return user
-    if isinstance(inner, dict):
-        session = inner.get("session_id")
-    else:
-        session = None
+    session = inner.get("session_id") if isinstance(inner, dict) else None
     if isinstance(session, str) and session:
         return session
     return user

@@ -156,10 +156,7 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
         usage = body.get("usage") or NO_USAGE
     else:
         choice = result.choices[0]
-        if facts.hides_reasoning:
-            write = write_silent
-        else:
-            write = write_part
+        write = write_silent if facts.hides_reasoning else write_part
         content: MessageContent = {
             "role": "assistant",
             "content": [block for part in choice.parts for block in write(part)],

@@ -204,10 +204,7 @@ def _size(tool: object) -> int:
     if type(tool) is not schema.FunctionTool:
         return len(encode(tool))
     spec = tool.function
-    if spec.parameters is UNSET:
-        parameters = 0
-    else:
-        parameters = len(memoryview(spec.parameters))
+    parameters = 0 if spec.parameters is UNSET else len(memoryview(spec.parameters))
     return len(spec.name) + len(spec.description or "") + parameters
 
 
@@ -270,10 +267,7 @@ def _requested_search(options: schema.ChatOptions) -> tuple[WebSearch, ...]:
         if options.web_search:
             return (WebSearch(),)
         return ()
-    if search.user_location:
-        where = search.user_location.approximate
-    else:
-        where = None
+    where = search.user_location.approximate if search.user_location else None
     return (read_search(where, search.search_context_size),)
 
 
@@ -355,10 +349,7 @@ def _format(chosen: object) -> ResponseFormat | None:
 
 def _reasoning(options: schema.ChatOptions, effort: Effort | Literal[""]) -> ReasoningOptions:
     reasoning = options.reasoning or schema.Reasoning()
-    if not effort and not reasoning.max_tokens:
-        enabled = None
-    else:
-        enabled = effort != "none" or bool(reasoning.max_tokens)
+    enabled = None if not effort and not reasoning.max_tokens else effort != "none" or bool(reasoning.max_tokens)
     return ReasoningOptions(effort=effort, budget=reasoning.max_tokens, enabled=enabled, mode=reasoning.mode or "")
 
 

@@ -303,10 +303,7 @@ def _with_schema(shape: TextFormat | JsonObjectFormat | JsonSchemaFormat | None)
 
 def require_object(raw: Raw | UnsetType, param: str, *, optional: bool = False) -> None:
     """Raise InvalidRequest unless the JSON text is an object (or null or absent, when `optional`)."""
-    if raw is UNSET:
-        start = b"null"
-    else:
-        start = bytes(memoryview(raw)[:4])
+    start = b"null" if raw is UNSET else bytes(memoryview(raw)[:4])
     if start[:1] == b"{" or (optional and start == b"null"):
         return
     raise invalid(param, "expected an object with a JSON Schema")

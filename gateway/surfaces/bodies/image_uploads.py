@@ -63,10 +63,7 @@ def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
         return detect_format(file, param)
     try:
         fetched = services.routing.transport.fetch(url, MAX_BYTES, timeout_s=FETCH_TIMEOUT_S)
-        if fetched.status == 200:
-            why = ""
-        else:
-            why = f"status {fetched.status}"
+        why = "" if fetched.status == 200 else f"status {fetched.status}"
     except GatewayError as error:
         why = error.code
     if why:

@@ -30,10 +30,7 @@ def read_choice(given: Any, name_tool: Callable[[str, Json], Json]) -> Any:
     if not isinstance(given, dict):
         return given
     kind = given.get("type")
-    if isinstance(kind, str):
-        mode = MODES.get(kind.lower())
-    else:
-        mode = None
+    mode = MODES.get(kind.lower()) if isinstance(kind, str) else None
     if mode is not None:
         return mode
     if kind in (None, "tool", *OWN_TOOLS):

@@ -60,9 +60,6 @@ def read_preferences(types: dict[str, Any] = TYPES, /, **given: Any) -> dict[str
 def _mistake_of(name: str, text: str) -> Mistake:
     """Return the mistake that a validation message reports about the value of `name`."""
     reason, separator, place = text.rpartition(" - at `$")
-    if separator:
-        where = f"{reason} - at `$.{name}{place}"
-    else:
-        where = f"{text} - at `$.{name}`"
+    where = f"{reason} - at `$.{name}{place}" if separator else f"{text} - at `$.{name}`"
     error = explain(where, CHOICES)
     return Mistake(name, error.message, error.param or name)

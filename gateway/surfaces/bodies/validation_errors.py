@@ -54,10 +54,7 @@ def path_of(text: str) -> str:
 
 def unreadable(error: Exception) -> InvalidRequest:
     """Return the error for a body that is not valid JSON; `error` is the decoder's own."""
-    if isinstance(error, RecursionError):
-        reason = "nested too deeply"
-    else:
-        reason = DECODER_ERRORS.get(str(error), str(error))
+    reason = "nested too deeply" if isinstance(error, RecursionError) else DECODER_ERRORS.get(str(error), str(error))
     return InvalidRequest(f"The body is not valid JSON: {reason}.", code="invalid_json")
 
 
@@ -124,10 +121,7 @@ def explain(text: str, choices: Choices) -> InvalidRequest:
     reason = FIELD_PATH.sub("", text)
     absent = MISSING.match(reason)
     if absent:
-        if path:
-            param = f"{path}.{absent[1]}"
-        else:
-            param = absent[1]
+        param = f"{path}.{absent[1]}" if path else absent[1]
         return missing(param)
     if not path:
         return InvalidRequest("The body must be a JSON object.")

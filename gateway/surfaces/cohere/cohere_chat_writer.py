@@ -121,10 +121,7 @@ def answer_of(result: ChatResult, facts: Facts) -> dict[str, Any]:
 def usage_of(facts: Facts, relayed: dict[str, Any] | None) -> CohereUsage:
     """Return `usage` with the cost: the upstream's own where the answer is relayed."""
     counts: CohereTokens
-    if relayed is None:
-        counts = write_usage(facts.usage)
-    else:
-        counts = relayed.get("usage") or NO_USAGE
+    counts = write_usage(facts.usage) if relayed is None else relayed.get("usage") or NO_USAGE
     return {**counts, **facts.cost()}
 
 

@@ -1,6 +1,7 @@
 """The guides of `docs/` as HTML with a table of contents, and their sections as plain text."""
 
 import functools
+import itertools
 import posixpath
 import re
 from collections.abc import Iterator
@@ -117,7 +118,7 @@ def _render(name: str) -> GuidePage:
     tokens = markdown.parse(_read_text(name))
     headings = []
     _label_cells(tokens)
-    for token, following in zip(tokens, tokens[1:], strict=False):
+    for token, following in itertools.pairwise(tokens):
         if token.type == "heading_open":
             anchor = slug(following.content)
             token.attrSet("id", anchor)
@@ -136,7 +137,7 @@ def _label_cells(tokens: "list[Token]") -> None:
     cells may only wrap behind their parts."""
     titles: list[str] = []
     column = 0
-    for token, following in zip(tokens, tokens[1:], strict=False):
+    for token, following in itertools.pairwise(tokens):
         if token.type == "table_open":
             titles = []
         elif token.type == "tr_open":

@@ -7,9 +7,9 @@ from msgspec import Struct
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.member_callers import caller_without_key
 from gateway.accounts.organizations import OrganizationInfo
-from gateway.accounts.permissions import Permission
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.callers.authentication import Caller
+from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden
 from gateway.surfaces.console.keys.key_pages import list_visible_keys
 from gateway.surfaces.console.page_calls import PageCall

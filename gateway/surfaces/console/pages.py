@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from gateway.accounts.permissions import Permission
+from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
 from gateway.limits.periods import UNITS
 from gateway.surfaces.console.assets import asset_path
@@ -138,7 +138,7 @@ def _is_open(visitor: Visitor, link: PageLink) -> bool:
 def find_current(path: str) -> str:
     """Return the path of the entry to which the page at `path` belongs; "" without one."""
     paths = [link.path for _, links in GROUPS for link in links]
-    inside = [entry for entry in paths if path == entry or entry != "/console" and path.startswith(f"{entry}/")]
+    inside = [entry for entry in paths if path == entry or (entry != "/console" and path.startswith(f"{entry}/"))]
     return max(inside, key=len, default="")
 
 

@@ -104,10 +104,7 @@ def show_step(step: str) -> str:
 def show_time(at: int | str, style: str = "when") -> Markup:
     """Return microseconds, or a time of the management API, in UTC; console.js shows it in the reader's time zone.
     `style` is a format of console.js: when, seconds, clock or day."""
-    if isinstance(at, int):
-        moment = to_datetime(at)
-    else:
-        moment = datetime.fromisoformat(at).astimezone(UTC)
+    moment = to_datetime(at) if isinstance(at, int) else datetime.fromisoformat(at).astimezone(UTC)
     text = f"{moment:%d %b %Y, %H:%M:%S} UTC"
     if style == "when":
         text = f"{moment:%d %b %Y, %H:%M} UTC"

@@ -161,10 +161,7 @@ def pressed(buttons: Mapping[str, T], form: FormFields, name: str = "action") ->
 
 def make_csrf(services: Services, visitor: Visitor | None, subject: str) -> str:
     """Return the CSRF token of a form, which is bound to the visitor's session (if any) and to `subject`."""
-    if visitor is None:
-        session = "nobody"
-    else:
-        session = visitor.session.id
+    session = "nobody" if visitor is None else visitor.session.id
     return hash_token(f"csrf\n{session}\n{subject}", services.store.secrets.hash_keys[0])
 
 

@@ -211,18 +211,12 @@ def _describe(spec: "apispec.APISpec", operation: Operation, known: set[str]) ->
     if details and details != about.summary:
         written["description"] = re.sub(r"\s+", " ", details)
     if about.request is not None or operation.body != "none":
-        if about.request is not None:
-            schema = _schema(spec, about.request, known)
-        else:
-            schema = {"type": "object"}
+        schema = _schema(spec, about.request, known) if about.request is not None else {"type": "object"}
         media: dict[str, Any] = {"application/json": {"schema": schema}}
         if about.example is not None:
             media["application/json"]["example"] = about.example
         if operation.body == "form" or about.form is not None:
-            if about.form is not None:
-                form = _schema(spec, about.form, known)
-            else:
-                form = {"type": "object"}
+            form = _schema(spec, about.form, known) if about.form is not None else {"type": "object"}
             media[about.form_media] = {"schema": form}
             if about.example is not None and about.form_media == URLENCODED:
                 media[about.form_media]["example"] = about.example
@@ -237,10 +231,7 @@ def _describe(spec: "apispec.APISpec", operation: Operation, known: set[str]) ->
 
 def _describe_end(deprecated: Deprecated) -> str:
     """Describe the dates of deprecation and removal, and the replacement."""
-    if deprecated.sunset:
-        until = f"It will be removed on {deprecated.sunset}."
-    else:
-        until = "No removal date is set."
+    until = f"It will be removed on {deprecated.sunset}." if deprecated.sunset else "No removal date is set."
     return f"Deprecated since {deprecated.since}. {until} See {deprecated.link or policy_module.ADDRESS}."
 
 
@@ -290,10 +281,7 @@ def _responses(spec: "apispec.APISpec", operation: Operation, about: About, know
     for status in (*about.success, *about.alike):
         answers[str(status)] = {"description": HTTPStatus(status).phrase}
         if status not in EMPTY:
-            if about.answer is not None:
-                schema = _schema(spec, about.answer, known)
-            else:
-                schema = {}
+            schema = _schema(spec, about.answer, known) if about.answer is not None else {}
             answers[str(status)]["content"] = {about.media: {"schema": schema}}
             answers[str(status)]["content"] |= {media: {"schema": {"type": "string"}} for media in about.also}
             if about.events is not None:
@@ -320,10 +308,7 @@ def _refusal(spec: "apispec.APISpec", errors: ErrorFormat, status: int, known: s
     name = f"{kind}.{status}"
     if name not in known:
         known.add(name)
-        if status == 529:
-            text = "Overloaded"
-        else:
-            text = HTTPStatus(status).phrase
+        text = "Overloaded" if status == 529 else HTTPStatus(status).phrase
         schema = {"$ref": f"#/components/schemas/{kind}"}
         spec.components.response(name, {"description": text, "content": {errors.media: {"schema": schema}}})
     return name

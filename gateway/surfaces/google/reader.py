@@ -86,15 +86,15 @@ class PromptFacts:
     """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
 
     __slots__ = (
-        "text",
-        "images",
-        "earlier_images",
         "audio",
+        "earlier_images",
         "files",
+        "images",
         "inline",
         "mixed",
         "own_parts",
         "stored",
+        "text",
         "unknown",
     )
 

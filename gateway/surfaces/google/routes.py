@@ -139,10 +139,7 @@ def write_embeddings(result: EmbeddingsResult, facts: Facts, *, single: bool) ->
 
 def _write(vectors: list[Any], end: GeminiEmbeddingEnd, single: bool) -> bytes:
     rows = [orjson.dumps(_write_vector(vector)) for vector in vectors]
-    if single:
-        head = b'{"embedding":' + rows[0]
-    else:
-        head = b'{"embeddings":[' + b",".join(rows) + b"]"
+    head = b'{"embedding":' + rows[0] if single else b'{"embeddings":[' + b",".join(rows) + b"]"
     return head + b"," + orjson.dumps(end)[1:]
 
 

@@ -1,6 +1,6 @@
 """Who may call a management operation: each check finds what the path names, or refuses the visitor.
 
-Each group asks a row of the table of permissions (`gateway/accounts/permissions.py`).
+Each group asks a row of the table of permissions (`gateway/callers/permissions.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 from gateway.accounts import members, teams
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import MemberInfo
-from gateway.accounts.permissions import TABLE, Permission
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.teams import TeamInfo
+from gateway.callers.permissions import TABLE, Permission
 from gateway.callers.roles import ROLES
 from gateway.errors import Forbidden
 from gateway.surfaces.visitors.visitor import Visitor

@@ -236,7 +236,7 @@ class ApiKeysAnswer(Answer):
     api_keys: list[ApiKeyAnswer]
     user_role: str
     plan_limits: PlanLimitsAnswer | UnsetType = UNSET
-    next: str | None | UnsetType = UNSET
+    next: str | UnsetType | None = UNSET
 
 
 class ProviderKeyAnswer(Answer):

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from gateway.accounts.permissions import Permission
 from gateway.accounts.projects import find_project
+from gateway.callers.permissions import Permission
 from gateway.clock import DAY_US, to_iso
 from gateway.metering.figures import CLIENT_CODES
 from gateway.metering.log.archived_requests import log_begins_us, search_log
@@ -92,10 +92,7 @@ def export_usage(call: ManagedCall[None]) -> Outbound:
         for page in _read_pages(visitor, fields, filters, "usage:read")
     )
     since_us = log_begins_us(call.database)
-    if span.start_us < since_us:
-        more = [(ROWS_SINCE, to_iso(since_us))]
-    else:
-        more = []
+    more = [(ROWS_SINCE, to_iso(since_us))] if span.start_us < since_us else []
     return _download(visitor, fields, "usage", tabular_module.write_rows(pages, USAGE_COLUMNS, fields["format"]), more)
 
 

@@ -9,10 +9,10 @@ from msgspec.structs import asdict
 from gateway.accounts import keys
 from gateway.accounts.keys import MAX_DESCRIPTION_LENGTH, Change, Draft, Expiry, KeyInfo, KeyOwners
 from gateway.accounts.members import MemberInfo, find_in_organization, find_member, load_members
-from gateway.accounts.permissions import reach_of
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.rules import list_key_rules
 from gateway.callers import tokens as tokens_module
+from gateway.callers.permissions import reach_of
 from gateway.callers.roles import RANKS
 from gateway.callers.rule_values import RuleInfo
 from gateway.errors import Forbidden, NotFound

@@ -31,7 +31,7 @@ class ListPage:
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._asked = ListSlice(fields.get("cursor", ""), fields.get("limit", 0))
-        self.next: str | None | UnsetType = UNSET
+        self.next: str | UnsetType | None = UNSET
 
     def read(self, read: Callable[[ListSlice], list[Row]]) -> list[Row]:
         """Return the rows of the page from a query of a slice. The query gets one row more than the page shows, which

@@ -71,10 +71,7 @@ def update(call: ManagedCall[MemberInfo]) -> MemberAnswer:
     """Change a role, or switch a member with all their keys off or on. One active owner always stays."""
     fields = call.fields
     _check_role(call, call.subject.organization_id, fields.get("role", ""))
-    if "status" in fields:
-        active = fields["status"] == "active"
-    else:
-        active = None
+    active = fields["status"] == "active" if "status" in fields else None
     return _show(call, _update(call, role=fields.get("role"), active=active))
 
 

@@ -119,10 +119,7 @@ def show_organization(info: organizations.OrganizationInfo, role: str, balance: 
 
 def _show(call: ManagedCall[Any], info: organizations.OrganizationInfo) -> OrganizationAnswer:
     role = call.visitor.member(info.id).role
-    if call.visitor.manages("credits:read", info.id):
-        balance = call.management.ledger.balance(info.id)
-    else:
-        balance = None
+    balance = call.management.ledger.balance(info.id) if call.visitor.manages("credits:read", info.id) else None
     return show_organization(info, role, balance)
 
 

@@ -109,10 +109,7 @@ def get_session(services: Services, inbound: Inbound) -> Outbound:
         session = visit(services, token).session
     except Unauthenticated:
         return json_reply(b"null", inbound.shown_id)
-    if by_cookie and session.refreshed:
-        headers = [write_cookie(inbound, token)]
-    else:
-        headers = []
+    headers = [write_cookie(inbound, token)] if by_cookie and session.refreshed else []
     answer = SessionAnswer(show_user(session), SessionTimesAnswer.of(session))
     return json_reply(encode(answer), inbound.shown_id, headers=headers)
 

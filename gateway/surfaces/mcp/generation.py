@@ -137,10 +137,7 @@ def remote_chat(ctx: ToolContext, address: str, body: Json) -> tuple[str, int, i
     """Return the text of a chat completion, and the token counts of prompt and completion."""
     sent = _ask(ctx, address, CHAT, body, SentCompletion)
     used = sent.usage or SentUsage()
-    if sent.choices:
-        text = sent.choices[0].message.content
-    else:
-        text = ""
+    text = sent.choices[0].message.content if sent.choices else ""
     return text or "", used.prompt_tokens, used.completion_tokens
 
 
@@ -151,10 +148,7 @@ def images(ctx: ToolContext, address: str, content: ImagesInput, model: str) -> 
         if value := getattr(content, name):
             body[name] = value
     sent = _ask(ctx, address, IMAGES, body, SentImages)
-    if sent.metadata:
-        warnings = sent.metadata.warnings
-    else:
-        warnings = []
+    warnings = sent.metadata.warnings if sent.metadata else []
     return ImagesResult(tuple(Image(_media_of(image)) for image in sent.data), warnings=tuple(warnings))
 
 
@@ -209,15 +203,9 @@ def _refusal(status: int, raw: bytes, retry_after: str) -> GatewayError:
             pass
     text = sent_error.message or f"The other gateway returned status {status}."
     if status == 429:
-        if WAIT.fullmatch(retry_after):
-            wait_s = float(retry_after)
-        else:
-            wait_s = 1.0
+        wait_s = float(retry_after) if WAIT.fullmatch(retry_after) else 1.0
         return RateLimited(text, retry_after=min(wait_s, MAX_WAIT_S))
-    if CODE.fullmatch(sent_error.code):
-        code = sent_error.code
-    else:
-        code = None
+    code = sent_error.code if CODE.fullmatch(sent_error.code) else None
     return UpstreamFailed(text, status=status if 400 <= status < 600 else None, code=code)
 
 
@@ -280,10 +268,7 @@ def _write_all(folder: str, stem: str, ending: str, images: list[Media]) -> list
 def _write(room: int, stem: str, ending: str, data: bytes) -> str:
     """Write a new file in the open folder; an existing file or link is never followed or overwritten."""
     for number in range(MAX_ATTEMPTS):
-        if not number:
-            name = f"{stem}.{ending}"
-        else:
-            name = f"{stem}-{number + 1}.{ending}"
+        name = f"{stem}.{ending}" if not number else f"{stem}-{number + 1}.{ending}"
         try:
             file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=room)
         except FileExistsError:
@@ -317,10 +302,7 @@ def chat(ctx: ToolContext, arguments: tool_schemas.ChatArguments) -> Json:
 def _chat_here(ctx: ToolContext, request: ChatRequest) -> tuple[str, int, int]:
     context = _context_of(ctx, ChatRequest.operation)
     answer = ctx.services.engine.chat.generate(context, request)
-    if answer.result.choices:
-        parts = answer.result.choices[0].parts
-    else:
-        parts = ()
+    parts = answer.result.choices[0].parts if answer.result.choices else ()
     used = Facts(context, answer.outcome, "").usage
     return "".join(part.text for part in parts if isinstance(part, Text | Refusal)), used.input_total, used.output_total
 

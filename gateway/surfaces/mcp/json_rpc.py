@@ -108,10 +108,7 @@ def convert_error(error: GatewayError, inbound: Inbound) -> GatewayError:
 def _challenge(error: GatewayError, inbound: Inbound, problem: str) -> GatewayError:
     """Return the error with the challenge that leads clients to a token (RFC 9728, section 5.1; RFC 6750, section
     3)."""
-    if problem:
-        detail = f'error="{problem}", '
-    else:
-        detail = ""
+    detail = f'error="{problem}", ' if problem else ""
     where = f'resource_metadata="{inbound.base_url}{METADATA}"'
     error.headers = (*error.headers, ("WWW-Authenticate", f'Bearer {detail}scope="{scopes_module.TOOLS}", {where}'))
     return error
@@ -346,10 +343,7 @@ def is_stateless(inbound: Inbound, call: MethodCall) -> bool:
     """Return whether the message declares its own version. Raises Fault for one that contradicts its headers."""
     header = inbound.header(VERSION_HEADER)
     meta = call.params.get("_meta")
-    if isinstance(meta, dict):
-        version = meta.get(VERSION_KEY)
-    else:
-        version = None
+    version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
     if header != STATELESS and (version is None or version in VERSIONS):
         return False
     if not isinstance(meta, dict) or missing(meta):

@@ -113,10 +113,7 @@ class StreamSession:
     def send(self, call: MethodCall, outbound: Outbound) -> Outbound:
         """Send the response body as an event of the stream and return the HTTP response for the POST. A response that
         is too long is replaced by an error event. Raises RateLimited when too many messages are waiting."""
-        if isinstance(outbound.body, bytes):
-            body = outbound.body
-        else:
-            body = b""
+        body = outbound.body if isinstance(outbound.body, bytes) else b""
         if len(body) > MAX_MESSAGE_BYTES:
             body = json_rpc.refusal_of(call.ident, _too_long(len(body))).encode()
         if body and not self._services.store.mailboxes.post(self._key_id, self._place, self._name, body):
@@ -128,10 +125,7 @@ class StreamSession:
 def session_of(services: Services, inbound: Inbound, caller: Caller) -> StreamSession | None:
     """Return the session that a message names; None for a message with a direct response. Raises Forbidden for a
     session that this key has not opened."""
-    if inbound.query:
-        name = inbound.arguments().get(SESSION)
-    else:
-        name = None
+    name = inbound.arguments().get(SESSION) if inbound.query else None
     if name is None:
         return None
     place = services.store.mailboxes.find(caller.key_id, name)
@@ -301,20 +295,14 @@ class Endpoint:
         """Return the response to a tool call if the store is unavailable and the caller therefore unknown: a tool
         error, which a model can read. Raises `error` for all other messages, and where the response belongs to a
         stream."""
-        if inbound.method == "POST":
-            call = json_rpc.read(services.settings.limits, inbound.body)
-        else:
-            call = None
+        call = json_rpc.read(services.settings.limits, inbound.body) if inbound.method == "POST" else None
         if call is None or inbound.query or not self._methods.calls_a_tool(call):
             raise error
         try:
             stateless = json_rpc.is_stateless(inbound, call)
         except Fault:
             raise error from None
-        if stateless:
-            result = json_rpc.complete(failed(error))
-        else:
-            result = failed(error)
+        result = json_rpc.complete(failed(error)) if stateless else failed(error)
         outbound = http_responses_module.json_reply(json_rpc.result_of(call, result), inbound.shown_id)
         outbound.failure = error
         return outbound

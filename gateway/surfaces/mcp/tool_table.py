@@ -128,14 +128,8 @@ def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) ->
 
 
 def _image_line(entry: CallableImageModel, default: str) -> str:
-    if entry["id"] == default:
-        marked = " (default)"
-    else:
-        marked = ""
-    if entry["requestPrice"] is None:
-        price = ""
-    else:
-        price = f", ${entry['requestPrice']:g} per image"
+    marked = " (default)" if entry["id"] == default else ""
+    price = "" if entry["requestPrice"] is None else f", ${entry['requestPrice']:g} per image"
     return f"- **{entry['id']}**{marked}: {entry['name']}, by {', '.join(entry['providers'])}{price}"
 
 
@@ -156,10 +150,7 @@ def _visible(
     day = day_of(at_us)
     refuse = predicate(caller.rules, at_us)
     catalogue = services.routing.catalogue.current()
-    if caller.key_kind == "user":
-        own = services.routing.custom_catalogue.of(caller)
-    else:
-        own = None
+    own = services.routing.custom_catalogue.of(caller) if caller.key_kind == "user" else None
     rooms = [(catalogue, list(catalogue.models.values()))]
     if own is not None:
         rooms.insert(0, (own.current(), listing_module.own_models(catalogue, own.current())))
@@ -206,10 +197,7 @@ def _providers(mappings: list[Mapping]) -> list[str]:
 def _line(entry: CallableModel) -> str:
     can = [name for name, able in entry["capabilities"].items() if able]
     price = f"${entry['pricing']['input']} in, ${entry['pricing']['output']} out per token"
-    if entry["context_length"]:
-        context = f"{entry['context_length']} tokens"
-    else:
-        context = "unknown"
+    context = f"{entry['context_length']} tokens" if entry["context_length"] else "unknown"
     return (
         f"- **{entry['id']}**: by {', '.join(entry['providers'])}; {'free' if entry['free'] else price}; "
         f"context {context}; {', '.join(can) or 'text'}"

@@ -129,7 +129,7 @@ class _Registration(Struct, kw_only=True):
         Meta(description=f"Default: {CODE}. {CREDENTIALS} requires an API key in the Authorization header."),
     ] = UNSET
     token_endpoint_auth_method: Annotated[
-        str | None | UnsetType,
+        str | UnsetType | None,
         Meta(description="Default: client_secret_basic.", extra_json_schema={"enum": [*METHODS, None]}),
     ] = UNSET
     api_key: Annotated[

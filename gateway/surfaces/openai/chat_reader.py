@@ -252,10 +252,7 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     prompt = _summarize(messages)
     marks = (rare or not prompt.plain) and MARK_WORD in raw
     special = rare and any(READ_SPECIAL(body))
-    if special:
-        effort = effort_of(body)
-    else:
-        effort = ""
+    effort = effort_of(body) if special else ""
     # For targets that have to remove the breakpoints from the messages.
     extra = {BREAKPOINT: True} if prompt.parts and BREAKPOINT_WORD in raw else None
     options = options_of(body, extra)
@@ -381,17 +378,17 @@ class _PromptSummary:
     """Facts about the messages, found in one pass without decoding them."""
 
     __slots__ = (
-        "text",
-        "images",
-        "earlier_images",
+        "answers",
         "audio",
+        "earlier_images",
         "files",
+        "images",
         "inline",
         "moved",
-        "refused",
-        "plain",
         "parts",
-        "answers",
+        "plain",
+        "refused",
+        "text",
         "unknown",
     )
 

@@ -130,7 +130,7 @@ class PastAudio(Shape):
 class AssistantMessage(Message, tag="assistant"):
     """`content` is UNSET when absent, None when null: an answer may consist of calls alone, or of nothing."""
 
-    content: str | Parts | None | UnsetType = UNSET
+    content: str | Parts | UnsetType | None = UNSET
     name: Speaker | None = None
     refusal: str | None = None
     audio: PastAudio | None = None

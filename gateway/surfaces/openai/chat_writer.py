@@ -144,10 +144,7 @@ def write_finish(reason: Any) -> dialect.ChatFinish | None:
 def write_choice(choice: Choice, index: int) -> ChatChoice:
     message: CompletionMessage
     text = _only_text(choice)
-    if text is None:
-        message = _message(choice)
-    else:
-        message = {"role": "assistant", "content": text}
+    message = _message(choice) if text is None else {"role": "assistant", "content": text}
     return {"index": index, "message": message, "finish_reason": dialect.FINISH_WRITE[choice.finish]}
 
 
@@ -458,10 +455,7 @@ class _Stream:
             sent.append(self._chunk(choice, {"tool_calls": [call]}))
         for choice in sorted(self._begun | {0} | set(range(len(event.reasons)))):
             if choice not in self._ended:
-                if choice < len(event.reasons):
-                    reason = event.reasons[choice]
-                else:
-                    reason = event.reason
+                reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
                 sent.append(self._chunk(choice, {}, dialect.FINISH_WRITE[reason]))
         try:
             sent.append(self._tail(event.native))

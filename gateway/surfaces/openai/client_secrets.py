@@ -36,7 +36,7 @@ class Transcriber(Struct):
 class SoundIn(Struct):
     """Audio input of a session."""
 
-    transcription: Transcriber | None | UnsetType = UNSET
+    transcription: Transcriber | UnsetType | None = UNSET
 
 
 class SoundOut(Struct):
@@ -99,10 +99,7 @@ def make_secret(services: Services, inbound: Inbound) -> Outbound:
             error.code = "invalid_request"
         raise
     lock = _lock(services, context, body.session)
-    if body.expires_after is not None:
-        seconds = body.expires_after.seconds
-    else:
-        seconds = None
+    seconds = body.expires_after.seconds if body.expires_after is not None else None
     value, ends_at = services.accounts.realtime_secrets.make(context.caller, lock, seconds)
     answer: ClientSecret = {"value": value, "expires_at": ends_at, "session": _shown(lock)}
     return http_responses_module.json_reply(answer, context.shown_id)
@@ -137,14 +134,11 @@ def _lock(services: Services, context: RequestContext, session: SecretSession) -
     return SessionLock(REALTIME, f"{target.provider.id}/{target.mapping.model}", instructions, voice, transcription)
 
 
-def _read_transcriber(transcriber: Transcriber | None | UnsetType) -> str | None:
+def _read_transcriber(transcriber: Transcriber | UnsetType | None) -> str | None:
     """Return the transcription model; "" for none, None where the secret does not fix it."""
     if transcriber is UNSET:
         return None
-    if isinstance(transcriber, Transcriber):
-        model = transcriber.model
-    else:
-        model = ""
+    model = transcriber.model if isinstance(transcriber, Transcriber) else ""
     if transcriber is not None and not model:
         raise _invalid("session.audio.input.transcription.model", "Set the transcription model, or send null.")
     return model

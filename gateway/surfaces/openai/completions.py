@@ -306,10 +306,7 @@ def prompts_of(body: CompletionBody) -> tuple[str, ...]:
     """Return the prompts, at least one. Raises InvalidRequest for token numbers: they depend on the tokenizer, so a
     different model would continue nonsense."""
     prompt = body.prompt
-    if isinstance(prompt, str):
-        prompts = (prompt,)
-    else:
-        prompts = tuple(prompt)
+    prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
     if not prompts or len(prompts) > MAX_PROMPTS or not all(isinstance(text, str) for text in prompts):
         raise invalid("prompt", f"expected a string or up to {MAX_PROMPTS} strings; token numbers are not supported")
     return prompts
@@ -357,10 +354,7 @@ def _no_thinking(completion: Completion) -> ReasoningOptions:
 
 
 def _sampling(body: CompletionFields) -> Sampling:
-    if isinstance(body.stop, str):
-        stop = [body.stop]
-    else:
-        stop = body.stop or []
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     stops = tuple(islice((text for text in stop if text), MAX_STOPS))
     return PARAMETER_READER.read(body, max_tokens=body.max_tokens or None, stop=stops)
 

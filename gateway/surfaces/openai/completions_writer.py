@@ -173,10 +173,7 @@ class _Stream:
     def _finish(self, event: Finished) -> bytes:
         sent: list[bytes] = []
         for choice in sorted({0, *self._begun, *range(len(event.reasons))}):
-            if choice < len(event.reasons):
-                reason = event.reasons[choice]
-            else:
-                reason = event.reason
+            reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
             text = self._begin(choice)
             written = _choice(self._first + choice, text, reason)
             sent.append(compute_if(len(text) >= LARGE, self._frame, written))

@@ -33,7 +33,7 @@ class OddsQuestion(Struct, tag_field="type", tag="noul"):
     """A question about how likely a statement is."""
 
     instructions: Instructions
-    criteria: OddsCriteria | None | UnsetType = UNSET
+    criteria: OddsCriteria | UnsetType | None = UNSET
 
 
 class ChoiceQuestion(Struct, tag_field="type", tag="choice"):

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-from gateway.accounts.permissions import reach_of
 from gateway.billing.context import RequestContext
 from gateway.callers.authentication import Caller
+from gateway.callers.permissions import reach_of
 from gateway.configuration.settings import LimitSettings
 from gateway.engine.routing_decisions import AttemptRecord
 from gateway.errors import NotSupported
@@ -90,10 +90,7 @@ def look_up(services: Services, inbound: Inbound) -> Outbound:
     requests of their own keys, a customer key only its own."""
     caller = auth_module.caller_of(services, inbound)
     log_id = inbound.params["log_id"]
-    if caller.key_kind != "user":
-        mine = {"key_id": caller.key_id}
-    else:
-        mine = {}
+    mine = {"key_id": caller.key_id} if caller.key_kind != "user" else {}
     if reach_of(caller.role, "logs:read") != "all":
         mine["member_id"] = caller.member_id
     found = services.routing.decisions.find(caller.project_id, log_id, **mine)

@@ -376,10 +376,7 @@ def _stream(services: Services, context: RequestContext, request: ImagesRequest)
     stream = services.engine.executor.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
-    if request.operation == ImagesRequest.operation:
-        kind = "image_generation"
-    else:
-        kind = "image_edit"
+    kind = "image_generation" if request.operation == ImagesRequest.operation else "image_edit"
     frames = http_responses_module.write_frames(stream, partial(write_events, facts, kind, []), error_frame)
     return http_responses_module.stream_reply(frames, context.shown_id, headers)
 

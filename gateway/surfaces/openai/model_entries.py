@@ -245,10 +245,7 @@ def _offered(catalogue: Catalogue, model: Model, query: Query) -> list[Mapping]:
 def _shown(mappings: list[Mapping], query: Query, day: str) -> list[Mapping]:
     """Return the mappings that pass the query's filters of state: an entry is left out according to the dates that it
     would show."""
-    if query.mapped:
-        entries = [[mapping] for mapping in mappings]
-    else:
-        entries = [mappings]
+    entries = [[mapping] for mapping in mappings] if query.mapped else [mappings]
     return [
         shown
         for entry in entries

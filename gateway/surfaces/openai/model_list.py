@@ -209,10 +209,7 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     tag, parts = _listed(services, query, audience)
     # A list with an organization's own models is cached with them.
     own = audience.own is not None and audience.own.current().models
-    if own and audience.own is not None:
-        holder = audience.own
-    else:
-        holder = services.routing.catalogue
+    holder = audience.own if own and audience.own is not None else services.routing.catalogue
     form = find_form(inbound.headers)
     if form is not None:
         tag, parts = _converted(holder, form, tag, parts, inbound.arguments())
@@ -256,10 +253,7 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
         reason = f"The access rules of this key do not allow the model '{ident[:100]}'."
         raise NotFound(reason, param="model", code="model_not_found")
     near = catalogue.suggest(ident)
-    if near:
-        hint = f" Did you mean {', '.join(near)}?"
-    else:
-        hint = ""
+    hint = f" Did you mean {', '.join(near)}?" if near else ""
     raise NotFound(f"The model '{ident[:100]}' does not exist.{hint}", param="model", code="model_not_found")
 
 

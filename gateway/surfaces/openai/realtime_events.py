@@ -86,10 +86,7 @@ class OpenAIEvents:
         raw = text.encode()
         wire = caps_module.read(self._limits, raw, _decode, raw)
         given = wire.get("event_id")
-        if isinstance(given, str) and 0 < len(given) <= MAX_ID_LENGTH:
-            ident = given
-        else:
-            ident = f"event_{new_hex()}"
+        ident = given if isinstance(given, str) and 0 < len(given) <= MAX_ID_LENGTH else f"event_{new_hex()}"
         try:
             return self._read(wire, ident, len(raw))
         except GatewayError as error:
@@ -198,10 +195,7 @@ class OpenAIEvents:
     def _check_item(self, item: Any, place: str) -> None:
         """Reject items that instruct the model where a client secret fixes the instructions, and files of an account
         that is everybody's."""
-        if isinstance(item, dict):
-            role = item.get("role")
-        else:
-            role = None
+        role = item.get("role") if isinstance(item, dict) else None
         if not self._objects and isinstance(item, dict) and any(part.get("file_id") for part in _parts_of(item)):
             raise _refuse(f"{place}.content", "unpriced_use", NOT_OURS)
         if self._lock.instructions and role not in MESSAGE_ROLES:
@@ -213,10 +207,7 @@ class OpenAIEvents:
             if name not in holder:
                 continue
             transcription = holder[name]
-            if isinstance(transcription, dict):
-                model = transcription.get("model")
-            else:
-                model = None
+            model = transcription.get("model") if isinstance(transcription, dict) else None
             model = model if isinstance(model, str) else ""
             if isinstance(transcription, dict) and not model and self.transcription_model:
                 transcription["model"] = model = self.transcription_model

@@ -72,10 +72,7 @@ def speak(services: Services, inbound: Inbound) -> Outbound:
 def read(body: SpeechBody) -> SpeechRequest:
     """Return the neutral request."""
     own = isinstance(body.voice, OwnVoice)
-    if isinstance(body.voice, OwnVoice):
-        voice = body.voice.id
-    else:
-        voice = body.voice or ""
+    voice = body.voice.id if isinstance(body.voice, OwnVoice) else body.voice or ""
     content = SpeechInput(
         body.input, voice, body.response_format or "", body.speed or 1.0, body.instructions or "", own
     )
@@ -157,10 +154,7 @@ def foreseen_cost(outcome: Outcome, at_us: int) -> tuple[str, str]:
     mapping = outcome.serving.target.mapping
     units = outcome.request.requirements.units
     likely = estimate(units, mapping, outcome.request.requirements.prompt_bytes)
-    if likely.characters and not likely.output_audio:
-        name = COST
-    else:
-        name = ESTIMATED_COST
+    name = COST if likely.characters and not likely.output_audio else ESTIMATED_COST
     return name, format_usd(cost_of(likely, mapping, at_us).total)
 
 

@@ -157,10 +157,7 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
         if value == "":
             continue
         nested = NESTED.fullmatch(written)
-        if nested:
-            name = nested[1]
-        else:
-            name = written.removesuffix("[]")
+        name = nested[1] if nested else written.removesuffix("[]")
         if name in LISTS:
             values.setdefault(name, []).append(value)
         else:
@@ -279,10 +276,7 @@ def _hide_secret(payload: Payload | None, body: VideoFields | None = None) -> No
     parts: only a short one is parsed for that, a longer one is not retained."""
     if payload is None or not MAY_HAVE_SECRET.search(payload.sent):
         return
-    if body is None:
-        kept = b""
-    else:
-        kept = orjson.dumps({"model": body.model, "prompt": body.prompt})
+    kept = b"" if body is None else orjson.dumps({"model": body.model, "prompt": body.prompt})
     if body is not None or len(payload.sent) <= SMALL:
         with suppress(orjson.JSONDecodeError, AttributeError):
             kept = orjson.dumps({name: value for name, value in orjson.loads(payload.sent).items() if name != SECRET})

@@ -137,10 +137,7 @@ class _Messages:
         custom = isinstance(item, schema.CustomCall)
         name = self._names[item.call_id] = flat_name(item.namespace, item.name)
         signature, vendor = self._marks.get(item.call_id, ("", ""))
-        if isinstance(item, schema.CustomCall):
-            text = item.input
-        else:
-            text = item.arguments
+        text = item.input if isinstance(item, schema.CustomCall) else item.arguments
         return ToolCall(item.call_id, name, text, signature=signature, vendor=vendor, custom=custom)
 
     def _result(self, item: schema.FunctionOutput | schema.CustomOutput, path: str) -> ToolResult:

@@ -142,10 +142,7 @@ def read_item(item: dict[str, Any], path: str, *, newer: bool = False) -> Item:
 def read_tool(tool: dict[str, Any], path: str) -> Tool:
     """Return one entry of `tools`. Raises InvalidRequest with the dotted path of the invalid value."""
     kind = tool.get("type")
-    if isinstance(kind, str):
-        shape = TOOLS.get(kind)
-    else:
-        shape = None
+    shape = TOOLS.get(kind) if isinstance(kind, str) else None
     if shape is not None:
         made = _convert({name: value for name, value in tool.items() if name != "newer"}, shape, path)
         if type(made) is schema.FunctionTool:

@@ -164,10 +164,7 @@ def _read_found(body: Json) -> str:
 
 def _read_mcp(body: Json) -> tuple[Part, ...]:
     error = body.get("error")
-    if error:
-        text = error if isinstance(error, str) else orjson.dumps(error).decode()
-    else:
-        text = _word(body, "output")
+    text = (error if isinstance(error, str) else orjson.dumps(error).decode()) if error else _word(body, "output")
     name = "__".join(filter(None, (_word(body, "server_label"), _word(body, "name")))) or "mcp"
     return _done(body, name, _word(body, "arguments") or "{}", text, failed=bool(error))
 

@@ -69,10 +69,7 @@ def _tool(tool: Any) -> Any:
     if kind not in OWN_TOOLS:
         return tool
     inner = tool.get(kind)
-    if isinstance(inner, dict):
-        flat = {name: value for name, value in tool.items() if name != kind}
-    else:
-        flat = dict(tool)
+    flat = {name: value for name, value in tool.items() if name != kind} if isinstance(inner, dict) else dict(tool)
     flat |= inner if isinstance(inner, dict) else {}
     if "input_schema" in flat and "parameters" not in flat:
         flat["parameters"] = flat.pop("input_schema")
@@ -119,10 +116,7 @@ def _part(part: Any, text: str) -> Any:
     if kind in ("text", None) and isinstance(part.get("text"), str):
         return {**part, "type": text}
     if image is not None and kind in ("image_url", "image", "input_image", None):
-        if isinstance(image, dict):
-            value = image
-        else:
-            value = {"url": image}
+        value = image if isinstance(image, dict) else {"url": image}
         detail = part.get("detail") or value.get("detail")
         return {"type": "input_image", "image_url": value.get("url"), **({"detail": detail} if detail else {})}
     return part
@@ -367,10 +361,7 @@ class _Survey:
     def requirements(self) -> Requirements:
         body = self._body
         tools = self._tools
-        if body.text:
-            format = body.text.format
-        else:
-            format = None
+        format = body.text.format if body.text else None
         shape = len(json.encode(format)) if type(format) is schema.JsonSchemaFormat else 0  # the model reads it
         effort = (body.reasoning and body.reasoning.effort) or ""
         choice = None if is_newer(body.tool_choice, tools) else body.tool_choice
@@ -382,10 +373,7 @@ class _Survey:
         # A hosted tool beside functions can be left out. If it is forced, or if a tool must be called and only hosted
         # tools are offered, it cannot.
         needed = forced == "required" and not functions
-        if tools:
-            named = _names_hosted(choice, tools)
-        else:
-            named = ""
+        named = _names_hosted(choice, tools) if tools else ""
         return Requirements(
             stream=bool(body.stream),
             tools=functions,
@@ -533,10 +521,7 @@ def _echo(body: schema.ResponsesBody) -> RequestEcho:
     """Return the fields that a response repeats from its request (response.py of the OpenAI SDK)."""
     reasoning = body.reasoning or schema.ReasoningRequest()
     echo: Any = {name: getattr(body, name) for name in ECHOED_FIELDS}
-    if body.text:
-        text = to_builtins(body.text)
-    else:
-        text = {}
+    text = to_builtins(body.text) if body.text else {}
     return {
         **echo,
         "background": False,

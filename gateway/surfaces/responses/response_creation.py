@@ -149,10 +149,7 @@ class _Stream:
         return self._emit(event)
 
     def _output(self) -> list[ResponseItem]:
-        if self._assembler is not None:
-            made = self._assembler.items
-        else:
-            made = []
+        made = self._assembler.items if self._assembler is not None else []
         return made or [self._relayed[index] for index in sorted(self._relayed)]
 
     def _finish(self, event: Finished) -> bytes:
@@ -319,10 +316,7 @@ def _keeper(
             if socket is not None:
                 socket.memory.keep(response, turn.items, previous, size)
             return False
-        if turn.history:
-            earlier = [PastTurn(previous, turn.history, [])]
-        else:
-            earlier = []
+        earlier = [PastTurn(previous, turn.history, [])] if turn.history else []
         try:
             services.engine.responses.keep(context.caller, StoredResponse(response, earlier, turn.items), previous)
         except GatewayError as error:

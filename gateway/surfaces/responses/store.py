@@ -195,10 +195,7 @@ def is_reasoning(item: Mapping[str, Any]) -> bool:
 
 def is_mark(item: Mapping[str, Any]) -> bool:
     """Return whether a reasoning item holds only opaque tokens of other parts."""
-    if item.get("type") == "reasoning":
-        token = dialect.read_token(item.get("encrypted_content"))
-    else:
-        token = None
+    token = dialect.read_token(item.get("encrypted_content")) if item.get("type") == "reasoning" else None
     return token is not None and token.origin == MARKS
 
 

@@ -58,10 +58,7 @@ def select(
     total = 0
     page: list[Any] = []
     for piece in pieces:
-        if node is None:
-            matching = list(piece)
-        else:
-            matching = compute(_filter, kind, node, piece, show)
+        matching = list(piece) if node is None else compute(_filter, kind, node, piece, show)
         for resource in matching:
             total += 1
             if total >= query.start and len(page) < query.count:

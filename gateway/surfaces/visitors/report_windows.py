@@ -79,10 +79,7 @@ def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
     today = to_datetime(now_us).astimezone(zone).date()
     if chosen:
         return _days(today - timedelta(days=RANGES[chosen] - 1), today, zone, padded=True)
-    if "last" in given:
-        last = _read_date(given["last"], "to")
-    else:
-        last = today
+    last = _read_date(given["last"], "to") if "last" in given else today
     if "first" in given:
         return _days(_read_date(given["first"], "from"), last, zone, padded=True)
     return _days(last - timedelta(days=given.get("days", DEFAULT_DAYS) - 1), last, zone, padded="last" in given)
@@ -136,10 +133,7 @@ def _midnight(day: date, zone: tzinfo) -> int:
 
 def _read_date(text: str, param: str) -> date:
     try:
-        if DATE.fullmatch(text):
-            day = date.fromisoformat(text)
-        else:
-            day = None
+        day = date.fromisoformat(text) if DATE.fullmatch(text) else None
     except ValueError:
         day = None
     if day is None or not EARLIEST <= day <= LATEST:

@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl
 from gateway.accounts import keys
 from gateway.accounts.keys import list_keys
 from gateway.accounts.members import find_member
-from gateway.accounts.permissions import Permission
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.teams import list_teams
+from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.metering.log.archived_requests import find_logged, search_log
 from gateway.metering.log.records import LoggedRequest
@@ -167,16 +167,10 @@ def find_one(visitor: Visitor, ident: str) -> LoggedRequest:
     """Return a request by its id, else the newest visible one with that x-request-id. Raises NotFound, also for another
     organization's request, and Forbidden for one that a developer's own keys did not send."""
     database = visitor.services.store.database
-    if CURSOR.fullmatch(ident):
-        request = find_logged(database, ident)
-    else:
-        request = None
+    request = find_logged(database, ident) if CURSOR.fullmatch(ident) else None
     if request is None and len(ident) <= LABEL_LENGTH:
         request = search_current(database, scopes_of(visitor), LogFilter(label=ident))
-    if request:
-        membership = visitor.memberships.get(f"org_{request.owner.organization.hex()}")
-    else:
-        membership = None
+    membership = visitor.memberships.get(f"org_{request.owner.organization.hex()}") if request else None
     if request is None or membership is None:
         raise NotFound(f"The log has no request {ident}: the id is unknown, or the entry has expired.")
     reach = visitor.reach(membership.organization_id, "logs:read")

@@ -127,10 +127,7 @@ class Usd(fields.Field):
 
     def __init__(self, signed: bool = False, about: str = "", **more: Any) -> None:
         self.signed = signed
-        if signed:
-            pattern = r"^-?\d{1,9}(\.\d{1,9})?$"
-        else:
-            pattern = r"^\d{1,9}(\.\d{1,9})?$"
+        pattern = r"^-?\d{1,9}(\.\d{1,9})?$" if signed else r"^\d{1,9}(\.\d{1,9})?$"
         metadata = describe_field(about, type="string", pattern=pattern, examples=["12.50"])
         super().__init__(metadata=metadata, **more)
 
@@ -139,16 +136,10 @@ class Usd(fields.Field):
             raise ValidationError('Use an amount of US dollars such as "12.50".')
         if isinstance(value, float) and not math.isfinite(value):
             raise ValidationError('Use an amount of US dollars such as "12.50".')
-        if isinstance(value, float):
-            text = f"{value:.9f}".rstrip("0").rstrip(".")
-        else:
-            text = str(value).strip()
+        text = f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value).strip()
         if not text:
             return None
-        if self.signed and text.startswith("-"):
-            sign = -1
-        else:
-            sign = 1
+        sign = -1 if self.signed and text.startswith("-") else 1
         amount = DECIMAL.fullmatch(text[1:] if sign < 0 else text)
         if amount is None:
             raise ValidationError('Use a non-negative decimal amount of US dollars such as "12.50".')
@@ -222,10 +213,7 @@ def _load(schema: type[Schema], values: Mapping[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         path, reason = _first(error.normalized_messages())
         param = path.removesuffix("._schema").removeprefix("_schema")
-        if param:
-            where = f"Invalid value for '{param}': "
-        else:
-            where = ""
+        where = f"Invalid value for '{param}': " if param else ""
         raise InvalidRequest(f"{where}{reason}", param=param) from None
 
 

@@ -11,7 +11,6 @@ from gateway.accounts.keys import KeyInfo
 from gateway.accounts.known_names import KnownNames
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import OrganizationInfo
-from gateway.accounts.permissions import TABLE, Permission, reach_of
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.scoped_roles import NO_PARTS, Parts, read_parts
 from gateway.accounts.service_account_login import is_service_account_token
@@ -21,6 +20,7 @@ from gateway.accounts.sso_requirement import reachable
 from gateway.accounts.teams import list_teams
 from gateway.admin.agent_sign_in import Workspace
 from gateway.admin.sign_in import Place
+from gateway.callers.permissions import TABLE, Permission, reach_of
 from gateway.callers.roles import PROJECT_ADMIN, TEAM_LEAD
 from gateway.dialects import management_errors
 from gateway.errors import Forbidden, NotFound, Unauthenticated

@@ -25,10 +25,7 @@ class Hosts:
         if self._any or path in PROBE_PATHS:  # load balancers request these under any address
             return True
         name = host.strip().lower()
-        if name.startswith("["):
-            name = name.partition("]")[0].lstrip("[")
-        else:
-            name = name.partition(":")[0]
+        name = name.partition("]")[0].lstrip("[") if name.startswith("[") else name.partition(":")[0]
         return name in self._names or (bool(self._below) and name.endswith(self._below))
 
 

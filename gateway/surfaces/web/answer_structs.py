@@ -80,10 +80,7 @@ class Answer(Struct, rename="camel"):
         """Return the answer with `values` (amounts in nano-dollars, times in microseconds), and the other fields from
         the attributes of `source`."""
         for name, attribute, write in _plan(cls, source.__class__, *values):
-            if attribute:
-                value = getattr(source, attribute)
-            else:
-                value = values[name]
+            value = getattr(source, attribute) if attribute else values[name]
             if write is not None and value is not None:
                 value = write(value)
             values[name] = value

@@ -115,10 +115,7 @@ def _write_frames(
 
 def write_event(body: Mapping[str, Any] | Answer, name: str = "") -> bytes:
     """Return a server-sent event; `name` is for clients that select events by name."""
-    if name:
-        head = b"event: %b\n" % name.encode()
-    else:
-        head = b""
+    head = b"event: %b\n" % name.encode() if name else b""
     written = body.encode() if isinstance(body, Answer) else orjson.dumps(body)
     return b"%bdata: %b\n\n" % (head, written)
 

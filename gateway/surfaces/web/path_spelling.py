@@ -103,14 +103,8 @@ class Addresses:
 
     def nearest(self, path: str) -> str:
         """Return the model operation that an unknown `path` probably means; "" when none is similar."""
-        if len(path) <= MAX_PATH_LENGTH:
-            named = [own for own in self._exact if own.startswith(f"{VERSION}/")]
-        else:
-            named = []
-        if path.startswith(VERSION):
-            tidy = path.lower()
-        else:
-            tidy = VERSION + path.lower()
+        named = [own for own in self._exact if own.startswith(f"{VERSION}/")] if len(path) <= MAX_PATH_LENGTH else []
+        tidy = path.lower() if path.startswith(VERSION) else VERSION + path.lower()
         return next(iter(difflib.get_close_matches(tidy, sorted(named), 1, MIN_SIMILARITY)), "")
 
 

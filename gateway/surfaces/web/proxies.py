@@ -26,10 +26,7 @@ class Proxies:
     def caller(self, peer: str, headers: Mapping[str, str]) -> str:
         """Return the caller's address; "" if it cannot be determined, which fails every rule on addresses. `peer` is
         the socket's address: the caller itself, unless it is a trusted proxy that reports another one."""
-        if self._header:
-            named = headers.get(self._header)
-        else:
-            named = None
+        named = headers.get(self._header) if self._header else None
         if named is None or not self.trusts(peer):
             return peer
         entries = named.split(",")

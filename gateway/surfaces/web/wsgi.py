@@ -173,10 +173,7 @@ def is_form(headers: Mapping[str, str]) -> bool:
 def store_body(environ: Environ, maximum: int, folder: str) -> StoredFile:
     """Return the body as sent, on the disk where it is large. Raises RequestTooLarge beyond `maximum` bytes."""
     text = environ.get("CONTENT_LENGTH") or ""
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        length = int(text)
-    else:
-        length = -1
+    length = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
     if length > maximum:
         raise too_large(maximum)
     file = StoredFile(folder)

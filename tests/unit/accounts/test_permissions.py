@@ -1,6 +1,6 @@
 from typing import get_args
 
-from gateway.accounts.permissions import COLUMNS, TABLE, Permission, PermissionRow, reach_of, roles_within
+from gateway.callers.permissions import COLUMNS, TABLE, Permission, PermissionRow, reach_of, roles_within
 from gateway.callers.roles import RANKS, ROLES
 
 

@@ -114,7 +114,7 @@ def test_waiting_requests_learn_that_the_call_was_abandoned(shared_call):
 def test_events_without_bytes_reach_readers_and_are_not_stored(shared_call):
     odd = [TextDelta(object())]
     launch(shared_call, iter([odd, [Finished("stop")]]))
-    assert list(shared_call.batches(1.0))[0] is odd
+    assert next(iter(shared_call.batches(1.0))) is odd
     assert shared_call.uncacheable and shared_call.entry is None and shared_call.landed
 
 

@@ -91,8 +91,12 @@ def test_prices_and_abilities_of_a_router_are_read():
 
 @pytest.mark.parametrize(
     ("method", "operations"),
-    [("generateContent", ("chat",)), ("embedContent", ("embeddings",)), ("batchEmbedContents", ("embeddings",))]
-    + [("predictLongRunning", ())],
+    [
+        ("generateContent", ("chat",)),
+        ("embedContent", ("embeddings",)),
+        ("batchEmbedContents", ("embeddings",)),
+        ("predictLongRunning", ()),
+    ],
 )
 def test_methods_of_gemini_are_operations(method, operations):
     page = {"models": [{"name": "models/m", "supportedGenerationMethods": [method]}]}

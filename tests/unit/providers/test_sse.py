@@ -44,7 +44,7 @@ def test_stream_is_read_byte_by_byte():
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12))
 def test_no_split_changes_the_result(cuts):
     edges = [0, *sorted(cuts), len(STREAM)]
-    assert read([STREAM[a:b] for a, b in zip(edges, edges[1:], strict=False)]) == EVENTS
+    assert read([STREAM[a:b] for a, b in pairwise(edges)]) == EVENTS
 
 
 def test_every_end_of_a_line_of_the_standard_is_one():

@@ -1,5 +1,6 @@
 """Turns on the event loop for pieces of large bodies and for work of low priority."""
 
+import itertools
 import socket
 import time
 from collections.abc import Callable
@@ -86,7 +87,7 @@ def test_at_most_one_low_priority_turn_is_granted_in_a_round_of_the_event_loop()
         rounds.stop()
     done = [event for event in events if event != ROUND]
     assert len(done) == 24
-    assert not [pair for pair in zip(events, events[1:], strict=False) if ROUND not in pair]
+    assert not [pair for pair in itertools.pairwise(events) if ROUND not in pair]
 
 
 def test_low_priority_turns_are_granted_in_order_of_arrival() -> None:

@@ -1,5 +1,6 @@
 """Tables in partitions by ranges of the request id: conversion under load, ranges ahead, dropping."""
 
+import itertools
 import threading
 from functools import partial
 
@@ -60,7 +61,7 @@ def test_the_next_range_is_ready_before_it_begins(store, decisions, monkeypatch)
     decisions.keep_ready()
     decisions.keep_ready()
     found = decisions.ranges()
-    assert len(found) == 3 and all(a.high == b.low for a, b in zip(found, found[1:], strict=False))
+    assert len(found) == 3 and all(a.high == b.low for a, b in itertools.pairwise(found))
     assert count(store, found[1].name) == 1 and time_of(found[2].low) == end + 7 * DAY_US
 
 
@@ -203,7 +204,7 @@ def test_ranges_made_and_dropped_by_several_processes_at_once_lose_no_row(store,
     for job in [spawn(work, number) for number in range(4)]:
         job.join()
     ranges = made[0].ranges()
-    assert faults == [] and all(one.high == two.low for one, two in zip(ranges, ranges[1:], strict=False))
+    assert faults == [] and all(one.high == two.low for one, two in itertools.pairwise(ranges))
     newest = [row for row in kept if row >= id_at(store.now_us() - 15 * DAY_US)]
     assert newest and count(store) >= len(newest)
 

@@ -231,7 +231,7 @@ def written(form: Any, *finished: FinishedRequest) -> str:
 
 
 def simple(value: object) -> bool:
-    return isinstance(value, int | float) or isinstance(value, str) and bool(PLAIN_VALUE.fullmatch(value))
+    return isinstance(value, int | float) or (isinstance(value, str) and bool(PLAIN_VALUE.fullmatch(value)))
 
 
 def dumped(value: object) -> str:

@@ -74,8 +74,19 @@ def test_literal_addresses_need_no_name_service():
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]", "[fd00::1]", "2130706433", "0x7f.1", "0177.0.0.1"]
-    + ["localhost", "LOCALHOST.", "a.localhost"],
+    [
+        "127.0.0.1",
+        "169.254.169.254",
+        "[::1]",
+        "[::ffff:10.0.0.1]",
+        "[fd00::1]",
+        "2130706433",
+        "0x7f.1",
+        "0177.0.0.1",
+        "localhost",
+        "LOCALHOST.",
+        "a.localhost",
+    ],
 )
 def test_an_address_to_be_kept_is_refused_at_once_where_it_spells_a_private_one(host):
     with pytest.raises(InvalidRequest) as caught:

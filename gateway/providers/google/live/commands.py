@@ -70,10 +70,7 @@ def turn_of(item: Json) -> Json:
 
 
 def _part_of(part: Any, place: str) -> Json:
-    if isinstance(part, dict):
-        kind = part.get("type")
-    else:
-        kind = None
+    kind = part.get("type") if isinstance(part, dict) else None
     if kind in ("input_text", "output_text") and isinstance(part.get("text"), str):
         return {"text": part["text"]}
     if kind == "input_audio" and isinstance(part.get("audio"), str):
@@ -219,10 +216,7 @@ class LiveCommands:
             text = "This model's provider supports new items at the end of the conversation only."
             raise unsupported("previous_item_id", text, code="unsupported_item")
         given = item.get("id")
-        if isinstance(given, str) and given:
-            ident = given
-        else:
-            ident = f"item_{new_hex()}"
+        ident = given if isinstance(given, str) and given else f"item_{new_hex()}"
         if item.get("type") == "message":
             turn = turn_of(item)
             self._drop(ident)
@@ -264,10 +258,7 @@ class LiveCommands:
         options = members(wire.get("response") or {}, "response")
         spoken = self._check_options(options)
         response = state.new_response(options.get("metadata"), spoken)
-        if state.turns:
-            open_turn = state.turns[-1]
-        else:
-            open_turn = None
+        open_turn = state.turns[-1] if state.turns else None
         if open_turn is not None and (not open_turn.cancelled or not open_turn.begun):
             # The model continues the turn of its tool call, or the turn that was cancelled before its content began.
             # The reservation of that turn covers this response.

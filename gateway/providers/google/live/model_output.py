@@ -86,10 +86,7 @@ class ModelOutput:
             state.append(response.last)
             turn.response = None
         if counted is not None:
-            if status == "failed":
-                fault = turn.reason.lower()
-            else:
-                fault = ""
+            fault = turn.reason.lower() if status == "failed" else ""
             state.emit_counted(
                 "done", wire, id=turn.ident, usage=turn.usage, finish=FINISH_REASONS[status], fault=fault
             )
@@ -136,10 +133,7 @@ class ModelOutput:
             size = len(data) * 3 // 4
             if turn is None:
                 return
-            if turn.response is not None and self._spoken:
-                events = turn.response.sound(data, self._state.last)
-            else:
-                events = []
+            events = turn.response.sound(data, self._state.last) if turn.response is not None and self._spoken else []
             self._pass_on(events, sound_bytes=size)
         elif text := _text(part.get("text")):
             self._take_text(text)
@@ -147,10 +141,7 @@ class ModelOutput:
     def _take_text(self, text: str) -> None:
         turn = self._current()
         if turn is not None:
-            if turn.response is None:
-                events = []
-            else:
-                events = turn.response.text(text, self._state.last)
+            events = [] if turn.response is None else turn.response.text(text, self._state.last)
             self._pass_on(events, text_length=len(text))
 
     @property

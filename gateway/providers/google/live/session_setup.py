@@ -157,10 +157,7 @@ class LiveSettings:
             if detection.get(ours) is not None:
                 automatic[theirs] = detection[ours]
         interrupts = detection.get("interrupt_response") is not False
-        if interrupts:
-            handling = "START_OF_ACTIVITY_INTERRUPTS"
-        else:
-            handling = "NO_INTERRUPTION"
+        handling = "START_OF_ACTIVITY_INTERRUPTS" if interrupts else "NO_INTERRUPTION"
         return {"automaticActivityDetection": automatic, "activityHandling": handling}
 
     def _declare(self, tool: Json) -> Json:
@@ -230,10 +227,7 @@ class LiveSettings:
                 self.session["audio"][side][name] = read(self, member)
 
     def _read_format(self, value: Any) -> Json:
-        if value is not None:
-            given = members(value, "session.audio.input.format")
-        else:
-            given = PCM
+        given = members(value, "session.audio.input.format") if value is not None else PCM
         if given.get("type") != PCM["type"] or given.get("rate") not in (None, RATE):
             raise unsupported("session.audio.input.format", "This model supports only audio/pcm at 24000 Hz.")
         return PCM

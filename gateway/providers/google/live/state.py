@@ -121,10 +121,7 @@ class LiveResponse:
         if self._message is not None:
             return []
         self._message = self._add({"type": "message", "role": "assistant", "content": []})
-        if self.spoken:
-            part = {"type": "audio", "transcript": ""}
-        else:
-            part = {"type": "text", "text": ""}
+        part = {"type": "audio", "transcript": ""} if self.spoken else {"type": "text", "text": ""}
         return [
             *self._added(self._message, previous),
             {"type": "response.content_part.added", **self._place(), "part": part},
@@ -135,10 +132,7 @@ class LiveResponse:
             return []
         name = "transcript" if self.spoken else "text"
         place = self._place()
-        if self.spoken:
-            kind = "output_audio"
-        else:
-            kind = "output_text"
+        kind = "output_audio" if self.spoken else "output_text"
         self._message |= {"status": status, "content": [{"type": kind, name: self._text}]}
         part = {"type": "audio" if self.spoken else "text", name: self._text}
         return [

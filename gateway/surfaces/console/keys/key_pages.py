@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gateway.accounts import keys
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import list_members
-from gateway.accounts.permissions import reach_of
 from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.callers.permissions import reach_of
 from gateway.errors import GatewayError
 from gateway.surfaces.console.limit_forms import (
     RATES,

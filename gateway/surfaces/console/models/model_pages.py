@@ -125,7 +125,7 @@ def _matches(row: ModelRow, arguments: dict[str, str]) -> bool:
     capability = arguments.get("capability", "")
     provider = arguments.get("provider", "")
     use = arguments.get("use", "")
-    if capability and capability not in row.capabilities or provider and provider not in row.providers:
+    if (capability and capability not in row.capabilities) or (provider and provider not in row.providers):
         return False
     if use == "now":
         return row.usable

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.accounts.permissions import Permission
+from gateway.callers.permissions import Permission
 from gateway.surfaces.console.limit_forms import (
     RulePlace,
     list_rules,

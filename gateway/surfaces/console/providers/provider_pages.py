@@ -85,7 +85,7 @@ def list_cooldowns(visitor: Visitor, own: Iterable[ProviderKeyInfo]) -> dict[str
         place, _, organization = key.partition("@")
         mapping, _, ident = place.partition("#")
         foreign = organization and organization not in visitor.memberships
-        if foreign or ident and ident not in names:
+        if foreign or (ident and ident not in names):
             continue
         provider = provider_of(key)
         model = mapping.removeprefix(provider).strip("/:")
@@ -153,10 +153,7 @@ def show_provider(call: PageCall) -> Outbound:
     if chosen not in TIMES:
         chosen = LIVE
     by_minute = chosen == LIVE and call.visitor.is_operator()
-    if by_minute:
-        plots = _draw_hour(call, row["id"])
-    else:
-        plots = _draw_calls(call, row["id"], chosen)
+    plots = _draw_hour(call, row["id"]) if by_minute else _draw_calls(call, row["id"], chosen)
     latencies = call.run(LATENCY, {"timeRange": chosen})
     return call.page(
         "providers/provider.html",

@@ -264,7 +264,7 @@ def show_list(call: PageCall) -> Outbound:
         if error.blame != "caller":
             raise
         call = replace(call, error=error)
-    suggestions: dict[str, list[tuple[str, str]]] = dict.fromkeys(SUGGESTING, [])
+    suggestions: dict[str, list[tuple[str, str]]] = {key: [] for key in SUGGESTING}
     if call.inbound.header("hx-target") != LIST_ID:  # the live view reads only the list again
         suggestions = _suggest(call)
     chosen = {name: arguments[name] for name in FILTERS if name in arguments}

@@ -24,10 +24,7 @@ def describe_decision(decision: Mapping[str, Any], names: Mapping[str, str]) -> 
     reason = REASONS.get(decision["selectionReason"], decision["selectionReason"])
     provider = decision["selectedProvider"]
     chosen = f"{names.get(provider, provider)} was chosen for {decision['selectedModel']}"
-    if decision.get("noFallback"):
-        others = "Fallback was switched off"
-    else:
-        others = _describe_others(decision)
+    others = "Fallback was switched off" if decision.get("noFallback") else _describe_others(decision)
     text = f"{chosen} because {reason}. {others}"
     if decision["excluded"]:
         text += ", and " + _count(len(decision["excluded"]), "was", "were") + " excluded"

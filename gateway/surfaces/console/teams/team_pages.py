@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.accounts.permissions import Permission
+from gateway.callers.permissions import Permission
 from gateway.surfaces.console.limit_forms import RulePlace, list_rules, read_limit_change, rule_actions, rule_fields
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.managed_settings_form import TEAM as SETTINGS_OF_TEAM

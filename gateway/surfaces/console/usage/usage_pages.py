@@ -224,10 +224,7 @@ def _ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, tag: str) -
     parts = scope.owners
     if grouping.dimension == "api_key":
         parts = scope.by_key
-    if choices.group == "session":
-        tag = SESSION
-    else:
-        tag = tag or DEFAULT_TAG
+    tag = SESSION if choices.group == "session" else tag or DEFAULT_TAG
     name = grouping.find_name(GroupingScope(visitor, scope.keys, tag))
     return UsageQuestion(scope.owners, parts, window, bars, grouping, name, MEASURES[choices.measure].figures, tag)
 

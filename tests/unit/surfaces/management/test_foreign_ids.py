@@ -117,7 +117,7 @@ def test_an_id_of_another_organization_is_unknown_in_a_body(
         body = {**body_of(operation, owner), **members}
         path = fill(operation.path, things["rival"])
         status, answer = shared_tenants.call(operation.method, path, owner, body)
-        assert status in (403, 404) or status == 400 and answer["param"] == name, (members, answer)
+        assert status in (403, 404) or (status == 400 and answer["param"] == name), (members, answer)
 
 
 def _rows_of(answer: Any) -> list[Any]:

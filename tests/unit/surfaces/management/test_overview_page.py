@@ -10,7 +10,7 @@ from support.management import Person, Tenants
 
 from gateway.accounts import keys
 from gateway.accounts.keys import Change
-from gateway.accounts.permissions import reach_of
+from gateway.callers.permissions import reach_of
 from gateway.limits.budgets import Limits, Status
 from gateway.limits.ledger import Balance
 from gateway.money import NANO

@@ -9,8 +9,8 @@ from support.management_bodies import furnish
 from support.route_calls import ids_for, is_let_in, make_key, order, send
 from werkzeug.test import Client
 
-from gateway.accounts.permissions import TABLE
 from gateway.accounts.service_accounts import ServiceAccountDraft
+from gateway.callers.permissions import TABLE
 from gateway.surfaces import surface_table
 from gateway.surfaces.management import table as management
 from gateway.surfaces.management.managed_operation import ManagedOperation

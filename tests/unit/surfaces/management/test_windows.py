@@ -1,3 +1,4 @@
+import itertools
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -45,7 +46,7 @@ def test_an_hour_counts_to_the_local_hour_or_day_in_which_it_begins_so_that_none
         read_window({"first": f"2026-03-{day}", "last": f"2026-03-{day}", "timezone": zone}, NOW)
         for day in (28, 29, 30)
     ]
-    for before, after in zip(days, days[1:], strict=False):
+    for before, after in itertools.pairwise(days):
         assert before.span.end == after.span.first
     whole = read_window({"first": "2026-03-28", "last": "2026-03-30", "timezone": zone}, NOW)
     assert (whole.span.first, whole.span.end) == (days[0].span.first, days[2].span.end)
