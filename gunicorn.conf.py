@@ -15,7 +15,6 @@ from typing import Any  # noqa: E402
 
 from gateway.build_stamp import full_version  # noqa: E402
 from gateway.configuration import settings  # noqa: E402
-from gateway.server.logging_setup import logger_class as make_logger_class  # noqa: E402
 from gateway.worker import accepted_configuration  # noqa: E402
 
 OPEN_FILES = 65_536
@@ -32,6 +31,8 @@ server = chosen.server
 if chosen.database.scheme == "sqlite":
     # peewee imports every driver that it finds, and psycopg takes 11 MB in each worker. None makes the import fail.
     sys.modules["psycopg"] = None
+
+from gateway.server.logging_setup import logger_class as make_logger_class  # noqa: E402, because it imports peewee
 
 bind = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
 workers = max(1, server.workers)

@@ -300,7 +300,9 @@ def change_member(
     before = _load(member_id)
     if before.organization_id != organization_id:
         raise NotFound(f"There is no member {member_id} in this organization.")
-    status = before.status if active is None else "active" if active else "inactive"
+    status = before.status
+    if active is not None:
+        status = "active" if active else "inactive"
     values = {"role": role or before.role, "status": status}
     _check_break_glass(before, values)
     Member.update(updated_at=now, **values).where(Member.id == member_id).execute()

@@ -280,7 +280,9 @@ def _with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     address = fields.get("address", "")
     version = VERSION_END.search(address)
     usual = PROTOCOLS.get(fields["protocol"]) or ProtocolEntry()
-    version_path = version.group() if version else usual.version_path if not address else ""
+    version_path = "" if address else usual.version_path
+    if version:
+        version_path = version.group()
     defaults = {"auth": usual.auth, "version_path": version_path}
     return defaults | fields
 

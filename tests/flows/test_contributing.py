@@ -342,7 +342,6 @@ def test_a_setting_is_read_from_its_default_and_the_environment(
     shutil.copytree(ROOT / "config", tmp_path / "config", ignore=shutil.ignore_patterns("catalogue"))
     Example("A setting").write(tmp_path)
     folder = tmp_path / "gateway/configuration"
-    shutil.copy(ROOT / "gateway/configuration/settings.py", folder)
 
     def load_copy(name: str, replaced: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(replaced, folder / f"{name}.py")
@@ -352,7 +351,6 @@ def test_a_setting_is_read_from_its_default_and_the_environment(
         spec.loader.exec_module(module)
         return module
 
-    load_copy("metering_settings", "gateway.configuration.settings")
     changed = load_copy("settings", "changed_settings")
     assert changed.load({}).metering.acme_report_s == 60
     assert changed.load({"GATEWAY_METERING_ACME_REPORT_S": "5"}).metering.acme_report_s == 5

@@ -302,7 +302,9 @@ def _sources(scope: LogScope, filters: LogFilter) -> list[_Source]:
         return [_Source("usage", base, (*own, *_more("usage", filters, "", False)))]
     tables = _tables(filters)
     both = len(tables) == 2
-    driver = "label" if filters.label else "error" if filters.error and both else ""
+    driver = "error" if filters.error and both else ""
+    if filters.label:
+        driver = "label"
     if driver:
         base = (project, (driver, filters.label or filters.error))
         return [_Source(table, base, (*own, *_more(table, filters, driver, both))) for table in tables]

@@ -172,9 +172,11 @@ class ModelMigration:
     def _find(self, provider: str, external_id: str) -> Model | None:
         """Return the model that a provider serves under its own id, with or without region, maker, date and version."""
         bare = ENDS.sub("", REGION.sub("", external_id))
-        for text in dict.fromkeys((external_id, REGION.sub("", external_id), bare, bare.partition(".")[2])):
-            mapping = self._catalogue.served_as(provider, text) if text else None
-            model = self._catalogue.find(text if mapping is None else mapping.model) if text else None
+        for text in filter(
+            None, dict.fromkeys((external_id, REGION.sub("", external_id), bare, bare.partition(".")[2]))
+        ):
+            mapping = self._catalogue.served_as(provider, text)
+            model = self._catalogue.find(text if mapping is None else mapping.model)
             if model is not None and any(one.provider == provider for one in model.mappings):
                 return model
         return None

@@ -102,8 +102,9 @@ class _SoundReader(PiecesReader):
             raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
         if not samples:
             raise UpstreamFailed(EMPTY, upstream_status=200)
-        sound = as_wav(samples, int(rate[1]) if rate else DEFAULT_SAMPLE_RATE) if self._wav else samples
-        return sound, usage, model if isinstance(model, str) else ""
+        if self._wav:
+            samples = as_wav(samples, int(rate[1]) if rate else DEFAULT_SAMPLE_RATE)
+        return samples, usage, model if isinstance(model, str) else ""
 
 
 def _usage_of(wire: dict[str, Any]) -> Usage | None:

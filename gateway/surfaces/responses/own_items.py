@@ -164,7 +164,9 @@ def _read_found(body: Json) -> str:
 
 def _read_mcp(body: Json) -> tuple[Part, ...]:
     error = body.get("error")
-    text = (error if isinstance(error, str) else orjson.dumps(error).decode()) if error else _word(body, "output")
+    text = _word(body, "output")
+    if error:
+        text = error if isinstance(error, str) else orjson.dumps(error).decode()
     name = "__".join(filter(None, (_word(body, "server_label"), _word(body, "name")))) or "mcp"
     return _done(body, name, _word(body, "arguments") or "{}", text, failed=bool(error))
 

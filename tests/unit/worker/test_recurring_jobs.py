@@ -289,18 +289,18 @@ ENDING = {
     "engine/idempotency.py",
     "engine/payload_collection.py",
     "engine/unary.py",
-    "engine/coalesced_call.py",
+    "engine/coalescing.py",
     "engine/gossip.py",
     "engine/realtime/session.py",
     "providers/google/live/upstream_connection.py",
     "providers/identities/upstream_identity.py",  # until a token is renewed
-    "store/file_lock.py",
-    "worker/leader_schedule.py",  # runs of jobs
+    "store/sqlite.py",
+    "worker/recurring_jobs.py",  # runs of jobs
     "store/outage_journal.py",  # until its records are posted
     "store/shared_slots.py",
     "store/mailboxes.py",  # while a client listens
     "telemetry/agent_signals.py",  # until its exports are forwarded
-    "surfaces/responses/socket_session.py",
+    "surfaces/responses/routes.py",
 }
 
 

@@ -190,7 +190,7 @@ def test_the_policy_is_published_in_the_description(document) -> None:
 
 
 def test_the_published_policy_is_that_of_the_documentation() -> None:
-    written = (Path(__file__).resolve().parents[3] / "docs" / "versioning.md").read_text()
+    written = (Path(__file__).resolve().parents[4] / "docs" / "versioning.md").read_text()
     known = re.sub(r"[\s*]+", " ", written)
     for _, rules in policy_module.POLICY[:2]:
         for rule in rules:
