@@ -6,7 +6,6 @@ Their credential is a provider key of provider "custom:<name>". Calls to them ar
 import json
 import re
 from collections.abc import Container, Mapping, Sequence
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +17,7 @@ from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.callers.access import CUSTOM
 from gateway.callers.models import CustomProvider, Organization, ProviderKey
-from gateway.callers.versioned_cache import VersionedCache
+from gateway.callers.stored_providers import CustomProviderInfo, StoredProviders, info_of
 from gateway.catalogue.field_checks import read_prices
 from gateway.configuration import settings
 from gateway.configuration.address_checks import url_problem
@@ -28,7 +27,6 @@ from gateway.store.database import Database
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 RESERVED = frozenset(("auto", "custom", "dynamic", "llmgateway", "smart"))  # model texts begin so and mean other things
-CACHE_SIZE = 10_000
 MAX_LIST = 1 << 20  # bytes of JSON
 CAP_CODE = "custom_provider_cap_reached"
 
@@ -48,36 +46,12 @@ def read_provider_caps(limits: settings.LimitSettings) -> ProviderCaps:
     return ProviderCaps(limits.max_custom_providers, limits.max_custom_models)
 
 
-class CustomProviderInfo(Struct, frozen=True):
-    """`models` are objects with an `id` and, where the operator set them, `prices` as in the catalogue's files;
-    () = every model id is passed on."""
-
-    id: str
-    organization_id: str
-    name: str
-    base_url: str
-    models: tuple[Mapping[str, Any], ...] = ()
-
-    @property
-    def provider_id(self) -> str:
-        """How rules, mappings and provider keys name it."""
-        return f"{CUSTOM}:{self.name}"
-
-
-class CustomProviders:
+class CustomProviders(StoredProviders):
     """The custom providers of all organizations: kept in the store, read from memory."""
 
     def __init__(self, database: Database, control: Control, caps: ProviderCaps = NO_CAPS) -> None:
-        self._database = database
-        self._control = control
+        super().__init__(database, control)
         self._caps = caps
-        self._memory: VersionedCache[str, dict[str, CustomProviderInfo]] = VersionedCache(control, CACHE_SIZE)
-        self._known: dict[str, tuple[tuple[str, ...], CustomProviderInfo]] = {}
-
-    def providers_of(self, organization_id: str) -> Mapping[str, CustomProviderInfo]:
-        """Return the organization's providers by name. An unchanged provider stays the same object. Raises Unavailable
-        if the store cannot be read."""
-        return self._memory.get(organization_id, lambda version: self._read(organization_id))
 
     def add(
         self,
@@ -117,7 +91,7 @@ class CustomProviders:
         """Change address or models, in force when this returns. InvalidRequest, NotFound."""
 
         def work(now: int) -> CustomProviderInfo:
-            before = _info(_load(organization_id, name))
+            before = info_of(_load(organization_id, name))
             info = replace(
                 before,
                 base_url=before.base_url if base_url is None else base_url.rstrip("/"),
@@ -139,27 +113,9 @@ class CustomProviders:
             row.delete_instance()
             keys = (ProviderKey.organization == organization_id) & (ProviderKey.provider == f"{CUSTOM}:{name}")
             ProviderKey.update(status="deleted", secret="", updated_at=now).where(keys).execute()
-            _audit("custom_provider.delete", _info(row), actor, now)
+            _audit("custom_provider.delete", info_of(row), actor, now)
 
         commit(self._database, self._control, work)
-
-    def _read(self, organization_id: str) -> dict[str, CustomProviderInfo]:
-        query = (
-            CustomProvider.select().where(CustomProvider.organization == organization_id).order_by(CustomProvider.id)
-        )
-        rows: list[CustomProvider] = self._database.read(partial(list, query))
-        return {row.name: self._keep(row) for row in rows}
-
-    def _keep(self, row: CustomProvider) -> CustomProviderInfo:
-        """The provider of a row: the one that was read before while the row says the same, since its list may be long
-        and what is made of it is kept with it."""
-        values = (row.name, row.base_url, row.models)
-        known = self._known.get(row.id)
-        if known is None or known[0] != values:
-            if len(self._known) >= CACHE_SIZE:
-                self._known.clear()
-            known = self._known[row.id] = (values, _info(row))
-        return known[1]
 
     def _check(self, name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> None:
         _check(name, base_url, models)
@@ -230,7 +186,3 @@ def _insert(info: CustomProviderInfo, caps: ProviderCaps, actor: str, now: int) 
 def _audit(action: str, info: CustomProviderInfo, actor: str, now: int) -> None:
     detail = {"name": info.name, "base_url": info.base_url}
     audit.append(action, info.id, actor=actor, at_us=now, organization_id=info.organization_id, detail=detail)
-
-
-def _info(row: CustomProvider) -> CustomProviderInfo:
-    return CustomProviderInfo(row.id, row.organization_id, row.name, row.base_url, tuple(json.loads(row.models)))

@@ -1,80 +1,24 @@
-"""Discounts: fractions of the list price that organizations' credits are spared, looked up without asking the store.
+"""Discounts of organizations, as the operator sets them; `callers/discount_book.py` says which one counts."""
 
-The most specific one in force counts, alone: an organization's own before those for everyone; among these one for
-model and provider, then for the model, then for the provider, then for all. Several never add up.
-"""
-
-from collections.abc import Iterable
-
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
+from gateway.callers.discount_book import ALL_SCOPES, DiscountBook, DiscountInfo, Place
 from gateway.callers.models import Discount, Organization
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import to_iso
-from gateway.control.version import Control
-from gateway.errors import GatewayError, InvalidRequest, NotFound
+from gateway.errors import InvalidRequest, NotFound
 from gateway.money import MILLION, format_fraction
-from gateway.store.database import Database
-
-ALL_SCOPES = "*"
-COLUMNS = "id, organization, provider, model, fraction_ppm, starts_at, ends_at"
-
-Place = tuple[str, str, str]
 
 
-class DiscountInfo(Struct, frozen=True):
-    """`fraction_ppm` parts per million are taken off from `starts_us` (None: always was) until before `ends_us` (None:
-    never ends), judged by when a request came in. Organization, provider and model may each be ALL_SCOPES."""
-
-    organization_id: str
-    provider: str
-    model: str
-    fraction_ppm: int
-    starts_us: int | None = None
-    ends_us: int | None = None
-    id: str = ""
-
-    @property
-    def place(self) -> Place:
-        return self.organization_id, self.provider, self.model
-
-    def holds_at(self, at_us: int) -> bool:
-        return (self.starts_us is None or self.starts_us <= at_us) and (self.ends_us is None or at_us < self.ends_us)
-
-
-class Discounts:
-    """The discounts of all organizations; the table is read again after each change of the control version.
-
-    `any` is False if there is none at all.
-    """
-
-    def __init__(self, database: Database, control: Control) -> None:
-        self._database = database
-        self._control = control
-        self._book: dict[Place, DiscountInfo] | None = None
-        self._version = -1
-        self.any = True
-        control.on_change(self._renew)
-
-    def fraction(self, organization_id: str, provider: str, model: str, at_us: int) -> int:
-        """Parts per million that are taken off, 0 for none. Unavailable when the store was down since a change."""
-        book = self._book
-        if book is None:
-            book = self._read(self._control.version)
-        for owner in (organization_id, ALL_SCOPES):
-            for place in ((provider, model), (ALL_SCOPES, model), (provider, ALL_SCOPES), (ALL_SCOPES, ALL_SCOPES)):
-                discount = book.get((owner, *place))
-                if discount is not None and discount.holds_at(at_us):
-                    return discount.fraction_ppm
-        return 0
+class Discounts(DiscountBook):
+    """The discounts of all organizations: set in the store, read from memory."""
 
     def list_discounts(self, organization_id: str = "") -> list[DiscountInfo]:
         """All, or those that concern an organization (its own and everyone's), by place."""
-        discounts = self._database.read(self._select)
+        discounts = self._database.read(self.read_all)
         if not organization_id:
             return discounts
         return [discount for discount in discounts if discount.organization_id in (organization_id, ALL_SCOPES)]
@@ -117,34 +61,6 @@ class Discounts:
             _audit("discount.remove", DiscountInfo(*place, row.fraction_ppm, id=row.id), actor, now)
 
         commit(self._database, self._control, work)
-
-    def _renew(self, version: int) -> None:
-        """Drop the cached discounts and read the table again. They are dropped even if the table cannot be read now."""
-        self._book = None
-        self.any = True
-        try:
-            self._read(version)
-        except GatewayError:
-            return  # the next request that needs it asks again
-
-    def _read(self, version: int) -> dict[Place, DiscountInfo]:
-        book = {discount.place: discount for discount in self._database.read(self._select)}
-        # The result of a read that a change overtook serves its caller, but is not cached.
-        if version >= max(self._version, self._control.version):
-            self._book = book
-            self._version = version
-            self.any = bool(book)
-        return book
-
-    def _select(self) -> list[DiscountInfo]:
-        # Not through the model: a process may have several stores open, and this query must read this one.
-        rows = self._database.execute(f"SELECT {COLUMNS} FROM discount ORDER BY organization, provider, model")
-        return list(_infos(rows.fetchall()))
-
-
-def _infos(rows: Iterable[tuple]) -> Iterable[DiscountInfo]:
-    for ident, organization, provider, model, fraction, starts, ends in rows:
-        yield DiscountInfo(organization, provider, model, fraction, starts, ends, ident)
 
 
 def _check(discount: DiscountInfo, catalogue: Catalogue) -> None:

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
-from gateway.accounts.custom_providers import CustomProviderInfo
 from gateway.callers.access import CUSTOM
+from gateway.callers.stored_providers import CustomProviderInfo
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Provider
 from gateway.errors import InvalidRequest

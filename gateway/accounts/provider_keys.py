@@ -1,13 +1,9 @@
 """An organization's own provider keys: encrypted at rest, remembered under the control version."""
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-
-import peewee
-from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit, client_ids
@@ -15,17 +11,13 @@ from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.quotas import MAX_PROVIDER_KEYS, check_quota
 from gateway.callers.models import Organization, ProviderKey
+from gateway.callers.stored_keys import ProviderKeyInfo, StoredCredential, StoredKeys, info_of, mask_secret, select_keys
 from gateway.callers.vault import Vault
-from gateway.callers.versioned_cache import VersionedCache
 from gateway.catalogue.environment_credentials import WORKLOAD_IDENTITY
 from gateway.control.version import Control
 from gateway.errors import Internal, InvalidRequest, NotFound, Unavailable
 from gateway.store.database import Database
 
-CACHE_SIZE = 10_000  # organizations a worker remembers
-SHORT_SECRET, LONG_SECRET, LAST_SHOWN = 16, 32, 4  # characters
-CUT = "…"
-OLD_MASK = "•"  # in masks of releases that did not show the last characters
 # Other encrypted columns that persist: table, its key, the column.
 ALSO_SEALED = (
     ("project", "id", "callback_secret"),
@@ -35,29 +27,6 @@ ALSO_SEALED = (
     ("sso_login", "id", "refresh_token"),
     ("sso_login", "id", "id_token_hint"),
 )
-
-
-class ProviderKeyInfo(Struct, frozen=True):
-    """A provider key as it may be shown. `allowed_models` () = all; `max_spend_nusd` None = unbounded."""
-
-    id: str
-    organization_id: str
-    provider: str
-    mask: str
-    label: str = ""
-    base_url: str = ""
-    region: str = ""
-    allowed_models: tuple[str, ...] = ()
-    max_spend_nusd: int | None = None
-    status: str = "active"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCredential:
-    """A usable provider key: what routing and the upstream call need."""
-
-    info: ProviderKeyInfo
-    secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +67,14 @@ def refuse_bound(key_id: str, max_nusd: int | None) -> None:
         raise Internal(f"There is no budget for {key_id}, so its spending cannot be bounded here.")
 
 
-class ProviderKeys:
+class ProviderKeys(StoredKeys):
     """The provider keys of all organizations: kept in the store, read from memory."""
 
     def __init__(
         self, database: Database, control: Control, vault: Vault, write_bound: WriteBound = refuse_bound
     ) -> None:
-        self._database = database
-        self._control = control
+        super().__init__(database, control, vault)
         self._write_bound = write_bound
-        self._vault = vault
-        self._memory: VersionedCache[str, dict[str, tuple[StoredCredential, ...]]] = VersionedCache(control, CACHE_SIZE)
-
-    def keys_for(self, organization_id: str, provider: str) -> tuple[StoredCredential, ...]:
-        """Return the active keys in order of creation, () if there are none. Raises Unavailable if the store cannot be
-        read."""
-        return self.all_keys(organization_id).get(provider, ())
-
-    def all_keys(self, organization_id: str) -> Mapping[str, tuple[StoredCredential, ...]]:
-        """Return the organization's active keys by provider. Raises Unavailable if the store cannot be read."""
-        return self._memory.get(organization_id, lambda version: self._read(organization_id))
 
     def add(
         self, organization_id: str, draft: ProviderKeyDraft, *, actor: str, claim: ClientIdClaim | None = None
@@ -140,7 +97,7 @@ class ProviderKeys:
         """All keys of the organization that were not removed, oldest first."""
 
         def read() -> list[ProviderKeyInfo]:
-            return [self._show(row) for row in _select(organization_id)]
+            return [self.show(row) for row in select_keys(organization_id)]
 
         return self._database.read(read)
 
@@ -151,7 +108,7 @@ class ProviderKeys:
             return _load(organization_id, key_id)
 
         row = self._database.read(read)
-        return StoredCredential(self._show(row), self._vault.open(row.secret))
+        return StoredCredential(self.show(row), self._vault.open(row.secret))
 
     def organization_of(self, key_id: str) -> str:
         """The organization that a key belongs to. NotFound."""
@@ -178,7 +135,7 @@ class ProviderKeys:
             audit.append(
                 "provider_key.update", key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail
             )
-            return self._show(_load(organization_id, key_id))
+            return self.show(_load(organization_id, key_id))
 
         return commit(self._database, self._control, work)
 
@@ -249,22 +206,6 @@ class ProviderKeys:
                 fresh = self._vault.seal(self._vault.open(sealed))
                 self._database.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (fresh, ident))
 
-    def _show(self, row: ProviderKey) -> ProviderKeyInfo:
-        """A row as it may be shown. The mask of an earlier release is made anew from the secret, where that can be
-        read."""
-        if OLD_MASK in row.mask and row.secret:
-            with suppress(Unavailable):
-                row.mask = mask_secret(self._vault.open(row.secret))
-        return _info(row)
-
-    def _read(self, organization_id: str) -> dict[str, tuple[StoredCredential, ...]]:
-        rows = self._database.read(lambda: list(_select(organization_id).where(ProviderKey.status == "active")))
-        credentials: dict[str, tuple[StoredCredential, ...]] = {}
-        for row in rows:
-            credential = StoredCredential(self._show(row), self._vault.open(row.secret))
-            credentials[row.provider] = (*credentials.get(row.provider, ()), credential)
-        return credentials
-
 
 def _check(draft: ProviderKeyDraft) -> None:
     if not draft.provider.strip():
@@ -296,7 +237,7 @@ def _insert(
 ) -> ProviderKeyInfo:
     if not Organization.select().where(Organization.id == organization_id).exists():
         raise NotFound(f"There is no organization {organization_id}.")
-    check_quota(_select(organization_id), MAX_PROVIDER_KEYS, "provider keys")
+    check_quota(select_keys(organization_id), MAX_PROVIDER_KEYS, "provider keys")
     row = ProviderKey.create(
         id=key_id,
         organization=organization_id,
@@ -313,45 +254,11 @@ def _insert(
     )
     detail = {"provider": row.provider, "label": row.label, "base_url": row.base_url}
     audit.append("provider_key.create", key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
-    return _info(row)
-
-
-def mask_secret(secret: str) -> str:
-    """Return the part of a provider's key that may be shown: its first and last characters, which distinguish keys.
-    Short keys show less. All service account documents end alike, so the mask of a document is a short hash."""
-    if secret.startswith("{"):
-        return f"{{{CUT}{hashlib.sha256(secret.encode()).hexdigest()[:LAST_SHOWN]}"
-    if len(secret) < SHORT_SECRET:
-        return secret[:2] + CUT
-    first = 12 if len(secret) >= LONG_SECRET else 2
-    return f"{secret[:first]}{CUT}{secret[-LAST_SHOWN:]}"
-
-
-def _select(organization_id: str) -> "peewee.ModelSelect[ProviderKey]":
-    return (
-        ProviderKey.select()
-        .where(ProviderKey.organization == organization_id, ProviderKey.status != "deleted")
-        .order_by(ProviderKey.id)
-    )
+    return info_of(row)
 
 
 def _load(organization_id: str, key_id: str) -> ProviderKey:
-    row = _select(organization_id).where(ProviderKey.id == key_id).first()
+    row = select_keys(organization_id).where(ProviderKey.id == key_id).first()
     if row is None:
         raise NotFound(f"There is no provider key {key_id} in this organization.")
     return row
-
-
-def _info(row: ProviderKey) -> ProviderKeyInfo:
-    return ProviderKeyInfo(
-        id=row.id,
-        organization_id=row.organization_id,
-        provider=row.provider,
-        mask=row.mask,
-        label=row.label,
-        base_url=row.base_url,
-        region=row.region,
-        allowed_models=tuple(json.loads(row.allowed_models)),
-        max_spend_nusd=row.max_spend_nusd,
-        status=row.status,
-    )

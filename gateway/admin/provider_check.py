@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.provider_keys import ProviderKeys
-from gateway.accounts.provider_keys import StoredCredential as StoredKey
 from gateway.callers.access import CUSTOM
 from gateway.callers.authentication import Caller
 from gateway.callers.credential_sources import API_KEYS, OWN_SOURCE
+from gateway.callers.stored_keys import StoredCredential as StoredKey
 from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.lifecycle import has_ended

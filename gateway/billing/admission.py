@@ -7,13 +7,13 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from gateway.accounts.discounts import Discounts
 from gateway.billing.calls import CallCounts
 from gateway.billing.context import RequestContext
 from gateway.billing.likely_prompts import LARGE_BYTES, LikelyPrompts
 from gateway.billing.provider_objects import ProviderObjects
 from gateway.billing.settlement import Settlement
 from gateway.billing.terms import Terms, terms_of
+from gateway.callers.discount_book import DiscountBook
 from gateway.clock import DAY_US, Clock
 from gateway.errors import GatewayError, InvalidRequest, Unavailable
 from gateway.limits.leases import lock_budgets
@@ -133,7 +133,7 @@ class Settlements:
         journal: Journal,
         intents: Intents,
         clock: Clock,
-        discounts: Discounts,
+        discounts: DiscountBook,
         wait_s: float,
         objects: ProviderObjects,
     ) -> None:

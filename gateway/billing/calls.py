@@ -6,8 +6,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.accounts.discounts import Discounts
 from gateway.billing.context import RequestContext
+from gateway.callers.discount_book import DiscountBook
 from gateway.limits.spending import CostBound, Payer, Reservation
 from gateway.providers.protocol import Target
 
@@ -73,7 +73,7 @@ class CallCounts:
             self.by_request[request] = count._replace(billed=True)
 
 
-def discount_of(discounts: Discounts, context: RequestContext, target: Target) -> int:
+def discount_of(discounts: DiscountBook, context: RequestContext, target: Target) -> int:
     """Return the discount in millionths on calls paid from credits, as in force when the request arrived.
     Unavailable."""
     subject = (context.caller.organization_id, target.provider.id, target.mapping.model)

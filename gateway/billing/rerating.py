@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from gateway.accounts.discounts import Discounts
 from gateway.billing.usage_rows import PRICE_KEY
+from gateway.callers.discount_book import DiscountBook
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import cost_of, discounted, prices_at
@@ -74,7 +74,7 @@ def rerate(
     to_us: int,
     *,
     now_us: int | None = None,
-    discounts: Discounts | None = None,
+    discounts: DiscountBook | None = None,
 ) -> Report:
     """Price the attempts that began in [from_us, to_us) again; writes nothing.
 
@@ -117,7 +117,7 @@ def post(ledger: LedgerBook, report: Report, reference: str) -> dict[str, int]:
     return posted
 
 
-def _discount_at(discounts: Discounts, row: UsageRecord, at_us: int) -> int:
+def _discount_at(discounts: DiscountBook, row: UsageRecord, at_us: int) -> int:
     """Return the discount in millionths. Calls through an organization's provider key are not paid from credits and
     have none."""
     if row.mode != CREDITS:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from gateway.accounts.custom_providers import CustomProviderInfo, CustomProviders
-from gateway.accounts.provider_keys import ProviderKeys, StoredCredential
 from gateway.callers.access import CUSTOM
 from gateway.callers.authentication import Caller
 from gateway.callers.compliance import CompliancePolicy
 from gateway.callers.credential_sources import CREDITS
+from gateway.callers.stored_keys import StoredCredential, StoredKeys
+from gateway.callers.stored_providers import CustomProviderInfo, StoredProviders
 from gateway.callers.versioned_cache import VersionedCache
 from gateway.catalogue.base_urls import join_base
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
@@ -124,7 +124,7 @@ class ProviderModels(NamedTuple):
 class CustomModels:
     """Resolves custom models for callers, answering from memory."""
 
-    def __init__(self, custom_providers: CustomProviders, provider_keys: ProviderKeys) -> None:
+    def __init__(self, custom_providers: StoredProviders, provider_keys: StoredKeys) -> None:
         self._custom_providers = custom_providers
         self._provider_keys = provider_keys
         self._cached: dict[tuple[str, str], tuple[CustomProviderInfo, CustomModel]] = {}

@@ -2,11 +2,11 @@
 
 import logging
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from gateway.accounts import audit
 from gateway.billing.context import RequestContext
 from gateway.callers.access import logs_text
 from gateway.callers.authentication import Caller
@@ -41,6 +41,21 @@ class PayloadBodies(NamedTuple):
     sent: bytes
     answer: bytes
     raw: list[dict[str, Any]]
+
+
+class AppendAuditEntry(Protocol):
+    """Adds an entry to the audit trail within the open transaction (`accounts/audit.py`)."""
+
+    def __call__(
+        self,
+        action: str,
+        subject: str,
+        *,
+        actor: str,
+        at_us: int,
+        organization_id: str,
+        detail: Mapping[str, object],
+    ) -> None: ...
 
 
 def retains(caller: Caller) -> bool:
@@ -122,7 +137,7 @@ class Retention:
             return b""
         return self._threads.run(payload_table.unpack, self._vault, body)
 
-    def delete(self, info: LogInfo, *, actor: str) -> None:
+    def delete(self, info: LogInfo, append_audit_entry: AppendAuditEntry, *, actor: str) -> None:
         """Delete a payload now; its usage rows and its fee stay. NotFound when it is already deleted."""
         organization_id = f"org_{info.organization.hex()}"
         project_id = f"proj_{info.project.hex()}"
@@ -130,7 +145,7 @@ class Retention:
         def work() -> None:
             if not payload_table.delete_log(self._database, info.request):
                 raise NotFound(f"There is no log {info.request_id}.")
-            audit.append(
+            append_audit_entry(
                 "request_log.delete",
                 info.request_id,
                 actor=actor,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Mapping as Environment
 from contextlib import suppress
 
-from gateway.accounts.provider_keys import ProviderKeys
-from gateway.accounts.provider_keys import StoredCredential as StoredKey
 from gateway.callers.authentication import Caller
 from gateway.callers.credential_sources import API_KEYS, CREDITS, OWN_SOURCE, PLATFORM_SOURCE
+from gateway.callers.stored_keys import StoredCredential as StoredKey
+from gateway.callers.stored_keys import StoredKeys
 from gateway.catalogue.base_urls import address_of, join_base
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Provider
@@ -43,7 +43,7 @@ class Credentials:
         self,
         catalogue: Callable[[], Catalogue],
         environment: Environment[str, str],
-        provider_keys: ProviderKeys,
+        provider_keys: StoredKeys,
         fingerprint_key: bytes,
         identities: UpstreamIdentities,
     ) -> None:

@@ -12,9 +12,9 @@ from support.gateways import LocalGateway, local_gateway
 from support.spending import BODIES, STREAMED, TOKEN_NUSD, say_in_headers, write_mint
 
 from gateway.accounts import members
-from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
+from gateway.callers.discount_book import ALL_SCOPES, DiscountInfo
 from gateway.configuration.settings import Settings
 from gateway.money import NANO
 

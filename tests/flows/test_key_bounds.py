@@ -11,8 +11,9 @@ from support.shared import Share
 from support.spending import TOKEN_NUSD, pay, write_mint
 
 from gateway.accounts.projects import ProjectChange, update_project
-from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
+from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft
 from gateway.billing.reconciliation import doctor
+from gateway.callers.stored_keys import ProviderKeyInfo
 
 CALL_NUSD = 100 * TOKEN_NUSD
 ROOM = 1000  # for the rounding of a bound

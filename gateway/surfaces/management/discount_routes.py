@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields
 
-from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
+from gateway.callers.discount_book import ALL_SCOPES, DiscountInfo
 from gateway.money import format_fraction, parse_fraction
 from gateway.surfaces.management.access_groups import OPERATOR, in_organization
 from gateway.surfaces.management.answers import DiscountAnswer

@@ -3,6 +3,7 @@
 import base64
 from typing import Any
 
+from gateway.accounts import audit
 from gateway.errors import NotFound
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT
@@ -68,7 +69,7 @@ def delete(call: ManagedCall[LoggedRequest]) -> None:
     request = call.subject
     if request.payload is None:
         raise NotFound(f"There is no payload of {request.request_id}: it was not retained, expired, or was deleted.")
-    call.services.engine.retention.delete(request.payload, actor=call.actor)
+    call.services.engine.retention.delete(request.payload, audit.append, actor=call.actor)
 
 
 def _find_decision(visitor: Visitor, request: LoggedRequest) -> dict[str, Any] | None:

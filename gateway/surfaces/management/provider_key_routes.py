@@ -7,10 +7,11 @@ from urllib.parse import urlsplit
 from marshmallow import ValidationError, fields
 
 from gateway.accounts.projects import ProjectInfo, switch_modes
-from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
+from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft
 from gateway.admin.key_use import MAX_SHOWN, find_key_use, summarize_use, switch_command
 from gateway.callers.access import CUSTOM
 from gateway.callers.credential_sources import CREDITS, HYBRID
+from gateway.callers.stored_keys import ProviderKeyInfo
 from gateway.callers.throttle import ThrottleGate
 from gateway.configuration.names import suggest_similar
 from gateway.errors import Forbidden, InvalidRequest

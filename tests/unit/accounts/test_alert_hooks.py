@@ -2,7 +2,8 @@
 
 from gateway.accounts import teams
 from gateway.accounts.alert_hooks import AlertHooks
-from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys, mask_secret
+from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.callers.stored_keys import mask_secret
 from gateway.callers.vault import Vault
 
 

@@ -3,7 +3,8 @@ import itertools
 import pytest
 
 from gateway.accounts import audit
-from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo, Discounts
+from gateway.accounts.discounts import Discounts
+from gateway.callers.discount_book import ALL_SCOPES, DiscountInfo
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.control.version import Control

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.accounts.custom_providers import CustomProviderInfo
 from gateway.accounts.known_names import KnownNames
+from gateway.callers.stored_providers import CustomProviderInfo
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.errors import InvalidRequest

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts.provider_keys import ProviderKeyInfo, StoredCredential
 from gateway.admin.provider_check import QUESTIONS, ProviderCheck
+from gateway.callers.stored_keys import ProviderKeyInfo, StoredCredential
 from gateway.catalogue import loader
 from gateway.clock import Clock
 from gateway.neutral.request import Request

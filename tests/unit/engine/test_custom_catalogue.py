@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import gevent
 import pytest
 
-from gateway.accounts.custom_providers import CustomProviderInfo
-from gateway.accounts.provider_keys import ProviderKeyInfo, StoredCredential
 from gateway.callers.authentication import Caller
+from gateway.callers.stored_keys import ProviderKeyInfo, StoredCredential
+from gateway.callers.stored_providers import CustomProviderInfo
 from gateway.engine import custom_models as module
 from gateway.engine.custom_models import CustomCatalogue, CustomModels
 

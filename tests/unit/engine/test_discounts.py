@@ -5,9 +5,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.billing import DOLLAR, attempt_at, target
 
-from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
+from gateway.callers.discount_book import ALL_SCOPES, DiscountInfo
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model
 from gateway.errors import UpstreamFailed

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from support.billing import BillingIdentity, attempt_at, target
 
 from gateway import ids
-from gateway.accounts.discounts import ALL_SCOPES, DiscountInfo
 from gateway.billing.reconciliation import doctor
+from gateway.callers.discount_book import ALL_SCOPES, DiscountInfo
 from gateway.catalogue.catalogue import Catalogue
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.budgets import Limits

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from gateway.accounts.provider_keys import ProviderKeyInfo
+from gateway.callers.stored_keys import ProviderKeyInfo
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US, to_datetime
 from gateway.errors import NotFound
 from gateway.reports.latency_percentiles import NEWEST, read_latency
