@@ -69,7 +69,7 @@ FORBIDDEN = {
 
 # Library → the layers that may import it.
 LIBRARIES = {
-    "flask": ("gateway.surfaces", "gateway.application.flask_application", "gateway.operator.command"),
+    "flask": ("gateway.surfaces", "gateway.application", "gateway.operator.command"),
     "marshmallow": ("gateway.surfaces", "gateway.operator.derived_commands"),
     "apispec": ("gateway.surfaces",),
     "msgspec": ("gateway",),  # value classes are structs
@@ -164,7 +164,7 @@ def is_module(name: str) -> bool:
 
 @cache
 def imports_of(path: Path) -> list[tuple[str, int]]:
-    """Return every module that is imported at run time (without TYPE_CHECKING blocks), with its line."""
+    """Return every module that is imported, also for types alone or when it is first used, with its line."""
     return [(imported_module(module, name), line) for module, name, line in read_source(path).imports]
 
 
@@ -282,6 +282,12 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     }
     assert circles_of(imports) == []
     assert circles_of({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()}) == [["a", "b", "c"]]
+
+
+def test_an_import_for_types_alone_counts(tmp_path: Path) -> None:
+    path = tmp_path / "typed.py"
+    path.write_text("if TYPE_CHECKING:\n    from gateway.billing import settlement\n")
+    assert imports_of(path) == [("gateway.billing.settlement", 2)]
 
 
 def test_migrations_import_nothing_of_the_gateway() -> None:

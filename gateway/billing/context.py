@@ -1,21 +1,19 @@
 """The context of a request: caller, time, headers and options; everything but its body."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import orjson
 from msgspec import Struct, field
 
+from gateway.billing.outcome import Outcome
+from gateway.billing.payload_capture import PayloadCapture
 from gateway.callers.authentication import Caller
+from gateway.limits.cost_bound import CostBound, Payer
+from gateway.limits.spending import Spending
+from gateway.limits.worker_leases import Reservation
 from gateway.neutral.request import Request
-from gateway.providers.protocol import Target
 from gateway.store.journal import Ticket
-
-if TYPE_CHECKING:
-    from gateway.billing.job_reservation import PendingJob
-    from gateway.billing.outcome import Outcome
-    from gateway.billing.retained_payload import HeldEntry
-
 
 MODELS_HEADER = "x-llmgateway-models"
 PROVIDER_HEADER = "x-llmgateway-provider"
@@ -24,23 +22,16 @@ Adapt = Callable[[Any], None]
 NO_USAGE = (None, None, "", 0, 0)
 
 
-class PayloadCapture(Protocol):
-    """Interface of a payload recording, for projects that retain payloads (engine/payload_collection.py)."""
-
-    fee_nusd: int
-
-    def note_request(self, model: str, streamed: bool) -> None: ...
-    def capture_call(self, target: Target) -> Any: ...
-    def forget(self) -> None: ...
-    def open(self) -> None: ...
-    def hold(self, entry: "HeldEntry") -> Ticket | None: ...
-    def close(self) -> None: ...
-
-
 class Trace(Protocol):
     """Interface of the trace that a request belongs to, for operators that collect traces (telemetry/otel)."""
 
     def listener(self, number: int, inner: Any) -> Any: ...
+
+
+class CreatedJob(Protocol):
+    """Interface of the job that a request creates (job_reservation.py)."""
+
+    def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation: ...
 
 
 class RequestContext(Struct, eq=False):
@@ -77,10 +68,10 @@ class RequestContext(Struct, eq=False):
     metadata: dict[str, str] = field(default_factory=dict)
     idempotency_key: str = ""
     payload: PayloadCapture | None = None
-    job: "PendingJob | None" = None
+    job: CreatedJob | None = None
     trace: Trace | None = None
     request: Request | None = None
-    outcome: "Outcome | None" = None
+    outcome: Outcome | None = None
     own_s: float = 0.0
     choice: dict[str, Any] | None = None
     attribution: tuple[Any, ...] = ()

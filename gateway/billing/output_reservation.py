@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -10,6 +9,7 @@ from gateway.billing.calls import BilledCall
 from gateway.billing.estimates import CANCELLED, CLIENT_DISCONNECT, completed, usage_of, usage_so_far, within
 from gateway.billing.outcome import Attempt
 from gateway.billing.retained_payload import FEE_NUSD, RetainedPayload
+from gateway.billing.settlement_services import SettlementServices
 from gateway.billing.terms import Terms
 from gateway.billing.usage_rows import intent_of
 from gateway.catalogue.prices import FREE, Charge, capped, cost_of, discounted
@@ -20,10 +20,6 @@ from gateway.limits.spending import CostBound, Reservation
 from gateway.money import MAX_CALL_NUSD, MILLION
 from gateway.neutral.hosted_uses import as_billed
 from gateway.neutral.usage import MAX_UNITS, Usage, within_bounds
-
-if TYPE_CHECKING:
-    from gateway.billing.admission import Settlements
-
 
 # Charges of attempts: their usage, completed and in the units that are billed, times the prices of their mapping.
 
@@ -125,7 +121,7 @@ class OutputReservation(Struct, eq=False):
     headers. `credits`: the reservation includes the organization's credits.
     """
 
-    _owner: "Settlements"
+    _owner: SettlementServices
     terms: Terms
     _cost_bound: CostBound
     _reservation: Reservation

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from gateway.billing.admission import forget_old
+from gateway.billing.session_budgets import forget_old
 from gateway.billing.usage_rows import IntentDetails, interrupted, read_intent
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.control.version import Control

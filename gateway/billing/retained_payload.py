@@ -4,23 +4,15 @@ Usage, spending, fee and payload are one entry of the journal, so that none exis
 fails before it answers is recorded at once and has no fee.
 """
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
-from gateway.billing.calls import BilledCall
-from gateway.billing.context import PayloadCapture
+from gateway.billing.payload_capture import PayloadCapture
 from gateway.errors import BudgetInUse, GatewayError, OutOfCredits
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.spending import Payer, Spending
 from gateway.limits.worker_leases import Reservation
-from gateway.metering.usage_table import UsageRecord
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
-from gateway.store.journal import Row, Ticket
-
-if TYPE_CHECKING:
-    from gateway.billing.settlement import Settlement
 
 # Nano-dollars for each input or output token: 0.01 USD per million. The fee is a whole number, so nothing is rounded.
 FEE_NUSD = 10
@@ -35,27 +27,6 @@ class RetainedPayload(Struct, frozen=True, eq=False):
 
     capture: PayloadCapture
     storage: Reservation
-
-
-class HeldEntry(Struct, frozen=True, eq=False):
-    """The entry of a serving attempt that waits for the row of its payload. `awaited`: the end of the answer waits
-    for it."""
-
-    settlement: "Settlement"
-    call: BilledCall
-    record: UsageRecord
-    fee_nusd: int
-    awaited: bool
-
-    @property
-    def served(self) -> str:
-        """The provider and model that served the request."""
-        return f"{self.record.provider}/{self.record.served}"
-
-    def post(self, row: Row | None) -> Ticket:
-        """Append usage, spending, fee and the payload's `row` as one entry. `row` None: the payload could not be
-        stored, so no fee is charged. Unavailable."""
-        return self.settlement.post_held(self, row)
 
 
 def fee_of(usage: Usage | None) -> int:

@@ -2,21 +2,23 @@
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from gateway.billing.calls import BilledCall, discount_of, reserve_call
-from gateway.billing.context import PayloadCapture
 from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.likely_prompts import LARGE_BYTES
 from gateway.billing.outcome import Attempt
 from gateway.billing.output_reservation import OutputReservation, bill, bill_within
-from gateway.billing.retained_payload import HeldEntry, fee_of, refusal, retain
+from gateway.billing.payload_capture import HeldEntry, PayloadCapture
+from gateway.billing.retained_payload import fee_of, refusal, retain
+from gateway.billing.session_budgets import payer_of
 from gateway.billing.usage_rows import intent_of, interrupted, mode_of, read_intent, record_of, row_of
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.prices import FREE
 from gateway.errors import BudgetInUse, GatewayError, Internal
 from gateway.limits.spending import CostBound, Reservation
 from gateway.metering.models import CREDITS
-from gateway.metering.usage_table import write_row, write_teams
+from gateway.metering.usage_table import UsageRecord, write_row, write_teams
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.runtime.threads import give_way
@@ -77,7 +79,7 @@ class Settlement(OutputReservation, eq=False):
 
     The reservation is of budget leases, or the hold of a job that the request creates: then no attempt is charged here,
     and the accepted one is recorded when the job ends. With a retained payload, the row of the serving attempt waits
-    until the payload is complete. The transitions of `state` are in settlement_states.py.
+    until the payload is complete. TRANSITIONS has those of `state`.
     """
 
     state: str = ADMITTED
@@ -138,7 +140,7 @@ class Settlement(OutputReservation, eq=False):
     def second(self, number: int, target: Target, cost_bound: CostBound) -> "Settlement | None":
         """Return the settlement of a call beside the one in progress, begun as attempt `number`; None where the
         reservations cannot cover both, or where nothing can be recorded."""
-        second = self._owner.admit_second(self, target, cost_bound)
+        second = self._reserve_second(target, cost_bound)
         if second is None:
             return None
         try:
@@ -154,6 +156,25 @@ class Settlement(OutputReservation, eq=False):
             second.close()
             return None
         return second
+
+    def _reserve_second(self, target: Target, cost_bound: CostBound) -> "Settlement | None":
+        """Return a settlement for a call of `target` beside the one in progress, with a separate reservation; None
+        where the credits and limits do not cover both whole. It counts in no rate limit."""
+        terms = self.terms
+        request = terms.context.request
+        if self.output_cap is not None or request is None:
+            return None
+        owner = self._owner
+        if cost_bound.input_tokens >= LARGE_BYTES:
+            cost_bound = owner.likely_prompts.apply(terms.context, request, cost_bound, (target.mapping,))
+        try:
+            reservation = owner.spending.reserve(payer_of(terms, self.credits), cost_bound, patient=False)
+        except GatewayError:
+            return None
+        if reservation.output_cap is not None:
+            reservation.release()
+            return None
+        return Settlement(owner, terms, cost_bound, reservation, None, self.credits)
 
     def pass_on(self, other: "Settlement") -> None:
         """Give what belongs to the request, and not to an attempt, to the settlement of the attempt that serves it: the
@@ -321,15 +342,15 @@ class Settlement(OutputReservation, eq=False):
             retained.capture.close()
         self._release_slot(None)
 
-    def post_held(self, entry: HeldEntry, payload_row: Row | None) -> Ticket:
+    def _post_held(self, call: BilledCall, record: UsageRecord, fee_nusd: int, payload_row: Row | None) -> Ticket:
         """Append a held entry with the row of its payload; see HeldEntry.post."""
         retained = self._retained
         if retained is None:
             raise Internal("An entry is held without a payload.")
-        record = entry.record
-        fee_nusd = 0 if payload_row is None else entry.fee_nusd
+        if payload_row is None:
+            fee_nusd = 0
         rows = self._entry(
-            entry.call, write_row(record._replace(storage_nusd=fee_nusd or None)), record.attempt, record.cost_nusd
+            call, write_row(record._replace(storage_nusd=fee_nusd or None)), record.attempt, record.cost_nusd
         )
         if payload_row is not None:
             rows += [*retained.storage.rows(fee_nusd), payload_row]
@@ -337,7 +358,7 @@ class Settlement(OutputReservation, eq=False):
             return self._owner.post(rows, record.request, record.attempt)
         finally:
             self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
-            self._end(entry.call, record.cost_nusd)
+            self._end(call, record.cost_nusd)
             retained.storage.settle(fee_nusd)
 
     def _hold(self, call: BilledCall, attempt: Attempt, *, awaited: bool) -> Ticket | None:
@@ -352,7 +373,9 @@ class Settlement(OutputReservation, eq=False):
         if self._retained is None:
             return None
         record = record_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
-        return self._retained.capture.hold(HeldEntry(self, call, record, fee_of(attempt.usage), awaited))
+        fee_nusd = fee_of(attempt.usage)
+        post = partial(self._post_held, call, record, fee_nusd)
+        return self._retained.capture.hold(HeldEntry(record, fee_nusd, awaited, post))
 
     def _reserve_call(self, target: Target, cost_bound: CostBound, patient: bool) -> Reservation:
         """Reserve the cost bound of a call, as `begin` describes."""

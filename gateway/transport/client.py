@@ -18,7 +18,7 @@ from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.loop_turns import bulk_turn
 from gateway.transport.addresses import CallerNameLookups, Resolver, check_host, check_public, resolve
 from gateway.transport.answer_room import AnswerRoom, KeptBytes
-from gateway.transport.connection_pool import ConnectionPool, TlsSession
+from gateway.transport.connection_pool import ConnectionPool
 from gateway.transport.connections import MIN_TIMEOUT_S, UpstreamConnection
 from gateway.transport.outgoing_routes import ForwardProxy, OutgoingRoutes, open_tunnel
 from gateway.transport.request_bytes import (
@@ -33,6 +33,7 @@ from gateway.transport.request_bytes import (
     write_head,
 )
 from gateway.transport.socket_channel import SocketChannel
+from gateway.transport.tls_sessions import TlsSession
 from gateway.transport.upstream_responses import BODY_LIMIT, Answer, Pending, Reply, TimeLimits, too_late
 
 if TYPE_CHECKING:

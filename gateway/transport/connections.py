@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import httptools
 from gevent import get_hub, getcurrent
@@ -15,10 +15,7 @@ from gevent.ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 from gateway.errors import UpstreamFailed
 from gateway.runtime.loop_turns import bulk_turn
 from gateway.runtime.send_batch import QueuedSends
-
-if TYPE_CHECKING:
-    from gateway.transport.connection_pool import ConnectionPool
-
+from gateway.transport.tls_sessions import TlsSession
 
 # The header fields of a response, parsed from its head only when they are needed.
 
@@ -76,6 +73,13 @@ WOULD_BLOCK = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
 original_poll = get_original("select", "poll")
 
 
+class Lender(Protocol):
+    """The pool that a connection is borrowed from (connection_pool.py)."""
+
+    def take_back(self, connection: "UpstreamConnection") -> None: ...
+    def drop(self, connection: "UpstreamConnection | None") -> None: ...
+
+
 class UpstreamConnection:
     """A socket to an upstream, and the state of the response on it.
 
@@ -122,7 +126,7 @@ class UpstreamConnection:
         "watched",
     )  # fmt: skip
 
-    def __init__(self, sock: socket, host: str, pool: "ConnectionPool", now: Callable[[], float]) -> None:
+    def __init__(self, sock: socket, host: str, pool: Lender, now: Callable[[], float]) -> None:
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
         sock.settimeout(0.0)  # waiting is implemented here, without a timer per receive
         self._sock = sock
@@ -275,10 +279,10 @@ class UpstreamConnection:
         self.pieces.clear()
         return data
 
-    def keep_session(self) -> None:
+    def keep_session(self, tls_session: TlsSession) -> None:
         """Let the next connections of the pool resume the TLS session of this one, which received a response."""
         if isinstance(self._sock, SSLSocket):
-            self.pool.tls_session.keep(self._sock)
+            tls_session.keep(self._sock)
 
     def close(self) -> None:
         """Close the connection; a greenlet that waits for its response finds it lost."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from gateway.billing.admission import RUN_BUDGET, SESSION_BUDGET
 from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER, RequestContext
+from gateway.billing.session_budgets import RUN_BUDGET, SESSION_BUDGET
 from gateway.callers.access import keeps_nothing
 from gateway.errors import InvalidRequest
 from gateway.metering.session_ids import SESSIONS, digest

@@ -4,8 +4,8 @@ import pytest
 from support.billing import DOLLAR, admission_of, attempt_at, target
 
 from gateway.billing import admission
-from gateway.billing.admission import RETENTION_DAYS, budget_of, forget_old
 from gateway.billing.reconciliation import doctor
+from gateway.billing.session_budgets import RETENTION_DAYS, budget_of, forget_old
 from gateway.clock import DAY_US
 from gateway.limits.spending import CostBound
 from gateway.metering.usage_table import find
