@@ -327,7 +327,7 @@ class Unavailable(GatewayError):
     code = "service_unavailable"
     blame = "gateway"
 
-    def __init__(self, message: str = "The service is temporarily unavailable; try again.", **more) -> None:
+    def __init__(self, message: str = "The service is temporarily unavailable; try again.", **more: Any) -> None:
         more.setdefault("retry_after", 1.0)
         super().__init__(message, **more)
 

@@ -193,6 +193,15 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
+class Cursor(Protocol):
+    """The driver's cursor after a statement, as far as it is used."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
 class Database:
     """Runs reads and writes on a backend.
 
@@ -288,7 +297,7 @@ class Database:
         """Run a statement with `?` placeholders as a write and return how many rows changed."""
         return self.write(functools.partial(self._execute_change, sql, params))
 
-    def execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> Cursor:
         """Run a statement with `?` placeholders inside a read or write and return the driver's cursor."""
         return self.peewee.execute_sql(self.translate(sql), tuple(params))
 

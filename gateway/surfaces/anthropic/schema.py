@@ -255,10 +255,11 @@ def decode(body: bytes) -> MessagesBody:
 
 def decode_count(body: bytes) -> Prompt:
     """Return the validated body of a token count: a request's body without the settings of its response."""
-    return _decode(COUNT_DECODER, body)
+    decoded: Prompt = _decode(COUNT_DECODER, body)
+    return decoded
 
 
-def _decode(decoder: Decoder, body: bytes) -> Any:
+def _decode(decoder: Decoder[Any], body: bytes) -> Any:
     # Call arguments are forwarded unparsed: upstreams would reject a lone surrogate in them. A search from the end
     # takes a tenth of the time.
     if body.rfind(SURROGATE) >= 0:
@@ -276,7 +277,7 @@ def _decode(decoder: Decoder, body: bytes) -> Any:
     return decoded
 
 
-def _decode_loose(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
+def _decode_loose(decoder: Decoder[Any], body: bytes, error: ValidationError) -> Any:
     try:
         return decode_again(decoder, body, error)
     except ValidationError as still:

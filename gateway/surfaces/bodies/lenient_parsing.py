@@ -59,7 +59,7 @@ def read_again(body: bytes, error: ValidationError) -> Json:
     return wire
 
 
-def decode_again(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
+def decode_again(decoder: Decoder[Any], body: bytes, error: ValidationError) -> Any:
     """Decode a body that was rejected with `error` after correcting its numbers, and its model where it has further
     models. Raises ValidationError."""
     wire = read_again(body, error)

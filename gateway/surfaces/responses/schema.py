@@ -276,7 +276,7 @@ ABSENT = {
 def decode(body: bytes) -> ResponsesBody:
     """Return the validated body of a request. Raises InvalidRequest `invalid_json`, `invalid_parameters` or, for
     unsupported fields, `unsupported_parameter`, with `param` set."""
-    decoded = _decode(BODY, body)
+    decoded: ResponsesBody = _decode(BODY, body)
     if decoded.background:
         raise _absent("background", "Background responses are not supported; leave out background, or stream.")
     for name, message in ABSENT.items():
@@ -287,15 +287,17 @@ def decode(body: bytes) -> ResponsesBody:
 
 def decode_count(body: bytes) -> CountBody:
     """Return the validated body of a token count."""
-    return _decode(COUNT_DECODER, body)
+    decoded: CountBody = _decode(COUNT_DECODER, body)
+    return decoded
 
 
 def decode_compact(body: bytes) -> CompactBody:
     """Return the validated body of a compaction."""
-    return _decode(COMPACT, body)
+    decoded: CompactBody = _decode(COMPACT, body)
+    return decoded
 
 
-def _decode(decoder: Decoder, body: bytes) -> Any:
+def _decode(decoder: Decoder[Any], body: bytes) -> Any:
     decoded = decode_json(decoder, body)
     if decoded.input is None and decoded.previous_response_id is None:
         raise InvalidRequest(MISSING_INPUT, param="input")
