@@ -169,7 +169,7 @@ class AlertHooks:
     def names_of(self, idents: Iterable[str]) -> dict[str, str]:
         """The names of those ids that have one, as they may be shown: one line, at most MAX_NAME_LENGTH characters."""
 
-        def read() -> list[tuple]:
+        def read() -> list[tuple[Any, ...]]:
             return [row for sql, params in _queries(NAMES, idents) for row in self._database.fetch(sql, params)]
 
         names = self._database.read(read)
@@ -202,7 +202,7 @@ class AlertHooks:
         """Return the hooks, with secrets, for any of some events of an organization ("": of the installation) that
         concern the objects with the ids `idents`."""
 
-        def read() -> tuple[str, list[tuple], set[str]]:
+        def read() -> tuple[str, list[tuple[Any, ...]], set[str]]:
             first = organizations.first_id()
             sql = f"SELECT {COLUMNS} FROM alert_hook WHERE organization IN (?, ?) ORDER BY id"
             rows = self._database.execute(sql, (first, organization_id)).fetchall()
@@ -218,7 +218,7 @@ class AlertHooks:
         hooks = [replace(_info(row, self._vault.open(row[3])), operators=row[1] == first) for row in rows]
         return [hook for hook in hooks if hook.wants(events) and (not hook.team or hook.team in teams)]
 
-    def _select(self, organization_id: str) -> list[tuple]:
+    def _select(self, organization_id: str) -> list[tuple[Any, ...]]:
         sql = f"SELECT {COLUMNS} FROM alert_hook WHERE organization = ? ORDER BY id"
         return list(self._database.execute(sql, (organization_id,)).fetchall())
 
@@ -228,7 +228,7 @@ def _queries(queries: Mapping[str, str], idents: Iterable[str]) -> list[tuple[st
     return [(queries[kind], (ident,)) for ident in idents if (kind := ident.partition("_")[0]) in queries]
 
 
-def _info(row: tuple, secret: str = "") -> AlertHook:
+def _info(row: tuple[Any, ...], secret: str = "") -> AlertHook:
     ident, organization_id, url, _, events, created_at, form, team = row
     chosen = tuple(json.loads(events))
     return AlertHook(ident, organization_id, url, chosen, created_at, secret, form or WEBHOOK, team=team)

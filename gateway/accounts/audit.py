@@ -124,7 +124,8 @@ def shorten(oldest_us: int, maximum: int) -> int:
     AuditHead.insert(id=FORGOTTEN, seq=last.seq, hash=last.hash).on_conflict(
         conflict_target=[AuditHead.id], update={AuditHead.seq: last.seq, AuditHead.hash: last.hash}
     ).execute()
-    return Audit.delete().where(Audit.seq <= last.seq).execute()
+    deleted: int = Audit.delete().where(Audit.seq <= last.seq).execute()
+    return deleted
 
 
 class Redaction(Struct, frozen=True):

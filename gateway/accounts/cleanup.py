@@ -65,7 +65,8 @@ class AccountCleanup:
         over = table.expires_at <= self._database.now_us() - retention_us
         rows = [row.id for row in table.select(table.id).where(over).limit(STEP_ROWS)]
         if rows:
-            return table.delete().where(table.id.in_(rows)).execute()
+            deleted: int = table.delete().where(table.id.in_(rows)).execute()
+            return deleted
         return 0
 
     def _repeat(self, step: Step, should_continue: ShouldContinue) -> int:

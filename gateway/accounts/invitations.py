@@ -11,13 +11,13 @@ from msgspec import Struct
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import OPERATOR, commit
-from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
+from gateway.accounts.members import MemberInfo, check_role, insert_member, read_email, revive_member
 from gateway.accounts.quotas import MAX_INVITATIONS, check_quota
 from gateway.accounts.scoped_roles import check_parts
 from gateway.callers import tokens as tokens_module
 from gateway.callers.models import Invitation, Member, Organization, ServiceAccount, Team, User
 from gateway.callers.permissions import reach_of, roles_within
-from gateway.callers.roles import ROLES
+from gateway.callers.roles import ROLES, Role
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, NotFound
@@ -223,7 +223,8 @@ class Invitations:
 
     def _row(self, token: str) -> Invitation | None:
         hashes = tokens_module.candidates(token, self._hash_keys)
-        return _select().where(Invitation.token_hash.in_(hashes)).first()
+        result: Invitation | None = _select().where(Invitation.token_hash.in_(hashes)).first()
+        return result
 
 
 def _check_new(organization_id: str, email: str) -> None:

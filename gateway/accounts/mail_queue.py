@@ -1,6 +1,7 @@
 """E-mail that waits to be sent: encrypted in the store, delivered by the leading worker, tried again for some hours."""
 
 import logging
+from typing import Any
 
 import orjson
 
@@ -60,7 +61,7 @@ class MailQueue:
             for job in jobs:
                 job.result(ROUND_TIMEOUT_S)
 
-    def _try(self, key: str, waiting: dict) -> None:
+    def _try(self, key: str, waiting: dict[str, Any]) -> None:
         try:
             mail = Mail(*orjson.loads(self._vault.open(waiting["sealed"])))
         except GatewayError:

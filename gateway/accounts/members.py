@@ -134,7 +134,8 @@ def end_sign_ins(user_id: str, current_session: str = "") -> int:
     """Sign a user out but in `current_session`, devices included that only wait for their session; how many sessions
     ended. Within a transaction."""
     DeviceCode.delete().where(DeviceCode.user == user_id).execute()
-    return Session.delete().where(Session.user == user_id, Session.id != current_session).execute()
+    deleted: int = Session.delete().where(Session.user == user_id, Session.id != current_session).execute()
+    return deleted
 
 
 def add_member(

@@ -159,5 +159,6 @@ def first_id() -> str:
     read or write."""
     row = Organization.select(Organization.id).order_by(Organization.id).first()
     if row is not None:
-        return row.id
+        result: str = row.id
+        return result
     return ""

@@ -389,7 +389,8 @@ class Passkeys:
         hashes = candidates(credential_id.rstrip("="), self._hash_keys)
         marks = ", ".join("?" * len(hashes))
         sql = f"SELECT {COLUMNS} FROM passkey WHERE credential_hash IN ({marks})"
-        return self._database.read(lambda: self._database.execute(sql, tuple(hashes)).fetchone())
+        row: tuple[Any, ...] | None = self._database.read(lambda: self._database.execute(sql, tuple(hashes)).fetchone())
+        return row
 
     def _rows(self, user_id: str) -> list[tuple[Any, ...]]:
         sql = f"SELECT {COLUMNS} FROM passkey WHERE user_id = ? ORDER BY id"

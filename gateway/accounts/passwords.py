@@ -78,11 +78,13 @@ def make_hasher() -> Any:
 
 
 def _hash(password: str) -> str:
-    return make_hasher().hash(password)
+    result: str = make_hasher().hash(password)
+    return result
 
 
 def _verify(password: str, stored: str) -> bool:
     try:
-        return make_hasher().verify(stored, password)
+        result: bool = make_hasher().verify(stored, password)
+        return result
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
         return False

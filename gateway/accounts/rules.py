@@ -12,8 +12,8 @@ from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.known_names import KnownNames
 from gateway.accounts.quotas import MAX_RULES, check_names, check_quota
-from gateway.callers.access import SCOPE_NAMES, Scope
-from gateway.callers.models import AccessRule, ApiKey, Member, Organization, Project, ServiceAccount, Team
+from gateway.callers.access import SCOPE_NAMES
+from gateway.callers.models import AccessRule, ApiKey, Member, Organization, Project, Scope, ServiceAccount, Team
 from gateway.callers.rule_values import ADDRESS_RULES, SCOPES, RuleInfo, read_value
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
@@ -154,7 +154,8 @@ def organization_of(scope: Scope, scope_id: str) -> str:
     organization = queries[scope].tuples().first()
     if not organization:
         raise NotFound(f"There is no {SCOPE_NAMES[scope]} {scope_id}.")
-    return organization[0]
+    result: str = organization[0]
+    return result
 
 
 def _find(organization_id: str, rule_id: str) -> RuleInfo:

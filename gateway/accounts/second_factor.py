@@ -10,6 +10,7 @@ import json
 import secrets
 import struct
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -172,7 +173,7 @@ class SecondFactors:
 
         return self._database.write(work)
 
-    def _matching_step(self, row: tuple, code: str) -> int:
+    def _matching_step(self, row: tuple[Any, ...], code: str) -> int:
         """Return the time step that matches the code and is later than the last used step; 0 if there is none."""
         digits = code.strip().replace(" ", "")
         if len(digits) != DIGITS or not digits.isascii() or not digits.isdigit():
@@ -188,10 +189,11 @@ class SecondFactors:
     def _hash(self, user_id: str, code: str) -> str:
         return hash_token(f"recovery\n{user_id}\n{code}", self._hash_keys[0])
 
-    def _read(self, user_id: str) -> tuple | None:
+    def _read(self, user_id: str) -> tuple[Any, ...] | None:
         """Sealed secret, when it was confirmed, the last step that was used, hashes of recovery codes, by passkey."""
         sql = "SELECT secret, confirmed_at, last_step, codes, by_passkey FROM second_factor WHERE user_id = ?"
-        return self._database.read(lambda: self._database.execute(sql, (user_id,)).fetchone())
+        row: tuple[Any, ...] | None = self._database.read(lambda: self._database.execute(sql, (user_id,)).fetchone())
+        return row
 
 
 def code_at(secret: bytes, step: int) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 from msgspec import Struct
 
 from gateway.accounts.members import MemberInfo
-from gateway.accounts.rules import ADDRESS_RULES, info_of
+from gateway.accounts.rules import info_of
 from gateway.accounts.service_accounts import ServiceAccountInfo
 from gateway.accounts.service_accounts import info_of as account_of
 from gateway.callers import tokens as tokens_module
@@ -14,7 +14,7 @@ from gateway.callers.access import Level, address_refusal, forbid
 from gateway.callers.authentication import Authentication
 from gateway.callers.hash_renewal import renew_hash
 from gateway.callers.models import AccessRule, Organization, ServiceAccount, User
-from gateway.callers.rule_values import compile_levels
+from gateway.callers.rule_values import ADDRESS_RULES, compile_levels
 from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control

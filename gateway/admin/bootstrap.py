@@ -10,7 +10,8 @@ from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.passwords import MAX_LENGTH, MIN_LENGTH, Passwords
 from gateway.callers import tokens as tokens_module
-from gateway.configuration.settings import Settings, SettingsError
+from gateway.configuration.file import SettingsError
+from gateway.configuration.settings import Settings
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.store.database import Database

@@ -12,6 +12,7 @@ from gateway.application.app import Application, create_app
 from gateway.build_stamp import full_version
 from gateway.clock import Clock
 from gateway.configuration import settings
+from gateway.configuration.file import SettingsError
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewayError, Unavailable
 from gateway.metering.counters import Counters
@@ -31,7 +32,7 @@ from gateway.surfaces.web.operation_guard import name_of
 from gateway.surfaces.web.proxies import make_proxies
 from gateway.surfaces.web.wsgi import REQUEST_ID, read_headers
 from gateway.surfaces.web.wsgi import start as send
-from gateway.telemetry.finished import UNMATCHED
+from gateway.telemetry.finished import LIVENESS, READINESS, UNMATCHED
 from gateway.telemetry.request_observers import RequestObservers
 from gateway.worker import accepted_configuration
 
@@ -48,7 +49,7 @@ FIRST_RETRY_S = 0.5
 MAX_RETRY_S = 2.0
 HOLD_S = 5.0  # how long a request waits for the start
 MAX_HELD = 256  # requests that wait at once
-PROBES = frozenset((*health.LIVENESS, *health.READINESS, "/"))
+PROBES = frozenset((*LIVENESS, *READINESS, "/"))
 AWAY = "its database cannot be reached"
 MISMATCH = "the schema of its database does not match this version; the operator has to run the migrations"
 OTHER_CAUSE = "a dependency or a setting is not usable yet"
@@ -158,7 +159,7 @@ class StartingApplication:
 
     def _note(self, error: Exception) -> None:
         """Log each new reason once; an unexpected error is logged with its traceback."""
-        known = isinstance(error, (GatewayError, settings.SettingsError))
+        known = isinstance(error, (GatewayError, SettingsError))
         reason = str(error).strip() if known else f"{type(error).__name__} while starting; see the log"
         if reason != self.reason:
             cause = "" if error.__cause__ is None else f" ({str(error.__cause__).strip()})"
@@ -181,9 +182,9 @@ class StartingApplication:
     def _answer(self, environ: dict[str, Any]) -> Outbound:
         path = environ["PATH_INFO"]
         shown_id = environ[REQUEST_ID]
-        if path in health.LIVENESS:
+        if path in LIVENESS:
             return health.write_alive(shown_id)
-        if path in health.READINESS:
+        if path in READINESS:
             return health.write_unready(self._reasons(), shown_id)
         if path == "/":
             version = self._chosen.server.version or full_version()

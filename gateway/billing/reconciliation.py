@@ -174,7 +174,7 @@ class Examination:
         for subject, left_value, right_value in self._rows(sql, *params):
             yield Difference(subject, left, int(left_value), right, int(right_value))
 
-    def _rows(self, sql: str, *params: Any) -> list[tuple]:
+    def _rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
         if not self._go_on():
             raise Unavailable("The reconciliation was interrupted.")
         return self._database.execute(self._database.exact_sums(sql), params).fetchall()

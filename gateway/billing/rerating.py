@@ -125,7 +125,7 @@ def _discount_at(discounts: DiscountBook, row: UsageRecord, at_us: int) -> int:
     return discounts.fraction(f"org_{row.organization.hex()}", row.provider, row.served, at_us)
 
 
-def _reason(row: UsageRecord, details: dict, mapping: Mapping | None, now_us: int | None) -> str:
+def _reason(row: UsageRecord, details: dict[str, Any], mapping: Mapping | None, now_us: int | None) -> str:
     """Return why a row is not priced again; "" if it can be."""
     if row.flags & CACHED or row.finish == INTERRUPTED or (not row.cost_nusd and row.error):
         if not row.cost_nusd:
@@ -148,7 +148,7 @@ def _unlisted(catalogue: Catalogue, row: UsageRecord) -> Mapping | None:
     return catalogue.served_as(row.provider, row.served) or fine_tuned(catalogue, row.provider, row.served)
 
 
-def _usage_of(row: UsageRecord, details: dict) -> Usage:
+def _usage_of(row: UsageRecord, details: dict[str, Any]) -> Usage:
     """Return the counts as they were billed. The cache-write column is the sum of both kinds of cache writes."""
     units = details.get("units", {})
     return Usage(

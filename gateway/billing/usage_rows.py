@@ -19,8 +19,8 @@ from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT
 from gateway.metering.usage_table import INSERT_PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MAX_CALL_NUSD, cost
-from gateway.neutral.units import UNITS
-from gateway.neutral.usage import COUNTS, NO_USAGE, Usage
+from gateway.neutral.units import COUNTS, UNITS
+from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.providers.protocol import Target
 from gateway.routing.hosted_rules import unpriced_parts
 from gateway.store.journal import Row

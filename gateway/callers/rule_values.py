@@ -10,8 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.callers.access import SCOPE_NAMES, Level, Network, PriceRule, Scope
+from gateway.callers.access import SCOPE_NAMES, Level, Network, PriceRule
 from gateway.callers.compliance import CompliancePolicy
+from gateway.callers.models import Scope
 from gateway.errors import InvalidRequest
 from gateway.money import price_per_million
 

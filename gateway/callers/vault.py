@@ -22,7 +22,8 @@ class Vault:
     def seal(self, secret: str) -> str:
         """The encrypted form, safe to store; "" stays ""."""
         if secret:
-            return self._cipher.encrypt(secret.encode()).decode()
+            result: str = self._cipher.encrypt(secret.encode()).decode()
+            return result
         return ""
 
     def seal_bytes(self, data: bytes) -> bytes:
@@ -32,7 +33,8 @@ class Vault:
     def open_bytes(self, sealed: bytes) -> bytes:
         """Return the bytes that `seal_bytes` encrypted. Raises Unavailable, as `open` does."""
         try:
-            return self._cipher.decrypt(base64.urlsafe_b64encode(sealed))
+            result: bytes = self._cipher.decrypt(base64.urlsafe_b64encode(sealed))
+            return result
         except fernet.InvalidToken:
             raise Unavailable("Stored data cannot be read with the configured encryption key.") from None
 
@@ -41,7 +43,8 @@ class Vault:
         if not sealed:
             return ""
         try:
-            return self._cipher.decrypt(sealed.encode()).decode()
+            result: str = self._cipher.decrypt(sealed.encode()).decode()
+            return result
         except fernet.InvalidToken:
             raise Unavailable("A stored secret cannot be read with the configured encryption key.") from None
 

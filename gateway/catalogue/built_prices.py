@@ -180,7 +180,8 @@ def _ratio(variant: Any, ordinary: Any, key: str) -> Decimal | None:
     price = getattr(price, "base", price)
     usual = getattr(usual, "base", usual)
     if price and usual:
-        return (price / usual).quantize(Decimal("0.0001"), ROUND_UP)
+        result: Decimal = (price / usual).quantize(Decimal("0.0001"), ROUND_UP)
+        return result
     return None
 
 

@@ -188,8 +188,9 @@ class CurrentCatalogue:
         derived = self._derived
         if key in derived:
             derived.move_to_end(key)
-            return derived[key]
-        result = self._calls.run(key, make)
+            value: T = derived[key]
+            return value
+        result: T = self._calls.run(key, make)
         derived[key] = result
         derived.move_to_end(key)
         while len(derived) > self._size:

@@ -7,7 +7,7 @@ from gateway.catalogue.base_urls import fill_address, join_base, needed_settings
 from gateway.catalogue.entries import Provider
 from gateway.catalogue.protocols import IDENTITIES
 from gateway.configuration import file
-from gateway.configuration.settings import SettingsError, read_secret
+from gateway.configuration.file import SettingsError, read_secret
 
 # Recognition of a provider by the form of one of its keys.
 

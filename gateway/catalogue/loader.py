@@ -18,9 +18,9 @@ from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_s
 from gateway.catalogue.lifecycle import dates_of
 from gateway.catalogue.protocols import IDENTITIES, PROTOCOLS, ProtocolEntry
 from gateway.catalogue.tool_prices import usual_prices, with_tool_models, with_tools
-from gateway.configuration.file import NAME, TomlPlace, missing_file
+from gateway.configuration.file import NAME, SettingsError, TomlPlace, missing_file
 from gateway.configuration.names import suggest_similar, unknown_variables
-from gateway.configuration.settings import CONFIG, Settings, SettingsError
+from gateway.configuration.settings import CONFIG, Settings
 
 # Generated descriptions of models without one in their entry.
 

@@ -17,8 +17,8 @@ from gateway.catalogue.entries import Mapping, Peak, Prices, TokenRates
 from gateway.clock import DAY_US, MINUTE_US
 from gateway.money import MAX_CALL_NUSD, MILLION
 from gateway.neutral.request import TIERS_JOINED
-from gateway.neutral.units import COMPONENTS, TEXT_COUNTS, UNITS, prices_of, with_counters
-from gateway.neutral.usage import COUNTS, NO_USAGE, Usage
+from gateway.neutral.units import COMPONENTS, COUNTS, TEXT_COUNTS, UNITS, prices_of, with_counters
+from gateway.neutral.usage import NO_USAGE, Usage
 
 # Selection of the rates in force: dated lists, tiers by input tokens, daily peaks and service tiers. Pure functions.
 

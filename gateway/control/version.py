@@ -6,7 +6,7 @@ import platform
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from gateway import errors
 from gateway.clock import SECOND_US, Clock
@@ -75,7 +75,7 @@ class Control:
         self._coast_callbacks: list[Callable[[bool], object]] = []
         self._renewing = threading.Lock()
         self._stopping = threading.Event()
-        self._tasks: list = []
+        self._tasks: list[Any] = []
 
     @classmethod
     def observer(cls, database: Database, clock: Clock | None = None) -> "Control":
@@ -226,7 +226,8 @@ class Control:
         if not self._coast_s:
             return self._refresh()
         try:
-            return Job(_attempt, self._refresh).result(VERSION_LEASE_S)()
+            result: int = Job(_attempt, self._refresh).result(VERSION_LEASE_S)()
+            return result
         except (errors.Unavailable, TimeoutError):
             if not self._coast():
                 raise errors.Unavailable() from None
@@ -259,7 +260,8 @@ class Control:
         return version
 
     def _read_version(self) -> int:
-        return self._database.execute("SELECT version FROM control WHERE id = 1").fetchone()[0]
+        result: int = self._database.execute("SELECT version FROM control WHERE id = 1").fetchone()[0]
+        return result
 
     def _accept(self, start: float, version: int) -> bool:
         if start < self._read_start:
@@ -295,7 +297,8 @@ class Control:
         sql = f"SELECT count(*) FROM worker WHERE {live} AND seen_version < ?"
 
         def count() -> int:
-            return self._database.execute(sql, (self.epoch, version)).fetchone()[0]
+            result: int = self._database.execute(sql, (self.epoch, version)).fetchone()[0]
+            return result
 
         return self._database.read(count)
 
@@ -310,7 +313,7 @@ class Control:
         run = self._database.execute
         now = self._database.moment_sql()
         run("UPDATE control SET epoch = epoch + 1 WHERE id = 1")
-        epoch = run("SELECT epoch FROM control WHERE id = 1").fetchone()[0]
+        epoch: int = run("SELECT epoch FROM control WHERE id = 1").fetchone()[0]
         run(f"DELETE FROM worker WHERE expires_at < {now} - {DEAD_WORKER_RETENTION_S * SECOND_US}")
         run(
             "INSERT INTO worker (epoch, node, expires_at, seen_version) "

@@ -17,4 +17,5 @@ def with_details(content: T, error: GatewayError) -> T:
         return content
     shown: Any = content
     detailed: Any = {**shown, **{name: text for name, text in error.details.items() if name not in shown}}
-    return detailed
+    result: T = detailed
+    return result

@@ -220,7 +220,7 @@ class ChatEngine(Executor[ChatRequest]):
         return route_plan, request
 
     def answer(self, run: Run) -> ChatResult:
-        result = unary.answer(run)
+        result: ChatResult = unary.answer(run)
         if run.request.options.heal:
             return heal_result(run, result)
         return result

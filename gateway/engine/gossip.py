@@ -116,7 +116,7 @@ class DatabaseGossipStore:
         run(f"INSERT INTO health_delta (writer, seq, payload, at) VALUES (?, ?, ?, {now})", row)
         run(f"DELETE FROM health_delta WHERE at < {now} - {round(RETENTION_S * SECOND_US)}")
 
-    def _select(self) -> list[tuple]:
+    def _select(self) -> list[tuple[Any, ...]]:
         since = max(0, self._newest - round(OVERLAP_S * SECOND_US))
         now = self._database.moment_sql()
         return self._database.execute(

@@ -10,7 +10,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -424,6 +424,6 @@ def _write(claim: _Claim, state: str, **more: object) -> bytes:
     return orjson.dumps(head) + b"\n"
 
 
-def _split(value: bytes) -> tuple[dict, bytes]:
+def _split(value: bytes) -> tuple[dict[str, Any], bytes]:
     head, _, body = value.partition(b"\n")
     return orjson.loads(head), body

@@ -125,7 +125,8 @@ class Run(Struct, eq=False):
         listener = None if payload is None else payload.capture_call(attempt.target)
         if trace is None:
             return listener
-        return trace.listener(attempt.number, listener)
+        result: CallListener | None = trace.listener(attempt.number, listener)
+        return result
 
     def time_limits(self) -> float:
         """Return until when (monotonic) the new attempt may be silent: the whole deadline for the last target, else

@@ -413,7 +413,8 @@ class StoredResponses:
         except KeyError:
             return None  # it was removed while it was being read
         load.weigh_texts(texts, size)
-        return run(_decode, texts, link.chain_bytes)
+        stored: StoredResponse = run(_decode, texts, link.chain_bytes)
+        return stored
 
     def _open_texts(self, rows: list[tuple[str, bytes]]) -> list[list[bytes]]:
         return [unpack_segments(unpack(self._vault, body)) for _, body in rows]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -119,7 +119,7 @@ def find_spent(database: Database, credits_low_nusd: int, thresholds: Sequence[i
     return [budget for row in rows if (budget := _read(row, now, thresholds)) is not None]
 
 
-def _read(row: tuple, now_us: int, usual: Sequence[int]) -> SpentBudget | None:
+def _read(row: tuple[Any, ...], now_us: int, usual: Sequence[int]) -> SpentBudget | None:
     scope, scope_id, kind, organization, name, limit_nusd, spent_nusd, period, start, alert_at = row
     resets_at = ""
     if kind == WINDOW:
@@ -243,13 +243,13 @@ class Budgets:
             statuses |= {scope_id: _status(scope_id, rows, now) for scope_id in part}
         return statuses
 
-    def _rows(self, scope_ids: Sequence[str]) -> dict[str, tuple]:
+    def _rows(self, scope_ids: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         keys = [budget_id(scope_id, kind) for scope_id in scope_ids for kind in (TOTAL, WINDOW)]
         rows = self._database.execute(SELECT.format(marks=", ".join("?" * len(keys))), keys).fetchall()
         return {row[0]: row[1:] for row in rows}
 
 
-def _status(scope_id: str, rows: dict[str, tuple], now_us: int) -> Status:
+def _status(scope_id: str, rows: dict[str, tuple[Any, ...]], now_us: int) -> Status:
     total = rows.get(budget_id(scope_id, TOTAL), (None, 0, 0, "", None, "", ""))
     limit, spent, _, text, start, *_ = rows.get(budget_id(scope_id, WINDOW), (None, 0, 0, "", None, "", ""))
     period = read_period(text) if text and limit is not None else None

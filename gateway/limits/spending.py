@@ -124,7 +124,8 @@ class Spending:
 
     def enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None:
         """Try to free `nusd` in all of `slices`, for a request in progress."""
-        return _result(Job(_attempt, self._enlarge, slices, nusd))
+        shortage: Shortage | None = _result(Job(_attempt, self._enlarge, slices, nusd))
+        return shortage
 
     def _reserve_slowly(self, payer: Payer, cost_bound: CostBound, rounds: int) -> Reservation:
         outcome = self._claim(payer, cost_bound)
@@ -149,7 +150,8 @@ class Spending:
             return self._reserve_alone(payer, cost_bound)
         claim = Claim()
         try:
-            return self._await_claim(Job(_attempt, self._fill, payer, cost_bound, claim))
+            outcome: Reservation | Shortage = self._await_claim(Job(_attempt, self._fill, payer, cost_bound, claim))
+            return outcome
         except Unavailable:
             if not self._prepares or self._control.coast_left_s() <= 0:
                 raise
@@ -161,7 +163,7 @@ class Spending:
             claim.drop()
             raise
 
-    def _await_claim(self, job: Job) -> Any:
+    def _await_claim(self, job: Job[Any]) -> Any:
         """Return the outcome; Unavailable as soon as this worker serves without the store."""
         while self._prepares:
             try:
@@ -367,7 +369,7 @@ def _attempt(work: Callable[..., object], *args: object) -> object:
         return error
 
 
-def _result(job: Job) -> Any:
+def _result(job: Job[Any]) -> Any:
     return _value(job.result())
 
 

@@ -1,7 +1,7 @@
 """The turns of agents' sessions in the order in which they were recorded, for jobs that follow them."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.metering.models import CACHED, SETTLEMENT
 from gateway.store.database import Database
@@ -68,6 +68,6 @@ def _read(database: Database, after: TurnPosition, until_us: int, limit: int) ->
     return TurnPage([_turn(row) for row in rows if not row[12] & CACHED], position, len(rows) == limit)
 
 
-def _turn(row: tuple) -> SessionTurn:
+def _turn(row: tuple[Any, ...]) -> SessionTurn:
     owners = (f"org_{bytes(row[3]).hex()}", f"proj_{bytes(row[4]).hex()}", f"key_{bytes(row[5]).hex()}")
     return SessionTurn(bytes(row[1]).hex(), row[2], *owners, *row[6:12])

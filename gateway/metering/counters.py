@@ -143,14 +143,14 @@ class Counters:
             gauges.setdefault(name, {}).setdefault(tuple(labels), []).append(value)
         return gauges
 
-    def _all(self) -> list[dict]:
+    def _all(self) -> list[dict[str, Any]]:
         bodies = [self._body()]
         for file in self._folder.glob(f"{os.getppid()}-*.json"):
             if file != self._file:
                 bodies += _read(file)
         return bodies
 
-    def _body(self) -> dict:
+    def _body(self) -> dict[str, Any]:
         return {
             "totals": [(n, labels, c.value) for n, series in self._totals.items() for labels, c in series.items()],
             "histograms": self._histogram_rows(),
@@ -184,7 +184,7 @@ def _within(series: dict[Labels, Any], labels: Labels) -> Labels:
     return (OTHER,) * len(labels)
 
 
-def _read(file: Path) -> list[dict]:
+def _read(file: Path) -> list[dict[str, Any]]:
     try:
         return [orjson.loads(file.read_bytes())]
     except (OSError, orjson.JSONDecodeError):

@@ -63,7 +63,7 @@ class PayloadQuota:
     def _choose(self, projects: list[bytes], excess: int) -> tuple[list[bytes], int]:
         """Return the oldest requests that free `excess` bytes, at most one step of them, and their bytes."""
 
-        def read() -> list[list[tuple]]:
+        def read() -> list[list[tuple[Any, ...]]]:
             return [self._fetch(OLDEST, project) for project in projects]
 
         requests: list[bytes] = []
@@ -79,7 +79,7 @@ class PayloadQuota:
         for request in requests:
             self._database.execute(DELETE_PAYLOAD, (request,))
 
-    def _fetch(self, sql: str, *values: bytes) -> list[tuple]:
+    def _fetch(self, sql: str, *values: bytes) -> list[tuple[Any, ...]]:
         return self._database.execute(sql, values).fetchall()
 
 
@@ -249,7 +249,7 @@ def purge(database: Database, should_continue: ShouldContinue = always) -> int:
     return deleted
 
 
-def _read_info(row: tuple) -> LogInfo:
+def _read_info(row: tuple[Any, ...]) -> LogInfo:
     """Return a row of SELECTED_COLUMNS as a record; the drivers return bytes or memoryview."""
     cells: list[Any] = [bytes(cell) if isinstance(cell, memoryview) else cell for cell in row]
     return LogInfo(*cells)

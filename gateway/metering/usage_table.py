@@ -72,10 +72,11 @@ class UsageRecord(NamedTuple):
         return self.mode == BYOK
 
     @property
-    def details(self) -> dict:
+    def details(self) -> dict[str, Any]:
         """The rare counts and cost components, {} if there are none."""
         if self.extra:
-            return orjson.loads(self.extra)
+            decoded: dict[str, Any] = orjson.loads(self.extra)
+            return decoded
         return {}
 
 
@@ -141,7 +142,7 @@ def raw_id(ident: str) -> bytes:
     return bytes.fromhex(ident.rpartition("_")[2])
 
 
-def record_of_row(row: tuple) -> UsageRecord:
+def record_of_row(row: tuple[Any, ...]) -> UsageRecord:
     """Return a row of COLUMNS as a record; the drivers return bytes or memoryview."""
     values: list[Any] = [bytes(value) if isinstance(value, memoryview) else value for value in row]
     return UsageRecord(*values)

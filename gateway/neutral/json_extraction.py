@@ -45,7 +45,7 @@ class _Check:
         self._root = root
         self.steps = 0
         self._targets: dict[str, Any] = {}
-        self._listed: dict[tuple[str, int], frozenset] = {}
+        self._listed: dict[tuple[str, int], frozenset[Any]] = {}
 
     def fits(self, value: Any, schema: Any, via: tuple[str, ...]) -> bool:
         """Check one value. `via` holds the references followed at this value, to detect cycles."""

@@ -1,6 +1,6 @@
 """Parts of a message."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -169,7 +169,7 @@ class VendorPart(Struct, frozen=True):
 
     vendor: str
     kind: str
-    body: dict
+    body: dict[str, Any]
     instead: tuple["Part", ...] = ()
     silent: bool = False
 
@@ -197,7 +197,7 @@ def text_length(event: object) -> int:
 
     Raise TypeError if the text is not a string: providers' values are not checked before.
     """
-    size = getattr(event, "size", None)
+    size: int | None = getattr(event, "size", None)
     if size is not None:
         return size
     return LENGTH(getattr(event, "text", "")) + LENGTH(getattr(event, "arguments", ""))

@@ -95,7 +95,8 @@ class OAuthCleanup:
 def _delete(table: Any, expired: Any) -> int:
     row_ids = [row.id for row in table.select(table.id).where(expired).limit(STEP_ROWS)]
     if row_ids:
-        return table.delete().where(table.id.in_(row_ids)).execute()
+        deleted: int = table.delete().where(table.id.in_(row_ids)).execute()
+        return deleted
     return 0
 
 

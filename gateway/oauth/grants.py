@@ -148,7 +148,8 @@ def delete_grants(grant_ids: Sequence[str]) -> int:
     ids = list(grant_ids)
     OAuthToken.delete().where(OAuthToken.grant.in_(ids)).execute()
     OAuthCode.delete().where(OAuthCode.grant.in_(ids)).execute()
-    return OAuthGrant.delete().where(OAuthGrant.id.in_(ids)).execute()
+    deleted: int = OAuthGrant.delete().where(OAuthGrant.id.in_(ids)).execute()
+    return deleted
 
 
 CODE = "llmgac_"
@@ -262,7 +263,8 @@ class Grants:
         def use() -> int:
             now = self._database.now_us()
             valid = (OAuthCode.id == code.id) & (OAuthCode.used_at == 0) & (OAuthCode.expires_at > now)
-            return OAuthCode.update(used_at=now).where(valid).execute()
+            changed: int = OAuthCode.update(used_at=now).where(valid).execute()
+            return changed
 
         return self._issue(code.grant_id, code.scope, use, "code used twice", refreshable)
 
@@ -311,7 +313,8 @@ class Grants:
         """Return the generation of a key, or -1 if the key does not exist."""
         row = self._first(ApiKey.select().where(ApiKey.id == key_id))
         if row is not None:
-            return row.generation
+            result: int = row.generation
+            return result
         return -1
 
     def issue_for_key(self, consent: Consent, generation: int | None = None) -> IssuedTokens:

@@ -1,5 +1,6 @@
 """The operator command, run as `python -m gateway.operator.command <command>`."""
 
+from gateway.configuration.file import SettingsError
 from gateway.runtime.cooperation import patch_all
 
 if __name__ == "__main__":  # before any other import, so that every lock and socket is cooperative
@@ -14,7 +15,7 @@ from typing import NoReturn
 import click
 
 from gateway.build_stamp import full_version
-from gateway.configuration.settings import MANAGE, SettingsError, hide_settings
+from gateway.configuration.settings import MANAGE, hide_settings
 from gateway.errors import GatewayError, Unavailable
 from gateway.runtime.process_exit import end_with
 from gateway.secret_text import hide_secrets
@@ -84,7 +85,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute, _ = COMMANDS[cmd_name]
-        return getattr(importlib.import_module(f"gateway.operator.{module}"), attribute)
+        result: click.Command = getattr(importlib.import_module(f"gateway.operator.{module}"), attribute)
+        return result
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -14,7 +14,8 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Provider
 from gateway.configuration import effective_values, file, settings
 from gateway.configuration.effective_values import Entry
-from gateway.configuration.settings import Settings, SettingsError
+from gateway.configuration.file import SettingsError
+from gateway.configuration.settings import Settings
 from gateway.metering.clickhouse import clickhouse_http
 from gateway.operator.output import AS_JSON, is_json, print_findings
 from gateway.secret_text import MASK, mask_address

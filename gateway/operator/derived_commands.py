@@ -51,7 +51,7 @@ STANDARD_INPUT = "-"
 NULL = "none"  # where a member may be null
 
 
-def type_of(member: fields.Field) -> click.ParamType:
+def type_of(member: fields.Field[Any]) -> click.ParamType[Any]:
     """Return the type of an argument for a member."""
     words = member.metadata.get(WORDS_KEY, {})
     if isinstance(member, OneOf):
@@ -59,17 +59,17 @@ def type_of(member: fields.Field) -> click.ParamType:
     return click.STRING
 
 
-def is_switch(member: fields.Field) -> bool:
+def is_switch(member: fields.Field[Any]) -> bool:
     """Return whether an option is a pair such as --cache/--no-cache."""
     return isinstance(member, fields.Boolean)
 
 
-def is_repeated(member: fields.Field) -> bool:
+def is_repeated(member: fields.Field[Any]) -> bool:
     """Return whether an option is given once for each value of the list."""
     return isinstance(member, fields.List) and isinstance(member.inner, fields.String)
 
 
-def read_value(member: fields.Field, value: Any, now_us: int) -> Any:
+def read_value(member: fields.Field[Any], value: Any, now_us: int) -> Any:
     """Return the member's value, as JSON. Raises InvalidRequest; the schema checks the rest."""
     words = member.metadata.get(WORDS_KEY, {})
     if not isinstance(value, str):

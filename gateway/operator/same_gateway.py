@@ -3,7 +3,8 @@
 import click
 
 from gateway.configuration import settings
-from gateway.configuration.settings import MANAGE, SettingsError
+from gateway.configuration.file import SettingsError
+from gateway.configuration.settings import MANAGE
 from gateway.control.version import Control
 from gateway.errors import Conflict
 from gateway.operator import running

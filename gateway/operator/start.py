@@ -17,7 +17,8 @@ from gateway.catalogue import last_good
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.environment_credentials import credentials_for
 from gateway.configuration import settings
-from gateway.configuration.settings import MANAGE, MIGRATE_LATE, ROOT, Settings, SettingsError
+from gateway.configuration.file import SettingsError
+from gateway.configuration.settings import MANAGE, MIGRATE_LATE, ROOT, Settings
 from gateway.errors import Unavailable
 from gateway.metering.clickhouse import clickhouse_http
 from gateway.oauth.redirects import LOOPBACK

@@ -237,7 +237,8 @@ def _leader(installation: Installation) -> int:
     sql = f"SELECT worker FROM leader WHERE name = 'jobs' AND expires_at > {database.moment_sql()}"
     row = database.read(lambda: database.execute(sql).fetchone())
     if row:
-        return row[0]
+        result: int = row[0]
+        return result
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gateway.billing.reconciliation import doctor
-from gateway.configuration.settings import SettingsError
+from gateway.configuration.file import SettingsError
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest
 from gateway.money import format_usd

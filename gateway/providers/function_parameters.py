@@ -33,7 +33,8 @@ def complete(schema: Any) -> Json:
         schema = _as_object(schema)
     if any(_is_faulty(inner, schema) for inner in _walk(schema)):
         schema = _mend(schema, schema, 0)
-    return schema
+    complete_schema: Json = schema
+    return complete_schema
 
 
 def with_complete_schemas(conversation: Conversation) -> Conversation:

@@ -358,7 +358,8 @@ def _plain(values: list[Any]) -> list[Any]:
     """Return messages, tools or formats as dicts. A relayed body may contain structs instead."""
     if all(type(value) is dict for value in values):
         return values
-    return orjson.loads(json.encode(values))
+    decoded: list[Any] = orjson.loads(json.encode(values))
+    return decoded
 
 
 def _rename_role(messages: list[Any], old: str, new: str) -> list[Any]:
@@ -369,9 +370,8 @@ def _rename_role(messages: list[Any], old: str, new: str) -> list[Any]:
 
 
 def _role(message: Any) -> str:
-    if type(message) is dict:
-        return message["role"]
-    return message.__struct_config__.tag
+    role: str = message["role"] if type(message) is dict else message.__struct_config__.tag
+    return role
 
 
 def _has_calls(message: Any) -> bool:

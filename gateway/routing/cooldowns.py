@@ -6,7 +6,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -186,7 +186,7 @@ class Cooldowns:
             self._tidy_at = now + CLEANUP_INTERVAL_S
             self._forget(now)
 
-    def export(self) -> list[list]:
+    def export(self) -> list[list[Any]]:
         """Return the changes since the last export.
 
         Each row is [key, seconds left, strikes, kind ("" = works again), seconds until the next attempt].

@@ -180,7 +180,7 @@ def write_record(plan: Plan) -> RoutingDecision:
     return unpack(pack(plan))
 
 
-def _pack_score(scored: Scored, model: str) -> tuple:
+def _pack_score(scored: Scored, model: str) -> tuple[Any, ...]:
     score, _, (candidate, _, price, uptime, latency_ms, throughput, _) = scored
     provider = candidate.provider
     figures = candidate.figures
@@ -218,7 +218,7 @@ def _unpack_score(row: Sequence[Any], model: str) -> ProviderScore:
     return shown
 
 
-def _pack_excluded(excluded: Iterable[Excluded], model: str) -> list[tuple]:
+def _pack_excluded(excluded: Iterable[Excluded], model: str) -> list[tuple[Any, ...]]:
     """Return (stage, reason, candidates) by stage and reason, in order of first appearance.
 
     A candidate is a provider's id, or (provider, region, model).
@@ -253,14 +253,14 @@ def _other(candidate: Candidate, model: str) -> str:
     return ident
 
 
-def _trim(row: tuple, usual: tuple) -> tuple:
+def _trim(row: tuple[Any, ...], usual: tuple[Any, ...]) -> tuple[Any, ...]:
     end = len(row)
     while end > 1 and row[end - 1] == usual[end - 1]:
         end -= 1
     return row[:end]
 
 
-def _fill(row: Sequence[Any], usual: tuple) -> tuple:
+def _fill(row: Sequence[Any], usual: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*row, *usual[len(row) :])
 
 

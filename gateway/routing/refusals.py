@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -62,7 +63,7 @@ class Refusals:
             self._changed.add(key)
         return iter(removed)
 
-    def export(self) -> list[list]:
+    def export(self) -> list[list[Any]]:
         """Return the changes since the last export.
 
         Each row is [key, organization, consecutive rejections]; the organization is "" after a success.

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.routing.candidates import Candidate
@@ -45,7 +45,7 @@ class ScoreEntry(NamedTuple):
     """A candidate that may serve this request, with its current figures. `price` is in n$ per million units."""
 
     candidate: Candidate
-    credentials: tuple
+    credentials: tuple[Any, ...]
     price: float
     uptime: float
     latency_ms: float
@@ -65,7 +65,7 @@ class Scored(NamedTuple):
         return self.entry.candidate
 
     @property
-    def credentials(self) -> tuple:
+    def credentials(self) -> tuple[Any, ...]:
         """Return the usable keys of this provider, in the order in which to try them."""
         return self.entry.credentials
 

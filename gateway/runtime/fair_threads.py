@@ -147,7 +147,8 @@ class FairThreads:
             self._slots.leave(owner)
 
         pending.rawlink(leave)
-        return result_of(pending.get())
+        result: T = result_of(pending.get())
+        return result
 
     def close(self) -> None:
         self._pool.kill()

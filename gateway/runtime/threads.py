@@ -40,7 +40,8 @@ class Threads:
 
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `work` in a native thread, wait for its result, and raise its exception here."""
-        return result_of(self._pool.apply(outcome_of, (partial(work, *args, **kwargs),)))
+        result: T = result_of(self._pool.apply(outcome_of, (partial(work, *args, **kwargs),)))
+        return result
 
     def finish(self, work: Callable[[], T], after: Callable[[], object]) -> T:
         """Do the same as `run` for work that must not raise.
@@ -57,7 +58,8 @@ class Threads:
             after()
 
         result.rawlink(call_after)
-        return result.get()
+        value: T = result.get()
+        return value
 
     def close(self) -> None:
         self._pool.kill()
@@ -99,7 +101,8 @@ class OwnThread:
         except BaseException:
             after()
             raise
-        return self._waiter.get()
+        result: T = self._waiter.get()
+        return result
 
     def close(self) -> None:
         """End the thread, after the work in progress."""
@@ -281,7 +284,8 @@ def follow(steps: Generator[int, int, T], descriptor: int, most_s: float | None)
                 watcher.close()
             wanted = steps.send(READ_OR_WRITE)
     except StopIteration as end:
-        return end.value
+        result: T = end.value
+        return result
     except gevent.Timeout as expired:
         if expired is not expiry:
             raise
@@ -375,7 +379,8 @@ class Job(Generic[T]):
     def outcome(self) -> T | None:
         """Return the result if it is available; None while the work runs, and after a failure."""
         if self._greenlet.successful() and not isinstance(self._greenlet.value, GatewayError):
-            return self._greenlet.value
+            result: T = self._greenlet.value
+            return result
         return None
 
     def stop(self) -> None:

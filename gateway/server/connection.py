@@ -136,7 +136,7 @@ class CallerConnection:
         # Without TLS the C functions are called directly; a TLS layer may hold bytes that no poll reports.
         if peekable:
             self.send_now = sock._sock.send
-            self._recv = sock._sock.recv
+            self._recv: Callable[[int], bytes] | None = sock._sock.recv
         else:
             self.send_now = sock.send
             self._recv = None
@@ -354,7 +354,8 @@ class CallerConnection:
         """Return the next received byte without consuming it: None if there is none, b"" at the end."""
         try:
             # gevent's own recv would wait; the socket beneath it is non-blocking.
-            return self.socket._sock.recv(1, socket.MSG_PEEK)
+            received: bytes = self.socket._sock.recv(1, socket.MSG_PEEK)
+            return received
         except (BlockingIOError, InterruptedError):
             return None
         except OSError:
@@ -428,7 +429,8 @@ class CallerConnection:
         try:
             return self._recv(maximum)
         except BlockingIOError:
-            return self.socket.recv(maximum)  # a false alarm, so wait in gevent's recv
+            received: bytes = self.socket.recv(maximum)  # a false alarm, so wait in gevent's recv
+            return received
 
     def _wake(self) -> None:
         """Resume the waiting greenlet, since data can be received. Called in the hub."""
@@ -446,7 +448,8 @@ class CallerConnection:
         if self._receives >= RECEIVES_PER_TURN:
             self._receives = 0
             gevent.sleep(0)
-        return self.socket.recv(maximum)
+        received: bytes = self.socket.recv(maximum)
+        return received
 
     def _end_head(self) -> None:
         if self.expired and self.surplus:

@@ -35,7 +35,7 @@ def logger_class(form: Form) -> type[Logger]:
 log = logging.getLogger("gateway")
 
 
-class Handler(logging.StreamHandler):
+class Handler(logging.StreamHandler[Any]):
     """Our handler, distinguished from other handlers of the same logger."""
 
 

@@ -17,7 +17,8 @@ from gunicorn import sock, util
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
-from gateway.configuration.settings import MANAGE, SettingsError
+from gateway.configuration.file import SettingsError
+from gateway.configuration.settings import MANAGE
 from gateway.server import boot
 from gateway.server.boot import BootingWorker
 from gateway.server.ports import problem_of

@@ -86,7 +86,8 @@ class RequestHead:
         """Return the caller's scheme: the connection's, or https where a trusted proxy says so."""
         if self.secure and base["gateway.trusted_peer"]:
             return "https"
-        return base["wsgi.url_scheme"]
+        result: str = base["wsgi.url_scheme"]
+        return result
 
 
 class HeadCache:

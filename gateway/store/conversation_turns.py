@@ -136,7 +136,8 @@ class Turns:
         sql = "SELECT bytes FROM stored_total WHERE organization = ?"
         row = self._database.execute(sql, (organization,)).fetchone()
         if row:
-            return row[0]
+            result: int = row[0]
+            return result
         return 0
 
     def _select(
@@ -185,7 +186,8 @@ class Turns:
         if not self._database.execute(sql, (previous,)).rowcount:
             raise PreviousGone
         sql = "SELECT turns, chain_bytes FROM stored_response WHERE id = ?"
-        return self._database.execute(sql, (previous,)).fetchone()
+        row: tuple[int, int] = self._database.execute(sql, (previous,)).fetchone()
+        return row
 
     def _hold(self, organization: str, digest: bytes, pieces: Mapping[bytes, bytes]) -> int:
         """Count one more use of a piece and store it if it is new; returns the bytes that this adds."""

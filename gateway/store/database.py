@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -199,7 +199,9 @@ class Cursor(Protocol):
     @property
     def rowcount(self) -> int: ...
     def fetchone(self) -> Any: ...
+    def fetchmany(self, size: int) -> list[Any]: ...
     def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 class Database:
@@ -242,7 +244,7 @@ class Database:
         """Return the result of `work`, run with a pooled connection or with that of an outer read or write."""
         if self.replica is not None and self.replica.is_reading():
             return work()
-        result = self._guard(self._backend.read, work, self._timeout_s)
+        result: T = self._guard(self._backend.read, work, self._timeout_s)
         if self.peewee.is_closed():
             # SQLite reads without waiting: a report of ten reads would hold the event loop for some milliseconds.
             continuation_turn()
@@ -250,7 +252,8 @@ class Database:
 
     def report(self, work: Callable[[], T]) -> T:
         """Like `read`, for long queries: off the event loop on SQLite, with a longer timeout on PostgreSQL."""
-        return self._guard(self._backend.report, work)
+        result: T = self._guard(self._backend.report, work)
+        return result
 
     def retire_connection(self) -> None:
         """Let the connection of the running report be closed after it, with the memory of its statements: for long
@@ -275,7 +278,8 @@ class Database:
         if self.peewee.in_transaction():
             return work()
         timeout_s = None if patient else self._timeout_s
-        return self._guard(self._repeat, self._backend.write, work, timeout_s, writes=True)
+        result: T = self._guard(self._repeat, self._backend.write, work, timeout_s, writes=True)
+        return result
 
     def can_write_together(self, batches: Sequence[StatementBatch]) -> bool:
         """Return whether `write_together` can run these batches: on PostgreSQL, usually."""
@@ -299,7 +303,8 @@ class Database:
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> Cursor:
         """Run a statement with `?` placeholders inside a read or write and return the driver's cursor."""
-        return self.peewee.execute_sql(self.translate(sql), tuple(params))
+        cursor: Cursor = self.peewee.execute_sql(self.translate(sql), tuple(params))
+        return cursor
 
     def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[Any]:
         """Return all rows of a statement inside a read or write, with the driver's errors wrapped by peewee."""
@@ -312,7 +317,7 @@ class Database:
         with DRIVER_ERRORS:
             cursor = self.peewee.cursor()
             cursor.executemany(self.translate(sql), rows)
-            changed = cursor.rowcount
+            changed: int = cursor.rowcount
             cursor.close()
         return changed
 

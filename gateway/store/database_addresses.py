@@ -5,6 +5,7 @@ from urllib.parse import parse_qsl
 
 from gateway.configuration import settings
 from gateway.configuration.address_checks import BAD_PERCENT, BLANK, SCHEME, is_host, is_port
+from gateway.configuration.file import SettingsError
 from gateway.configuration.names import suggest_similar
 from gateway.runtime.lazy_import import LazyImport
 
@@ -44,20 +45,20 @@ def check_scheme(config: settings.DatabaseSettings) -> None:
     if config.scheme not in SCHEMES or (config.url and "://" not in config.url):
         named, separator, _ = config.url.partition("://")
         known = "this address" if not separator or not SCHEME.fullmatch(named) else f"{named}://"
-        raise settings.SettingsError(f"{NAME}: {known} is not known; use {KNOWN_URLS}")
+        raise SettingsError(f"{NAME}: {known} is not known; use {KNOWN_URLS}")
     if config.scheme == "postgresql":
         _check_postgresql(NAME, config.url)
     if not config.replica_url:
         return
     if config.scheme != "postgresql" or settings.scheme_of(config.replica_url) != "postgresql":
-        raise settings.SettingsError(f"{REPLICA}: a replica and its primary must both be postgresql://…")
+        raise SettingsError(f"{REPLICA}: a replica and its primary must both be postgresql://…")
     _check_postgresql(REPLICA, config.replica_url)
 
 
 def _check_postgresql(name: str, url: str) -> None:
     problem = postgresql_problem(url)
     if problem:
-        raise settings.SettingsError(f"{name}: {problem}")
+        raise SettingsError(f"{name}: {problem}")
 
 
 def postgresql_problem(url: str) -> str:

@@ -5,7 +5,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from gateway.configuration.settings import DatabaseSettings, SettingsError
+from gateway.configuration.file import SettingsError
+from gateway.configuration.settings import DatabaseSettings
 
 # Covers the next file of the crash journal and the growth of SQLite's log between two checkpoints.
 MIN_FREE_BYTES = 8 << 20

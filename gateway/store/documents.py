@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from gateway.clock import SECOND_US, Clock
 from gateway.runtime.stepwise import ShouldContinue, always
@@ -89,15 +90,21 @@ class Documents:
         end = f"{self._database.moment_sql()} + {round(ttl_s * SECOND_US)}"
         return f"INSERT INTO document (kind, key, value, expires_at) VALUES (?, ?, ?, {end}) ON CONFLICT (kind, key)"
 
-    def _change(self, sql: str, params: tuple) -> bool:
+    def _change(self, sql: str, params: tuple[Any, ...]) -> bool:
         return self._database.change_rows(sql, params) > 0
 
     def _count(self, kind: str) -> int:
         sql = "SELECT count(*) FROM document WHERE kind = ?"
-        return self._database.report(partial(self._database.fetch, sql, (kind,)))[0][0]
+        result: int = self._database.report(partial(self._database.fetch, sql, (kind,)))[0][0]
+        return result
 
     def _repeat(
-        self, where: str, params: tuple, maximum: int | None, should_continue: ShouldContinue, still: str = "1 = 1"
+        self,
+        where: str,
+        params: tuple[Any, ...],
+        maximum: int | None,
+        should_continue: ShouldContinue,
+        still: str = "1 = 1",
     ) -> int:
         deleted = 0
         for _ in range(SWEEP_BATCHES):
@@ -109,7 +116,7 @@ class Documents:
                 break
         return deleted
 
-    def _delete(self, where: str, still: str, params: tuple) -> int:
+    def _delete(self, where: str, still: str, params: tuple[Any, ...]) -> int:
         sql = f"DELETE FROM document WHERE (kind, key) IN (SELECT kind, key FROM document {where}) AND {still}"
         return self._database.change_rows(sql, params)
 

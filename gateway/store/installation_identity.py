@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from gateway.configuration import settings
+from gateway.configuration.file import SettingsError
 from gateway.store.database import Database
 
 HASH_SECRET = "GATEWAY_API_KEY_HASH_SECRET"
@@ -36,7 +37,8 @@ def get_value(database: Database, name: str) -> str | None:
     """Return a value of this installation, or None when it was never set."""
     row = database.query_row("SELECT value FROM installation WHERE name = ?", (name,))
     if row:
-        return row[0]
+        result: str = row[0]
+        return result
     return None
 
 
@@ -71,10 +73,10 @@ def check_secrets(config: settings.Settings) -> None:
     for name in (HASH_SECRET, ENCRYPTION_KEY):
         try:
             _keys_of(config, name, config.database.scheme)
-        except settings.SettingsError as error:
+        except SettingsError as error:
             problems.append(str(error))
     if problems:
-        raise settings.SettingsError("\n".join(problems))
+        raise SettingsError("\n".join(problems))
 
 
 def key_beside_data(config: settings.Settings) -> Path | None:
@@ -110,7 +112,7 @@ def _keys_of(config: settings.Settings, name: str, kind: str) -> tuple[str, ...]
     """Return the configured values of a secret, newest first; () where a store of this kind keeps it in a file."""
     text = config.secret(name)
     if not text and kind == "postgresql":
-        raise settings.SettingsError(f"{name} (or {name}_FILE) is required with PostgreSQL: set a long random value")
+        raise SettingsError(f"{name} (or {name}_FILE) is required with PostgreSQL: set a long random value")
     if text:
         return _split(name, text)
     return ()
@@ -119,7 +121,7 @@ def _keys_of(config: settings.Settings, name: str, kind: str) -> tuple[str, ...]
 def _split(name: str, text: str) -> tuple[str, ...]:
     keys = tuple(part.strip() for part in text.split(",") if part.strip())
     if not keys or min(len(key) for key in keys) < MIN_LENGTH:
-        raise settings.SettingsError(f"{name} must be at least {MIN_LENGTH} characters long")
+        raise SettingsError(f"{name} must be at least {MIN_LENGTH} characters long")
     return keys
 
 
@@ -128,11 +130,11 @@ def _read_or_make(path: Path, name: str, fresh: bool, make: Callable[[], str]) -
     try:
         if not path.exists():
             if not fresh:
-                raise settings.SettingsError(f"{name}: the file {path} is missing; restore it, or set the variable")
+                raise SettingsError(f"{name}: the file {path} is missing; restore it, or set the variable")
             _make_file(path, make())
         return path.read_text().strip()
     except OSError as error:
-        raise settings.SettingsError(f"{name}: cannot use {path}: {error.strerror}") from None
+        raise SettingsError(f"{name}: cannot use {path}: {error.strerror}") from None
 
 
 def _make_file(path: Path, text: str) -> None:
@@ -157,7 +159,7 @@ def _check_fingerprint(database: Database, name: str, salt: str, keys: tuple[str
     prints = [fingerprint(key, salt) for key in keys]
     known = known or claim_value(database, _fingerprint_name(name), prints[0])
     if known not in prints:
-        raise settings.SettingsError(
+        raise SettingsError(
             f"{name} is not the secret that this database was used with: restore it, or keep it in the list after "
             "the new one"
         )
@@ -177,7 +179,7 @@ def _check_other_nodes(database: Database, name: str, first: str) -> None:
         known = json.loads(bytes(value)).get("secrets")
         host = node.partition(" ")[0].partition(":")[0]
         if known and first not in known and host != platform.node():
-            raise settings.SettingsError(
+            raise SettingsError(
                 f"{name}: the node {node} does not know the first secret of the list yet. Append a new secret to the "
                 "end of the list on every node and restart them all; then move it to the front"
             )

@@ -61,7 +61,7 @@ class Statement(Struct, frozen=True, eq=False):
     sums: bool = False
 
 
-Row = tuple[Statement, tuple]
+Row = tuple[Statement, tuple[Any, ...]]
 
 
 class Fallback(Protocol):

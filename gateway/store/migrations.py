@@ -1,7 +1,7 @@
 """Numbered schema steps: one transaction each, one runner at a time, verified by checksum."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from gateway import errors
 from gateway.configuration import settings
+from gateway.configuration.file import SettingsError
 from gateway.runtime.lazy_import import LazyImport
 from gateway.store.database import Database
 from gateway.store.faults import is_denied
@@ -45,7 +46,7 @@ def verify(database: Database, directory: Path = DIRECTORY) -> list[str]:
     return [problem for step in _list_steps(directory) if (problem := _judge(step, state))]
 
 
-class SchemaMismatch(settings.SettingsError):
+class SchemaMismatch(SettingsError):
     """The database is there, but its schema is not the one of this code."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -99,7 +100,7 @@ def migrate(database: Database, directory: Path = DIRECTORY) -> list[str]:
         if not is_denied(error):
             raise
         reason = str(error).strip().splitlines()[0]
-        raise settings.SettingsError(
+        raise SettingsError(
             f"DATABASE_URL: {reason}; make its user the owner of the database, or grant it CREATE on the schema"
         ) from None
 
@@ -147,14 +148,15 @@ def _lock(database: Database) -> None:
         database.execute(LOCK)
 
 
-def _load(step: Step):
+def _load(step: Step) -> Callable[..., None]:
     """Return the step's `up`, compiled from the source with the recorded checksum.
 
     A cached bytecode file may be stale: Python detects an edit only by the file's time in seconds and its length.
     """
     module = ModuleType(f"migration_{step.name}")
     exec(compile(step.source, step.path, "exec"), module.__dict__)
-    return module.up
+    up: Callable[..., None] = module.up
+    return up
 
 
 def _list_steps(directory: Path) -> list[Step]:

@@ -150,7 +150,8 @@ class Postgresql:
         self.peewee.drain()
 
     def _select_now(self) -> int:
-        return self.peewee.execute_sql(f"SELECT {NOW}").fetchone()[0]
+        result: int = self.peewee.execute_sql(f"SELECT {NOW}").fetchone()[0]
+        return result
 
     def _lend(self, work: Callable[[], T], timeout_s: float | None, may_repeat: Callable[[], bool]) -> T:
         """Run `work` on a pooled connection, and again on a new one when the pooled connection was closed."""

@@ -83,7 +83,8 @@ class Redis:
             return False
 
     def get(self, key: str) -> bytes | None:
-        return self._call(methodcaller("get", key))
+        value: bytes | None = self._call(methodcaller("get", key))
+        return value
 
     def put(self, key: str, value: bytes, ttl_s: float) -> None:
         self._call(methodcaller("set", key, value, px=_ms(ttl_s)))

@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from gateway.configuration import settings
 from gateway.configuration.address_checks import BAD_PERCENT, BLANK, is_host
+from gateway.configuration.file import SettingsError
 from gateway.runtime.lazy_import import LazyImport
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ def connector(config: settings.RedisSettings) -> Connect:
             return _sentinel(parts, options, credentials)
         return _cluster(parts, options | credentials)
     except AddressError as error:
-        raise settings.SettingsError(f"REDIS_URL: {error}; {ADDRESS_FORMS}") from None
+        raise SettingsError(f"REDIS_URL: {error}; {ADDRESS_FORMS}") from None
     except ValueError:  # its text quotes the address
-        raise settings.SettingsError(f"REDIS_URL: this address cannot be read; {ADDRESS_FORMS}") from None
+        raise SettingsError(f"REDIS_URL: this address cannot be read; {ADDRESS_FORMS}") from None
 
 
 def _check_text(url: str) -> None:

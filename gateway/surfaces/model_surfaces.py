@@ -6,7 +6,7 @@ Operations for the express lane must be here.
 
 from collections.abc import Iterable
 
-from gateway.configuration.settings import SettingsError
+from gateway.configuration.file import SettingsError
 from gateway.surfaces import health, metrics
 from gateway.surfaces.agents import agent_routes as claude_code
 from gateway.surfaces.aisdk import routes as aisdk

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from gateway import __version__
 from gateway.billing.outcome import Attempt, error_type
 from gateway.clock import Clock
-from gateway.configuration.settings import CONFIG, Otel, SettingsError
+from gateway.configuration.file import SettingsError
+from gateway.configuration.settings import CONFIG, Otel
 from gateway.neutral.usage import Usage
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Call, Target

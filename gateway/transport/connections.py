@@ -346,7 +346,8 @@ class UpstreamConnection:
         """Receive with gevent's waiting, which handles what TLS needs; None after the timeout."""
         self._sock.settimeout(max(self._until - self._now(), MIN_TIMEOUT_S))
         try:
-            return self._sock.recv(RECEIVE_BYTES)
+            received: bytes = self._sock.recv(RECEIVE_BYTES)
+            return received
         except OSError as error:
             # The operating system's timeout of a connection has a number; gevent's has none.
             if isinstance(error, TimeoutError) and error.errno is None:

@@ -39,4 +39,5 @@ def next_wait_us(attempts: int) -> int | None:
     """Return the delay after `attempts` failed ones, doubled each time; None after the last attempt."""
     if attempts >= ATTEMPTS:
         return None
-    return round(min(FIRST_RETRY_S * 2 ** (attempts - 1), MAX_RETRY_S) * SECOND_US)
+    result: int = round(min(FIRST_RETRY_S * 2 ** (attempts - 1), MAX_RETRY_S) * SECOND_US)
+    return result

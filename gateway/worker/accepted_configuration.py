@@ -17,10 +17,10 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.environment_credentials import address_problem, identity_problem, variable_of
 from gateway.catalogue.loader import CatalogueError
 from gateway.configuration import settings
-from gateway.configuration.file import BASE_URL, TomlPlace, variable
+from gateway.configuration.file import BASE_URL, SettingsError, TomlPlace, variable
 from gateway.configuration.names import suggest_similar
 from gateway.configuration.setting_sources import describe_origin
-from gateway.configuration.settings import Settings, SettingsError
+from gateway.configuration.settings import Settings
 from gateway.worker import extensions
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from gateway.catalogue.protocols import PROTOCOLS, ProtocolEntry
-from gateway.configuration.settings import SettingsError
+from gateway.configuration.file import SettingsError
 from gateway.neutral import operations
 from gateway.neutral.operations import ModelOperation
 from gateway.runtime.lazy_import import LazyImport

@@ -27,7 +27,7 @@ from gateway.admin.sso_sign_in import KIND as SSO_FLOWS
 from gateway.billing.provider_objects import KIND as PROVIDER_OBJECTS
 from gateway.billing.provider_objects import MAX_OBJECTS
 from gateway.clock import Clock
-from gateway.configuration.settings import SettingsError
+from gateway.configuration.file import SettingsError
 from gateway.control.leadership import Leadership
 from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
 from gateway.runtime.lazy_import import LazyImport

@@ -8,7 +8,8 @@ import orjson
 from msgspec import Struct
 
 from gateway.configuration.address_checks import url_problem
-from gateway.configuration.settings import Analytics, SettingsError
+from gateway.configuration.file import SettingsError
+from gateway.configuration.settings import Analytics
 from gateway.errors import GatewayError, Unavailable
 from gateway.runtime.threads import compute_if
 from gateway.transport.upstream_responses import Answer

@@ -115,7 +115,7 @@ def sum_stored(
 
 def assemble(parts: Iterable[SessionPart]) -> list[AgentSession]:
     """Return sessions with these parts, newest first; parts of the same key, model, provider and source are added."""
-    sessions: dict[SessionName, dict[tuple, SessionPart]] = {}
+    sessions: dict[SessionName, dict[tuple[Any, ...], SessionPart]] = {}
     for part in parts:
         own = sessions.setdefault(part.name, {})
         place = (part.provider, part.model, part.api_key, part.source)

@@ -41,7 +41,8 @@ class LogEntry(NamedTuple):
     def tags(self) -> dict[str, str]:
         """The caller's metadata, {} when there is none."""
         if self.metadata:
-            return orjson.loads(self.metadata)
+            decoded: dict[str, str] = orjson.loads(self.metadata)
+            return decoded
         return {}
 
 
@@ -105,7 +106,7 @@ def _delete(database: Database, oldest: bytes) -> int:
     return len(requests)
 
 
-def _tagged(database: Database, requests: list[tuple[bytes]]) -> list[tuple]:
+def _tagged(database: Database, requests: list[tuple[bytes]]) -> list[tuple[Any, ...]]:
     if not requests:
         return []
     sql = (
@@ -114,7 +115,7 @@ def _tagged(database: Database, requests: list[tuple[bytes]]) -> list[tuple]:
     return list(database.execute(sql, (requests[0][0], requests[-1][0])).fetchall())
 
 
-def _read(row: tuple) -> LogEntry:
+def _read(row: tuple[Any, ...]) -> LogEntry:
     """Return a row of FIELDS as an entry; the drivers return bytes or memoryview."""
     cells: list[Any] = [bytes(cell) if isinstance(cell, memoryview) else cell for cell in row]
     return LogEntry(*cells)

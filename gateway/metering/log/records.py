@@ -115,7 +115,8 @@ class LoggedRequest(Struct, frozen=True):
             return self.entry.tags
         tags = next((attempt.tags for attempt in self.attempts if attempt.tags), None)
         if tags:
-            return orjson.loads(tags)
+            decoded: dict[str, str] = orjson.loads(tags)
+            return decoded
         return {}
 
     @property
@@ -209,13 +210,15 @@ def input_of(record: UsageRecord) -> int:
     """Return all input of an attempt, in tokens of every kind, as activity counts them."""
     units = record.details.get("units", {})
     plain = record.input + record.cache_read + record.cache_write
-    return plain + sum(units.get(name, 0) for name in EXTRA_COUNTS["input_tokens"])
+    result: int = plain + sum(units.get(name, 0) for name in EXTRA_COUNTS["input_tokens"])
+    return result
 
 
 def output_of(record: UsageRecord) -> int:
     """Return all output of an attempt, in tokens of every kind."""
     units = record.details.get("units", {})
-    return record.output + sum(units.get(name, 0) for name in EXTRA_COUNTS["output_tokens"])
+    result: int = record.output + sum(units.get(name, 0) for name in EXTRA_COUNTS["output_tokens"])
+    return result
 
 
 def read_requests(database: Database, requests: Sequence[bytes]) -> list[LoggedRequest]:

@@ -255,7 +255,8 @@ class Rollups:
         sql = "SELECT posted_at FROM usage WHERE posted_at >= ? AND posted_at < ? ORDER BY posted_at LIMIT 1 OFFSET ?"
         row = self._database.execute(sql, (start_us, until_us, self._rows)).fetchone()
         if row:
-            return max(start_us + 1, row[0])
+            result: int = max(start_us + 1, row[0])
+            return result
         return until_us
 
     def _sum_batch(self, start_us: int, end_us: int, purged: bytes) -> tuple[list[Group], list[Group]]:

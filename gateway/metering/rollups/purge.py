@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.clock import DAY_US, HOUR_US, Clock
-from gateway.configuration.settings import SettingsError
+from gateway.configuration.file import SettingsError
 from gateway.errors import Unavailable
 from gateway.metering.models import CREDITS
 from gateway.metering.rollups.rollup_table import (

@@ -117,7 +117,8 @@ class AccessTokens:
             # The lazy modules are loaded here and not in the thread.
             read_key = jwk.RSAKey.import_key
             encode = jwt.encode
-            return compute(lambda: encode(header, claims, read_key(pem), algorithms=["RS256"])).encode()
+            result: bytes = compute(lambda: encode(header, claims, read_key(pem), algorithms=["RS256"])).encode()
+            return result
         except (jose_errors.JoseError, ValueError, TypeError):
             raise UpstreamRefused("The private key of the service account cannot be read.") from None
 
@@ -129,7 +130,7 @@ def is_service_account(secret: str) -> bool:
 
 def _read_account(secret: str) -> dict[str, Any]:
     try:
-        account = orjson.loads(secret)
+        account: dict[str, Any] = orjson.loads(secret)
     except orjson.JSONDecodeError:
         raise UpstreamRefused("The service account is not JSON.") from None
     if not all(isinstance(account.get(name), str) and account[name] for name in ("client_email", "private_key")):

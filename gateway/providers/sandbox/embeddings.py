@@ -81,7 +81,8 @@ def embed(value: Input, size: int) -> list[float]:
 def _read_inputs(value: Any) -> list[Input]:
     if isinstance(value, str) or (value and isinstance(value[0], int)):
         return [value]
-    return value
+    result: list[Input] = value
+    return result
 
 
 def _input(value: Any, param: str) -> None:

@@ -154,7 +154,8 @@ def check_images(body: dict[str, Any]) -> None:
 
 def directive_text(body: dict[str, Any]) -> str:
     """Return the text that may contain directives: the prompt."""
-    return body["prompt"]
+    result: str = body["prompt"]
+    return result
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:

@@ -296,12 +296,15 @@ def _object(raw: Raw | UnsetType, path: str) -> dict[str, Any] | None:
     """Return the JSON object of a schema; None when it is absent or null."""
     if raw is UNSET:
         return None
+    decoded: dict[str, Any] | None
     try:
-        return orjson.loads(memoryview(raw))
+        decoded = orjson.loads(memoryview(raw))
+        return decoded
     except orjson.JSONDecodeError:
         pass
     try:
-        return orjson.loads(without_halves(bytes(raw)))
+        decoded = orjson.loads(without_halves(bytes(raw)))
+        return decoded
     except orjson.JSONDecodeError as error:
         raise invalid(path, f"not valid JSON ({error})") from None
 

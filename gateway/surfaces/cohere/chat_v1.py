@@ -62,7 +62,7 @@ def _stream(services: Services, context: RequestContext, history: History, reque
 
 def _history_of(body: V1ChatBody) -> History:
     """Return the messages of a request, which the answer repeats."""
-    history = to_builtins(body.chat_history or [])
+    history: History = to_builtins(body.chat_history or [])
     if body.message:
         history.append({"role": "USER", "message": body.message})
     if body.tool_results:

@@ -211,7 +211,8 @@ def _media_of(body: CohereEmbedBody, count: int) -> dict[str, Any]:
         raise invalid(next(iter(given)), f"expected at most {MAX_INPUTS} inputs with images")
     if body.input_type:
         given["input_type"] = body.input_type
-    return to_builtins(given)
+    result: dict[str, Any] = to_builtins(given)
+    return result
 
 
 def number_type_of(types: list[EmbeddingType] | None) -> NumberType:

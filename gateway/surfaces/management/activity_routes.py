@@ -4,13 +4,13 @@ calls."""
 from typing import Any
 
 from gateway.accounts.projects import ProjectInfo
-from gateway.clock import to_iso
+from gateway.clock import HOUR_US, to_iso
 from gateway.metering.activity import Owners, Span, last_hours, measure, merge
 from gateway.metering.rollups.queries import Row, at_once
 from gateway.reports.latency_percentiles import ModelLatency, Percentiles, read_percentiles
 from gateway.surfaces.management.access_groups import anywhere, in_project
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.visitors.report_windows import HOUR_US, RANGES, read_window
+from gateway.surfaces.visitors.report_windows import RANGES, read_window
 from gateway.surfaces.visitors.usage_report import (
     MAX_DATE_LENGTH,
     ActivityLatency,

@@ -7,7 +7,7 @@ from msgspec import Raw, json
 
 from gateway.accounts import audit
 from gateway.accounts.audit import AuditEntry
-from gateway.admin.account_changes import Posting
+from gateway.admin.funding import Posting
 from gateway.callers.throttle import ThrottleGate
 from gateway.limits.ledger import FUNDING, GRANT
 from gateway.runtime.threads import pause
@@ -68,7 +68,8 @@ class AuditQuery(Body):
 
 def show_credits(call: ManagedCall[str]) -> BalanceAnswer:
     """Credits funded, spent, and reserved by running requests, and the balance (funded less spent)."""
-    return _show_balance(call)
+    answer: BalanceAnswer = _show_balance(call)
+    return answer
 
 
 def list_history(call: ManagedCall[str]) -> list[LedgerEntryAnswer]:
@@ -85,13 +86,15 @@ def post(call: ManagedCall[str]) -> PostedAnswer:
     management = call.management
     posting = Posting(fields["kind"], fields["amount"] or 0, fields["note"], fields["reference"])
     posted = management.post_credits(call.subject, posting, actor=call.actor)
-    return _show_balance(call, PostedAnswer, posted=posted)
+    answer: PostedAnswer = _show_balance(call, PostedAnswer, posted=posted)
+    return answer
 
 
 def set_unlimited(call: ManagedCall[str]) -> BalanceAnswer:
     """Let the organization spend without credits, with its usage counted, or again only what was funded."""
     call.management.set_unlimited(call.subject, call.fields["unlimited"], actor=call.actor)
-    return _show_balance(call)
+    answer: BalanceAnswer = _show_balance(call)
+    return answer
 
 
 def list_audit(call: ManagedCall[str]) -> AuditPageAnswer:

@@ -16,7 +16,7 @@ TAG = "Discounts"
 EXPECTED = 'Give a decimal fraction between 0 and 1, of at most six places, such as "0.2".'
 
 
-class Fraction(fields.Field):
+class Fraction(fields.Field[Any]):
     """A fraction between 0 and 1, as a decimal string or a number; parts per million inside."""
 
     def __init__(self, **more: Any) -> None:

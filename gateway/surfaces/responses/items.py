@@ -144,7 +144,7 @@ def read_tool(tool: dict[str, Any], path: str) -> Tool:
     kind = tool.get("type")
     shape = TOOLS.get(kind) if isinstance(kind, str) else None
     if shape is not None:
-        made = _convert({name: value for name, value in tool.items() if name != "newer"}, shape, path)
+        made: Tool = _convert({name: value for name, value in tool.items() if name != "newer"}, shape, path)
         if type(made) is schema.FunctionTool:
             made.newer = tuple(name[:NAME_LENGTH] for name in tool if name not in KNOWN_MEMBERS)
         return made

@@ -25,7 +25,7 @@ from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.runtime.threads import compute, compute_if
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import reader, schema, store, writer
-from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, Assembler
+from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
 from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.response_answers import ResponseEvent, ResponseItem, ResponseObject
 from gateway.surfaces.responses.socket_memory import TurnMemory
@@ -255,14 +255,18 @@ def load_for(services: Services, context: RequestContext, body: schema.CompactBo
 
 
 def read(
-    limits: LimitSettings, raw: bytes, body: schema.ResponsesBody, history: list[dict], own: list[dict]
+    limits: LimitSettings,
+    raw: bytes,
+    body: schema.ResponsesBody,
+    history: list[dict[str, Any]],
+    own: list[dict[str, Any]],
 ) -> reader.ResponseTurn:
     """Return the turn of a body, within the limits of a request."""
     caps_module.check(limits, raw, range(len(history) + len(own)), body.tools, body.text)
     return reader.read(body, history, own)
 
 
-def is_large(raw: bytes, size: int, history: list[dict], own: list[dict]) -> bool:
+def is_large(raw: bytes, size: int, history: list[dict[str, Any]], own: list[dict[str, Any]]) -> bool:
     """Return whether a thread handles the items of a request; `size` is the number of stored bytes of earlier turns."""
     if len(raw) + size < caps_module.LARGE:
         return False
@@ -341,7 +345,7 @@ def _prepare(context: RequestContext, turn: reader.ResponseTurn, keep: writer.Ke
     sent upstream and nothing is charged."""
     ident = store.ID_PREFIX + context.request_id
     facts = _PreparedFacts(ident, context.at_us // SECOND_US, turn.request.requested_model)
-    opening = writer.write_response(turn, facts, writer.RUNNING, [])
+    opening = writer.write_response(turn, facts, RUNNING, [])
     response = writer.write_response(turn, facts, COMPLETED, [])
     response["usage"] = dialect.write_usage(NO_USAGE)
     response["store"] = keep(response)

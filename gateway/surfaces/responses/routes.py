@@ -314,8 +314,12 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _read_compact(
-    limits: LimitSettings, raw: bytes, body: schema.CompactBody, history: list[dict], own: list[dict]
-) -> tuple[ChatRequest, list[dict]]:
+    limits: LimitSettings,
+    raw: bytes,
+    body: schema.CompactBody,
+    history: list[dict[str, Any]],
+    own: list[dict[str, Any]],
+) -> tuple[ChatRequest, list[dict[str, Any]]]:
     caps_module.check(limits, raw, range(len(history) + len(own)), None)
     return compact.read(body, history, own)
 
@@ -348,7 +352,7 @@ def retrieve(services: Services, inbound: Inbound) -> Outbound:
     return compute_if(store.is_long(stored), _show, stored.response, inbound)
 
 
-def _show(response: dict, inbound: Inbound) -> Outbound:
+def _show(response: dict[str, Any], inbound: Inbound) -> Outbound:
     shown = store.show(response, sealed=_sealed(inbound), reasoned=store.asks_reasoning(response))
     return http_responses_module.json_reply(shown, inbound.shown_id)
 

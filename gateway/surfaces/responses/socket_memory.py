@@ -3,6 +3,8 @@
 They are kept as JSON, a text for each turn: objects would take ten to thirty times the memory.
 """
 
+from typing import Any
+
 import orjson
 from msgspec import Struct, field
 
@@ -100,7 +102,7 @@ class TurnMemory:
         """InvalidRequest when a request would continue more bytes than allowed."""
         self._stored.check_size(size, param)
 
-    def keep(self, response: dict, items: list[dict], previous: str, size: int) -> None:
+    def keep(self, response: dict[str, Any], items: list[dict[str, Any]], previous: str, size: int) -> None:
         """Keep a response that is not stored, as the successor of `previous`; `size` is that of its request."""
         before = self._found.get(previous)
         turn = PastTurn(response["id"], items, response["output"])

@@ -102,7 +102,10 @@ def conclude(
     response["usage"] = write_usage(facts)
     response["llmgateway"] = facts.metadata()
     response["store"] = keep(response)
-    return compute_if(len(output) >= THREAD_ITEMS, show, response, sealed=turn.sealed, reasoned=turn.reasoned)
+    result: ResponseObject = compute_if(
+        len(output) >= THREAD_ITEMS, show, response, sealed=turn.sealed, reasoned=turn.reasoned
+    )
+    return result
 
 
 def _end_of(facts: ResponseFacts) -> int:
@@ -161,7 +164,8 @@ def failure(
     response["error"] = {"code": dialect.error_code(error), "message": error.message}
     if usage is not None:
         response["usage"] = dialect.write_usage(usage)
-    return show(response, sealed=turn.sealed, reasoned=turn.reasoned)
+    result: ResponseObject = show(response, sealed=turn.sealed, reasoned=turn.reasoned)
+    return result
 
 
 def status_of(finish: FinishReason) -> Literal["completed", "incomplete"]:
@@ -179,7 +183,8 @@ def origin(facts: ResponseFacts) -> str:
 def own_item(item: Json, place: int, facts: ResponseFacts) -> ResponseItem:
     """Return an upstream's item with an id of the gateway, its encrypted content wrapped."""
     own: Any = wrap({**item, "id": item_id(item.get("type", ""), facts.answer_id, place)}, origin(facts))
-    return own
+    written: ResponseItem = own
+    return written
 
 
 def _own_items(items: list[Json], facts: ResponseFacts) -> list[ResponseItem]:

@@ -18,8 +18,9 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces.scim import list_queries, patches, resources
 from gateway.surfaces.scim.attributes import COMMON, GROUP, GROUPS_TYPE, MEMBERS, resolve
 from gateway.surfaces.scim.filters import Comparison, FilterNode, PatchPath, attributes_in, matches_value, parse_path
-from gateway.surfaces.scim.patches import ADD, REMOVE, PatchOperation
+from gateway.surfaces.scim.patches import PatchOperation
 from gateway.surfaces.scim.resources import etag_of, project, show_group
+from gateway.surfaces.scim.scim_answers import ADD, REMOVE, REPLACE
 from gateway.surfaces.scim.scim_call import ScimCall
 from gateway.surfaces.web.http import Outbound
 
@@ -216,7 +217,7 @@ def find_group(call: ScimCall) -> Outbound:
 def create_group(call: ScimCall) -> Outbound:
     """Create a group. Its name gives nothing unless a group rule of the organization names it."""
     draft = GroupDraft(tuple)
-    draft.assign(call.body(), patches.REPLACE)
+    draft.assign(call.body(), REPLACE)
     change = draft.change()
     if change.name is None:
         raise resources.refuse(DISPLAY_NAME, "it is required")
@@ -230,7 +231,7 @@ def replace_group(call: ScimCall) -> Outbound:
     body = call.body()
 
     def edit(draft: GroupDraft) -> None:
-        draft.assign({"externalId": None, "members": [], **body}, patches.REPLACE)
+        draft.assign({"externalId": None, "members": [], **body}, REPLACE)
 
     return _change(call, edit)
 

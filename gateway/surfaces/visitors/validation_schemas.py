@@ -121,7 +121,7 @@ class QueryInteger(fields.Integer):
         super().__init__(validate=validate.Range(minimum, maximum), metadata=describe_field(about), **more)
 
 
-class Usd(fields.Field):
+class Usd(fields.Field[Any]):
     """A non-negative amount of US dollars, as a decimal string or a number; stored as nano-dollars. Blank means
     null."""
 
@@ -167,7 +167,7 @@ class IsoTime(fields.String):
             raise ValidationError("Use an ISO 8601 time such as 2027-01-31T08:00:00Z.") from None
 
 
-class NameList(fields.List):
+class NameList(fields.List[Any]):
     """A list of names."""
 
     def __init__(self, maximum: int = 1000, longest: int = 255, about: str = "", **more: Any) -> None:
@@ -209,7 +209,8 @@ def read_fields(schema: type[Schema], values: Mapping[str, str]) -> dict[str, An
 
 def _load(schema: type[Schema], values: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return schema().load(values)
+        result: dict[str, Any] = schema().load(values)
+        return result
     except ValidationError as error:
         path, reason = _first(error.normalized_messages())
         param = path.removesuffix("._schema").removeprefix("_schema")

@@ -97,7 +97,8 @@ def describe_fields(fields: type, files: Mapping[str, Any]) -> dict[str, Any]:
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
-        return choices[0]
+        result: dict[str, Any] = choices[0]
+        return result
     return schema
 
 
@@ -118,7 +119,7 @@ def digest_without(body: StoredFile, boundary: bytes) -> bytes:
 
 
 def _boundary_of(content_type: str) -> str:
-    boundary = parse_options_header(content_type)[1].get("boundary", "")
+    boundary: str = parse_options_header(content_type)[1].get("boundary", "")
     if not boundary or len(boundary) > BOUNDARY_LENGTH:
         raise _malformed("its Content-Type has no boundary")
     return boundary
@@ -188,7 +189,8 @@ class _FormReader:
     @property
     def _name(self) -> str:
         if self._head is not None:
-            return self._head.name[:64]
+            result: str = self._head.name[:64]
+            return result
         return ""
 
     def _begin(self, head: MultipartSegment) -> None:

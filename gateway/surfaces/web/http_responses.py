@@ -41,10 +41,10 @@ OPENAI = ErrorFormat(
 
 
 def json_reply(
-    body: bytes | Mapping[str, Any] | list | Answer,
+    body: bytes | Mapping[str, Any] | list[Any] | Answer,
     request_id: str = "",
     status: int = 200,
-    headers: list | None = None,
+    headers: list[Any] | None = None,
 ) -> Outbound:
     """A private JSON answer; `headers` are added to the common ones."""
     if type(body) is bytes:
@@ -64,10 +64,10 @@ def begin_early(request_id: str) -> None:
 
 def result_reply(
     result: Result,
-    write: Callable[..., bytes | dict | list | Answer],
+    write: Callable[..., bytes | dict[str, Any] | list[Any] | Answer],
     *args: Any,
     request_id: str = "",
-    headers: list | None = None,
+    headers: list[Any] | None = None,
 ) -> Outbound:
     """Return the JSON response that `write(result, *args)` produces; a large result is written in a thread."""
 
@@ -77,7 +77,7 @@ def result_reply(
     return compute_if(result.large, make)
 
 
-def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list | None = None) -> Outbound:
+def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list[Any] | None = None) -> Outbound:
     """A server-sent event stream that proxies must not buffer."""
     return Outbound(200, [*SSE, *PRIVATE, *_identity(request_id), *(headers or ())], frames)
 

@@ -157,7 +157,7 @@ def read_body(environ: Environ, max_body: int) -> bytes:
         return b""
     if length is not None and length > max_body:
         raise too_large(max_body)
-    body = environ["wsgi.input"].read(max_body + 1 if length is None else length)
+    body: bytes = environ["wsgi.input"].read(max_body + 1 if length is None else length)
     if len(body) > max_body:
         raise too_large(max_body)
     if length is not None and len(body) < length:

@@ -3,7 +3,7 @@
 import pytest
 from support.billing import DOLLAR, admission_of, attempt_at, target
 
-from gateway.billing import admission
+from gateway.billing import session_budgets
 from gateway.billing.reconciliation import doctor
 from gateway.billing.session_budgets import RETENTION_DAYS, budget_of, forget_old
 from gateway.clock import DAY_US
@@ -79,7 +79,7 @@ def test_old_budgets_are_forgotten_unless_a_request_is_in_progress(process, acco
     assert forget_old(process.database) == 0
     running.close()
     process.rest()
-    monkeypatch.setattr(admission, "BATCH_SIZE", 1)
+    monkeypatch.setattr(session_budgets, "BATCH_SIZE", 1)
     assert forget_old(process.database) == 2
     assert [counted(process, budget) for budget in budgets_of(account)] == [None, None]
     assert doctor(process.database) == []

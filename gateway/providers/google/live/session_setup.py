@@ -91,7 +91,8 @@ class LiveSettings:
     @property
     def spoken(self) -> bool:
         """Whether the caller gets audio, and not only its transcript."""
-        return self.session["output_modalities"] == AUDIO_ONLY
+        result: bool = self.session["output_modalities"] == AUDIO_ONLY
+        return result
 
     def instructions(self, text: str | None = None) -> Json:
         """Return `text`, or the session's instructions, as a system instruction."""

@@ -73,7 +73,8 @@ class LiveResponse:
     def last(self) -> str | None:
         """The id of the last item."""
         if self._items:
-            return self._items[-1]["id"]
+            result: str = self._items[-1]["id"]
+            return result
         return None
 
     @property
