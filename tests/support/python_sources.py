@@ -25,8 +25,8 @@ class PythonSource:
     """A parsed file. Each fact has its line.
 
     `imports` has a tuple (module, name, line) for each imported name, with the name "" for `import module`; imports in
-    TYPE_CHECKING blocks count. `os_attributes` are the attributes of the module `os` that are used, `raised` the names of
-    raised exceptions, `classes` the names of classes, and `conditions` the comparisons and patterns with texts.
+    TYPE_CHECKING blocks count. `os_attributes` are the attributes of the module `os` that are used, `raised` the names
+    of raised exceptions, `classes` the names of classes, and `conditions` the comparisons and patterns with texts.
     `sentences` are the first paragraphs of docstrings, and comments. `statements` counts the statements that are
     limited, and `nested` has the lines of conditional expressions within others.
     """
