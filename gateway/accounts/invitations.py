@@ -223,8 +223,8 @@ class Invitations:
 
     def _row(self, token: str) -> Invitation | None:
         hashes = tokens_module.candidates(token, self._hash_keys)
-        result: Invitation | None = _select().where(Invitation.token_hash.in_(hashes)).first()
-        return result
+        invitation: Invitation | None = _select().where(Invitation.token_hash.in_(hashes)).first()
+        return invitation
 
 
 def _check_new(organization_id: str, email: str) -> None:

@@ -159,6 +159,6 @@ def first_id() -> str:
     read or write."""
     row = Organization.select(Organization.id).order_by(Organization.id).first()
     if row is not None:
-        result: str = row.id
-        return result
+        first: str = row.id
+        return first
     return ""

@@ -78,13 +78,13 @@ def make_hasher() -> Any:
 
 
 def _hash(password: str) -> str:
-    result: str = make_hasher().hash(password)
-    return result
+    hashed: str = make_hasher().hash(password)
+    return hashed
 
 
 def _verify(password: str, stored: str) -> bool:
     try:
-        result: bool = make_hasher().verify(stored, password)
-        return result
+        matches: bool = make_hasher().verify(stored, password)
+        return matches
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
         return False

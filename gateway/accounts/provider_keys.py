@@ -258,7 +258,7 @@ def _insert(
 
 
 def _load(organization_id: str, key_id: str) -> ProviderKey:
-    row: ProviderKey = select_keys(organization_id).where(ProviderKey.id == key_id).first()
+    row: ProviderKey | None = select_keys(organization_id).where(ProviderKey.id == key_id).first()
     if row is None:
         raise NotFound(f"There is no provider key {key_id} in this organization.")
     return row

@@ -154,8 +154,8 @@ def organization_of(scope: Scope, scope_id: str) -> str:
     organization = queries[scope].tuples().first()
     if not organization:
         raise NotFound(f"There is no {SCOPE_NAMES[scope]} {scope_id}.")
-    result: str = organization[0]
-    return result
+    organization_id: str = organization[0]
+    return organization_id
 
 
 def _find(organization_id: str, rule_id: str) -> RuleInfo:

@@ -242,10 +242,10 @@ def _import_keys(entries: Iterable[Any]) -> Iterable[Any]:
 
 def _is_usable_rsa(key: Any) -> bool:
     numbers = key.public_key.public_numbers()
-    result: bool = (
+    usable: bool = (
         MIN_RSA_BITS <= numbers.n.bit_length() <= MAX_RSA_BITS and numbers.e.bit_length() <= MAX_EXPONENT_BITS
     )
-    return result
+    return usable
 
 
 def is_signed_token(text: str) -> bool:

@@ -22,8 +22,8 @@ class Vault:
     def seal(self, secret: str) -> str:
         """The encrypted form, safe to store; "" stays ""."""
         if secret:
-            result: str = self._cipher.encrypt(secret.encode()).decode()
-            return result
+            sealed: str = self._cipher.encrypt(secret.encode()).decode()
+            return sealed
         return ""
 
     def seal_bytes(self, data: bytes) -> bytes:
@@ -33,8 +33,8 @@ class Vault:
     def open_bytes(self, sealed: bytes) -> bytes:
         """Return the bytes that `seal_bytes` encrypted. Raises Unavailable, as `open` does."""
         try:
-            result: bytes = self._cipher.decrypt(base64.urlsafe_b64encode(sealed))
-            return result
+            opened: bytes = self._cipher.decrypt(base64.urlsafe_b64encode(sealed))
+            return opened
         except fernet.InvalidToken:
             raise Unavailable("Stored data cannot be read with the configured encryption key.") from None
 
@@ -43,8 +43,8 @@ class Vault:
         if not sealed:
             return ""
         try:
-            result: str = self._cipher.decrypt(sealed.encode()).decode()
-            return result
+            secret: str = self._cipher.decrypt(sealed.encode()).decode()
+            return secret
         except fernet.InvalidToken:
             raise Unavailable("A stored secret cannot be read with the configured encryption key.") from None
 

@@ -180,8 +180,8 @@ def _ratio(variant: Any, ordinary: Any, key: str) -> Decimal | None:
     price = getattr(price, "base", price)
     usual = getattr(usual, "base", usual)
     if price and usual:
-        result: Decimal = (price / usual).quantize(Decimal("0.0001"), ROUND_UP)
-        return result
+        ratio: Decimal = (price / usual).quantize(Decimal("0.0001"), ROUND_UP)
+        return ratio
     return None
 
 

@@ -188,8 +188,8 @@ class CurrentCatalogue:
         derived = self._derived
         if key in derived:
             derived.move_to_end(key)
-            value: T = derived[key]
-            return value
+            kept: T = derived[key]
+            return kept
         result: T = self._calls.run(key, make)
         derived[key] = result
         derived.move_to_end(key)

@@ -226,8 +226,8 @@ class Control:
         if not self._coast_s:
             return self._refresh()
         try:
-            result: int = Job(_attempt, self._refresh).result(VERSION_LEASE_S)()
-            return result
+            version: int = Job(_attempt, self._refresh).result(VERSION_LEASE_S)()
+            return version
         except (errors.Unavailable, TimeoutError):
             if not self._coast():
                 raise errors.Unavailable() from None
@@ -260,8 +260,8 @@ class Control:
         return version
 
     def _read_version(self) -> int:
-        result: int = self._database.execute("SELECT version FROM control WHERE id = 1").fetchone()[0]
-        return result
+        version: int = self._database.execute("SELECT version FROM control WHERE id = 1").fetchone()[0]
+        return version
 
     def _accept(self, start: float, version: int) -> bool:
         if start < self._read_start:
@@ -297,8 +297,8 @@ class Control:
         sql = f"SELECT count(*) FROM worker WHERE {live} AND seen_version < ?"
 
         def count() -> int:
-            result: int = self._database.execute(sql, (self.epoch, version)).fetchone()[0]
-            return result
+            waiting: int = self._database.execute(sql, (self.epoch, version)).fetchone()[0]
+            return waiting
 
         return self._database.read(count)
 

@@ -125,8 +125,8 @@ class Run(Struct, eq=False):
         listener = None if payload is None else payload.capture_call(attempt.target)
         if trace is None:
             return listener
-        result: CallListener | None = trace.listener(attempt.number, listener)
-        return result
+        traced: CallListener | None = trace.listener(attempt.number, listener)
+        return traced
 
     def time_limits(self) -> float:
         """Return until when (monotonic) the new attempt may be silent: the whole deadline for the last target, else

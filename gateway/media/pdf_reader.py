@@ -125,8 +125,8 @@ def _run(given: int, written: int) -> None:
 
 def _is_running(pid: int) -> bool:
     try:
-        result: bool = wait_for_process(pid, os.WNOHANG)[0] == 0
-        return result
+        running: bool = wait_for_process(pid, os.WNOHANG)[0] == 0
+        return running
     except ChildProcessError:  # the child ended, and the event loop's own handler has reaped it
         return False
 

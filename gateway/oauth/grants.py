@@ -313,8 +313,8 @@ class Grants:
         """Return the generation of a key, or -1 if the key does not exist."""
         row = self._first(ApiKey.select().where(ApiKey.id == key_id))
         if row is not None:
-            result: int = row.generation
-            return result
+            generation: int = row.generation
+            return generation
         return -1
 
     def issue_for_key(self, consent: Consent, generation: int | None = None) -> IssuedTokens:

@@ -85,8 +85,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute, _ = COMMANDS[cmd_name]
-        result: click.Command = getattr(importlib.import_module(f"gateway.operator.{module}"), attribute)
-        return result
+        command: click.Command = getattr(importlib.import_module(f"gateway.operator.{module}"), attribute)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

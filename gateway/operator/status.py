@@ -237,8 +237,8 @@ def _leader(installation: Installation) -> int:
     sql = f"SELECT worker FROM leader WHERE name = 'jobs' AND expires_at > {database.moment_sql()}"
     row = database.read(lambda: database.execute(sql).fetchone())
     if row:
-        result: int = row[0]
-        return result
+        worker: int = row[0]
+        return worker
     return 0
 
 

@@ -188,8 +188,8 @@ def make_upstreams(wires: dict[str, WireFormat], transport: Transport, clock: Cl
 
     def make_sandbox() -> LocalServer:
         # The first use imports thirty modules, which takes some 50 ms: not in the event loop.
-        result: LocalServer = compute(getattr, sandbox_server, "SandboxServer")(clock, pause)
-        return result
+        server: LocalServer = compute(getattr, sandbox_server, "SandboxServer")(clock, pause)
+        return server
 
     sandbox = Local(make_sandbox, timeouts.wake_s)
     return Upstreams(wires, Network(transport), {"sandbox": sandbox}, timeouts.wake_s, transport)

@@ -86,8 +86,8 @@ class RequestHead:
         """Return the caller's scheme: the connection's, or https where a trusted proxy says so."""
         if self.secure and base["gateway.trusted_peer"]:
             return "https"
-        result: str = base["wsgi.url_scheme"]
-        return result
+        scheme: str = base["wsgi.url_scheme"]
+        return scheme
 
 
 class HeadCache:

@@ -213,14 +213,14 @@ class GatewayWorker(BootingWorker):
         """Return the part of the environ that all requests of one listener share."""
         name = listener.getsockname()
         host, port = name[:2] if isinstance(name, tuple) else (name, "")
-        result: dict[str, Any] = base_environ(self.cfg) | {
+        environ: dict[str, Any] = base_environ(self.cfg) | {
             "wsgi.multithread": True,
             "wsgi.url_scheme": "https" if self.cfg.is_ssl else "http",
             "SCRIPT_NAME": "",
             "SERVER_NAME": host,
             "SERVER_PORT": str(port),
         }
-        return result
+        return environ
 
     def _serve_listener(self, listener: Any) -> PausableServer:
         listener.setblocking(True)

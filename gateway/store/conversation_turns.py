@@ -136,8 +136,8 @@ class Turns:
         sql = "SELECT bytes FROM stored_total WHERE organization = ?"
         row = self._database.execute(sql, (organization,)).fetchone()
         if row:
-            result: int = row[0]
-            return result
+            total: int = row[0]
+            return total
         return 0
 
     def _select(

@@ -95,8 +95,8 @@ class Documents:
 
     def _count(self, kind: str) -> int:
         sql = "SELECT count(*) FROM document WHERE kind = ?"
-        result: int = self._database.report(partial(self._database.fetch, sql, (kind,)))[0][0]
-        return result
+        count: int = self._database.report(partial(self._database.fetch, sql, (kind,)))[0][0]
+        return count
 
     def _repeat(
         self,

@@ -37,8 +37,8 @@ def get_value(database: Database, name: str) -> str | None:
     """Return a value of this installation, or None when it was never set."""
     row = database.query_row("SELECT value FROM installation WHERE name = ?", (name,))
     if row:
-        result: str = row[0]
-        return result
+        value: str = row[0]
+        return value
     return None
 
 

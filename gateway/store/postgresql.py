@@ -150,8 +150,8 @@ class Postgresql:
         self.peewee.drain()
 
     def _select_now(self) -> int:
-        result: int = self.peewee.execute_sql(f"SELECT {NOW}").fetchone()[0]
-        return result
+        now_us: int = self.peewee.execute_sql(f"SELECT {NOW}").fetchone()[0]
+        return now_us
 
     def _lend(self, work: Callable[[], T], timeout_s: float | None, may_repeat: Callable[[], bool]) -> T:
         """Run `work` on a pooled connection, and again on a new one when the pooled connection was closed."""

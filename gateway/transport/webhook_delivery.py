@@ -39,5 +39,5 @@ def next_wait_us(attempts: int) -> int | None:
     """Return the delay after `attempts` failed ones, doubled each time; None after the last attempt."""
     if attempts >= ATTEMPTS:
         return None
-    result: int = round(min(FIRST_RETRY_S * 2 ** (attempts - 1), MAX_RETRY_S) * SECOND_US)
-    return result
+    wait_us: int = round(min(FIRST_RETRY_S * 2 ** (attempts - 1), MAX_RETRY_S) * SECOND_US)
+    return wait_us

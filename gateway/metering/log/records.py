@@ -210,15 +210,15 @@ def input_of(record: UsageRecord) -> int:
     """Return all input of an attempt, in tokens of every kind, as activity counts them."""
     units = record.details.get("units", {})
     plain = record.input + record.cache_read + record.cache_write
-    result: int = plain + sum(units.get(name, 0) for name in EXTRA_COUNTS["input_tokens"])
-    return result
+    total: int = plain + sum(units.get(name, 0) for name in EXTRA_COUNTS["input_tokens"])
+    return total
 
 
 def output_of(record: UsageRecord) -> int:
     """Return all output of an attempt, in tokens of every kind."""
     units = record.details.get("units", {})
-    result: int = record.output + sum(units.get(name, 0) for name in EXTRA_COUNTS["output_tokens"])
-    return result
+    total: int = record.output + sum(units.get(name, 0) for name in EXTRA_COUNTS["output_tokens"])
+    return total
 
 
 def read_requests(database: Database, requests: Sequence[bytes]) -> list[LoggedRequest]:

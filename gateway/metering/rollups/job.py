@@ -255,8 +255,8 @@ class Rollups:
         sql = "SELECT posted_at FROM usage WHERE posted_at >= ? AND posted_at < ? ORDER BY posted_at LIMIT 1 OFFSET ?"
         row = self._database.execute(sql, (start_us, until_us, self._rows)).fetchone()
         if row:
-            result: int = max(start_us + 1, row[0])
-            return result
+            end_us: int = max(start_us + 1, row[0])
+            return end_us
         return until_us
 
     def _sum_batch(self, start_us: int, end_us: int, purged: bytes) -> tuple[list[Group], list[Group]]:

@@ -296,8 +296,8 @@ def _first_type(message: Any) -> str:
     if not isinstance(content, list) or not content:
         return "text"
     first = content[0]
-    result: str = first["type"] if isinstance(first, dict) else first.__struct_config__.tag
-    return result
+    kind: str = first["type"] if isinstance(first, dict) else first.__struct_config__.tag
+    return kind
 
 
 # Messages of a 400 or 403 that is caused by the account and not by the request.

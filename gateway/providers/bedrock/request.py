@@ -211,8 +211,8 @@ def _effort(reasoning: ReasoningOptions) -> str:
 
 
 def _extra(body: dict[str, Any]) -> dict[str, Any]:
-    result: dict[str, Any] = body.setdefault(EXTRA, {})
-    return result
+    extra: dict[str, Any] = body.setdefault(EXTRA, {})
+    return extra
 
 
 def _write_level(body: dict[str, Any], reasoning: ReasoningOptions, warnings: list[str]) -> None:

@@ -117,8 +117,8 @@ class AccessTokens:
             # The lazy modules are loaded here and not in the thread.
             read_key = jwk.RSAKey.import_key
             encode = jwt.encode
-            result: bytes = compute(lambda: encode(header, claims, read_key(pem), algorithms=["RS256"])).encode()
-            return result
+            token: bytes = compute(lambda: encode(header, claims, read_key(pem), algorithms=["RS256"])).encode()
+            return token
         except (jose_errors.JoseError, ValueError, TypeError):
             raise UpstreamRefused("The private key of the service account cannot be read.") from None
 

@@ -81,8 +81,8 @@ def embed(value: Input, size: int) -> list[float]:
 def _read_inputs(value: Any) -> list[Input]:
     if isinstance(value, str) or (value and isinstance(value[0], int)):
         return [value]
-    result: list[Input] = value
-    return result
+    inputs: list[Input] = value
+    return inputs
 
 
 def _input(value: Any, param: str) -> None:

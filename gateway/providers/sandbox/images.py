@@ -154,8 +154,8 @@ def check_images(body: dict[str, Any]) -> None:
 
 def directive_text(body: dict[str, Any]) -> str:
     """Return the text that may contain directives: the prompt."""
-    result: str = body["prompt"]
-    return result
+    prompt: str = body["prompt"]
+    return prompt
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:

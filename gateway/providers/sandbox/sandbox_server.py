@@ -127,8 +127,8 @@ def check_rerank(body: dict[str, Any]) -> None:
 
 def directive_text(body: dict[str, Any]) -> str:
     """Return the text that may contain directives: the query."""
-    result: str = body["query"]
-    return result
+    query: str = body["query"]
+    return query
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:

@@ -155,8 +155,8 @@ def check_speech(body: dict[str, Any]) -> None:
 
 def directive_text(body: dict[str, Any]) -> str:
     """Return the text that may contain directives: the input."""
-    result: str = body["input"]
-    return result
+    text: str = body["input"]
+    return text
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:

@@ -32,8 +32,8 @@ class ImageConfig(Struct, gc=False):
 def _described(kind: type[Struct]) -> dict[str, Any]:
     """Return the JSON schema of a struct inline."""
     _, parts = schema_components([kind])
-    result: dict[str, Any] = parts[kind.__name__]
-    return result
+    schema: dict[str, Any] = parts[kind.__name__]
+    return schema
 
 
 Switch = Annotated[Any, Meta(extra_json_schema={"anyOf": [{"type": "boolean"}, NULL]})]

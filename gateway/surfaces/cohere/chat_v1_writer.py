@@ -488,8 +488,8 @@ def _write_answer(body: Json, history: History) -> V1ChatAnswer:
         usage = body["usage"]
         answer |= {"model": body["model"], "metadata": body["metadata"]}
         answer["usage"] = {name: usage[name] for name in AnswerCost.__annotations__}
-    result: V1ChatAnswer = answer
-    return result
+    written: V1ChatAnswer = answer
+    return written
 
 
 def _write_meta(body: Json) -> V1Meta:

@@ -211,8 +211,8 @@ def _media_of(body: CohereEmbedBody, count: int) -> dict[str, Any]:
         raise invalid(next(iter(given)), f"expected at most {MAX_INPUTS} inputs with images")
     if body.input_type:
         given["input_type"] = body.input_type
-    result: dict[str, Any] = to_builtins(given)
-    return result
+    media: dict[str, Any] = to_builtins(given)
+    return media
 
 
 def number_type_of(types: list[EmbeddingType] | None) -> NumberType:

@@ -66,8 +66,8 @@ def with_samples(document: dict[str, Any]) -> dict[str, Any]:
     )
     names = sorted(tags, key=LAST.__eq__)
     tagged = {**document, "openapi": VERSION, "paths": paths, "tags": [{"name": name} for name in names]}
-    result: dict[str, Any] = _separate_references(tagged)
-    return result
+    separated: dict[str, Any] = _separate_references(tagged)
+    return separated
 
 
 def _separate_references(value: Any) -> Any:

@@ -290,8 +290,8 @@ def _sample_number(schema: dict[str, Any], name: str) -> float:
         return NUMBERS[name]
     minimum = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
     maximum = schema.get("maximum", schema.get("exclusiveMaximum", 12))
-    result: float = max(minimum, min(12, maximum))
-    return result
+    sample: float = max(minimum, min(12, maximum))
+    return sample
 
 
 def _sample_text(schema: dict[str, Any], name: str) -> str:

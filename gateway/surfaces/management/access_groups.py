@@ -177,8 +177,8 @@ def _find_none(visitor: Visitor, values: Values) -> None:
 def _find_for_operator(visitor: Visitor, values: Values) -> str:
     if not visitor.is_operator():
         raise Forbidden("Only the owners of this installation's first organization may do this.")
-    result: str = values.get("organization_id", "")
-    return result
+    organization_id: str = values.get("organization_id", "")
+    return organization_id
 
 
 SIGNED_IN = AccessGroup("account:use", "For every signed-in person.", _find_none)

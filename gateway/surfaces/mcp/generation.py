@@ -359,8 +359,8 @@ def _make(ctx: ToolContext, content: ImagesInput, model: str) -> ImagesResult:
     )
     request = ImagesRequest(model, needs, lambda: content)
     answer = ctx.services.engine.executor.generate(_context_of(ctx, ImagesRequest.operation), request)
-    result: ImagesResult = replace(answer.result, warnings=tuple(dict.fromkeys(answer.outcome.warnings)))
-    return result
+    images: ImagesResult = replace(answer.result, warnings=tuple(dict.fromkeys(answer.outcome.warnings)))
+    return images
 
 
 def _show(result: ImagesResult) -> list[Json]:

@@ -299,8 +299,8 @@ def _limit(holder: Json) -> int | None:
         return None
     limited = all(type(value) is int and value > 0 for value in given)
     if limited:
-        result: int = max(given)
-        return result
+        highest: int = max(given)
+        return highest
     return UNLIMITED
 
 

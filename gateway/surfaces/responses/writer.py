@@ -102,10 +102,10 @@ def conclude(
     response["usage"] = write_usage(facts)
     response["llmgateway"] = facts.metadata()
     response["store"] = keep(response)
-    result: ResponseObject = compute_if(
+    shown: ResponseObject = compute_if(
         len(output) >= THREAD_ITEMS, show, response, sealed=turn.sealed, reasoned=turn.reasoned
     )
-    return result
+    return shown
 
 
 def _end_of(facts: ResponseFacts) -> int:
@@ -164,8 +164,8 @@ def failure(
     response["error"] = {"code": dialect.error_code(error), "message": error.message}
     if usage is not None:
         response["usage"] = dialect.write_usage(usage)
-    result: ResponseObject = show(response, sealed=turn.sealed, reasoned=turn.reasoned)
-    return result
+    shown: ResponseObject = show(response, sealed=turn.sealed, reasoned=turn.reasoned)
+    return shown
 
 
 def status_of(finish: FinishReason) -> Literal["completed", "incomplete"]:

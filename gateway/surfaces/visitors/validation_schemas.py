@@ -209,8 +209,8 @@ def read_fields(schema: type[Schema], values: Mapping[str, str]) -> dict[str, An
 
 def _load(schema: type[Schema], values: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        result: dict[str, Any] = schema().load(values)
-        return result
+        loaded: dict[str, Any] = schema().load(values)
+        return loaded
     except ValidationError as error:
         path, reason = _first(error.normalized_messages())
         param = path.removesuffix("._schema").removeprefix("_schema")

@@ -97,8 +97,8 @@ def describe_fields(fields: type, files: Mapping[str, Any]) -> dict[str, Any]:
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
-        result: dict[str, Any] = choices[0]
-        return result
+        choice: dict[str, Any] = choices[0]
+        return choice
     return schema
 
 
@@ -189,8 +189,8 @@ class _FormReader:
     @property
     def _name(self) -> str:
         if self._head is not None:
-            result: str = self._head.name[:64]
-            return result
+            name: str = self._head.name[:64]
+            return name
         return ""
 
     def _begin(self, head: MultipartSegment) -> None:

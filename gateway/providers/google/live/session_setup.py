@@ -91,8 +91,8 @@ class LiveSettings:
     @property
     def spoken(self) -> bool:
         """Whether the caller gets audio, and not only its transcript."""
-        result: bool = self.session["output_modalities"] == AUDIO_ONLY
-        return result
+        speaks: bool = self.session["output_modalities"] == AUDIO_ONLY
+        return speaks
 
     def instructions(self, text: str | None = None) -> Json:
         """Return `text`, or the session's instructions, as a system instruction."""

@@ -73,8 +73,8 @@ class LiveResponse:
     def last(self) -> str | None:
         """The id of the last item."""
         if self._items:
-            result: str = self._items[-1]["id"]
-            return result
+            item_id: str = self._items[-1]["id"]
+            return item_id
         return None
 
     @property
