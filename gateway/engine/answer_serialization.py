@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import types
 from array import array
+from collections.abc import Callable
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import orjson
@@ -138,7 +139,7 @@ def _restore(field: Field, item: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def shape_of(kind: type[Any]) -> tuple[Field, ...]:
-    """Return the fields of a dataclass or struct."""
+    """Return the fields of a dataclass or struct. A function belongs to the answer in progress and is left out."""
     hints = get_type_hints(kind)
     if issubclass(kind, Struct):
         fields = [(field.name, _default_of(field, NODEFAULT)) for field in structs.fields(kind)]
@@ -148,6 +149,7 @@ def shape_of(kind: type[Any]) -> tuple[Field, ...]:
     return tuple(
         Field(name, default, _is_raw(hints[name]), _is_many(hints[name]), hints[name] == list[bytes])
         for name, default in fields
+        if not _is_function(hints[name])
     )
 
 
@@ -166,6 +168,10 @@ def _kinds_within(hint: Any) -> tuple[Any, ...]:
 
 def _is_raw(hint: Any) -> bool:
     return any(kind in (dict, Any) or get_origin(kind) is dict for kind in _kinds_within(hint))
+
+
+def _is_function(hint: Any) -> bool:
+    return any(get_origin(kind) is Callable for kind in _kinds_within(hint))
 
 
 def _is_many(hint: Any) -> bool:

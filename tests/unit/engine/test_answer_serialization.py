@@ -71,6 +71,12 @@ def test_a_batch_reads_back_as_it_was_without_its_silence():
     assert read_batch(write_batch([*BATCH[:3], Heartbeat(), *BATCH[3:]])) == BATCH
 
 
+def test_the_usage_so_far_of_a_stream_in_progress_is_not_stored():
+    batch = [Started("m", "id", Usage(input=3), used=lambda: Usage(input=3, output=1)), TextDelta("Hé")]
+    read = read_batch(write_batch(batch))
+    assert read == batch and read[0].used is None
+
+
 def test_no_type_is_confused_with_another():
     assert write_result(ChatResult((Choice((Text("x"),), "stop"),))) != write_result(
         ChatResult((Choice((Refusal("x"),), "stop"),))
