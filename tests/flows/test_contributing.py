@@ -299,7 +299,10 @@ def test_a_management_operation_is_added_with_its_command(outside, settings, mon
         assert browser.put(path, json={"expiresAt": "soon"}, headers=headers).json["param"] == "expiresAt"
         assert browser.put(path, json={"expiresAt": "2030-01-31"}).status_code == 401
         described = openapi_module.describe(rows)["paths"]["/projects/{project_id}/key-expiry"]["put"]
-        assert "For owners and admins. Audit entry: api_key.update." in described["description"]
+        assert (
+            "For owners and admins, and for the admins of the project. Audit entry: api_key.update."
+            in described["description"]
+        )
         sent = described["requestBody"]["content"]["application/json"]["example"]
         assert sent == {"expiresAt": "2099-01-31T12:00:00.000Z"}
         data_folder = services.settings.database.data_dir

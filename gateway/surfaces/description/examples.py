@@ -76,6 +76,7 @@ TEXTS = {
     "requested_provider": "openai",
     "retention": "none",
     "role": "developer",
+    "roleIn": "team_" + HEX,
     "routing": "auto",
     "ruleType": "deny_models",
     "scope": "organization",

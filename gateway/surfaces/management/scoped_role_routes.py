@@ -7,6 +7,7 @@ from gateway.accounts.members import MemberInfo
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.teams import TeamInfo
 from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_project, of_team, of_team_member
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.answer_structs import Answer
@@ -45,7 +46,7 @@ PROJECT_ADMIN = AccessGroup(
 def list_leads(call: ManagedCall[TeamInfo]) -> list[RoleHolderAnswer]:
     """The members who lead a team: they see its usage, add and remove members, and set limits of the team and its
     members."""
-    return _list(call, call.subject.id, call.subject.organization_id)
+    return _list(call, call.subject.id)
 
 
 def appoint_lead(call: ManagedCall[MemberInfo]) -> None:
@@ -60,7 +61,7 @@ def dismiss_lead(call: ManagedCall[MemberInfo]) -> None:
 
 def list_admins(call: ManagedCall[ProjectInfo]) -> list[RoleHolderAnswer]:
     """The members who administer a project: they see its usage, and change its settings, API keys and admins."""
-    return _list(call, call.subject.id, call.subject.organization_id)
+    return _list(call, call.subject.id)
 
 
 def appoint_admin(call: ManagedCall[MemberInfo]) -> None:
@@ -73,10 +74,10 @@ def dismiss_admin(call: ManagedCall[MemberInfo]) -> None:
     _set(call, call.params["project_id"], False)
 
 
-def _list(call: ManagedCall[Any], scope_id: str, organization_id: str) -> list[RoleHolderAnswer]:
-    held = set(scoped_roles.list_holders(call.database, [scope_id])[scope_id])
-    listed = members.list_members(call.database, organization_id)
-    return [RoleHolderAnswer.of(member) for member in listed if member.id in held]
+def _list(call: ManagedCall[Any], scope_id: str) -> list[RoleHolderAnswer]:
+    held = scoped_roles.list_holders(call.database, [scope_id])[scope_id]
+    listed = call.page.cut(call.database.read(lambda: members.load_members(held)))
+    return [RoleHolderAnswer.of(member) for member in listed]
 
 
 def _set(call: ManagedCall[MemberInfo], scope_id: str, held: bool) -> None:
@@ -88,7 +89,8 @@ ADMINS = "/projects/<project_id>/admins"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", LEADS, list_leads, "List the leads of a team", tag=TEAMS,
-            who=of_team("teams:read"), scope="teams:read", inside="leads", commands=("teams leads <team_id>",)),
+            who=of_team("teams:read"), scope="teams:read", query=ListPageQuery, inside="leads",
+            commands=("teams leads <team_id>",)),
     managed("PUT", f"{LEADS}/<member_id>", appoint_lead, "Make a member a lead of a team", tag=TEAMS,
             who=of_team_member("teams:write"), message="Team updated.", audit="member.update",
             commands=("teams add-lead <team_id> <member_id>",)),
@@ -96,7 +98,7 @@ OPERATIONS: tuple[Operation, ...] = (
             who=of_team_member("teams:write"), message="Team updated.", audit="member.update",
             commands=("teams remove-lead <team_id> <member_id>",)),
     managed("GET", ADMINS, list_admins, "List the admins of a project", tag=PROJECTS,
-            who=in_project("projects:read"), scope="projects:read", inside="admins",
+            who=in_project("projects:read"), scope="projects:read", query=ListPageQuery, inside="admins",
             commands=("projects admins <project_id>",)),
     managed("PUT", f"{ADMINS}/<member_id>", appoint_admin, "Make a member an admin of a project", tag=PROJECTS,
             who=PROJECT_ADMIN, message="Project updated.", audit="member.update",

@@ -15,6 +15,8 @@ from gateway.surfaces.management.table import OPERATIONS
 
 COUNT = 5
 ORG = "/orgs/<organization_id>"
+LEADS = f"{ORG}/teams/<team_id>/leads"
+ADMINS = "/projects/<project_id>/admins"
 LISTS: dict[str, Action[Any]] = {
     row.path: row.action
     for row in OPERATIONS
@@ -52,8 +54,23 @@ def test_each_list_has_pages_or_a_reason_to_stay_short() -> None:
     assert PAGED | SHORT.keys() == LISTS.keys() and not PAGED & SHORT.keys()
 
 
-def add(tenants: Tenants, path: str, number: int) -> None:
-    """Add an object to a list of the owner of acme."""
+def resolve(tenants: Tenants, path: str) -> str:
+    """Return the address of a list of the owner of acme."""
+    owner = tenants["acme owner"]
+    if path == LEADS:
+        team = tenants.ok("POST", f"/orgs/{owner.organization_id}/teams", owner, {"name": "Led"})["team"]
+        path = path.replace("<team_id>", team["id"])
+    for name, value in (
+        ("organization_id", owner.organization_id),
+        ("project_id", owner.project_id),
+        ("key_id", owner.key.info.id),
+    ):
+        path = path.replace(f"<{name}>", value)
+    return path
+
+
+def add(tenants: Tenants, path: str, place: str, number: int) -> None:
+    """Add an object to a list of the owner of acme; `place` is its address."""
     owner = tenants["acme owner"]
     org = owner.organization_id
     services = tenants.services
@@ -74,8 +91,10 @@ def add(tenants: Tenants, path: str, number: int) -> None:
         },
     }
     if path in bodies:
-        place = "/projects" if path == f"{ORG}/projects" else path.replace("<organization_id>", org)
-        tenants.ok("POST", place, owner, bodies[path])
+        tenants.ok("POST", "/projects" if path == f"{ORG}/projects" else place, owner, bodies[path])
+    elif path in (LEADS, ADMINS):
+        member = members.add_member(store.database, store.control, org, f"{path[1]}{number}@acme.example", actor="test")
+        tenants.ok("PUT", f"{place}/{member.id}", owner)
     elif path == f"{ORG}/members":
         members.add_member(store.database, store.control, org, f"person{number}@acme.example", actor="test")
     elif path == "/auth/sessions":
@@ -98,9 +117,9 @@ def read_pages(tenants: Tenants, path: str, member: str, limit: int) -> Iterator
 @pytest.mark.parametrize("row", sorted(PAGED))
 def test_the_pages_of_a_list_are_the_whole_list(tenants: Tenants, row: str) -> None:
     owner = tenants["acme owner"]
+    path = resolve(tenants, row)
     for number in range(COUNT):
-        add(tenants, row, number)
-    path = row.replace("<organization_id>", owner.organization_id).replace("<key_id>", owner.key.info.id)
+        add(tenants, row, path, number)
     whole = tenants.ok("GET", path, owner)
     assert "next" not in whole
     member = LISTS[row].inside or "apiKeys"
