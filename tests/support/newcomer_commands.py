@@ -64,6 +64,9 @@ MANAGE = {
         projects list
         projects show {project}
         projects set {project} --name Services
+        projects add-admin {project} {member}
+        projects admins {project}
+        projects remove-admin {project} {member}
         projects archive {project}
         projects restore {project}
         team <- teams create {organization} Research
