@@ -95,7 +95,8 @@ def _is_whole(terms: Terms, attempt: Attempt, usage: Usage) -> bool:
 
 def in_units(terms: Terms, attempt: Attempt, usage: Usage) -> Usage:
     """Return the usage of an attempt in the units that the tools of its request are billed by."""
-    uses = uses_at(attempt.target.protocol, terms.hosted_uses)
+    target = attempt.target
+    uses = uses_at(target.protocol, target.second, terms.hosted_uses)
     return as_billed(usage, uses, attempt.ended - attempt.started)
 
 

@@ -147,7 +147,7 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
 
 def _add_unpriced(extra: str | None, terms: Terms, target: Target) -> str | None:
     """Return `extra` with the names of what the request uses and that has no price at the target."""
-    names = unpriced_parts(uses_at(target.protocol, terms.hosted_uses), target.mapping)
+    names = unpriced_parts(uses_at(target.protocol, target.second, terms.hosted_uses), target.mapping)
     if names:
         return _write({**(orjson.loads(extra) if extra else {}), UNPRICED: names})
     return extra

@@ -29,7 +29,7 @@ IDENTITIES: dict[str, tuple[str, ...]] = {"aws": (), "entra": (), "google": ("pr
 
 # Implementations are in `providers/registry.py`.
 PROTOCOLS: dict[str, ProtocolEntry] = {
-    "openai": ProtocolEntry(version_path="/v1", max_inputs=2048, tools_of="responses"),
+    "openai": ProtocolEntry(version_path="/v1", max_inputs=2048, tools_of="openai"),
     "openai-responses": ProtocolEntry(version_path="/v1", hosted_tools=True, tools_of="responses"),
     "anthropic": ProtocolEntry("x-api-key", "/v1", hosted_tools=True, tools_of="anthropic"),
     "google": ProtocolEntry(
@@ -48,8 +48,7 @@ PROTOCOLS: dict[str, ProtocolEntry] = {
 }
 
 
-def uses_at(protocol: str, uses: tuple[HostedUse, ...]) -> tuple[HostedUse, ...]:
-    """Return the uses of a request that a call of this protocol has: others are left out of it."""
-    entry = PROTOCOLS.get(protocol)
-    spoken = ("", entry.tools_of if entry is not None else "")
+def uses_at(protocol: str, second: str, uses: tuple[HostedUse, ...]) -> tuple[HostedUse, ...]:
+    """Return the uses of a request that a call of these protocols of a target has: others are left out of it."""
+    spoken = {"", *(PROTOCOLS[name].tools_of for name in (protocol, second) if name in PROTOCOLS)}
     return tuple(use for use in uses if use.vendor in spoken)
