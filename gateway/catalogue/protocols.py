@@ -44,7 +44,7 @@ PROTOCOLS: dict[str, ProtocolEntry] = {
     "bytedance": ProtocolEntry(version_path="/api/v3"),
     "minimax": ProtocolEntry(version_path="/v1"),
     "atlascloud": ProtocolEntry(version_path="/api/v1"),
-    "sandbox": ProtocolEntry("none", max_inputs=2048),
+    "sandbox": ProtocolEntry("none", max_inputs=2048, tools_of="openai"),
 }
 
 
