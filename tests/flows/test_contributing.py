@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md, followed: its own blocks are written to files and driven."""
+"""The worked examples of docs/extending/, followed: the blocks of a page are written to files and driven."""
 
 import importlib
 import importlib.util
@@ -39,24 +39,24 @@ from gateway.surfaces.visitors.visitor import MANAGEMENT
 from gateway.surfaces.web.http import Surface
 from gateway.worker import recurring_jobs
 
-PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+PAGES = ROOT / "docs" / "extending"
+DOCUMENTS = (ROOT / "CONTRIBUTING.md", *sorted(PAGES.glob("*.md")))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# file: (\S+)\n")
 
 
 class Example(dict[str, str]):
-    """The files of one section, by path, and its changes of existing files, by path, as (before, after) pairs."""
+    """The files of one page, by path, and its changes of existing files, by path, as (before, after) pairs."""
 
-    def __init__(self, title: str) -> None:
-        _, _, rest = PAGE.partition(f"### {title}\n")
-        self.section = section = rest.partition("\n### ")[0]
+    def __init__(self, name: str) -> None:
+        self.page = (PAGES / f"{name}.md").read_text()
         self.changes: dict[str, list[tuple[str, str]]] = {}
-        for kind, text in BLOCK.findall(section):
+        for kind, text in BLOCK.findall(self.page):
             if kind == "diff":
                 self._add_change(text)
             elif named := FILE.match(text):
                 self[named[1]] = text[named.end() :]
-        assert self or self.changes, title
+        assert self or self.changes, name
 
     def _add_change(self, text: str) -> None:
         head, *hunks = text.split("@@\n")
@@ -121,7 +121,7 @@ def send_chat(gateway: LocalGateway, model: str, stream: bool = False) -> str:
 
 
 def test_a_provider_is_added_by_its_toml(tmp_path: Path, settings: Callable[..., Settings]) -> None:
-    Example("A provider").write(tmp_path)
+    Example("provider").write(tmp_path)
     with FakeOpenAI() as service:
         environment = {"ACME_API_KEY": "acme-key", "LLM_ACME_BASE_URL": service.url}
         with local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(tmp_path / "catalogue"), **environment) as gateway:
@@ -132,7 +132,7 @@ def test_a_provider_is_added_by_its_toml(tmp_path: Path, settings: Callable[...,
 
 @pytest.mark.slow
 def test_a_price_unit_is_added_by_its_row(tmp_path: Path) -> None:
-    example = Example("A price unit")
+    example = Example("price-unit")
     for folder in ("gateway", "config", "migrations"):
         shutil.copytree(ROOT / folder, tmp_path / folder)  # with its compiled modules, to start sooner
     example.write(tmp_path)
@@ -150,19 +150,19 @@ def test_a_price_unit_is_added_by_its_row(tmp_path: Path) -> None:
     assert (report["activity"]["searchCount"], report["activity"]["searchCost"]) == (2, pytest.approx(0.008))
 
 
-def product_files(title: str) -> set[str]:
-    """Return the files of the product that a section changes: code, pages, and the TOML of one provider."""
-    example = Example(title)
+def product_files(name: str) -> set[str]:
+    """Return the files of the product that a page changes: code, documents, and the TOML of one provider."""
+    example = Example(name)
     code = {path for path in (*example, *example.changes) if path.endswith(".py")}
     providers = [path for path in example if path.startswith("catalogue/providers/")]
-    return code | set(providers[:1]) | set(re.findall(r"\]\((docs/[a-z-]+\.md|CHANGELOG\.md)", example.section))
+    return code | set(providers[:1]) | set(re.findall(r"\]\((\.\./[a-z-]+\.md|\.\./\.\./CHANGELOG\.md)", example.page))
 
 
 @pytest.mark.parametrize(
-    ("title", "maximum"), [("A chat parameter", 4), ("A price unit", 3), ("A management operation", 4)]
+    ("name", "maximum"), [("chat-parameter", 4), ("price-unit", 3), ("management-operation", 4)]
 )
-def test_an_addition_changes_few_files(title: str, maximum: int) -> None:
-    assert 1 < len(product_files(title)) <= maximum
+def test_an_addition_changes_few_files(name: str, maximum: int) -> None:
+    assert 1 < len(product_files(name)) <= maximum
 
 
 class Completer(FakeServer):
@@ -176,7 +176,7 @@ class Completer(FakeServer):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_protocol_is_added_by_its_folder(outside, settings, stream) -> None:
-    example = Example("A protocol")
+    example = Example("protocol")
     example.write(outside)
     added = {"GATEWAY_SERVER_EXTENSIONS": "acme_protocol", "GATEWAY_CATALOGUE_PATH": str(outside / "catalogue")}
     with Completer() as service:
@@ -196,7 +196,7 @@ def changed_answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     shutil.copytree(ROOT / "gateway", folder / "gateway")
     for name in ("config", "migrations"):
         (folder / name).symlink_to(ROOT / name)
-    Example("A chat parameter").write(folder)
+    Example("chat-parameter").write(folder)
     environment = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT / 'tests'}:{ROOT}"}
     command = [sys.executable, str(ROOT / "tests" / "support" / "parameter_exercise.py"), str(folder)]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120)
@@ -241,7 +241,7 @@ class Shortener(FakeServer):
 
 
 def test_an_operation_with_its_protocol_and_its_surface_is_added_by_one_folder(outside, settings) -> None:
-    example = Example("An operation")
+    example = Example("operation")
     example.write(outside)
     added = {"GATEWAY_SERVER_EXTENSIONS": "acme_digest", "GATEWAY_CATALOGUE_PATH": str(outside / "catalogue")}
     with Shortener() as service:
@@ -263,7 +263,7 @@ def test_an_operation_with_its_protocol_and_its_surface_is_added_by_one_folder(o
 
 
 def test_a_surface_is_added_by_its_folder(outside, settings) -> None:
-    example = Example("A surface")
+    example = Example("surface")
     example.write(outside)
     with local_gateway(settings, GATEWAY_SERVER_EXTENSIONS="acme_surface") as gateway:
         browser = gateway.app.flask.test_client()
@@ -280,7 +280,7 @@ def test_a_surface_is_added_by_its_folder(outside, settings) -> None:
 
 
 def test_a_management_operation_is_added_with_its_command(outside, settings, monkeypatch, capsys) -> None:
-    example = Example("A management operation")
+    example = Example("management-operation")
     example.write(outside)
     rows = example.value_of_added_line(
         "gateway/surfaces/management/table.py", acme_routes=importlib.import_module("acme_routes")
@@ -331,7 +331,7 @@ def test_an_extension_that_cannot_be_loaded_ends_the_start(outside, settings, te
 
 
 def test_an_unknown_protocol_ends_the_start(outside, settings) -> None:
-    Example("A protocol").write(outside)
+    Example("protocol").write(outside)
     with (
         pytest.raises(CatalogueError, match="unknown protocol 'acme'"),
         local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(outside / "catalogue")),
@@ -343,7 +343,7 @@ def test_a_setting_is_read_from_its_default_and_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(ROOT / "config", tmp_path / "config", ignore=shutil.ignore_patterns("catalogue"))
-    Example("A setting").write(tmp_path)
+    Example("setting").write(tmp_path)
     folder = tmp_path / "gateway/configuration"
 
     def load_copy(name: str, replaced: str) -> ModuleType:
@@ -365,7 +365,7 @@ def test_a_migration_is_applied_to_an_empty_and_to_a_running_database(
     tmp_path: Path, database: Database, open_store: Callable[..., Database]
 ) -> None:
     shutil.copytree(ROOT / "migrations", tmp_path / "migrations")
-    Example("A migration").write(tmp_path)
+    Example("migration").write(tmp_path)
     folder = tmp_path / "migrations"
     (tmp_path / "empty").mkdir(mode=0o700)
     empty = open_store(f"sqlite:///{tmp_path}/empty/gateway.db")
@@ -379,7 +379,7 @@ def test_a_migration_is_applied_to_an_empty_and_to_a_running_database(
 
 
 def test_recurring_work_is_added_by_a_function_and_a_line(outside, settings, monkeypatch) -> None:
-    example = Example("Recurring work (a job)")
+    example = Example("recurring-job")
     example.write(outside)
     (job,) = example.value_of_added_line(
         "gateway/worker/recurring_jobs.py", acme_report=importlib.import_module("acme_report")
@@ -394,11 +394,12 @@ def test_recurring_work_is_added_by_a_function_and_a_line(outside, settings, mon
         assert gateway.services.store.documents.get("acme", "organizations") == b"1"
 
 
-def test_every_command_of_the_page_exists() -> None:
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_every_make_target_of_a_document_exists(document: Path) -> None:
     make_targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(re.findall(r"`make ([a-z-]+)", PAGE)) - set(make_targets) == set()
+    assert set(re.findall(r"`make ([a-z-]+)", document.read_text())) - set(make_targets) == set()
 
 
-def test_every_link_of_the_page_leads_to_a_file() -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", PAGE)
-    assert links and not [link for link in links if not (ROOT / link).exists()]
+def test_the_index_names_every_page() -> None:
+    linked = set(re.findall(r"\]\(([a-z-]+\.md)\)", (PAGES / "README.md").read_text()))
+    assert linked == {path.name for path in PAGES.glob("*.md")} - {"README.md"}

@@ -63,7 +63,7 @@ BEGINNING_PART = 0.5
 SHORTEST_BEGINNING = 4
 MAX_IN_TEXT = 10
 # Pages for people who change the gateway count a part of those for people who use it.
-INSIDE = re.compile(r"decisions/|architecture$|performance$|reliability$")
+INSIDE = re.compile(r"decisions/|extending/|architecture$|performance$|reliability$")
 INSIDE_PART = 0.3
 
 
