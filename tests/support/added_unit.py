@@ -1,4 +1,4 @@
-"""Sends one request whose answer uses the unit that docs/extending/price-unit.md adds, and prints the results of the gateway.
+"""Sends one request whose answer uses the unit of docs/extending/price-unit.md, and prints the results.
 
 It runs as a program because units are read when modules load: test_contributing.py starts it with a copy of the package
 that contains the new row.
