@@ -64,6 +64,15 @@ def is_too_long(code: str, message: str) -> bool:
     return code.lower() in CODES or bool(WORDS.search(message))
 
 
+# Recognizes an error for encrypted or signed reasoning that another account or platform made: the conversation
+# can continue without it.
+UNREADABLE = "invalid_encrypted_content"
+UNREADABLE_WORDS = re.compile(
+    r"invalid [`'\"]?(?:signature|data)[`'\"]? in [`'\"]?(?:redacted_)?thinking|thinking\.signature[.\w]{0,20}:"
+    r"|(?:corrupted|invalid) thought[ _]signature|thought[ _]signature is (?:not valid|invalid)",
+    re.IGNORECASE,
+)
+
 TEXT_LIMIT = 2048
 RETRY_LIMIT_S = 86_400.0
 OVERLOADED_STATUSES = (503, 529)
@@ -226,6 +235,8 @@ def _refused(status: int, cause: Explanation, details: dict[str, str]) -> Gatewa
 def _callers(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
     """Return the error for an invalid request, with the provider's message."""
     known = TOO_LONG if status in TOO_LONG_STATUSES and is_too_long(cause.code, cause.message) else ""
+    if status == 400 and UNREADABLE_WORDS.search(cause.message):
+        known = UNREADABLE
     if cause.shaped and cause.message:
         code = known or cause.code or ("request_too_large" if status == 413 else "invalid_request")
         return InvalidRequest(cause.message, status=status, code=code, param=cause.param, upstream_status=status)

@@ -239,3 +239,48 @@ def test_another_claude_model_serves_one_that_cannot_be_called(
 ) -> None:
     claude.messages.create(model=name, max_tokens=9, messages=HELLO)
     assert vendor.calls[0].body["model"].startswith(served)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_session_goes_on_without_thinking_that_the_account_refuses(
+    claude: anthropic.Anthropic, vendor: FakeAnthropic, streamed: bool
+) -> None:
+    """Another account or platform signed the thinking, as before a change of the key."""
+    foreign = {"type": "thinking", "thinking": "I must look.", "signature": "EqQBforeign"}
+    call = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Rain."}
+    talk = [
+        *HELLO,
+        {"role": "assistant", "content": [foreign]},
+        {"role": "user", "content": "Go on"},
+        {"role": "assistant", "content": [foreign, call]},
+        {"role": "user", "content": [result]},
+    ]
+    answer = create_message(claude, streamed, messages=talk, thinking=THINKING, tools=[WEATHER])
+    assert answer.content[0].text == "Hello."
+    refused, served = vendor.calls
+    assert (refused.status, served.status) == (400, 200)
+    kinds = [[b["type"] for b in m["content"]] if type(m["content"]) is list else "" for m in served.body["messages"]]
+    assert kinds == [["text", "text"], ["tool_use"], ["tool_result"]]
+    assert served.body["thinking"] == {"type": "disabled"}
+
+
+def test_thinking_that_the_account_refuses_is_named_in_a_warning(openai: OpenAI, vendor: FakeAnthropic) -> None:
+    vendor.script(Answer("Hi", thinking="hm"), Answer("Yes"))
+    request = {"model": MODEL, "reasoning_effort": "low"}
+    message = openai.chat.completions.create(messages=HELLO, **request).choices[0].message.model_dump()
+    message["reasoning_details"][0]["signature"] = "EqQBforeign"
+    talk = [*HELLO, message, {"role": "user", "content": "Go on"}]
+    again = openai.chat.completions.create(messages=talk, **request)
+    assert again.choices[0].message.content == "Yes"
+    assert any("cannot read it" in warning for warning in again.metadata["warnings"])
+    assert [call.status for call in vendor.calls] == [200, 400, 200]
+
+
+def test_a_refusal_of_thinking_is_repeated_once(claude: anthropic.Anthropic, vendor: FakeAnthropic) -> None:
+    message = "messages.1.content.0: Invalid `signature` in `thinking` block"
+    refusal = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+    vendor.script(*[Answer(status=400, error=refusal)] * 3)
+    with pytest.raises(anthropic.BadRequestError, match="Invalid `signature`"):
+        create_message(claude, False)
+    assert len(vendor.calls) == 2

@@ -20,7 +20,14 @@ from gateway.providers.anthropic.conversation import OPENING, place_instructions
 from gateway.providers.anthropic.reply import read_result
 from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_body, write_sampling
 from gateway.providers.anthropic.stream import AnthropicStreamReader
-from gateway.providers.anthropic.thinking import ADAPTIVE, BUDGET, MIN_BUDGET, forms_of, write_thinking
+from gateway.providers.anthropic.thinking import (
+    ADAPTIVE,
+    BUDGET,
+    MIN_BUDGET,
+    forms_of,
+    without_thinking,
+    write_thinking,
+)
 from gateway.providers.failures import classify, diagnose, explain, read_refusal, retry_after
 from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, Target, UpstreamReply
@@ -197,6 +204,8 @@ def takes_whole(native: Native, request: ChatRequest, target: Target) -> bool:
 def mend(native: Native, request: ChatRequest, target: Target, warnings: list[str]) -> Body:
     """Return the body as the target takes it. ContentNeeded for media at addresses that the host does not load."""
     body: Body = json.decode(json.encode(native.body))
+    if not target.unseals:
+        body["messages"] = without_thinking(body["messages"], warnings)
     if native.instructed:
         _place_instructions(body, target)
     if request.requirements.media and not host_rules.takes_addresses(target):
@@ -340,7 +349,7 @@ class AnthropicMessages:
         """Build the call from the caller's native body, with what this target would refuse changed in place."""
         native = replace(native, body=apply_policy(dict(native.body), request.options.cache_marks))
         warnings: list[str] = []
-        whole = takes_whole(native, request, target)
+        whole = target.unseals and takes_whole(native, request, target)
         body = native.body if whole else mend(native, request, target, warnings)
         cap = target.output_cap
         if cap is not None and body["max_tokens"] > cap:

@@ -24,7 +24,7 @@ from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
 from gateway.providers.quirks import NO_SAMPLING
-from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names
+from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names, without_reasoning
 
 DEFAULT_OUTPUT = 4096  # max_tokens when neither the caller nor the catalogue entry sets a limit
 SEARCH_TOOL = "web_search_20250305"
@@ -49,7 +49,8 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dic
         raise NotSupported("This provider returns one choice per request.", param="n")
     warn_of_names(conversation.messages, warnings)
     warn_of_mode(conversation.reasoning, warnings)
-    system, turns = write_turns(conversation.messages, target, warnings)
+    messages = conversation.messages if target.unseals else without_reasoning(conversation.messages, warnings)
+    system, turns = write_turns(messages, target, warnings)
     body: dict[str, Any] = {"max_tokens": _max_tokens(conversation, target)}
     tools = [
         written

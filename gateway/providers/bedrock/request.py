@@ -31,7 +31,12 @@ from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
 from gateway.providers.quirks import NO_SAMPLING, REPLAY_REASONING
-from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names, with_late_instructions
+from gateway.providers.unsupported_parts import (
+    warn_of_mode,
+    warn_of_names,
+    with_late_instructions,
+    without_reasoning,
+)
 
 # Writes messages as alternating turns and separate system instructions.
 #
@@ -329,7 +334,8 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dic
     writer = PartWriter(family, REPLAY_REASONING in target.quirks, warnings)
     warn_of_names(conversation.messages, warnings)
     warn_of_mode(conversation.reasoning, warnings)
-    system, turns = write_turns(with_late_instructions(conversation.messages), family, writer, warnings)
+    messages = conversation.messages if target.unseals else without_reasoning(conversation.messages, warnings)
+    system, turns = write_turns(with_late_instructions(messages), family, writer, warnings)
     tools = [block for tool in conversation.tools for block in _write_tool(tool, family, target, warnings)]
     body: dict[str, Any] = {"messages": turns}
     if conversation.response_format is not None:

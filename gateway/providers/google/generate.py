@@ -24,7 +24,7 @@ from gateway.providers.google.traits import Traits, traits_of
 from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
 from gateway.providers.tool_names import GOOGLE
-from gateway.providers.unsupported_parts import mark_instruction
+from gateway.providers.unsupported_parts import UNREADABLE, mark_instruction
 from gateway.runtime.threads import compute_if
 
 # Bodies of callers who speak this format themselves: which of them a model accepts as they are.
@@ -222,6 +222,19 @@ def _signed(content: Body) -> Body:
     return {**content, "parts": [*parts[:first], signed, *parts[first + 1 :]]}
 
 
+def _without_signatures(contents: list[Body], traits: Traits) -> list[Body]:
+    """Return the contents without past thoughts and signatures, which the account refused."""
+    plain: list[Body] = []
+    for content in contents:
+        shown = [part for part in content.get("parts") or () if not part.get("thought")]
+        parts = [{name: value for name, value in part.items() if name != "thoughtSignature"} for part in shown]
+        parts = [part for part in parts if part not in ({}, {"text": ""})]
+        if parts:
+            unsigned = {**content, "parts": parts}
+            plain.append(_signed(unsigned) if traits.signed else unsigned)
+    return plain
+
+
 def _fit_tools(body: Body, conversation: Conversation, target: Target, traits: Traits, warnings: list[str]) -> None:
     """Remove a search that is only offered where the model lacks it or does not combine it, and write JSON Schemas for
     models that have another form of schemas."""
@@ -348,6 +361,9 @@ class GoogleGenerate:
         warnings: tuple[str, ...] = (),
     ) -> Call:
         """Complete a relayed or rebuilt body with filters and tier, and add the URL and the credential."""
+        if not target.unseals:
+            body["contents"] = _without_signatures(body["contents"], traits)
+            warnings = (*warnings, UNREADABLE)
         if traits.filtered and "safetySettings" not in body:
             body["safetySettings"] = NO_FILTERS
         tier = _tier(request, target)

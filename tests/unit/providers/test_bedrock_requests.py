@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import orjson
 import pytest
 from fakes.bedrock_checks import Refused, check_body, check_credential
@@ -447,3 +449,12 @@ def test_a_model_with_the_mark_of_a_long_context_asks_for_it() -> None:
     wanted = {"anthropic_beta": ["context-1m-2025-08-07"]}
     where = target("us.anthropic.claude-sonnet-4-5-20250929-v1:0")
     assert body(request, where)["additionalModelRequestFields"] == wanted
+
+
+def test_reasoning_that_the_account_refused_is_left_out():
+    talk = (HI, Message("assistant", (SIGNED, *CALL.parts)), Message("tool", (ToolResult("call_1", (Text("ok"),)),)))
+    request = asking(*talk, tools=(TOOL,), reasoning=ReasoningOptions(effort="low"))
+    assert "reasoningContent" in body(request)["messages"][1]["content"][0]
+    where = replace(target(), unseals=False)
+    assert "toolUse" in body(request, where)["messages"][1]["content"][0]
+    assert any("cannot read it" in warning for warning in call(request, where).warnings)

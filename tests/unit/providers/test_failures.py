@@ -263,3 +263,25 @@ def test_a_key_that_the_cut_goes_through_is_not_shown():
     key = "sk-" + "k" * 40
     text = scrub(f"{key} " * 92 + "sk-" + "q" * 400)
     assert "q" not in text and "k" * 9 not in text
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "messages.1.content.0: Invalid signature in thinking block (Service: BedrockRuntime, Status Code: 400)",
+        "messages.3.content.0: Invalid `data` in `redacted_thinking` block",
+        "messages.369.content.0.thinking.signature: Field required",
+        "messages.1.content.0.thinking.signature.str: Input should be a valid string",
+        "Corrupted thought signature.",
+        "Unable to submit request because Thought signature is not valid.",
+        "Invalid thought signature.",
+    ],
+)
+def test_a_refused_signature_has_the_code_of_an_encrypted_part(message):
+    assert failure(400, {"message": message, "type": "invalid_request_error"}).code == "invalid_encrypted_content"
+
+
+def test_a_missing_signature_of_a_call_is_another_error():
+    error = failure(400, {"message": "Function call is missing a thought_signature in functionCall parts."})
+    assert error.code == "invalid_request"
