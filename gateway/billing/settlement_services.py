@@ -1,4 +1,4 @@
-"""What the settlements of a worker share: budgets, journal and intents; and the entries until they are durable."""
+"""Shared services of a worker's settlements: budgets, journal and intents; and the entries until they are durable."""
 
 import logging
 from collections import deque

@@ -1,1 +1,1 @@
-"""Who calls, what they may use, and with which credential: all that requests read of the accounts."""
+"""Callers: their keys, rules and credentials, which is all that requests read of the accounts."""

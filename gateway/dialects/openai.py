@@ -39,7 +39,7 @@ def _text(value: Any) -> str:
 
 # Finish reasons in words that a format does not define: compatible servers pass on those of the engine behind them.
 
-# The first entry with a piece that the word contains decides. A word that tells of a limit or of a filter must not
+# The first entry with a piece that the word contains decides. A word for a limit or a filter must not
 # become "stop": callers would take a cut answer for a whole one.
 PIECES: tuple[tuple[FinishReason, tuple[str, ...]], ...] = (
     ("stop_sequence", ("stop_sequence", "stopsequence")),

@@ -44,7 +44,7 @@ CODE_CALL = "code_interpreter_call"
 SHELL_CALL = "shell_call"
 IMAGE_CALL = "image_generation_call"
 APPROVAL = "mcp_approval_response"  # an item that the user says
-TRIGGER = "compaction_trigger"  # an item, also said by the user, that asks for a compaction instead of an answer
+TRIGGER = "compaction_trigger"  # an item, also of the user, that requests a compaction instead of an answer
 LATER_TOOLS = "additional_tools"  # an item that adds tools to those of the request
 # Items that are billed beside the tokens of a response.
 BILLED_ITEMS = frozenset(

@@ -22,7 +22,7 @@ from gateway.providers.schema_types import (
 
 Schema = dict[str, Any]
 
-MAX_CACHED_BYTES = 1 << 13  # bytes of a schema whose rewritten form is cached
+MAX_CACHED_BYTES = 1 << 13  # bytes of a schema, up to which its rewritten form is cached
 DEPTH_LIMIT = 48
 NODE_LIMIT = 4000  # expanding references can multiply a schema: further nodes are cut
 STEP_LIMIT = 100_000  # nodes visited, and keywords merged

@@ -84,7 +84,7 @@ class StreamPart(AiContent, total=False):
 
 # Web searches run by the provider, as tool calls and results under the name that the caller gave to web search.
 #
-# Whatever a provider reports about its searches, a caller sees a call with its query, then its result, then the
+# For each search that a provider reports, a caller sees a call with its query, then its result, then the
 # sources.
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from gateway.neutral.parts import Media
 from gateway.surfaces.bodies.validation_errors import invalid
 
 DATA_START = "data:"
-# Of a data URL: its media type and parameters, which RFC 2397 means to be short. Without this limit, a URL of
+# The head of a data URL: its media type and parameters, which RFC 2397 means to be short. Without this limit, a URL of
 # separators alone is split into as many parts.
 MAX_HEAD_CHARS = 1_000
 PDF_START = "data:application/pdf"

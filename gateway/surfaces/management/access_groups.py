@@ -1,4 +1,4 @@
-"""Who may call a management operation: each check finds what the path names, or refuses the visitor.
+"""The people who may call a management operation: each check finds what the path names, or refuses the visitor.
 
 Each group asks a row of the table of permissions (`gateway/callers/permissions.py`).
 """
@@ -109,7 +109,7 @@ def of_provider_key(permission: Permission) -> AccessGroup[str]:
 
 @cache
 def of_member(permission: Permission) -> AccessGroup[MemberInfo]:
-    """Return the group for another member, whose role may allow nothing that the visitor's role does not allow."""
+    """Return the group for another member with a role that allows nothing beyond the visitor's role."""
 
     def find(visitor: Visitor, values: Values) -> MemberInfo:
         return visitor.other_member(values["organization_id"], values["member_id"], permission)
@@ -119,7 +119,7 @@ def of_member(permission: Permission) -> AccessGroup[MemberInfo]:
 
 @cache
 def of_listed_member(permission: Permission) -> AccessGroup[MemberInfo]:
-    """Return the group for a member whom the visitor sees: of the organization, or of a team."""
+    """Return the group for a member that the visitor sees: of the organization, or of a team."""
 
     def find(visitor: Visitor, values: Values) -> MemberInfo:
         organization_id, member_id = values["organization_id"], values["member_id"]

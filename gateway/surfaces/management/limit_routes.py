@@ -37,7 +37,7 @@ RESERVATION = "reservation"
 
 
 class ReservationField(Schema):
-    """What requests reserve of the limits of a key, member or team."""
+    """The amount that requests reserve of the limits of a key, member or team: exact or likely."""
 
     reservation = OneOf(
         (LIKELY, EXACT),

@@ -83,7 +83,7 @@ def decode_conversation(
 
 
 def compacts(items: list[tuple[str, shapes.Item]]) -> bool:
-    """Return whether the request asks for a compaction instead of an answer."""
+    """Return whether the request is for a compaction instead of an answer."""
     last = items[-1][1] if items else None
     return type(last) is schema.VendorItem and last.kind == dialect.TRIGGER
 

@@ -89,7 +89,7 @@ def user_parts(item: schema.VendorItem) -> tuple[Part, ...]:
 
 
 def trigger_parts(item: schema.VendorItem) -> tuple[Part, ...]:
-    """Return the parts of an item that asks for a compaction: other vendors are asked for a summary."""
+    """Return the parts of an item that requests a compaction: other vendors get a request for a summary."""
     return (VendorPart(dialect.NAME, item.kind, item.body, (Text(CHECKPOINT),)),)
 
 

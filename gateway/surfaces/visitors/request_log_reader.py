@@ -111,7 +111,7 @@ def scopes_of(
 
 
 def _members_in(visitor: Visitor, project: ProjectInfo, user_id: str, permission: Permission) -> list[str]:
-    """Return the members whose requests to search in a project: "" stands for all members."""
+    """Return the members to search for in a project: "" stands for all members."""
     wanted = ""
     if user_id:
         try:
@@ -125,7 +125,7 @@ def _members_in(visitor: Visitor, project: ProjectInfo, user_id: str, permission
 
 
 def visible_members(visitor: Visitor, organization_id: str, project_id: str, permission: Permission) -> set[str]:
-    """Return the members whose requests in a project a permission of the visitor covers: "" stands for all."""
+    """Return the members of a project that a permission of the visitor covers: "" stands for all."""
     mine = visitor.member(organization_id)
     reach = visitor.reach(organization_id, permission)
     if reach.whole or project_id in reach.projects:

@@ -78,7 +78,7 @@ def show_project(call: PageCall) -> Outbound:
 
 
 def _list_people(call: PageCall, organization_id: str, admins: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the members whom the visitor may make admins of the project, as far as the visitor sees members."""
+    """Return the visible members that the visitor may make admins of the project."""
     if not call.visitor.manages("members:read", organization_id):
         return []
     authority = call.visitor.authority_for(organization_id, "projects:write")
