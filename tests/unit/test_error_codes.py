@@ -37,7 +37,7 @@ VARIABLE = {
     ("routing/capabilities.py", "code"): set(capabilities.CODES.values()) | {capabilities.UNSUPPORTED},
     ("engine/stored_responses.py", "code"): {"previous_response_not_found"},
     ("surfaces/responses/socket_memory.py", "code"): {"previous_response_not_found"},
-    ("accounts/authentication.py", "self.code"): None,
+    ("callers/authentication.py", "self.code"): None,
     ("routing/candidate_filter.py", "error.code"): None,
     ("surfaces/mcp/connection_checks.py", "error.code"): None,
     ("surfaces/openai/realtime_events.py", "code"): None,
@@ -46,7 +46,7 @@ VARIABLE = {
     ("surfaces/mcp/remote_gateway.py", "code"): set(),
     # The response to an error that already has a code.
     ("surfaces/blueprints.py", "operation"): None,
-    ("accounts/throttle.py", "gate.code"): {throttle_module.ThrottleGate("", "", 0, 0).code, change_quota.CODE},
+    ("callers/throttle.py", "gate.code"): {throttle_module.ThrottleGate("", "", 0, 0).code, change_quota.CODE},
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own code for an invalid request; the page says so.
