@@ -152,7 +152,7 @@ def test_values_without_a_known_spelling_are_refused_with_their_path(
     http = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)._client
     for more, param in (
         ({"tools": [{"type": "function"}]}, "tools.0.name"),
-        ({"tool_choice": {"type": "dance"}}, "tool_choice.type"),
+        ({"tool_choice": {"type": 5}}, "tool_choice.type"),
         ({"input": [{"role": "nobody", "content": "x"}]}, "input.0.role"),
     ):
         body = {"model": MODEL, "input": "Hi", **more}

@@ -39,11 +39,13 @@ VARIABLE = {
     ("surfaces/responses/socket_memory.py", "code"): {"previous_response_not_found"},
     ("callers/authentication.py", "self.code"): None,
     ("routing/candidate_filter.py", "error.code"): None,
-    ("surfaces/mcp/connection_checks.py", "error.code"): None,
+    ("surfaces/mcp/json_rpc.py", "error.code"): None,
     ("surfaces/openai/realtime_events.py", "code"): None,
     ("providers/google/live/session_setup.py", "code"): None,
+    # The error of an attempt that another one of its request made superfluous: its caller gets the other's answer.
+    ("engine/hedging.py", "SUPERSEDED"): set(),
     # Codes from another gateway's response, which are these.
-    ("surfaces/mcp/remote_gateway.py", "code"): set(),
+    ("surfaces/mcp/generation.py", "code"): set(),
     # The response to an error that already has a code.
     ("surfaces/blueprints.py", "operation"): None,
     ("callers/throttle.py", "gate.code"): {throttle_module.ThrottleGate("", "", 0, 0).code, change_quota.CODE},

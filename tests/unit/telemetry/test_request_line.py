@@ -88,9 +88,17 @@ TOLD = {
         "cost_usd=0 provider_ms=0.0 gateway_ms=0.41 input_tokens=23 output_tokens=17 cached=True",
     ),
     "at the second": (
-        ended(attempt_at("north", usage=None), attempt_at("south", charge=Charge(total=2_000_000_000))),
+        ended(
+            attempt_at("north", usage=None, started=9.75, ended=10.0),
+            attempt_at("south", charge=Charge(total=2_000_000_000)),
+        ),
         f"duration_ms=254.5 ip=203.0.113.9 {OWNER} model=small provider=south served=south/small attempts=2 "
         "cost_usd=2.00001365 provider_ms=500.0 gateway_ms=0.41 input_tokens=23 output_tokens=17",
+    ),
+    "at the same time": (
+        ended(attempt_at("north", usage=None, ended=10.125), attempt_at("south", started=10.0625)),
+        f"duration_ms=254.5 ip=203.0.113.9 {OWNER} model=small provider=south served=south/small attempts=2 "
+        "cost_usd=0.0000273 provider_ms=250.0 gateway_ms=0.41 input_tokens=23 output_tokens=17",
     ),
     "in a trace": (
         ended(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", replayed=True, context=None),
