@@ -28,7 +28,8 @@ NAMED_EVENT = re.compile(
 )  # an event with a name and one line of data
 SEAM_BYTES = 1  # bytes of a blank line that may be at the end of the previous piece
 THREAD_BYTES = 1 << 17  # bytes of an event that is parsed in a thread
-SLICE_BYTES = 1 << 13  # bytes of a stream that are read before other work has a turn
+SLICE_BYTES = 1 << 13  # bytes of a long piece of a stream that are read before other work has a turn
+UNSLICED_BYTES = 1 << 14  # bytes of a piece that is read at once: tiny events of that size take 1.5 ms
 MAX_EVENTS = 5_000  # neutral events of one long event
 EVENTS_PER_TURN = 250
 MAX_LINES = 65_536  # of an event
@@ -210,7 +211,7 @@ def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFramin
                 if not piece:
                     yield [Heartbeat()]
                     continue
-                if len(piece) > SLICE_BYTES:
+                if len(piece) > UNSLICED_BYTES:
                     if (yield from _take_slices(piece, frames, stream)):
                         return
                     continue

@@ -142,14 +142,13 @@ class AnthropicStreamReader(WireStream):
         return batch, False
 
     def _read_event(self, kind: str, wire: dict[str, Any], size: int, batch: Batch) -> None:
-        if kind == "ping":
-            # The first ping follows the start at once; later ones show that a silent connection is alive.
-            self._pings += 1
-            if self._pings > 1 and not batch:
-                batch.append(Heartbeat())
-            return
         read = READERS.get(kind)
         if read is None:
+            # The first ping follows the start at once; later ones show that a silent connection is alive.
+            if kind == "ping":
+                self._pings += 1
+                if self._pings > 1 and not batch:
+                    batch.append(Heartbeat())
             return
         if not self._started and kind != "message_start":
             raise ValueError("an event before message_start")
