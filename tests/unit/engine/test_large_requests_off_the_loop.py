@@ -111,7 +111,8 @@ def test_the_parts_of_a_simple_body_are_counted_once(
 ) -> None:
     counted: list[int] = []
     count_marks = json_weight.count_marks
-    monkeypatch.setattr(json_weight, "count_marks", lambda raw: counted.append(len(raw)) or count_marks(raw))
+    for module in (json_weight, caps_module):
+        monkeypatch.setattr(module, "count_marks", lambda raw: counted.append(len(raw)) or count_marks(raw))
     text = "a" * LARGE
     raw = orjson.dumps({"model": "m", "prompt": text, "messages": [{"role": "user", "content": text}]})
     read(LIMITS, raw)
