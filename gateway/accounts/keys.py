@@ -3,7 +3,7 @@
 The table follows the service document ("States and transitions") with "revoked" as the state without return.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import or_
 from typing import Any, Literal
@@ -180,7 +180,9 @@ def insert(
         created_at=now,
         updated_at=now,
     ).execute()
-    detail = {"project": draft.project_id, "kind": draft.kind}
+    detail: dict[str, object] = {"project": draft.project_id, "kind": draft.kind}
+    if draft.expires_at_us is not None:
+        detail["expires_at"] = draft.expires_at_us
     audit.append("api_key.create", key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
     return NewKey(_load(key_id, now), token)
 
@@ -253,11 +255,23 @@ def list_keys(
     return database.read(read)
 
 
+def _allow(key: KeyInfo) -> None:
+    """Refuse no change."""
+
+
 def update(
-    database: Database, control: Control, key_id: str, change: Change, *, actor: str, caps: KeyCaps = NO_CAPS
+    database: Database,
+    control: Control,
+    key_id: str,
+    change: Change,
+    *,
+    actor: str,
+    caps: KeyCaps = NO_CAPS,
+    check: Callable[[KeyInfo], object] = _allow,
 ) -> KeyInfo:
-    """Change state, description or expiry; `caps` are the installation's. NotFound, Conflict (revoked), InvalidRequest
-    (nothing to do, bad value, too many active keys)."""
+    """Change state, description or expiry; `caps` are the installation's. `check` raises within the transaction if
+    `actor` may not change the key in this way. NotFound, Conflict (revoked), InvalidRequest (nothing to do, bad value,
+    too many active keys)."""
     if change == Change():
         raise InvalidRequest("Give at least one of status, expiresAt and description.")
     values: dict[str, object] = {}
@@ -276,6 +290,8 @@ def update(
             _check_expiry(change.expiry.at_us if change.expiry else before.expires_at_us, now)
             if before.state in ("inactive", "expired"):
                 check_quota(before.organization_id, before.member_id, caps, now)
+        move(before.state, change.action or "update")
+        check(before)
         return _apply(before, change.action or "update", values, actor, now)
 
     return commit(database, control, work)

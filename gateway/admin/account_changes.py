@@ -30,6 +30,7 @@ from gateway.admin import agent_sign_in
 from gateway.admin.account_mails import AccountMails
 from gateway.admin.funding import Funding, LimitEdit, Posting
 from gateway.admin.group_grants import GroupGrants, read_limits
+from gateway.admin.key_setters import hold_key, hold_new_expiry
 from gateway.admin.provider_check import ProviderCheck
 from gateway.admin.sign_in import ATTEMPT_WINDOW_S, KNOWN, SignInLinks, SignInService
 from gateway.callers import tokens as tokens_module
@@ -307,7 +308,8 @@ class Management:
     def create_key(
         self, draft: keys.Draft, limits: Limits, *, actor: str, claim: ClientIdClaim | None = None
     ) -> keys.NewKey:
-        """Create a key with its limits in one transaction. Limits of a key for another member are held by `actor`.
+        """Create a key with its limits in one transaction. Limits and expiry of a key for another member are held by
+        `actor`.
 
         Raises InvalidRequest (code key_cap_reached: too many active keys), NotFound (project, member) or Conflict.
         """
@@ -325,6 +327,8 @@ class Management:
             elif limits != Limits():
                 place = (KEY, key_id, key.info.organization_id)
                 self._funding.write_limits(*place, lambda before: limits, setter=actor, actor=actor, now=now)
+            if actor not in (key.info.creator_id, OPERATOR):
+                hold_new_expiry(self._database, key.info, actor)
             client_ids.insert(claim, key_id, now)
             return key
 
@@ -342,7 +346,12 @@ class Management:
         return self.workload_identities.create(draft, write_limits, actor=actor, claim=claim)
 
     def update_key(self, key: keys.KeyInfo, change: keys.Change, *, actor: str) -> keys.KeyInfo:
-        return keys.update(self._database, self._control, key.id, change, actor=actor, caps=self._caps)
+        """Change a key. Raises as `keys.update`, and Forbidden as `key_setters.hold_key`."""
+
+        def check(before: keys.KeyInfo) -> None:
+            hold_key(self._database, before, change, actor)
+
+        return keys.update(self._database, self._control, key.id, change, actor=actor, caps=self._caps, check=check)
 
     def find_key_caps(self, organization_id: str) -> tuple[key_caps.OwnCaps, key_caps.KeyCaps]:
         """Return an organization's own caps on active keys, and the caps in force. Raises NotFound."""

@@ -83,9 +83,9 @@ def hold(
     `action` is the audit action of such changes. Raises Forbidden (limit_not_yours) if the change raises a limit that
     was set by another person of the same or a higher rank.
     """
-    held = _read(database, scope_id)
-    if held is None:
-        held = _from_trail(organization_id, scope_id, before, action)
+    held = read_setters(database, scope_id) or {}
+    if held.keys().isdisjoint(PARTS):  # those of a key's status and expiry may be stored before
+        held |= _from_trail(organization_id, scope_id, before, action)
     old = _parts(before)
     new = _parts(after)
     for part in PARTS:
@@ -100,7 +100,7 @@ def hold(
                 held[part] = LimitSetter(*setter, *limit)
         elif not _within(part, limit, known):
             raise Forbidden(REFUSALS[part], code="limit_not_yours")
-    _write(database, scope_id, held)
+    write_setters(database, scope_id, held)
 
 
 def _parts(limits: Limits) -> dict[str, tuple[int, str] | None]:
@@ -123,21 +123,22 @@ def _within(part: str, limit: tuple[int, str] | None, held: LimitSetter) -> bool
 
 def _assumed(held: dict[str, LimitSetter | None], value: tuple[int, str] | None) -> LimitSetter | None:
     """Return the setter of a part that was set before its setter was stored: the highest of those of the limits."""
-    setters = [setter for setter in held.values() if setter is not None]
+    setters = [setter for part, setter in held.items() if setter is not None and part in PARTS]
     if value is None or not setters:
         return None
     highest = max(setters, key=lambda setter: setter.rank)
     return LimitSetter(highest.actor, highest.rank, *value)
 
 
-def _read(database: Database, scope_id: str) -> dict[str, LimitSetter | None] | None:
+def read_setters(database: Database, scope_id: str) -> dict[str, LimitSetter | None] | None:
+    """Return the setters of a scope by part: those of limits, and of a key's status and expiry (key_setters)."""
     row = database.execute("SELECT setters FROM limit_setter WHERE scope_id = ?", (scope_id,)).fetchone()
     if row:
         return {part: LimitSetter(*values) for part, values in orjson.loads(row[0]).items()}
     return None
 
 
-def _write(database: Database, scope_id: str, held: dict[str, LimitSetter | None]) -> None:
+def write_setters(database: Database, scope_id: str, held: dict[str, LimitSetter | None]) -> None:
     text = orjson.dumps({part: list(setter) for part, setter in held.items() if setter is not None}).decode()
     database.execute(
         "INSERT INTO limit_setter (scope_id, setters) VALUES (?, ?) "

@@ -236,6 +236,99 @@ def test_a_strict_reservation_from_before_its_setter_was_stored_belongs_to_the_s
     assert set_limit(tenants, "acme developer", key, reservation="likely")[0] == 403
 
 
+def change_key(tenants: Tenants, who: str, key_id: str, **fields: Any) -> str:
+    status, answer = tenants.call("PATCH", f"/keys/api/{key_id}", tenants[who], fields)
+    return "ok" if status == 200 else f"{status} {answer['code']}"
+
+
+NOT_YOURS = "403 limit_not_yours"
+SOON, LATER, LATEST = (f"20{year}-01-01T00:00:00.000Z" for year in (60, 70, 80))
+
+
+@pytest.mark.parametrize(("setter", "allowed"), [("acme admin", ("acme owner",)), ("acme owner", ())])
+def test_a_key_is_activated_by_who_deactivated_it_or_stands_above(
+    tenants: Tenants, setter: str, allowed: tuple[str, ...]
+) -> None:
+    key = tenants["acme developer"].key.info.id
+    for who in (setter, *allowed):
+        assert change_key(tenants, setter, key, status="inactive") == "ok"
+        assert change_key(tenants, "acme developer", key, status="inactive") == "ok"  # this takes nothing over
+        for fields in ({}, {"expiresAt": LATER}, {"description": "Mine"}):
+            assert change_key(tenants, "acme developer", key, status="active", **fields) == NOT_YOURS
+        assert change_key(tenants, "acme developer", key, description="Mine") == "ok"
+        assert change_key(tenants, who, key, status="active") == "ok"
+        assert change_key(tenants, "acme developer", key, status="active") == "ok"  # without an effect
+    assert change_key(tenants, "acme developer", key, status="inactive") == "ok"
+    assert change_key(tenants, "acme developer", key, status="active") == "ok"  # one's own
+    assert change_key(tenants, "acme developer", key, status="inactive") == "ok"
+    assert change_key(tenants, "acme owner", key, status="inactive") == "ok"  # takes it over
+    assert change_key(tenants, "acme admin", key, status="active") == NOT_YOURS
+
+
+def test_a_refused_activation_changes_and_audits_nothing(tenants: Tenants) -> None:
+    key = tenants["acme developer"].key.info.id
+    assert change_key(tenants, "acme admin", key, status="inactive") == "ok"
+    before = [entry.seq for entry in list_entries(tenants.services.store.database) if entry.subject == key]
+    assert change_key(tenants, "acme developer", key, status="active", description="Other") == NOT_YOURS
+    assert [entry.seq for entry in list_entries(tenants.services.store.database) if entry.subject == key] == before
+    shown = tenants.ok("GET", f"/keys/api/{key}", tenants["acme developer"])["apiKey"]
+    assert shown["status"] == "inactive" and shown["description"] != "Other"
+
+
+def test_an_expiry_is_extended_by_who_set_it_or_stands_above(tenants: Tenants) -> None:
+    key = tenants["acme developer"].key.info.id
+    assert change_key(tenants, "acme developer", key, expiresAt=SOON) == "ok"
+    assert change_key(tenants, "acme developer", key, expiresAt=None) == "ok"  # one's own
+    assert change_key(tenants, "acme owner", key, expiresAt=LATER) == "ok"
+    for longer in (LATEST, None):
+        assert change_key(tenants, "acme developer", key, expiresAt=longer) == NOT_YOURS
+        assert change_key(tenants, "acme admin", key, expiresAt=longer) == NOT_YOURS
+    assert change_key(tenants, "acme developer", key, expiresAt=SOON) == "ok"
+    assert change_key(tenants, "acme developer", key, expiresAt=LATER) == "ok"  # up to what the owner left
+    assert change_key(tenants, "acme owner", key, expiresAt=None) == "ok"
+    assert change_key(tenants, "acme developer", key, expiresAt=LATEST) == "ok"
+    assert change_key(tenants, "acme admin", key, expiresAt=None) == "ok"  # what the key's owner set binds nobody else
+
+
+def test_a_key_that_expired_is_not_revived_by_its_owner_if_another_person_set_its_expiry(tenants: Tenants) -> None:
+    key, database = tenants["acme developer"].key.info.id, tenants.services.store.database
+    assert change_key(tenants, "acme admin", key, expiresAt=SOON) == "ok"
+    over = database.now_us() - 1
+    stored = {"expiry": [tenants["acme admin"].user_id, 1, over, ""]}
+
+    def expire() -> None:
+        database.execute("UPDATE api_key SET expires_at = ? WHERE id = ?", (over, key))
+        database.execute("UPDATE limit_setter SET setters = ? WHERE scope_id = ?", (json.dumps(stored), key))
+
+    database.write(expire)
+    assert change_key(tenants, "acme developer", key, status="active", expiresAt=LATER) == NOT_YOURS
+    assert change_key(tenants, "acme admin", key, status="active", expiresAt=LATER) == "ok"
+
+
+def test_status_and_expiry_from_before_their_setters_were_stored_have_those_of_the_audit_trail(
+    tenants: Tenants,
+) -> None:
+    key, database = tenants["acme developer"].key.info.id, tenants.services.store.database
+    assert change_key(tenants, "acme owner", key, status="inactive", expiresAt=SOON) == "ok"
+    assert set_limit(tenants, "acme owner", key, usageLimit="5")[0] == 200
+    database.write(lambda: database.execute("DELETE FROM limit_setter WHERE scope_id = ?", (key,)))
+    assert change_key(tenants, "acme developer", key, status="active") == NOT_YOURS
+    assert change_key(tenants, "acme developer", key, expiresAt=LATER) == NOT_YOURS
+    assert change_key(tenants, "acme owner", key, status="active", expiresAt=LATER) == "ok"
+    assert set_limit(tenants, "acme developer", key, usageLimit="6")[0] == 403
+    assert change_key(tenants, "acme developer", key, expiresAt=LATEST) == NOT_YOURS
+
+
+def test_the_expiry_of_a_key_for_another_member_belongs_to_who_created_it(tenants: Tenants) -> None:
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    fields = {"description": "Given", "projectId": owner.project_id, "memberId": developer.member_id}
+    key = tenants.ok("POST", "/keys/api", owner, {**fields, "expiresAt": SOON})["apiKey"]["id"]
+    assert change_key(tenants, "acme developer", key, expiresAt=LATER) == NOT_YOURS
+    assert set_limit(tenants, "acme developer", key, usageLimit="5")[0] == 200
+    assert set_limit(tenants, "acme developer", key, usageLimit="6")[0] == 200
+    assert change_key(tenants, "acme owner", key, expiresAt=LATER) == "ok"
+
+
 def test_a_limit_of_the_operator_is_not_lifted_by_owners_or_admins(tenants: Tenants) -> None:
     key, services = tenants["acme owner"].key.info, tenants.services
     funding = Funding(services.store.database, services.store.control)
