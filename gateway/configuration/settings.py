@@ -186,6 +186,8 @@ class Responses:
     max_organization_mb: int
     max_conversation_mb: int
     socket_s: float
+    organization_sockets: Annotated[int, NumberRange(0, 100_000)] = 500
+    key_sockets: Annotated[int, NumberRange(0, 100_000)] = 50
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ class SharedSlots:
         greenlet."""
         try:
             for name in names:
-                if not any(held.add(f"{self._what}/{name}/{number}") for number in range(self._size)):
+                first = secrets.randbelow(self._size)  # of many slots, one of the first ones would mostly be taken
+                if not any(held.add(f"{self._what}/{name}/{(first + n) % self._size}") for n in range(self._size)):
                     held.give()
                     return False
         except Unavailable as error:
@@ -95,6 +96,44 @@ class HeldSlots:
         if passed_s >= LEASE_S:
             self._keys = [key for key in self._keys if self._documents.get(KIND, key) == self._token]
         return self._keys
+
+
+class SessionsFull(Exception):
+    """A key or an organization has as many sessions as it may; the text names it and their number."""
+
+
+class SessionSlots:
+    """Limits the simultaneous sessions of the kind `what` of each key and each organization; 0 is no limit."""
+
+    def __init__(self, documents: Documents, clock: Clock, what: str, *, organization: int, key: int) -> None:
+        self._key, self._key_size = SharedSlots(documents, clock, f"{what} key", key), key
+        self._organization = SharedSlots(documents, clock, f"{what} organization", organization)
+        self._organization_size = organization
+
+    def take(self, organization_id: str, key_id: str) -> tuple[HeldSlots, ...]:
+        """Take a slot of the key and one of the organization. Raises SessionsFull, Unavailable."""
+        held: tuple[HeldSlots, ...] = ()
+        for slots, size, name, owner in (
+            (self._key, self._key_size, key_id, "This API key's"),
+            (self._organization, self._organization_size, organization_id, "This organization's"),
+        ):
+            try:
+                taken = slots.take((name,)) if size else None
+            except BaseException:
+                give(held)
+                raise
+            if taken is not None:
+                held += (taken,)
+            elif size:
+                give(held)
+                raise SessionsFull(f"{owner} {size}")
+        return held
+
+
+def give(slots: tuple[HeldSlots, ...]) -> None:
+    """Give back the slots of a session; further calls do nothing."""
+    for held in slots:
+        held.give()
 
 
 def _give_back(taking: Job[bool | Unavailable], held: HeldSlots) -> None:

@@ -29,7 +29,7 @@ from gateway.store.installation_identity import load_secrets
 from gateway.store.journal import Journal
 from gateway.store.mailboxes import Mailboxes
 from gateway.store.redis import open_redis
-from gateway.store.shared_slots import SharedSlots
+from gateway.store.shared_slots import SessionSlots, SharedSlots
 from gateway.telemetry.agent_signals import AgentSignals
 from gateway.telemetry.alert_delivery import Alerts
 from gateway.telemetry.alert_incidents import OutageClaims
@@ -118,6 +118,13 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
         bodies=ByteBudget(settings.server.bodies_mb << 20, settings.server.organization_bodies_mb << 20),
         reports=FairSlots(REPORTS, each=REPORTS_EACH),
         exports=SharedSlots(documents, clock, "export", EXPORTS),
+        response_sockets=SessionSlots(
+            documents,
+            clock,
+            "response socket",
+            organization=settings.responses.organization_sockets,
+            key=settings.responses.key_sockets,
+        ),
     )
     room = AnswerRoom(background.bodies, settings.server.answer_wait_s, clock.monotonic)
     mark = hmac.digest(secrets.hash_keys[0], LOOP_LABEL, "sha256").hex()[:16]

@@ -75,7 +75,7 @@ from gateway.store.installation_identity import Secrets
 from gateway.store.journal import Journal
 from gateway.store.mailboxes import Mailboxes
 from gateway.store.redis import Redis
-from gateway.store.shared_slots import SharedSlots
+from gateway.store.shared_slots import SessionSlots, SharedSlots
 from gateway.telemetry.agent_signals import AgentSignals
 from gateway.telemetry.alert_delivery import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch, ModelWatch
@@ -200,6 +200,8 @@ class BackgroundServices:
     reports: FairSlots
     # Slots by organization, in all workers.
     exports: SharedSlots
+    # WebSockets of /v1/responses by key and organization, in all workers.
+    response_sockets: SessionSlots
 
 
 @dataclass(slots=True)

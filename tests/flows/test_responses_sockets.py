@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sqlite3
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from gateway.accounts import keys
 from gateway.limits.budgets import Limits
 from gateway.metering.models import SETTLEMENT
 from gateway.metering.usage_table import raw_id
+from gateway.store.shared_slots import KIND
 
 MODEL = "openai/gpt-4o-mini"
 ENDS = ("response.completed", "response.failed", "response.incomplete", "error")
@@ -239,6 +241,35 @@ def test_a_handshake_is_refused_before_it_is_answered(gateway: Tenant, headers: 
     with pytest.raises(websockets.InvalidStatus) as refused:
         connect(f"{gateway.url.replace('http', 'ws', 1)}/responses", additional_headers=headers, proxy=None)
     assert refused.value.response.status_code == status
+
+
+def test_a_key_and_an_organization_have_so_many_sockets_at_once_and_no_more(share: Any, upstream: FakeOpenAI) -> None:
+    caps = {"GATEWAY_RESPONSES_KEY_SOCKETS": "2", "GATEWAY_RESPONSES_ORGANIZATION_SOCKETS": "3"}
+    gateway = share.gateway({"LLM_OPENAI_BASE_URL": upstream.url, "LLM_OPENAI_API_KEY": "sk-openai", **caps})
+    services = gateway.services
+    own = keys.find(services.store.database, services.accounts.authentication.caller(gateway.key).key_id)
+    draft = keys.Draft(own.project_id, own.member_id, "Other")
+    other = services.management.create_key(draft, Limits(), actor=own.creator_id).token
+
+    def refusal(key: str) -> tuple[int, str, str]:
+        address = f"{gateway.url.replace('http', 'ws', 1)}/responses"
+        with pytest.raises(websockets.InvalidStatus) as refused:
+            connect(address, additional_headers={"Authorization": f"Bearer {key}"}, proxy=None)
+        error = json.loads(refused.value.response.body)["error"]
+        return refused.value.response.status_code, error["code"], error["message"]
+
+    with connected(gateway), connected(gateway) as connection:
+        status, code, message = refusal(gateway.key)
+        assert (status, code) == (426, "too_many_websockets") and "This API key's 2 WebSockets" in message
+        assert completed(connection, input="Hello", store=False)
+        client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+        assert client.responses.create(model=MODEL, input="Hello", store=False).output_text
+        with connected(types.SimpleNamespace(url=gateway.url, key=other)):
+            assert "This organization's 3 WebSockets" in refusal(other)[2]
+    while any(gateway.organization_id in name for name, _ in services.store.documents.entries(KIND)):
+        gevent.sleep(0.02)
+    with connected(gateway), connected(gateway):
+        pass
 
 
 def test_a_caller_who_leaves_is_billed_the_same_over_a_socket_and_over_http(

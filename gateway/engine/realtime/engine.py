@@ -9,7 +9,7 @@ from gateway.catalogue.catalogue import CurrentCatalogue
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
 from gateway.engine.realtime.books import OK, Report, SessionPlace, TurnParts, no_content
-from gateway.engine.realtime.session import CallerEvents, RealtimeSession, SessionLimits, SessionWatch, give
+from gateway.engine.realtime.session import CallerEvents, RealtimeSession, SessionLimits, SessionWatch
 from gateway.engine.realtime.session_turns import SessionTurns
 from gateway.engine.run import Run
 from gateway.errors import Forbidden, GatewayError, NotSupported, RateLimited, Unavailable
@@ -21,7 +21,7 @@ from gateway.providers.openers import UpstreamSession
 from gateway.providers.protocol import Target
 from gateway.routing.resolve import SANDBOX
 from gateway.store.documents import Documents
-from gateway.store.shared_slots import HeldSlots, SharedSlots
+from gateway.store.shared_slots import HeldSlots, SessionsFull, SessionSlots, give
 
 HANDSHAKE_TIMEOUT_S = 30.0
 DISABLED = "Realtime sessions are disabled; the operator can enable them with REALTIME_INLINE."
@@ -48,11 +48,9 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         self.leaving = False
         self.running: set[object] = set()
         limits = self._settings
-        self._slots = [
-            SharedSlots(documents, parts.clock, f"realtime {scope}", size)
-            for scope, size in (("organization", limits.organization_sessions), ("key", limits.key_sessions))
-        ]
-        self._sizes = (limits.organization_sessions, limits.key_sessions)
+        self._slots = SessionSlots(
+            documents, parts.clock, "realtime", organization=limits.organization_sessions, key=limits.key_sessions
+        )
         self._turn_parts = TurnParts(
             parts.settlements,
             parts.planner,
@@ -219,20 +217,10 @@ class RealtimeEngine(Executor[RealtimeRequest]):
 
     def _take_slots(self, caller: Caller) -> tuple[HeldSlots, ...]:
         """Take one of the simultaneous sessions of the organization and of the key."""
-        held: tuple[HeldSlots, ...] = ()
-        names = (caller.organization_id, "This organization's"), (caller.key_id, "This API key's")
-        for slots, size, (name, owner) in zip(self._slots, self._sizes, names, strict=True):
-            try:
-                taken = slots.take((name,)) if size else None
-            except BaseException:
-                give(held)
-                raise
-            if taken is not None:
-                held += (taken,)
-            elif size:
-                give(held)
-                raise RateLimited(f"{owner} {size} {TOO_MANY_SESSIONS}", code="too_many_sessions", retry_after=5.0)
-        return held
+        try:
+            return self._slots.take(caller.organization_id, caller.key_id)
+        except SessionsFull as full:
+            raise RateLimited(f"{full} {TOO_MANY_SESSIONS}", code="too_many_sessions", retry_after=5.0) from None
 
     def _has_transcriber(self, context: RequestContext, model: str, place: SessionPlace) -> SessionPlace:
         return self.find_transcriber(context, model, place.target)

@@ -28,7 +28,7 @@ from gateway.errors import (
 from gateway.neutral.realtime import ClientEvent, ServerEvent
 from gateway.providers.openers import SessionLink, UpstreamSession
 from gateway.runtime.threads import later, pause, spawn
-from gateway.store.shared_slots import HeldSlots
+from gateway.store.shared_slots import HeldSlots, give
 from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NO_CODE, NORMAL, POLICY, SocketClosed
 
 # Timeout checks of a session over WebSockets: its own conditions, pings, and links from which nothing is received.
@@ -422,9 +422,3 @@ class RealtimeSession(WatchedSession):
         error = self._error
         self._turns.close(error if error is not None and error.blame == "provider" else None)
         give(self._watch.slots)
-
-
-def give(slots: tuple[HeldSlots, ...]) -> None:
-    """Give back the slots of a session; further calls do nothing."""
-    for held in slots:
-        held.give()

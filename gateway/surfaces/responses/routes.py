@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
 
+from gateway.callers.authentication import Caller
 from gateway.clock import Clock
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects import responses_vocabulary as dialect
@@ -28,6 +29,7 @@ from gateway.neutral.chat import ChatRequest
 from gateway.runtime.byte_budget import ByteBudget, HeldBytes
 from gateway.runtime.disconnects import CallerGone, dismiss
 from gateway.runtime.threads import compute_if, hold, later, spawn
+from gateway.store.shared_slots import HeldSlots, SessionsFull, give
 from gateway.surfaces.bodies.token_estimates import estimate_tokens
 from gateway.surfaces.responses import compact, response_creation, schema, socket_turns, store
 from gateway.surfaces.responses.response_answers import CompactedResponse, ResponseEvent, ResponseObject
@@ -68,7 +70,8 @@ class SocketWatch(Struct, frozen=True):
     """The conditions under which a socket stays open.
 
     `check` raises when its credential is no longer valid; `leaving` returns whether the worker shuts down; `longest_s`
-    is the longest duration; `running` are the sockets of the worker.
+    is the longest duration; `running` are the sockets of the worker, `slots` its share of the simultaneous ones of its
+    key and organization.
     """
 
     check: Callable[[], object]
@@ -76,6 +79,7 @@ class SocketWatch(Struct, frozen=True):
     longest_s: float
     running: set[object]
     clock: Clock
+    slots: tuple[HeldSlots, ...] = ()
 
 
 @dataclass(slots=True)
@@ -191,6 +195,7 @@ class SocketSession(WatchedSession):
 
     def _check(self, now: float) -> None:
         watch = self._watch
+        self._renew_slots()
         if self._busy():
             return  # a turn is finished in any case
         if watch.leaving():
@@ -200,6 +205,13 @@ class SocketSession(WatchedSession):
             text = f"A connection lasts at most {watch.longest_s:g} seconds: open another one."
             raise Gone(text, code="websocket_connection_limit_reached", status=400)
         watch.check()
+
+    def _renew_slots(self) -> None:
+        try:
+            for held in self._watch.slots:
+                held.renew()
+        except Unavailable:
+            pass  # without the store the socket stays open, and its slots end
 
     def _fail(self, error: GatewayError) -> None:
         self._end(self._socket, error)
@@ -245,6 +257,7 @@ class SocketSession(WatchedSession):
 
 # 426 makes coding clients switch to HTTP at once (RFC 9110, 15.5.22).
 DISABLED = "WebSockets are disabled (responses.socket_s of the gateway); send POST /v1/responses over HTTP."
+TOO_MANY = "WebSockets are already open; close one, or send POST /v1/responses over HTTP."
 NO_CREDENTIAL = (
     "Send your API key as 'Authorization: Bearer <key>', or as the subprotocol "
     f"'{socket_handshakes_module.KEY_SUBPROTOCOL}<key>'."
@@ -265,21 +278,35 @@ def open_socket(services: Services, inbound: Inbound) -> Outbound:
     handshake = socket_handshakes_module.read(services, inbound, PATH)
     if services.leaving:
         raise Unavailable(RESTARTING)
+    slots = _take_slots(services, caller)
     inbound.channel.owner = caller.organization_id
     memory = SocketMemory(services.background.bodies, caller.organization_id)
     turns = SocketTurns(services, inbound, token, memory)
-    watch = SocketWatch(check, lambda: services.leaving, longest_s, services.sockets, services.clock)
+    watch = SocketWatch(check, lambda: services.leaving, longest_s, services.sockets, services.clock, slots)
     session = SocketSession(turns.run, memory, watch)
-    return Outbound(101, [], iter(()), takeover=partial(_serve, session, handshake, inbound))
+    return Outbound(101, [], iter(()), takeover=partial(_serve, session, handshake, inbound, slots))
 
 
-def _serve(session: SocketSession, handshake: "Handshake", inbound: Inbound) -> None:
+def _take_slots(services: Services, caller: Caller) -> tuple[HeldSlots, ...]:
+    """Take one of the simultaneous sockets of the key and the organization. While the store is down, none are
+    counted."""
+    try:
+        return services.background.response_sockets.take(caller.organization_id, caller.key_id)
+    except Unavailable:
+        return ()
+    except SessionsFull as full:
+        raise InvalidRequest(f"{full} {TOO_MANY}", status=426, code="too_many_websockets") from None
+
+
+def _serve(session: SocketSession, handshake: "Handshake", inbound: Inbound, slots: tuple[HeldSlots, ...]) -> None:
     headers = [("x-request-id", inbound.shown_id)]
     try:
         socket = inbound.channel.open(handshake, socket_handshakes_module.subprotocol_of(handshake), headers)
+        session.run(socket)
     except SocketClosed:
         return
-    session.run(socket)
+    finally:
+        give(slots)
 
 
 NOT_RUNNING = "Only background responses can be cancelled, and they are not supported; close the connection instead."

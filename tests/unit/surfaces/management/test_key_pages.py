@@ -106,6 +106,22 @@ def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
         assert press(shared_tenants, who, "deactivate", key=ident).status_code == 403
 
 
+def test_a_key_that_a_manager_switched_off_is_not_switched_on_by_its_owner(shared_tenants: Tenants) -> None:
+    developer, owner = shared_tenants["acme developer"], shared_tenants["acme owner"]
+    path = make(shared_tenants, developer, "Switched off")
+    ident = path.rpartition("/")[2]
+    assert press(shared_tenants, owner, "deactivate", key=ident).status_code == 200
+    refused = press(shared_tenants, developer, "activate", key=ident)
+    assert refused.status_code == 403 and "deactivated by another person" in refused.text
+    assert (
+        press(shared_tenants, owner, "save", path, description="Ending", expiresAt="2070-01-31T12:00").status_code
+        == 200
+    )
+    refused = press(shared_tenants, developer, "save", path, description="Ending", expiresAt="")
+    assert refused.status_code == 403 and "The expiry of this key was set by another person" in refused.text
+    assert press(shared_tenants, owner, "activate", key=ident).status_code == 200
+
+
 def test_keys_of_an_inactive_owner_are_marked_and_cannot_be_switched(tenants: Tenants) -> None:
     owner, colleague = tenants["acme owner"], tenants["acme colleague"]
     assert ">Deactivate<" in row_of(read(tenants, owner), "Key of colleague")

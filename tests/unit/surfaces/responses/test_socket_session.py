@@ -12,7 +12,7 @@ from gevent.queue import Queue
 from support.clock import FakeClock
 
 from gateway.engine.realtime import session as session_module
-from gateway.errors import Unauthenticated
+from gateway.errors import Unauthenticated, Unavailable
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.threads import spawn
 from gateway.surfaces.responses import routes
@@ -51,6 +51,17 @@ class Caller:
         """It has read all."""
 
 
+class Slots:
+    """The slots of a socket, in a store that may be down."""
+
+    def __init__(self) -> None:
+        self.renewed = 0
+
+    def renew(self) -> None:
+        self.renewed += 1
+        raise Unavailable("The store is down.")
+
+
 class Running:
     """A session in its greenlet. Turns wait for `release`; `begun` lists the streams of turns that began."""
 
@@ -58,7 +69,8 @@ class Running:
         self.clock, self.caller, self.release, self.begun = FakeClock(), Caller(), Event(), []
         self.leaving, self.refusal, self.sockets = False, None, set()
         self.memory = SocketMemory(ByteBudget(10_000, 10_000), OWNER)
-        watch = SocketWatch(self.check, lambda: self.leaving, longest_s, self.sockets, self.clock)
+        self.slots = Slots()
+        watch = SocketWatch(self.check, lambda: self.leaving, longest_s, self.sockets, self.clock, (self.slots,))
         self.session = SocketSession(self.serve, self.memory, watch)
         self.greenlet = spawn(self.session.run, self.caller)
 
