@@ -54,6 +54,10 @@ TRIED_THROUGH = {
     "server/early_writer.py": ("flows/test_early_blanks.py",),
     "accounts/authority.py": ("unit/surfaces/management/test_changes_table.py", "flows/test_planted_authority.py"),
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
+    "admin/key_setters.py": (
+        "unit/surfaces/management/test_session_routes.py",
+        "unit/surfaces/management/test_key_pages.py",
+    ),
     "callers/credential_sources.py": ("flows/test_routing.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
     "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),

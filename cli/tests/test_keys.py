@@ -142,6 +142,19 @@ def test_a_key_is_deactivated_and_activated(client: Client, account: Account) ->
     assert account.key_works(key["token"])
 
 
+def test_a_key_that_an_owner_deactivated_is_not_activated_by_its_developer(client: Client, account: Account) -> None:
+    developer = account.colleague("switched")
+    make = {"description": "Of a developer", "projectId": account.project_id}
+    key_id = account("POST", "/keys/api", make, developer)["apiKey"]["id"]
+    assert "is now inactive" in client.run("keys", "update", key_id, "--deactivate").stderr
+    client.run("keys", "update", key_id, "-e", "2070-01-01")
+    client.configure(sessionToken=developer)
+    assert "deactivated by another person" in client.refused("keys", "update", key_id, "--activate")
+    assert "expiry of this key was set by another person" in client.refused(
+        "keys", "update", key_id, "-e", "2080-01-01"
+    )
+
+
 @pytest.mark.parametrize("command", [("keys", "limit"), ("budget", "set")])
 def test_limits_are_set_shown_and_cleared(command: tuple[str, str], client: Client, account: Account) -> None:
     key_id = account.make_key("Limited")["id"]

@@ -275,6 +275,9 @@ def limit_by_owner(doors: Doors, person: Person) -> None:
     doors.tenants.ok("PATCH", path, doors.owner, {"usageLimit": "5"})
 
 
+FAR = "2070-01-01T00:00:00.000Z"
+
+
 def change_key_by_owner(fields: dict[str, Any]) -> Callable[[Doors, Person], None]:
     """Return a function that lets an owner change the person's key."""
     return lambda doors, person: doors.tenants.ok("PATCH", f"/keys/api/{person.key.info.id}", doors.owner, fields)
@@ -336,7 +339,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         Change("status of a key that an owner deactivated", of_key("status"), f"PATCH {KEY}",
                lambda d, p: {"status": "active"}, prepare=change_key_by_owner({"status": "inactive"})),
         Change("an expiry that an owner set: extended", of_key("expires_at"), f"PATCH {KEY}",
-               lambda d, p: {"expiresAt": None}, prepare=change_key_by_owner({"expiresAt": "2070-01-01T00:00:00.000Z"})),
+               lambda d, p: {"expiresAt": None}, prepare=change_key_by_owner({"expiresAt": FAR})),
         Change("token of a developer's key", of_key("token_hash"), f"POST {KEY}/roll"),
         Change("token of an owner's key", of_key("token_hash"), f"POST {KEY}/roll", of=OWNER),
         Change("deletion", of_key("status"), f"DELETE {KEY}", wanted={"removed": True}),
