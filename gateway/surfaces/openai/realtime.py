@@ -9,9 +9,10 @@ from gateway.callers.authentication import Caller
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.callers.realtime_secrets import PREFIX, FoundSecret
 from gateway.engine.realtime.engine import OpenedSession
-from gateway.engine.realtime.session import RealtimeSession, give
+from gateway.engine.realtime.session import RealtimeSession
 from gateway.errors import GatewayError, InvalidRequest, Unauthenticated
 from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, ClientEvent, RealtimeInput, SessionLock, SessionType
+from gateway.store.shared_slots import give
 from gateway.surfaces.openai.realtime_events import OpenAIEvents, names_of, own_transcriber
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import socket_handshakes as socket_handshakes_module
