@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from gateway import ids
 from gateway.accounts import audit, client_ids
@@ -56,6 +56,16 @@ class ProjectInfo:
     settings: Mapping[str, Any]
     has_callback_secret: bool
     created_at_us: int
+
+    @classmethod
+    def of(cls, row: Project) -> Self:
+        """Return the project of a row. A field that is not converted here has the name of its column."""
+        converted = {
+            "settings": json.loads(row.settings),
+            "has_callback_secret": bool(row.callback_secret),
+            "created_at_us": row.created_at,
+        }
+        return cls(**{f.name: converted[f.name] if f.name in converted else getattr(row, f.name) for f in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +159,7 @@ def list_projects(
             query = query.where(Project.organization.in_(list(organization_ids)))
         if not archived:
             query = query.where(Project.status == "active")
-        return [_info(row) for row in part.narrow(query, Project.id)]
+        return [ProjectInfo.of(row) for row in part.narrow(query, Project.id)]
 
     return database.read(read)
 
@@ -185,7 +195,7 @@ def switch_modes(
             Project.organization == organization_id, Project.mode == before, Project.status == "active"
         )
         values = {"mode": after}
-        return [_set(_info(row), values, values, actor, now) for row in found.order_by(Project.id)]
+        return [_set(ProjectInfo.of(row), values, values, actor, now) for row in found.order_by(Project.id)]
 
     return commit(database, control, work)
 
@@ -260,22 +270,4 @@ def _load(project_id: str) -> ProjectInfo:
     row = Project.get_or_none(Project.id == project_id)
     if row is None:
         raise NotFound(f"There is no project {project_id}.")
-    return _info(row)
-
-
-def _info(row: Project) -> ProjectInfo:
-    return ProjectInfo(
-        id=row.id,
-        organization_id=row.organization_id,
-        name=row.name,
-        mode=row.mode,
-        status=row.status,
-        cache_enabled=row.cache_enabled,
-        cache_ttl_s=row.cache_ttl_s,
-        retention=row.retention,
-        retention_days=row.retention_days,
-        cache_markers=row.cache_markers,
-        settings=json.loads(row.settings),
-        has_callback_secret=bool(row.callback_secret),
-        created_at_us=row.created_at,
-    )
+    return ProjectInfo.of(row)

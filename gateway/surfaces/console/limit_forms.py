@@ -1,12 +1,17 @@
-"""Fields of forms as the management API takes them: spending limits, access rules and whole numbers."""
+"""Fields of forms as the management API takes them: spending limits, access rules, whole numbers, and members of a
+schema."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from marshmallow import fields as schema_fields
 
 from gateway.callers.rule_values import PRICE_TYPES, PRICING, READERS
 from gateway.errors import InvalidRequest
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall
 from gateway.surfaces.management.limit_routes import PERIOD, RESERVATION
+from gateway.surfaces.visitors.validation_schemas import OneOf
 
 # Type of a rule → what it does.
 RULE_TYPES = {
@@ -50,6 +55,44 @@ def read_limit_change(form: Mapping[str, str]) -> dict[str, Any]:
     if reservation := form.get(RESERVATION, ""):
         fields[RESERVATION] = reservation
     return fields
+
+
+class FormField(NamedTuple):
+    """A field of a form that follows from a member of an operation's body."""
+
+    name: str
+    label: str
+    about: str
+    type: Literal["text", "number", "check", "choice"]
+    choices: tuple[str, ...] = ()
+
+
+def list_further_fields(call: ManagementCall, apart: Collection[str]) -> tuple[FormField, ...]:
+    """Return a field for each member of the operation's body, without those that the page shows in its own way."""
+    return tuple(_describe_field(name, member) for name, member in call.members.items() if name not in apart)
+
+
+def _describe_field(name: str, member: schema_fields.Field[Any]) -> FormField:
+    label = re.sub(r"(?=[A-Z])", " ", name).capitalize()
+    about = str(member.metadata.get("description", ""))
+    if isinstance(member, OneOf):
+        return FormField(name, label, about, "choice", member.choices)
+    if isinstance(member, schema_fields.Boolean):
+        return FormField(name, label, about, "check")
+    return FormField(name, label, about, "number" if isinstance(member, schema_fields.Integer) else "text")
+
+
+def read_further_fields(form: Mapping[str, str], further: Sequence[FormField]) -> dict[str, Any]:
+    """Return the members of the body. Raises InvalidRequest for a text in place of a number."""
+    members: dict[str, Any] = {}
+    for field in further:
+        if field.type == "check":
+            members[field.name] = form.get(field.name) == "on"
+        elif field.type == "number":
+            members[field.name] = read_number(form, field.name, field.label.lower())
+        else:
+            members[field.name] = form.get(field.name, "").strip()
+    return members
 
 
 def read_number(form: Mapping[str, str], name: str, label: str) -> int:

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import msgspec
 import orjson
+from marshmallow import fields as schema_fields
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -37,6 +38,12 @@ class ManagementCall:
         action = ROWS[name].action
         assert action is not None
         self._action: Action[Any] = action
+
+    @property
+    def members(self) -> Mapping[str, schema_fields.Field[Any]]:
+        """Return the members of the body, with their schemas."""
+        schema: Any = self._action.request
+        return schema._declared_fields if schema else {}
 
     def run(self, visitor: Visitor, inbound: Inbound, fields: dict[str, Any] | None = None, **path: str) -> Any:
         """Return the content of the answer as JSON values. `fields` are the members of the body or of the query, `path`

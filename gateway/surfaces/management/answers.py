@@ -179,24 +179,6 @@ class RateLimitsAnswer(Answer):
     concurrent_requests: RateAnswer
 
 
-class ProjectAnswer(Answer):
-    columns = ("id", "status", "mode", "caching_enabled", "cache_duration_seconds", "retention", "name")
-    id: str
-    organization_id: str
-    name: str
-    mode: str
-    status: str
-    caching_enabled: bool
-    cache_duration_seconds: int
-    retention: str
-    retention_days: int
-    cache_markers: str
-    hedging: bool
-    routing: str
-    has_callback_secret: bool
-    created_at: Time
-
-
 class AccessRuleAnswer(Answer):
     columns = ("id", "status", "scope", "scope_id", "rule_type", "rule_value")
     id: str

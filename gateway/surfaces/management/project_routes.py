@@ -1,5 +1,6 @@
 """`/projects`: projects, their settings and their callback secret."""
 
+from dataclasses import fields as fields_of
 from functools import partial
 
 from gateway.accounts import projects
@@ -7,16 +8,22 @@ from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInf
 from gateway.neutral.request import STRATEGIES
 from gateway.runtime import webhook_signatures
 from gateway.surfaces.management.access_groups import in_organization, in_project
-from gateway.surfaces.management.answers import ProjectAnswer
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryFlag, StrictBoolean, TextField, WholeNumber
+from gateway.surfaces.web.answer_structs import Answer, Time, to_camel
 from gateway.surfaces.web.http import Operation
 
 TAG = "Projects"
 MODES = projects.CHOICES["mode"]
 ROUTING = "routing"
 HEDGING = "hedging"
+MARKER = "cacheMarkers"
+# Members of a request and the fields of a change that they set; those of MARKER are converted.
+CHANGED = {to_camel(field.name): field.name for field in fields_of(ProjectChange)} | {
+    "cachingEnabled": "cache_enabled",
+    "cacheDurationSeconds": "cache_ttl_s",
+}
 
 
 class NewProject(Creating):
@@ -42,6 +49,24 @@ class ProjectSettings(Body):
     )
     routing = OneOf(STRATEGIES, about="The preference among providers.")
     hedging = StrictBoolean("A second attempt at the next provider while the first one is silent; both are billed.")
+
+
+class ProjectAnswer(Answer):
+    columns = ("id", "status", "mode", "caching_enabled", "cache_duration_seconds", "retention", "name")
+    id: str
+    organization_id: str
+    name: str
+    mode: str
+    status: str
+    caching_enabled: bool
+    cache_duration_seconds: int
+    retention: str
+    retention_days: int
+    cache_markers: str
+    hedging: bool
+    routing: str
+    has_callback_secret: bool
+    created_at: Time
 
 
 class ProjectQuery(ListPageQuery):
@@ -76,19 +101,13 @@ def find(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
 def update(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
     """Change settings; in force on every worker when this returns."""
     fields = call.fields
-    marker = fields.get("cacheMarkers")
+    changed = {CHANGED[name]: value for name, value in fields.items() if name in CHANGED}
+    if fields.get(MARKER):
+        changed["cache_markers"] = MARKERS[fields[MARKER]]
     chosen = {name: fields[name] for name in (ROUTING, HEDGING) if name in fields}
-    change = ProjectChange(
-        name=fields.get("name"),
-        mode=fields.get("mode"),
-        status=fields.get("status"),
-        cache_enabled=fields.get("cachingEnabled"),
-        cache_ttl_s=fields.get("cacheDurationSeconds"),
-        retention=fields.get("retention"),
-        retention_days=fields.get("retentionDays"),
-        cache_markers=MARKERS[marker] if marker else None,
-        settings={**call.subject.settings, **chosen} if chosen else None,
-    )
+    if chosen:
+        changed["settings"] = {**call.subject.settings, **chosen}
+    change = ProjectChange(**changed)
     return show_project(projects.update_project(*call.stores, call.subject.id, change, actor=call.actor))
 
 

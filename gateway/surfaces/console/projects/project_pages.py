@@ -3,7 +3,13 @@
 from typing import Any
 
 from gateway.callers.credential_sources import CREDITS, HYBRID, PROJECT_MODES
-from gateway.surfaces.console.limit_forms import RATES, read_number, read_rates
+from gateway.surfaces.console.limit_forms import (
+    RATES,
+    list_further_fields,
+    read_further_fields,
+    read_number,
+    read_rates,
+)
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
@@ -35,6 +41,11 @@ LIST = ManagementCall("GET /orgs/<organization_id>/projects")
 CREATE = ManagementCall("POST /projects")
 FIND = ManagementCall("GET /projects/<project_id>")
 UPDATE = ManagementCall("PATCH /projects/<project_id>")
+# Settings that the page shows in its own way. A field for each further one follows from its schema.
+NUMBERS = {"cacheDurationSeconds": "duration of the response cache", "retentionDays": "days of retention"}
+CHECKS = ("cachingEnabled", "hedging")
+TEXTS = ("name", "mode", "cacheMarkers", "routing", "retention")
+FURTHER = list_further_fields(UPDATE, (*TEXTS, *CHECKS, *NUMBERS, "status"))
 FIND_RATES = ManagementCall("GET /projects/<project_id>/rate-limits")
 SET_RATES = ManagementCall("PATCH /projects/<project_id>/rate-limits")
 SECRET = ManagementCall("GET /projects/<project_id>/callback-secret")
@@ -68,6 +79,7 @@ def show_project(call: PageCall) -> Outbound:
         "projects/project.html",
         project["name"],
         project=_show_row(project),
+        further=FURTHER,
         rates=rows,
         path=PATH,
         sees_requests=call.visitor.may("logs:read"),
@@ -114,12 +126,12 @@ def _create(call: PageCall) -> str:
 
 def _save(call: PageCall) -> str:
     form = call.form
-    fields: dict[str, Any] = {name: form.get(name, "") for name in ("mode", "cacheMarkers", "routing", "retention")}
-    fields["name"] = form.get("name", "").strip()
-    fields["cachingEnabled"] = form.get("cachingEnabled") == "on"
-    fields["hedging"] = form.get("hedging") == "on"
-    fields["cacheDurationSeconds"] = read_number(form, "cacheDurationSeconds", "duration of the response cache")
-    fields["retentionDays"] = read_number(form, "retentionDays", "days of retention")
+    fields = {
+        **{name: form.get(name, "").strip() for name in TEXTS},
+        **{name: form.get(name) == "on" for name in CHECKS},
+        **{name: read_number(form, name, label) for name, label in NUMBERS.items()},
+        **read_further_fields(form, FURTHER),
+    }
     call.run(UPDATE, fields, project_id=call.params["project_id"])
     return "The settings were saved. They are in force on every worker."
 
