@@ -130,24 +130,41 @@ def test_a_provider_is_added_by_its_toml(tmp_path: Path, settings: Callable[...,
         assert service.calls[0].headers["authorization"] == "Bearer acme-key"
 
 
+def run_in_a_copy(example: Example, program: str, folder: Path) -> dict[str, Any]:
+    """Return what a program reports that runs with a copy of the product with the example's files and changes."""
+    for name in ("gateway", "config", "migrations"):
+        shutil.copytree(ROOT / name, folder / name)  # with its compiled modules, to start sooner
+    example.write(folder)
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'tests'}"}
+    command = [sys.executable, "-m", program, str(folder)]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
+
+
 @pytest.mark.slow
 def test_a_price_unit_is_added_by_its_row(tmp_path: Path) -> None:
     example = Example("price-unit")
-    for folder in ("gateway", "config", "migrations"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)  # with its compiled modules, to start sooner
-    example.write(tmp_path)
     assert set(example.changes) == {"gateway/neutral/units.py"}
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT / 'tests'}"}
-    command = [sys.executable, "-m", "support.added_unit", str(tmp_path)]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
+    report = run_in_a_copy(example, "support.added_unit", tmp_path)
     assert report["tools"] == [{"type": "acme_lookup"}]
     usage = report["answer"]["usage"]
     assert usage["cost"] == usage["cost_details"]["acme_lookup_cost"] == pytest.approx(0.008)
     assert [item["type"] for item in report["answer"]["output"]] == ["acme_lookup_call"] * 2 + ["message"]
     assert report["pricing"]["acme_lookup"] == "0.004"
     assert (report["activity"]["searchCount"], report["activity"]["searchCost"]) == (2, pytest.approx(0.008))
+
+
+@pytest.mark.slow
+def test_a_field_of_a_project_is_added_with_its_command_and_its_form(tmp_path: Path) -> None:
+    example = Example("resource-field")
+    assert len(example.changes) == 3
+    report = run_in_a_copy(example, "support.added_field", tmp_path)
+    assert (report["before"], report["changed"]) == ("", "first@acme.example")
+    assert report["refused"] == [400, "contact"]
+    assert report["shown"] is True and report["saved"] is True
+    assert "third@acme.example" in report["printed"]
 
 
 def product_files(name: str) -> set[str]:
