@@ -3,6 +3,7 @@
 import sys
 from contextlib import suppress
 from functools import lru_cache
+from operator import attrgetter
 
 from gateway.billing.unit_estimates import units_at
 from gateway.catalogue.entries import Mapping
@@ -28,6 +29,9 @@ SEARCHED = Usage(searches=MAX_SEARCHES)
 MAX_OUTPUT_TOKENS = 131_072
 CACHED_PRICES = 8192
 CHAT = ChatRequest.operation
+# What a request may have besides text, so that one check covers all of it: most have none.
+READ_MORE = attrgetter("media", "audio", "image_output", "hosted_uses", "web_search", "hosted", "vendor_only")
+NO_MORE = READ_MORE(Requirements())
 
 # Hour since the epoch, service tier, whether media are priced, whether only text is billed, most units of hosted tools.
 Terms = tuple[int, str, bool, bool, Usage]
@@ -63,15 +67,16 @@ class Bounds:
         requirements = request.requirements
         if requirements.units is not None:
             return self._compute_units(request, requirements.units, at_us)
-        media = requirements.media > 0 or requirements.audio or requirements.image_output
-        hosted = requirements.hosted_uses or requirements.web_search or requirements.hosted or requirements.vendor_only
-        units = _units_of(requirements) if hosted else NO_USAGE
-        terms = (at_us // HOUR_US, request.options.service_tier, media, not (media or hosted), units)
+        if READ_MORE(requirements) == NO_MORE:
+            terms: Terms = (at_us // HOUR_US, request.options.service_tier, False, True, NO_USAGE)
+        else:
+            terms = _terms_of(requirements, at_us // HOUR_US, request.options.service_tier)
         cached = self._price_cache.get(terms)
         if cached is None:
             cached = self._price_cache[terms] = self._price(terms)
         prices, rate, plain = cached
-        tokens = OPERATIONS[request.operation].prompt_tokens(request)
+        operation = request.operation
+        tokens = OPERATIONS[operation].prompt_tokens(request)
         fixed = unforeseen = 0
         if plain:
             for each, per_million in prices:
@@ -80,8 +85,9 @@ class Bounds:
                     fixed = prompt
         else:
             fixed, unforeseen = self._price_prompt(terms, tokens, requirements)
-        if requirements.n > 1:
-            calls = self._calls_for(requirements.n, requirements.stream)
+        n = requirements.n
+        if n > 1:
+            calls = self._calls_for(n, requirements.stream)
             fixed = fixed * calls
             unforeseen = unforeseen * calls
             tokens = tokens * calls
@@ -89,17 +95,13 @@ class Bounds:
         longer = 0
         if limit is None:
             output = self._longest or default_output
-            if self._unlimited_output > output and request.operation == CHAT:
+            if self._unlimited_output > output and operation == CHAT:
                 # No limit is sent for it: providers refuse too high a limit, and a low one would cut answers.
-                longer = (self._unlimited_output - output) * requirements.n
-        elif limit < self._max_output:
-            output = limit
+                longer = (self._unlimited_output - output) * n
         else:
-            output = self._max_output
-        output = output * requirements.n
-        fixed_output = request.operation != CHAT
+            output = limit if limit < self._max_output else self._max_output
         return CostBound(
-            fixed, rate, output, limit is not None, requirements.n, tokens, unforeseen, longer, 0, fixed_output
+            fixed, rate, output * n, limit is not None, n, tokens, unforeseen, longer, 0, operation != CHAT
         )
 
     def _compute_video(self, request: VideosRequest, at_us: int) -> CostBound:
@@ -213,6 +215,13 @@ def _dearest(key: _CacheKey, hour: int, tier: str, media: bool, text: bool, unit
     """Return the highest rates within an hour. Its highest tier and peak rate count throughout, so that a bound takes
     one multiplication."""
     return highest_rates(key.mapping, hour * HOUR_US, tier, media, units)
+
+
+def _terms_of(requirements: Requirements, hour: int, tier: str) -> Terms:
+    """Return the terms of a request with more than text."""
+    media = requirements.media > 0 or requirements.audio or requirements.image_output
+    hosted = requirements.hosted_uses or requirements.web_search or requirements.hosted or requirements.vendor_only
+    return hour, tier, media, not (media or hosted), _units_of(requirements) if hosted else NO_USAGE
 
 
 def _units_of(requirements: Requirements) -> Usage:

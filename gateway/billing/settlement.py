@@ -118,7 +118,7 @@ class Settlement(OutputReservation, eq=False):
         cost_bound = cost_bound or self._cost_bound
         reservation = self._reservation
         call_reservation = None
-        if self.reserves_call(target):
+        if target.credential.bounded or (mode == CREDITS and not self.credits):  # as `reserves_call`, without the call
             call_reservation = self._reserve_call(target, cost_bound, patient)
         try:
             reservation.check()

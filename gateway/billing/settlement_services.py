@@ -86,7 +86,8 @@ class SettlementServices:
         the deadline of the request, the intent is left to a later `reap`. Unavailable."""
         request = terms.request
         try:
-            self._wait(ticket, terms.context)
+            if not ticket.written_soon():
+                self._wait(ticket, terms.context)
         except BaseException:
             self._posting.append((ticket, request, attempt))
             raise
@@ -95,10 +96,10 @@ class SettlementServices:
     def await_record(self, context: RequestContext) -> None:
         """Wait until the settlement of an answer that settled early is durable, with the time limits of `confirm`.
         Unavailable."""
-        if context.record is not None:
-            self._wait(context.record, context)
+        ticket = context.record
+        if ticket is not None and not ticket.written_soon():
+            self._wait(ticket, context)
 
     def _wait(self, ticket: Ticket, context: RequestContext) -> None:
-        if not ticket.written_soon():
-            left_s = context.deadline - self.clock.monotonic()
-            ticket.wait(max(0.0, min(self.wait_s, left_s)))
+        left_s = context.deadline - self.clock.monotonic()
+        ticket.wait(max(0.0, min(self.wait_s, left_s)))

@@ -182,6 +182,7 @@ OWN_FIELDS = "anthropic_fields"
 # Fields for premium service: the value that requests it, which is a service tier here (several are joined by +), and
 # the ordinary value. A usage object repeats them (API reference, "Messages"; "Fast mode").
 TIER_FIELDS = {"speed": ("fast", "standard"), "inference_geo": ("us", "global")}
+TIER_NAMES = frozenset(TIER_FIELDS)
 
 THINKING = ("thinking", "redacted_thinking")  # types of blocks; they cannot have a cache mark ("Prompt caching")
 StopReason = Literal[
@@ -295,6 +296,8 @@ def call_id(ident: str) -> str:
 
 def tier_of(wire: Mapping[str, Any]) -> str:
     """Return the service tier in the fields of a body or of a usage object; "" for the ordinary one."""
+    if TIER_NAMES.isdisjoint(wire):
+        return ""
     names = [tier for name, (tier, _) in TIER_FIELDS.items() if wire.get(name) == tier]
     return TIERS_JOINED.join(names)
 
@@ -329,17 +332,18 @@ def read_usage(wire: Any) -> Usage | None:
 
 
 def _read_counts(wire: dict[str, Any]) -> Usage:
-    split, details, tools = (wire.get(name) for name in ("cache_creation", "output_tokens_details", "server_tool_use"))
-    written = read_count(wire.get("cache_creation_input_tokens"))
+    get = wire.get
+    split, details, tools = get("cache_creation"), get("output_tokens_details"), get("server_tool_use")
+    written = read_count(get("cache_creation_input_tokens"))
     hour = 0
     if isinstance(split, dict):
         hour = read_count(split.get("ephemeral_1h_input_tokens"))
         written = max(written, hour + read_count(split.get("ephemeral_5m_input_tokens")))
-    output = read_count(wire.get("output_tokens"))
+    output = read_count(get("output_tokens"))
     thinking = read_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0
     return Usage(
-        input=read_count(wire.get("input_tokens")),
-        cache_read=read_count(wire.get("cache_read_input_tokens")),
+        input=read_count(get("input_tokens")),
+        cache_read=read_count(get("cache_read_input_tokens")),
         cache_write=written - min(hour, written),
         cache_write_1h=min(hour, written),
         output=output,

@@ -196,8 +196,8 @@ class Executor(Generic[R]):
     def _admit(self, context: RequestContext, request: Request, route_plan: RoutePlan, deadline: float) -> Run:
         cost_bound = route_plan.bounds.compute(request, self._default_output, context.at_us)
         large = cost_bound.input_tokens >= LARGE_BYTES
-        likely = self._settlements.likely_prompts
         if large:
+            likely = self._settlements.likely_prompts
             cost_bound = likely.apply(context, request, cost_bound, route_plan.mappings)
             if cost_bound.unlikely_nusd:
                 likely.rely(context, route_plan.mappings)
@@ -208,7 +208,7 @@ class Executor(Generic[R]):
             settlement = self._settlements.admit(admission)
         except BaseException:
             if large:
-                likely.release(context)
+                self._settlements.likely_prompts.release(context)
             raise
         outcome = context.outcome = Outcome(
             request, route_plan.plan.resolution.provider or None, rate_limits=settlement.rate_limits

@@ -384,9 +384,7 @@ class Planner:
         self._totals_of(_place_of(target, operation)).cost.value += cost_nusd
 
     def served(self, route_plan: RoutePlan, attempt: Attempt) -> None:
-        """Remember the provider that answered, for the session and the project."""
-        if not route_plan.remembered:
-            return
+        """Remember the provider that answered, for the session and the project, where the plan is `remembered`."""
         key = attempt.target.mapping.key
         for scored in route_plan.plan.order:
             if scored.key == key:

@@ -268,7 +268,8 @@ class Run(Struct, eq=False):
         if usage is not None and usage.reasoning:
             learn_speed(attempt, usage)
         self.planner.succeeded(attempt, self.request.requirements.stream, self.request.operation)
-        self.planner.served(self.route_plan, attempt)
+        if self.route_plan.remembered:
+            self.planner.served(self.route_plan, attempt)
 
     def broken(self, attempt: Attempt, error: GatewayError) -> None:
         """Record an answer that failed after it began. Appends to the journal and never waits."""

@@ -11,6 +11,7 @@ from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Choice
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Result
+from gateway.providers.protocol import Target
 from gateway.runtime.disconnects import current
 from gateway.runtime.threads import compute_if
 
@@ -81,13 +82,22 @@ def _call(run: Run, attempt: Attempt) -> Any:
     until = run.time_limits()
     # The last provider gets all the time that is left.
     should_abandon = partial(run.should_abandon, attempt) if until < run.deadline else None
-    choices = run.choices_a_call(target)
     mapping = target.mapping
-    limited = choices or ((mapping.max_inputs or mapping.max_n) and run.request.operation != CHAT)
     send: Any = run.upstreams.send
-    if limited and OPERATIONS[run.request.operation].split:
-        send = partial(split_calls.send, run.upstreams, choices=choices)
+    if run.route_plan.adapts or mapping.max_inputs or mapping.max_n:
+        send = _sender_of(run, target)
     return send(run.request_for(target), target, until, run.listener(attempt), should_abandon)
+
+
+def _sender_of(run: Run, target: Target) -> Any:
+    """Return the function that sends the request: in several calls where one takes too few inputs, or gives too few
+    answers."""
+    operation = run.request.operation
+    choices = run.choices_a_call(target)
+    limited = choices or (operation != CHAT and (target.mapping.max_inputs or target.mapping.max_n))
+    if limited and OPERATIONS[operation].split:
+        return partial(split_calls.send, run.upstreams, choices=choices)
+    return run.upstreams.send
 
 
 def _race(run: Run, attempt: Attempt) -> Any:

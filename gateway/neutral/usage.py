@@ -111,6 +111,8 @@ def read_count(value: Any) -> int:
     """Return an external count, limited to 0 and MAX_UNITS; 0 for invalid values. Some providers send counts as
     floats or as text.
     """
+    if not value:  # most counts are absent
+        return 0
     if type(value) is int or (type(value) is float and value == value):
         if value <= 0:
             return 0

@@ -212,7 +212,8 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             attempt.status = OK
             attempt.finish = "stop"
             run.settlement.unused(attempt)
-            run.planner.served(run.route_plan, attempt)
+            if run.route_plan.remembered:
+                run.planner.served(run.route_plan, attempt)
             return upstream, attempt.target
 
     def _take_slots(self, caller: Caller) -> tuple[HeldSlots, ...]:

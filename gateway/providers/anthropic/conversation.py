@@ -112,14 +112,17 @@ def write_turns(messages: Iterable[Message], target: Target, warnings: list[str]
     for message in messages:
         role = ROLES[message.role]
         blocks = _write_blocks(message, addresses, warnings)
-        if role != USER and not MEDIA.isdisjoint([block["type"] for block in blocks]):
-            _add_apart(turns, role, blocks)
-        elif role != SYSTEM or turns:
+        if role == USER:
             _add(turns, role, blocks)
-        else:
+            answers = answers or message.role == "tool"
+        elif not MEDIA.isdisjoint([block["type"] for block in blocks]):
+            _add_apart(turns, role, blocks)
+            late = late or role == SYSTEM
+        elif role == SYSTEM and not turns:
             system += blocks
-        late = late or (role == SYSTEM and bool(turns))
-        answers = answers or message.role == "tool"
+        else:
+            _add(turns, role, blocks)
+            late = late or role == SYSTEM
     if late:
         front, turns = place_instructions(turns, host_rules.takes_instructions(target))
         system += front
@@ -142,14 +145,17 @@ def _add_apart(turns: list[Turn], role: str, blocks: list[Block]) -> None:
 
 
 def _write_blocks(message: Message, addresses: bool, warnings: list[str]) -> list[Block]:
-    answered = {part.call_id for part in message.parts if isinstance(part, ToolResult) and part.executed}
+    answered: set[str] | None = None
     blocks = []
     for part in message.parts:
         # The API refuses a server tool's call without a result: it belongs to another vendor.
-        if isinstance(part, ToolCall) and part.executed and part.id not in answered:
-            if FOREIGN_SEARCH not in warnings:
-                warnings.append(FOREIGN_SEARCH)
-            continue
+        if isinstance(part, ToolCall) and part.executed:
+            if answered is None:
+                answered = {each.call_id for each in message.parts if isinstance(each, ToolResult) and each.executed}
+            if part.id not in answered:
+                if FOREIGN_SEARCH not in warnings:
+                    warnings.append(FOREIGN_SEARCH)
+                continue
         block = write_part(part, addresses=addresses)
         if block is not None:
             blocks.append(block)
@@ -187,6 +193,8 @@ def limit_marks(tools: list[Block], system: list[Block], turns: list[Turn], warn
                 marked += [inner for inner in content if CACHE_CONTROL in inner]
             if CACHE_CONTROL in block:
                 marked.append(block)
+    if not marked:
+        return
     for block in marked[:-MARK_LIMIT]:
         del block[CACHE_CONTROL]
     if len(marked) > MARK_LIMIT:

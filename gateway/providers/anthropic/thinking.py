@@ -143,8 +143,10 @@ def lacks_thinking(turns: list[Turn]) -> bool:
 
 def _remove_last_thinking(turns: list[Turn]) -> None:
     """Remove the thinking from the last assistant turn, and the turn if nothing else is left of it."""
-    index = next((n for n in range(len(turns) - 1, -1, -1) if turns[n]["role"] == ASSISTANT), None)
-    if index is None:
+    for index in range(len(turns) - 1, -1, -1):
+        if turns[index]["role"] == ASSISTANT:
+            break
+    else:
         return
     remaining = [block for block in blocks_of(turns[index]) if block["type"] not in THINKING]
     if len(remaining) == len(blocks_of(turns[index])):
