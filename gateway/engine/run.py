@@ -131,7 +131,8 @@ class Run(Struct, eq=False):
     def time_limits(self) -> float:
         """Return until when (monotonic) the new attempt may be silent: the whole deadline for the last target, else
         half of the remaining time, so that a silent provider leaves time for another."""
-        if self.walk.is_last:
+        walk = self.walk
+        if len(walk.groups) == 1 or walk.is_last:
             return self.deadline
         now = self.clock.monotonic()
         return now + (self.deadline - now) * ATTEMPT_TIME_SHARE
@@ -207,16 +208,17 @@ class Run(Struct, eq=False):
         """
         attempts = self.outcome.attempts
         number = len(attempts)
-        while self.settlement.reserves_call(target):
+        settlement = self.settlement
+        while settlement.reserves_call(target):
             try:
-                self.settlement.begin(number, target, self.cost_bound_of(target), patient=not self.walk.may_skip)
+                settlement.begin(number, target, self.cost_bound_of(target), patient=not self.walk.may_skip)
                 break
             except (SpendingLimitReached, OutOfCredits, BudgetInUse) as error:
                 target = self._pass_over(target, error)
         else:
-            self.settlement.begin(number, target)
+            settlement.begin(number, target)
         clock = self.clock
-        if self.settlement.output_cap is not None or self.route_plan.adapts:
+        if settlement.output_cap is not None or self.route_plan.adapts:
             target = self.capped(target)
         attempt = Attempt(number, target, clock.now_us(), clock.monotonic())
         attempts.append(attempt)
@@ -375,8 +377,11 @@ class Run(Struct, eq=False):
         terms = self.settlement.terms
         if self.passed:
             plan = leave_out(plan, self.passed)
-        keep = self.decisions.keep_refused if refused else self.decisions.keep
-        self.context.decision = keep(terms.request, terms.billing_identity.project, plan)
+        decisions = self.decisions
+        if refused:
+            self.context.decision = decisions.keep_refused(terms.request, terms.billing_identity.project, plan)
+        else:
+            self.context.decision = decisions.keep(terms.request, terms.billing_identity.project, plan)
 
     def note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
         attempt.ended = self.clock.monotonic()

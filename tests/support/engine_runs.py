@@ -164,7 +164,7 @@ def make_run(
     request = EmbeddingsRequest("m", needs, lambda: EmbeddingsInput(("Hello",)))
     plan = SimpleNamespace(
         adapts=False,
-        remembered=False,
+        remembered=True,
         cooldowns=lambda target: target.provider.id in books.shut,
         limit=lambda request, mapping: None,
         plan="plan",

@@ -309,7 +309,7 @@ def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
         native["temperature"] = body.temperature
     if limit:
         native["max_completion_tokens"] = limit
-    needs = Requirements(stream=bool(body.stream), max_tokens=limit, prompt_bytes=size, messages=len(messages))
+    needs = Requirements(stream=body.stream or False, max_tokens=limit, prompt_bytes=size, messages=len(messages))
     return ChatRequest(
         body.model, needs, partial(decode_texts, body), NO_OPTIONS, Native(dialect.NAME, native), plain=True
     )

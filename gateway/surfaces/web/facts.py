@@ -26,7 +26,8 @@ RARE_COSTS = {
     detail: {unit.component for unit in UNITS if unit.detail == detail}
     for detail in {unit.detail: None for unit in UNITS if unit.detail not in ("", *TEXT_COSTS)}
 }
-NO_RARE_COSTS = {unit.detail: 0.0 for unit in UNITS if unit.always_detailed and unit.detail in RARE_COSTS}
+ALWAYS_DETAILED = [unit.detail for unit in UNITS if unit.always_detailed and unit.detail in RARE_COSTS]
+NO_RARE_COSTS = dict.fromkeys((*ALWAYS_DETAILED, "data_storage_cost"), 0.0)
 HEADER_LENGTH = 2000  # servers and proxies reject response headers beyond some kilobytes
 CostDetails = Annotated[dict[str, float], Meta(title="CostDetails")]
 
@@ -169,7 +170,6 @@ class Facts:
             "cached_input_cost": charge.cached_input / NANO,
             # Most requests have none of these.
             **NO_RARE_COSTS,
-            "data_storage_cost": 0.0,
         }
         if total_nusd != inference_nusd:
             details.update(_rare_costs(charge))
