@@ -48,7 +48,7 @@ from gateway.store.partitions import id_at
 from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
 from gateway.surfaces.console.usage.usage_reader import UsageQuestion, read_usage
 from gateway.surfaces.visitors.report_windows import read_window
-from gateway.surfaces.visitors.usage_report import SHORT, write_rows
+from gateway.surfaces.visitors.usage_report import SHORT_FIGURES, write_rows
 
 DAYS, PROJECTS, KEYS, MODELS, PROVIDERS, SOURCES = 366, 10, 20, 40, 4, 30
 AT_ONCE, ROUNDS, A_SECOND = 20_000, 9, 500
@@ -181,7 +181,7 @@ def activity(database: Database, now_us: int, zone: str = "UTC") -> object:
         database,
         lambda: (
             measure(database, owners, window.span, "total"),
-            measure_columns(database, owners, window.span, "model", SHORT),
+            measure_columns(database, owners, window.span, "model", SHORT_FIGURES),
         ),
     )
     return write_rows(totals, parts, window, "model", lambda value: {"id": value[0], "provider": value[1]})

@@ -38,8 +38,8 @@ structs = LazyImport("webauthn.helpers.structs")
 
 TIMEOUT_MS = 300_000
 MAX_LENGTH = 16_384
-NAME = "llmgateway"
-REFUSED = "The passkey was not accepted. Try again, or sign in with your password."
+RELYING_PARTY_NAME = "llmgateway"
+REFUSED_MESSAGE = "The passkey was not accepted. Try again, or sign in with your password."
 # Errors that hostile answers cause in the parsers, besides those of the library.
 PARSE_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 
@@ -91,7 +91,7 @@ def creation_options(site: Site, challenge: bytes, user: tuple[str, str], known:
     user_id, email = user
     options = webauthn.generate_registration_options(
         rp_id=site.rp_id,
-        rp_name=NAME,
+        rp_name=RELYING_PARTY_NAME,
         user_id=user_id.encode(),
         user_name=email,
         user_display_name=email,
@@ -121,17 +121,17 @@ def request_options(site: Site, challenge: bytes, known: Sequence[StoredPasskey]
 def read_answer(text: str) -> tuple[dict[str, Any], str]:
     """Return the browser's answer and the challenge that it signed, in base64url. Raises InvalidRequest."""
     if len(text) > MAX_LENGTH:
-        raise InvalidRequest(REFUSED)
+        raise InvalidRequest(REFUSED_MESSAGE)
     try:
         answer = json.loads(text)
         client_data = json.loads(webauthn.base64url_to_bytes(answer["response"]["clientDataJSON"]))
         challenge = client_data["challenge"]
         credential_id = answer["id"]
     except PARSE_ERRORS:
-        raise InvalidRequest(REFUSED) from None
+        raise InvalidRequest(REFUSED_MESSAGE) from None
     for part in (challenge, credential_id):
         if not isinstance(part, str) or not part.isascii():
-            raise InvalidRequest(REFUSED)
+            raise InvalidRequest(REFUSED_MESSAGE)
     return answer, challenge
 
 
@@ -170,7 +170,7 @@ def check_request(site: Site, answer: dict[str, Any], challenge: str, known: Sto
             require_user_verification=True,
         )
     except (webauthn.helpers.exceptions.WebAuthnException, *PARSE_ERRORS):
-        raise Unauthenticated(REFUSED, code="passkey_refused") from None
+        raise Unauthenticated(REFUSED_MESSAGE, code="passkey_refused") from None
     return int(verified.new_sign_count)
 
 
@@ -204,8 +204,8 @@ MAX_CHALLENGES = 20_000  # of the installation
 CHALLENGES = PendingTable("passkey_challenge", "hash", "expires_at", "expires_at > 0")
 MAX_PASSKEYS = 20  # of a person
 MAX_NAME_LENGTH = 120
-EXPIRED = "This attempt has expired or was used. Try again."
-UNAVAILABLE = "Passkeys need an https address with a host name. Open the gateway at its public address."
+EXPIRED_MESSAGE = "This attempt has expired or was used. Try again."
+UNAVAILABLE_MESSAGE = "Passkeys need an https address with a host name. Open the gateway at its public address."
 INSERT_CHALLENGE = (
     "INSERT INTO passkey_challenge (hash, purpose, binding, user_id, network, expires_at) VALUES (?, ?, ?, ?, ?, ?)"
 )
@@ -275,10 +275,10 @@ class Passkeys:
         self._use_challenge(_purpose(user_id), browser, user_id, challenge)
         row = self._find(answer["id"])
         if row is None or (user_id and row[1] != user_id):
-            raise Unauthenticated(REFUSED, code="passkey_refused")
+            raise Unauthenticated(REFUSED_MESSAGE, code="passkey_refused")
         handle = compute(user_of, answer)
         if handle and handle != row[1]:
-            raise Unauthenticated(REFUSED, code="passkey_refused")
+            raise Unauthenticated(REFUSED_MESSAGE, code="passkey_refused")
         known = _credential(row)
         count = compute(check_request, browser.site, answer, challenge, known)
         now = self._database.now_us()
@@ -286,7 +286,7 @@ class Passkeys:
         sql = "UPDATE passkey SET sign_count = ?, used_at = ? WHERE id = ? AND sign_count = ?"
         values = (count, now, row[0], known.sign_count)
         if not self._database.write(lambda: self._database.execute(sql, values).rowcount):
-            raise Unauthenticated(REFUSED, code="passkey_refused")
+            raise Unauthenticated(REFUSED_MESSAGE, code="passkey_refused")
         owner: str = row[1]
         return owner
 
@@ -350,7 +350,7 @@ class Passkeys:
 
     def _make_challenge(self, purpose: str, browser: Browser, user_id: str) -> bytes:
         if not browser.site.rp_id:
-            raise InvalidRequest(UNAVAILABLE)
+            raise InvalidRequest(UNAVAILABLE_MESSAGE)
         challenge = secrets.token_bytes(32)
         text = base64.urlsafe_b64encode(challenge).rstrip(b"=").decode()
         network = network_hash(browser.peer, self._hash_keys[0])
@@ -383,7 +383,7 @@ class Passkeys:
             return count
 
         if not self._database.write(work):
-            raise Unauthenticated(EXPIRED, code="passkey_refused")
+            raise Unauthenticated(EXPIRED_MESSAGE, code="passkey_refused")
 
     def _find(self, credential_id: str) -> tuple[Any, ...] | None:
         hashes = candidates(credential_id.rstrip("="), self._hash_keys)

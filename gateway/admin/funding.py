@@ -22,7 +22,7 @@ from gateway.store.database import Database
 #
 # The exact reservation and the thresholds of alerts have setters too: they are part of how strict a limit is.
 
-OF_OPERATOR = 3
+OPERATOR_RANK = 3
 TOTAL = "total"
 PERIOD = "period"
 RESERVATION = "reservation"
@@ -67,11 +67,11 @@ def setter_of(actor: str, organization_id: str) -> Setter:
     Former members have the lowest rank. Owners of the first organization run the installation and have the highest.
     """
     if actor == OPERATOR:
-        return Setter(actor, OF_OPERATOR)
+        return Setter(actor, OPERATOR_RANK)
     row = Member.get_or_none(Member.organization == organization_id, Member.user == actor, Member.status == "active")
     rank = LIMIT_RANKS[row.role] if row is not None else 0
     if rank == LIMIT_RANKS["owner"] and organization_id == organizations.first_id():
-        rank = OF_OPERATOR
+        rank = OPERATOR_RANK
     return Setter(actor, rank)
 
 

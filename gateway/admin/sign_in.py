@@ -28,11 +28,13 @@ from gateway.store.documents import Documents
 # A link is signed and the store holds nothing about it until it is used. It works once, for half an hour, and only
 # from the machine on which the gateway runs.
 
-LIFETIME_S = 1800
+LINK_LIFETIME_S = 1800
 HOUR_S = 3600
 HOURLY_ATTEMPTS = 30  # links that a client address may try within an hour
 MAX_TOKEN_LENGTH = 256
-UNKNOWN = "This sign-in link is not valid. Start the gateway again to get a new one, or sign in with your password."
+UNKNOWN_LINK = (
+    "This sign-in link is not valid. Start the gateway again to get a new one, or sign in with your password."
+)
 LINK_EXPIRED = "This sign-in link has expired or was used. Start the gateway again to get a new one."
 NOT_LOCAL = "A sign-in link works only on the machine on which the gateway runs. Sign in with your password."
 
@@ -59,7 +61,7 @@ class SignInLinks:
         user_id, ends = (*signed.split("."), "", "")[:2]
         user = self._database.read(partial(User.get_or_none, User.id == user_id, User.status == "active"))
         if user is None or not hmac.compare_digest(_sign(signed, self._hash_key).encode(), signature.encode()):
-            raise NotFound(UNKNOWN)
+            raise NotFound(UNKNOWN_LINK)
         if int(ends) * SECOND_US <= self._database.now_us():
             raise Gone(LINK_EXPIRED)
         if self._factors.find(user.id).active:
@@ -70,7 +72,7 @@ class SignInLinks:
         """Use a link up and return a session. Raises as `find`, and Gone for a link that was used."""
         user = self.find(token, peer)
         try:
-            self._throttle.take(ThrottleGate("sign-in link, use", token, 1, LIFETIME_S))
+            self._throttle.take(ThrottleGate("sign-in link, use", token, 1, LINK_LIFETIME_S))
         except RateLimited:
             raise Gone(LINK_EXPIRED) from None
         return self._sessions.open(user.id, agent)
@@ -81,7 +83,7 @@ def make_link_token(database: Database, hash_key: bytes, email: str) -> str:
     user = database.read(partial(User.get_or_none, User.email == email.lower(), User.status == "active"))
     if user is None:
         return ""
-    ends = database.now_us() // SECOND_US + LIFETIME_S
+    ends = database.now_us() // SECOND_US + LINK_LIFETIME_S
     signed = f"{user.id}.{ends}.{secrets.token_hex(8)}"
     return f"{signed}.{_sign(signed, hash_key)}"
 

@@ -25,7 +25,7 @@ from gateway.store.journal import Row
 
 # The usage row of a job: created when a provider accepts the job, completed by any worker when it ends.
 
-FINISH = "stop"
+JOB_FINISH_REASON = "stop"
 ERROR = "error"
 
 
@@ -54,7 +54,7 @@ def completed(
         duration_ms=_lasted_ms(record, now_us),
         basis=BASIS[usage.basis],
         flags=flags,
-        finish=FINISH,
+        finish=JOB_FINISH_REASON,
         extra=extra_of(usage, charge, Attempt(record.attempt, target, record.at, 0.0)),
         discount_ppm=discount_ppm or None,
         discount_nusd=charge.saved if discount_ppm else None,

@@ -18,12 +18,12 @@ from gateway.store.documents import Documents
 # SQL that sums credits by organization and hour: spending in usage rows and postings in the ledger.
 
 # The 32 hex digits of an id without its prefix. Budgets and ledger store the id as text, usage rows as bytes.
-DIGITS = "substr({0}, length({0}) - 31)"
+ID_DIGITS = "substr({0}, length({0}) - 31)"
 LATE_REF = f"substr(ref, 1, {len(LATE_PREFIX)}) = '{LATE_PREFIX}'"
-HOUR_OF_MOMENT = "substr(moment, 1, 10) || ' ' || substr(moment, 12, 2) || ':00:00'"
+MOMENT_HOUR = "substr(moment, 1, 10) || ' ' || substr(moment, 12, 2) || ':00:00'"
 HOUR = {
-    "sqlite": f"CAST(strftime('%s', {HOUR_OF_MOMENT}) AS INTEGER) / 3600",
-    "postgresql": f"CAST(EXTRACT(EPOCH FROM CAST({HOUR_OF_MOMENT} AS timestamp)) AS BIGINT) / 3600",
+    "sqlite": f"CAST(strftime('%s', {MOMENT_HOUR}) AS INTEGER) / 3600",
+    "postgresql": f"CAST(EXTRACT(EPOCH FROM CAST({MOMENT_HOUR} AS timestamp)) AS BIGINT) / 3600",
 }
 # Hours are counted since the epoch. `rows` sums usage rows and removed rows, `booked` sums the ledger: entries of usage
 # and storage, and adjustments of closed hours. Their ref is [usage:]<organization>:<hour>[:n].
@@ -38,7 +38,7 @@ WITH spent AS (
         UNION ALL SELECT owner, hour, nusd FROM removed_spend WHERE kind IN ('credits', 'storage')
     ) s GROUP BY id, hour
 ), entries AS (
-    SELECT {DIGITS.format("organization")} AS id, amount_nusd,
+    SELECT {ID_DIGITS.format("organization")} AS id, amount_nusd,
         substr(ref, length(organization) + CASE WHEN {LATE_REF} THEN {len(LATE_PREFIX) + 2} ELSE 2 END, 13) AS moment
     FROM ledger WHERE kind IN ('usage', 'storage') OR (kind = 'adjustment' AND {LATE_REF})
 ), booked AS (SELECT id, {{hour}} AS hour, -SUM(amount_nusd) AS nusd FROM entries GROUP BY 1, 2)
@@ -49,11 +49,11 @@ SELECT id, hour, SUM(mine) AS posted, SUM(theirs) AS used, MAX(entries) AS has_e
 ) h GROUP BY id, hour HAVING SUM(mine) <> SUM(theirs)
 """
 # Hours that differ and are closed or have an entry.
-CLOSED = f"""
+CLOSED_HOURS = f"""
 SELECT id || ' hour ' || hour, posted, used FROM ({DIFFERENT_SUMS}) x WHERE hour < ? OR has_entry = 1 ORDER BY 1
 """
 # Closed hours that differ and had rows removed.
-REMOVED = f"""
+HOURS_WITH_REMOVED_ROWS = f"""
 SELECT DISTINCT hour FROM ({DIFFERENT_SUMS}) x WHERE hour < ?
 AND hour IN (SELECT hour FROM removed_spend WHERE kind IN ('credits', 'storage'))
 """
@@ -78,18 +78,18 @@ COMPARED_KEY = "compared_removed_hours"
 FOREVER_S = 100 * 366 * 86_400.0
 FOREVER_US = 2**62
 
-SPENT = f"(mode = {CREDITS} OR storage_nusd IS NOT NULL)"
+SPENT_CREDITS = f"(mode = {CREDITS} OR storage_nusd IS NOT NULL)"
 # Hours in which the rollups found late rows.
 FOUND_LATE = "SELECT hour FROM rollup_hour WHERE late_at >= ? AND hour < ?"
 TOUCHED_HOURS = f"""
-SELECT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}
+SELECT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT_CREDITS}
 UNION {FOUND_LATE}
 """
 # The sums of usage rows with credits or a storage fee, by hour and organization.
-SUMS = f"""
+CREDIT_SUMS = f"""
 SELECT at / {HOUR_US}, {{organization}}, SUM(CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END),
     SUM(COALESCE(storage_nusd, 0))
-FROM usage WHERE posted_at >= ? AND posted_at < ? AND at >= ? AND at < ? AND {SPENT}{{late}}
+FROM usage WHERE posted_at >= ? AND posted_at < ? AND at >= ? AND at < ? AND {SPENT_CREDITS}{{late}}
 GROUP BY at / {HOUR_US}, {{organization}}
 """
 # Only an index on `posted_at` finds rows. Those of a day are searched among the rows that were recorded until
@@ -101,7 +101,7 @@ REMOVED_SUMS = f"""
 SELECT hour, owner, SUM(CASE WHEN kind = 'credits' THEN nusd ELSE 0 END),
     SUM(CASE WHEN kind = 'storage' THEN nusd ELSE 0 END)
 FROM removed_spend WHERE kind IN ('credits', 'storage')
-    AND owner IN (SELECT {DIGITS.format("scope_id")} FROM budget WHERE kind = 'credits') AND hour >= ? AND hour < ?
+    AND owner IN (SELECT {ID_DIGITS.format("scope_id")} FROM budget WHERE kind = 'credits') AND hour >= ? AND hour < ?
 GROUP BY hour, owner
 """
 
@@ -173,7 +173,7 @@ class LedgerClose:
 
     def _removed_unposted(self, end_hour: int) -> list[tuple[int]]:
         """Return hours before `end_hour` with removed rows that are missing in the ledger."""
-        sql = self._database.exact_sums(hour_sums(self._database.kind) + REMOVED)
+        sql = self._database.exact_sums(hour_sums(self._database.kind) + HOURS_WITH_REMOVED_ROWS)
         return self._database.report(partial(self._database.fetch, sql, (end_hour,)))
 
     def _close(self, hour: int, spending: dict[str, tuple[int, int]], owners: dict[str, str]) -> int:
@@ -204,7 +204,7 @@ class LedgerClose:
             end_us = FOREVER_US
             if begin_us < now_us:
                 end_us = begin_us + DAY_US
-            found += self._fetch(SUMS, (begin_us, end_us, *at), LATE_ROWS)
+            found += self._fetch(CREDIT_SUMS, (begin_us, end_us, *at), LATE_ROWS)
             begin_us = end_us
         return _add_up(hours, found)
 
@@ -214,7 +214,7 @@ class LedgerClose:
         start_us = day * DAY_US
         end_us = start_us + DAY_US
         # A row is recorded after its attempt began, or slightly before when a fast clock was corrected in between.
-        found = self._fetch(SUMS, (start_us - REPEAT_AFTER_US, end_us + REPEAT_AFTER_US, start_us, end_us))
+        found = self._fetch(CREDIT_SUMS, (start_us - REPEAT_AFTER_US, end_us + REPEAT_AFTER_US, start_us, end_us))
         if self._sum_removed(hours) != {hour: removed[hour] for hour in hours}:
             raise Unavailable("Usage rows of the hours to be closed were removed meanwhile.")
         for sums in (late, removed):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gateway.billing.ledger_close import CLOSED, DIGITS, LATE_REF, closed_until_us, hour_sums
+from gateway.billing.ledger_close import CLOSED_HOURS, ID_DIGITS, LATE_REF, closed_until_us, hour_sums
 from gateway.billing.usage_rows import BOUNDED
 from gateway.clock import HOUR_US, SECOND_US, Clock
 from gateway.configuration.settings import MANAGE
@@ -43,7 +43,7 @@ WHERE (kind IN ('grant', 'refund') OR (kind = 'adjustment' AND NOT {LATE_REF}))
 BALANCES = "SELECT scope_id AS id, limit_nusd AS nusd FROM budget WHERE kind = 'credits' AND limit_nusd IS NOT NULL"
 # The settled amount of every budget, with spending of its leases that was not folded yet.
 SETTLED = f"""
-SELECT {DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l
+SELECT {ID_DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l
     WHERE l.budget = b.id AND l.generation = b.generation), 0) AS nusd FROM budget b WHERE b.kind = '{{kind}}'
 """
 USED = "SELECT id, nusd FROM rows"
@@ -53,7 +53,7 @@ COUNTED_SUMS = (
     "SELECT {team} AS id, nusd FROM (SELECT t.team, SUM(u.cost_nusd) AS nusd FROM team_usage t JOIN usage u "
     "ON u.request = t.request AND u.attempt = t.attempt AND u.kind = t.kind GROUP BY t.team) t",
     # Spending through provider keys with a spending limit; a mark in the row's details identifies them.
-    f"SELECT {DIGITS.format('ident')} AS id, nusd FROM "
+    f"SELECT {ID_DIGITS.format('ident')} AS id, nusd FROM "
     "(SELECT {provider_key} AS ident, SUM(cost_nusd) AS nusd FROM usage WHERE extra LIKE ? GROUP BY 1) p",
     "SELECT owner AS id, nusd FROM removed_spend WHERE kind IN ('api_key', 'member', 'team', 'provider_key')",
 )
@@ -146,7 +146,7 @@ class Examination:
         funds = DIFFERENT_SUMS.format(mine=FUNDED, theirs=BALANCES)
         yield from self._compare_sums(funds, "ledger", "credit balance")
         closed = closed_until_us(self._database) // HOUR_US
-        yield from self._compare_sums(self._hours + CLOSED, "ledger usage", "usage rows", closed)
+        yield from self._compare_sums(self._hours + CLOSED_HOURS, "ledger usage", "usage rows", closed)
         settled = SETTLED.format(kind="credits")
         used = self._hours + DIFFERENT_SUMS.format(mine=USED, theirs=settled)
         yield from self._compare_sums(used, "usage", "credits settled")
@@ -190,13 +190,13 @@ def _spare_memory(database: Database) -> None:
 
 # Gauges of the reconciliation: one worker measures what `doctor` finds at intervals, every worker reports it.
 
-KIND = "gauge"
+GAUGE_KIND = "gauge"
 KEY = "ledger_drift"
 TTL_S = 24 * 3600
 # Reading all usage rows takes long on a large installation: at most this share of the store's time is spent on it.
-MAX_LOAD = 1 / 20
+MAX_GAUGE_LOAD = 1 / 20
 # The gauge compares this many hours of rollups; `doctor` compares all.
-ROLLUP_HOURS = 48
+GAUGED_ROLLUP_HOURS = 48
 READ_TIMEOUT_S = 0.5  # longest wait of a metrics scrape for the store
 
 SUBJECT = "books"
@@ -230,10 +230,10 @@ class ReconciliationGauge:
             differences = self._examine(should_continue)
         finally:
             end = self._clock.monotonic()
-            self._backoff_until = end + (end - start) / MAX_LOAD
+            self._backoff_until = end + (end - start) / MAX_GAUGE_LOAD
         self._report(differences)
         nusd = sum(difference.nusd for difference in differences)
-        self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), TTL_S)
+        self._documents.put(GAUGE_KIND, KEY, orjson.dumps((nusd, self._database.now_us())), TTL_S)
 
     def _report(self, differences: Sequence[Difference]) -> None:
         """Report the differences that the last examination found too, and their end.
@@ -259,7 +259,7 @@ class ReconciliationGauge:
     def _examine(self, should_continue: ShouldContinue) -> list[Difference]:
         """Compare the books, with the rollups of recent days. Rows that were committed late, or by a slow clock, are
         no difference once the rollups include them, so rollups are brought up to date before a second comparison."""
-        first = hour_of(self._database.now_us()) - ROLLUP_HOURS
+        first = hour_of(self._database.now_us()) - GAUGED_ROLLUP_HOURS
         differences = examine(self._database, should_continue, first)
         if not any(difference.right.startswith(ROWS) for difference in differences):
             return differences
@@ -298,7 +298,7 @@ def _attempt(
     Errors become None, because an exception that leaves a greenlet is printed.
     """
     try:
-        stored = documents.get(KIND, KEY)
+        stored = documents.get(GAUGE_KIND, KEY)
         state = rollups.state()
         if state is None:
             watermark = None

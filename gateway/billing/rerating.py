@@ -99,7 +99,9 @@ def rerate(
         line.rows += 1
         line.recorded_nusd += row.cost_nusd
         charge = cost_of(_usage_of(row, details), mapping, row.at, details.get("tier", ""))
-        ppm = row.discount_ppm or 0 if now_us is None or discounts is None else _discount_at(discounts, row, now_us)
+        ppm = row.discount_ppm or 0
+        if now_us is not None and discounts is not None:
+            ppm = _discount_at(discounts, row, now_us)
         line.rated_nusd += discounted(charge, ppm).total
     return report
 

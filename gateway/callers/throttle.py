@@ -14,7 +14,7 @@ from gateway.transport.addresses import network_of, wide_network_of
 # Room in tables of pending entries that everyone shares, such as device codes: each network has a share, and the
 # oldest unclaimed entries are removed first.
 
-SHARES = 20  # of a table; a network has one of them
+TABLE_SHARES = 20  # of a table; a network has one of them
 BATCHES = 100  # of a full table; one of them is removed at once
 
 
@@ -40,7 +40,7 @@ def make_room(database: Database, table: PendingTable, network: str, maximum: in
     the most newer entries of the same network, so that a flood from many networks removes its own entries first.
     """
     name, key, age = table.name, table.key, table.age
-    share = max(1, maximum // SHARES)
+    share = max(1, maximum // TABLE_SHARES)
     own = f"SELECT {key} FROM {name} WHERE network = ? AND {table.unclaimed}"
     count = database.execute(f"SELECT COUNT(*) FROM ({own}) AS own", (network,)).fetchone()[0]
     if count >= share:

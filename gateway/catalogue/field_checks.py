@@ -22,7 +22,7 @@ from gateway.catalogue.entries import (
     Tier,
     TokenRates,
 )
-from gateway.catalogue.prices import EPOCH
+from gateway.catalogue.prices import EPOCH_DAY
 from gateway.catalogue.protocols import PROTOCOLS
 from gateway.configuration.names import suggest_similar
 from gateway.money import price_per_million, read_decimal
@@ -159,7 +159,7 @@ def _read_peak(item: Any, base: dict[str, Any]) -> Peak:
         raise ValueError('a peak needs utc = "HH:MM-HH:MM"')
     hours = [int(part) for part in span.groups()]
     days = _read_days(_text(raw.pop("days", "mon-sun")))
-    holidays = frozenset(date.fromisoformat(_date(day)).toordinal() - EPOCH for day in _list(raw.pop("except", [])))
+    holidays = frozenset(date.fromisoformat(_date(day)).toordinal() - EPOCH_DAY for day in _list(raw.pop("except", [])))
     rates = TokenRates(**(base | _read_rates(raw)))
     return Peak(hours[0] * 60 + hours[1], hours[2] * 60 + hours[3], rates, days, holidays)
 

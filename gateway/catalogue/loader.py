@@ -24,7 +24,7 @@ from gateway.configuration.settings import CONFIG, Settings
 
 # Generated descriptions of models without one in their entry.
 
-KINDS = {
+KIND_WORDS = {
     "embedding": "embedding model",
     "rerank": "reranking model",
     "transcription": "transcription model",
@@ -34,7 +34,7 @@ KINDS = {
     "image": "image model",
     "audio": "speech model",
 }
-READ = {"image": "images", "audio": "audio", "video": "video", "pdf": "PDF files"}
+INPUT_WORDS = {"image": "images", "audio": "audio", "video": "video", "pdf": "PDF files"}
 MILLION = 1_000_000
 
 
@@ -51,7 +51,7 @@ def describe(model: Model, mappings: tuple[Mapping, ...], vendor: str) -> str:
 def _kind(model: Model, mappings: tuple[Mapping, ...]) -> str:
     outputs = model.output_modalities
     if "text" not in outputs:
-        words = next((word for kind, word in KINDS.items() if kind in outputs), "model")
+        words = next((word for kind, word in KIND_WORDS.items() if kind in outputs), "model")
     elif any(mapping.reasoning for mapping in mappings):
         words = "reasoning model"
     else:
@@ -62,7 +62,7 @@ def _kind(model: Model, mappings: tuple[Mapping, ...]) -> str:
 
 def _abilities(model: Model, mappings: tuple[Mapping, ...]) -> list[str]:
     sentences = []
-    read = [word for kind, word in READ.items() if kind in model.input_modalities]
+    read = [word for kind, word in INPUT_WORDS.items() if kind in model.input_modalities]
     if read:
         sentences.append(f"It reads {_join(['text', *read] if 'text' in model.input_modalities else read)}")
     able = [

@@ -236,7 +236,7 @@ def _change_of(mapping: Mapping, entry: OfferedModel) -> ChangedModel:
 # Entries that need a decision are comments: models whose price the list does not state, and models that are gone.
 
 # Members of the nearest model's entry that a new model is proposed to share.
-SHARED_FIELDS = (
+PROPOSED_FIELDS = (
     *FLAGS,
     "reasoning_efforts",
     "reasoning_max_tokens",
@@ -291,7 +291,7 @@ def _new(new: NewModel) -> Iterator[ProposedEntry]:
     abilities: dict[str, Any] = {}
     operations = offered.operations
     if new.nearest is not None:
-        abilities = {name: getattr(new.nearest, name) for name in SHARED_FIELDS}
+        abilities = {name: getattr(new.nearest, name) for name in PROPOSED_FIELDS}
         operations = operations or new.nearest.operations
     abilities |= offered.abilities
     values: dict[str, Any] = {"model": new.model_id, "external_id": offered.external_id}

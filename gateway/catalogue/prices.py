@@ -22,7 +22,7 @@ from gateway.neutral.usage import NO_USAGE, Usage
 
 # Selection of the rates in force: dated lists, tiers by input tokens, daily peaks and service tiers. Pure functions.
 
-EPOCH = date(1970, 1, 1).toordinal()
+EPOCH_DAY = date(1970, 1, 1).toordinal()
 FIRST_DAY = 3
 WEEK_DAYS = 7  # 1970-01-01 was a Thursday; Monday is 0
 DAY_MINUTES = DAY_US // MINUTE_US
@@ -118,7 +118,7 @@ def _within(day: int, minute: int, peak: Peak) -> bool:
 def _starts_us(from_date: str) -> int:
     if not from_date:
         return -(2**63)
-    return (date.fromisoformat(from_date).toordinal() - EPOCH) * DAY_US
+    return (date.fromisoformat(from_date).toordinal() - EPOCH_DAY) * DAY_US
 
 
 @functools.lru_cache(maxsize=256)

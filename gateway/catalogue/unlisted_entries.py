@@ -8,7 +8,7 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from gateway.catalogue.catalogue import Catalogue
@@ -123,7 +123,7 @@ def nearest_of(catalogue: Catalogue, known: Sequence[Mapping], name: str) -> Map
 
     def nearness(mapping: Mapping) -> Nearness:
         other = _known_pieces(mapping.external_id)
-        leading = len(commonprefix([pieces, other]))
+        leading = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(pieces, other, strict=False)))
         rates = mapping.prices[-1].base
         prices = (rates.completion or 0, rates.prompt or 0)
         if not leading:

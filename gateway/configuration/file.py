@@ -30,7 +30,7 @@ from gateway.configuration.names import suggest_similar
 
 # Line numbers of entries in a TOML file, for error messages. They are searched only when a message needs them.
 
-HEADER = re.compile(r"\s*+\[\[?([^\[\]]++)\]")
+TABLE_HEADER = re.compile(r"\s*+\[\[?([^\[\]]++)\]")
 KEY = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([\w.-]+))\s*=""")
 
 
@@ -50,7 +50,7 @@ class TomlLines:
         seen = -1
         header_line = 0
         for number, line in enumerate(self._text.splitlines(), 1):
-            header = HEADER.match(line)
+            header = TABLE_HEADER.match(line)
             if header and not KEY.match(line):
                 same = "".join(header[1].split()).replace('"', "").replace("'", "") == table
                 seen += same

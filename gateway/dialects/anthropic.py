@@ -23,16 +23,16 @@ from gateway.neutral.usage import NO_USAGE, Usage, read_count
 #
 # Source: Anthropic API reference, "Messages", text block citations; documentation, "Citations" and "Search results".
 
-WEB = "web_search_result_location"
-RESULT = "search_result_location"
+WEB_CITATION = "web_search_result_location"
+RESULT_CITATION = "search_result_location"
 # Citation type → the kind of range, and the names of its first and last index.
-LOCATIONS: dict[str, tuple[RangeKind, str, str]] = {
+CITATION_LOCATIONS: dict[str, tuple[RangeKind, str, str]] = {
     "char_location": ("characters", "start_char_index", "end_char_index"),
     "page_location": ("pages", "start_page_number", "end_page_number"),
     "content_block_location": ("blocks", "start_block_index", "end_block_index"),
 }
-TYPES = {kind: (name, first, last) for name, (kind, first, last) in LOCATIONS.items()}
-BLOCKS = ("start_block_index", "end_block_index")
+CITATION_TYPES = {kind: (name, first, last) for name, (kind, first, last) in CITATION_LOCATIONS.items()}
+BLOCK_RANGE = ("start_block_index", "end_block_index")
 
 
 def read_citation(wire: Any) -> Source | None:
@@ -41,8 +41,8 @@ def read_citation(wire: Any) -> Source | None:
         return None
     kind = wire.get("type")
     quote = _text(wire.get("cited_text"))
-    if kind in LOCATIONS:
-        range_kind, begin, end = LOCATIONS[kind]
+    if kind in CITATION_LOCATIONS:
+        range_kind, begin, end = CITATION_LOCATIONS[kind]
         place = SourceRange(
             range_kind, _count(wire.get("document_index"), 0), _count(wire.get(begin)), _count(wire.get(end)),
             _text(wire.get("file_id")),
@@ -52,8 +52,8 @@ def read_citation(wire: Any) -> Source | None:
     if not address:
         return None
     index = _count(wire.get("search_result_index"), 0)
-    first, last = (_count(wire.get(name)) for name in BLOCKS)
-    source_range = SourceRange("result", index, first, last) if kind == RESULT else None
+    first, last = (_count(wire.get(name)) for name in BLOCK_RANGE)
+    source_range = SourceRange("result", index, first, last) if kind == RESULT_CITATION else None
     return Source(address, _text(wire.get("title")), quote, place=source_range)
 
 
@@ -62,20 +62,26 @@ def write_citation(source: Source) -> dict[str, Any]:
     place = source.place
     title = source.title or None
     if place is None:
-        return {"type": WEB, "url": source.url, "title": title, "cited_text": source.quote, "encrypted_index": ""}
+        return {
+            "type": WEB_CITATION,
+            "url": source.url,
+            "title": title,
+            "cited_text": source.quote,
+            "encrypted_index": "",
+        }
     first = max(place.first, 0)
     last = max(place.last, 0)
     if place.kind == "result":
         return {
-            "type": RESULT,
+            "type": RESULT_CITATION,
             "source": source.url or place.file_id,
             "title": title,
             "cited_text": source.quote,
             "search_result_index": place.document,
-            BLOCKS[0]: first,
-            BLOCKS[1]: last,
+            BLOCK_RANGE[0]: first,
+            BLOCK_RANGE[1]: last,
         }
-    name, start, end = TYPES[place.kind]
+    name, start, end = CITATION_TYPES[place.kind]
     return {
         "type": name,
         "cited_text": source.quote,
@@ -104,12 +110,12 @@ def _count(value: Any, missing: int = -1) -> int:
 # Usage reports web searches and, in `iterations`, the tokens of models that tools call; it reports no containers.
 # While an answer is streamed, only its blocks show what its tools did.
 
-ADVICE = "advisor_tool_result"
+ADVICE_RESULT = "advisor_tool_result"
 CODE_RESULTS = ("code_execution_tool_result", "bash_code_execution_tool_result")
 CODE_END = "_code_execution_tool_result"
 BYTES_PER_TOKEN = 4
 ADVICE_PROMPT = 2_048  # tokens of an advisor's own instructions, before the conversation
-HOSTED = "_tool_result"
+HOSTED_RESULT_SUFFIX = "_tool_result"
 CONTAINER = structs.replace(NO_USAGE, code_sessions=1)
 
 
@@ -121,7 +127,7 @@ def shown_in(block: dict[str, Any]) -> Usage:
         return Usage(searches=1) if isinstance(content, list) else NO_USAGE
     if kind in CODE_RESULTS or (isinstance(kind, str) and kind.endswith(CODE_END)):
         return CONTAINER
-    if kind == ADVICE and isinstance(content, dict) and "error_code" not in content:
+    if kind == ADVICE_RESULT and isinstance(content, dict) and "error_code" not in content:
         # Its own prompt has the whole conversation; its answer may be encrypted.
         written = -(-len(json.encode(content)) // BYTES_PER_TOKEN)
         return structs.replace(NO_USAGE, tool_model_output=written, tool_model_input=ADVICE_PROMPT)

@@ -13,7 +13,7 @@ from gateway.neutral.parameters import ROWS, names_in
 # Wire facts: the embeddings references of Cohere (`input_type`), Voyage (`input_type`), Jina (`task`) and of Google
 # (`taskType`, at Vertex AI `task_type`).
 
-WORDS: dict[str, InputType] = {
+INPUT_TYPE_WORDS: dict[str, InputType] = {
     "document": "document",
     "search_document": "document",
     "passage": "document",
@@ -41,7 +41,7 @@ WORDS: dict[str, InputType] = {
 
 def read_input_type(word: str | None) -> InputType:
     """Return the meaning of a word of any vendor, "" for an unknown one."""
-    return WORDS.get((word or "").lower(), "")
+    return INPUT_TYPE_WORDS.get((word or "").lower(), "")
 
 
 NAMES: dict[str, dict[str, str]] = {dialect: names_in(dialect) for row in ROWS for dialect in row.callers}

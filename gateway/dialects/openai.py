@@ -41,7 +41,7 @@ def _text(value: Any) -> str:
 
 # The first entry with a piece that the word contains decides. A word for a limit or a filter must not
 # become "stop": callers would take a cut answer for a whole one.
-PIECES: tuple[tuple[FinishReason, tuple[str, ...]], ...] = (
+FINISH_REASON_PIECES: tuple[tuple[FinishReason, tuple[str, ...]], ...] = (
     ("stop_sequence", ("stop_sequence", "stopsequence")),
     ("length", ("incomplete",)),
     ("stop", ("eos", "end_turn", "endturn", "complete", "stop_token")),
@@ -62,7 +62,7 @@ def read_unknown(word: Any) -> FinishReason:
     """Return the finish reason that a word of no known vocabulary most likely means; "stop" for all others."""
     if isinstance(word, str):
         lowered = word.lower()
-        for reason, pieces in PIECES:
+        for reason, pieces in FINISH_REASON_PIECES:
             if any(piece in lowered for piece in pieces):
                 return reason
     return "stop"

@@ -23,7 +23,7 @@ from gateway.transport.answer_room import KeptBytes
 
 # One upstream call in progress that all equal requests of this worker share.
 
-MAX_BYTES = 4 << 20
+MAX_SHARED_BYTES = 4 << 20
 UNKNOWN_FRAME_SIZE = 1024  # assumed size of a frame that cannot be serialized
 MAX_FRAMES_AHEAD = 32  # frames that an oversized answer may be ahead of its slowest reader
 READER_TIMEOUT_S = 600.0  # wait for the slowest reader of an oversized answer
@@ -43,7 +43,7 @@ class SharedCall:
         clock: Clock,
         request_id: str,
         mappings: frozenset[str],
-        max_bytes: int = MAX_BYTES,
+        max_bytes: int = MAX_SHARED_BYTES,
         budget: ByteBudget | None = None,
     ) -> None:
         """`mappings` are the keys of all mappings that may answer. Only the unread frames are

@@ -126,8 +126,8 @@ class Decisions:
     def _delete(self, oldest: bytes) -> int:
         # Ids begin with their creation time in milliseconds (RFC 9562, version 7), so they sort by time.
         sql = (
-            "DELETE FROM decision WHERE request IN "
-            f"(SELECT request FROM decision WHERE request < ? ORDER BY request LIMIT {partitions.STEP_ROWS})"
+            "DELETE FROM decision WHERE request IN (SELECT request FROM decision "
+            f"WHERE request < ? ORDER BY request LIMIT {partitions.DELETED_ROWS_PER_STEP})"
         )
         return self._database.execute(sql, (oldest,)).rowcount
 

@@ -39,7 +39,7 @@ from gateway.runtime.disconnects import CallerGone
 
 # Answers without content that are no failure.
 
-ENDS: dict[str, FinishReason] = {"stop": "stop", "stop_sequence": "stop_sequence"}
+EMPTY_ENDS: dict[str, FinishReason] = {"stop": "stop", "stop_sequence": "stop_sequence"}
 
 
 def meant_end(error: GatewayError, request: Request) -> FinishReason | None:
@@ -47,7 +47,7 @@ def meant_end(error: GatewayError, request: Request) -> FinishReason | None:
     stop sequences; None for any other error."""
     if not isinstance(error, EmptyAnswer) or not isinstance(request, ChatRequest):
         return None
-    return ENDS.get(error.finish) if request.conversation().sampling.stop else None
+    return EMPTY_ENDS.get(error.finish) if request.conversation().sampling.stop else None
 
 
 OK = 200

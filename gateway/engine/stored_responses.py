@@ -78,13 +78,13 @@ class OwnerTurns:
 
 MIN_PART_BYTES = 4096  # bytes; smaller parts are not worth a row
 MAX_PARTS = 256  # per value; the rest stays in the text
-DEPTH = 6  # levels of {"items": [{"content": [{"image_url": "…"}]}]} plus one
+MAX_PART_DEPTH = 6  # levels of {"items": [{"content": [{"image_url": "…"}]}]} plus one
 
 
 def split(value: Any, digest: Callable[[bytes], bytes]) -> tuple[list[bytes], dict[bytes, bytes]]:
     """Return the text of `value` as literals alternating with digests of pieces, and the pieces by digest."""
     cutter = _Cutter(digest)
-    cutter.add(value, dumps_in_pieces(value), DEPTH)
+    cutter.add(value, dumps_in_pieces(value), MAX_PART_DEPTH)
     return cutter.close(), cutter.pieces
 
 

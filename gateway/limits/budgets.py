@@ -19,7 +19,7 @@ from gateway.store.database import Database
 
 # Budgets are examined from this many percent below the lowest threshold, because amounts in other workers' leases are
 # counted a moment later.
-MARGIN = 10
+WATCH_MARGIN = 10
 WHOLLY = 100
 NEARLY = (80,)  # the default percentages at which a budget is reported
 MAX_THRESHOLDS = 8
@@ -29,12 +29,12 @@ SPENT = (
     "AND l.generation = b.generation), 0)"
 )
 # The organization of a budget, by its scope.
-OWNER = (
+OWNER_COLUMNS = (
     "COALESCE(p.organization_id, m.organization_id, t.organization_id, k.organization_id, "
     "CASE WHEN b.scope = 'organization' THEN b.scope_id END, '')"
 )
-NAME = "COALESCE(a.description, u.email, t.name, k.label, o.name, '')"
-JOINS = (
+OWNER_NAME = "COALESCE(a.description, u.email, t.name, k.label, o.name, '')"
+OWNER_JOINS = (
     "LEFT JOIN api_key a ON b.scope = 'key' AND a.id = b.scope_id LEFT JOIN project p ON p.id = a.project_id "
     "LEFT JOIN member m ON b.scope = 'member' AND m.id = b.scope_id LEFT JOIN \"user\" u ON u.id = m.user_id "
     "LEFT JOIN team t ON b.scope = 'team' AND t.id = b.scope_id "
@@ -42,16 +42,16 @@ JOINS = (
     "LEFT JOIN organization o ON b.scope = 'organization' AND o.id = b.scope_id"
 )
 BUDGETS = (
-    f"SELECT b.scope, b.scope_id, b.kind, {OWNER}, {NAME}, b.limit_nusd, {SPENT}, b.period, b.window_start, "
-    f"b.alert_at "
-    f"FROM budget b {JOINS} WHERE b.kind <> 'credits' AND b.limit_nusd > 0 "
+    f"SELECT b.scope, b.scope_id, b.kind, {OWNER_COLUMNS}, {OWNER_NAME}, b.limit_nusd, {SPENT}, b.period, "
+    f"b.window_start, b.alert_at "
+    f"FROM budget b {OWNER_JOINS} WHERE b.kind <> 'credits' AND b.limit_nusd > 0 "
     f"AND b.begun_at IS NULL "
     f"AND (b.alert_at <> '' OR b.settled_nusd >= b.limit_nusd / 100 * ?) ORDER BY b.id LIMIT {MAX_ROWS}"
 )
 CREDIT = (
-    f"SELECT b.scope, b.scope_id, b.kind, {OWNER}, {NAME}, b.limit_nusd, {SPENT}, b.period, b.window_start, "
-    f"b.alert_at "
-    f"FROM budget b {JOINS} WHERE b.kind = 'credits' AND b.limit_nusd > 0 "
+    f"SELECT b.scope, b.scope_id, b.kind, {OWNER_COLUMNS}, {OWNER_NAME}, b.limit_nusd, {SPENT}, b.period, "
+    f"b.window_start, b.alert_at "
+    f"FROM budget b {OWNER_JOINS} WHERE b.kind = 'credits' AND b.limit_nusd > 0 "
     f"AND b.limit_nusd - b.settled_nusd < ? ORDER BY b.id LIMIT {MAX_ROWS}"
 )
 
@@ -109,7 +109,7 @@ def find_spent(database: Database, credits_low_nusd: int, thresholds: Sequence[i
     """Return limits that reached a threshold (their own, or by default one of `thresholds`), and credits of
     organizations with less than `credits_low_nusd` left. A long query."""
     now = database.now_us()
-    from_percent = max(0, min(thresholds, default=WHOLLY) - MARGIN)
+    from_percent = max(0, min(thresholds, default=WHOLLY) - WATCH_MARGIN)
     rows = database.report(
         lambda: [
             *database.execute(BUDGETS, (from_percent,)).fetchall(),
@@ -146,7 +146,7 @@ SELECT = (
     "WHERE b.id IN ({marks}) GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd, b.period, b.window_start, "
     "b.alert_at, b.reservation"
 )
-BATCH_SIZE = 200
+SWEEP_BATCH_SIZE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +237,8 @@ class Budgets:
         subjects = list(scope_ids)
         now = self._database.now_us()
         statuses: dict[str, Status] = {}
-        for start in range(0, len(subjects), BATCH_SIZE):
-            part = subjects[start : start + BATCH_SIZE]
+        for start in range(0, len(subjects), SWEEP_BATCH_SIZE):
+            part = subjects[start : start + SWEEP_BATCH_SIZE]
             rows = self._database.read(partial(self._rows, part))
             statuses |= {scope_id: _status(scope_id, rows, now) for scope_id in part}
         return statuses

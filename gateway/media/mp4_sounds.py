@@ -17,7 +17,7 @@ from gateway.media.frame_counting import (
     unknown_sound,
 )
 from gateway.media.ogg_sounds import MAX_OPUS_PACKET_S
-from gateway.neutral.sound_length import AAC_RATES, AAC_SAMPLES, FRAME_HEAD, adts_frame, mpeg_frame
+from gateway.neutral.sound_length import AAC_RATES, AAC_SAMPLES, FRAME_HEAD_BYTES, adts_frame, mpeg_frame
 
 # Duration of consecutive frames of MPEG audio, AAC in ADTS and AMR (ISO/IEC 11172-3 and 13818-7, RFC 4867).
 
@@ -68,7 +68,7 @@ def _follow(data: Bytes, begin: int, minimum: int) -> CountedSound:
     for _ in range(MAX_FRAMES):
         if place >= data.size:
             break
-        head = data.at(place, FRAME_HEAD)
+        head = data.at(place, FRAME_HEAD_BYTES)
         size, length_s = mpeg_frame(head)
         is_aac = not size
         if is_aac:

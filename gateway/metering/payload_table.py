@@ -16,11 +16,11 @@ from gateway.store.journal import Row, Statement
 
 # The quota of an organization's retained payloads: the oldest are deleted when they take too much space.
 
-STEP_ROWS = 200
+QUOTA_STEP_ROWS = 200
 PAUSE_S = 0.02
 SIZE = "length(sent) + length(answer) + coalesce(length(raw), 0)"
 MEASURE = f"SELECT organization, project, sum({SIZE}) FROM request_log GROUP BY organization, project"
-OLDEST = f"SELECT at, request, {SIZE} FROM request_log WHERE project = ? ORDER BY at LIMIT {STEP_ROWS}"
+OLDEST = f"SELECT at, request, {SIZE} FROM request_log WHERE project = ? ORDER BY at LIMIT {QUOTA_STEP_ROWS}"
 DELETE_PAYLOAD = "DELETE FROM request_log WHERE request = ?"
 
 
@@ -69,7 +69,7 @@ class PayloadQuota:
         requests: list[bytes] = []
         freed = 0
         for _, request, size in merge(*self._database.read(read), key=lambda row: row[0]):
-            if freed >= excess or len(requests) >= STEP_ROWS:
+            if freed >= excess or len(requests) >= QUOTA_STEP_ROWS:
                 break
             requests.append(bytes(request))
             freed += int(size)
@@ -162,7 +162,7 @@ STORE = Statement(
     f"INSERT INTO request_log ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
     "ON CONFLICT (request) DO NOTHING",
 )
-USED = (
+USED_BYTES = (
     "SELECT request, finish, error, input + cache_read + cache_write, output, duration_ms, cost_nusd, storage_nusd "
     "FROM usage WHERE request IN ({marks}) ORDER BY request, attempt, kind"
 )
@@ -260,7 +260,7 @@ def _with_usage(database: Database, logs: Sequence[LogInfo]) -> list[LogInfo]:
     if not logs:
         return []
     used: dict[bytes, LogInfo] = {log.request: log for log in logs}
-    sql = USED.format(marks=", ".join("?" * len(logs)))
+    sql = USED_BYTES.format(marks=", ".join("?" * len(logs)))
     for request, *facts in database.execute(sql, [log.request for log in logs]).fetchall():
         known = used[bytes(request)]
         finish, error, tokens_in, tokens_out, duration_ms, cost, storage = facts

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 # Base64 decoding in pieces: one call for many megabytes would block every other thread.
 
-PIECE_LENGTH = 1 << 20  # characters, a multiple of four
+BASE64_PIECE_LENGTH = 1 << 20  # characters, a multiple of four
 TO_STANDARD = str.maketrans("-_", "+/", " \t\r\n")  # URL-safe base64, and wrapped lines
 
 
@@ -18,8 +18,8 @@ def decode_pieces(text: str, start: int = 0) -> Iterator[bytes]:
     """Decode the text from `start` on, one piece at a time, to bound the memory."""
     if (len(text) - start) % 4 or text.find("=", start, max(start, len(text) - 2)) >= 0:
         raise ValueError("the base64 text has padding in its middle or an incomplete group")
-    for at in range(start, len(text), PIECE_LENGTH):
-        yield b64decode(text[at : at + PIECE_LENGTH], validate=True)
+    for at in range(start, len(text), BASE64_PIECE_LENGTH):
+        yield b64decode(text[at : at + BASE64_PIECE_LENGTH], validate=True)
 
 
 def normalize_base64(text: str) -> str:

@@ -296,8 +296,8 @@ def _dump(value: Any, written: list[bytes]) -> None:
     kind = type(value)
     if kind is str and len(value) > PIECE_BYTES:
         written.append(b'"')
-        for at in range(0, len(value), PIECE_BYTES):
-            written.append(orjson.dumps(value[at : at + PIECE_BYTES])[1:-1])
+        pieces = (value[at : at + PIECE_BYTES] for at in range(0, len(value), PIECE_BYTES))
+        written.extend(orjson.dumps(piece)[1:-1] for piece in pieces)
         written.append(b'"')
     elif kind is dict and _nodes(value) > NODES:
         _dump_object(value, written)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 # `is_compressed` knows those of AC-3 and E-AC-3 (ETSI TS 102 366), LOAS (ISO/IEC 14496-3), DTS (ETSI TS 102 114),
 # TrueHD and S/PDIF (IEC 61937) too.
 
-FRAME_HEAD = 7  # bytes of a header
+FRAME_HEAD_BYTES = 7  # bytes of a header
 KBPS = {
     (True, 1): (32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448),
     (True, 2): (32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
@@ -51,10 +51,10 @@ def mpeg_frame(head: bytes) -> tuple[int, float]:
 
 def adts_frame(head: bytes) -> tuple[int, float]:
     """Return the bytes and seconds of a frame of AAC with its ADTS header; 0 bytes for anything else."""
-    if len(head) < FRAME_HEAD or head[0] != 0xFF or head[1] & 0xF6 != 0xF0 or head[2] >> 2 & 15 >= len(AAC_RATES):
+    if len(head) < FRAME_HEAD_BYTES or head[0] != 0xFF or head[1] & 0xF6 != 0xF0 or head[2] >> 2 & 15 >= len(AAC_RATES):
         return 0, 0.0
     size = (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5
-    if size < FRAME_HEAD:
+    if size < FRAME_HEAD_BYTES:
         return 0, 0.0
     return size, AAC_SAMPLES * ((head[6] & 3) + 1) / AAC_RATES[head[2] >> 2 & 15]
 
@@ -82,7 +82,7 @@ def is_compressed(data: bytes) -> bool:
     for match in SYNC.finditer(data):
         place = match.start()
         for _ in range(CONSECUTIVE_FRAMES):
-            size = _frame_size(data[place : place + FRAME_HEAD])
+            size = _frame_size(data[place : place + FRAME_HEAD_BYTES])
             if not size:
                 break
             place += size
@@ -93,7 +93,7 @@ def is_compressed(data: bytes) -> bool:
 
 def _frame_size(head: bytes) -> int:
     """Return the bytes of a compressed frame with this header; 0 for anything else."""
-    if len(head) < FRAME_HEAD:
+    if len(head) < FRAME_HEAD_BYTES:
         return 0
     if head[0] == 0xFF:
         return mpeg_frame(head)[0] or adts_frame(head)[0]
@@ -249,7 +249,7 @@ def _frame(data: bytes, at: int) -> Unit | None:
         return ID3_HEAD + size, 0.0
     if data[at] != 0xFF:
         return None
-    head = data[at : at + FRAME_HEAD]
+    head = data[at : at + FRAME_HEAD_BYTES]
     frame = mpeg_frame(head) if head[1] & LAYER_III[0] == LAYER_III[1] else adts_frame(head)
     if frame[0]:
         return frame

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from authlib.oauth2.rfc6749 import (
     AuthorizationServer,
@@ -71,7 +71,7 @@ class _AuthlibRequest(OAuth2Request):
 class _S256(CodeChallenge):
     """PKCE that requires a verifier; `authorization` accepts only codes with an S256 challenge."""
 
-    CODE_CHALLENGE_METHODS = {"S256": CodeChallenge.CODE_CHALLENGE_METHODS["S256"]}
+    CODE_CHALLENGE_METHODS: ClassVar[dict[str, Any]] = {"S256": CodeChallenge.CODE_CHALLENGE_METHODS["S256"]}
 
     def validate_code_verifier(self, grant: Any, result: Any) -> None:
         if not grant.request.form.get("code_verifier"):

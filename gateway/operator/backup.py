@@ -21,7 +21,7 @@ from gateway.operator.running import SQLITE, announce
 from gateway.store import migrations
 from gateway.store.database import Database
 from gateway.store.installation_identity import ENCRYPTION_KEY, HASH_SECRET
-from gateway.store.sqlite import FILE
+from gateway.store.sqlite import DATABASE_FILE
 
 # `credentials`: a saved list of what is valid, which shows after a restore what became valid again.
 
@@ -340,7 +340,7 @@ def path_of(chosen: DatabaseSettings) -> Path:
         raise InvalidRequest("This command is for SQLite. Use pg_dump and pg_restore for PostgreSQL.")
     if chosen.url:
         return Path(chosen.url.removeprefix(SQLITE))
-    return Path(chosen.data_dir) / FILE
+    return Path(chosen.data_dir) / DATABASE_FILE
 
 
 def _has_table(database: Database, name: str) -> bool:

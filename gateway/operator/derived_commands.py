@@ -123,7 +123,7 @@ def _read_number(text: str) -> Any:
 
 # The operator as a visitor of the management API, for commands that run its operations in this process.
 
-SESSION = SessionInfo("", OPERATOR, "", "", 0, 0)
+OPERATOR_SESSION = SessionInfo("", OPERATOR, "", "", 0, 0)
 
 
 class OperatorVisitor(Visitor):
@@ -148,11 +148,11 @@ def visit_as_operator(services: Services) -> OperatorVisitor:
     for member in list_owners(database):
         owners.setdefault(member.organization_id, member)
     memberships: Mapping[str, MemberInfo] = ChainMap(owners, absent)
-    return OperatorVisitor(services, SESSION, memberships)
+    return OperatorVisitor(services, OPERATOR_SESSION, memberships)
 
 
 # The prefix of an id decides which operation a command with several runs.
-PREFIXES = {"key_id": "key_", "member_id": "member_", "team_id": "team_", ORGANIZATION: "org_"}
+ID_PREFIXES = {"key_id": "key_", "member_id": "member_", "team_id": "team_", ORGANIZATION: "org_"}
 SECRETS = ("token", "secret")
 
 
@@ -163,14 +163,14 @@ def choose_usage(usages: Sequence[CommandUsage], arguments: Sequence[str], optio
         usage for usage in usages if (not by_prefix or _fits(usage, arguments)) and options.keys() <= usage.option_names
     ]
     if not fitting:
-        kinds = [f"{name.removesuffix('_id')} ({prefix}…)" for name, prefix in PREFIXES.items()]
+        kinds = [f"{name.removesuffix('_id')} ({prefix}…)" for name, prefix in ID_PREFIXES.items()]
         raise NotFound(f"{arguments[0]} is not the id of a {', '.join(kinds[:-1])} or {kinds[-1]}.")
     return min(fitting, key=lambda usage: len(usage.options))
 
 
 def _fits(usage: CommandUsage, arguments: Sequence[str]) -> bool:
     named = zip(usage.arguments, arguments, strict=True)
-    return all(value.startswith(PREFIXES.get(name, "")) for name, value in named)
+    return all(value.startswith(ID_PREFIXES.get(name, "")) for name, value in named)
 
 
 class CommandRun:

@@ -5,7 +5,7 @@ import click
 from gateway.operator.installation_commands import opened
 from gateway.operator.output import AS_JSON, NEVER, print_result, print_table, show_time
 from gateway.store.documents import Documents
-from gateway.worker.recurring_jobs import TABLE, Scope, is_published, make_background, read_reports
+from gateway.worker.recurring_jobs import JOB_TABLE, Scope, is_published, make_background, read_reports
 from gateway.worker.wiring import build
 
 RUNNERS = {
@@ -27,7 +27,7 @@ def list_(ctx: click.Context) -> None:
     """List the jobs with the workers that run them; for jobs of the installation also the result of the last run."""
     reports = read_reports(Documents(ctx.with_resource(opened()).database))
     rows = []
-    for job in TABLE:
+    for job in JOB_TABLE:
         report = reports.get(job.name)
         if report is not None:
             last_success = show_time(report.good_us or None)

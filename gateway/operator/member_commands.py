@@ -71,7 +71,7 @@ def _set_status(ctx: click.Context, organization_id: str, status: OrganizationSt
 
 # `limits`: spending limits of keys, members and teams.
 
-SCOPES: tuple[Scope, ...] = ("key", "member", "team")
+LIMIT_SCOPES: tuple[Scope, ...] = ("key", "member", "team")
 HEADER = ("ID", "LIMIT", "USED", "PERIOD LIMIT", "PERIOD", "USED IN IT", "RESETS", "ALERT AT")
 
 limits = make_group("limits", "Spending limits of API keys, members and teams.")
@@ -97,7 +97,7 @@ def show(ctx: click.Context, subjects: tuple[str, ...]) -> None:
 
 def _check(installation: Installation, subject: str) -> None:
     """Raise NotFound unless this is the id of a key, member or team."""
-    for scope in SCOPES:
+    for scope in LIMIT_SCOPES:
         if subject.startswith(f"{scope}_"):
             installation.database.read(partial(organization_of, scope, subject))
             return

@@ -12,7 +12,7 @@ from gateway.configuration.settings import ROOT, DatabaseSettings
 from gateway.errors import InvalidRequest
 from gateway.operator.output import is_json
 from gateway.secret_text import mask_address
-from gateway.store.sqlite import FILE
+from gateway.store.sqlite import DATABASE_FILE
 
 PROC = Path("/proc")
 SERVER = b"gateway.server.launch"
@@ -60,7 +60,7 @@ def adopt() -> None:
         (gateway,) = gateways.values()
         settings.adopt(gateway.environment)
         _origin.append(f"of the running gateway (process {gateway.pid})")
-    elif not chosen and not (Path("data") / FILE).exists() and (ROOT / "data" / FILE).exists():
+    elif not chosen and not (Path("data") / DATABASE_FILE).exists() and (ROOT / "data" / DATABASE_FILE).exists():
         settings.adopt({DATA: str(ROOT / "data")})
 
 
@@ -124,7 +124,7 @@ def file_of(chosen: DatabaseSettings) -> Path:
     """Return the path of the SQLite file, which may not exist."""
     if chosen.url:
         return Path(chosen.url.removeprefix(SQLITE)).absolute()
-    return (Path(chosen.data_dir) / FILE).absolute()
+    return (Path(chosen.data_dir) / DATABASE_FILE).absolute()
 
 
 def _code_of(words: list[bytes]) -> Path | None:

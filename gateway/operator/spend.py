@@ -21,7 +21,7 @@ from gateway.metering.rollups.queries import Row, at_once
 from gateway.money import format_usd
 from gateway.operator.installation_commands import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, is_json, print_table, printable
-from gateway.reports.report_answers import NEEDED
+from gateway.reports.report_answers import METRIC_FIGURES
 from gateway.reports.shares import GROUPS, ShareQuestion, forecast_month, read_shares
 from gateway.reports.usage_reports import read_period
 from gateway.surfaces.visitors.tabular import write_cell
@@ -45,7 +45,7 @@ class SpendQuery:
     def ask(self, owners: Owners, dimension: Dimension, step: str = "all") -> list[Row]:
         """Return the rows of one series."""
         database = self.installation.report_database
-        return at_once(database, partial(measure, database, owners, self.span(step), dimension, NEEDED))
+        return at_once(database, partial(measure, database, owners, self.span(step), dimension, METRIC_FIGURES))
 
 
 @click.command()

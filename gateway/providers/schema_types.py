@@ -233,7 +233,9 @@ def with_null(schema: Schema) -> Schema:
     """Return a schema that also accepts null."""
     kind = schema.get("type")
     listed = schema.get("enum")
-    widened = {**schema, "enum": [*listed, None]} if isinstance(listed, list) and None not in listed else dict(schema)
+    widened = dict(schema)
+    if isinstance(listed, list) and None not in listed:
+        widened["enum"] = [*listed, None]
     if isinstance(kind, str):
         return {**widened, "type": kind if kind == "null" else [kind, "null"]}
     if isinstance(kind, list):

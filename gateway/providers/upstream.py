@@ -27,7 +27,7 @@ from gateway.transport.handshakes import HandshakeRefused
 
 # Removes hosted tools that a request offers without requiring them.
 
-SEARCH = "web_search"
+WEB_SEARCH = "web_search"
 
 
 def without_offers(request: Request, key: str) -> Request:
@@ -38,7 +38,7 @@ def without_offers(request: Request, key: str) -> Request:
         return request
     read = request.conversation
     kinds = dict.fromkeys(
-        tool.kind if isinstance(tool, VendorTool) else SEARCH for tool in read().tools if _is_hosted(tool)
+        tool.kind if isinstance(tool, VendorTool) else WEB_SEARCH for tool in read().tools if _is_hosted(tool)
     )
     reported = tuple(f"tools: {kind} was left out: {key} has no such tool." for kind in kinds)
     return request.with_conversation(

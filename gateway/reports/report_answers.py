@@ -131,7 +131,7 @@ class BreakdownReport(ReportHead):
 # The figures of reports as JSON numbers.
 
 # The figures that the metrics are computed from.
-NEEDED = (
+METRIC_FIGURES = (
     "requests",
     "errors",
     "cached_requests",

@@ -12,12 +12,12 @@ from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import Row, at_once
 from gateway.metering.rollups.rollup_table import OTHER, SESSION
 from gateway.reports.focus import Month, read_month
-from gateway.reports.report_answers import NEEDED, total
+from gateway.reports.report_answers import METRIC_FIGURES, total
 from gateway.store.database import Database
 
 # The forecast of a month's cost: what was spent, and the average of the last days for the days that are left.
 
-DAYS = 7  # complete days; the forecast continues their average
+FORECAST_DAYS = 7  # complete days; the forecast continues their average
 HOURS = 24
 
 
@@ -35,13 +35,13 @@ def forecast_month(database: Database, owners: Owners, now_us: int) -> Forecast:
     which the owners existed; on the first day with usage it is the usage of this day so far."""
     month = read_month(to_datetime(now_us).strftime("%Y-%m"))
     today = now_us // DAY_US
-    first = min(month.start_us // DAY_US, today - DAYS)
+    first = min(month.start_us // DAY_US, today - FORECAST_DAYS)
     span = Span(first * HOURS, (today + 1) * HOURS, "day")
     costs: dict[int, int] = {}
     for row in at_once(database, lambda: measure(database, owners, span, "total", ("cost_nusd",))):
         costs[row.step] = costs.get(row.step, 0) + row.figures.cost_nusd
     spent = sum(nusd for day, nusd in costs.items() if day * DAY_US >= month.start_us)
-    complete = [costs.get(day, 0) for day in range(max(today - DAYS, min(costs, default=today)), today)]
+    complete = [costs.get(day, 0) for day in range(max(today - FORECAST_DAYS, min(costs, default=today)), today)]
     so_far = costs.get(today, 0)
     daily = sum(complete) // len(complete) if complete else so_far * DAY_US // max(HOUR_US, now_us - today * DAY_US)
     left_us = month.end_us - now_us
@@ -88,10 +88,10 @@ def _tag_of(question: ShareQuestion) -> str:
 def _values(database: Database, question: ShareQuestion) -> list[Share]:
     """Return the most expensive values of a tag, one share for all others, and one for usage without the tag."""
     tag = _tag_of(question)
-    tops = measure_top(database, question.owners, question.span, tag, NEEDED, MAX_VALUES)
+    tops = measure_top(database, question.owners, question.span, tag, METRIC_FIGURES, MAX_VALUES)
     shares = [Share(row.value[0], row.figures) for row in tops]
-    tagged = _sum_of(measure(database, question.owners, question.span, "tag_total", NEEDED, TagValues(tag)))
-    everything = _sum_of(measure(database, question.owners, question.span, "total", NEEDED))
+    tagged = _sum_of(measure(database, question.owners, question.span, "tag_total", METRIC_FIGURES, TagValues(tag)))
+    everything = _sum_of(measure(database, question.owners, question.span, "total", METRIC_FIGURES))
     rest = _subtract(tagged, total([share.figures for share in shares]))
     shares += [Share(OTHER, rest), Share("", _subtract(everything, tagged))]
     return [share for share in shares if any(vars(share.figures).values())]
@@ -103,14 +103,14 @@ def _sum_of(rows: Sequence[Row]) -> ActivityFigures:
 
 def _subtract(figures: ActivityFigures, part: ActivityFigures) -> ActivityFigures:
     rest = ActivityFigures()
-    for name in NEEDED:
+    for name in METRIC_FIGURES:
         setattr(rest, name, getattr(figures, name) - getattr(part, name))
     return rest
 
 
 def _by_key(database: Database, question: ShareQuestion) -> list[tuple[str, ActivityFigures]]:
     owners = Owners(key_ids=tuple(question.keys or ()))
-    rows = measure(database, owners, question.span, "api_key", NEEDED)
+    rows = measure(database, owners, question.span, "api_key", METRIC_FIGURES)
     return [(f"key_{row.value[0].hex()}", row.figures) for row in rows]
 
 
@@ -131,17 +131,17 @@ def _teams(database: Database, question: ShareQuestion) -> list[Share]:
 
 
 def _models(database: Database, question: ShareQuestion) -> list[Share]:
-    rows = measure(database, question.owners, question.span, "model", NEEDED)
+    rows = measure(database, question.owners, question.span, "model", METRIC_FIGURES)
     return _summed([(f"{row.value[1]}/{row.value[0]}", row.figures) for row in rows])
 
 
 def _providers(database: Database, question: ShareQuestion) -> list[Share]:
-    rows = measure(database, question.owners, question.span, "model", NEEDED)
+    rows = measure(database, question.owners, question.span, "model", METRIC_FIGURES)
     return _summed([(row.value[1], row.figures) for row in rows])
 
 
 def _apps(database: Database, question: ShareQuestion) -> list[Share]:
-    rows: list[Row] = measure(database, question.owners, question.span, "source", NEEDED)
+    rows: list[Row] = measure(database, question.owners, question.span, "source", METRIC_FIGURES)
     return _summed([(row.value[0], row.figures) for row in rows])
 
 

@@ -20,7 +20,7 @@ from gateway.metering.rollups.rollup_table import HOURS
 from gateway.metering.sources import Sources
 from gateway.money import usd_number
 from gateway.reports.report_answers import (
-    NEEDED,
+    METRIC_FIGURES,
     AccountReport,
     BreakdownReport,
     NamedMetrics,
@@ -157,10 +157,10 @@ class Reports:
         owners = owners_of(self._database, scope)
 
         def read() -> tuple[list[Row], dict[str, Ranking]]:
-            series = measure(self._database, owners, period.span(granularity), "total", NEEDED)
+            series = measure(self._database, owners, period.span(granularity), "total", METRIC_FIGURES)
             summed = total([row.figures for row in series])
             used: dict[Dimension, list[Row]] = {
-                dimension: measure(self._database, owners, period.span("all"), dimension, NEEDED)
+                dimension: measure(self._database, owners, period.span("all"), dimension, METRIC_FIGURES)
                 for dimension in ("model", "source")
             }
             groups = ("provider", "model", "app")
@@ -207,8 +207,8 @@ class Reports:
             measured = owners
 
         def read() -> tuple[list[Row], Ranking]:
-            totals = measure(self._database, owners, period.span("all"), "total", NEEDED)
-            used = measure(self._database, measured, period.span("all"), GROUPS[group_by][0], NEEDED)
+            totals = measure(self._database, owners, period.span("all"), "total", METRIC_FIGURES)
+            used = measure(self._database, measured, period.span("all"), GROUPS[group_by][0], METRIC_FIGURES)
             return totals, self._rank(used, group_by, sort_by, total([row.figures for row in totals]))
 
         totals, ranking = at_once(self._database, read)

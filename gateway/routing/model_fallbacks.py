@@ -23,8 +23,7 @@ def list_models(first: str, others: Iterable[str]) -> tuple[str, ...]:
 
 def other_models(plan: Plan) -> tuple[str, ...]:
     """Return the names and ids of the models that a plan tries, besides those of the first one."""
-    first, *others = plan.parts or (plan,)
-    names = {name for part in others for name in (part.request.requested_model, part.first.candidate.model.id)}
+    names = {name for part in plan.parts[1:] for name in (part.request.requested_model, part.first.candidate.model.id)}
     known = {plan.request.requested_model, plan.first.candidate.model.id}
     return tuple(sorted(names - known))
 

@@ -37,7 +37,7 @@ def check_preferences(options: Options, resolution: Resolution) -> tuple[Options
     """
     warnings: list[str] = []
     for mistake in options.mistakes:
-        effect, reason = EFFECTS[mistake.field]
+        effect, reason = PREFERENCE_EFFECTS[mistake.field]
         if effect(resolution):
             raise InvalidRequest(mistake.message, param=mistake.param)
         warnings.append(_warn(mistake.field, reason, resolution))
@@ -47,8 +47,8 @@ def check_preferences(options: Options, resolution: Resolution) -> tuple[Options
         raise InvalidRequest(
             "free_models_only is available only with the models auto and smart.", param="free_models_only"
         )
-    routing = EFFECTS["routing"]
-    no_reasoning = EFFECTS["no_reasoning"]
+    routing = PREFERENCE_EFFECTS["routing"]
+    no_reasoning = PREFERENCE_EFFECTS["no_reasoning"]
     if options.no_reasoning:
         options = options.with_changes(no_reasoning=False)
         warnings.append(_warn("no_reasoning", no_reasoning[1], resolution))
@@ -75,7 +75,7 @@ def _makes_images(resolution: Resolution) -> bool:
 
 
 # Field → whether it has an effect, and the reason why not.
-EFFECTS: dict[str, tuple[Callable[[Resolution], bool], str]] = {
+PREFERENCE_EFFECTS: dict[str, tuple[Callable[[Resolution], bool], str]] = {
     "routing": (_chooses_provider, "{} names its provider"),
     "no_reasoning": (_chooses_model, "{} is a specific model, and only auto chooses a model"),
     "image_config": (_makes_images, "{} does not generate images"),

@@ -19,7 +19,7 @@ from gateway.routing.sliding_window import DEFAULTS, MINUTES, TICK_S, TICKS_PER_
 
 SILENT_TOGETHER = 3
 # A call that is still silent is noted again within a second or two.
-FORGOTTEN_S = 5.0
+SILENCE_FORGOTTEN_S = 5.0
 MAX_KEYS = 1024
 
 
@@ -36,7 +36,7 @@ class Silences:
         now = self._clock.monotonic()
         if key not in self._silent and len(self._silent) >= MAX_KEYS:
             self._silent.clear()
-        known = {other: at for other, at in self._silent.get(key, {}).items() if now - at <= FORGOTTEN_S}
+        known = {other: at for other, at in self._silent.get(key, {}).items() if now - at <= SILENCE_FORGOTTEN_S}
         known[request] = now
         self._silent[key] = known
         return len(known) >= SILENT_TOGETHER

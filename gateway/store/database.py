@@ -37,11 +37,13 @@ REPLICA_BACK = StateChange("replica.back", REPLICA_SUBJECT, "reports are read fr
 LAG_CACHE_S = 2.0  # how long a measured lag counts
 RETRY_AFTER_S = 5.0  # how long after a failure no query goes to the replica
 # A replica repeats the locks of the primary's table changes and holds them while its replay is paused or behind.
-LOCK_TIMEOUT_S = 2
+REPLICA_LOCK_TIMEOUT_S = 2
 RETRY_AFTER_LOCK_S = 30.0  # as RETRY_AFTER_S, after a query waited for a locked table
-BOUND_LOCKS = f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"  # a session belongs to the pooler, if there is one
+BOUND_LOCKS = (
+    f"SET LOCAL lock_timeout = '{REPLICA_LOCK_TIMEOUT_S}s'"  # a session belongs to the pooler, if there is one
+)
 # The leader's row is renewed every two seconds, by the primary's clock: the age of its copy is the replica's lag.
-HEARTBEAT = "SELECT COALESCE(MAX(expires_at), 0), {now} FROM leader"
+REPLICA_HEARTBEAT = "SELECT COALESCE(MAX(expires_at), 0), {now} FROM leader"
 
 
 class ReplicaBackend(Protocol):
@@ -123,7 +125,7 @@ class ReadReplica:
 
     def _read_heartbeat(self) -> tuple[int, int]:
         with DRIVER_ERRORS:
-            row = self.peewee.execute_sql(HEARTBEAT.format(now=self._backend.moment_sql())).fetchone()
+            row = self.peewee.execute_sql(REPLICA_HEARTBEAT.format(now=self._backend.moment_sql())).fetchone()
         return int(row[0]), int(row[1])
 
     def _bound_locks(self, work: Callable[[], T]) -> T:
@@ -138,7 +140,7 @@ class ReadReplica:
 
     def _leave_locked(self) -> None:
         self._stop_asking(RETRY_AFTER_LOCK_S)
-        message = f"a report waited for {LOCK_TIMEOUT_S} s for a table that the database replica has locked"
+        message = f"a report waited for {REPLICA_LOCK_TIMEOUT_S} s for a table that the database replica has locked"
         self._states.fire(StateChange("replica.locked", REPLICA_SUBJECT, message, WARNING, REPLICA_REMEDY))
 
     def _stop_asking(self, seconds: float) -> None:

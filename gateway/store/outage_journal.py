@@ -220,9 +220,9 @@ def _post_each(database: Database, marks: list[Any], entries: list[list[Row]]) -
 def _frame(writer: str, seq: int, since_us: int, entries: Sequence[Sequence[Row]]) -> bytes:
     """Return a record as bytes. Unavailable when a value has no form in the file."""
     numbers: dict[Statement, int] = {}
-    kept: list[list[tuple[int, list[Any]]]] = []
-    for rows in entries:
-        kept.append([(numbers.setdefault(statement, len(numbers)), list(params)) for statement, params in rows])
+    kept: list[list[tuple[int, list[Any]]]] = [
+        [(numbers.setdefault(statement, len(numbers)), list(params)) for statement, params in rows] for rows in entries
+    ]
     statements = [KeptStatement(*(getattr(row, name) for name in KeptStatement.__struct_fields__)) for row in numbers]
     try:
         body = encode(KeptRecord(writer, seq, since_us, statements, kept))

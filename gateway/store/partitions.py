@@ -255,9 +255,9 @@ def _literal(ident: bytes) -> str:
 
 # Deletes old requests from tables: whole partitions where the table has them, small steps otherwise.
 
-STEP_ROWS = 1_000
+DELETED_ROWS_PER_STEP = 1_000
 # Bound of the steps of one round; the next round continues.
-ROUND_STEPS = 500
+DELETION_STEPS_PER_ROUND = 500
 PAUSE_S = 0.02
 WEEKS_FROM_DAYS = 60  # tables with a longer retention have partitions of a week, others of a day
 
@@ -296,12 +296,12 @@ class AgingTables:
         for partitions in self.partitions:
             self._drop(partitions, oldest, should_continue)
         minimum = self._minimum(oldest)
-        for _ in range(ROUND_STEPS):
+        for _ in range(DELETION_STEPS_PER_ROUND):
             if not should_continue():
                 break
             count = self._database.write(partial(self._step, minimum))
             deleted += count
-            if count < STEP_ROWS:
+            if count < DELETED_ROWS_PER_STEP:
                 break
             pause(PAUSE_S)
         return deleted

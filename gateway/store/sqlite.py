@@ -20,7 +20,7 @@ from gateway.store.statement_batch import StatementBatch
 
 # A fair lock among the processes of a node: one writer at a time, first come first served.
 
-NON_BLOCKING = fcntl.LOCK_EX | fcntl.LOCK_NB
+TRY_LOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 class FairFileLock:
@@ -78,9 +78,9 @@ class FairFileLock:
     def _try(self) -> bool:
         gate = self._gate
         try:
-            fcntl.flock(gate, NON_BLOCKING)
+            fcntl.flock(gate, TRY_LOCK)
             try:
-                fcntl.flock(self._lock, NON_BLOCKING)
+                fcntl.flock(self._lock, TRY_LOCK)
             finally:
                 fcntl.flock(gate, fcntl.LOCK_UN)
         except BlockingIOError:
@@ -106,7 +106,7 @@ class FairFileLock:
 
 T = TypeVar("T")
 
-FILE = "gateway.db"
+DATABASE_FILE = "gateway.db"
 BUSY_TIMEOUT_S = 5
 # Set on each connection; journal_mode is a property of the file, set once by the writer.
 PRAGMAS = (("synchronous", "full"), ("foreign_keys", 1), ("temp_store", "memory"))
@@ -286,7 +286,7 @@ def _result(outcome: Outcome[T]) -> T:
 
 def _prepare_file(config: settings.DatabaseSettings) -> Path:
     """Create the database file with mode 0600 (a new data_dir with 0700). Unavailable when it cannot be created."""
-    path = Path(config.url.removeprefix("sqlite:///")) if config.url else Path(config.data_dir) / FILE
+    path = Path(config.url.removeprefix("sqlite:///")) if config.url else Path(config.data_dir) / DATABASE_FILE
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

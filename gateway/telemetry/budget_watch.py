@@ -21,7 +21,7 @@ from gateway.store.documents import Documents
 
 # Warnings about models in use that will soon be retired.
 
-REMEDY = "move its callers to another model: GET /v1/models tells what replaces it"
+RETIREMENT_REMEDY = "move its callers to another model: GET /v1/models tells what replaces it"
 
 
 class ModelWatch:
@@ -46,7 +46,7 @@ class ModelWatch:
 def _change_of(key: str, end: date, days: int) -> StateChange:
     facts: dict[str, object] = {"model": key, "ends": end.isoformat(), "days": days}
     message = f"{key} ends on {end}, in {days} days"
-    return StateChange("model.retiring", f"model {key}", message, remedy=REMEDY, facts=facts)
+    return StateChange("model.retiring", f"model {key}", message, remedy=RETIREMENT_REMEDY, facts=facts)
 
 
 def _read_day(text: str) -> date | None:

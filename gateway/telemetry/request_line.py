@@ -27,7 +27,7 @@ from gateway.telemetry.finished import PROBE_PATHS, FinishedRequest
 
 # Remedies that an operator can apply after a failed request, by error code.
 
-STORE_AWAY = "the gateway's own store: see the log's line with the event database.away, and /readyz"
+STORE_REMEDY = "the gateway's own store: see the log's line with the event database.away, and /readyz"
 
 # The operator's counterpart of docs/errors.md. Errors that only the caller can fix have none.
 REMEDIES = {
@@ -71,7 +71,7 @@ REMEDIES = {
     "fetch_failed": "no connection to the provider: check its address, DNS and the outgoing network",
     "stream_truncated": "the provider ended its stream early: see llmgateway_streams_cut_total",
     "no_available_provider": "nothing answers at any provider of this model: check network and addresses",
-    "service_unavailable": STORE_AWAY,
+    "service_unavailable": STORE_REMEDY,
     "internal_error": "a fault of the gateway: the log has the exception under this request id",
     "interrupted": "its worker died before it was answered: see the log around that time",
 }
@@ -90,14 +90,14 @@ def remedy_of(error: GatewayError) -> str:
 K = TypeVar("K")
 
 PLAIN_VALUE = re.compile(r"[\w./:@+-]+", re.ASCII)
-FAULT = 500  # statuses from here on are not the caller's fault
+FIRST_FAULT_STATUS = 500  # statuses from here on are not the caller's fault
 CACHE_SIZE = 1_000  # cached fragments of one kind
 MAX_FRAGMENT_LENGTH = 300  # characters of a cached fragment
 LINE_KEY = "readable request line"
 # One template for a whole line, since that formats numbers fastest. A line begins with the second, ms, the level,
 # operation and status, the request id, the duration and the address; SERVED is the rest for an upstream request.
-BEGIN = "%s.%03dZ{begin}%s duration_ms=%.1f%s"
-SERVED = "%s%s%s%s attempts=%d cost_usd=%s provider_ms=%.1f gateway_ms=%s%s"
+LINE_BEGIN = "%s.%03dZ{begin}%s duration_ms=%.1f%s"
+SERVED_PART = "%s%s%s%s attempts=%d cost_usd=%s provider_ms=%.1f gateway_ms=%s%s"
 
 
 class Fragments(dict[K, str]):
@@ -243,12 +243,12 @@ def _ids_of(finished: FinishedRequest) -> str:
 def _begin_of(result: tuple[str, int]) -> str:
     """Return the template of a line's beginning by operation and status."""
     operation, status = result
-    level = "INFO" if status < FAULT else "WARNING"
-    return BEGIN.replace("{begin}", f" {level} request {operation} {status} request_id=".replace("%", "%%"))
+    level = "INFO" if status < FIRST_FAULT_STATUS else "WARNING"
+    return LINE_BEGIN.replace("{begin}", f" {level} request {operation} {status} request_id=".replace("%", "%%"))
 
 
 def _served_of(result: tuple[str, int]) -> str:
-    return _begin_of(result) + SERVED
+    return _begin_of(result) + SERVED_PART
 
 
 def _second_of(seconds: int) -> str:
@@ -318,9 +318,9 @@ def _quote(text: str) -> str:
 GATHER_S = 0.05
 MADE_AT_ONCE = 16
 MAX_LINES = 96  # more save no time, and waiting lines displace other data from the caches
-LARGE = 16_384  # bytes of a body; such a request is not kept until others have ended
+LARGE_BODY_BYTES = 16_384  # bytes of a body; such a request is not kept until others have ended
 # Operations of probes, which are not logged while they succeed.
-PROBES = frozenset(("GET /metrics", *(f"GET {path}" for path in PROBE_PATHS)))
+PROBE_OPERATIONS = frozenset(("GET /metrics", *(f"GET {path}" for path in PROBE_PATHS)))
 
 
 class RequestLine(Struct, omit_defaults=True, gc=False):
@@ -375,12 +375,12 @@ class RequestLines:
         self._due = False
 
     def __call__(self, finished: FinishedRequest) -> None:
-        if finished.operation in PROBES and finished.status < FAULT:
+        if finished.operation in PROBE_OPERATIONS and finished.status < FIRST_FAULT_STATUS:
             return
         ended = self._ended
         ended.append(finished)
         # An error keeps the frames of its traceback and everything that they refer to.
-        if len(ended) >= MADE_AT_ONCE or finished.error is not None or len(finished.body) > LARGE:
+        if len(ended) >= MADE_AT_ONCE or finished.error is not None or len(finished.body) > LARGE_BODY_BYTES:
             self._make()
         if not self._due:
             self._due = True
@@ -419,7 +419,7 @@ def json_line(finished: FinishedRequest) -> bytes:
     error = finished.error
     line = RequestLine(
         _moment(finished.at_us // 1000),
-        "info" if status < FAULT else "warning",
+        "info" if status < FIRST_FAULT_STATUS else "warning",
         "request",
         finished.request_id,
         finished.operation,

@@ -196,7 +196,7 @@ def read_proxy(value: str) -> ForwardProxy:
 
 # A tunnel through a forward proxy by CONNECT (RFC 9110, section 9.3.6).
 
-MAX_HEAD_BYTES = 65_536
+MAX_CONNECT_HEAD_BYTES = 65_536
 RECEIVE_BYTES = 4_096
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]{0,100}))?")
 PROXY_AUTHENTICATION_REQUIRED = 407
@@ -231,6 +231,6 @@ def _receive_head(sock: Any, proxy: ForwardProxy) -> bytes:
     while b"\r\n\r\n" not in received:
         data = sock.recv(RECEIVE_BYTES)
         received += data
-        if not data or len(received) > MAX_HEAD_BYTES:
+        if not data or len(received) > MAX_CONNECT_HEAD_BYTES:
             raise ConnectFailed(f"The proxy {proxy.name} closed the connection.")
     return bytes(received)

@@ -14,7 +14,7 @@ from gateway.transport.connections import HEAD_END, UpstreamConnection, read_fie
 
 # Content codings of upstreams that compress although the request did not allow it.
 
-CODINGS = frozenset({"gzip", "x-gzip", "deflate"})  # RFC 9110, section 8.4.1
+CONTENT_CODINGS = frozenset({"gzip", "x-gzip", "deflate"})  # RFC 9110, section 8.4.1
 ANY_ZLIB = zlib.MAX_WBITS | 32  # gzip or zlib, detected by the first bytes
 ITEM_LIMIT = 4 * 1024 * 1024  # limit for the unpacked bytes of one receive: some 10 ms of work
 
@@ -54,7 +54,7 @@ def find_unpacker(headers: dict[str, str], host: str) -> Unpacker | None:
     coding = headers.get("content-encoding", "").strip().lower()
     if coding in ("", "identity"):
         return None
-    if coding not in CODINGS:
+    if coding not in CONTENT_CODINGS:
         raise UpstreamFailed(f"{host} answered in the content coding {coding[:40]!r}, which was not requested.")
     del headers["content-encoding"]
     headers.pop("content-length", None)

@@ -19,7 +19,7 @@ from gateway.videos.tasks import KeptFile, SealedColumns, Targets, Task
 # Videos that their provider sends only in one piece, inside its status response. They are cached on this worker's
 # disk for some minutes, because players request one range after another.
 
-CACHE_S = 300.0
+VIDEO_CACHE_S = 300.0
 MAX_BYTES = 512 << 20  # total of all cached videos, unless a single one is larger
 
 
@@ -78,7 +78,7 @@ class WholeVideos:
                 break
             self._drop(other)
         self._kept[ident] = video
-        later(CACHE_S, self._drop, ident)
+        later(VIDEO_CACHE_S, self._drop, ident)
 
     def _drop(self, ident: str) -> None:
         video = self._kept.pop(ident, None)

@@ -143,7 +143,9 @@ class Endings:
 
     def end_without_video(self, job: VideoJob, task: Task, state: str, code: str, message: str) -> VideoJob | None:
         """End a job without a video, and release its reservations."""
-        record = job_reservation.failed(task.record, code, self._clock.now_us()) if task.record is not None else None
+        record = None
+        if task.record is not None:
+            record = job_reservation.failed(task.record, code, self._clock.now_us())
         return self._end(job, task, MOVES[job.state, state], JobOutcome(code=code, message=message), record, "")
 
     def end_lost(self, job: VideoJob, task: Task) -> VideoJob | None:

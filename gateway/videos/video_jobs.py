@@ -51,7 +51,7 @@ from gateway.videos.job_table import (
     VideoJobs,
     is_shown,
 )
-from gateway.videos.job_table import FAILED as JOB_STATES_FAILED
+from gateway.videos.job_table import FAILED as JOB_FAILED
 from gateway.videos.links import Links
 from gateway.videos.shown import Presenter
 from gateway.videos.tasks import SealedColumns, Targets, Task
@@ -99,13 +99,13 @@ class Rounds:
 # Nothing is kept in memory, so any worker can continue.
 
 # Concurrent polls per organization (its custom provider may never answer) and in total.
-POLLING_OF_ONE = 16
-POLLING_OF_ALL = 256
+MAX_POLLS_PER_ORGANIZATION = 16
+MAX_POLLS = 256
 # A worker claims a job for this long; afterwards another worker may poll it.
 POLLING_CLAIM_US = round((CALL_TIMEOUT_S + 5) * SECOND_US)
 # The wait after a failed poll doubles up to the longest. A job is abandoned after this many consecutive failures,
 # except during an outage: the provider continues then, and bills the video.
-FIRST_INTERVAL_S = 10.0
+FIRST_POLL_INTERVAL_S = 10.0
 MAX_INTERVAL_S = 300.0
 MAX_FAILURES = 5
 OUTAGES = (UpstreamUnreachable, UpstreamTimeout, UpstreamRateLimited, UpstreamOverloaded)
@@ -134,11 +134,11 @@ class Poller:
         self._calls = calls
         self._clock = clock
         self._every_us = round(every_s * SECOND_US)
-        self._rounds = Rounds(POLLING_OF_ONE, POLLING_OF_ALL, clock)
+        self._rounds = Rounds(MAX_POLLS_PER_ORGANIZATION, MAX_POLLS, clock)
 
     def run(self, should_continue: ShouldContinue = always) -> None:
         """Run one round. Unavailable when the store is down."""
-        due = self._jobs.due(self._clock.now_us(), POLLING_OF_ONE, POLLING_OF_ALL)
+        due = self._jobs.due(self._clock.now_us(), MAX_POLLS_PER_ORGANIZATION, MAX_POLLS)
         self._rounds.run(((job.organization, partial(self._follow, job)) for job in due), should_continue)
 
     def _follow(self, job: VideoJob) -> None:
@@ -192,9 +192,9 @@ class Poller:
         failures = job.failures + 1
         if failures >= MAX_FAILURES and not _is_outage(error):
             message = f"The status of the video could not be read: {error.message}"
-            self._endings.end_without_video(job, task, JOB_STATES_FAILED, "poll_error", message)
+            self._endings.end_without_video(job, task, JOB_FAILED, "poll_error", message)
             return
-        wait_s = min(FIRST_INTERVAL_S * 2 ** min(failures - 1, MAX_FAILURES), MAX_INTERVAL_S)
+        wait_s = min(FIRST_POLL_INTERVAL_S * 2 ** min(failures - 1, MAX_FAILURES), MAX_INTERVAL_S)
         self._move(job, due_at=self._clock.now_us() + round(wait_s * SECOND_US), failures=failures)
 
     def _time_out(self, job: VideoJob, task: Task) -> None:
@@ -202,7 +202,7 @@ class Poller:
             self._calls.cancel(task.ident, self._targets.find(job.organization, task))
         except GatewayError as error:
             log.info("the video %s timed out and could not be canceled: %s", job.id, error.message)
-        self._endings.end_without_video(job, task, JOB_STATES_FAILED, "timeout", "The video was not ready in time.")
+        self._endings.end_without_video(job, task, JOB_FAILED, "timeout", "The video was not ready in time.")
 
     def _move(self, job: VideoJob, **values: object) -> VideoJob | None:
         return self._jobs.database.write(partial(self._jobs.change, job, **values))
@@ -216,10 +216,10 @@ def _is_outage(error: GatewayError) -> bool:
 # Delivery of callbacks: signed, retried until the URL accepts them, with a record of every attempt.
 
 # Concurrent deliveries per project (a URL may never answer) and in total.
-OF_ONE = 4
-OF_ALL = 64
+MAX_DELIVERIES_PER_PROJECT = 4
+MAX_DELIVERIES = 64
 # A worker claims a callback for this long; afterwards another worker may retry it.
-CLAIM_US = round(3 * TIMEOUT_S * SECOND_US)
+DELIVERY_CLAIM_US = round(3 * TIMEOUT_S * SECOND_US)
 
 
 class Deliveries:
@@ -243,11 +243,11 @@ class Deliveries:
         self._transport = transport
         self._clock = clock
         self._database: Database = jobs.database
-        self._rounds = Rounds(OF_ONE, OF_ALL, clock)
+        self._rounds = Rounds(MAX_DELIVERIES_PER_PROJECT, MAX_DELIVERIES, clock)
 
     def run(self, should_continue: ShouldContinue = always) -> None:
         """Run one round. Unavailable when the store is down."""
-        due = self._callbacks.due(self._clock.now_us(), OF_ONE, OF_ALL)
+        due = self._callbacks.due(self._clock.now_us(), MAX_DELIVERIES_PER_PROJECT, MAX_DELIVERIES)
         self._rounds.run(((project, partial(self._follow, callback)) for project, callback in due), should_continue)
 
     def _follow(self, callback: Callback) -> None:
@@ -263,7 +263,7 @@ class Deliveries:
             log.exception("the callback %s could not be sent", callback.id)
 
     def _claim(self, callback: Callback) -> Callback | None:
-        due_at = self._clock.now_us() + CLAIM_US
+        due_at = self._clock.now_us() + DELIVERY_CLAIM_US
         return self._database.write(lambda: self._callbacks.change(callback, due_at=due_at))
 
     def _try(self, callback: Callback, job: VideoJob) -> None:

@@ -47,7 +47,7 @@ scheduling = LazyImport("apscheduler.schedulers.gevent")
 POLL_INTERVAL_S = 0.02
 # Jobs of at most this interval share one run of APScheduler a second: each run of it takes as much as a short job.
 MAX_FREQUENT_INTERVAL_S = 5.0
-TICK = "frequent jobs"
+FREQUENT_JOBS = "frequent jobs"
 
 
 class ScheduledJob(NamedTuple):
@@ -84,7 +84,7 @@ class LeaderSchedule:
         planned = [job for job in jobs if job.every_s > MAX_FREQUENT_INTERVAL_S]
         if self._frequent:
             self._tick_s = min(1.0, *(job.every_s for job in self._frequent))
-            planned.append(ScheduledJob(TICK, self._tick_s, 0.0, self._tick))
+            planned.append(ScheduledJob(FREQUENT_JOBS, self._tick_s, 0.0, self._tick))
         for job in planned:
             scheduler.add_job(
                 partial(self._run, job),
@@ -137,7 +137,7 @@ START_INTERVAL_S = 2 * TICK_S
 STOP_TIMEOUT_S = 5.0
 # Reports of rarer jobs are published to the other processes, in documents.
 PUBLISHED_FROM_S = 15.0
-KIND = "job"
+JOB_KIND = "job"
 REPORT_TTL_S = 30 * 86_400.0
 
 
@@ -351,7 +351,7 @@ class Background:
             if not report.good_us:  # keep the time of a previous leader's success
                 known = read_report(self._documents, report.name)
                 report.good_us = known.good_us if known else 0
-            self._documents.put(KIND, report.name, orjson.dumps(report), REPORT_TTL_S)
+            self._documents.put(JOB_KIND, report.name, orjson.dumps(report), REPORT_TTL_S)
         except errors.Unavailable:
             return  # the next run publishes a report
 
@@ -363,13 +363,13 @@ def is_published(job: RecurringJob) -> bool:
 
 def read_reports(documents: Documents) -> dict[str, JobReport]:
     """Return the last published reports by job, from all workers; jobs without a run are missing. Raise Unavailable."""
-    reports = {job.name: read_report(documents, job.name) for job in TABLE if is_published(job)}
+    reports = {job.name: read_report(documents, job.name) for job in JOB_TABLE if is_published(job)}
     return {name: report for name, report in reports.items() if report is not None}
 
 
 def read_report(documents: Documents, name: str) -> JobReport | None:
     """Return the last report of a rare job, from any worker; None before the first run. Raise Unavailable."""
-    stored = documents.get(KIND, name)
+    stored = documents.get(JOB_KIND, name)
     if stored:
         return JobReport(**orjson.loads(stored))
     return None
@@ -379,7 +379,7 @@ def make_background(services: Services) -> Background:
     """Create the runner of the product's table for a worker."""
     leadership = Leadership(services.store.database, services.store.control, services.clock)
     lock = NodeLock(Path(services.settings.database.data_dir) / "background.lock")
-    return Background(TABLE, services, leadership, lock, services.clock, services.store.documents)
+    return Background(JOB_TABLE, services, leadership, lock, services.clock, services.store.documents)
 
 
 def _call(path: str) -> Callable[[Any, ShouldContinue], object]:
@@ -448,7 +448,7 @@ def _forget_journals(services: Services, should_continue: ShouldContinue) -> Non
 
 # Kinds of documents that anyone can create, and how many are kept.
 DOCUMENTS = {CLIENT_DOCUMENTS: 5_000, SSO_FLOWS: 20_000, PROVIDER_OBJECTS: MAX_OBJECTS}
-TABLE = (
+JOB_TABLE = (
     # State that each worker holds or publishes for itself.
     RecurringJob("gossip", 0.5, Scope.WORKER, _call("routing.gossip.beat")),
     RecurringJob("budget_leases", 0.5, Scope.WORKER, _call("billing.settlements.maintain")),

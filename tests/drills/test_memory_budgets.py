@@ -135,8 +135,7 @@ def test_waiting_requests_take_the_memory_that_the_budget_counts(gateway: Gatewa
     callers = [send(gateway, "/v1/chat/completions", small)]  # all modules are imported
     time.sleep(1)
     with Watch(gateway.workers()[0]) as memory:
-        for _ in range(CALLERS):
-            callers.append(send(gateway, path, content))
+        callers.extend(send(gateway, path, content) for _ in range(CALLERS))
         held = when_still(lambda: counted(gateway))
         grown = resident(memory.process) - memory.before
     for caller in callers:

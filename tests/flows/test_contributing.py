@@ -397,7 +397,7 @@ def test_recurring_work_is_added_by_a_function_and_a_line(outside, settings, mon
     (job,) = example.value_of_added_line(
         "gateway/worker/recurring_jobs.py", acme_report=importlib.import_module("acme_report")
     )
-    monkeypatch.setattr(recurring_jobs, "TABLE", (*recurring_jobs.TABLE, replace(job, first_s=0.0)))
+    monkeypatch.setattr(recurring_jobs, "JOB_TABLE", (*recurring_jobs.JOB_TABLE, replace(job, first_s=0.0)))
     with local_gateway(settings) as gateway:
         reports = gateway.app.background.reports
         with gevent.Timeout(30, RuntimeError("no worker did the job")):

@@ -16,7 +16,7 @@ from gateway.build_stamp import full_version
 from gateway.configuration.settings import Settings
 from gateway.errors import Unavailable
 from gateway.store import disk
-from gateway.worker.recurring_jobs import TABLE
+from gateway.worker.recurring_jobs import JOB_TABLE
 
 
 class Away:
@@ -267,5 +267,5 @@ def test_input_tokens_of_a_response_are_counted_for_nothing(client: OpenAI, upst
 
 
 def test_every_recurring_job_does_its_round(gateway: LocalGateway) -> None:
-    for job in TABLE:
+    for job in JOB_TABLE:
         job.function(gateway.services, lambda: True)

@@ -190,7 +190,12 @@ def test_a_crash_in_the_middle_is_reported_and_nothing_is_done_twice(process) ->
     with FakeOpenAI() as upstream:
         gateway = process(LLM_OPENAI_API_KEY="sk-x", LLM_OPENAI_BASE_URL=upstream.url)
         upstream.script(Answer("Never read.", silence_s=15.0))
-        asking = threading.Thread(target=lambda: pytest.raises(httpx.HTTPError, until_answered, gateway, BODY))
+
+        def send_in_vain() -> None:
+            with pytest.raises(httpx.HTTPError):
+                until_answered(gateway, BODY)
+
+        asking = threading.Thread(target=send_in_vain)
         asking.start()
         wait_until(lambda: upstream.calls)
         gateway.kill()

@@ -10,10 +10,10 @@ from support.gateways import LocalGateway, local_gateway
 
 from gateway.configuration.settings import Settings
 from gateway.errors import Unavailable
-from gateway.worker.recurring_jobs import TABLE
+from gateway.worker.recurring_jobs import JOB_TABLE
 
 ASK = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "hello"}]}
-REFRESH = next(job for job in TABLE if job.name == "provider_keys")
+REFRESH = next(job for job in JOB_TABLE if job.name == "provider_keys")
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ def test_a_killed_worker_bills_what_was_delivered_to_a_caller_who_left(start) ->
     assert until(lambda: read_on(port) == 1)
     gateway.kill()
     gateway.start()
-    finish, basis, prompt, output, cost_nusd = the_row(gateway)
+    finish, basis, _prompt, output, cost_nusd = the_row(gateway)
     assert (finish, basis) == ("interrupted", ESTIMATED) and delivered <= output <= 100
     assert cost_nusd == output * TOKEN_NUSD
     assert "The books agree." in gateway.manage("doctor")
@@ -210,7 +210,7 @@ def test_a_stream_that_the_provider_cuts_costs_what_was_delivered_and_says_so(st
     """It was free, although the provider bills the tokens that it made."""
     gateway = start()
     text = send(gateway, path, "cut:4", stream=True).getresponse().read().decode()
-    finish, basis, prompt, output, cost_nusd = the_row(gateway)
+    finish, basis, _prompt, output, cost_nusd = the_row(gateway)
     assert (finish, basis, output) == ("error", ESTIMATED, 20) and cost_nusd == output * TOKEN_NUSD
     assert f"is billed: {cost_nusd / 1e9:g} USD" in text
 

@@ -266,7 +266,7 @@ def visit(gateway: LocalGateway, *calls: tuple[str, Json]) -> tuple[Any, Any, li
 
 def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("Good day.", prompt=7, completion=3))
-    initialized, listed, results = visit(
+    _initialized, listed, results = visit(
         gateway,
         ("get-account", {}),
         ("get-usage", {}),

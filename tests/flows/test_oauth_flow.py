@@ -338,7 +338,7 @@ def test_too_many_registrations_and_requests_from_one_address_wait(
     from gateway.surfaces.console import authorize
     from gateway.surfaces.oauth import routes
 
-    monkeypatch.setattr(routes, "REGISTRATIONS", 2)
+    monkeypatch.setattr(routes, "REGISTRATIONS_PER_MINUTE", 2)
     monkeypatch.setattr(routes, "TOKENS", 2)
     monkeypatch.setattr(authorize, "VIEWS", 2)
     registered = [App(gateway.address).answer for _ in range(2)]

@@ -96,7 +96,7 @@ def test_session_is_refused_once_when_the_identity_has_no_other_token(
     with open_session(gateway) as session:
         request_response(session)
     fake.rejected.add(metadata.issued[-1])
-    with pytest.raises(Exception, match="HTTP (401|502|503)") as caught, open_session(gateway):
+    with pytest.raises(Exception, match=r"HTTP (401|502|503)") as caught, open_session(gateway):
         pass
     assert metadata.issued[-1] not in str(caught.value) and len(fake.connections) == 1
 

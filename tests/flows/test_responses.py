@@ -226,8 +226,7 @@ def test_a_stream_that_the_upstream_cuts_never_looks_whole(client: OpenAI, upstr
     upstream.script(Answer("A long answer that is cut.", piece=2, cut=900))
     kinds = []
     with pytest.raises(openai.APIError) as caught:
-        for event in client.responses.create(model=MODEL, input="Hello", stream=True):
-            kinds.append(event.type)
+        kinds.extend(event.type for event in client.responses.create(model=MODEL, input="Hello", stream=True))
     assert "response.completed" not in kinds and caught.value.code == "stream_truncated"
 
 

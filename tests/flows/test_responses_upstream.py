@@ -116,8 +116,7 @@ def test_no_bad_end_of_a_stream_looks_whole(sdk: OpenAI, service: FakeResponses,
     service.script(Answer(said("A long answer that breaks."), piece=2, **fault))
     kinds = []
     with pytest.raises(openai.APIError):
-        for event in sdk.responses.create(model=MODEL, input="x", stream=True):
-            kinds.append(event.type)
+        kinds.extend(event.type for event in sdk.responses.create(model=MODEL, input="x", stream=True))
     assert "response.completed" not in kinds
 
 

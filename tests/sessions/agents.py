@@ -2,7 +2,7 @@
 calls, as SDKs and coding agents do."""
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 from contract.cases import PNG
 from contract.views import events_of, fold
@@ -93,7 +93,7 @@ class MessagesAgent(Agent):
             body["thinking"] = {"type": "enabled", "budget_tokens": 2000}
         return body | {"tools": tools}
 
-    picture: Json = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+    picture: ClassVar[Json] = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 
     def take(self, reply: Json) -> None:
         self.turns.append({"role": "assistant", "content": reply["content"]})
@@ -134,7 +134,7 @@ class ResponsesAgent(Agent):
             **thought,
         }
 
-    picture: Json = {"type": "input_image", "image_url": DATA_URL, "detail": "low"}
+    picture: ClassVar[Json] = {"type": "input_image", "image_url": DATA_URL, "detail": "low"}
 
     def instruct(self, text: str) -> None:
         part = {"type": "input_text", "text": text}
@@ -234,7 +234,7 @@ class SdkAgent(Agent):
         start = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
         return {"prompt": start, "tools": tools, **({"reasoning": "medium"} if "thought" in self.feature else {})}
 
-    picture: Json = {"type": "file", "mediaType": "image/png", "data": {"type": "data", "data": PNG}}
+    picture: ClassVar[Json] = {"type": "file", "mediaType": "image/png", "data": {"type": "data", "data": PNG}}
 
     def take(self, reply: Json) -> None:
         said = [_returned(part) for part in reply["content"] if part["type"] not in ("source", "file")]

@@ -32,7 +32,7 @@ from gateway.metering.rollups.queries import at_once
 from gateway.metering.rollups.rollup_table import OTHER, SESSION
 from gateway.money import NANO
 from gateway.reports.focus import Month
-from gateway.reports.report_answers import NEEDED
+from gateway.reports.report_answers import METRIC_FIGURES
 from gateway.reports.shares import MAX_VALUES
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database, open_database
@@ -104,7 +104,7 @@ def every_value(database: Database, organization: Organization, month: Month, ta
     """Return the sums of all values of a tag or of all sessions, as reports read them."""
     owners = Owners(project_ids=tuple({key.project for key in organization.keys}))
     span = Span(month.start_us // HOUR_US, month.end_us // HOUR_US, "all")
-    rows = at_once(database, lambda: measure(database, owners, span, "tag", NEEDED, TagValues(tag)))
+    rows = at_once(database, lambda: measure(database, owners, span, "tag", METRIC_FIGURES, TagValues(tag)))
     return {row.value[0]: figures_of(row.figures) for row in rows}
 
 

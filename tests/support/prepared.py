@@ -57,8 +57,7 @@ def keep_catalogue() -> None:
     loader.read_folder = _read_folder  # type: ignore[assignment]
     loader.overlay = _overlay  # type: ignore[assignment]
     for path in ("", PINNED):
-        for sandbox in (True, False):
-            _catalogues.append(loader.load(path, sandbox=sandbox))
+        _catalogues.extend(loader.load(path, sandbox=sandbox) for sandbox in (True, False))
 
 
 def _read_snapshot(path: Path) -> Layer:

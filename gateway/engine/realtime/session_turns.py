@@ -123,7 +123,9 @@ def output_tokens(text: int, sound: int) -> int:
 
 def transcription_usage(sound: int, text: int | None = None) -> Usage:
     """Estimate the usage of a transcript from the bytes of its sound and its text (None: unknown)."""
-    output = -(-sound * OUTPUT_TOKENS_PER_SECOND // SECOND_BYTES) if text is None else -(-text // TEXT_BYTES_PER_TOKEN)
+    output = -(-sound * OUTPUT_TOKENS_PER_SECOND // SECOND_BYTES)
+    if text is not None:
+        output = -(-text // TEXT_BYTES_PER_TOKEN)
     return Usage(
         input_audio=-(-sound // INPUT_BYTES_PER_TOKEN),
         output=output,

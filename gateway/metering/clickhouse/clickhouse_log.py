@@ -7,7 +7,7 @@ from gateway.clock import DAY_US
 from gateway.errors import Cancelled
 from gateway.metering.clickhouse.clickhouse_http import ClickHouse
 from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
-from gateway.metering.clickhouse.sink import COUNTS, IDS, NUMBERS, TIMES
+from gateway.metering.clickhouse.sink import COUNTS, ID_COLUMNS, NUMBERS, TIMES
 from gateway.metering.log.agent_sessions import FIGURES, SessionName, SessionPart, part_of_row
 from gateway.metering.log.search import LogFilter, LogScope
 from gateway.metering.models import CACHED, SETTLEMENT
@@ -170,7 +170,7 @@ def _conditions(filters: LogFilter) -> tuple[list[str], dict[str, str]]:
 
 def _read_value(field: str, value: Any) -> Any:
     """Return the value of a usage row's field; empty optional fields are None."""
-    if field in IDS:
+    if field in ID_COLUMNS:
         return bytes.fromhex(value)
     if field in OPTIONAL and not value:
         return None

@@ -31,7 +31,7 @@ from gateway.store.partitions import id_at, time_of
 # A row is one attempt with all columns of `usage`, and all figures of reports computed. Rows with equal keys are one
 # row: the newest `version` counts, so a row may be delivered any number of times.
 
-IDS = ("request", "organization", "project", "api_key", "member")
+ID_COLUMNS = ("request", "organization", "project", "api_key", "member")
 TEXTS = ("operation", "provider", "asked", "served", "source", "finish", "error")
 FREE_TEXTS = ("price_version", "label", "session", "tags", "extra")
 NUMBERS = ("attempt", "kind", "status", "mode", "basis", "flags", "duration_ms", "ttft_ms")
@@ -41,7 +41,7 @@ TIMES = ("at", "posted_at")
 DEDUPLICATION_WINDOW = 1_000
 
 COLUMNS = {
-    **dict.fromkeys(IDS, "String"),
+    **dict.fromkeys(ID_COLUMNS, "String"),
     **dict.fromkeys(TEXTS, "LowCardinality(String)"),
     **dict.fromkeys(FREE_TEXTS, "String"),
     **dict.fromkeys((*NUMBERS, *COUNTS), "Int32"),
@@ -50,7 +50,7 @@ SELECTED = (*COLUMNS, *TIMES)
 WRITTEN = {**COLUMNS, "at_us": "Int64", "posted_us": "Int64", **dict.fromkeys(FIGURES, "Int64")}
 TYPES = {**WRITTEN, "version": "UInt64"}
 # The value of a column in which a usage row has none.
-EMPTY = [0 if "Int" in kind else "" for kind in [*WRITTEN.values()][len(IDS) :]]
+EMPTY_VALUES = [0 if "Int" in kind else "" for kind in [*WRITTEN.values()][len(ID_COLUMNS) :]]
 
 
 def table_sql(table: str) -> tuple[str, ...]:
@@ -79,8 +79,10 @@ def write_delivered_row(rows: Sequence[Sequence[Any]], version: int) -> bytes:
     """Return rows of `fetch` as JSONEachRow."""
     lines = []
     for row in rows:
-        values: list[Any] = [bytes(value).hex() for value in row[: len(IDS)]]
-        values += [empty if value is None else value for value, empty in zip(row[len(IDS) :], EMPTY, strict=True)]
+        values: list[Any] = [bytes(value).hex() for value in row[: len(ID_COLUMNS)]]
+        values += [
+            empty if value is None else value for value, empty in zip(row[len(ID_COLUMNS) :], EMPTY_VALUES, strict=True)
+        ]
         line: dict[str, Any] = dict(zip(WRITTEN, values, strict=True))
         line["version"] = version
         lines.append(orjson.dumps(line))
@@ -202,13 +204,13 @@ class UsageSink:
         begin_us = max(state.since_us, self._database.read(partial(rows_begin_us, self._database)))
         if begin_us:
             begin_us = (begin_us + START_MARGIN_US) // HOUR_US * HOUR_US + HOUR_US
-        differences = []
+        differences: list[str] = []
         end_us = state.cursor_us
         # Days one after the other, because a statement has a time limit.
         first_us = max(begin_us, self._oldest_us(end_us))
         for start_us in range(first_us // HOUR_US * HOUR_US, end_us, DAY_US):
-            for step in self.compare(start_us, min(start_us + DAY_US, end_us), HOUR_US):
-                differences.append(_describe(step))
+            steps = self.compare(start_us, min(start_us + DAY_US, end_us), HOUR_US)
+            differences.extend(map(_describe, steps))
         return differences
 
     def _oldest_us(self, until_us: int) -> int:

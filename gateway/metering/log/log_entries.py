@@ -93,7 +93,9 @@ def first_id(at_us: int) -> bytes:
 
 def _delete(database: Database, oldest: bytes) -> int:
     chosen = "SELECT request FROM log_entry WHERE request < ? ORDER BY request LIMIT ?"
-    requests = [(bytes(row[0]),) for row in database.execute(chosen, (oldest, partitions.STEP_ROWS)).fetchall()]
+    requests = [
+        (bytes(row[0]),) for row in database.execute(chosen, (oldest, partitions.DELETED_ROWS_PER_STEP)).fetchall()
+    ]
     marked = [
         (bytes(project), tag_of(name, value), bytes(request))
         for request, project, metadata in _tagged(database, requests)

@@ -26,9 +26,11 @@ from gateway.store.partitions import id_at, time_of
 
 # Hours of a key that one query reads.
 MAX_HOURS = 100
-USED = "SELECT DISTINCT hour FROM rollup WHERE series = ? AND owner = ? AND hour >= ? AND hour <= ? ORDER BY hour DESC"
+USED_HOURS = (
+    "SELECT DISTINCT hour FROM rollup WHERE series = ? AND owner = ? AND hour >= ? AND hour <= ? ORDER BY hour DESC"
+)
 # One seek to the end of each key's range of the primary key.
-LAST = "SELECT column1, (SELECT MAX(hour) FROM rollup WHERE series = ? AND owner = column1) FROM (VALUES {}) given"
+LAST_HOUR = "SELECT column1, (SELECT MAX(hour) FROM rollup WHERE series = ? AND owner = column1) FROM (VALUES {}) given"
 MAX_KEYS = 500  # keys of one statement
 
 
@@ -54,7 +56,7 @@ def used_within(database: Database, keys: Sequence[bytes], oldest: bytes, before
     minimum = 0
     for key in keys:
         params = (Series.KEY, key, first, min(last, 2**31 - 1), MAX_HOURS)
-        used = [int(row[0]) for row in database.execute(f"{USED} LIMIT ?", params).fetchall()]
+        used = [int(row[0]) for row in database.execute(f"{USED_HOURS} LIMIT ?", params).fetchall()]
         hours.update(used)
         if len(used) == MAX_HOURS:
             minimum = max(minimum, used[-1])
@@ -69,7 +71,7 @@ def find_last_hours(database: Database, key_ids: Sequence[str]) -> dict[str, int
     last_us = {}
     for start in range(0, len(key_ids), MAX_KEYS):
         some = {raw_id(key_id): key_id for key_id in key_ids[start : start + MAX_KEYS]}
-        sql = LAST.format(", ".join(["(?)"] * len(some)))
+        sql = LAST_HOUR.format(", ".join(["(?)"] * len(some)))
         rows = database.view(partial(database.fetch, sql, (Series.KEY, *some)))
         last_us.update({some[bytes(key)]: int(hour) * HOUR_US for key, hour in rows if hour is not None})
     return last_us

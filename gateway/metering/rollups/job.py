@@ -35,7 +35,7 @@ from gateway.metering.rollups.rollup_table import (
     widen_hours,
 )
 from gateway.metering.rollups.row_sums import (
-    SOURCE,
+    SOURCE_PLACE,
     Group,
     Names,
     Place,
@@ -75,9 +75,9 @@ def read_known(database: Database, first: FirstRequests, only: str = "") -> Know
     for project, hour in {place[:2] for place in first}:
         sql = f"SELECT name {OF_HOUR} {only}"
         names = {str(name) for (name,) in database.fetch(sql, (Series.PROJECT_SOURCE, project, hour))}
-        known.names[project, hour, SOURCE] = names
-        known.counts[project, hour, SOURCE] = len(names - {""})
-    for project, hour in {place[:2] for place in first if place[2] is not SOURCE}:
+        known.names[project, hour, SOURCE_PLACE] = names
+        known.counts[project, hour, SOURCE_PLACE] = len(names - {""})
+    for project, hour in {place[:2] for place in first if place[2] is not SOURCE_PLACE}:
         sql = f"SELECT provider, COUNT(DISTINCT name) {OF_HOUR} AND name <> ? {only} GROUP BY provider"
         for tag, count in database.fetch(sql, (Series.PROJECT_TAG, project, hour, OTHER)):
             known.counts[project, hour, str(tag)] = int(count)
@@ -85,7 +85,7 @@ def read_known(database: Database, first: FirstRequests, only: str = "") -> Know
                 known.tags.setdefault((project, hour), set()).add(str(tag))
     for place, requests in first.items():
         # As long as all names of the place are admitted, it does not matter which of them are known.
-        if place[2] is not SOURCE and known.counts.get(place, 0) + len(requests) > max_names(place[2]):
+        if place[2] is not SOURCE_PLACE and known.counts.get(place, 0) + len(requests) > max_names(place[2]):
             known.names[place] = _read_names(database, place, list(requests), only)
     return known
 
@@ -105,7 +105,7 @@ def find_first(groups: Iterable[Group]) -> FirstRequests:
     """Return the names of sources, sessions and tags in the groups. Groups without a source ("") have that name."""
     first: FirstRequests = {}
     for group in groups:
-        pairs: list[tuple[str | None, str]] = [(SOURCE, group.source)]
+        pairs: list[tuple[str | None, str]] = [(SOURCE_PLACE, group.source)]
         if group.session or group.tags:
             pairs += list_tags(group.session, group.tags)
         for tag, name in pairs:
@@ -131,7 +131,7 @@ def admit_names(first: FirstRequests, known: KnownTagNames) -> Names:
             of_hour.add(tag)
         names = {name for name in requests if name in known.names.get(place, ())}
         room = max_names(tag) - known.counts.get(place, 0)
-        if tag is SOURCE:
+        if tag is SOURCE_PLACE:
             names.add("")
         for name in sorted(requests, key=lambda name: (requests[name], name)):
             if name not in names and room > 0:
@@ -148,7 +148,7 @@ def _first_request(item: tuple[Place, dict[str, str]]) -> tuple[str, str]:
 
 def max_names(tag: str | None) -> int:
     """Return how many names a place has at most."""
-    if tag is SOURCE:
+    if tag is SOURCE_PLACE:
         return MAX_SOURCES
     if tag == SESSION:
         return MAX_SESSIONS

@@ -45,7 +45,7 @@ PROVIDER_KEY = {
     "sqlite": "substr(json_extract(w.extra, '$.provider_key'), -32)",
     "postgresql": "right(CAST(w.extra AS json) ->> 'provider_key', 32)",
 }
-COSTS = """
+HOUR_COSTS = """
 SELECT w.api_key, w.member, w.organization, w.at / {hour}, w.mode, SUM(w.cost_nusd), SUM(COALESCE(w.storage_nusd, 0)),
     COUNT(w.storage_nusd), MAX(w.posted_at)
 FROM usage w WHERE {condition} GROUP BY w.api_key, w.member, w.organization, w.at / {hour}, w.mode
@@ -56,8 +56,8 @@ JOIN usage w ON w.request = t.request AND w.attempt = t.attempt AND w.kind = t.k
 """
 OF_PROVIDER_KEYS = "SELECT {key}, SUM(w.cost_nusd) FROM usage w WHERE {condition} AND w.extra LIKE ? GROUP BY {key}"
 # Makes the closing of hours compare such an hour again.
-LOOK_AGAIN = "UPDATE rollup_hour SET late_at = ? WHERE hour = ?"
-KEEP = """
+REOPEN_HOUR = "UPDATE rollup_hour SET late_at = ? WHERE hour = ?"
+KEEP_SPEND = """
 INSERT INTO removed_spend (kind, owner, hour, nusd) VALUES (?, ?, ?, ?)
 ON CONFLICT (kind, owner, hour) DO UPDATE SET nusd = removed_spend.nusd + excluded.nusd
 """
@@ -72,7 +72,7 @@ def sum_spent(database: Database, condition: str, params: Sequence[Any], marked:
         place = kind, owner, hour
         spent.amounts[place] = spent.amounts.get(place, 0) + int(nusd)
 
-    sql = COSTS.format(condition=condition, hour=HOUR_US)
+    sql = HOUR_COSTS.format(condition=condition, hour=HOUR_US)
     for key, member, organization, hour, mode, cost, storage, stored, last_us in fetch_exact(database, sql, params):
         add("api_key", bytes(key).hex(), cost)
         add("member", bytes(member).hex(), cost)
@@ -93,9 +93,9 @@ def sum_spent(database: Database, condition: str, params: Sequence[Any], marked:
 
 def keep_spent(database: Database, spent: RemovedSpend) -> None:
     """Store the spending, within the transaction that removes the rows."""
-    run_many(database, KEEP, [(*place, nusd) for place, nusd in sorted(spent.amounts.items())])
+    run_many(database, KEEP_SPEND, [(*place, nusd) for place, nusd in sorted(spent.amounts.items())])
     now_us = database.now_us()
-    run_many(database, LOOK_AGAIN, [(now_us, hour) for hour in sorted(spent.unposted)])
+    run_many(database, REOPEN_HOUR, [(now_us, hour) for hour in sorted(spent.unposted)])
 
 
 MIN_DAYS = 3
@@ -114,14 +114,14 @@ MAX_PAUSE_S = 5.0
 ROUND_STEPS = 1_000
 WEEKS_FROM_DAYS = 60  # above this retention a partition has a week, otherwise a day
 
-MERGED = ", ".join(f"{v} = NULLIF(COALESCE(rollup.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in VALUES)
-MERGE = f"""
+MERGED_COLUMNS = ", ".join(f"{v} = NULLIF(COALESCE(rollup.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in VALUES)
+MERGE_SUMS = f"""
 INSERT INTO rollup ({", ".join(COLUMNS)})
 SELECT series, owner, hour, ?, name, provider, updated_at, {", ".join(VALUES)} FROM rollup
 WHERE hour = ? AND series >= 0 AND series < {DAILY} AND part = ?
 ON CONFLICT ({", ".join(KEY_COLUMNS)}) DO UPDATE SET
     updated_at = CASE WHEN excluded.updated_at > rollup.updated_at THEN excluded.updated_at ELSE rollup.updated_at END,
-    {MERGED}
+    {MERGED_COLUMNS}
 """
 # A range of one value: with an equality, SQLite would narrow by the series instead of the hour.
 OF_PROJECTS = f"hour = ? AND series >= {Series.PROJECT} AND series <= {Series.PROJECT}"
@@ -358,7 +358,7 @@ class UsagePurge:
         rows = {int(part): int(count or 0) for part, count in self._database.fetch(OF_PARTS, (hour,))}
         larger = held if rows.get(held, 0) >= rows.get(1 - held, 0) else 1 - held
         if 1 - larger in rows:
-            self._database.execute(MERGE, (larger, hour, 1 - larger))
+            self._database.execute(MERGE_SUMS, (larger, hour, 1 - larger))
             emptied = f"DELETE FROM rollup WHERE hour = ? AND series >= 0 AND series < {DAILY} AND part = ?"
             self._database.execute(emptied, (hour, 1 - larger))
         self._database.execute("UPDATE rollup_hour SET held = ? WHERE hour = ?", (1 - larger, hour))

@@ -126,7 +126,7 @@ def _group(dimensions: Sequence[Any], rows: int, figures: Iterable[tuple[str, An
 
 # Groups of usage rows, folded into the series of the rollups.
 
-SOURCE = None  # the place of source names, among the tags of a project
+SOURCE_PLACE = None  # the place of source names, among the tags of a project
 MAX_NAME_LENGTH = 256  # characters of a value
 # JSON texts of tags that are kept decoded. Requests of a client have the same few, or none has the same.
 DECODED_TEXTS = 4_096
@@ -147,7 +147,7 @@ def fold(groups: Iterable[Group], names: Mapping[Place, set[str]]) -> Sums:
             (Series.KEY, key, hour, "", ""),
             (Series.KEY_MODEL, key, hour, model, provider),
         ]
-        if source in names[project, hour, SOURCE]:
+        if source in names[project, hour, SOURCE_PLACE]:
             places.append((Series.PROJECT_SOURCE, project, hour, source, ""))
             places.append((Series.KEY_SOURCE, key, hour, source, ""))
         if session or tags:
@@ -218,14 +218,14 @@ LABEL_COLUMNS = {"session": "text", "tags": "text"}
 PIECES_TABLE = sum_table("removed_piece", KEY_COLUMNS, ("removed_at", "bigint"), LABEL_COLUMNS)
 DIGEST_BYTES = 8
 GROUPED = "project, api_key, provider, name, source, session, tags"
-READ = f"""
+READ_GROUPS = f"""
 SELECT {GROUPED}, MIN(low), {", ".join(f"sum({name})" for name in VALUES)} FROM removed_piece
 WHERE hour = ? AND part = ? GROUP BY {GROUPED}
 """
 COUNT_ROWS = "SELECT SUM(rows) FROM removed_piece WHERE hour = ? AND part = ?"
 NEXT_HOUR = "SELECT hour FROM removed_piece WHERE hour > ? ORDER BY hour LIMIT 1"
 HAS_PIECES = "SELECT 1 FROM removed_piece WHERE hour = ? AND part = ? LIMIT 1"
-BEYOND = "SELECT low FROM removed_piece WHERE hour = ? AND part = ? ORDER BY low LIMIT 1 OFFSET ?"
+BEYOND_PIECE = "SELECT low FROM removed_piece WHERE hour = ? AND part = ? ORDER BY low LIMIT 1 OFFSET ?"
 SWEEP_ROWS = 5_000  # at once
 
 
@@ -250,7 +250,9 @@ def read_pieces(database: Database, hour: int, part: int) -> list[Group]:
     """Return the sums of removed rows that count for the part HELD of an hour; `part` is its number. Inside a
     report."""
     groups = []
-    for project, key, provider, model, source, session, tags, low, *values in fetch_sums(database, READ, (hour, part)):
+    for project, key, provider, model, source, session, tags, low, *values in fetch_sums(
+        database, READ_GROUPS, (hour, part)
+    ):
         sums = [int(value or 0) for value in values]
         place = (hour, bytes(project), bytes(key), provider, model, source, session, tags)
         groups.append(Group(*place, low, low, sums))
@@ -276,7 +278,7 @@ def list_pieces(database: Database) -> list[tuple[int, int, bool]]:
 
 def sweep_pieces(database: Database, hour: int, part: int) -> None:
     """Delete some thousand obsolete rows, within an open transaction."""
-    beyond = database.execute(BEYOND, (hour, part, SWEEP_ROWS)).fetchone()
+    beyond = database.execute(BEYOND_PIECE, (hour, part, SWEEP_ROWS)).fetchone()
     delete = "DELETE FROM removed_piece WHERE hour = ? AND part = ?"
     if beyond is None:
         database.execute(delete, (hour, part))

@@ -38,7 +38,7 @@ from gateway.providers.tool_names import ANTHROPIC
 # Values below the top level are shared with the parsed request and may be structs: a changed value is copied first.
 
 CACHE_CONTROL = "cache_control"
-EPHEMERAL = {"type": "ephemeral"}
+EPHEMERAL_MARK = {"type": "ephemeral"}
 Body = dict[str, Any]
 
 
@@ -112,9 +112,10 @@ def _can_have_mark(block: Any) -> bool:
 def _marked(message: Any, columns: set[int]) -> Any:
     content = _get(message, "content")
     if isinstance(content, str):
-        return _set(message, "content", [{"type": "text", "text": content, CACHE_CONTROL: EPHEMERAL}])
+        return _set(message, "content", [{"type": "text", "text": content, CACHE_CONTROL: EPHEMERAL_MARK}])
     blocks = [
-        _set(block, CACHE_CONTROL, EPHEMERAL) if column in columns else block for column, block in enumerate(content)
+        _set(block, CACHE_CONTROL, EPHEMERAL_MARK) if column in columns else block
+        for column, block in enumerate(content)
     ]
     return _set(message, "content", blocks)
 
@@ -123,14 +124,14 @@ def _mark_system(system: Any) -> Any:
     """Return the system instructions with a mark on the last long block."""
     if isinstance(system, str):
         if len(system) >= MIN_CACHED_CHARACTERS:
-            return [{"type": "text", "text": system, CACHE_CONTROL: EPHEMERAL}]
+            return [{"type": "text", "text": system, CACHE_CONTROL: EPHEMERAL_MARK}]
         return system
     long_blocks = [
         index for index, block in enumerate(system) if len(_get(block, "text") or "") >= MIN_CACHED_CHARACTERS
     ]
     marked = list(system)
     for index in long_blocks[-1:]:
-        marked[index] = _set(marked[index], CACHE_CONTROL, EPHEMERAL)
+        marked[index] = _set(marked[index], CACHE_CONTROL, EPHEMERAL_MARK)
     return marked
 
 
@@ -183,7 +184,7 @@ def _set(value: Any, name: str, new: Any) -> Any:
 # Values below the top level of a native body are shared with the parsed request. A body that needs a change is
 # decoded again, which costs nothing where no change is needed.
 
-RESULT = "tool_result"
+TOOL_RESULT = "tool_result"
 SEARCH = "web_search_"  # the beginning of the types of its versions
 
 
@@ -296,7 +297,7 @@ def _lacks_thinking(messages: list[Any]) -> bool:
     """Return whether results answer calls of a turn without thinking, as that of another model."""
     if len(messages) < 2:
         return False
-    answered = _first_type(messages[-1]) == RESULT
+    answered = _first_type(messages[-1]) == TOOL_RESULT
     return answered and _first_type(messages[-2]) not in THINKING
 
 
@@ -310,7 +311,7 @@ def _first_type(message: Any) -> str:
 
 
 # Messages of a 400 or 403 that is caused by the account and not by the request.
-ACCOUNT = re.compile(
+ACCOUNT_ERROR = re.compile(
     r"credit balance is too low|organization has been (?:disabled|suspended)|specified api usage limits"
     r"|workspace (?:is|has been) (?:archived|disabled)|spend(?:ing)? limit",
     re.IGNORECASE,
@@ -370,7 +371,7 @@ class AnthropicMessages:
         A 400 or 403 about the account counts against the provider, and a 400 of its content filter is a ContentRefused.
         """
         explanation = explain(read_refusal(reply), (target.credential.secret,))
-        if reply.status in (400, 403) and ACCOUNT.search(explanation.message or explanation.text):
+        if reply.status in (400, 403) and ACCOUNT_ERROR.search(explanation.message or explanation.text):
             message = "The provider refused the gateway's account."
             return UpstreamRefused(message, details=diagnose(explanation, target), upstream_status=reply.status)
         if reply.status == 400 and FILTERED.search(explanation.message):

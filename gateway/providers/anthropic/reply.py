@@ -4,7 +4,15 @@ from typing import Any
 
 from gateway import ids
 from gateway.dialects import anthropic as dialect
-from gateway.dialects.anthropic import CONTAINER, HOSTED, container_of, plus, read_citation, shown_in, with_tools
+from gateway.dialects.anthropic import (
+    CONTAINER,
+    HOSTED_RESULT_SUFFIX,
+    container_of,
+    plus,
+    read_citation,
+    shown_in,
+    with_tools,
+)
 from gateway.dialects.openai import read_unknown
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
@@ -59,7 +67,7 @@ def _shown(blocks: list[dict[str, Any]]) -> Usage:
     """Return what the results of the provider's tools show to be used."""
     shown = NO_USAGE
     for block in blocks:
-        if block["type"].endswith(HOSTED):
+        if block["type"].endswith(HOSTED_RESULT_SUFFIX):
             shown = plus(shown, shown_in(block))
     return shown
 

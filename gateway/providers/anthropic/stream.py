@@ -14,7 +14,16 @@ from msgspec.json import Decoder
 
 from gateway import ids
 from gateway.dialects import anthropic as dialect
-from gateway.dialects.anthropic import CONTAINER, HOSTED, NAME, container_of, plus, read_citation, shown_in, with_tools
+from gateway.dialects.anthropic import (
+    CONTAINER,
+    HOSTED_RESULT_SUFFIX,
+    NAME,
+    container_of,
+    plus,
+    read_citation,
+    shown_in,
+    with_tools,
+)
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.events import (
@@ -56,7 +65,7 @@ from gateway.providers.sse import NO_EVENT, WireStream
 #
 # A typed decoder recognizes them. Any other event is parsed in full.
 
-EVENT = "content_block_delta"
+DELTA_EVENT = "content_block_delta"
 
 
 class _Text(Struct, tag_field="type", tag="text_delta", gc=False):
@@ -71,18 +80,18 @@ class _Input(Struct, tag_field="type", tag="input_json_delta", gc=False):
     partial_json: Annotated[str, Meta(min_length=1)]
 
 
-class _Piece(Struct, tag_field="type", tag=EVENT, gc=False):
+class _Piece(Struct, tag_field="type", tag=DELTA_EVENT, gc=False):
     index: Annotated[int, Meta(ge=0, lt=1 << 31)]
     delta: _Text | _Thinking | _Input
 
 
-DECODER = Decoder(_Piece)
+PIECE_DECODER = Decoder(_Piece)
 
 
 def read_piece(data: bytes) -> TextDelta | ReasoningDelta | ToolCallDelta | None:
     """Return the event of a delta, or None for any other data; the full parser then reports malformed events."""
     try:
-        piece = DECODER.decode(data)
+        piece = PIECE_DECODER.decode(data)
     except (DecodeError, UnicodeDecodeError, RecursionError):
         return None
     delta = piece.delta
@@ -118,7 +127,7 @@ class AnthropicStreamReader(WireStream):
         """Return the neutral events of some wire events, and whether the last one is terminal."""
         batch: Batch = []
         for name, data in events:
-            if name == EVENT and self._in_pieces and (piece := read_piece(data)) is not None:
+            if name == DELTA_EVENT and self._in_pieces and (piece := read_piece(data)) is not None:
                 self._content = True
                 batch.append(piece)
                 continue
@@ -202,7 +211,7 @@ class AnthropicStreamReader(WireStream):
             return [self._call(number, block)]
         check_depth(block)
         found: list[Event] = [PartFound(VendorPart(dialect.NAME, kind, block), number)]
-        if kind.endswith(HOSTED) and (shown := shown_in(block)) is not NO_USAGE:
+        if kind.endswith(HOSTED_RESULT_SUFFIX) and (shown := shown_in(block)) is not NO_USAGE:
             self._shown = plus(self._shown, shown)
             used = self._used()
             if used is not None:  # a caller who leaves now pays for the tool

@@ -61,7 +61,7 @@ from gateway.providers.tool_names import BEDROCK
 # Wire facts: Amazon Bedrock API reference, Converse, "Errors"; AWS REST-JSON protocol, x-amzn-errortype.
 
 # The status of each exception in a stream; 500 for all others.
-STATUSES = {
+EXCEPTION_STATUSES = {
     "validationException": 400,
     "throttlingException": 429,
     "serviceUnavailableException": 503,
@@ -70,7 +70,7 @@ STATUSES = {
 FAILED_MODEL = 424  # the model behind the service failed; the request is not at fault
 # Messages of a 400 about the account or the catalogue entry: no access to the model, or a model that is served only by
 # the id of an inference profile.
-ACCOUNT = re.compile(
+ACCOUNT_ERROR = re.compile(
     r"on-demand throughput isn.t supported|inference profile|access to the model|don.t have access|not authorized"
     r"|model identifier|marked by provider as legacy|end of its life|use case details|operation not allowed",
     re.IGNORECASE,
@@ -93,7 +93,7 @@ def frame_failure(frame: Frame) -> GatewayError:
     """Return the error for an exception frame in a stream."""
     cause = explain(frame.payload)
     cause = structs.replace(cause, code=frame.name, message=cause.message or cause.text, shaped=True)
-    return _classify(STATUSES.get(frame.name, 500), cause, None, None)
+    return _classify(EXCEPTION_STATUSES.get(frame.name, 500), cause, None, None)
 
 
 def read_failure(reply: UpstreamReply) -> GatewayError:
@@ -110,7 +110,7 @@ def _classify(status: int, cause: Explanation, target: Target | None, wait: floa
         return UpstreamRateLimited(message, details=details, upstream_status=status, retry_after=wait)
     if status == FAILED_MODEL:
         return UpstreamFailed("The provider's model failed.", details=details, upstream_status=status)
-    if status == 400 and ACCOUNT.search(cause.message):
+    if status == 400 and ACCOUNT_ERROR.search(cause.message):
         message = "The provider does not serve this model to the gateway's account."
         return UpstreamRefused(message, details=details, upstream_status=status)
     if status == 400 and target is None and "timed out" in cause.message.lower():
@@ -123,7 +123,7 @@ def _classify(status: int, cause: Explanation, target: Target | None, wait: floa
 # A stream is complete after `messageStop`; usage follows in `metadata`, the last event. Any other stream is truncated
 # (Amazon Bedrock API reference, ConverseStreamOutput).
 
-FRAMES = EventFraming("vnd.amazon.eventstream", FrameReader, read_failure)
+EVENT_FRAMING = EventFraming("vnd.amazon.eventstream", FrameReader, read_failure)
 Wire = dict[str, Any]
 
 
@@ -133,7 +133,7 @@ class BedrockStreamReader(WireStream):
     Blocks are numbered by index and kind, since some models change the kind of content without a new index.
     """
 
-    framing = FRAMES
+    framing = EVENT_FRAMING
 
     def __init__(self) -> None:
         self._finish: FinishReason | None = None

@@ -43,10 +43,10 @@ from gateway.providers.unsupported_parts import (
 # Wire facts: Amazon Bedrock API reference, Message (documents need a text beside them, and belong in user turns);
 # user guide, "Prompt caching" (four cache points) and "Call a tool with Converse".
 
-POINT = "cachePoint"
+CACHE_POINT = "cachePoint"
 POINT_LIMIT = 4
-OPENING = "(The conversation so far begins with an answer.)"
-ATTACHED = "See the attached document."
+OPENING_TURN = "(The conversation so far begins with an answer.)"
+DOCUMENT_TEXT = "See the attached document."
 EMPTY_MESSAGE = "(no message)"
 FOREIGN_SEARCH = "Past calls of another provider's server tools were left out."
 
@@ -76,7 +76,7 @@ def write_turns(
         turns = [{"role": "user", "content": system or [{"text": EMPTY_MESSAGE}]}]
         system = []
     if turns[0]["role"] == "assistant":
-        turns.insert(0, {"role": "user", "content": [{"text": OPENING}]})
+        turns.insert(0, {"role": "user", "content": [{"text": OPENING_TURN}]})
     for turn in turns:
         _order_blocks(turn)
     _trim_end(turns)
@@ -113,7 +113,7 @@ def _fits_assistant(block: Block) -> bool:
 
 def _add(turns: list[Turn], role: str, blocks: list[Block]) -> None:
     """Append to the current turn of this role, or begin the next turn; a cache point alone begins no turn."""
-    if not blocks or all(POINT in block for block in blocks):
+    if not blocks or all(CACHE_POINT in block for block in blocks):
         return
     if turns and turns[-1]["role"] == role:
         turns[-1]["content"] += blocks
@@ -131,12 +131,12 @@ def _order_blocks(turn: Turn) -> None:
         for block in content:
             if "toolResult" in block:
                 destination = results
-            elif POINT not in block:
+            elif CACHE_POINT not in block:
                 destination = rest
             destination.append(block)
         content = turn["content"] = results + rest
     if any("document" in block for block in content) and not any("text" in block for block in content):
-        content.append({"text": ATTACHED})
+        content.append({"text": DOCUMENT_TEXT})
 
 
 def _trim_end(turns: list[Turn]) -> None:
@@ -152,15 +152,15 @@ def limit_points(tools: list[Block], system: list[Block], turns: list[Turn], war
     The API refuses a cache point of one hour after one of five minutes.
     """
     lists = [tools, system, *(turn["content"] for turn in turns)]
-    points = [(blocks, index) for blocks in lists for index, block in enumerate(blocks) if POINT in block]
+    points = [(blocks, index) for blocks in lists for index, block in enumerate(blocks) if CACHE_POINT in block]
     if len(points) > POINT_LIMIT:
         warnings.append(f"Only the last {POINT_LIMIT} cache marks are used.")
     short = False
     for blocks, index in points[-POINT_LIMIT:]:
-        if short and "ttl" in blocks[index][POINT]:
-            blocks[index] = {POINT: {"type": "default"}}
+        if short and "ttl" in blocks[index][CACHE_POINT]:
+            blocks[index] = {CACHE_POINT: {"type": "default"}}
             warnings.append("A one-hour cache mark after a five-minute one was shortened to five minutes.")
-        short = short or "ttl" not in blocks[index][POINT]
+        short = short or "ttl" not in blocks[index][CACHE_POINT]
     for blocks, index in reversed(points[:-POINT_LIMIT]):
         del blocks[index]
 
@@ -172,11 +172,11 @@ def limit_points(tools: list[Block], system: list[Block], turns: list[Turn], war
 # with its reasoning); Amazon Nova 2 user guide, "Extended thinking" (three levels; the highest excludes an output
 # limit and sampling); API reference, OutputConfig.effort.
 
-MIN_BUDGET = 1024
+MIN_THINKING_BUDGET = 1024
 MAX_BUDGET = 64_000
-BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 64_000}
+THINKING_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 64_000}
 DEFAULT_EFFORT = "medium"
-LEVELS = ("low", "medium", "high")
+EFFORT_LEVELS = ("low", "medium", "high")
 DEFAULT_OUTPUT = 8192  # maxTokens with a thinking budget when neither the caller nor the catalogue entry sets a limit
 EXTRA = "additionalModelRequestFields"
 INFERENCE = "inferenceConfig"
@@ -196,7 +196,9 @@ def write_reasoning(
     elif requested and family.reasoning == "levels":
         _write_level(body, reasoning, warnings)
     elif requested and family.reasoning == "effort":
-        _extra(body)["reasoning_effort"] = nearest(_effort(reasoning), target.mapping.reasoning_efforts or LEVELS)
+        _extra(body)["reasoning_effort"] = nearest(
+            _effort(reasoning), target.mapping.reasoning_efforts or EFFORT_LEVELS
+        )
     elif requested:
         _write_thinking(body, reasoning, target, family, warnings)
     elif family.signed and (family.reasoning == "budget" or reasoning.enabled is False or reasoning.effort == "none"):
@@ -212,7 +214,7 @@ def _is_requested(reasoning: ReasoningOptions) -> bool:
 def _effort(reasoning: ReasoningOptions) -> str:
     if reasoning.effort or not reasoning.budget:
         return reasoning.effort or DEFAULT_EFFORT
-    return next((name for name in reversed(RISING) if reasoning.budget >= BUDGETS[name]), "low")
+    return next((name for name in reversed(RISING) if reasoning.budget >= THINKING_BUDGETS[name]), "low")
 
 
 def _extra(body: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +223,7 @@ def _extra(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_level(body: dict[str, Any], reasoning: ReasoningOptions, warnings: list[str]) -> None:
-    level = nearest(_effort(reasoning), LEVELS)
+    level = nearest(_effort(reasoning), EFFORT_LEVELS)
     limits = body.get(INFERENCE, {})
     if level == "high" and "maxTokens" in limits:
         level = "medium"
@@ -262,9 +264,9 @@ def _budget(reasoning: ReasoningOptions, max_tokens: int) -> int:
 
     A budget derived from an effort leaves at least a fifth of maxTokens for the answer where possible.
     """
-    limit = max_tokens - 1 if reasoning.budget else max(MIN_BUDGET, max_tokens * 4 // 5)
-    budget = reasoning.budget or BUDGETS[_effort(reasoning)]
-    return max(MIN_BUDGET, min(budget, limit, max_tokens - 1, MAX_BUDGET))
+    limit = max_tokens - 1 if reasoning.budget else max(MIN_THINKING_BUDGET, max_tokens * 4 // 5)
+    budget = reasoning.budget or THINKING_BUDGETS[_effort(reasoning)]
+    return max(MIN_THINKING_BUDGET, min(budget, limit, max_tokens - 1, MAX_BUDGET))
 
 
 def _obstacle(body: dict[str, Any]) -> str:
@@ -278,8 +280,8 @@ def _obstacle(body: dict[str, Any]) -> str:
 
 def _budget_obstacle(turns: list[Turn], max_tokens: int) -> str:
     """Return why this request cannot use a thinking budget, or "" if it can."""
-    if max_tokens <= MIN_BUDGET:
-        return f"max_tokens is not above {MIN_BUDGET}"
+    if max_tokens <= MIN_THINKING_BUDGET:
+        return f"max_tokens is not above {MIN_THINKING_BUDGET}"
     answers = "toolResult" in turns[-1]["content"][0] and len(turns) > 1
     if answers and "reasoningContent" not in turns[-2]["content"][0]:
         return "the tool calls were sent back without the thinking that precedes them"

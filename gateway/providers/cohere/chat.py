@@ -27,7 +27,7 @@ from gateway.neutral.parts import Image, Message, Part, Reasoning, Refusal, Text
 from gateway.providers.cohere.reply import read_result
 from gateway.providers.cohere.stream import CohereStreamReader
 from gateway.providers.failures import classify, explain, read_refusal, retry_after
-from gateway.providers.grammars import COHERE as GRAMMARS_COHERE
+from gateway.providers.grammars import COHERE as COHERE_GRAMMAR
 from gateway.providers.grammars import OUTPUTS
 from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.openai.address import address_of
@@ -172,10 +172,10 @@ Body = dict[str, Any]
 STOP_LIMIT = 5
 TEMPERATURE_LIMIT = 1.0
 # Lowest and highest value of parameters, by their fields.
-RANGES = {"p": (0.01, 0.99), "k": (0, 500), "frequency_penalty": (0.0, 1.0), "presence_penalty": (0.0, 1.0)}
+PARAMETER_RANGES = {"p": (0.01, 0.99), "k": (0, 500), "frequency_penalty": (0.0, 1.0), "presence_penalty": (0.0, 1.0)}
 PARAMETER_WRITER = ParameterWriter(NAME, apart=("stop", "parallel_tool_calls"))
 # Thinking budgets in tokens for efforts, which the format lacks; higher efforts have no budget.
-BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
+THINKING_BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
 
 
 def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> Body:
@@ -225,7 +225,7 @@ def _write_tool(tool: Tool, warnings: list[str]) -> Body:
         raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
     parameters: Body = {"type": "object", "properties": {}}
     if tool.schema:
-        rewritten = rewrite(tool.schema, GRAMMARS_COHERE)
+        rewritten = rewrite(tool.schema, COHERE_GRAMMAR)
         parameters = rewritten.schema
         _warn_of_dropped(rewritten.dropped, f"the schema of tool {tool.name}", warnings)
     function: Body = {"name": tool.name, "parameters": parameters}
@@ -254,7 +254,7 @@ def _write_format(response_format: ResponseFormat, tools: bool, warnings: list[s
         raise NotSupported("This provider cannot combine JSON output with tools.", param="response_format")
     written: Body = {"type": "json_object"}
     if response_format.kind == "json_schema" and response_format.schema:
-        rewritten = rewrite(response_format.schema, OUTPUTS[GRAMMARS_COHERE.name])
+        rewritten = rewrite(response_format.schema, OUTPUTS[COHERE_GRAMMAR.name])
         written["json_schema"] = rewritten.schema
         _warn_of_dropped(rewritten.dropped, "the response schema", warnings)
     return written
@@ -264,7 +264,7 @@ def _write_thinking(reasoning: ReasoningOptions) -> Body:
     """Return `thinking`: disabled, or enabled with its budget in tokens; {} for the model's default."""
     if (reasoning.effort == "none" and not reasoning.budget) or reasoning.enabled is False:
         return {"type": "disabled"}
-    budget = reasoning.budget or BUDGETS.get(reasoning.effort)
+    budget = reasoning.budget or THINKING_BUDGETS.get(reasoning.effort)
     if budget:
         return {"type": "enabled", "token_budget": budget}
     if reasoning.effort or reasoning.enabled:
@@ -280,7 +280,7 @@ def _write_sampling(sampling: Sampling, target: Target, body: Body, warnings: li
     if cap is not None and body.get("max_tokens", cap + 1) > cap:
         body["max_tokens"] = cap
     highest = min(target.mapping.max_temperature or TEMPERATURE_LIMIT, TEMPERATURE_LIMIT)
-    for name, (low, high) in (RANGES | {"temperature": (0, highest)}).items():
+    for name, (low, high) in (PARAMETER_RANGES | {"temperature": (0, highest)}).items():
         if name in body:
             body[name] = min(max(body[name], low), high)
     if body.get("frequency_penalty") and body.get("presence_penalty"):

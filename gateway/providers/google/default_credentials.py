@@ -34,18 +34,20 @@ from gateway.providers.protocol import UpstreamReply
 # Wire facts: AIP-4117, "External account credentials"; RFC 8693 (token exchange); the STS reference, `v1/token`; the
 # IAM Service Account Credentials reference, `generateAccessToken`.
 
-FILE = "file of GOOGLE_APPLICATION_CREDENTIALS"
+CREDENTIAL_FILE = "file of GOOGLE_APPLICATION_CREDENTIALS"
 STS = "Google Security Token Service"
 STS_URL = "https://sts.googleapis.com/v1/token"
 IMPERSONATION = "service account impersonation of Google"
-SUBJECT = "source of the subject token"
-GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
+SUBJECT_SOURCE = "source of the subject token"
+EXCHANGE_GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 LIFETIME_S = 3600
 AWS = "aws1"
 CALLER_IDENTITY = "https://sts.{region}.amazonaws.com?Action=GetCallerIdentity&Version=2011-06-15"
 AUDIENCE_HEADER = "x-goog-cloud-target-resource"
-SOURCES = "The credential_source of the credential file needs one of file, url, or environment_id aws1."
+UNKNOWN_CREDENTIAL_SOURCE = (
+    "The credential_source of the credential file needs one of file, url, or environment_id aws1."
+)
 
 
 class ExternalAccount:
@@ -61,12 +63,12 @@ class ExternalAccount:
         impersonated = values.get("service_account_impersonation_url")
         place, subject = self._subject_of(values)
         form = {
-            "grant_type": GRANT,
-            "audience": text_in(FILE, values, "audience"),
+            "grant_type": EXCHANGE_GRANT,
+            "audience": text_in(CREDENTIAL_FILE, values, "audience"),
             "scope": SCOPE,
             "requested_token_type": ACCESS_TOKEN,
             "subject_token": subject,
-            "subject_token_type": text_in(FILE, values, "subject_token_type"),
+            "subject_token_type": text_in(CREDENTIAL_FILE, values, "subject_token_type"),
         }
         headers = dict(FORM_HEADERS)
         if values.get("client_id"):
@@ -101,19 +103,19 @@ class ExternalAccount:
         """Return what kind of source the subject token has, and the token."""
         source = values.get("credential_source")
         if not isinstance(source, dict):
-            raise IdentityFailed(SOURCES)
+            raise IdentityFailed(UNKNOWN_CREDENTIAL_SOURCE)
         if source.get("environment_id") == AWS:
-            return "role of AWS", self._sign_caller_identity(source, text_in(FILE, values, "audience"))
+            return "role of AWS", self._sign_caller_identity(source, text_in(CREDENTIAL_FILE, values, "audience"))
         if isinstance(source.get("file"), str):
             return "token file", _unpack(source, read_file("credential_source", source["file"]))
         if isinstance(source.get("url"), str):
             given = source.get("headers")
             headers = {str(name): str(value) for name, value in given.items()} if isinstance(given, dict) else {}
-            answer = self._calls.call(SUBJECT, "GET", source["url"], headers)
+            answer = self._calls.call(SUBJECT_SOURCE, "GET", source["url"], headers)
             if answer.status != 200:
-                raise refusal(SUBJECT, answer)
+                raise refusal(SUBJECT_SOURCE, answer)
             return "token at a URL", _unpack(source, answer.body.decode("utf-8", "replace").strip())
-        raise IdentityFailed(SOURCES)
+        raise IdentityFailed(UNKNOWN_CREDENTIAL_SOURCE)
 
     def _sign_caller_identity(self, source: Mapping[str, Any], audience: str) -> str:
         """Return a signed request for GetCallerIdentity, which Google sends to AWS to learn the role."""
@@ -146,8 +148,10 @@ def _unpack(source: Mapping[str, Any], text: str) -> str:
     """Return the subject token in a text, or in the member of its JSON that the `format` names."""
     form = source.get("format")
     if isinstance(form, dict) and form.get("type") == "json":
-        return text_in(SUBJECT, read_object(SUBJECT, text.encode()), str(form.get("subject_token_field_name")))
-    return text_in(SUBJECT, {"token": text}, "token")
+        return text_in(
+            SUBJECT_SOURCE, read_object(SUBJECT_SOURCE, text.encode()), str(form.get("subject_token_field_name"))
+        )
+    return text_in(SUBJECT_SOURCE, {"token": text}, "token")
 
 
 FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -160,7 +164,7 @@ TOKEN_SERVICE = "Google token service"
 TOKEN_PATH = "instance/service-accounts/default/token"
 PROJECT_PATH = "project/project-id"
 REREAD_INTERVAL_S = 3600.0  # the file of a service account may be replaced
-ANOTHER = "The type of the credential file is not supported; supported are {}."
+UNKNOWN_CREDENTIAL_TYPE = "The type of the credential file is not supported; supported are {}."
 
 
 class GoogleIdentity:
@@ -210,7 +214,7 @@ class GoogleIdentity:
         values = read_object(f"file of {name}", text.encode())
         reader = self._readers.get(str(values.get("type")))
         if reader is None:
-            raise IdentityFailed(ANOTHER.format(", ".join(self._readers)))
+            raise IdentityFailed(UNKNOWN_CREDENTIAL_TYPE.format(", ".join(self._readers)))
         return reader(values, text)
 
     def _service_account(self, values: Mapping[str, Any], text: str) -> IssuedToken:

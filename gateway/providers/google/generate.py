@@ -95,7 +95,7 @@ def add_own_fields(body: Body, request: ChatRequest) -> None:
 
 # Classifies errors of Google's API.
 
-DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
+RETRY_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 CLIENT_CLOSED = 499  # CANCELLED: the provider cancelled the request
 # A FAILED_PRECONDITION is about billing, country or account (troubleshooting guide), so the caller is not at fault.
 ACCOUNT_STATUSES = frozenset(("FAILED_PRECONDITION",))
@@ -150,7 +150,7 @@ def _details(error: dict[str, Any]) -> list[dict[str, Any]]:
 def _delay(error: dict[str, Any]) -> float | None:
     """Return the delay of a RetryInfo in seconds, at most RETRY_LIMIT_S."""
     for entry in _details(error):
-        match = DURATION.fullmatch(str(entry.get("retryDelay")))
+        match = RETRY_DURATION.fullmatch(str(entry.get("retryDelay")))
         if match:
             return min(float(match[1]), RETRY_LIMIT_S)
     return None
@@ -161,7 +161,7 @@ def _delay(error: dict[str, Any]) -> float | None:
 #
 # The values of a native body are shared with the parsed request, so every changed object is a copy.
 
-SEARCHES = ("googleSearch", "googleSearchRetrieval")
+SEARCH_TOOLS = ("googleSearch", "googleSearchRetrieval")
 DECLARATIONS = "functionDeclarations"
 JSON_TYPE = "application/json"
 INSTRUCTIONS = "system"
@@ -246,7 +246,7 @@ def _fit_tools(body: Body, conversation: Conversation, target: Target, traits: T
         searches = False
     tools = body["tools"]
     if not searches:
-        tools = _without(tools, lambda name: name in SEARCHES)
+        tools = _without(tools, lambda name: name in SEARCH_TOOLS)
     if not traits.json_schema:
         tools = [_with_older_schemas(tool, traits) for tool in tools]
     body["tools"] = tools

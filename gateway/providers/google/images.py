@@ -112,8 +112,10 @@ def _fit(content: ImagesInput, target: Target, predicts: bool, warnings: list[st
 
 def _generate(content: ImagesInput, traits: Traits, files: Base64Files) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": content.prompt}]
-    for picture in content.pictures:
-        parts.append({"inlineData": {"mimeType": picture.media_type, "data": files.hold(picture.file)}})
+    parts.extend(
+        {"inlineData": {"mimeType": picture.media_type, "data": files.hold(picture.file)}}
+        for picture in content.pictures
+    )
     size = size_of(content)
     if size == DEFAULT_SIZE or size not in sizes_of(traits):
         size = ""
@@ -153,12 +155,14 @@ def size_of(content: ImagesInput) -> str:
 def _parts(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:
     candidates = wire.get("candidates") or []
     reason = (wire.get("promptFeedback") or {}).get("blockReason") or ""
-    pictures = []
+    pictures: list[tuple[str, str]] = []
     for candidate in candidates:
         reason = reason or candidate.get("finishReason") or ""
-        for part in (candidate.get("content") or {}).get("parts") or []:
-            if "inlineData" in part and not part.get("thought"):
-                pictures.append((part["inlineData"]["mimeType"], part["inlineData"]["data"]))
+        pictures.extend(
+            (part["inlineData"]["mimeType"], part["inlineData"]["data"])
+            for part in (candidate.get("content") or {}).get("parts") or []
+            if "inlineData" in part and not part.get("thought")
+        )
     filtered = dialect.FINISH_READ.get(reason) == "content_filter"
     return pictures, not pictures and (filtered or bool(wire.get("promptFeedback")))
 

@@ -29,7 +29,7 @@ from gateway.providers.unsupported_parts import spell_out, warn_of_mode, warn_of
 
 # Writes the tools and the tool choice of a generateContent body.
 
-MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}
+TOOL_MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}
 
 
 def write_tools(tools: tuple[Tool, ...], target: Target, traits: Traits, warnings: list[str]) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def write_tool_config(
         if choice.mode not in ("auto", "web_search"):
             warnings.append(f"tool_choice {choice.mode} has no effect on this provider's own tools.")
         return config
-    calling: dict[str, Any] = {"mode": MODES[choice.mode]}
+    calling: dict[str, Any] = {"mode": TOOL_MODES[choice.mode]}
     if choice.mode == "tool":
         calling["allowedFunctionNames"] = [choice.name]
     return {**config, "functionCallingConfig": calling}
@@ -121,7 +121,7 @@ def write_tool_config(
 #
 # Wire facts: Gemini API, "Image generation", tables of aspect ratios and sizes by model; Imagen, "aspectRatio".
 
-RATIOS = ("1:1", "3:2", "2:3", "4:3", "3:4", "5:4", "4:5", "16:9", "9:16", "21:9")
+ASPECT_RATIOS = ("1:1", "3:2", "2:3", "4:3", "3:4", "5:4", "4:5", "16:9", "9:16", "21:9")
 LONG_RATIOS = ("4:1", "1:4", "8:1", "1:8")  # supported by the small models from generation 3.1 on
 LONG_RATIOS_FROM = 3.1
 PREDICTED_RATIOS = ("1:1", "4:3", "3:4", "16:9", "9:16")
@@ -133,8 +133,8 @@ SIZES_FROM = 3  # older generations make images of one size only
 def ratios_of(traits: Traits) -> tuple[str, ...]:
     """Return the aspect ratios of a model that makes images by generateContent."""
     if traits.generation >= LONG_RATIOS_FROM and not traits.pro:
-        return RATIOS + LONG_RATIOS
-    return RATIOS
+        return ASPECT_RATIOS + LONG_RATIOS
+    return ASPECT_RATIOS
 
 
 def sizes_of(traits: Traits) -> tuple[str, ...]:

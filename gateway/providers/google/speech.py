@@ -90,7 +90,9 @@ class _SoundReader(PiecesReader):
         wire = read_object(body)
         try:
             feedback = wire.get("promptFeedback") or {}
-            parts = [] if feedback.get("blockReason") else wire["candidates"][0].get("content", {}).get("parts", [])
+            parts = []
+            if not feedback.get("blockReason"):
+                parts = wire["candidates"][0].get("content", {}).get("parts", [])
             blobs = [part["inlineData"] for part in parts if "inlineData" in part]
             samples = b"".join(decode_base64(blob["data"]) for blob in blobs)
             rate = None

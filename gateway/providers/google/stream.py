@@ -83,7 +83,7 @@ class _Piece(Struct, rename="camel", gc=False):
     error: Nothing = UNSET
 
 
-DECODER = Decoder(_Piece)
+PIECE_DECODER = Decoder(_Piece)
 
 
 def read_piece(data: bytes) -> tuple[str, dict[str, Any] | None] | None:
@@ -92,7 +92,7 @@ def read_piece(data: bytes) -> tuple[str, dict[str, Any] | None] | None:
     Returns None for any other data; the full parser then reports malformed chunks.
     """
     try:
-        piece = DECODER.decode(data)
+        piece = PIECE_DECODER.decode(data)
     except (DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return piece.candidates[0].content.parts[0].text, piece.usage_metadata

@@ -24,7 +24,7 @@ from gateway.transport import Answer
 # `capabilities`), Ollama API ("Show model information": `capabilities`, `model_info`), LM Studio REST API ("List
 # models": `type`, `max_context_length`, `capabilities`).
 
-NAME_LENGTH = 200
+MAX_NAME_LENGTH = 200
 MODEL_LIMIT = 1000
 FREE = (Prices(TokenRates(prompt=0, completion=0)),)
 
@@ -53,7 +53,7 @@ def read_list(wire: Any) -> list[LocalModel]:
     models: dict[str, LocalModel] = {}
     for entry in entries[:MODEL_LIMIT]:
         name = entry.get("id") if isinstance(entry, dict) else None
-        if isinstance(name, str) and 0 < len(name) <= NAME_LENGTH and name.isprintable():
+        if isinstance(name, str) and 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable():
             models.setdefault(name, _read_entry(name, entry, details.get(name) or {}))
     return list(models.values())
 

@@ -60,7 +60,7 @@ from gateway.providers.sse import WireStream
 # The state of the choices of one stream of chat completion chunks: their blocks, calls and ends.
 
 # Members of a choice that belong to the content of its chunk rather than to its end.
-OF_CONTENT = ("delta", "logprobs", "usage")
+CONTENT_MEMBERS = ("delta", "logprobs", "usage")
 
 
 MAX_TRIES = 64
@@ -190,7 +190,7 @@ class ChoiceState(Struct):
         if not any(delta.values()):
             self.end = wire
             return False
-        self.end = {name: value for name, value in wire.items() if name not in OF_CONTENT}
+        self.end = {name: value for name, value in wire.items() if name not in CONTENT_MEMBERS}
         wire["finish_reason"] = None
         return True
 

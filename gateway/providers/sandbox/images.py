@@ -30,13 +30,13 @@ Colour = tuple[int, int, int]
 MAX_TEXT = 1000
 # JPEG: with a quantizer of 8, the first coefficient of a block is the value itself. In the DC table, the length 0 has
 # the code 0 and the lengths 1 to 8 have codes of five bits. The AC table only has the code for the end of a block.
-QUANTUM = 8
-MIDDLE = 128
+JPEG_QUANTUM = 8
+JPEG_MIDDLE = 128
 LONG_CODE = 0b10000
 DC_CODES = bytes((1, 0, 0, 0, 8)) + bytes(11) + bytes(range(9))
 AC_CODES = bytes((1,)) + bytes(15) + b"\0"
-BLOCK = 8
-UNCHANGED = "00"
+JPEG_BLOCK = 8
+JPEG_UNCHANGED = "00"
 GREEN, RED, BLUE, OPAQUE = 1, 0, 2, 255  # WebP's codes have the order green, red, blue, alpha, distance
 
 
@@ -67,16 +67,16 @@ def jpeg(width: int, height: int, text: str) -> bytes:
     segments = (
         (0xE0, b"JFIF\0\1\2\0\0\1\0\1\0\0"),
         (0xFE, _latin(text)),
-        (0xDB, bytes((0,)) + bytes((QUANTUM,)) * 64),
+        (0xDB, bytes((0,)) + bytes((JPEG_QUANTUM,)) * 64),
         (0xC0, struct.pack(">BHHB", 8, height, width, 3) + components),
         (0xC4, b"\x00" + DC_CODES),
         (0xC4, b"\x10" + AC_CODES),
         (0xDA, b"\3" + b"".join(bytes((number, 0)) for number in (1, 2, 3)) + b"\0\x3f\0"),
     )
     head = b"".join(struct.pack(">BBH", 0xFF, mark, len(data) + 2) + data for mark, data in segments)
-    blocks = -(-width // BLOCK) * -(-height // BLOCK)
-    first = "".join(_first_block(value - MIDDLE) for value in _ycc(_colour(text)))
-    return b"\xff\xd8" + head + _pack(first, (blocks - 1) * 3 * len(UNCHANGED)) + b"\xff\xd9"
+    blocks = -(-width // JPEG_BLOCK) * -(-height // JPEG_BLOCK)
+    first = "".join(_first_block(value - JPEG_MIDDLE) for value in _ycc(_colour(text)))
+    return b"\xff\xd8" + head + _pack(first, (blocks - 1) * 3 * len(JPEG_UNCHANGED)) + b"\xff\xd9"
 
 
 def webp(width: int, height: int, text: str) -> bytes:
@@ -110,7 +110,7 @@ def _ycc(colour: Colour) -> tuple[int, int, int]:
     """Return brightness and the two colour differences (JFIF 1.02)."""
     red, green, blue = colour
     bright = 0.299 * red + 0.587 * green + 0.114 * blue
-    differences = MIDDLE + (blue - bright) / 1.772, MIDDLE + (red - bright) / 1.402
+    differences = JPEG_MIDDLE + (blue - bright) / 1.772, JPEG_MIDDLE + (red - bright) / 1.402
     return round(bright), min(255, round(differences[0])), min(255, round(differences[1]))
 
 
@@ -118,7 +118,7 @@ def _first_block(value: int) -> str:
     """Return the bits of a component's first block: the length of the value, the value, and the end of the block."""
     length = abs(value).bit_length()
     if not length:
-        return UNCHANGED
+        return JPEG_UNCHANGED
     written = value if value > 0 else value + (1 << length) - 1
     return f"{LONG_CODE + length - 1:05b}{written:0{length}b}0"
 

@@ -52,7 +52,8 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
         raise refuse(f"The sandbox directive 'flag' contains an unknown category {unknown[0][:64]!r}.", "input")
     value = body["input"]
     texts = _read_texts(value)
-    judged = texts if isinstance(value, str) or all(isinstance(part, str) for part in value) else ["\n".join(texts)]
+    only_texts = isinstance(value, str) or all(isinstance(part, str) for part in value)
+    judged = texts if only_texts else ["\n".join(texts)]
     whole = {
         "id": "modr-" + hashlib.sha256(orjson.dumps(value)).hexdigest()[:32],
         "model": body["model"],

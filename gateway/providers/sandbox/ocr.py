@@ -49,7 +49,9 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
         note = f"The sandbox does not load {address[:200]}."
     texts = _pages_of(data) or [note]
     pages_wanted = body.get("pages")
-    chosen = [page for page in pages_wanted if page < len(texts)] if pages_wanted is not None else range(len(texts))
+    chosen = list(range(len(texts)))
+    if pages_wanted is not None:
+        chosen = [page for page in pages_wanted if page < len(texts)]
     if not chosen:
         raise refuse(f"Invalid 'pages': the document has {len(texts)} pages.", "pages")
     pages: list[dict[str, Any]] = [

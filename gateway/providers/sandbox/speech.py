@@ -26,7 +26,7 @@ from gateway.providers.speech_codecs import as_wav
 # Sources: RIFF/WAVE; RFC 9639 (FLAC); ISO/IEC 11172-3 (MP3); RFC 7845 and RFC 3533 (Opus in Ogg); ISO/IEC 13818-7
 # (ADTS).
 
-RATE = 16_000
+SAMPLE_RATE = 16_000
 AMPLITUDE = 2000
 TONE_HZ = 220
 BLOCK = 4096  # samples in a FLAC frame
@@ -48,20 +48,22 @@ def make(format: str, seconds: float) -> bytes:
 
 
 def _pcm(seconds: float) -> bytes:
-    count = round(seconds * RATE)
-    period = [round(AMPLITUDE * math.sin(2 * math.pi * TONE_HZ * n / RATE)) for n in range(RATE // TONE_HZ)]
+    count = round(seconds * SAMPLE_RATE)
+    period = [
+        round(AMPLITUDE * math.sin(2 * math.pi * TONE_HZ * n / SAMPLE_RATE)) for n in range(SAMPLE_RATE // TONE_HZ)
+    ]
     return array("h", (period * (count // len(period) + 1))[:count]).tobytes()
 
 
 def _wav(seconds: float) -> bytes:
-    return as_wav(_pcm(seconds), RATE)
+    return as_wav(_pcm(seconds), SAMPLE_RATE)
 
 
 def _flac(seconds: float) -> bytes:
     """Return a silent FLAC file: its frames have the smallest subframe, with all samples 0."""
-    total = round(seconds * RATE)
+    total = round(seconds * SAMPLE_RATE)
     info = struct.pack(">HH", BLOCK, BLOCK) + bytes(6)
-    info += ((RATE << 44) | (0 << 41) | (15 << 36) | total).to_bytes(8, "big") + bytes(16)
+    info += ((SAMPLE_RATE << 44) | (0 << 41) | (15 << 36) | total).to_bytes(8, "big") + bytes(16)
     starts = range(0, total, BLOCK)
     frames = b"".join(_flac_frame(number, min(BLOCK, total - at)) for number, at in enumerate(starts))
     return b"fLaC" + b"\x80" + len(info).to_bytes(3, "big") + info + frames
@@ -107,7 +109,7 @@ def _ogg_page(number: int, granule: int, flags: int, packets: list[bytes]) -> by
 
 
 def _crc(data: bytes, bits: int) -> int:
-    table = TABLES[bits]
+    table = CHECKSUM_TABLES[bits]
     value = 0
     mask = (1 << bits) - 1
     shift = bits - 8
@@ -129,7 +131,7 @@ def _table(bits: int, polynomial: int) -> list[int]:
 
 
 # The checksums of FLAC's frame headers, of FLAC's frames, and of Ogg's pages.
-TABLES = {8: _table(8, 0x07), 16: _table(16, 0x8005), 32: _table(32, 0x04C11DB7)}
+CHECKSUM_TABLES = {8: _table(8, 0x07), 16: _table(16, 0x8005), 32: _table(32, 0x04C11DB7)}
 ENCODERS: dict[str, Callable[[float], bytes]] = {
     "wav": _wav, "pcm": _pcm, "flac": _flac, "mp3": _mp3, "opus": _opus, "aac": _aac,
 }  # fmt: skip

@@ -32,7 +32,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     """Return the answer to a checked body."""
     text = f"A sound of {len(body['file'])} bytes."
     duration = round(len(text) / CHARACTERS_PER_SECOND, 2)
-    usage = {"usage": {"type": "duration", "seconds": duration}} if not directives.no_usage else {}
+    usage = {} if directives.no_usage else {"usage": {"type": "duration", "seconds": duration}}
     if body.get("stream") == "true":
         pieces = slice_text(text, TOKENS_PER_PIECE)
         frames = [write_event({"type": "transcript.text.delta", "delta": piece}) for piece in pieces]

@@ -58,15 +58,8 @@ def read_reasoning(text: str, options: Any) -> Reasoning:
 
 def write_reasoning(part: Reasoning) -> dict[str, Any]:
     """Return the metadata of a block of reasoning; empty when no vendor needs any of it back."""
-    own: dict[str, Any] = {}
-    for name, value in (
-        (SIGNATURE, part.signature),
-        (SEALED, part.sealed),
-        (VENDOR, part.vendor),
-        (ID_MEMBER, part.ident),
-    ):
-        if value:
-            own[name] = value
+    marks = {SIGNATURE: part.signature, SEALED: part.sealed, VENDOR: part.vendor, ID_MEMBER: part.ident}
+    own: dict[str, Any] = {name: value for name, value in marks.items() if value}
     if part.summary:
         own[SUMMARY] = True
     if own:

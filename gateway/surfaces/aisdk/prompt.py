@@ -8,7 +8,7 @@ from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from gateway.errors import InvalidRequest
-from gateway.neutral.file_types import PIECE_LENGTH, decode_base64, decode_pieces, normalize_base64
+from gateway.neutral.file_types import BASE64_PIECE_LENGTH, decode_base64, decode_pieces, normalize_base64
 from gateway.neutral.parts import (
     WEB,
     Audio,
@@ -31,12 +31,12 @@ from gateway.surfaces.bodies.validation_errors import invalid
 
 # Files of a prompt as neutral parts: images, audio, text and documents, by URL or as bytes.
 
-IMAGE = "image"
+IMAGE_TYPE = "image"
 AUDIO = "audio"
 TEXT = "text"
 # Base64 of the first bytes of image formats (from their specifications), for callers who send only "image" as the
 # type.
-STARTS = (("iVBORw0KGgo", "png"), ("/9j/", "jpeg"), ("R0lGOD", "gif"), ("UklGR", "webp"))
+IMAGE_STARTS = (("iVBORw0KGgo", "png"), ("/9j/", "jpeg"), ("R0lGOD", "gif"), ("UklGR", "webp"))
 KEPT_ELSEWHERE = "file ids of a vendor are not supported; send the bytes or a URL"
 
 
@@ -83,7 +83,7 @@ def read_media(data: str, kind: str, path: str, name: str = "", mark: CacheMark 
 
 
 def _part(family: str, media: Media, name: str, mark: CacheMark | None) -> Part:
-    if family == IMAGE:
+    if family == IMAGE_TYPE:
         return Image(media, cache=mark)
     if family == AUDIO:
         return Audio(media, sound_format(media.media_type))
@@ -92,11 +92,11 @@ def _part(family: str, media: Media, name: str, mark: CacheMark | None) -> Part:
 
 def _sniff(family: str, data: str) -> str:
     """Return the media type that the first bytes show; the most common image type where they show none."""
-    if family != IMAGE:
+    if family != IMAGE_TYPE:
         if family == AUDIO:
             return f"{family}/wav"
         return "application/octet-stream"
-    return f"{IMAGE}/" + next((kind for start, kind in STARTS if data.startswith(start)), "png")
+    return f"{IMAGE_TYPE}/" + next((kind for start, kind in IMAGE_STARTS if data.startswith(start)), "png")
 
 
 def _correct_base64(data: str, path: str) -> str:
@@ -122,7 +122,7 @@ def _is_base64(data: str) -> bool:
 def _decode(data: str, path: str) -> str:
     try:
         # Long data is decoded in pieces, which requires strict base64.
-        return (decode_base64(data) if len(data) > PIECE_LENGTH else b64decode(data, validate=False)).decode()
+        return (decode_base64(data) if len(data) > BASE64_PIECE_LENGTH else b64decode(data, validate=False)).decode()
     except ValueError:
         raise invalid(path, "it is not base64 of UTF-8 text") from None
 

@@ -39,9 +39,9 @@ from gateway.surfaces.web.http import Inbound
 Json = dict[str, Any]
 
 # Call option and field of chat completions by parameter.
-NUMBERS = tuple((row.callers[NAME], row.field) for row in PARAMETERS.values() if NAME in row.callers)
+NUMBER_OPTIONS = tuple((row.callers[NAME], row.field) for row in PARAMETERS.values() if NAME in row.callers)
 # Options with no counterpart, in the order of their warnings.
-UNSUPPORTED = (("stop", "stopSequences"), ("seed", "seed"), ("top_k", "topK"))
+UNSUPPORTED_OPTIONS = (("stop", "stopSequences"), ("seed", "seed"), ("top_k", "topK"))
 AS_THE_PROVIDER_DOES = "provider-default"
 FORMAT_NAME = "response"
 MAX_NAME_LENGTH = 64
@@ -74,7 +74,7 @@ def _collect(call: wire.CallOptions, stream: bool) -> CallSettings:
     values: Json = {}
     if stream:
         values["stream"] = True
-    for name, chat_name in NUMBERS:
+    for name, chat_name in NUMBER_OPTIONS:
         value = getattr(call, name)
         if value is not None:
             values[chat_name] = value
@@ -82,7 +82,9 @@ def _collect(call: wire.CallOptions, stream: bool) -> CallSettings:
         values["reasoning_effort"] = call.reasoning
     if type(call.format) is wire.JsonFormat:
         values["response_format"] = _write_format(call.format)
-    warnings: list[Json] = [unsupported(shown) for name, shown in UNSUPPORTED if getattr(call, name) is not None]
+    warnings: list[Json] = [
+        unsupported(shown) for name, shown in UNSUPPORTED_OPTIONS if getattr(call, name) is not None
+    ]
     settings = CallSettings(values, warnings=warnings)
     if call.tools:
         _add_tools(call, settings)

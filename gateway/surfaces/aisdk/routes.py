@@ -41,7 +41,7 @@ from gateway.worker.services import Services
 # The format is the response schema of `@ai-sdk/gateway`; there a single entry of another version invalidates the
 # whole list.
 
-HEAD = b'{"models":['
+CONFIG_HEAD = b'{"models":['
 END = b"]}"
 OPERATION = "chat"
 MODALITY = "text"
@@ -97,7 +97,7 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
         if not only_reach:
             shows = beyond(reach, refuse)
             entries += _serialise(catalogue, catalogue.models.values(), at_us, shows, known)
-        return _tagged(_as_version(HEAD + b",".join(entries) + END, version))
+        return _tagged(_as_version(CONFIG_HEAD + b",".join(entries) + END, version))
 
     tag, shared = holder.remember((*key, version), lambda: compute(make))
     own = services.routing.custom_catalogue.of(caller) if _reads_own(caller) else None
@@ -108,7 +108,7 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
     def make_own() -> tuple[str, bytes]:
         models = listing_module.own_models(catalogue, source.current())
         entries = _serialise(source.current(), models, at_us, refuse, {})
-        body = _as_version(HEAD + b",".join(entries) + END, version)
+        body = _as_version(CONFIG_HEAD + b",".join(entries) + END, version)
         return _tagged(_join(body, shared))
 
     tag, body = services.routing.custom_catalogue.listed(own, (*key, version), make_own)
@@ -130,9 +130,9 @@ def _tagged(body: bytes) -> tuple[str, bytes]:
 
 
 def _join(first: bytes, second: bytes) -> bytes:
-    former = first[len(HEAD) : -len(END)]
-    latter = second[len(HEAD) : -len(END)]
-    return HEAD + former + (b"," if former and latter else b"") + latter + END
+    former = first[len(CONFIG_HEAD) : -len(END)]
+    latter = second[len(CONFIG_HEAD) : -len(END)]
+    return CONFIG_HEAD + former + (b"," if former and latter else b"") + latter + END
 
 
 def _serialise(
@@ -192,7 +192,7 @@ def _write_price(price: int | None) -> str | UnsetType:
 # The part of a body that is retained: all except its member `headers`, in which clients repeat the caller's own
 # headers, secrets included.
 
-MEMBER = "headers"
+HEADERS_MEMBER = "headers"
 
 
 def without_headers(body: bytes) -> bytes:
@@ -207,7 +207,7 @@ def _strip(body: bytes) -> bytes:
         members = msgspec.json.decode(body, type=dict[str, Raw])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return b""
-    if members.pop(MEMBER, None) is not None:
+    if members.pop(HEADERS_MEMBER, None) is not None:
         return msgspec.json.encode(members)
     return body
 
@@ -215,7 +215,7 @@ def _strip(body: bytes) -> bytes:
 # `GET /v1/credits`: the organization's remaining credits. Clients of every major call it at the root of the base URL,
 # and read errors only in the format of this surface.
 
-PATH = "/v1/credits"
+CREDITS_PATH = "/v1/credits"
 
 
 class CreditsLeftAnswer(ModelApiAnswer):
@@ -321,7 +321,7 @@ def _operations() -> Iterator[Operation]:
         yield Operation("POST", f"{prefix}/language-model", answer, body="json", hot=True, paid=True, about=ASK)
         config = wraps(show_config)(partial(show_config, version))
         yield Operation("GET", f"{prefix}/config", config, about=CONFIG)
-    yield Operation("GET", PATH, show_credits, about=CREDITS)
+    yield Operation("GET", CREDITS_PATH, show_credits, about=CREDITS)
 
 
 SURFACE = Surface("aisdk", ERRORS, tuple(_operations()), prefixes=tuple(PREFIXES))

@@ -165,7 +165,8 @@ class _Mender:
 
     def _result(self, block: wire.ToolResultBlock) -> wire.ToolResultBlock:
         waiting = self._waiting.get(block.tool_use_id)
-        ident = waiting.popleft() if waiting else self._latest.get(block.tool_use_id) or call_id(block.tool_use_id)
+        latest = self._latest.get(block.tool_use_id)
+        ident = waiting.popleft() if waiting else latest or call_id(block.tool_use_id)
         content = block.content
         if isinstance(content, list):
             content = [inner for part in content if (inner := self._block(part)) is not None] or None

@@ -20,7 +20,7 @@ from gateway.surfaces.web.model_options import Models, ProviderOptions
 # Blocks of types that the gateway does not know: new ones of the format work on the day of their release.
 
 # Types of parts and tools that only the other format has.
-OTHER_FORMATS = ("image_url", "input_audio", "input_text", "input_image", "function", "file", "refusal")
+OTHER_FORMAT_TYPES = ("image_url", "input_audio", "input_text", "input_image", "function", "file", "refusal")
 KNOWN_CHOICES = ("auto", "any", "tool", "none", "required")  # the last one is of the other format
 UNKNOWN = wire.UnknownBlock.__struct_config__.tag
 
@@ -46,7 +46,7 @@ def wrap_unknown(body: bytes) -> bytes | None:
     found = [_wrap(message, KNOWN) for message in messages if isinstance(message, dict)] if messages else []
     choice = wire_body.get("tool_choice") if isinstance(wire_body, dict) else None
     kind = choice.get("type") if isinstance(choice, dict) else None
-    if isinstance(kind, str) and kind and kind not in (*KNOWN_CHOICES, *OTHER_FORMATS):
+    if isinstance(kind, str) and kind and kind not in (*KNOWN_CHOICES, *OTHER_FORMAT_TYPES):
         wire_body["tool_choice"] = {"type": UNKNOWN, "kind": kind, "body": choice}
         found.append(True)
     if not any(found):
@@ -62,7 +62,7 @@ def _wrap(holder: dict[str, Any], known: frozenset[str]) -> bool:
     found = False
     for place, block in enumerate(content):
         kind = block.get("type") if isinstance(block, dict) else None
-        if not isinstance(kind, str) or not kind or kind in OTHER_FORMATS:
+        if not isinstance(kind, str) or not kind or kind in OTHER_FORMAT_TYPES:
             continue
         if kind not in known or kind == UNKNOWN:
             content[place] = {"type": UNKNOWN, "kind": kind, "body": block}
@@ -222,7 +222,7 @@ OTHER_FORMAT = (
 NO_THREADS = "Message threads are not supported: send all messages of the conversation, without `thread`."
 SURROGATE = b"\\ud"  # lone surrogates, which clients write as escapes; they write complete characters directly
 # Types of parts and tools that only the other format has.
-OTHER_KINDS = re.compile(rf"^Invalid value '({'|'.join(OTHER_FORMATS)})'")
+OTHER_KINDS = re.compile(rf"^Invalid value '({'|'.join(OTHER_FORMAT_TYPES)})'")
 UNKNOWN_KIND = re.compile(r"^Invalid value '[^']+' - at `\$\.(?:messages\[|tool_choice)")
 # Members of functions in other formats, which clients leave in their tools.
 OTHER_TOOL_FIELDS = frozenset(("parameters", "function", "inputSchema", "parametersJsonSchema", "outputSchema"))

@@ -352,7 +352,9 @@ def _format(chosen: object) -> ResponseFormat | None:
 
 def _reasoning(options: schema.ChatOptions, effort: Effort | Literal[""]) -> ReasoningOptions:
     reasoning = options.reasoning or schema.Reasoning()
-    enabled = None if not effort and not reasoning.max_tokens else effort != "none" or bool(reasoning.max_tokens)
+    enabled = None
+    if effort or reasoning.max_tokens:
+        enabled = effort != "none" or bool(reasoning.max_tokens)
     return ReasoningOptions(effort=effort, budget=reasoning.max_tokens, enabled=enabled, mode=reasoning.mode or "")
 
 

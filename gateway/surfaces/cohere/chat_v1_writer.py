@@ -29,9 +29,9 @@ from gateway.surfaces.web.http_responses import write_frames
 #
 # Source: Cohere API reference, v1 "Chat"; guide "Migrating from API v1 to API v2".
 
-AUTO = "auto"  # for requests without a model, which clients of this version need not name
+DEFAULT_MODEL = "auto"  # for requests without a model, which clients of this version need not name
 # Types of parameters are written as in Python.
-TYPES = {
+PARAMETER_TYPES = {
     "str": "string",
     "string": "string",
     "int": "integer",
@@ -45,7 +45,7 @@ TYPES = {
     "dict": "object",
     "object": "object",
 }
-SAFETY = {"NONE": "OFF"}
+SAFETY_MODES = {"NONE": "OFF"}
 NO_STORE = "conversations are not stored; send the earlier messages in chat_history"
 NO_CONNECTORS = "connectors are not supported; send the texts in documents"
 NO_QUERIES = "search queries are not generated apart from an answer; ask for them in the message"
@@ -108,7 +108,7 @@ class V1ChatBody(CohereObject, kw_only=True):
     """Every member that has an effect, and those that are refused."""
 
     message: str
-    model: Name = AUTO
+    model: Name = DEFAULT_MODEL
     stream: bool | None = None
     preamble: str | None = None
     chat_history: list[V1Message] | None = None
@@ -134,7 +134,7 @@ REFUSED = (
     ("raw_prompting", NO_RAW),
 )
 # Members of the same name and meaning in both versions.
-SHARED = tuple(
+SHARED_MEMBERS = tuple(
     name
     for name in V1ChatBody.__struct_fields__
     if name in CohereChatBody.__struct_fields__ and name not in ("documents", "tools", "response_format", "safety_mode")
@@ -148,13 +148,13 @@ def to_v2(body: V1ChatBody) -> CohereChatBody:
             raise invalid(name, reason)
     quality = body.citation_quality
     return CohereChatBody(
-        **{name: getattr(body, name) for name in SHARED},
+        **{name: getattr(body, name) for name in SHARED_MEMBERS},
         messages=_Messages().of(body),
         tools=list(map(_read_tool, body.tools)) if body.tools else None,
         documents=list(map(_read_document, body.documents)) if body.documents else None,
         response_format=_read_format(body.response_format),
         citation_options={"mode": quality.upper()} if quality else None,
-        safety_mode=SAFETY.get(body.safety_mode, body.safety_mode) if body.safety_mode else None,
+        safety_mode=SAFETY_MODES.get(body.safety_mode, body.safety_mode) if body.safety_mode else None,
     )
 
 
@@ -252,7 +252,7 @@ def _schema_of(parameter: V1Parameter) -> CohereChatSchemaJson:
 def _type_of(text: str) -> CohereChatSchemaJson:
     """Return the schema of a type: `str`, `List[int]`, `Dict[str, float]`; any value for an unknown type."""
     name, _, inner = text.strip().partition("[")
-    kind = TYPES.get(name.strip().lower())
+    kind = PARAMETER_TYPES.get(name.strip().lower())
     if kind is None:
         return {}
     if kind == "array" and inner:
@@ -332,8 +332,8 @@ class V1ChatEvent(TypedDict, total=False):
 Json = dict[str, Any]
 History = list[Json]
 THREAD_SIZE = 1 << 17  # characters of an answer from which its last event is written in a thread
-END = b"\n"  # behind each event; an empty line keeps the connection open
-FINISH = {"TOOL_CALL": "COMPLETE", TIMED_OUT: FAILED}  # reasons that this version lacks
+EVENT_END = b"\n"  # behind each event; an empty line keeps the connection open
+FINISH_REASONS = {"TOOL_CALL": "COMPLETE", TIMED_OUT: FAILED}  # reasons that this version lacks
 
 
 def reply(result: ChatResult, facts: Facts, history: History) -> bytes:
@@ -343,7 +343,7 @@ def reply(result: ChatResult, facts: Facts, history: History) -> bytes:
 
 def frames(batches: Iterable[Batch], facts: Facts, history: History, large: bool) -> Iterator[bytes]:
     """Write one event a line. The last one has the whole answer and the history, which is `large` as the request."""
-    events = ChatEvents(facts, _V1Events(history, large).write, END)
+    events = ChatEvents(facts, _V1Events(history, large).write, EVENT_END)
     return write_frames(batches, events.write, events.fail)
 
 
@@ -444,7 +444,7 @@ class _V1Events:
 
 def _line(event: V1ChatEvent) -> bytes:
     event["is_finished"] = event["event_type"] == "stream-end"
-    return orjson.dumps(event) + END
+    return orjson.dumps(event) + EVENT_END
 
 
 Write = Callable[[_V1Events, CohereEvent, Json], Iterator[V1ChatEvent]]
@@ -472,7 +472,7 @@ def _write_answer(body: Json, history: History) -> V1ChatAnswer:
         "response_id": body["id"],
         "generation_id": body["id"],
         "text": text,
-        "finish_reason": FINISH.get(body["finish_reason"], body["finish_reason"]),
+        "finish_reason": FINISH_REASONS.get(body["finish_reason"], body["finish_reason"]),
         "chat_history": [*history, said],
         "meta": _write_meta(body),
     }

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects.cohere import EMBED, NAME, OWN_FIELDS
-from gateway.dialects.field_names import WORDS, read_input_type, restate
+from gateway.dialects.field_names import INPUT_TYPE_WORDS, read_input_type, restate
 from gateway.errors import NotSupported
 from gateway.neutral.embeddings import (
     EmbeddingsInput,
@@ -225,7 +225,7 @@ def number_type_of(types: list[EmbeddingType] | None) -> NumberType:
 
 def _warn(body: CohereEmbedBody, own: dict[str, Any]) -> Iterator[str]:
     if body.input_type and not read_input_type(body.input_type):
-        yield f"input_type was left out: it is none of {', '.join(WORDS)}."
+        yield f"input_type was left out: it is none of {', '.join(INPUT_TYPE_WORDS)}."
     for name in own:
         yield ONE_VENDOR.format(name)
 

@@ -25,11 +25,11 @@ MAX_QUERY_LENGTH = 100
 MAX_WORDS = 8
 MAX_RESULTS = 15
 MAX_FURTHER = 3
-EXCERPT = 160
+EXCERPT_LENGTH = 160
 WORD = re.compile(r"[\w./$]+")
-CELLS = re.compile(r"[|●·]|-{3,}")  # borders of tables, and marks that stand for yes and no in them
+TABLE_BORDERS = re.compile(r"[|●·]|-{3,}")  # borders of tables, and marks that stand for yes and no in them
 # Words of a question that name no subject.
-FILLERS = frozenset(
+FILLER_WORDS = frozenset(
     re.findall(
         r"\w+",
         "a an and are at by can do does for from get how i in is it make my of on or set the their this to up use "
@@ -53,7 +53,7 @@ SYNONYMS = {
     "webauthn": "passkey",
 }
 # The value of a word by its place. In the text, each occurrence counts one, up to a limit.
-IN_TITLE = 60
+TITLE_VALUE = 60
 ALL_IN_TITLE = 40
 WHOLE_TITLE = 400
 IN_HEADING = 20
@@ -101,7 +101,7 @@ def search(query: str) -> list[Hit]:
 def _read_words(query: str) -> list[str]:
     found = [word.rstrip("./$") for word in WORD.findall(query[:MAX_QUERY_LENGTH].lower())]
     words = [word for word in found if word][:MAX_WORDS]
-    named = [word for word in words if word not in FILLERS] or words
+    named = [word for word in words if word not in FILLER_WORDS] or words
     return [_singular(word) for word in dict.fromkeys(named)]
 
 
@@ -138,7 +138,7 @@ def _score(word: str, title: set[str], sections: tuple[Section, ...]) -> float:
 def _score_spelling(word: str, title: set[str], sections: tuple[Section, ...]) -> float:
     score = min(sum(section.folded.count(word) for section in sections), MAX_IN_TEXT)
     heading = max((_match(_words_of(section.title), word) for section in sections[1:]), default=0)
-    return score + IN_TITLE * _match(title, word) + IN_HEADING * heading
+    return score + TITLE_VALUE * _match(title, word) + IN_HEADING * heading
 
 
 @functools.cache
@@ -183,11 +183,11 @@ def _value_section(section: Section, words: list[str]) -> tuple[int, float]:
 
 def _excerpt(section: Section, words: list[str]) -> str:
     places = [place for word in words if (place := section.folded.find(word)) >= 0]
-    start = max(0, min(places, default=0) - EXCERPT // 4)
-    text = SPACES.sub(" ", CELLS.sub(" ", section.text[start : start + EXCERPT]))
+    start = max(0, min(places, default=0) - EXCERPT_LENGTH // 4)
+    text = SPACES.sub(" ", TABLE_BORDERS.sub(" ", section.text[start : start + EXCERPT_LENGTH]))
     if start:
         text = f"… {text.partition(' ')[2]}"
-    if start + EXCERPT < len(section.text):
+    if start + EXCERPT_LENGTH < len(section.text):
         text = f"{text.rpartition(' ')[0]} …"
     return text
 

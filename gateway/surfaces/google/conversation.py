@@ -91,8 +91,7 @@ def read_result(result: schema.FunctionResponse, ident: str, path: str) -> ToolR
     text = _text_of(response)
     if text or not result.parts:
         parts.append(Text(text))
-    for inner in result.parts or ():
-        parts.append(read_media(inner.inlineData, inner.fileData, path))
+    parts.extend(read_media(inner.inlineData, inner.fileData, path) for inner in result.parts or ())
     return ToolResult(ident, tuple(parts), result.name, failed)
 
 
@@ -292,8 +291,10 @@ def read_tools(body: schema.GenerateBody) -> tuple[Tool, ...]:
     """Return the functions, web search, and the tools that only their vendor has. Raises InvalidRequest."""
     tools: list[Tool] = []
     for place, tool in enumerate(body.tools or ()):
-        for declared in schema.declarations_of(tool, place):
-            tools.append(FunctionTool(declared.name, declared.description or "", _schema_of(declared)))
+        tools.extend(
+            FunctionTool(declared.name, declared.description or "", _schema_of(declared))
+            for declared in schema.declarations_of(tool, place)
+        )
         for name, options in tool.items():
             if name in SEARCHES:
                 tools.append(_read_search(options))

@@ -6,9 +6,9 @@ from typing import Any
 # Names of the members of a body: each has two spellings, camelCase and snake_case (proto3 JSON mapping).
 
 # A member name with an underscore; within a text the quotation marks are escaped.
-SNAKE = re.compile(rb'"[a-z0-9]+_[a-z0-9_]*"\s*:')
+SNAKE_CASE_NAME = re.compile(rb'"[a-z0-9]+_[a-z0-9_]*"\s*:')
 # Members with content that is not the format's own: arguments, results, JSON Schemas, labels.
-OPAQUE = frozenset(
+OPAQUE_MEMBERS = frozenset(
     (
         "args",
         "response",
@@ -24,7 +24,7 @@ OPAQUE = frozenset(
 
 def with_camel_names(wire: Any, raw: bytes) -> Any:
     """Return a decoded body with all names in camelCase. `raw` is its JSON text, which nearly always has no other."""
-    if SNAKE.search(raw) is None:
+    if SNAKE_CASE_NAME.search(raw) is None:
         return wire
     return _rename(wire)
 
@@ -43,7 +43,7 @@ def _rename(value: Any) -> Any:
     renamed: dict[str, Any] = {}
     for name, inner in value.items():
         known = camel(name) if "_" in name else name
-        renamed[known] = inner if known in OPAQUE else _rename(inner)
+        renamed[known] = inner if known in OPAQUE_MEMBERS else _rename(inner)
     return renamed
 
 

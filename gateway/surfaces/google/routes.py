@@ -38,7 +38,7 @@ from gateway.worker.services import Services
 
 # embedContent and batchEmbedContents.
 
-ID_PREFIX = "embd-"
+EMBEDDINGS_ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
 ONE_VENDOR = "{} had an effect only if a model of this format's own vendor answered."
 SEVERAL = "taskType and title were left out, because they differ within the batch."
@@ -67,7 +67,7 @@ def _answer(services: Services, inbound: Inbound, read: Any, *, single: bool) ->
         raise
     except NotSupported as error:
         raise restate(error, NAME) from error
-    facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
+    facts = Facts(context, answer.outcome, EMBEDDINGS_ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     return http_responses_module.json_reply(
         write_embeddings(answer.result, facts, single=single), context.shown_id, headers=headers
@@ -150,7 +150,7 @@ def _write_vector(vector: Any) -> GeminiVector:
 
 # countTokens: a local estimate, without an upstream call and without a tokenizer.
 
-TEXT = "TEXT"
+TEXT_MODALITY = "TEXT"
 
 
 class ModalityTokensAnswer(Answer):
@@ -175,7 +175,7 @@ def estimate(raw: bytes) -> int:
 
 def write_token_count(tokens: int) -> GeminiTokenCountAnswer:
     """Return the response."""
-    return GeminiTokenCountAnswer(tokens, [ModalityTokensAnswer(TEXT, tokens)])
+    return GeminiTokenCountAnswer(tokens, [ModalityTokensAnswer(TEXT_MODALITY, tokens)])
 
 
 PREFIXES = ("/v1beta", "/v1")

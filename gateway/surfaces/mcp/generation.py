@@ -35,7 +35,7 @@ from gateway.surfaces.web.facts import Facts
 #
 # Its responses are read like those of `/v1`, and its errors keep their status and code.
 
-CHAT = "/v1/chat/completions"
+CHAT_PATH = "/v1/chat/completions"
 IMAGES = "/v1/images/generations"
 MAX_BYTES = 64 << 20
 ANY_HOST = ("", "0.0.0.0", "::", "[::]")
@@ -48,7 +48,7 @@ CODE = re.compile(r"[a-z0-9_.-]{1,64}")
 HEAD_CHARACTERS = 4 * HEAD_BYTES  # characters of base64 that contain the first bytes in any case
 T = TypeVar("T")
 # Headers that are forwarded besides the key: they identify the caller and the request.
-FORWARDED = (*SOURCE_HEADERS, "x-request-id")
+FORWARDED_HEADERS = (*SOURCE_HEADERS, "x-request-id")
 
 
 class SentMessage(Struct):
@@ -135,7 +135,7 @@ def _place_of(url: str) -> tuple[str, int | None]:
 
 def remote_chat(ctx: ToolContext, address: str, body: Json) -> tuple[str, int, int]:
     """Return the text of a chat completion, and the token counts of prompt and completion."""
-    sent = _ask(ctx, address, CHAT, body, SentCompletion)
+    sent = _ask(ctx, address, CHAT_PATH, body, SentCompletion)
     used = sent.usage or SentUsage()
     text = sent.choices[0].message.content if sent.choices else ""
     return text or "", used.prompt_tokens, used.completion_tokens
@@ -164,7 +164,7 @@ def _media_of(sent: SentImage) -> Media:
 
 def _ask(ctx: ToolContext, address: str, path: str, body: Json, kind: type[T]) -> T:
     """Return the other gateway's response to a request. Raises GatewayError for its error, or if it is unreachable."""
-    headers = {name: value for name in FORWARDED if (value := ctx.inbound.header(name))}
+    headers = {name: value for name in FORWARDED_HEADERS if (value := ctx.inbound.header(name))}
     headers |= {
         "authorization": f"Bearer {auth_module.token_of(ctx.inbound)}",
         "content-type": "application/json",
@@ -211,8 +211,8 @@ def _refusal(status: int, raw: bytes, retry_after: str) -> GatewayError:
 
 # Stores generated images for the operator: files in the folder UPLOAD_DIR, and nowhere else.
 
-ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
-KNOWN = frozenset((*ENDINGS.values(), "jpeg"))
+FILE_ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
+KNOWN = frozenset((*FILE_ENDINGS.values(), "jpeg"))
 FILE_STEM = "alt-image"
 MAX_ATTEMPTS = 1000
 BAD = re.compile(r"[/\\\x00-\x1f\x7f]|^[A-Za-z]:|^\.")
@@ -256,7 +256,7 @@ def _write_all(folder: str, stem: str, ending: str, images: list[Media]) -> list
             _write(
                 room,
                 stem if len(images) == 1 else f"{stem}-{number}",
-                ending or ENDINGS.get(image.media_type, "png"),
+                ending or FILE_ENDINGS.get(image.media_type, "png"),
                 decode_base64(image.data),
             )
             for number, image in enumerate(images, 1)

@@ -29,9 +29,9 @@ PATH = "/mcp"
 VERSION_HEADER = "mcp-protocol-version"
 # Revisions that begin with `initialize`, the newest first, and the revision in which each message declares its
 # version.
-VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-STATELESS = "2026-07-28"
-SUPPORTED = (STATELESS, *VERSIONS)
+HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+STATELESS_VERSION = "2026-07-28"
+SUPPORTED_VERSIONS = (STATELESS_VERSION, *HANDSHAKE_VERSIONS)
 LOCAL_PAGE = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 VARY = ("Vary", "Accept, Origin")  # headers of every response
 METADATA = "/.well-known/oauth-protected-resource/mcp"
@@ -73,9 +73,9 @@ def _foreign(message: str) -> Forbidden:
 def check_version(inbound: Inbound) -> None:
     """Raise InvalidRequest for an unsupported version; a request without a version comes from an older client."""
     version = inbound.header(VERSION_HEADER)
-    if version and version not in SUPPORTED:
+    if version and version not in SUPPORTED_VERSIONS:
         raise InvalidRequest(
-            f"This version of the protocol is not supported; send one of {', '.join(SUPPORTED)}.",
+            f"This version of the protocol is not supported; send one of {', '.join(SUPPORTED_VERSIONS)}.",
             code="unsupported_protocol_version",
         )
 
@@ -334,7 +334,7 @@ SERVER_KEY = f"{META}serverInfo"
 NAMED_METHODS = ("tools/call",)  # methods with a header that mirrors params.name
 SERVER = {"name": "llmgateway", "version": __version__}
 # How long a client may cache results that stay the same for all callers until the next release.
-CACHEABLE: Json = {"ttlMs": 300_000, "cacheScope": "public"}
+CACHE_HINTS: Json = {"ttlMs": 300_000, "cacheScope": "public"}
 ENCODED = "=?base64?"
 ENCODED_END = "?="
 
@@ -344,18 +344,18 @@ def is_stateless(inbound: Inbound, call: MethodCall) -> bool:
     header = inbound.header(VERSION_HEADER)
     meta = call.params.get("_meta")
     version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-    if header != STATELESS and (version is None or version in VERSIONS):
+    if header != STATELESS_VERSION and (version is None or version in HANDSHAKE_VERSIONS):
         return False
     if not isinstance(meta, dict) or missing(meta):
         names = ", ".join(missing(meta) if isinstance(meta, dict) else (VERSION_KEY, CAPABILITIES_KEY))
         raise Fault(INVALID_PARAMS, f"In this version params._meta must have {names}.", 400)
     _check_mirrors(inbound, call, header, version)
-    if version != STATELESS:
+    if version != STATELESS_VERSION:
         raise Fault(
             UNSUPPORTED_VERSION,
             "This version of the protocol is not supported.",
             400,
-            {"supported": list(SUPPORTED), "requested": version},
+            {"supported": list(SUPPORTED_VERSIONS), "requested": version},
         )
     return True
 

@@ -41,9 +41,9 @@ from gateway.worker.services import Services
 #
 # Stream and message may reach different workers: a session is a mailbox, named by the key that opened it.
 
-EVENTS = "text/event-stream"
+EVENT_STREAM = "text/event-stream"
 JSON = "application/json"
-SESSION = "sessionId"
+SESSION_PARAMETER = "sessionId"
 HEARTBEAT = b": keep-alive\n\n"
 OPEN_TIMEOUT_S = 5.0
 
@@ -64,7 +64,7 @@ def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str)
             f"A key may have {maximum} open streams; close one.", code="too_many_streams", retry_after=OPEN_TIMEOUT_S
         )
     box = mailboxes.open(caller.key_id)
-    frames = _frames(services, inbound, caller, box, f"{inbound.base_url}{path}?{SESSION}={box.name}")
+    frames = _frames(services, inbound, caller, box, f"{inbound.base_url}{path}?{SESSION_PARAMETER}={box.name}")
     next(frames)
     return http_responses_module.stream_reply(frames, inbound.shown_id, [("mcp-session-id", box.name)])
 
@@ -125,7 +125,7 @@ class StreamSession:
 def session_of(services: Services, inbound: Inbound, caller: Caller) -> StreamSession | None:
     """Return the session that a message names; None for a message with a direct response. Raises Forbidden for a
     session that this key has not opened."""
-    name = inbound.arguments().get(SESSION) if inbound.query else None
+    name = inbound.arguments().get(SESSION_PARAMETER) if inbound.query else None
     if name is None:
         return None
     place = services.store.mailboxes.find(caller.key_id, name)
@@ -152,8 +152,8 @@ def _full() -> RateLimited:
 
 # The methods of the protocol.
 
-DESCRIPTION = "Account and usage reports, chat, images and model lists of this LLM gateway, by one API key."
-CALL = "tools/call"
+SERVER_DESCRIPTION = "Account and usage reports, chat, images and model lists of this LLM gateway, by one API key."
+CALL_METHOD = "tools/call"
 CAPABILITIES: Json = {"tools": {}}
 Given = tuple[Json, GatewayError | None]
 
@@ -169,12 +169,12 @@ class Methods:
             "initialize": _initialize,
             "ping": _ping,
             "tools/list": self._list_tools,
-            CALL: self._call,
+            CALL_METHOD: self._call,
         }
         self._stateless: dict[str, Callable[[ToolContext, Json], Given]] = {
             "server/discover": _discover,
             "tools/list": self._list_cacheable_tools,
-            CALL: self._call,
+            CALL_METHOD: self._call,
         }
 
     def run(self, ctx: ToolContext, call: MethodCall, stateless: bool) -> Given:
@@ -187,13 +187,13 @@ class Methods:
 
     def calls_a_tool(self, call: MethodCall) -> bool:
         """Return whether the message calls an existing tool."""
-        return call.method == CALL and self._toolbox.find(call.params.get("name")) is not None
+        return call.method == CALL_METHOD and self._toolbox.find(call.params.get("name")) is not None
 
     def _list_tools(self, ctx: ToolContext, params: Json) -> Given:
         return self._listed, None
 
     def _list_cacheable_tools(self, ctx: ToolContext, params: Json) -> Given:
-        return {**self._listed, **json_rpc.CACHEABLE}, None
+        return {**self._listed, **json_rpc.CACHE_HINTS}, None
 
     def _call(self, ctx: ToolContext, params: Json) -> Given:
         tool = self._toolbox.find(params.get("name"))
@@ -207,13 +207,13 @@ class Methods:
 
 def _initialize(ctx: ToolContext, params: Json) -> Given:
     version = params.get("protocolVersion")
-    if version not in json_rpc.VERSIONS:
-        version = json_rpc.VERSIONS[0]
+    if version not in json_rpc.HANDSHAKE_VERSIONS:
+        version = json_rpc.HANDSHAKE_VERSIONS[0]
     result = {
         "protocolVersion": version,
         "capabilities": CAPABILITIES,
         "serverInfo": json_rpc.SERVER,
-        "instructions": DESCRIPTION,
+        "instructions": SERVER_DESCRIPTION,
     }
     return result, None
 
@@ -224,15 +224,15 @@ def _ping(ctx: ToolContext, params: Json) -> Given:
 
 def _discover(ctx: ToolContext, params: Json) -> Given:
     result = {
-        "supportedVersions": list(json_rpc.SUPPORTED),
+        "supportedVersions": list(json_rpc.SUPPORTED_VERSIONS),
         "capabilities": CAPABILITIES,
-        "instructions": DESCRIPTION,
-        **json_rpc.CACHEABLE,
+        "instructions": SERVER_DESCRIPTION,
+        **json_rpc.CACHE_HINTS,
     }
     return result, None
 
 
-READS = ("GET", "HEAD")
+READING_METHODS = ("GET", "HEAD")
 READABLE = ("application/json", "application/*", "*/*")
 HEADERS = (json_rpc.VARY,)
 
@@ -268,7 +268,7 @@ class Endpoint:
     def _in_order(self, services: Services, inbound: Inbound) -> Outbound:
         json_rpc.check_origin(services, inbound)
         json_rpc.check_version(inbound)
-        if inbound.method in READS and EVENTS not in inbound.header("accept").lower():
+        if inbound.method in READING_METHODS and EVENT_STREAM not in inbound.header("accept").lower():
             return http_responses_module.json_reply(_information(inbound, self._path), inbound.shown_id)
         try:
             caller = json_rpc.caller_of(services, inbound)
@@ -357,8 +357,8 @@ def _check_accept(inbound: Inbound) -> None:
 def _information(inbound: Inbound, path: str) -> McpServerAnswer:
     return McpServerAnswer(
         **json_rpc.SERVER,
-        description=DESCRIPTION,
-        protocol_version=json_rpc.VERSIONS[0],
+        description=SERVER_DESCRIPTION,
+        protocol_version=json_rpc.HANDSHAKE_VERSIONS[0],
         transport="streamable-http",
         endpoint=f"{inbound.base_url}{path}",
         documentation=f"{inbound.base_url}{policy_module.ADDRESS.partition('#')[0]}",

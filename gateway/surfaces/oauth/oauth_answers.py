@@ -10,8 +10,8 @@ from gateway.oauth.clients import CODE, CREDENTIALS, GRANTS, MAX_REDIRECTS, METH
 from gateway.surfaces.web.answer_structs import ModelApiAnswer, Url
 
 NAME = "LLM gateway"
-DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
-ALL_GRANTS = (*GRANTS, DEVICE)
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+ALL_GRANTS = (*GRANTS, DEVICE_GRANT)
 SCOPE_TEXT = "Scopes, with a blank between them."
 Grant = Annotated[str, Meta(extra_json_schema={"enum": GRANTS})]
 Method = Annotated[str, Meta(extra_json_schema={"enum": METHODS})]

@@ -14,7 +14,7 @@ from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound, Re
 from gateway.oauth.clients import REFRESH, InvalidMetadata
 from gateway.oauth.grant_values import OAuthCall
 from gateway.surfaces.oauth import device_sign_in
-from gateway.surfaces.oauth.oauth_answers import DEVICE as OAUTH_ANSWERS_DEVICE
+from gateway.surfaces.oauth.oauth_answers import DEVICE_GRANT as OAUTH_ANSWERS_DEVICE
 from gateway.surfaces.oauth.oauth_answers import (
     ClientRegistration,
     DeviceForm,
@@ -43,7 +43,7 @@ from gateway.worker.services import Services
 MINUTE_S = 60
 DAY_S = 86_400
 # From one address: hosted applications have many people behind one.
-REGISTRATIONS = 30
+REGISTRATIONS_PER_MINUTE = 30
 REGISTRATIONS_PER_DAY = 1_000
 TOKENS = 300
 MAX_FORM_BYTES = 16_384
@@ -52,7 +52,7 @@ FORM_TYPE = "application/x-www-form-urlencoded"
 JSON = "application/json"
 
 # Kinds of the gateway's own errors in the words of RFC 6749, section 5.2; any other is the caller's request.
-OF_KINDS = {
+ERROR_CODES = {
     "unauthenticated": "invalid_client",
     "rate_limited": "temporarily_unavailable",
     "unavailable": "temporarily_unavailable",
@@ -61,7 +61,7 @@ OF_KINDS = {
 
 
 def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
-    answer = OAuthErrorAnswer(OF_KINDS.get(error.kind, "invalid_request"), error.message)
+    answer = OAuthErrorAnswer(ERROR_CODES.get(error.kind, "invalid_request"), error.message)
     return structs.asdict(answer)
 
 
@@ -75,7 +75,7 @@ ERRORS = ErrorFormat(
 def register(services: Services, inbound: Inbound) -> Outbound:
     """Register an application. With an API key it can get tokens of that key by the client credentials grant."""
     gates = [
-        ThrottleGate("applications registered", inbound.peer, REGISTRATIONS, MINUTE_S),
+        ThrottleGate("applications registered", inbound.peer, REGISTRATIONS_PER_MINUTE, MINUTE_S),
         ThrottleGate("applications registered, a day", inbound.peer, REGISTRATIONS_PER_DAY, DAY_S),
     ]
     services.management.throttle.take(*gates)

@@ -114,7 +114,7 @@ find_agent = re.compile(
 ).search
 # OpenAI's SDK for Python in `parse`, and frameworks that read its raw response (LangChain, LiteLLM), serialize a
 # complete answer by its types. A plain call does not, and its callers read the routing in `metadata`.
-LANGUAGE = "x-stainless-lang"
+LANGUAGE_HEADER = "x-stainless-lang"
 PYTHON = "python"
 SERIALIZED = ("x-stainless-helper-method", "chat.completions.parse"), ("x-stainless-raw-response", "true")
 
@@ -124,7 +124,7 @@ def find_adapt(headers: Mapping[str, str]) -> Adapt | None:
     match = find_agent(headers.get("user-agent", ""))
     if match is not None:
         return ADAPTS[match.lastgroup or ""]
-    if headers.get(LANGUAGE) == PYTHON and any(headers.get(name) == text for name, text in SERIALIZED):
+    if headers.get(LANGUAGE_HEADER) == PYTHON and any(headers.get(name) == text for name, text in SERIALIZED):
         return _write_texts
     return None
 
@@ -172,7 +172,7 @@ ADAPTS: dict[str, Adapt] = {
 
 # Writes chat completions in the older format: one `function_call` instead of `tool_calls`.
 
-REASON = "function_call"
+FUNCTION_CALL_REASON = "function_call"
 
 
 def write_legacy_functions(outbound: Outbound) -> Outbound:
@@ -227,7 +227,7 @@ def _turn(choice: Json, message: Json) -> None:
     if first is not None and isinstance(first.get("function"), dict):
         message["function_call"] = first["function"]
     if choice.get("finish_reason") == "tool_calls":
-        choice["finish_reason"] = REASON
+        choice["finish_reason"] = FUNCTION_CALL_REASON
 
 
 def complete(services: Services, inbound: Inbound) -> Outbound:

@@ -54,7 +54,7 @@ from gateway.worker.services import Services
 # Several prompts in one text completion: each is a separate request, and their answers are the choices of one
 # response.
 
-TOGETHER = 4  # prompts that run at the same time
+CONCURRENT_PROMPTS = 4  # prompts that run at the same time
 COST = "x-llmgateway-cost"
 
 
@@ -92,8 +92,8 @@ class PromptBatch:
         # the call.
         self._services.billing.settlements.call_counts.mark_billed(bytes.fromhex(self._contexts[0].request_id))
         headers = dict(headers_of(self._facts(0, answers[0]), self._services.clock, streamed=False))
-        for start in range(1, len(self._requests), TOGETHER):
-            answers += self._generate_together(range(start, min(start + TOGETHER, len(self._requests))))
+        for start in range(1, len(self._requests), CONCURRENT_PROMPTS):
+            answers += self._generate_together(range(start, min(start + CONCURRENT_PROMPTS, len(self._requests))))
         facts = [self._facts(number, answer) for number, answer in enumerate(answers)]
         headers[COST] = format_usd(sum(fact.charge.total for fact in facts))
         headers[ATTEMPTS] = str(sum(len(fact.outcome.attempts) for fact in facts))
@@ -155,8 +155,8 @@ class PromptBatch:
     def _merge(self, bodies: list[TextCompletion]) -> TextCompletion:
         choices: list[CompletionChoice] = []
         for number, body in enumerate(bodies):
-            for choice in body["choices"]:
-                choices.append({**choice, "index": number * self._choices + choice["index"]})
+            first = number * self._choices
+            choices.extend({**choice, "index": first + choice["index"]} for choice in body["choices"])
         return {**bodies[0], "choices": choices, **self._merge_tails(bodies)}
 
     def _merge_tails(self, tails: Sequence[CompletionTail]) -> CompletionTail:

@@ -9,7 +9,7 @@ from msgspec.json import Decoder
 
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects import openai as dialect
-from gateway.dialects.field_names import WORDS, read_input_type, restate
+from gateway.dialects.field_names import INPUT_TYPE_WORDS, read_input_type, restate
 from gateway.errors import NotSupported
 from gateway.neutral.embeddings import (
     ID_BYTES,
@@ -143,7 +143,7 @@ def _warn(body: EmbeddingsBody, named: str | None, kind: InputType) -> Iterator[
     if body.output_dtype not in (None, "float"):
         yield NO_DTYPES
     if named and not kind:
-        yield f"input_type was left out: it is none of {', '.join(WORDS)}."
+        yield f"input_type was left out: it is none of {', '.join(INPUT_TYPE_WORDS)}."
 
 
 def inputs_of(given: str | list[Any]) -> tuple[Input, ...]:

@@ -142,8 +142,10 @@ def write_events(facts: Facts, operation: str, finished: list[ImageMade], batch:
         elif type(event) is Finished:
             kind = f"{operation}.{COMPLETED}"
             usage = _write_usage(facts)
-            for image in finished:
-                sent.append(write_event(FinalImageAnswer(kind, **_write_fields(image, facts), usage=usage), kind))
+            sent.extend(
+                write_event(FinalImageAnswer(kind, **_write_fields(image, facts), usage=usage), kind)
+                for image in finished
+            )
             if not finished:
                 sent.append(error_frame(ContentRefused("The provider's content filter rejected all images.")))
     return b"".join(sent) or KEEP_ALIVE

@@ -45,7 +45,7 @@ Json = dict[str, Any]
 # "AsyncAnthropic/Python 2.14.0"
 find_agent = re.compile(r"(?P<mistral>mistral-client-)|(?P<cohere>^cohere(?:-ai)?/)|(?P<anthropic>Anthropic/)").search
 # Endpoints of Cohere's API by the output of the models that serve them.
-ENDPOINTS = {"text": "chat", "embedding": "embed", "rerank": "rerank"}
+COHERE_ENDPOINTS = {"text": "chat", "embedding": "embed", "rerank": "rerank"}
 DEFAULT = "auto"
 
 
@@ -104,7 +104,9 @@ def _write_models(entries: list[Json], arguments: AbcMapping[str, str]) -> Json:
 
 
 def _write_model(entry: Json) -> Json:
-    endpoints = [ENDPOINTS[output] for output in entry["architecture"]["output_modalities"] if output in ENDPOINTS]
+    endpoints = [
+        COHERE_ENDPOINTS[output] for output in entry["architecture"]["output_modalities"] if output in COHERE_ENDPOINTS
+    ]
     return {
         "name": entry["id"],
         "is_deprecated": bool(entry["deprecated_at"]),

@@ -63,15 +63,15 @@ def _time(seconds: float, mark: str) -> str:
 
 
 ID_PREFIX = "transcript-"
-MANY = 1_000  # segments; subtitles with more are written in a thread
-SHOWN = 32  # characters of a value that an error repeats
-FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
+MANY_SEGMENTS = 1_000  # segments; subtitles with more are written in a thread
+SHOWN_CHARACTERS = 32  # characters of a value that an error repeats
+RESPONSE_FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
 GRANULARITIES = ("word", "segment")
 LIMITS = FormLimits(parts=128, files=1, field_bytes=64 << 10)
 FETCH_BYTES = 25 << 20
 FETCH_TIMEOUT_S = 30.0
 TRUE = ("true", "1")
-TEXT = ("Content-Type", "text/plain; charset=utf-8")
+TEXT_CONTENT_TYPE = ("Content-Type", "text/plain; charset=utf-8")
 CHUNKING = re.compile(r"chunking_strategy\[(type|threshold|prefix_padding_ms|silence_duration_ms)\]")
 BOOLEAN = (*TRUE, "false", "0", "")
 # Members of a segment of verbose_json that clients require, if the provider does not report them: values that count as
@@ -169,8 +169,8 @@ def read(
     if not model:
         raise missing("model")
     chosen = form.text("response_format") or "json"
-    if chosen not in FORMATS:
-        raise invalid("response_format", f"'{chosen[:SHOWN]}' is not one of {either(FORMATS)}")
+    if chosen not in RESPONSE_FORMATS:
+        raise invalid("response_format", f"'{chosen[:SHOWN_CHARACTERS]}' is not one of {either(RESPONSE_FORMATS)}")
     file, param = _file_of(services, inbound, form)
     sound = audio_uploads_module.detect_format(file, param)
     content = TranscriptionInput(
@@ -284,8 +284,8 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
     if chosen == "text" or chosen in SUBTITLES:
         body = result.text + "\n"
         if chosen != "text":
-            body = compute_if(len(result.segments) > MANY, write_subtitles, chosen, result.segments)
-        named = [TEXT, *http_responses_module.PRIVATE, ("x-request-id", shown_id), *headers]
+            body = compute_if(len(result.segments) > MANY_SEGMENTS, write_subtitles, chosen, result.segments)
+        named = [TEXT_CONTENT_TYPE, *http_responses_module.PRIVATE, ("x-request-id", shown_id), *headers]
         return Outbound(200, named, body.encode("utf-8", "replace"))
     written: Transcription = {
         "text": result.text,
@@ -378,7 +378,7 @@ FORM_FIELDS = {
         "url": {**FIELD, "pattern": "^https?://", "description": "URL of the audio, instead of a file."},
         "language": FIELD,
         "prompt": FIELD,
-        "response_format": {"enum": FORMATS},
+        "response_format": {"enum": RESPONSE_FORMATS},
         "temperature": {"type": "number", "minimum": 0, "maximum": 1},
         "stream": {"type": "boolean"},
         "timestamp_granularities[]": {"type": "array", "items": {"enum": GRANULARITIES}},

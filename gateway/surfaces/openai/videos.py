@@ -39,7 +39,7 @@ from gateway.worker.services import Services
 
 # The body of POST /v1/videos, as JSON or as a form: read into a neutral request.
 
-SIZES = (
+VIDEO_SIZES = (
     *("848x480", "854x480", "480x854", "1280x720", "720x1280", "1366x768", "768x1366", "1696x960"),
     *("1792x1024", "1024x1792", "1920x1080", "1080x1920", "3840x2160", "2160x3840"),
 )
@@ -49,8 +49,8 @@ MAX_FILES = 3
 LIMITS = FormLimits(parts=64, files=MAX_IMAGES + 2, field_bytes=128 << 10, file_bytes=image_uploads_module.MAX_BYTES)
 DIGITS = re.compile(r"[0-9]{1,9}")
 # Form fields that hold a URL: `image`, and `image[image_url]` as clients write an object in a form.
-NESTED = re.compile(r"(\w+)(?:\[\d*\])?\[(image_url|video_url|audio_url)\]")
-LISTS = ("reference_images", "reference_videos", "reference_audios")
+NESTED_FIELD = re.compile(r"(\w+)(?:\[\d*\])?\[(image_url|video_url|audio_url)\]")
+LIST_FIELDS = ("reference_images", "reference_videos", "reference_audios")
 REFERENCE = "input_reference"
 SECRET = "callback_secret"
 MAY_HAVE_SECRET = re.compile(rb"callback_secret|\\u")  # a name may be written with escapes
@@ -83,7 +83,7 @@ class VideoFields(Struct, kw_only=True, gc=False):
     prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
     model: Annotated[str, Meta(max_length=255)] = image_uploads_module.AUTO
     seconds: Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | Annotated[str, Meta(pattern=r"^[0-9]{1,4}$")] | None = None
-    size: Literal[SIZES] | None = None  # type: ignore[valid-type]
+    size: Literal[VIDEO_SIZES] | None = None  # type: ignore[valid-type]
     audio: bool | None = None
     n: Annotated[int, Meta(ge=1, le=1)] | None = None
     image: Address | ImageAddress | None = None
@@ -156,9 +156,9 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
     for written, value in form.fields:
         if value == "":
             continue
-        nested = NESTED.fullmatch(written)
+        nested = NESTED_FIELD.fullmatch(written)
         name = nested[1] if nested else written.removesuffix("[]")
-        if name in LISTS:
+        if name in LIST_FIELDS:
             values.setdefault(name, []).append(value)
         else:
             values[name] = value

@@ -425,8 +425,8 @@ def _close_part(message: _Open) -> list[ResponseEvent]:
 def _announce_call(call: _Open) -> list[ResponseEvent]:
     events = [_added(call, call.item.copy())]
     if call.item["type"] == "web_search_call":
-        for step in ("in_progress", "searching"):
-            events.append({"type": f"response.web_search_call.{step}", **call.place})
+        steps = ("in_progress", "searching")
+        events.extend({"type": f"response.web_search_call.{step}", **call.place} for step in steps)
     return events
 
 

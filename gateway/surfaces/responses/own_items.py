@@ -173,7 +173,9 @@ def _read_mcp(body: Json) -> tuple[Part, ...]:
 
 def _read_code(body: Json) -> tuple[Part, ...]:
     outputs = body.get("outputs")
-    logs = [_word(each, "logs") for each in outputs if isinstance(each, dict)] if isinstance(outputs, list) else []
+    logs = []
+    if isinstance(outputs, list):
+        logs = [_word(each, "logs") for each in outputs if isinstance(each, dict)]
     arguments = orjson.dumps({"code": _word(body, "code")}).decode()
     return _done(body, "code_interpreter", arguments, "\n".join(filter(None, logs)))
 

@@ -60,10 +60,10 @@ log = logging.getLogger("gateway")
 CLOSE_TIMEOUT_S = 2.0  # how long a caller may take to answer a close frame
 SETTLE_TIMEOUT_S = 1.0  # how long turns that are ended may take to settle
 # As of the original API: openai.com, guide "WebSocket mode", read in November 2026.
-MAX_RUNNING = 16
+MAX_RUNNING_TURNS = 16
 MAX_STREAMS = 32
 MAX_WAITING = 32
-RESTARTING = "The server is restarting; connect again."
+RESTARTING_MESSAGE = "The server is restarting; connect again."
 
 
 class SocketWatch(Struct, frozen=True):
@@ -144,7 +144,7 @@ class SocketSession(WatchedSession):
         try:
             frame = compute_if(len(text) >= caps_module.LARGE, socket_turns.read, text)
             stream = frame.stream
-            if frame.type == socket_turns.CREATE:
+            if frame.type == socket_turns.CREATE_EVENT:
                 self._add(socket, frame, text)
             elif frame.type == socket_turns.STEER:
                 socket.send(socket_turns.write_steer_failure(frame))
@@ -169,7 +169,7 @@ class SocketSession(WatchedSession):
         if self._ended or self._watch.leaving() or self._is_over():
             return
         for stream in self._streams.values():
-            if stream.waiting and stream.running is None and self._busy() < MAX_RUNNING:
+            if stream.waiting and stream.running is None and self._busy() < MAX_RUNNING_TURNS:
                 stream.running = spawn(self._run_turn, socket, stream)
 
     def _busy(self) -> int:
@@ -199,7 +199,7 @@ class SocketSession(WatchedSession):
         if self._busy():
             return  # a turn is finished in any case
         if watch.leaving():
-            self._end(self._socket, None, RESTARTING)
+            self._end(self._socket, None, RESTARTING_MESSAGE)
             return
         if self._is_over():
             text = f"A connection lasts at most {watch.longest_s:g} seconds: open another one."
@@ -256,7 +256,7 @@ class SocketSession(WatchedSession):
 
 
 # 426 makes coding clients switch to HTTP at once (RFC 9110, 15.5.22).
-DISABLED = "WebSockets are disabled (responses.socket_s of the gateway); send POST /v1/responses over HTTP."
+WEBSOCKETS_DISABLED = "WebSockets are disabled (responses.socket_s of the gateway); send POST /v1/responses over HTTP."
 TOO_MANY = "WebSockets are already open; close one, or send POST /v1/responses over HTTP."
 NO_CREDENTIAL = (
     "Send your API key as 'Authorization: Bearer <key>', or as the subprotocol "
@@ -268,7 +268,7 @@ def open_socket(services: Services, inbound: Inbound) -> Outbound:
     """Return the response that opens a socket; its caller is authenticated, and again for each turn."""
     longest_s = services.settings.responses.socket_s
     if not longest_s:
-        raise InvalidRequest(DISABLED, status=426, code="websocket_not_supported")
+        raise InvalidRequest(WEBSOCKETS_DISABLED, status=426, code="websocket_not_supported")
     socket_handshakes_module.check_query(inbound.arguments())
     token = socket_handshakes_module.token_of(inbound)
     if not token:
@@ -277,7 +277,7 @@ def open_socket(services: Services, inbound: Inbound) -> Outbound:
     caller = inbound.caller = check()
     handshake = socket_handshakes_module.read(services, inbound, PATH)
     if services.leaving:
-        raise Unavailable(RESTARTING)
+        raise Unavailable(RESTARTING_MESSAGE)
     slots = _take_slots(services, caller)
     inbound.channel.owner = caller.organization_id
     memory = SocketMemory(services.background.bodies, caller.organization_id)

@@ -25,7 +25,7 @@ from gateway.worker.services import Services
 # Format: openai/types/responses of the OpenAI SDK (responses_client_event.py, responses_server_event.py): one JSON
 # object a message. The events are those of a streamed response, with the `stream_id` of their turn.
 
-CREATE = "response.create"
+CREATE_EVENT = "response.create"
 STEER = "response.steer"
 ACKNOWLEDGEMENT = "response.processed"  # Codex sends it after it has read a response
 STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
@@ -59,8 +59,8 @@ FRAME = Decoder(ClientFrame)
 def read(text: bytes) -> ClientFrame:
     """Return a caller's message. InvalidRequest for anything but a known event."""
     frame: ClientFrame = decode_json(FRAME, text)
-    if frame.type not in (CREATE, STEER, ACKNOWLEDGEMENT):
-        raise InvalidRequest(f"'type' must be {CREATE}; send one JSON object for each response.", param="type")
+    if frame.type not in (CREATE_EVENT, STEER, ACKNOWLEDGEMENT):
+        raise InvalidRequest(f"'type' must be {CREATE_EVENT}; send one JSON object for each response.", param="type")
     if frame.stream_id is not None and not STREAM_ID.fullmatch(frame.stream_id):
         raise InvalidRequest(
             "'stream_id' has 1 to 256 letters, digits, underscores, hyphens and periods.", param="stream_id"

@@ -24,8 +24,8 @@ from gateway.surfaces.scim.attributes import (
     ScimAttribute,
     ScimSchema,
 )
-from gateway.surfaces.scim.attributes import GROUP as ATTRIBUTES_GROUP
-from gateway.surfaces.scim.attributes import USER as ATTRIBUTES_USER
+from gateway.surfaces.scim.attributes import GROUP as GROUP_ATTRIBUTES
+from gateway.surfaces.scim.attributes import USER as USER_ATTRIBUTES
 from gateway.surfaces.scim.group_views import select_groups
 from gateway.surfaces.scim.list_queries import MAX_RESULTS
 from gateway.surfaces.scim.resources import document_of, etag_of, project, show_user, values_of
@@ -49,7 +49,7 @@ from gateway.surfaces.web.http import About, HeaderParameter, Operation, Outboun
 
 # `/scim/v2/Users`: the members of the organization.
 
-ATTEMPTS = 5  # of a change without If-Match that another change overtakes
+CHANGE_ATTEMPTS = 5  # of a change without If-Match that another change overtakes
 
 
 def list_users(call: ScimCall) -> Outbound:
@@ -134,7 +134,7 @@ def delete_user(call: ScimCall) -> Outbound:
 def _change(call: ScimCall, change: Callable[[ProvisionedUser], UserValues]) -> Outbound:
     """Apply a change to the user in the path. Without If-Match it is repeated when another change overtakes it."""
     users = _users(call)
-    for _ in range(ATTEMPTS):
+    for _ in range(CHANGE_ATTEMPTS):
         before = users.find(call.organization_id, call.resource_id)
         is_bound = call.check_precondition(etag_of(before))
         stated = compute_if(call.is_long(), change, before)
@@ -244,13 +244,13 @@ def _reply_one(call: ScimCall, documents: Documents) -> Outbound:
 
 # JSON schemas of users and groups for the API description, made from the attribute table, and of lists.
 
-TYPES = {"boolean": "boolean", "complex": "object"}
+JSON_TYPES = {"boolean": "boolean", "complex": "object"}
 
 
 def describe_value(attribute: ScimAttribute) -> dict[str, Any]:
     """Return the JSON schema of an attribute."""
     described: dict[str, Any] = {
-        "type": TYPES.get(attribute.type, "string"),
+        "type": JSON_TYPES.get(attribute.type, "string"),
         "description": attribute.description,
     }
     if attribute.parts:
@@ -270,12 +270,12 @@ def _resource(schema: ScimSchema, urns: tuple[str, ...]) -> dict[str, Any]:
     return {"title": f"Scim{schema.name}", "type": "object", "properties": members, "required": ["schemas", "id"]}
 
 
-USER_SHAPE = _resource(ATTRIBUTES_USER, (CORE_USER, ENTERPRISE))
+USER_SHAPE = _resource(USER_ATTRIBUTES, (CORE_USER, ENTERPRISE))
 USER_SHAPE["properties"][ENTERPRISE] = {
     "type": "object",
     "properties": {attribute.name: describe_value(attribute) for attribute in ENTERPRISE_USER.attributes},
 }
-GROUP_SHAPE = _resource(ATTRIBUTES_GROUP, (CORE_GROUP,))
+GROUP_SHAPE = _resource(GROUP_ATTRIBUTES, (CORE_GROUP,))
 
 
 def _request(shape: dict[str, Any], schema: ScimSchema) -> dict[str, Any]:
@@ -287,8 +287,8 @@ def _request(shape: dict[str, Any], schema: ScimSchema) -> dict[str, Any]:
     return {**shape, "title": f"{shape['title']}Request", "properties": kept, "required": required}
 
 
-USER_REQUEST = _request(USER_SHAPE, ATTRIBUTES_USER)
-GROUP_REQUEST = _request(GROUP_SHAPE, ATTRIBUTES_GROUP)
+USER_REQUEST = _request(USER_SHAPE, USER_ATTRIBUTES)
+GROUP_REQUEST = _request(GROUP_SHAPE, GROUP_ATTRIBUTES)
 
 
 def _list(title: str, item: dict[str, Any]) -> dict[str, Any]:
@@ -356,20 +356,20 @@ def _operation(
     return Operation(method, ROOT + path, answer_client(view), body=body, about=about)
 
 
-ADA = {
+USER_EXAMPLE = {
     "schemas": [CORE_USER],
     "userName": "ada@example.com",
     "name": {"givenName": "Ada", "familyName": "Lovelace"},
     "emails": [{"value": "ada@example.com", "primary": True}],
 }
-RESEARCH = {"schemas": [CORE_GROUP], "displayName": "Research"}
-RENAME = {
+GROUP_EXAMPLE = {"schemas": [CORE_GROUP], "displayName": "Research"}
+PATCH_EXAMPLE = {
     "schemas": [PATCH_URN],
     "Operations": [{"op": "replace", "path": "displayName", "value": "Ada Lovelace"}],
 }
-SEARCH = {"schemas": [SEARCH_URN], "filter": 'displayName eq "Research"', "count": 10}
-USER = "/Users/<resource_id>"
-GROUP = "/Groups/<resource_id>"
+SEARCH_EXAMPLE = {"schemas": [SEARCH_URN], "filter": 'displayName eq "Research"', "count": 10}
+USER_PATH = "/Users/<resource_id>"
+GROUP_PATH = "/Groups/<resource_id>"
 OPERATIONS: tuple[Operation, ...] = (
     _operation("GET", "/ServiceProviderConfig", show_config, "Show the service provider configuration",
                answer=ScimServiceProviderConfig),
@@ -382,29 +382,29 @@ OPERATIONS: tuple[Operation, ...] = (
                answer=ScimSchemaDocument),
     _operation("GET", "/Users", list_users, "List users", answer=USER_LIST, query=ScimListQuery),
     _operation("POST", "/Users", create_user, "Create a user", answer=USER_SHAPE,
-               request=USER_REQUEST, example=ADA, query=ScimSelection, success=201),
-    _operation("GET", USER, find_user, "Show a user", answer=USER_SHAPE, query=ScimSelection,
+               request=USER_REQUEST, example=USER_EXAMPLE, query=ScimSelection, success=201),
+    _operation("GET", USER_PATH, find_user, "Show a user", answer=USER_SHAPE, query=ScimSelection,
                headers=(IF_NONE_MATCH,)),
-    _operation("PUT", USER, replace_user, "Replace a user", answer=USER_SHAPE,
-               request=USER_REQUEST, example=ADA, query=ScimSelection, headers=(IF_MATCH,)),
-    _operation("PATCH", USER, patch_user, "Change a user", answer=USER_SHAPE, request=ScimPatch,
-               example=RENAME, query=ScimSelection, headers=(IF_MATCH,)),
-    _operation("DELETE", USER, delete_user, "Delete a user", headers=(IF_MATCH,), success=204),
+    _operation("PUT", USER_PATH, replace_user, "Replace a user", answer=USER_SHAPE,
+               request=USER_REQUEST, example=USER_EXAMPLE, query=ScimSelection, headers=(IF_MATCH,)),
+    _operation("PATCH", USER_PATH, patch_user, "Change a user", answer=USER_SHAPE, request=ScimPatch,
+               example=PATCH_EXAMPLE, query=ScimSelection, headers=(IF_MATCH,)),
+    _operation("DELETE", USER_PATH, delete_user, "Delete a user", headers=(IF_MATCH,), success=204),
     _operation("GET", "/Groups", group_views.list_groups, "List groups", answer=GROUP_LIST, query=ScimListQuery),
     _operation("POST", "/Groups", group_views.create_group, "Create a group", answer=GROUP_SHAPE,
-               request=GROUP_REQUEST, example=RESEARCH, query=ScimSelection, success=201),
-    _operation("GET", GROUP, group_views.find_group, "Show a group", answer=GROUP_SHAPE, query=ScimSelection,
+               request=GROUP_REQUEST, example=GROUP_EXAMPLE, query=ScimSelection, success=201),
+    _operation("GET", GROUP_PATH, group_views.find_group, "Show a group", answer=GROUP_SHAPE, query=ScimSelection,
                headers=(IF_NONE_MATCH,)),
-    _operation("PUT", GROUP, group_views.replace_group, "Replace a group", answer=GROUP_SHAPE,
-               request=GROUP_REQUEST, example=RESEARCH, query=ScimSelection, headers=(IF_MATCH,)),
-    _operation("PATCH", GROUP, group_views.patch_group, "Change a group", answer=GROUP_SHAPE,
-               request=ScimPatch, example=RENAME, query=ScimSelection, headers=(IF_MATCH,)),
-    _operation("DELETE", GROUP, group_views.delete_group, "Delete a group", headers=(IF_MATCH,), success=204),
+    _operation("PUT", GROUP_PATH, group_views.replace_group, "Replace a group", answer=GROUP_SHAPE,
+               request=GROUP_REQUEST, example=GROUP_EXAMPLE, query=ScimSelection, headers=(IF_MATCH,)),
+    _operation("PATCH", GROUP_PATH, group_views.patch_group, "Change a group", answer=GROUP_SHAPE,
+               request=ScimPatch, example=PATCH_EXAMPLE, query=ScimSelection, headers=(IF_MATCH,)),
+    _operation("DELETE", GROUP_PATH, group_views.delete_group, "Delete a group", headers=(IF_MATCH,), success=204),
     _operation("POST", "/.search", search_all, "Search users and groups", answer=RESOURCE_LIST,
-               request=ScimSearch, example=SEARCH),
+               request=ScimSearch, example=SEARCH_EXAMPLE),
     _operation("POST", "/Users/.search", list_users, "Search users", answer=USER_LIST,
-               request=ScimSearch, example=SEARCH),
+               request=ScimSearch, example=SEARCH_EXAMPLE),
     _operation("POST", "/Groups/.search", group_views.list_groups, "Search groups", answer=GROUP_LIST,
-               request=ScimSearch, example=SEARCH),
+               request=ScimSearch, example=SEARCH_EXAMPLE),
 )  # fmt: skip
 SURFACE = Surface("scim", ERRORS, OPERATIONS, prefixes=("/scim",))

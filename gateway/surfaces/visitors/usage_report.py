@@ -116,13 +116,13 @@ def describe_report() -> dict[str, Any]:
 
 DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "api_key"}
 # Figures in breakdowns.
-SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
+SHORT_FIGURES = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
 # Writing more parts than this takes milliseconds.
 THREAD_PARTS = 1_000
 TOTALS_PARTS = 10  # parts that take as long to write as all figures of an hour or day
 # Columns of a part: its value, then SHORT.
-VALUE = itemgetter(0)
-COST = itemgetter(1 + SHORT.index("cost_nusd"))
+SUM_VALUE = itemgetter(0)
+SUM_COST = itemgetter(1 + SHORT_FIGURES.index("cost_nusd"))
 MAX_DATE_LENGTH = 40  # characters of an invalid value that are examined
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
 NO_PARTS: dict[str, Any] = {"modelBreakdown": (), "apiKeyBreakdown": ()}
@@ -178,7 +178,7 @@ def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> ActivityReport:
 
     def read() -> tuple[list[Row], list[StepColumns]]:
         totals = measure(database, scope.owners, window.span, "total")
-        return totals, measure_columns(database, apart, window.span, DIMENSIONS[group], SHORT)
+        return totals, measure_columns(database, apart, window.span, DIMENSIONS[group], SHORT_FIGURES)
 
     totals, parts = at_once(database, read)
     describe = _describer(visitor, group, keys)
@@ -200,7 +200,7 @@ def apps_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, list[dict[s
     owners = owners_of(visitor, given.get("projectId"))
     database = visitor.services.store.database
     known = visitor.services.accounts.sources
-    rows = at_once(database, lambda: measure(database, owners, window.span, "source", SHORT))
+    rows = at_once(database, lambda: measure(database, owners, window.span, "source", SHORT_FIGURES))
     breakdown: dict[str, list[dict[str, Any]]] = {}
     for row in merge(rows, [(known.canonical(row.value[0]),) for row in rows]):
         app = row.value[0]
@@ -236,7 +236,7 @@ def write_rows(
     written = []
     for label in sorted({*window.padding, *days}):
         if label not in days:
-            written.append({"date": label, **UNUSED, BREAKDOWNS[group]: ()})
+            written.append({"date": label, **UNUSED_DAY, BREAKDOWNS[group]: ()})
             continue
         lines = [part for columns in by_label.get(label, ()) for part in _parts_of(columns)]
         described.update((part[0], describe(part[0])) for part in lines if part[0] not in described)
@@ -260,8 +260,8 @@ def _merge_parts(parts: list[Part]) -> list[Part]:
             else:
                 merged[value] = tuple(map(add, known, figures))
         parts = [(value, *figures) for value, figures in merged.items()]
-    parts.sort(key=VALUE)
-    parts.sort(key=COST, reverse=True)
+    parts.sort(key=SUM_VALUE)
+    parts.sort(key=SUM_COST, reverse=True)
     return parts
 
 
@@ -334,7 +334,7 @@ def _percent(part: int, whole: int) -> float:
 
 
 # An hour or day without requests, written once: a year has hundreds of them.
-UNUSED: dict[str, Any] = {**write_figures(ActivityFigures()), **NO_PARTS}
+UNUSED_DAY: dict[str, Any] = {**write_figures(ActivityFigures()), **NO_PARTS}
 
 
 def places_of(visitor: Visitor, project_id: str | None) -> list[ActivityScope]:

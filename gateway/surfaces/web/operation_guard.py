@@ -153,11 +153,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
             outbound.body = ClosingBody(body, partial(end.of_stream, inbound, outbound.status, started))
         return outbound
 
-    return (
-        _with_deprecation_headers(handle, http_responses_module.deprecation_headers(operation.deprecated))
-        if operation.deprecated
-        else handle
-    )
+    return _with_deprecation_headers(handle, operation)
 
 
 def guard_among(
@@ -183,9 +179,12 @@ def guard_among(
 
 
 def _with_deprecation_headers(
-    handle: Callable[[Inbound], Outbound], notices: list[tuple[str, str]]
+    handle: Callable[[Inbound], Outbound], operation: Operation
 ) -> Callable[[Inbound], Outbound]:
-    """Wrap `handle` so that every response announces that the operation is deprecated."""
+    """Wrap `handle` so that every response announces that the operation is deprecated, if it is."""
+    if not operation.deprecated:
+        return handle
+    notices = http_responses_module.deprecation_headers(operation.deprecated)
 
     def handle_deprecated(inbound: Inbound) -> Outbound:
         outbound = handle(inbound)

@@ -5,7 +5,7 @@ from gateway.accounts import device_codes
 from gateway.accounts.device_codes import Devices, read_user_code
 from gateway.accounts.members import list_members
 from gateway.accounts.sessions import Sessions
-from gateway.callers.throttle import SHARES
+from gateway.callers.throttle import TABLE_SHARES
 from gateway.errors import Conflict, NotFound
 
 CLIENT = "llmgateway-cli"
@@ -95,7 +95,7 @@ def small_table(monkeypatch) -> int:
 def test_one_network_has_a_share_of_the_codes_and_replaces_its_own(devices, small_table) -> None:
     mine = devices.start(CLIENT, "198.51.100.9")
     theirs = [devices.start(CLIENT, f"2001:db8:1:{number:x}::{number:x}") for number in range(3 * small_table)]
-    share = small_table // SHARES
+    share = small_table // TABLE_SHARES
     assert [waits(devices, grant.device_code) for grant in theirs] == [False] * (len(theirs) - share) + [True] * share
     assert waits(devices, mine.device_code)
 

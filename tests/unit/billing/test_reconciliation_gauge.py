@@ -3,7 +3,7 @@
 import pytest
 from support.billing import DOLLAR, attempt_at, target
 
-from gateway.billing.reconciliation import MAX_LOAD, ReconciliationGauge
+from gateway.billing.reconciliation import MAX_GAUGE_LOAD, ReconciliationGauge
 from gateway.clock import HOUR_US
 from gateway.errors import Unavailable
 from gateway.metering.rollups.job import Rollups
@@ -49,10 +49,10 @@ def test_measuring_pauses_in_proportion_to_its_cost(process):
     drift = drift_of(process)
     drift.measure()
     lose(process, 7)
-    drift._backoff_until = process.clock.monotonic() + 1 / MAX_LOAD
+    drift._backoff_until = process.clock.monotonic() + 1 / MAX_GAUGE_LOAD
     drift.measure()
     assert reported(drift) == 0
-    process.clock.advance(1 / MAX_LOAD)
+    process.clock.advance(1 / MAX_GAUGE_LOAD)
     drift.measure()
     assert reported(drift) == 7e-9
 

@@ -63,7 +63,7 @@ def test_the_cost_of_a_call_counts_against_the_bound_of_its_key(process, account
 def test_a_bound_without_room_refuses_before_anything_began(process, account):
     bind(process, 300_000 - 1)
     settlement = process.admit(account)
-    with pytest.raises(SpendingLimitReached, match="own provider key has a spending limit of 0.000299999") as caught:
+    with pytest.raises(SpendingLimitReached, match=r"own provider key has a spending limit of 0.000299999") as caught:
         settlement.begin(0, own())
     assert (caught.value.code, caught.value.status) == ("provider_key_limit_reached", 402)
     assert process.intents.open_count() == 0

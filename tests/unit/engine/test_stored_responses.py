@@ -166,7 +166,7 @@ def test_an_organization_with_full_storage_is_refused_before_it_pays(
 
 def test_the_door_names_the_cap_and_its_setting(open_responses: Callable[..., StoredResponses]) -> None:
     open_responses(most_mb=0).keep(caller(), turn(0, os.urandom(1 << 20).hex()))
-    with pytest.raises(InvalidRequest, match="1 MB .responses.max_organization_mb") as caught:
+    with pytest.raises(InvalidRequest, match=r"1 MB .responses.max_organization_mb") as caught:
         open_responses(most_mb=1).check_quota(caller())
     assert (caught.value.status, caught.value.code) == (400, "response_storage_full")
 

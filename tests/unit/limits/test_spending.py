@@ -34,7 +34,7 @@ def test_a_dollar_key_admits_exactly_thirty_three_calls_of_three_cents(make_work
 
 
 def test_an_organization_without_credits_is_refused(make_worker, books, payer):
-    with pytest.raises(OutOfCredits, match="0 USD are left.*: add credits, or make a smaller request"):
+    with pytest.raises(OutOfCredits, match=r"0 USD are left.*: add credits, or make a smaller request"):
         make_worker().spending.reserve(payer, CALL)
 
 
@@ -397,7 +397,7 @@ def test_a_rejection_names_the_team_with_the_reached_limit(make_worker, books, p
     fund(books, payer)
     both = in_team(in_team(payer, "Everyone"), "Research")
     books.budgets.set_limits("team", both.teams[1][0], Limits(None, CENT, read_period("2w")))
-    with pytest.raises(SpendingLimitReached, match='team "Research".* for 2w') as caught:
+    with pytest.raises(SpendingLimitReached, match=r'team "Research".* for 2w') as caught:
         make_worker().spending.reserve(both, CALL)
     assert caught.value.code == "team_limit_reached"
 

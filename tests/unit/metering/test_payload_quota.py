@@ -3,7 +3,7 @@
 import pytest
 
 from gateway import ids
-from gateway.metering.payload_table import STEP_ROWS, STORE, PayloadQuota, PayloadRow, write_row
+from gateway.metering.payload_table import QUOTA_STEP_ROWS, STORE, PayloadQuota, PayloadRow, write_row
 from gateway.metering.usage_table import raw_id
 
 LARGE, SMALL = raw_id(ids.new("org")), raw_id(ids.new("org"))
@@ -21,7 +21,9 @@ def row(organization: bytes, project: int, at: int, size: int) -> PayloadRow:
 
 @pytest.fixture
 def kept(database):
-    rows = [row(LARGE, n % 2, n, 1000) for n in range(3 * STEP_ROWS)] + [row(SMALL, 0, n, 1000) for n in range(50)]
+    rows = [row(LARGE, n % 2, n, 1000) for n in range(3 * QUOTA_STEP_ROWS)] + [
+        row(SMALL, 0, n, 1000) for n in range(50)
+    ]
     database.write(lambda: database.execute_many(STORE.sql, [write_row(row)[1] for row in rows]))
     return database
 
@@ -35,14 +37,17 @@ def test_the_oldest_go_until_the_rest_fits_and_the_others_keep_theirs(kept, monk
     steps, write = [], kept.write
     monkeypatch.setattr(kept, "write", lambda work, patient=False: steps.append(1) or write(work, patient))
     room = PayloadQuota(kept, 100 * 1000)
-    assert room.keep() == 3 * STEP_ROWS - 100 and len(steps) == 3
-    assert ages(kept, LARGE) == list(range(3 * STEP_ROWS - 100, 3 * STEP_ROWS)) and len(ages(kept, SMALL)) == 50
+    assert room.keep() == 3 * QUOTA_STEP_ROWS - 100 and len(steps) == 3
+    assert (
+        ages(kept, LARGE) == list(range(3 * QUOTA_STEP_ROWS - 100, 3 * QUOTA_STEP_ROWS))
+        and len(ages(kept, SMALL)) == 50
+    )
     assert room.keep() == 0
 
 
 def test_without_a_quota_or_when_interrupted_nothing_is_deleted(kept) -> None:
     assert PayloadQuota(kept, 0).keep() == PayloadQuota(kept, 1).keep(lambda: False) == 0
-    assert len(ages(kept, LARGE)) == 3 * STEP_ROWS
+    assert len(ages(kept, LARGE)) == 3 * QUOTA_STEP_ROWS
 
 
 def test_a_payload_larger_than_the_quota_is_deleted_too(database) -> None:

@@ -122,5 +122,5 @@ def test_every_alias_stands_for_one_client_and_has_a_label():
 def test_a_broken_table_is_named(tmp_path):
     path = tmp_path / "clients.toml"
     path.write_text("[[client]]\nid = 'x'\n")
-    with pytest.raises(ValueError, match="clients.toml"):
+    with pytest.raises(ValueError, match=r"clients.toml"):
         read_clients(path)

@@ -17,7 +17,7 @@ def test_decoding_in_pieces_equals_decoding_in_one_call(data: bytes, at: int, sp
     with suppress(ValueError):
         wanted = b64decode(text, validate=True) if len(text) % 4 == 0 else None  # it takes a lone = at the end
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_types, "PIECE_LENGTH", 4)
+        patch.setattr(file_types, "BASE64_PIECE_LENGTH", 4)
         if wanted is None and len(text) > 4:
             with pytest.raises(ValueError):
                 decode_base64(text)

@@ -12,7 +12,7 @@ from gateway.oauth.authorization_server import (
 from gateway.oauth.clients import Clients
 from gateway.oauth.grants import ACCESS_LIFETIME_S, CODE_LIFETIME_S, REFRESH_LIFETIME_S
 from gateway.store.installation_identity import Secrets
-from gateway.worker.recurring_jobs import TABLE
+from gateway.worker.recurring_jobs import JOB_TABLE
 
 SECRETS = Secrets((b"newest-hash-key-of-tests",), ("newest-encryption-key",))
 
@@ -77,4 +77,4 @@ def test_many_go_in_small_steps(small_office, monkeypatch) -> None:
 
 
 def test_the_job_is_in_the_table() -> None:
-    assert [job.every_s for job in TABLE if job.name == "oauth"] == [600.0]
+    assert [job.every_s for job in JOB_TABLE if job.name == "oauth"] == [600.0]

@@ -117,7 +117,7 @@ def test_several_running_gateways_require_a_choice(proc: Path, tmp_path: Path) -
     start(proc, 7, tmp_path / "one")
     start(proc, 9, tmp_path / "one")  # a second master of the same
     start(proc, 8, tmp_path / "two")
-    with pytest.raises(InvalidRequest, match="Several gateways are running.*one/data.*two/data"):
+    with pytest.raises(InvalidRequest, match=r"Several gateways are running.*one/data.*two/data"):
         running.adopt()
 
 

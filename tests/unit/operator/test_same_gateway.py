@@ -54,7 +54,7 @@ def test_a_database_that_no_gateway_serves_from_is_refused_while_one_runs_on_ano
     theirs = {**os.environ, "DATABASE_URL": "", "GATEWAY_DATA_DIR": "/elsewhere"}
     monkeypatch.setattr(running, "find_gateways", lambda: iter([RunningGateway(7, theirs)]))
     with click.Context(click.Command("doctor"), obj="find"), opened() as installation:
-        with pytest.raises(Conflict, match="/elsewhere/gateway.db.*process 7.*--force"):
+        with pytest.raises(Conflict, match=r"/elsewhere/gateway.db.*process 7.*--force"):
             same_gateway.check_same(installation, force=False)
         same_gateway.check_same(installation, force=True)
         theirs["DATABASE_URL"] = os.environ["DATABASE_URL"]

@@ -14,10 +14,7 @@ def files(folder):
 
 def abandoned(folder):
     """Return the intents that the next worker finds."""
-    found = []
-    for orphan in orphans(folder):
-        found.append((dict(orphan.intents), set(orphan.epochs)))
-    return found
+    return [(dict(orphan.intents), set(orphan.epochs)) for orphan in orphans(folder)]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from gateway.telemetry import request_line
 from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.request_line import (
     CACHE_SIZE,
-    LARGE,
+    LARGE_BODY_BYTES,
     MAX_FRAGMENT_LENGTH,
     MAX_LINES,
     PLAIN_VALUE,
@@ -214,7 +214,7 @@ def test_lines_are_written_up_to_a_limit_and_the_rest_later(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    "held", [ended(body=b"x" * (LARGE + 1)), failed(), refused()], ids=["large", "failed", "refused"]
+    "held", [ended(body=b"x" * (LARGE_BODY_BYTES + 1)), failed(), refused()], ids=["large", "failed", "refused"]
 )
 def test_a_line_waits_in_memory_instead_of_the_request_where_that_holds_much(
     held: FinishedRequest, monkeypatch: pytest.MonkeyPatch

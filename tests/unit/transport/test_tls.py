@@ -42,7 +42,7 @@ def test_verified_name_is_served_over_one_kept_connection(secure, make_transport
 
 
 def test_certificate_of_another_name_is_refused(secure, make_transport, certificate):
-    with pytest.raises(UpstreamUnreachable, match="certificate of other.test"):
+    with pytest.raises(UpstreamUnreachable, match=r"certificate of other.test"):
         call(make_transport(options=options(certificate)), secure, "other.test")
 
 
@@ -131,6 +131,6 @@ def test_a_new_connection_resumes_the_tls_session_until_certificates_are_checked
 def test_a_session_is_resumed_with_its_own_host_only(single, make_transport, certificate):
     transport = make_transport(options=options(certificate))
     assert call(transport, single, "api.test") == b"ok"
-    with pytest.raises(UpstreamUnreachable, match="certificate of other.test"):
+    with pytest.raises(UpstreamUnreachable, match=r"certificate of other.test"):
         call(transport, single, "other.test")
     assert not any(single.resumed)

@@ -239,7 +239,7 @@ def test_a_server_that_speaks_no_http_is_the_providers_failure(transport: Transp
 
 
 def test_pieces_of_a_message_are_held_as_bytes_however_wide_their_characters_are(pair) -> None:
-    served, (theirs, send, _) = pair
+    served, (_theirs, send, _) = pair
     served._maximum = 4_000
     send(TextMessage(data="\U0001f600", message_finished=False), TextMessage(data="a" * 3_996))
     assert served.receive() == "\U0001f600" + "a" * 3_996

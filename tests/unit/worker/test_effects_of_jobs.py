@@ -38,7 +38,7 @@ from gateway.telemetry.alert_delivery import KIND as ALERTS
 from gateway.telemetry.budget_watch import ModelWatch
 from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.presence import read_presence
-from gateway.worker.recurring_jobs import TABLE
+from gateway.worker.recurring_jobs import JOB_TABLE
 from gateway.worker.services import Services
 from gateway.worker.wiring import build
 
@@ -66,7 +66,7 @@ def worker(make_worker: Callable[[], Services]) -> Services:
 def pass_time(worker: Services, seconds: float) -> None:
     """Run the jobs that run at least once in this time; a process has the models of one worker."""
     worker.store.database.bind()
-    for job in TABLE:
+    for job in JOB_TABLE:
         if job.every_s <= seconds:
             job.function(worker, lambda: True)
 

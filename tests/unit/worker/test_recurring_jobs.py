@@ -16,7 +16,7 @@ from gateway.runtime.stepwise import always
 from gateway.store.documents import Documents
 from gateway.telemetry.gauges import job_rows
 from gateway.worker import recurring_jobs
-from gateway.worker.recurring_jobs import TABLE, Background, NodeLock, RecurringJob, Scope, read_report
+from gateway.worker.recurring_jobs import JOB_TABLE, Background, NodeLock, RecurringJob, Scope, read_report
 
 PACKAGE = Path(__file__).resolve().parents[3] / "gateway"
 
@@ -234,11 +234,11 @@ def test_the_last_round_of_rare_work_is_known_to_other_processes(run_table, data
 
 
 def test_the_table_names_each_job_once_and_every_scope():
-    names = [one.name for one in TABLE]
-    assert len(set(names)) == len(names) and {one.scope for one in TABLE} == set(Scope)
+    names = [one.name for one in JOB_TABLE]
+    assert len(set(names)) == len(names) and {one.scope for one in JOB_TABLE} == set(Scope)
 
 
-@pytest.mark.parametrize("one", TABLE, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", JOB_TABLE, ids=lambda one: one.name)
 def test_every_job_of_the_table_calls_a_part_of_the_worker(one, tmp_path):
     """Run on services that accept any call of a name that `Services` has."""
     from gateway.worker.services import Services
@@ -321,7 +321,7 @@ def test_documents_that_anyone_can_create_are_bounded(sqlite_database, monkeypat
         for number in range(4):
             documents.put(kind, str(number), b"{}", 60 + number)
     monkeypatch.setattr(recurring_jobs, "DOCUMENTS", dict.fromkeys(recurring_jobs.DOCUMENTS, 1))
-    (job,) = (job for job in TABLE if job.name == "documents")
+    (job,) = (job for job in JOB_TABLE if job.name == "documents")
     job.function(SimpleNamespace(store=SimpleNamespace(documents=documents)), always)
     sql = "SELECT kind, count(*) FROM document GROUP BY kind"
     kept = dict(sqlite_database.read(lambda: sqlite_database.execute(sql).fetchall()))

@@ -13,7 +13,7 @@ import pytest
 from gateway.billing.context import RequestContext
 from gateway.callers.authentication import Caller
 from gateway.neutral.chat import ChatRequest, Requirements
-from gateway.worker.recurring_jobs import TABLE
+from gateway.worker.recurring_jobs import JOB_TABLE
 from gateway.worker.services import Services
 from gateway.worker.wiring import build
 
@@ -140,7 +140,7 @@ STEPS_OF = {
 
 def test_work_that_is_done_in_steps_is_a_job_of_the_table(services: Services) -> None:
     called: set[str] = set()
-    for job in TABLE:
+    for job in JOB_TABLE:
         job.function(Called(services, called), bool)
     methods = {name for path in GATEWAY.rglob("*.py") for name in methods_in_steps(path)}
     assert methods - called == set(STEPS_OF)

@@ -133,7 +133,9 @@ class ModelOutput:
             size = len(data) * 3 // 4
             if turn is None:
                 return
-            events = turn.response.sound(data, self._state.last) if turn.response is not None and self._spoken else []
+            events: list[Json] = []
+            if turn.response is not None and self._spoken:
+                events = turn.response.sound(data, self._state.last)
             self._pass_on(events, sound_bytes=size)
         elif text := _text(part.get("text")):
             self._take_text(text)

@@ -18,7 +18,7 @@ from gateway.surfaces.web.http import Operation, Outbound
 # Entries of the audit log in words: "API key limit updated" for `api_key.update_limit`.
 
 # Words of actions and details → how the console writes them.
-TERMS = {
+AUDIT_TERMS = {
     "api": "API",
     "cidrs": "networks",
     "hook": "webhook",
@@ -31,7 +31,7 @@ TERMS = {
     "url": "URL",
 }
 # Name and value of a detail → how the console writes them.
-PAIRS: dict[tuple[str, str | bool], str] = {
+AUDIT_PAIRS: dict[tuple[str, str | bool], str] = {
     ("kind", "user"): "allows: calling models, signing in clients",
     ("kind", "customer"): "allows: calling models",
     ("belongs", True): "added",
@@ -39,7 +39,7 @@ PAIRS: dict[tuple[str, str | bool], str] = {
     **{("mode", mode): f"provider keys: {text}" for mode, text in PROJECT_MODES.items()},
 }
 # Actions that do not read well as subject, part and participle.
-PHRASES = {
+AUDIT_PHRASES = {
     "credits.unlimited": "Unlimited spending changed",
     "discount.set": "Discount set",
     "second_factor.use_recovery_code": "Recovery code used",
@@ -53,8 +53,8 @@ USD_SUFFIX = "_usd"
 
 def describe_action(action: str) -> str:
     """Return an action of the audit log as a phrase."""
-    if action in PHRASES:
-        return PHRASES[action]
+    if action in AUDIT_PHRASES:
+        return AUDIT_PHRASES[action]
     subject, _, change = action.partition(".")
     verb, _, part = change.partition("_")
     words = [*_words(subject), *_words(part), _participle(verb)]
@@ -78,8 +78,8 @@ def _describe(name: str, value: Any, names: Mapping[str, str]) -> str:
         return f"{_write_name(name.removesuffix(NANO_SUFFIX))}: ${format_usd(value)}"
     if name.endswith(USD_SUFFIX):
         return f"{_write_name(name.removesuffix(USD_SUFFIX))}: ${value}"
-    if isinstance(value, str | bool) and (name, value) in PAIRS:
-        return PAIRS[name, value]
+    if isinstance(value, str | bool) and (name, value) in AUDIT_PAIRS:
+        return AUDIT_PAIRS[name, value]
     return f"{_write_name(name)}: {_write_value(value, names)}"
 
 
@@ -96,7 +96,7 @@ def _write_value(value: Any, names: Mapping[str, str]) -> str:
 
 
 def _words(name: str) -> list[str]:
-    return [TERMS.get(word, word) for word in name.split("_") if word]
+    return [AUDIT_TERMS.get(word, word) for word in name.split("_") if word]
 
 
 def _participle(verb: str) -> str:

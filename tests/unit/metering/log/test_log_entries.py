@@ -19,7 +19,7 @@ def test_a_moment_and_the_ids_of_it_are_the_same_thing() -> None:
 
 
 def test_old_entries_are_removed_with_their_index_in_small_steps_and_usage_stays(database, monkeypatch) -> None:
-    monkeypatch.setattr(partitions, "STEP_ROWS", 20)
+    monkeypatch.setattr(partitions, "DELETED_ROWS_PER_STEP", 20)
     tags = orjson.dumps({"team": "a", "env": "x"}).decode()
     fill(database, [*(entry(n, metadata=tags if n % 2 else None) for n in range(100)), *(attempt(n) for n in range(5))])
     now_us, tables = START_US + 70 * MINUTE_US + DAY_US, log_tables(database, 1)
@@ -30,7 +30,7 @@ def test_old_entries_are_removed_with_their_index_in_small_steps_and_usage_stays
 
 
 def test_a_purge_stops_when_another_worker_leads(database, monkeypatch) -> None:
-    monkeypatch.setattr(partitions, "STEP_ROWS", 10)
+    monkeypatch.setattr(partitions, "DELETED_ROWS_PER_STEP", 10)
     fill(database, [entry(n) for n in range(50)])
     turns = iter((True,) * 3)
     log_tables(database, 1).purge(START_US + 9 * DAY_US, lambda: next(turns, False))

@@ -10,7 +10,7 @@ import pytest
 from gateway.configuration import settings as settings_module
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import WebSearch
-from gateway.neutral.file_types import PIECE_LENGTH
+from gateway.neutral.file_types import BASE64_PIECE_LENGTH
 from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Reasoning, Text, ToolCall, ToolResult
 from gateway.surfaces.aisdk import reader
 from gateway.surfaces.web.http import Inbound
@@ -307,7 +307,7 @@ def test_a_long_text_file_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) 
     text = "größe\n" * 500_000
     data = b64encode(text.encode()).decode()
     assert parts_of(user(file(data, "text/plain"))) == [(Text(text),)]
-    assert sum(sizes) == len(data) and max(sizes) <= PIECE_LENGTH
+    assert sum(sizes) == len(data) and max(sizes) <= BASE64_PIECE_LENGTH
 
 
 @pytest.mark.parametrize("of_path", [2, 3, 4])

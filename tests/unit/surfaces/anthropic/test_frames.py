@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import ClassVar
 
 import anthropic
 import httpx2
@@ -295,7 +296,7 @@ class Memory:
     """A response from memory."""
 
     status = 200
-    headers = {"content-type": "text/event-stream"}
+    headers: ClassVar = {"content-type": "text/event-stream"}
 
     def __init__(self, body: bytes) -> None:
         self._body = body

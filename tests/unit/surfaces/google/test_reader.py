@@ -82,7 +82,7 @@ def test_a_body_is_relayed_with_only_the_roles_changed_that_google_refuses() -> 
         relayed = role if role in ("model", "system") else "user"
         assert request.native.body["contents"] == [{"role": relayed, "parts": [{"text": "Hello"}]}]
         assert request.native.instructed == (role == "system")
-    with pytest.raises(InvalidRequest, match="contents.0.role"):
+    with pytest.raises(InvalidRequest, match=r"contents.0.role"):
         read({"contents": [{"role": "assistant", "parts": [{"text": "Hello"}]}]})
 
 

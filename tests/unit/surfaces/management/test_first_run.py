@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.management import Tenants
 
-from gateway.admin.sign_in import LIFETIME_S, is_loopback, make_link_token
+from gateway.admin.sign_in import LINK_LIFETIME_S, is_loopback, make_link_token
 from gateway.errors import Forbidden, Gone, NotFound
 from gateway.operator import start
 
@@ -88,7 +88,7 @@ def test_a_changed_or_expired_link_is_refused(shared_tenants: Tenants, monkeypat
         with pytest.raises(NotFound):
             links.find(changed, "127.0.0.1")
     database = shared_tenants.services.store.database
-    later = database.now_us() + LIFETIME_S * 1_000_000
+    later = database.now_us() + LINK_LIFETIME_S * 1_000_000
     monkeypatch.setattr(type(database), "now_us", lambda self: later)
     with pytest.raises(Gone):
         links.find(token, "127.0.0.1")

@@ -3,12 +3,12 @@ from typing import get_args
 import pytest
 from openai.types.audio_response_format import AudioResponseFormat
 
-from gateway.surfaces.openai.transcriptions import FORMATS, _flag
+from gateway.surfaces.openai.transcriptions import RESPONSE_FORMATS, _flag
 from gateway.surfaces.web.forms import Form
 
 
 def test_each_format_of_openais_library_can_be_requested() -> None:
-    assert set(FORMATS) == set(get_args(AudioResponseFormat))
+    assert set(RESPONSE_FORMATS) == set(get_args(AudioResponseFormat))
 
 
 @pytest.mark.parametrize(("text", "value"), [("True", True), ("1", True), ("false", False), ("0", False), ("", False)])

@@ -134,7 +134,7 @@ def test_a_restart_waits_for_the_turn_and_begins_no_other(run: Any) -> None:
     assert not session.greenlet.ready() and session.caller.code == 0
     session.release.set()
     told = session.end()
-    assert (told.code, told.reason, told.told, session.begun) == (1001, routes.RESTARTING, [], [""])
+    assert (told.code, told.reason, told.told, session.begun) == (1001, routes.RESTARTING_MESSAGE, [], [""])
 
 
 def test_a_credential_that_ended_ends_the_connection(run: Any) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import zlib
+from typing import ClassVar
 
 import pytest
 
@@ -165,7 +166,7 @@ def test_a_short_plain_body_needs_no_admission():
 
 def test_memory_is_reserved_while_a_body_is_decompressed():
     class Held:
-        sizes: list[int] = []
+        sizes: ClassVar[list[int]] = []
 
         def grow(self, size):
             self.sizes.append(size)
