@@ -11,6 +11,12 @@ loaded = globals()["post_worker_init"]
 def post_worker_init(worker: object) -> None:
     """As ever, then the tracer."""
     loaded(worker)
-    from bench.tracing import install  # after the patching of gevent, which the settings do first
+    # After the patching of gevent, which the settings do first.
+    from bench.tracing import WARM_REQUESTS, ModuleCounter, Tracer, install
 
-    install(Path(os.environ["BENCH_STEPS"]), float(os.environ.get("BENCH_STEPS_APART_S", "0")))
+    install(
+        Path(os.environ["BENCH_STEPS"]),
+        float(os.environ.get("BENCH_STEPS_APART_S", "0")),
+        ModuleCounter if "BENCH_STEPS_MODULES" in os.environ else Tracer,
+        int(os.environ.get("BENCH_STEPS_WARM", WARM_REQUESTS)),
+    )

@@ -1,9 +1,10 @@
-"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream | --lane NAME] [--lone] [--lines
-[FORM]]`.
+"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream | --lane NAME] [--lone] [--modules]
+[--lines [FORM]]`.
 
 A measure that no noise touches, for work on the hot path on a machine with other work. It leaves out what the
 interpreter does not do itself: C code, system calls, memory. One warm request is traced in a gateway under load, or
-with --lone one of those that come one by one, where whatever is remembered for a moment only is made anew.
+with --lone one of those that come one by one, where whatever is remembered for a moment only is made anew. With
+--modules the result is the list of the gateway's modules that the request enters.
 """
 
 import argparse
@@ -28,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.steps", description=__doc__.partition("\n")[0])
     parser.add_argument("--stream", action="store_true", help="trace a stream of 50 events")
     parser.add_argument("--lone", action="store_true", help="trace one of requests that come one by one")
+    parser.add_argument("--modules", action="store_true", help="list the modules that the request enters")
     parser.add_argument(
         "--lines", nargs="?", const="json", default="off", choices=("json", "text"), help="with the request line (json)"
     )
@@ -39,14 +41,14 @@ def main(arguments: list[str] | None = None) -> int:
         if options.lane:
             print(trace_lane(LANES[names.index(options.lane)], options.port), end="")
         else:
-            print(trace(options.stream, options.port, options.lines, options.lone), end="")
+            print(trace(options.stream, options.port, options.lines, options.lone, options.modules), end="")
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def trace(stream: bool, port: int, lines: str = "off", lone: bool = False) -> str:
+def trace(stream: bool, port: int, lines: str = "off", lone: bool = False, modules: bool = False) -> str:
     """The tree of one request, with the request line in the form of `lines`. BenchError when none was traced."""
     build()
     own = port + MOCK_PORTS
@@ -59,6 +61,7 @@ def trace(stream: bool, port: int, lines: str = "off", lone: bool = False) -> st
         tree, settings = folder / "tree", Path(__file__).with_name("steps.conf.py")
         more = {"BENCH_STEPS": str(tree), "GATEWAY_LOG_REQUESTS": lines}
         more |= {"BENCH_STEPS_APART_S": str(APART_S)} if lone else {}
+        more |= {"BENCH_STEPS_MODULES": "1"} if modules else {}
         with running("mock", [str(BUILD / "mock"), str(port)], 1, folder) as mock:
             wait_for_port(mock, port)
             with start_gateway(own, port, folder, more, settings) as target:

@@ -1,7 +1,9 @@
-"""Within a worker: the bytecodes of one request, counted and written down as a tree of calls."""
+"""Within a worker: the bytecodes of one request as a tree of calls, or the modules that it enters."""
 
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -72,6 +74,32 @@ class Tracer:
         return count
 
 
+class ModuleCounter:
+    """Counts the calls of each module of the gateway in the greenlet that made it, from `begin` to `end`."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self._greenlet = greenlet.getcurrent()
+
+    def begin(self) -> None:
+        sys.setprofile(self._enter)
+
+    def end(self) -> "ModuleCounter":
+        sys.setprofile(None)
+        return self
+
+    def write(self) -> str:
+        """Return the number of modules, then lines of calls and module, the fewest calls first."""
+        rows = sorted(self.calls.items(), key=lambda row: (row[1], row[0]))
+        return f"{len(rows)} modules\n" + "".join(f"{calls:6d} {module}\n" for module, calls in rows)
+
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and greenlet.getcurrent() is self._greenlet:
+            module = frame.f_globals.get("__name__", "")
+            if module.startswith("gateway."):
+                self.calls[module] += 1
+
+
 def name_of(code: CodeType) -> str:
     """Where it stands, from the last folder on, and what it is called."""
     path = Path(code.co_filename)
@@ -91,10 +119,16 @@ class Sparse:
         return not self._apart_s or self._in_a_row >= IN_A_ROW
 
 
-def install(target: Path, apart_s: float = 0.0) -> None:
+def install(
+    target: Path,
+    apart_s: float = 0.0,
+    make_tracer: Callable[[], Tracer | ModuleCounter] = Tracer,
+    warm_requests: int = WARM_REQUESTS,
+) -> None:
     """Trace the first request of a connection that comes after the warm ones: from its head to the next one's. With
     `apart_s` one of those that come so many seconds apart."""
-    take, seen, tracers, sparse = HeadCache.take, 0, {}, Sparse(apart_s)
+    take, seen, sparse = HeadCache.take, 0, Sparse(apart_s)
+    tracers: dict[CallerConnection, Tracer | ModuleCounter] = {}
 
     def traced(heads: HeadCache, connection: CallerConnection) -> tuple[RequestHead, int] | None:
         nonlocal seen
@@ -103,8 +137,8 @@ def install(target: Path, apart_s: float = 0.0) -> None:
         if tracer is not None:
             target.write_text(tracer.end().write())
             HeadCache.take = take
-        elif seen > WARM_REQUESTS and not tracers and sparse.note() and connection.head is not None:
-            tracers[connection] = Tracer()
+        elif seen > warm_requests and not tracers and sparse.note() and connection.head is not None:
+            tracers[connection] = make_tracer()
             tracers[connection].begin()
         return take(heads, connection)
 

@@ -1,6 +1,7 @@
 import pytest
 
 from bench import tracing
+from gateway import money
 
 
 @pytest.fixture
@@ -25,3 +26,14 @@ def test_a_lone_request_is_traced_among_others_that_come_one_by_one(clock):
 
 def test_without_a_distance_every_warm_request_will_do(clock):
     assert tracing.Sparse(0.0).note()
+
+
+def test_the_modules_of_the_gateway_that_run_meanwhile_are_counted():
+    counter = tracing.ModuleCounter()
+    counter.begin()
+    money.format_usd(5)
+    money.format_usd(6)
+    listed = counter.end().write()
+    money.format_usd(7)
+    assert counter.end().write() == listed and listed.startswith("1 modules\n")
+    assert listed.endswith(" gateway.money\n") and int(listed.split()[2]) >= 2
