@@ -26,7 +26,8 @@ class FunctionTool(Struct, frozen=True):
     """A function that the model may call.
 
     `schema` is the JSON Schema of the arguments as the caller wrote it (None: no arguments). `newer` are the names of
-    members that are newer than the gateway: a body that is not rebuilt has them.
+    members that are newer than the gateway: a body that is not rebuilt has them, and a rebuilt one of `vendor` those
+    of `body`, a part of the tool in its format.
     """
 
     name: str
@@ -36,14 +37,20 @@ class FunctionTool(Struct, frozen=True):
     cache: CacheMark | None = None
     deferred: bool = False
     newer: tuple[str, ...] = ()
+    vendor: str = ""
+    body: dict[str, Any] | None = None
 
 
 class CustomTool(Struct, frozen=True):
-    """A tool with free-text input, optionally constrained by a grammar (`format` in its vendor's JSON)."""
+    """A tool with free-text input, optionally constrained by a grammar (`format` in its vendor's JSON). Its newer
+    members are those of a FunctionTool."""
 
     name: str
     description: str = ""
     format: dict[str, Any] | None = None
+    newer: tuple[str, ...] = ()
+    vendor: str = ""
+    body: dict[str, Any] | None = None
 
 
 class WebSearch(Struct, frozen=True, gc=False):

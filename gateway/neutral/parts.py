@@ -71,16 +71,25 @@ class Media(Struct, frozen=True, gc=False):
         return f"data:{self.media_type or default_type};base64,{self.data}"
 
 
+class PartMembers(Struct, frozen=True):
+    """Members beside a part that are newer than the gateway, by name: only `vendor` reads them."""
+
+    vendor: str
+    body: dict[str, Any]
+
+
 class Image(Struct, frozen=True):
     media: Media
     detail: str = ""  # low, high, auto
     cache: CacheMark | None = None
+    beside: PartMembers | None = None
 
 
 class Audio(Struct, frozen=True):
     media: Media
     format: str = ""  # wav, mp3 …
     transcript: str = ""
+    beside: PartMembers | None = None
 
 
 # Names of audio formats by subtypes that are spelled otherwise.
@@ -106,6 +115,7 @@ def sound_format(media_type: str) -> str:
 
 class Video(Struct, frozen=True):
     media: Media
+    beside: PartMembers | None = None
 
 
 class File(Struct, frozen=True):
@@ -115,6 +125,7 @@ class File(Struct, frozen=True):
     context: str = ""
     citations: bool = False
     cache: CacheMark | None = None
+    beside: PartMembers | None = None
 
 
 class Reasoning(Struct, frozen=True, gc=False):
@@ -149,6 +160,7 @@ class ToolCall(Struct, frozen=True):
     executed: ExecutedBy = ""
     custom: bool = False
     cache: CacheMark | None = None
+    beside: PartMembers | None = None
 
 
 class ToolResult(Struct, frozen=True):
@@ -158,6 +170,7 @@ class ToolResult(Struct, frozen=True):
     is_error: bool = False
     executed: ExecutedBy = ""
     cache: CacheMark | None = None
+    beside: PartMembers | None = None
 
 
 class VendorPart(Struct, frozen=True):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gateway.errors import NotSupported
-from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Tool, VendorTool
+from gateway.neutral.chat import ChatRequest, Conversation, CustomTool, FunctionTool, Tool, VendorTool
 from gateway.neutral.message_order import in_order
-from gateway.neutral.parts import Message, Part, ToolResult, VendorPart
+from gateway.neutral.parts import Message, Part, PartMembers, ToolResult, VendorPart
 from gateway.providers import custom_tools
 from gateway.providers.function_parameters import with_complete_schemas
 from gateway.providers.tool_names import NameWriter, with_plain_names
@@ -17,6 +17,8 @@ from gateway.providers.unsupported_parts import INSTRUCTIONS
 # Parts and tools that only another vendor understands: what a conversation has in their place.
 
 NOTHING_LEFT = "This provider can read no message of the conversation, only other providers can: {}."
+BESIDE = "Members of parts that are unknown to this provider were left out: {}."
+NAME_LENGTH = 64  # characters of an unknown member in a warning
 LEFT_OUT = "Parts of earlier turns that only another provider reads were left out: {}."
 
 
@@ -31,9 +33,20 @@ def readable(conversation: Conversation, dialect: str, warnings: list[str]) -> C
         if all(message.role in INSTRUCTIONS for message in messages):
             raise NotSupported(NOTHING_LEFT.format(", ".join(lost)), param="messages")
         warnings.append(LEFT_OUT.format(", ".join(lost)))
+    beside = {name: None for message in conversation.messages for name in _beside(message, dialect)}
+    if beside:
+        warnings.append(BESIDE.format(", ".join(beside)))
     messages = in_order(messages)
     tools = tuple(read for tool in conversation.tools for read in _read_tool(tool, dialect))
     return replace(conversation, messages=messages, tools=tools)
+
+
+def _beside(message: Message, dialect: str) -> Iterator[str]:
+    """Yield the names of members beside the parts that only another vendor reads."""
+    for part in message.parts:
+        members: PartMembers | None = getattr(part, "beside", None)
+        if members is not None and members.vendor != dialect:
+            yield from (name[:NAME_LENGTH] for name in members.body)
 
 
 def _read_message(message: Message, dialect: str, lost: dict[str, None]) -> Message:
@@ -109,7 +122,7 @@ def prepare(
     changed = conversation
     if own_parts and own_parts != dialect:
         changed = readable(changed, dialect, warnings)
-    changed = _without_newer(changed, dialect, warnings)
+    changed = _without_newer(changed, dialect, warnings, free_text=free_text)
     custom = NOTHING
     if not free_text:
         changed, custom = custom_tools.with_functions(changed)
@@ -119,10 +132,17 @@ def prepare(
     return PreparedRequest(request, renamed, custom)
 
 
-def _without_newer(conversation: Conversation, dialect: str, warnings: list[str]) -> Conversation:
+def _without_newer(conversation: Conversation, dialect: str, warnings: list[str], *, free_text: bool) -> Conversation:
     """Return the conversation without a choice of a type that only another vendor may know. Adds a warning for it, and
     for such members of tools."""
-    names = {name: None for tool in conversation.tools if isinstance(tool, FunctionTool) for name in tool.newer}
+    kinds = (FunctionTool, CustomTool)
+    newer = [tool for tool in conversation.tools if isinstance(tool, kinds) and tool.newer]
+    names = {
+        name: None
+        for tool in newer
+        if tool.vendor != dialect or not (free_text or isinstance(tool, FunctionTool))
+        for name in tool.newer
+    }
     if names:
         warnings.append(NEWER_MEMBERS.format(", ".join(names)))
     choice = conversation.tool_choice

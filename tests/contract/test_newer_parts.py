@@ -19,6 +19,11 @@ ALL = sorted(VENDORS | FURTHER)
 PART: Json = {"type": "hologram", "shape": "cube"}
 TOOL: Json = {"type": "hologram", "size": 3}
 FUNCTION: Json = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+LATER: Json = {
+    "type": "function",
+    "function": {"name": "clock", "parameters": {"type": "object"}, "hologram": {"size": 3}},
+    "hologram_of_tool": True,
+}
 # The surface, its vendors, and the body with one newer part.
 ASKED: dict[str, tuple[frozenset[str], Json]] = {
     "chat": (
@@ -116,7 +121,7 @@ CHOOSING: dict[str, tuple[frozenset[str], Json]] = {
     "responses": (frozenset(("responses", "both")), {"input": "Hi"}),
 }
 TOOLS: Json = {
-    "chat": FUNCTION,
+    "chat": LATER,
     "messages": {"name": "clock", "input_schema": {"type": "object"}, "hologram": 1},
     "responses": {"type": "function", "name": "clock", "parameters": {"type": "object"}, "hologram": 1},
 }
@@ -131,4 +136,29 @@ def test_a_tool_choice_of_a_newer_type_is_for_its_own_vendor(stage: ContractGate
     mine = vendor in vendors
     assert (sent.get("tool_choice") == CHOICE) is mine
     assert warns(stage) is not mine
-    assert ("hologram" in json.dumps(sent.get("tools") or sent.get("toolConfig"))) is (mine and surface != "chat")
+    assert ("hologram" in json.dumps(sent.get("tools") or sent.get("toolConfig"))) is mine
+
+
+@pytest.mark.usefixtures("newer")
+@pytest.mark.parametrize("kind", ["function", "custom"])
+def test_members_of_a_tool_that_are_newer_stay_where_they_are(stage: ContractGateway, kind: str) -> None:
+    named = {"name": "clock", "hologram": {"size": 3}} | (
+        {"parameters": {"type": "object"}} if kind != "custom" else {}
+    )
+    tool = {"type": kind, kind: named, "hologram_of_tool": True}
+    body = {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
+    sent = ask(stage, "chat", "openai", body)["tools"][0]
+    sent[kind].get("parameters", {}).pop("properties", None)
+    assert sent == tool and not warns(stage)
+    stage.script("anthropic", Say("Done."))
+    stage.send("chat", {"model": "anthropic-able", **body})
+    assert "hologram_of_tool, hologram" in stage.headers["x-llmgateway-warnings"]
+
+
+@pytest.mark.usefixtures("newer")
+def test_a_tool_in_the_shape_of_another_format_is_no_newer_one(stage: ContractGateway) -> None:
+    flat = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}, "strict": None}
+    nested = {"type": "function", "function": {"name": "watch", "title": None}, "strict": True}
+    sent = ask(stage, "chat", "openai", {"messages": [{"role": "user", "content": "Hi"}], "tools": [flat, nested]})
+    assert [set(tool) for tool in sent["tools"]] == [{"type", "function"}] * 2
+    assert set(sent["tools"][1]["function"]) <= {"name", "parameters"}

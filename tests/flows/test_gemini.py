@@ -349,7 +349,6 @@ ODD = (
     b'{"contents": [{"parts": [{"text": "x"}]}], "tools": [1]}',
     b'{"contents": [{"parts": [{"text": "x"}]}], "tools": [{"functionDeclarations": [1]}]}',
     b'{"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"temperature": 9}}',
-    b'{"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"thinkingConfig": {"thinkingLevel": "odd"}}}',
     b'{"contents": [{"parts": [{"functionResponse": {"name": "f", "response": {}}}]}]}',
 )
 
@@ -468,3 +467,21 @@ def test_a_prompt_that_is_too_long_for_a_model_goes_to_the_next_one(
     else:
         text = openai.chat.completions.create(**request).choices[0].message.content
     assert text == "Hello." and [call.status for call in (*upstream.calls, *google.calls)] == [400, 200]
+
+
+@pytest.mark.parametrize("model", [OPENAI, CLAUDE])
+def test_words_that_are_newer_than_the_gateway_have_no_effect_at_other_vendors(
+    gateway: LocalGateway, upstream: FakeOpenAI, claude: FakeAnthropic, model: str
+) -> None:
+    body = {
+        "contents": [{"parts": [{"text": "Hello"}]}],
+        "tools": [LOOK],
+        "toolConfig": {"functionCallingConfig": {"mode": "SOMETIMES"}},
+        "generationConfig": {"thinkingConfig": {"thinkingLevel": "DEEPEST"}},
+    }
+    address = f"{gateway.address}/v1beta/models/{model}:generateContent"
+    answer = httpx.post(address, json=body, headers={"x-goog-api-key": gateway.key})
+    assert answer.status_code == 200, answer.text
+    warnings = answer.headers["x-llmgateway-warnings"]
+    assert "SOMETIMES" in warnings and "thinkingLevel" in warnings
+    assert [call.status for call in (*upstream.calls, *claude.calls)] == [200]

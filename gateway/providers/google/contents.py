@@ -145,7 +145,7 @@ class Contents:
         written: Wire = {"functionCall": function}
         if call.signature and call.vendor == NAME:
             written["thoughtSignature"] = call.signature
-        return written
+        return _with_beside(call, written)
 
     def _add_results(self, message: Message) -> None:
         """Add tool results; the API wants them in the order of their calls, with nothing between them (guide, function
@@ -193,7 +193,7 @@ class Contents:
             response["parts"] = inside
         if outside:
             beside += [{"text": f"Output of {name} (call {result.call_id}):"}, *outside]
-        return {"functionResponse": response}
+        return _with_beside(result, {"functionResponse": response})
 
     def _write_part(self, part: Part) -> Wire:
         """Return a part of a content. NotSupported for parts that the format has no field for."""
@@ -201,10 +201,11 @@ class Contents:
             case Text() | Refusal():
                 return {"text": part.text}
             case Image(media=media) | Video(media=media) | File(media=media):
-                return self._write_media(media, FALLBACKS[type(part)])
+                return _with_beside(part, self._write_media(media, FALLBACKS[type(part)]))
             case Audio(media=media):
                 subtype = part.format.replace("mpga", "mpeg")
-                return self._write_media(media, f"audio/{subtype}" if subtype else FALLBACKS[Audio])
+                written = self._write_media(media, f"audio/{subtype}" if subtype else FALLBACKS[Audio])
+                return _with_beside(part, written)
             case VendorPart(vendor=vendor, body=body) if vendor == NAME:
                 return body
             case _:
@@ -235,6 +236,13 @@ class Contents:
     def _warn(self, text: str) -> None:
         if text not in self._warnings:
             self._warnings.append(text)
+
+
+def _with_beside(part: Image | Audio | Video | File | ToolCall | ToolResult, written: Wire) -> Wire:
+    """Return a written part with the members beside it that are newer than the gateway."""
+    if part.beside is None or part.beside.vendor != NAME:
+        return written
+    return {**part.beside.body, **written}
 
 
 def _fits_inside(part: Wire) -> bool:

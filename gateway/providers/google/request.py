@@ -111,6 +111,8 @@ def write_tool_config(
         if choice.mode not in ("auto", "web_search"):
             warnings.append(f"tool_choice {choice.mode} has no effect on this provider's own tools.")
         return config
+    if choice.body is not None:
+        return {**config, "functionCallingConfig": choice.body}
     calling: dict[str, Any] = {"mode": TOOL_MODES[choice.mode]}
     if choice.mode == "tool":
         calling["allowedFunctionNames"] = [choice.name]

@@ -122,7 +122,7 @@ def _write_tools(tools: tuple[Tool, ...], body: dict[str, Any], warnings: list[s
                 written.append(_write_function(tool))
             case CustomTool():
                 custom = {"name": tool.name, "description": tool.description, "format": tool.format}
-                written.append({"type": "custom", "custom": {key: value for key, value in custom.items() if value}})
+                written.append(_write_tool(tool, "custom", {key: value for key, value in custom.items() if value}))
             case WebSearch():
                 body["web_search_options"] = _write_search(tool, warnings)
             case VendorTool(vendor=vendor) if vendor == NAME:
@@ -142,7 +142,14 @@ def _write_function(tool: FunctionTool) -> dict[str, Any]:
         function["parameters"] = tool.schema
     if tool.strict is not None:
         function["strict"] = tool.strict
-    return {"type": "function", "function": function}
+    return _write_tool(tool, "function", function)
+
+
+def _write_tool(tool: FunctionTool | CustomTool, kind: str, named: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool with its members that are newer than the gateway, if they are for this format."""
+    if tool.body is None or tool.vendor != NAME:
+        return {"type": kind, kind: named}
+    return {**tool.body, "type": kind, kind: {**tool.body.get(kind, {}), **named}}
 
 
 def _write_search(tool: WebSearch, warnings: list[str]) -> dict[str, Any]:

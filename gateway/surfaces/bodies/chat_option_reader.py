@@ -42,6 +42,7 @@ from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.web.model_options import read_choice
 
 HEALING = "response-healing"
+NAME_LENGTH = 64  # characters of an unknown member in a warning
 PREFERENCES = TYPES | {"image_config": ImageConfig}
 NO_FIELDS: frozenset[type] = frozenset()
 # max_tokens has an older and a newer name.
@@ -205,7 +206,8 @@ def _size(tool: object) -> int:
         return len(encode(tool))
     spec = tool.function
     parameters = 0 if spec.parameters is UNSET else len(memoryview(spec.parameters))
-    return len(spec.name) + len(spec.description or "") + parameters
+    newer = 0 if tool.newer is None else len(encode(tool.newer))
+    return len(spec.name) + len(spec.description or "") + parameters + newer
 
 
 def _shape_size(format: object) -> int:
@@ -231,6 +233,14 @@ def _forced(choice: object) -> str:
     return "tool"
 
 
+def _newer(members: schema.NewerMembers | None, kind: str) -> dict[str, Any]:
+    """Return the members of a tool that are newer than this gateway, as fields of the neutral tool."""
+    if members is None:
+        return {}
+    names = tuple(name[:NAME_LENGTH] for name in (*members.tool, *members.inner))
+    return {"newer": names, "vendor": dialect.NAME, "body": {**members.tool, kind: members.inner}}
+
+
 def read_mark(control: schema.CacheControl | None) -> CacheMark | None:
     """Return a cache mark in the neutral form."""
     if control is None:
@@ -248,9 +258,10 @@ def _tool(tool: object, place: int) -> Tool:
                 strict=spec.strict,
                 cache=read_mark(tool.cache_control),
                 deferred=bool(tool.defer_loading),
+                **_newer(tool.newer, "function"),
             )
         case schema.CustomTool(custom=spec):
-            return CustomTool(spec.name, spec.description or "", spec.format)
+            return CustomTool(spec.name, spec.description or "", spec.format, **_newer(tool.newer, "custom"))
         case schema.WebSearchTool():
             domains = (tool.allowed_domains, tool.blocked_domains)
             return read_search(tool.user_location, tool.search_context_size, domains, tool.max_uses)

@@ -7,7 +7,7 @@ Chat completions decode them together with their messages. Other surfaces build 
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, field
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.parameters import CHAT, ChoiceCount, Count, Effort, Level, ServiceTier, Temperature, words_in
@@ -17,6 +17,7 @@ from gateway.surfaces.bodies.preference_checks import ImageOptions, Routing, Swi
 from gateway.surfaces.bodies.request_parameters import with_parameters
 from gateway.surfaces.bodies.unknown_parts import UNKNOWN, require_unknown
 from gateway.surfaces.bodies.validation_errors import explain, invalid, words_of
+from gateway.surfaces.web.answer_structs import NEWER
 from gateway.surfaces.web.model_options import Models, ProviderOptions
 
 Json = dict[str, Any]
@@ -33,8 +34,16 @@ class CacheControl(Shape):
     ttl: Literal["5m", "1h"] | None = None
 
 
-class FunctionSpec(Shape):
-    """A function; `parameters` is the JSON text of the schema, byte for byte as the caller wrote it."""
+class NewerMembers(Shape):
+    """Members of a tool that are newer than this gateway: those of the tool, and those of its function or free text."""
+
+    tool: Json = {}
+    inner: Json = {}
+
+
+class FunctionSpec(Shape, forbid_unknown_fields=True):
+    """A function; `parameters` is the JSON text of the schema, byte for byte as the caller wrote it. The lenient parser
+    takes unknown members out of it."""
 
     name: Name
     description: str | None = None
@@ -42,20 +51,22 @@ class FunctionSpec(Shape):
     strict: bool | None = None
 
 
-class FunctionTool(Shape, tag_field="type", tag="function"):
+class FunctionTool(Shape, tag_field="type", tag="function", forbid_unknown_fields=True):
     function: FunctionSpec
     defer_loading: bool | None = None
     cache_control: CacheControl | None = None
+    newer: NewerMembers | None = field(default=None, name=NEWER)
 
 
-class CustomSpec(Shape):
+class CustomSpec(Shape, forbid_unknown_fields=True):
     name: Name
     description: str | None = None
     format: dict[str, Any] | None = None
 
 
-class CustomTool(Shape, tag_field="type", tag="custom"):
+class CustomTool(Shape, tag_field="type", tag="custom", forbid_unknown_fields=True):
     custom: CustomSpec
+    newer: NewerMembers | None = field(default=None, name=NEWER)
 
 
 class Location(Shape):

@@ -8,6 +8,7 @@ import orjson
 from gateway.neutral.parameters import CHAT, words_in
 from gateway.surfaces.bodies.lenient_parsing import OWN_TOOLS, read_choice, tool_type_of
 from gateway.surfaces.bodies.unknown_parts import wrap
+from gateway.surfaces.web.answer_structs import NEWER
 
 Json = dict[str, Any]
 
@@ -25,6 +26,24 @@ KNOWN_PARTS = frozenset(
 )
 KNOWN_TOOLS = frozenset((*OWN_TOOLS, "web_search", "tool_search"))
 KNOWN_CHOICES = frozenset((*OWN_TOOLS, "web_search", "allowed_tools"))
+BESIDE = ("defer_loading", "cache_control")  # known members of a tool
+NAMED = {
+    "function": ("name", "description", "parameters", "strict"),
+    "custom": ("name", "description", "format"),
+}
+# Members of tools that stand in the wrong place, or are those of another format.
+MISPLACED = (
+    "type",
+    NEWER,
+    *OWN_TOOLS,
+    *BESIDE,
+    "name",
+    "description",
+    "parameters",
+    "strict",
+    "format",
+    "input_schema",
+)
 UNNAMED = "response"  # the name of a JSON Schema without one
 
 
@@ -73,13 +92,23 @@ def _tool(tool: Any) -> Any:
     kind = tool_type_of(tool)
     if kind not in OWN_TOOLS:
         return tool
-    kept = {name: tool[name] for name in ("defer_loading", "cache_control") if name in tool}
+    kept = {name: tool[name] for name in BESIDE if name in tool}
+    outer: Json = {}
     spec = tool.get(kind)
     if not isinstance(spec, dict):
         spec = {name: value for name, value in tool.items() if name not in ("type", *kept)}
+    else:
+        outer = tool
     if "input_schema" in spec and "parameters" not in spec:
         spec["parameters"] = spec.pop("input_schema")
-    return {"type": kind, kind: spec, **kept}
+    newer = {"tool": _newer(outer), "inner": _newer(spec)}
+    named = {name: spec[name] for name in NAMED[kind] if name in spec}
+    return {"type": kind, kind: named, **kept, **({NEWER: newer} if any(newer.values()) else {})}
+
+
+def _newer(members: Json) -> Json:
+    """Return the members that are newer than this gateway; null says nothing."""
+    return {name: value for name, value in members.items() if name not in MISPLACED and value is not None}
 
 
 def _name_tool(kind: str, named: Json) -> Json:

@@ -24,7 +24,7 @@ from gateway.surfaces.description.code_samples import (
 )
 from gateway.surfaces.description.examples import EVENTS, JSON, URLENCODED, add_examples
 from gateway.surfaces.web import policy as policy_module
-from gateway.surfaces.web.answer_structs import describe_answer, is_body
+from gateway.surfaces.web.answer_structs import COLLECTION, NEWER, TAKE_ANY, describe_answer, is_body
 from gateway.surfaces.web.http import About, Access, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.web.http_responses import OPENAI
 from gateway.surfaces.web.listing import accepts_gzip
@@ -329,10 +329,16 @@ def _schema(spec: "apispec.APISpec", described: Any, known: set[str]) -> Any:
         [described], ref_template="#/components/schemas/" + surface + ".{name}"
     )
     for name, part in parts.items():
-        if f"{surface}.{name}" not in known:
+        if f"{surface}.{name}" not in known and name != COLLECTION:
             known.add(f"{surface}.{name}")
-            spec.components.schema(f"{surface}.{name}", part)
+            spec.components.schema(f"{surface}.{name}", _opened(part) if name in TAKE_ANY else part)
     return schema
+
+
+def _opened(part: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a struct whose unknown members the lenient parser collects: callers may write any."""
+    known = {name: inner for name, inner in part["properties"].items() if name != NEWER}
+    return {**{name: value for name, value in part.items() if name != "additionalProperties"}, "properties": known}
 
 
 def _hoist(spec: "apispec.APISpec", value: Any, known: set[str]) -> Any:

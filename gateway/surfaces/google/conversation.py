@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from gateway.dialects.google import NAME
 from gateway.neutral import parameters
@@ -28,6 +29,7 @@ from gateway.neutral.parts import (
     Media,
     Message,
     Part,
+    PartMembers,
     Reasoning,
     Role,
     Text,
@@ -169,6 +171,17 @@ def with_unknown(part: schema.WirePart, read: Part) -> Part:
     return VendorPart(NAME, next(iter(schema.unknown_members(part.unknown)))[:NAME_LENGTH], part.unknown, (read,))
 
 
+def with_beside(part: schema.WirePart, read: Part) -> Part:
+    """Return a call, a result or a file with the members beside it that are newer than this gateway: its vendor gets
+    them also in a body that is rebuilt."""
+    members = schema.unknown_members(part.unknown) if part.unknown is not None else {}
+    if part.videoMetadata is not None:
+        members["videoMetadata"] = part.videoMetadata
+    if not members:
+        return read
+    return replace(read, beside=PartMembers(NAME, members))
+
+
 def read_server_part(part: schema.WirePart) -> VendorPart | None:
     """Return a part that the vendor's own tools wrote, or one of a type that is newer than this gateway; None for any
     other."""
@@ -242,16 +255,19 @@ class _Turns:
 
     def _add_part(self, role: Role, part: schema.WirePart, path: str) -> None:
         if part.functionCall is not None:
-            self._append("assistant", read_call(part, part.functionCall, self._ident_of(part.functionCall)))
+            call = read_call(part, part.functionCall, self._ident_of(part.functionCall))
+            self._append("assistant", with_beside(part, call))
         elif part.functionResponse is not None:
             result = part.functionResponse
-            self._append("tool", read_result(result, self._answered(result), path))
+            self._append("tool", with_beside(part, read_result(result, self._answered(result), path)))
         elif part.text is not None or (part.thoughtSignature and part.inlineData is None and part.fileData is None):
             text = read_text(part)
             if text is not None:
                 self._append(role, with_unknown(part, text))
         elif (own := read_server_part(part)) is not None:
             self._append(role, own)
+        elif part.fileData is not None and part.inlineData is None:
+            self._append(role, with_beside(part, read_media(None, part.fileData, path)))
         else:
             self._append(role, with_unknown(part, read_media(part.inlineData, part.fileData, path)))
 
@@ -324,6 +340,10 @@ def _read_choice(body: schema.GenerateBody) -> tuple[ToolChoice | None, frozense
     mode = calling.word if calling else None
     if calling is None or not mode or not body.tools:
         return None, frozenset()
+    if mode not in schema.MODES:
+        own = {"mode": calling.mode, "allowedFunctionNames": calling.allowedFunctionNames}
+        given = {name: value for name, value in own.items() if value is not None}
+        return ToolChoice("auto", mode[:NAME_LENGTH], NAME, given), frozenset()
     names = tuple(calling.allowedFunctionNames or ())
     if mode == "NONE":
         return ToolChoice("none"), frozenset()

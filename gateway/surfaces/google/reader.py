@@ -225,6 +225,9 @@ def _warn(body: schema.GenerateBody, wire: Json) -> Iterator[str]:
     if not CONFIG_FIELDS.issuperset(config):
         unknown = [name[:NAME_LENGTH] for name in config if name not in CONFIG_FIELDS][:NAMED]
         yield f"generationConfig: {', '.join(unknown)} was left out: Gemini's API has no such field."
+    thinking = body.generationConfig.thinkingConfig if body.generationConfig else None
+    if thinking is not None and thinking.has_newer_level:
+        yield "thinkingConfig.thinkingLevel: only Google's own servers get this value, which is unknown to the gateway."
     if body.serviceTier and body.serviceTier.lower() not in TIERS_READ:
         yield "serviceTier was left out: it must be standard, flex or priority."
 

@@ -102,6 +102,11 @@ class ThinkingConfig(GoogleObject):
     thinkingBudget: int | None = None
     thinkingLevel: str | None = None
 
+    @property
+    def has_newer_level(self) -> bool:
+        """Return whether the level is newer than this gateway."""
+        return self.thinkingLevel is not None and self.thinkingLevel.upper() not in LEVELS
+
 
 class ImageOutput(GoogleObject):
     aspectRatio: str | None = None
@@ -220,16 +225,6 @@ def check(body: GenerateBody) -> None:
             raise invalid(f"contents.{place}.role", "it must be user or model")
     for place, tool in enumerate(body.tools or ()):
         declarations_of(tool, place)
-    config = body.generationConfig
-    if config is not None and config.thinkingConfig is not None:
-        _check_word(config.thinkingConfig.thinkingLevel, LEVELS, "generationConfig.thinkingConfig.thinkingLevel")
-    if body.toolConfig is not None and body.toolConfig.functionCallingConfig is not None:
-        _check_word(body.toolConfig.functionCallingConfig.word, MODES, "toolConfig.functionCallingConfig.mode")
-
-
-def _check_word(word: str | None, words: tuple[str, ...], param: str) -> None:
-    if word is not None and word.upper() not in words:
-        raise invalid(param, f"it must be one of {', '.join(words[1:])}")
 
 
 def declarations_of(tool: Json, place: int) -> list[FunctionDeclaration]:

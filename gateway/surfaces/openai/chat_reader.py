@@ -527,7 +527,7 @@ def _has_gateway_fields(body: schema.ChatBody) -> bool:
 def _plain_tool(tool: object) -> bool:
     """Return whether OpenAI's chat API accepts the tool as written."""
     if type(tool) is chat_options_module.FunctionTool:
-        return tool.cache_control is None and tool.defer_loading is None
+        return tool.cache_control is None and tool.defer_loading is None and tool.newer is None
     return False  # few vendors support free-text tools: rebuilt for those, never sent to others
 
 

@@ -46,6 +46,12 @@ JsonObject = Annotated[Any, Meta(extra_json_schema={"type": "object"})]
 RELAYED = Meta(extra_json_schema={"additionalProperties": True})
 Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
 
+# Bodies whose unknown members are collected: the structs that take any member, and the member and the struct of the
+# collection, which callers do not write.
+NEWER = "(newer)"
+COLLECTION = "NewerMembers"
+TAKE_ANY = frozenset(("FunctionSpec", "FunctionTool", "CustomSpec", "CustomTool"))
+
 
 LIMITED = (str, int, float, list[Any], dict[str, Any])  # types that an annotation can limit
 
