@@ -1,4 +1,5 @@
-"""Comparison of a provider's own model list with the catalogue: models that are new, changed or no longer listed."""
+"""Comparison of a provider's own model list with the catalogue: models that are new, changed or no longer
+listed, and the entries that are proposed for them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Video jobs, as used by the surfaces and by recurring work."""
+"""Video jobs, as used by the surfaces; the polling of providers and the delivery of callbacks are recurring work."""
 
 import logging
 from collections import Counter

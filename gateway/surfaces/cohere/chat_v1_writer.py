@@ -1,4 +1,4 @@
-"""Writes answers and events of chats in version 2 of Cohere's format as those of version 1."""
+"""Chats in version 1 of Cohere's format: bodies become those of version 2, and its answers those of version 1."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as the protocol uses it: one message per request, and errors as its bodies."""
+"""JSON-RPC 2.0 as MCP uses it: checks of a connection, one message per request, errors as bodies, and the revisions."""
 
 import re
 from base64 import b64decode
