@@ -32,7 +32,7 @@ from gateway.store.database import Database
 # Every answer must come from our own origin, and from an authenticator that verified the person (a PIN or
 # biometrics).
 
-# 260 ms that only people with passkeys need.
+# Its import takes 260 ms, and only people with passkeys need it.
 webauthn = LazyImport("webauthn")
 structs = LazyImport("webauthn.helpers.structs")
 

@@ -31,13 +31,10 @@ from gateway.worker.recurring_jobs import Background, make_background
 from gateway.worker.services import Services
 from gateway.worker.wiring import build
 
+# The Flask application is imported and built by the first request that the express lane does not serve.
 if TYPE_CHECKING:
     from flask import Flask
 
-
-# The Flask application, imported and built by the first request that the express lane does not serve.
-
-if TYPE_CHECKING:
     from gateway.application import flask_application
     from gateway.application.flask_application import FlaskApplication
 else:

@@ -38,14 +38,10 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.tool_names import COHERE
 from gateway.providers.unsupported_parts import GENERATED, with_late_instructions
 
-# Writes a neutral conversation as a chat body.
+# Writes a neutral conversation as a chat body, with its messages in the roles and blocks of the format.
 #
-# Wire facts: Cohere API reference, v2/chat, and its list of errors (ranges of values, incompatible parameters).
-
-# Writes messages in the roles and blocks of the format.
-#
-# Wire facts: Cohere API reference, v2/chat, messages; guide, tool use (a turn with calls has a plan); guide,
-# reasoning (thinking blocks are sent back with their turn).
+# Wire facts: Cohere API reference, v2/chat, its messages and its list of errors (ranges, incompatible parameters);
+# guide, tool use (a turn with calls has a plan); guide, reasoning (thinking blocks are sent back with their turn).
 
 Wire = dict[str, Any]
 

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from gateway.transport.websockets import Handshake
 
 
-# Opens the WebSockets of GET /v1/responses.
-
 # A WebSocket at GET /v1/responses: reads the caller's messages and runs their turns, those of one stream in order and
 # those of several streams at once.
 
