@@ -162,3 +162,11 @@ def test_a_tool_in_the_shape_of_another_format_is_no_newer_one(stage: ContractGa
     sent = ask(stage, "chat", "openai", {"messages": [{"role": "user", "content": "Hi"}], "tools": [flat, nested]})
     assert [set(tool) for tool in sent["tools"]] == [{"type", "function"}] * 2
     assert set(sent["tools"][1]["function"]) <= {"name", "parameters"}
+
+
+@pytest.mark.parametrize("vendor", ALL)
+def test_arguments_of_an_earlier_call_may_be_null(stage: ContractGateway, vendor: str) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "clock", "arguments": "null"}
+    items = [{"role": "user", "content": "Hi"}, call, {"type": "function_call_output", "call_id": "c1", "output": "1"}]
+    tool = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}}
+    ask(stage, "responses", vendor, {"input": items, "tools": [tool]})

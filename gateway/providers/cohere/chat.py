@@ -24,6 +24,7 @@ from gateway.neutral.chat import (
 )
 from gateway.neutral.events import Batch
 from gateway.neutral.parts import Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, VendorPart
+from gateway.neutral.tool_arguments import plain_arguments
 from gateway.providers.cohere.reply import read_result
 from gateway.providers.cohere.stream import CohereStreamReader
 from gateway.providers.failures import classify, explain, read_refusal, retry_after
@@ -126,7 +127,7 @@ def _write_assistant(message: Message, thinks: bool, warnings: list[str]) -> Wir
 def _write_call(call: ToolCall) -> Wire:
     if call.custom:
         raise NotSupported("This provider has no tools with free-text input.", param="messages")
-    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    function = {"name": call.name, "arguments": plain_arguments(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
 
 
