@@ -31,9 +31,9 @@ def test_without_a_distance_every_warm_request_will_do(clock):
 def test_the_modules_of_the_gateway_that_run_meanwhile_are_counted():
     counter = tracing.ModuleCounter()
     counter.begin()
-    money.format_usd(5)
-    money.format_usd(6)
+    money.format_usd(98_765_432_101)  # amounts that no other test formats: results are cached
+    money.format_usd(98_765_432_102)
     listed = counter.end().write()
-    money.format_usd(7)
+    money.format_usd(98_765_432_103)
     assert counter.end().write() == listed and listed.startswith("1 modules\n")
     assert listed.endswith(" gateway.money\n") and int(listed.split()[2]) >= 2
