@@ -36,13 +36,17 @@ def install(folder: Path, packages: dict[str, str]) -> Path:
 
 
 def machine_node(oldest: int) -> Path:
-    """Return the path of this machine's node, with npm beside it. Skips without one of this major version."""
+    """Return the path of this machine's node, with npm beside it. Skips without one of this major version, and
+    where npm reaches no package registry."""
     found = shutil.which("node")
     if found is None or shutil.which("npm") is None:
         pytest.skip(f"needs Node.js {oldest} or later with npm; there is none on this machine")
     version = subprocess.run([found, "--version"], capture_output=True, text=True).stdout.strip()
     if int(version.removeprefix("v").partition(".")[0] or 0) < oldest:
         pytest.skip(f"needs Node.js {oldest} or later; this machine has {version}")
+    reached = subprocess.run(["npm", "view", "npm", "version"], capture_output=True, text=True, timeout=INSTALL_S)
+    if reached.returncode != 0:
+        pytest.skip(f"npm reaches no package registry: {reached.stderr[-300:]}")
     return Path(found)
 
 
