@@ -119,8 +119,6 @@ def _read_number(text: str) -> Any:
         return text
 
 
-# Runs of derived commands: the request from the arguments, the operation as the operator, and its answer printed.
-
 # The operator as a visitor of the management API, for commands that run its operations in this process.
 
 OPERATOR_SESSION = SessionInfo("", OPERATOR, "", "", 0, 0)
@@ -150,6 +148,8 @@ def visit_as_operator(services: Services) -> OperatorVisitor:
     memberships: Mapping[str, MemberInfo] = ChainMap(owners, absent)
     return OperatorVisitor(services, OPERATOR_SESSION, memberships)
 
+
+# Runs of derived commands: the request from the arguments, the operation as the operator, and its answer printed.
 
 # The prefix of an id decides which operation a command with several runs.
 ID_PREFIXES = {"key_id": "key_", "member_id": "member_", "team_id": "team_", ORGANIZATION: "org_"}

@@ -20,8 +20,6 @@ from gateway.routing.resolve import CatalogueView, CustomRoutes, Resolution
 from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Scored, ScoreEntry, Weights, grade, rank, weigh
 from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
 
-# The caller's choice among providers: leaves providers out of a plan and reorders it.
-
 # Preferences that have no effect for a model: they are ignored with a warning, whatever their value.
 
 CHOOSING_MODES = ("auto", "smart")
@@ -81,6 +79,8 @@ PREFERENCE_EFFECTS: dict[str, tuple[Callable[[Resolution], bool], str]] = {
     "image_config": (_makes_images, "{} does not generate images"),
 }
 
+
+# The caller's choice among providers: leaves providers out of a plan and reorders it.
 
 UNSUPPORTED_MEMBER = "provider.{} was left out: the gateway does not support it."
 

@@ -56,11 +56,6 @@ from gateway.surfaces.bodies.token_estimates import estimate_tokens
 from gateway.surfaces.web.facts import Facts
 from gateway.surfaces.web.http_responses import write_frames
 
-# Writes the blocks of a streamed message one after the other, from a neutral stream with interleaved blocks.
-#
-# Anthropic documentation, "Streaming messages": each block is started, changed and stopped before the next starts.
-# Chunks of a later block are buffered here until the earlier one is complete.
-
 # The events of a streamed message as frames, and the numbering of its blocks.
 
 
@@ -98,6 +93,11 @@ class BlockFramer:
             return self.start({**shown, "signature": ""}) + self.change(signature) + self.stop()
         return self.start(shown) + self.stop()
 
+
+# Writes the blocks of a streamed message one after the other, from a neutral stream with interleaved blocks.
+#
+# Anthropic documentation, "Streaming messages": each block is started, changed and stopped before the next starts.
+# Chunks of a later block are buffered here until the earlier one is complete.
 
 SHORT = 4096  # shorter arguments are parsed each time that they may be complete
 MAX_PARSED_LENGTH = 1 << 18  # longer ones are never parsed: the end of the block decides

@@ -30,8 +30,6 @@ from gateway.surfaces.visitors.validation_schemas import read_query
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Operation, Outbound
 
-# `/console/logs/<id>`: a request with the waterfall of its upstream calls, its cost, routing and payload.
-
 # The waterfall of a request: when each upstream call began, when its first token came, and when it ended.
 
 WIDTH = 1000  # units of the drawing, which is stretched to the page
@@ -78,6 +76,8 @@ def draw_waterfall(arrived_us: int, attempts: Sequence[UsageRecord]) -> Waterfal
         )
     return Waterfall(total, tuple(bars))
 
+
+# `/console/logs/<id>`: a request with the waterfall of its upstream calls, its cost, routing and payload.
 
 REQUEST_PATH = "/console/logs/<log_id>"
 # Name of a field of the log → label, unless the label follows from the name.
