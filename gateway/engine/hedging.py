@@ -81,6 +81,10 @@ def begin_hedge(run: Run) -> RacingAttempt | None:
     attempts = run.outcome.attempts
     number = len(attempts)
     settlement = run.settlement.second(number, target, run.cost_bound_of(target))
+    if settlement is not None and run.caller_gone:  # it left meanwhile: the first attempt alone is read on
+        settlement.unused_call(number)
+        settlement.close()
+        settlement = None
     if settlement is None:
         run.planner.hedges.give_back(run.context.caller.project_id)
         return None

@@ -320,7 +320,7 @@ def _race(
             lane, batch = arrival
             if isinstance(batch, GatewayError):
                 race.failed(lane, batch)
-            elif lane.attempt.first_at:
+            elif type(batch[0]) is not Heartbeat:  # a heartbeat may still wait here when the content has been read
                 race.won(lane)
                 break
             elif lane is race.live[0] and batch is not SILENCE_CHECK:
