@@ -140,7 +140,7 @@ class Settlement(OutputReservation, eq=False):
     def second(self, number: int, target: Target, cost_bound: CostBound) -> "Settlement | None":
         """Return the settlement of a call beside the one in progress, begun as attempt `number`; None where the
         reservations cannot cover both, or where nothing can be recorded."""
-        second = self._reserve_second(target, cost_bound)
+        second = self._reserve_second()
         if second is None:
             return None
         try:
@@ -151,30 +151,31 @@ class Settlement(OutputReservation, eq=False):
         except GatewayError:
             second.close()
             return None
+        except BaseException:  # the caller left while this waited for the store
+            second.close()
+            raise
         if second.output_cap is not None:
             second.unused_call(number)
             second.close()
             return None
         return second
 
-    def _reserve_second(self, target: Target, cost_bound: CostBound) -> "Settlement | None":
-        """Return a settlement for a call of `target` beside the one in progress, with a separate reservation; None
-        where the credits and limits do not cover both whole. It counts in no rate limit."""
-        terms = self.terms
-        request = terms.context.request
-        if self.output_cap is not None or request is None:
+    def _reserve_second(self) -> "Settlement | None":
+        """Return a settlement for a call beside the one in progress, with a separate reservation; None where the
+        credits and limits do not cover both whole. It counts in no rate limit. It reserves the bound of the request,
+        because it pays for all further attempts if both calls fail."""
+        if self.output_cap is not None:
             return None
+        terms = self.terms
         owner = self._owner
-        if cost_bound.input_tokens >= LARGE_BYTES:
-            cost_bound = owner.likely_prompts.apply(terms.context, request, cost_bound, (target.mapping,))
         try:
-            reservation = owner.spending.reserve(payer_of(terms, self.credits), cost_bound, patient=False)
+            reservation = owner.spending.reserve(payer_of(terms, self.credits), self._cost_bound, patient=False)
         except GatewayError:
             return None
         if reservation.output_cap is not None:
             reservation.release()
             return None
-        return Settlement(owner, terms, cost_bound, reservation, None, self.credits)
+        return Settlement(owner, terms, self._cost_bound, reservation, None, self.credits)
 
     def pass_on(self, other: "Settlement") -> None:
         """Give what belongs to the request, and not to an attempt, to the settlement of the attempt that serves it: the

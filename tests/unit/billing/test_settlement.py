@@ -418,3 +418,31 @@ def test_token_rate_limits_count_media_at_admission(process, account, requiremen
     with pytest.raises(RateLimited):
         admit()
     first.close()
+
+
+def test_a_second_call_reserves_what_any_further_attempt_may_cost(process, account):
+    settlement = begin(process, account)
+    reserved = process.spending.reserved_nusd()
+    second = settlement.second(1, target(), CostBound(1_000, 1, 1, True))  # its provider is the cheapest
+    assert process.spending.reserved_nusd() == 2 * reserved > 0
+    settlement.failed(attempt_at(target(), finish="error"))
+    settlement.close()
+    second.failed(attempt_at(target(), 1, finish="error"))
+    second.begin(2, target())
+    attempt = second.settle(attempt_at(target(), 2, usage=Usage(input=50, output=20), finish="stop"))
+    second.close()
+    assert attempt.charge.total > 1_000 and not attempt.overrun and process.spending.reserved_nusd() == 0
+
+
+def test_a_second_call_reserves_nothing_when_its_caller_leaves_before_it_began(process, account, monkeypatch):
+    settlement = begin(process, account)
+    reserved = process.spending.reserved_nusd()
+
+    def leave(*arguments):
+        raise gevent.GreenletExit
+
+    monkeypatch.setattr(process.intents, "begin", leave)
+    with pytest.raises(gevent.GreenletExit):
+        settlement.second(1, target(), CostBound(1_000, 1, 1, True))
+    assert process.spending.reserved_nusd() == reserved
+    settlement.close()
