@@ -343,8 +343,10 @@ class Settlement(OutputReservation, eq=False):
             retained.capture.close()
         self._release_slot(None)
 
-    def _post_held(self, call: BilledCall, record: UsageRecord, fee_nusd: int, payload_row: Row | None) -> Ticket:
-        """Append a held entry with the row of its payload; see HeldEntry.post."""
+    def _post_held(
+        self, call: BilledCall, record: UsageRecord, fee_nusd: int, more: Sequence[Row], payload_row: Row | None
+    ) -> Ticket:
+        """Append a held entry with `more` rows and the row of its payload; see HeldEntry.post."""
         retained = self._retained
         if retained is None:
             raise Internal("An entry is held without a payload.")
@@ -353,6 +355,7 @@ class Settlement(OutputReservation, eq=False):
         rows = self._entry(
             call, write_row(record._replace(storage_nusd=fee_nusd or None)), record.attempt, record.cost_nusd
         )
+        rows += more
         if payload_row is not None:
             rows += [*retained.storage.rows(fee_nusd), payload_row]
         try:
@@ -375,7 +378,7 @@ class Settlement(OutputReservation, eq=False):
             return None
         record = record_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
         fee_nusd = fee_of(attempt.usage)
-        post = partial(self._post_held, call, record, fee_nusd)
+        post = partial(self._post_held, call, record, fee_nusd, self._objects_of(attempt))
         return self._retained.capture.hold(HeldEntry(record, fee_nusd, awaited, post))
 
     def _reserve_call(self, target: Target, cost_bound: CostBound, patient: bool) -> Reservation:

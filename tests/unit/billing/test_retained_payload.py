@@ -19,6 +19,7 @@ from gateway.errors import BudgetInUse, Cancelled, OutOfCredits, Unavailable, Up
 from gateway.limits.spending import CostBound
 from gateway.metering.payload_table import pack
 from gateway.money import MILLION
+from gateway.neutral.hosted_uses import HostedUse
 from gateway.neutral.usage import Usage
 from gateway.runtime.allowances import Allowances
 
@@ -278,3 +279,14 @@ def test_payloads_count_as_waiting_until_they_are_written(process, account, used
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     payload.finish(200)
     assert stored(process, retention) == (b"", FEE)
+
+
+def test_containers_of_an_answer_with_a_retained_payload_belong_to_its_organization(process, account, used, retention):
+    use = HostedUse("", "code_interpreter", "object", ident="cntr_1")
+    payload, settlement = payload_of(process, account, retention)
+    settlement.settle(attempt_at(target(), usage=used, finish="stop", given=("cntr_1",)))
+    settlement.close()
+    assert process.objects.without_own(account.organization, (use,)) == (use,)
+    payload.finish(200)
+    process.journal.flush(60)
+    assert process.objects.without_own(account.organization, (use,)) == ()
