@@ -50,8 +50,7 @@ TRIED_THROUGH = {
     "callers/models.py": ("unit/callers/test_authentication.py", "unit/accounts/test_keys.py"),
     "callers/oauth_models.py": ("unit/oauth/test_access_tokens.py", "flows/test_oauth.py"),
     "callers/scopes.py": ("flows/test_oauth.py",),
-    "runtime/early_answers.py": ("flows/test_early_blanks.py",),
-    "server/early_writer.py": ("flows/test_early_blanks.py",),
+    "runtime/early_answers.py": ("unit/server/test_early_writer.py", "flows/test_early_blanks.py"),
     "accounts/authority.py": ("unit/surfaces/management/test_changes_table.py", "flows/test_planted_authority.py"),
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
     "admin/key_setters.py": (

@@ -1,13 +1,13 @@
 """Writes JSON answers that take long with blanks before them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import gevent
 
 from gateway.errors import GatewayError
 from gateway.runtime import early_answers
-from gateway.server.response_writer import ResponseWriter
+from gateway.server.response_writer import ExcInfo, ResponseWriter
 from gateway.server.worker_state import ClientGone
 from gateway.surfaces.web.http import Outbound
 
@@ -21,6 +21,7 @@ class EarlyWriter(ResponseWriter):
     seconds: float = 0.0
     _owner: Any = None
     _timer: gevent.Greenlet | None = None
+    _sending: bool = False  # whether the timer is sending a blank
 
     def __post_init__(self) -> None:
         self._owner = gevent.getcurrent()
@@ -29,6 +30,15 @@ class EarlyWriter(ResponseWriter):
     def begin(self, headers: early_answers.Headers) -> None:
         if self._timer is None and not self.begun:
             self._timer = gevent.spawn_later(self.seconds, self._send_blanks, headers)
+
+    def start(
+        self, status: str, headers: early_answers.Headers, exc_info: ExcInfo | None = None
+    ) -> Callable[[bytes], None]:
+        """Implement start_response. After blanks the status and the headers of the application come too late."""
+        self._end_blanks()
+        if self.begun and exc_info is None:
+            return self.write
+        return super().start(status, headers, exc_info)
 
     def answer(self, outbound: Outbound) -> None:
         self._end_blanks()
@@ -48,15 +58,21 @@ class EarlyWriter(ResponseWriter):
 
     def _end_blanks(self) -> None:
         early_answers.offer(None)
-        if self._timer is not None:
-            self._timer.kill()
-            self._timer = None
+        timer = self._timer
+        if timer is None:
+            return
+        self._timer = None
+        if self._sending:
+            timer.join()  # half a chunk would break the framing of what follows
+        timer.kill()
 
     def _send_blanks(self, headers: early_answers.Headers) -> None:
-        self.start("200 OK", headers)
+        super().start("200 OK", headers)
         try:
-            while not self._owner.dead:
+            while self._timer is not None and not self._owner.dead:
+                self._sending = True
                 self.write(BLANK)
+                self._sending = False
                 gevent.sleep(self.seconds)
         except ClientGone:
             return

@@ -1,5 +1,6 @@
 """A plain answer that takes long begins with blanks, for proxies that close a silent connection."""
 
+import gzip
 import http.client
 import json
 from collections.abc import Callable
@@ -71,3 +72,23 @@ def test_the_connection_carries_the_next_request_and_streams_have_no_blanks(
     upstream.script(Answer("At last.", silence_s=0.4))
     chunks = client.chat.completions.create(model=MODEL, messages=HELLO, stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "At last."
+
+
+@pytest.mark.parametrize("header", ["Content-Encoding", "Expect"])
+def test_requests_that_flask_dispatches_have_blanks_too(
+    header: str, patient: GatewayProcess, upstream: FakeOpenAI
+) -> None:
+    body = json.dumps(BODIES["/v1/chat/completions"]).encode()
+    headers = {"Authorization": f"Bearer {patient.key}", "Content-Type": "application/json"}
+    headers[header] = "gzip" if header == "Content-Encoding" else "100-continue"
+    for script in (Answer("At last.", silence_s=0.6), *[Answer(status=500, silence_s=0.4)] * 3):
+        upstream.script(script)
+    for expected in (b"At last.", b'"error"'):
+        host, _, port = patient.address.removeprefix("http://").partition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        sent = gzip.compress(body) if header == "Content-Encoding" else body
+        connection.request("POST", "/v1/chat/completions", sent, headers)
+        answer = connection.getresponse()
+        read = answer.read()
+        connection.close()
+        assert answer.status == 200 and read.startswith(b"  ") and expected in read
