@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from sys import getsizeof
 from typing import NamedTuple
 
+from gateway.neutral.cut_pairs import FIRST
 from gateway.runtime.threads import compute, compute_if
 
 # Counting the parts of a JSON text without decoding it.
@@ -23,7 +24,13 @@ PIECE_BYTES = (
 # unterminated string only once. The group is the closing quote; it is empty if the piece ends before it.
 STRING_REST = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
 STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
-BACKSLASH = 0x5C
+BACKSLASH, UNICODE = b"\\", ord("u")
+ESCAPE_BYTES = 6
+CHARACTER_BYTES = 4
+CUT_BYTES = 16  # more than an escape and a half of a pair before it
+FIRST_HALF = re.compile(FIRST)
+# The mask and the mark of the further bytes of a character in UTF-8.
+CONTINUED, CONTINUES = 0xC0, 0x80
 COMMA = b","
 OPENING = (b"{", b"[")
 LARGE = 1 << 17  # bytes; a longer text with many parts is handled in a thread
@@ -112,7 +119,7 @@ class StringPieces:
         raw = self._raw
         at = 0
         while at < len(raw):
-            end = end_of_piece(raw, at + PIECE_BYTES)
+            end = end_of_text(raw, at, at + PIECE_BYTES)
             piece = raw[at:end]
             start = 0
             if self.inside and (rest := STRING_REST.match(piece)) is not None:
@@ -131,11 +138,35 @@ def outside_strings(raw: bytes) -> Iterator[bytes]:
         yield bare
 
 
-def end_of_piece(raw: bytes, end: int) -> int:
-    """Return the end of a piece near `end` that does not separate a backslash from its character."""
-    while end < len(raw) and raw[end - 1] == BACKSLASH:
-        end += 1
+def end_of_text(raw: bytes, start: int, end: int) -> int:
+    """Return a place near `end` where the text of a string can be cut: in no escape, pair of escapes or character."""
+    while end < len(raw):
+        cut = _without_cut_text(raw, start, end)
+        if cut > start:
+            return cut
+        end += CUT_BYTES
+    return len(raw)
+
+
+def _without_cut_text(raw: bytes, start: int, end: int) -> int:
+    escape = raw.rfind(BACKSLASH, max(start, end - ESCAPE_BYTES + 1), end)
+    if escape >= 0 and _begins_escape(raw, start, escape):
+        length = ESCAPE_BYTES if raw[escape + 1] == UNICODE else 2
+        if escape + length > end:
+            end = escape
+    half = end - ESCAPE_BYTES
+    if half > start and FIRST_HALF.match(raw, half, end) and _begins_escape(raw, start, half):
+        end = half
+    for _ in range(CHARACTER_BYTES - 1):
+        if raw[end] & CONTINUED == CONTINUES:
+            end -= 1
     return end
+
+
+def _begins_escape(raw: bytes, start: int, at: int) -> bool:
+    """Return whether the backslash at `at` is not itself escaped."""
+    before = raw[start : at + 1]
+    return (len(before) - len(before.rstrip(BACKSLASH))) % 2 == 1
 
 
 class ByteWeights(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from gateway.neutral.cut_pairs import FIRST, without_halves
-from gateway.neutral.json_weight import STRING_REST
+from gateway.neutral.cut_pairs import without_halves
+from gateway.neutral.json_weight import BACKSLASH, STRING_REST, end_of_text
 from gateway.runtime.long_strings import join_pieces
 
 PIECE_BYTES = 1 << 16
@@ -23,9 +23,6 @@ LONG_STRING = 4_096  # bytes of a string that reaches from one piece to another,
 MAX_SEGMENT = 1 << 20  # bytes between two commas: blanks, or a name
 REPEATED_BYTES = 1 << 22  # of an invalid text that is decoded again in one call, for its error
 MAX_LEVELS = 800  # of containers, since each long one takes a frame of the stack
-ESCAPE_BYTES = 6
-CHARACTER_BYTES = 4
-CUT_BYTES = 16  # more than an escape and a half of a pair before it
 NODES = 4_000  # values that are encoded in one call, where this many characters count as another value
 WHOLE = 40_000  # values of a text that is encoded in one call
 CHARACTERS_PER_NODE = 32
@@ -35,11 +32,8 @@ TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 TO_COMMA = re.compile(rb'(?:[^",\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+,', re.DOTALL)
 COMMA_NEXT = re.compile(rb"[ \t\n\r]{0,64}+,")
 COLON_NEXT = re.compile(rb"[ \t\n\r]{0,64}+:")
-FIRST_HALF = re.compile(FIRST)
-OPENING, CLOSING, BACKSLASH = b"[{", b"]}", b"\\"
-QUOTE, UNICODE = ord('"'), ord("u")
-# The mask and the mark of the further bytes of a character in UTF-8.
-CONTINUED, CONTINUES = 0xC0, 0x80
+OPENING, CLOSING = b"[{", b"]}"
+QUOTE = ord('"')
 TOKEN = secrets.token_hex(16)  # stands for a long value, and no provider knows it
 
 
@@ -245,37 +239,6 @@ def _loads(text: bytes) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return orjson.loads(without_halves(text))
-
-
-def end_of_text(raw: bytes, start: int, end: int) -> int:
-    """Return a place near `end` where the text of a string can be cut: in no escape, pair of escapes or character."""
-    while end < len(raw):
-        cut = _without_cut_text(raw, start, end)
-        if cut > start:
-            return cut
-        end += CUT_BYTES
-    return len(raw)
-
-
-def _without_cut_text(raw: bytes, start: int, end: int) -> int:
-    escape = raw.rfind(BACKSLASH, max(start, end - ESCAPE_BYTES + 1), end)
-    if escape >= 0 and _begins_escape(raw, start, escape):
-        length = ESCAPE_BYTES if raw[escape + 1] == UNICODE else 2
-        if escape + length > end:
-            end = escape
-    half = end - ESCAPE_BYTES
-    if half > start and FIRST_HALF.match(raw, half, end) and _begins_escape(raw, start, half):
-        end = half
-    for _ in range(CHARACTER_BYTES - 1):
-        if raw[end] & CONTINUED == CONTINUES:
-            end -= 1
-    return end
-
-
-def _begins_escape(raw: bytes, start: int, at: int) -> bool:
-    """Return whether the backslash at `at` is not itself escaped."""
-    before = raw[start : at + 1]
-    return (len(before) - len(before.rstrip(BACKSLASH))) % 2 == 1
 
 
 def dumps(value: Any, large: bool) -> bytes:

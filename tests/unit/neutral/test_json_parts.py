@@ -17,7 +17,11 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize("text", ["1,2,abc,", 'a\n",', "\\,", "é,"], ids=["plain", "escaped", "backslashes", "utf-8"])
+@pytest.mark.parametrize(
+    "text",
+    ["1,2,abc,", 'a\n",', "\\,", "\\\\", "é,"],
+    ids=["plain", "escaped", "backslashes", "only backslashes", "utf-8"],
+)
 def test_a_long_text_full_of_commas_is_counted_in_pieces(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A single match over 28 MB blocked the interpreter for half a second, and with it every caller of the worker."""
     longest: list[int] = []

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.neutral.json_weight import COPIES, SLICE, STRUCTS, weigh
+from gateway.neutral.json_weight import COPIES, PIECE_BYTES, SLICE, STRUCTS, weigh
 
 CODE = "def f(a, b): return {'x': [1, 2, 3], 'y': (a, b)}; " * 40
 SHAPES: dict[str, Any] = {
@@ -63,3 +63,10 @@ def test_a_character_counts_wherever_a_piece_of_the_text_ends(character: str, wi
 def test_long_texts_are_not_weighed_as_many_objects(name: str) -> None:
     raw = orjson.dumps(SHAPES[name])
     assert weigh(raw, STRUCTS) <= 5 * len(raw)
+
+
+@pytest.mark.parametrize("emoji", ["\U0001f600".encode(), b"\\ud83d\\ude00"], ids=["utf-8", "escaped"])
+@pytest.mark.parametrize("behind", range(1, 13))
+def test_an_emoji_counts_for_its_string_wherever_a_piece_of_the_json_ends(emoji: bytes, behind: int) -> None:
+    raw = b'"' + b"x" * (PIECE_BYTES - 1 - behind) + emoji + b"x" * PIECE_BYTES * 4 + b'"'
+    assert weigh(raw) >= len(raw) * (COPIES + 4)
