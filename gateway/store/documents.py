@@ -1,6 +1,6 @@
 """Opaque values with an expiry, by kind and key, for state that must outlive a process but is not a record."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,13 @@ class Documents:
         now = self._database.moment_sql()
         sql = f"SELECT key FROM document WHERE kind = ? AND key < ? AND expires_at > {now} ORDER BY key LIMIT ?"
         return [key for (key,) in self._database.query_rows(sql, (kind, before, maximum))]
+
+    def present(self, kind: str, keys: Sequence[str]) -> set[str]:
+        """Return those of `keys` that have a document."""
+        now = self._database.moment_sql()
+        places = ", ".join("?" * len(keys))
+        sql = f"SELECT key FROM document WHERE kind = ? AND key IN ({places}) AND expires_at > {now}"
+        return {key for (key,) in self._database.query_rows(sql, (kind, *keys))}
 
     def put_if_absent(self, kind: str, key: str, value: bytes, ttl_s: float) -> bool:
         """Store unless a live document exists; returns whether this call stored it. Atomic among all workers."""

@@ -1,7 +1,7 @@
 """Limits on simultaneous use, counted across all workers and nodes by documents that their holders renew."""
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from gateway.clock import Clock
 from gateway.errors import Unavailable
@@ -11,6 +11,9 @@ from gateway.store.documents import Documents
 KIND = "slot"
 # How long a slot stays taken after its worker died or its holder stopped renewing it.
 LEASE_S = 60.0
+# One slot is read first, then READ_GROWTH times as many at once each time, at most MAX_READ.
+READ_GROWTH = 8
+MAX_READ = 512
 
 
 class SharedSlots:
@@ -43,13 +46,28 @@ class SharedSlots:
         greenlet."""
         try:
             for name in names:
-                first = secrets.randbelow(self._size)  # of many slots, one of the first ones would mostly be taken
-                if not any(held.add(f"{self._what}/{name}/{(first + n) % self._size}") for n in range(self._size)):
+                if not any(held.add(key) for key in self._free(name)):
                     held.give()
                     return False
         except Unavailable as error:
             return error
         return True
+
+    def _free(self, name: str) -> Iterator[str]:
+        """Yield the slots that are free, read in few steps: a refused caller may try again at once, and often.
+
+        Reading first keeps callers that are refused from waiting for the store's writer, which every commit needs.
+        """
+        first = secrets.randbelow(self._size)  # of many slots, one of the first ones would mostly be taken
+        begin = 0
+        length = 1
+        while begin < self._size:
+            numbers = range(begin, min(begin + length, self._size))
+            keys = [f"{self._what}/{name}/{(first + number) % self._size}" for number in numbers]
+            taken = self._documents.present(KIND, keys)
+            yield from (key for key in keys if key not in taken)
+            begin += length
+            length = min(length * READ_GROWTH, MAX_READ)
 
 
 class HeldSlots:
@@ -64,9 +82,6 @@ class HeldSlots:
 
     def add(self, key: str) -> bool:
         """Take a slot; returns whether it was free."""
-        # Reading first keeps callers that are refused from waiting for the store's writer, which every commit needs.
-        if self._documents.get(KIND, key) is not None:
-            return False
         free = self._documents.put_if_absent(KIND, key, self._token, LEASE_S)
         if free:
             self._keys.append(key)

@@ -46,6 +46,19 @@ def test_a_refused_take_does_not_wait_for_the_writer_of_the_store(workers, monke
         slots.give()
 
 
+def test_a_refused_take_reads_many_slots_at_once(database, clock, monkeypatch):
+    slots = SharedSlots(Documents(database), clock, "socket", 60)
+    held = [slots.take(["org_1"]) for _ in range(60)]
+    assert None not in held
+    reads = []
+    query_row, query_rows = database.query_row, database.query_rows
+    monkeypatch.setattr(database, "query_row", lambda *given: reads.append(given) or query_row(*given))
+    monkeypatch.setattr(database, "query_rows", lambda *given: reads.append(given) or query_rows(*given))
+    assert slots.take(["org_1"]) is None and 0 < len(reads) <= 3
+    held[30].give()
+    assert slots.take(["org_1"]) is not None and slots.take(["org_1"]) is None
+
+
 def test_an_unrenewed_slot_lapses_and_its_holder_takes_no_other(workers, database, clock):
     here, there = workers
     documents = Documents(database)
