@@ -225,7 +225,7 @@ class Funding:
     def set_limits(self, scope: str, scope_id: str, organization_id: str, edit: LimitEdit, *, actor: str) -> None:
         """Change the limits of a key, member or team to the result of `edit`, in one transaction.
 
-        `scope` is "key", "member" or "team". Raises InvalidRequest, or Forbidden (see `limit_setters.hold`).
+        `scope` is "key", "member" or "team". Raises InvalidRequest, or Forbidden (see `hold`).
         """
 
         commit(

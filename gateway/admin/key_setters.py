@@ -87,7 +87,7 @@ def _setting(key: KeyInfo, setter: Setter, at_us: int, status: str) -> LimitSett
 def _may_relax(known: LimitSetter | None, setter: Setter) -> bool:
     if known is None or known.actor == setter.actor or setter.rank > known.rank:
         return True
-    return setter.rank == known.rank == LIMIT_RANKS["owner"]
+    return setter.rank == known.rank >= LIMIT_RANKS["owner"]  # owners of the first organization rank higher
 
 
 def _from_trail(key: KeyInfo, part: str) -> LimitSetter | None:

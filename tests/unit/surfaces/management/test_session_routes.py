@@ -12,9 +12,10 @@ import pytest
 from gevent.monkey import get_original
 from support.management import PASSWORD, Tenants
 
-from gateway.accounts import keys, members, passwords
+from gateway.accounts import keys, members, organizations, passwords
 from gateway.accounts.audit import list_entries
 from gateway.accounts.changes import OPERATOR
+from gateway.accounts.keys import Change
 from gateway.accounts.second_factor import code_at
 from gateway.admin import sign_in as module
 from gateway.admin.agent_sign_in import Workspace
@@ -327,6 +328,21 @@ def test_the_expiry_of_a_key_for_another_member_belongs_to_who_created_it(tenant
     assert set_limit(tenants, "acme developer", key, usageLimit="5")[0] == 200
     assert set_limit(tenants, "acme developer", key, usageLimit="6")[0] == 200
     assert change_key(tenants, "acme owner", key, expiresAt=LATER) == "ok"
+
+
+def test_owners_of_the_first_organization_change_what_other_owners_and_the_operator_set(
+    tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tenants["acme owner"].organization_id
+    monkeypatch.setattr(organizations, "first_id", lambda: first)
+    members_of = f"/orgs/{first}/members/{tenants['acme admin'].member_id}"
+    tenants.ok("PATCH", members_of, tenants["acme owner"], {"role": "owner"})
+    key, management = tenants["acme developer"].key.info, tenants.services.management
+    assert change_key(tenants, "acme owner", key.id, status="inactive", expiresAt=SOON) == "ok"
+    assert change_key(tenants, "acme admin", key.id, status="active", expiresAt=LATER) == "ok"
+    management.update_key(key, Change("deactivate"), actor=OPERATOR)
+    assert change_key(tenants, "acme developer", key.id, status="active") == NOT_YOURS
+    assert change_key(tenants, "acme owner", key.id, status="active") == "ok"
 
 
 def test_a_limit_of_the_operator_is_not_lifted_by_owners_or_admins(tenants: Tenants) -> None:
