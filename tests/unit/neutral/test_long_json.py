@@ -130,6 +130,19 @@ def test_a_long_invalid_text_is_never_decoded_in_one_call(monkeypatch: pytest.Mo
         loads_in_pieces(wrong + b" " * (1 << 13))
 
 
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+@pytest.mark.parametrize("levels", [250, 500, 700, 1000])
+def test_nested_long_containers_are_read_or_refused(
+    opening: bytes, closing: bytes, levels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_json, "REPEATED_BYTES", -1)
+    raw = opening * levels + b'"' + b"x" * MEGABYTE + b'"' + closing * levels
+    try:
+        assert orjson.dumps(loads_in_pieces(raw)) == raw
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        assert levels > 254  # which cannot be written
+
+
 @pytest.mark.parametrize("text", [b"\\u00e9", b"\\ud83d\\ude00", b"\\\\", b'\\"', "é".encode(), "\U0001f600".encode()])
 @pytest.mark.parametrize("before", range(24))
 def test_a_text_is_cut_between_its_characters(text: bytes, before: int) -> None:
