@@ -328,7 +328,7 @@ class WireStream(ABC):
         of the previous piece. None when it is still not JSON."""
         joined, self._half = join_halves(data, self._half)
         try:
-            return orjson.loads(joined)
+            return self.loads(joined)
         except orjson.JSONDecodeError:
             return None
 

@@ -1,13 +1,17 @@
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from types import SimpleNamespace
 
+import orjson
 import pytest
 from gevent.monkey import get_original
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral import long_json
 from gateway.providers import sse
+from gateway.providers.openai.responses_stream import ResponsesStreamReader
 from gateway.providers.sse import EVENTS_PER_TURN, MAX_EVENTS, THREAD_BYTES, EventReader, read_batches
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
@@ -221,3 +225,19 @@ def test_nothing_of_a_long_piece_is_lost_around_a_long_event() -> None:
     for size in (65_536, len(whole)):
         seen = [length for batch in read_batches(Pieces(whole, size), Sizes()) for length in batch]
         assert seen == [1, 2 * THREAD_BYTES, 2, -1]
+
+
+def test_a_long_event_that_is_no_json_is_not_decoded_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [0]
+
+    def note(text: bytes) -> object:
+        sizes.append(len(text))
+        return orjson.loads(text)
+
+    counted = SimpleNamespace(loads=note, JSONDecodeError=orjson.JSONDecodeError)
+    monkeypatch.setattr(sse, "orjson", counted)
+    monkeypatch.setattr(long_json, "orjson", counted)
+    reader = ResponsesStreamReader(False)
+    reader.expect_long()
+    _, done = reader.take([("", b'{"type": "' + b"x" * 5_000_000)])
+    assert done and max(sizes) < 1_000_000
