@@ -56,6 +56,7 @@ OWN_FIELDS = "google_fields"
 # Thinking budgets of Google's own OpenAI-compatible endpoint by effort (Gemini API guide, OpenAI compatibility).
 BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576, "xhigh": 24576, "max": 24576}
 LEVELS = ("minimal", "low", "medium", "high", "xhigh")  # ThinkingConfig.thinkingLevel, which is in capitals on the wire
+LEVEL_WORDS = ("THINKING_LEVEL_UNSPECIFIED", *map(str.upper, LEVELS))  # all others are newer than the gateway
 
 # usageMetadata.trafficType (Vertex) and serviceTier (AI Studio) → service tier.
 TIERS_READ = {

@@ -71,6 +71,9 @@ class Media(Struct, frozen=True, gc=False):
         return f"data:{self.media_type or default_type};base64,{self.data}"
 
 
+NAMED, NAME_LENGTH = 8, 64  # members newer than the gateway in a warning, and characters of their names
+
+
 class PartMembers(Struct, frozen=True):
     """Members beside a part that are newer than the gateway, by name: only `vendor` reads them."""
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest, Conversation, CustomTool, FunctionTool, Tool, VendorTool
 from gateway.neutral.message_order import in_order
-from gateway.neutral.parts import Message, Part, PartMembers, ToolResult, VendorPart
+from gateway.neutral.parts import NAME_LENGTH, NAMED, Message, Part, PartMembers, ToolResult, VendorPart
 from gateway.providers import custom_tools
 from gateway.providers.function_parameters import with_complete_schemas
 from gateway.providers.tool_names import NameWriter, with_plain_names
@@ -18,7 +18,6 @@ from gateway.providers.unsupported_parts import INSTRUCTIONS
 
 NOTHING_LEFT = "This provider can read no message of the conversation, only other providers can: {}."
 BESIDE = "Members of parts that are unknown to this provider were left out: {}."
-NAME_LENGTH = 64  # characters of an unknown member in a warning
 LEFT_OUT = "Parts of earlier turns that only another provider reads were left out: {}."
 
 
@@ -35,10 +34,15 @@ def readable(conversation: Conversation, dialect: str, warnings: list[str]) -> C
         warnings.append(LEFT_OUT.format(", ".join(lost)))
     beside = {name: None for message in conversation.messages for name in _beside(message, dialect)}
     if beside:
-        warnings.append(BESIDE.format(", ".join(beside)))
+        warnings.append(BESIDE.format(_listed(beside)))
     messages = in_order(messages)
     tools = tuple(read for tool in conversation.tools for read in _read_tool(tool, dialect))
     return replace(conversation, messages=messages, tools=tools)
+
+
+def _listed(names: dict[str, None]) -> str:
+    """Return the first names, since a caller may write many."""
+    return ", ".join(list(names)[:NAMED])
 
 
 def _beside(message: Message, dialect: str) -> Iterator[str]:
@@ -144,7 +148,7 @@ def _without_newer(conversation: Conversation, dialect: str, warnings: list[str]
         for name in tool.newer
     }
     if names:
-        warnings.append(NEWER_MEMBERS.format(", ".join(names)))
+        warnings.append(NEWER_MEMBERS.format(_listed(names)))
     choice = conversation.tool_choice
     if choice is None or choice.vendor in ("", dialect):
         return conversation

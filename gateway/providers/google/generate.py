@@ -169,7 +169,6 @@ INSTRUCTIONS = "system"
 # options of images stay as the caller wrote them.
 THINKING = "thinkingConfig"
 REWRITTEN = frozenset((*(path.rpartition(".")[2] for path in fields_of(NAME)), "stopSequences", THINKING))
-WORDS = ("THINKING_LEVEL_UNSPECIFIED", *map(str.upper, dialect.LEVELS))  # all others are newer than the gateway
 UNTOUCHED = ("responseMimeType", "responseModalities", "imageConfig", "responseJsonSchema", "responseSchema")
 
 
@@ -290,7 +289,7 @@ def _fit_generation(body: Body, request: ChatRequest, target: Target, traits: Tr
         known = ("includeThoughts", "thinkingBudget", "thinkingLevel")
         new[THINKING] = {**{name: thinking[name] for name in thinking if name not in known}, **new[THINKING]}
     level = (thinking or {}).get("thinkingLevel")
-    if traits.levels and isinstance(level, str) and level.upper() not in WORDS:
+    if traits.levels and isinstance(level, str) and level.upper() not in dialect.LEVEL_WORDS:
         new[THINKING] = {**new.get(THINKING, {}), "thinkingLevel": level}
     config = kept | new
     if config:

@@ -10,6 +10,7 @@ from msgspec.json import Decoder
 from gateway.dialects.anthropic import UNTHREADED
 from gateway.errors import InvalidRequest, NotSupported
 from gateway.neutral.cut_pairs import without_halves
+from gateway.neutral.parts import NAME_LENGTH
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
 from gateway.surfaces.bodies.lenient_parsing import decode_again
@@ -226,7 +227,6 @@ OTHER_KINDS = re.compile(rf"^Invalid value '({'|'.join(OTHER_FORMAT_TYPES)})'")
 UNKNOWN_KIND = re.compile(r"^Invalid value '[^']+' - at `\$\.(?:messages\[|tool_choice)")
 # Members of functions in other formats, which clients leave in their tools.
 OTHER_TOOL_FIELDS = frozenset(("parameters", "function", "inputSchema", "parametersJsonSchema", "outputSchema"))
-NAME_LENGTH = 64  # characters of an unknown member in a warning
 # Members of the caller's own tools; a server tool belongs to its vendor and is kept unchanged.
 TOOL_FIELDS = frozenset(
     (

@@ -34,7 +34,7 @@ from gateway.neutral.chat import (
 from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.hosted_uses import NO_USES, collect
 from gateway.neutral.parameters import capabilities_of
-from gateway.neutral.parts import CacheMark, Message
+from gateway.neutral.parts import NAME_LENGTH, CacheMark, Message
 from gateway.surfaces.bodies import chat_options as schema
 from gateway.surfaces.bodies.preference_checks import TYPES, ImageConfig, read_preferences
 from gateway.surfaces.bodies.request_parameters import ParameterReader
@@ -42,7 +42,6 @@ from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.web.model_options import read_choice
 
 HEALING = "response-healing"
-NAME_LENGTH = 64  # characters of an unknown member in a warning
 PREFERENCES = TYPES | {"image_config": ImageConfig}
 NO_FIELDS: frozenset[type] = frozenset()
 # max_tokens has an older and a newer name.

@@ -22,6 +22,7 @@ from gateway.neutral.chat import (
 from gateway.neutral.file_types import decode_base64, decode_pieces, normalize_base64
 from gateway.neutral.hosted_uses import STORAGE_HOSTS, is_stored
 from gateway.neutral.parts import (
+    NAME_LENGTH,
     WEB,
     Audio,
     File,
@@ -49,7 +50,6 @@ from gateway.surfaces.google.opaque_tokens import SignedData, is_enveloped, read
 
 # Values that clients send in place of a signature that they do not have (guide, thought signatures).
 NO_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
-NAME_LENGTH = 64  # characters of an unknown member in a warning
 SERVER_PARTS = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 TEXT_TYPES = ("text/", "application/json", "application/xml")
 OWN_HOSTS = (*STORAGE_HOSTS, "www.youtube.com", "youtube.com", "youtu.be")

@@ -10,6 +10,7 @@ from gateway.dialects.hosted_tools import part_uses, tool_uses
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.neutral.hosted_uses import HostedUse, collect
 from gateway.neutral.parameters import capabilities_of
+from gateway.neutral.parts import NAME_LENGTH, NAMED
 from gateway.surfaces.bodies.unknown_parts import size_of
 from gateway.surfaces.google import schema
 from gateway.surfaces.google.conversation import (
@@ -75,7 +76,6 @@ OWN_CONFIG = (
 )
 # All published members (reference, GenerationConfig). The vendor's servers refuse a body with any other.
 CONFIG_FIELDS = frozenset((*schema.GenerationConfig.__struct_fields__, *OWN_CONFIG))
-NAMED, NAME_LENGTH = 8, 64  # unknown members in a warning, and characters of their names
 DIALECT_FIELDS = ("safetySettings", "cachedContent", "labels", "continuationToken", "store")
 TEXT = "TEXT"
 IMAGE = "IMAGE"

@@ -19,7 +19,6 @@ from gateway.surfaces.google.json_schemas import with_camel_names, word_of
 
 Json = dict[str, Any]
 ROLES = ("user", "model", "function", "tool", "system")
-LEVELS = ("THINKING_LEVEL_UNSPECIFIED", *map(str.upper, dialect.LEVELS))
 # In the order of their numbers in the vendor's protocol buffers.
 MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 TASK_TYPES = (
@@ -105,7 +104,7 @@ class ThinkingConfig(GoogleObject):
     @property
     def has_newer_level(self) -> bool:
         """Return whether the level is newer than this gateway."""
-        return self.thinkingLevel is not None and self.thinkingLevel.upper() not in LEVELS
+        return self.thinkingLevel is not None and self.thinkingLevel.upper() not in dialect.LEVEL_WORDS
 
 
 class ImageOutput(GoogleObject):

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 
+from gateway.neutral.parts import NAME_LENGTH
 from gateway.neutral.units import PROVIDER_TOOLS
 from gateway.surfaces.bodies.media_urls import PDF_NAME, is_document
 from gateway.surfaces.bodies.validation_errors import NUMBERS, either, explain, invalid, words_of
@@ -50,7 +51,6 @@ OTHER_MEMBERS = frozenset(
     ("cache_control", "input_schema", "inputSchema", "function", "custom", "input_examples", "eager_input_streaming")
 )
 KNOWN_MEMBERS = MEMBERS["function"] | OTHER_MEMBERS
-NAME_LENGTH = 64  # characters of an unknown member in a warning
 REFERENCE = "item_reference"
 # Codex' notes on an item for OpenAI's own service: other servers of this dialect refuse them.
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"

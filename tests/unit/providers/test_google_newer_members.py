@@ -81,3 +81,11 @@ def test_a_newer_thinking_level_is_for_google_alone() -> None:
     assert request.native is not None and request.native.body["generationConfig"] == config
     assert "thinkingLevel" in request.warnings[0]
     assert "reasoning_effort" not in written_for("openai", request)[0]
+
+
+def test_a_warning_names_a_few_of_many_newer_members() -> None:
+    members = {f"hologram{number}": number for number in range(1000)}
+    contents = [{"role": "user", "parts": [PICTURE | members]}]
+    _, call = written_for("openai", read(contents=contents))
+    (warning,) = [text for text in call.warnings if "hologram0" in text]
+    assert len(warning) < 1000
