@@ -79,10 +79,11 @@ class Settlement(OutputReservation, eq=False):
 
     The reservation is of budget leases, or the hold of a job that the request creates: then no attempt is charged here,
     and the accepted one is recorded when the job ends. With a retained payload, the row of the serving attempt waits
-    until the payload is complete. TRANSITIONS has those of `state`.
+    until the payload is complete. TRANSITIONS has those of `state`. `serves`: its attempt represents the request.
     """
 
     state: str = ADMITTED
+    serves: bool = True
 
     def retain(self, capture: PayloadCapture) -> None:
         """Reserve the storage fee of a payload as well. OutOfCredits, BudgetInUse, Unavailable; on error everything is
@@ -175,11 +176,14 @@ class Settlement(OutputReservation, eq=False):
         if reservation.output_cap is not None:
             reservation.release()
             return None
-        return Settlement(owner, terms, self._cost_bound, reservation, None, self.credits)
+        second = Settlement(owner, terms, self._cost_bound, reservation, None, self.credits)
+        second.serves = False
+        return second
 
     def pass_on(self, other: "Settlement") -> None:
         """Give what belongs to the request, and not to an attempt, to the settlement of the attempt that serves it: the
-        place in its rate limits, and its payload."""
+        place in its rate limits, its payload, and the cached prompt of its session."""
+        other.serves, self.serves = True, False
         other._slot, self._slot = self._slot, None
         other._retained, self._retained = self._retained, None
         other.holds, self.holds = self.holds, other.holds
@@ -331,7 +335,8 @@ class Settlement(OutputReservation, eq=False):
         self.state = TRANSITIONS[self.state, "close"]
         if self.state is READ_ON or ((before is SETTLED or before is CLOSED) and not self._open):
             return
-        self._owner.likely_prompts.release(self.terms.context)
+        if self.serves:
+            self._owner.likely_prompts.release(self.terms.context)
         for number in list(self._open):
             self._interrupt(number)
         retained = self._retained

@@ -446,3 +446,19 @@ def test_a_second_call_reserves_nothing_when_its_caller_leaves_before_it_began(p
         settlement.second(1, target(), CostBound(1_000, 1, 1, True))
     assert process.spending.reserved_nusd() == reserved
     settlement.close()
+
+
+@pytest.mark.parametrize("serves", ["first", "second"])
+def test_only_the_serving_call_of_two_releases_the_cached_prompt_of_its_session(process, account, monkeypatch, serves):
+    released = []
+    monkeypatch.setattr(process.settlements.likely_prompts, "release", released.append)
+    settlement = begin(process, account)
+    second = settlement.second(1, target(), CostBound(1_000, 1, 1, True))
+    winner, loser = (settlement, second) if serves == "first" else (second, settlement)
+    if winner is second:
+        settlement.pass_on(second)
+    loser.abandon(attempt_at(target(), int(loser is second), finish="superseded"))
+    loser.close()
+    assert released == []
+    winner.close()
+    assert released == [process.context]
