@@ -52,8 +52,8 @@ class SignInLinks:
         self._hash_key = hash_key
 
     def find(self, token: str, peer: str) -> User:
-        """Return the person of a link without using it. Raises NotFound, Gone (expired), Forbidden (another machine, or
-        a second factor) and RateLimited."""
+        """Return the person of a link, which stays valid. Raises NotFound, Gone (expired), Forbidden (another
+        machine, or a second factor) and RateLimited."""
         if not is_loopback(peer):
             raise Forbidden(NOT_LOCAL)
         self._throttle.take(ThrottleGate("sign-in links", peer, HOURLY_ATTEMPTS, HOUR_S))
@@ -69,7 +69,7 @@ class SignInLinks:
         return user
 
     def redeem(self, token: str, peer: str, agent: str) -> NewSession:
-        """Use a link up and return a session. Raises as `find`, and Gone for a link that was used."""
+        """Return a session for a link, which becomes invalid. Raises as `find`, and Gone for a used link."""
         user = self.find(token, peer)
         try:
             self._throttle.take(ThrottleGate("sign-in link, use", token, 1, LINK_LIFETIME_S))

@@ -29,7 +29,7 @@ SEARCHED = Usage(searches=MAX_SEARCHES)
 MAX_OUTPUT_TOKENS = 131_072
 CACHED_PRICES = 8192
 CHAT = ChatRequest.operation
-# What a request may have besides text, so that one check covers all of it: most have none.
+# Everything that a request may have besides text: most requests have none of it, and one check finds that out.
 READ_MORE = attrgetter("media", "audio", "image_output", "hosted_uses", "web_search", "hosted", "vendor_only")
 NO_MORE = READ_MORE(Requirements())
 

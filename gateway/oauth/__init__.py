@@ -3,7 +3,8 @@
 A **client** is an application: either registered (`clients`) or described by a document at its own URL
 (`client_documents`). A **grant** is a person's permission for one client to use one of their keys. Its codes and tokens
 are stored as keyed hashes (`grants`) and are deleted with it. `token_endpoint` connects Authlib's protocol rules to the
-store, `access_tokens` finds the caller of a request, and `grant_cleanup` deletes expired rows.
+store, `gateway/callers/access_tokens.py` finds the caller of a request, and `authorization_server` deletes expired
+rows.
 
 A grant is valid while the key has the `generation` that it had at consent. Rolling, deactivating or deleting the key
 raises the generation in the same transaction, and the control version tells every worker within a second.

@@ -1,14 +1,13 @@
 """The HTTP server: gunicorn's arbiter and worker, HTTP/1.1 for callers, and the express lane before Flask.
 
 Starting: `launch` is the entry point, `master` the arbiter, `ports` checks that an address can be bound, `boot` starts
-a worker, `ready_workers` counts the workers that are ready.
+a worker and counts the workers that are ready.
 Serving: `worker` is the gunicorn worker, `worker_state` what its connections share, `connection` one connection;
-`http1` parses requests, `request_heads` caches parsed heads, `request_bodies` reads bodies within the limits of
-`resource_limits`, `response_writer` writes responses. `express` answers the hot operations without Flask; every other
+`http1` parses requests, `request_heads` caches parsed heads, `request_bodies` reads bodies within limits,
+`response_writer` writes responses. `express` answers the hot operations without Flask; every other
 request passes `middleware` first.
-Protecting: `connection_timeouts` ends idle, slow and abandoned connections, `send_progress` measures how fast a
-response is read, `watchdog` reports what blocks the event loop, `drain` is the graceful shutdown, `metrics_port` a
-separate port for metrics.
+Protecting: `connection_timeouts` ends idle, slow and abandoned connections, `watchdog` reports what blocks the event
+loop, `drain` is the graceful shutdown, `metrics_port` a separate port for metrics.
 
 It does not know dialects, providers, the engine or Flask. It calls a WSGI callable with optional attributes: `max_body`
 and `max_form` (bytes), `spool_dir` (folder for large forms), `bodies` (the budget of large bodies), `express` (the

@@ -15,8 +15,8 @@ BLANK = b" "
 
 
 class EarlyWriter(ResponseWriter):
-    """The response to one request. Once its handler calls `begin`, it sends the head after `seconds` without an answer,
-    and a blank at each further such interval. What follows the blanks has no status of its own."""
+    """The response to one request. If no answer is ready `seconds` after its handler called `begin`, it sends the head,
+    and then a blank after every further `seconds`. The status of the head remains, also if an error follows."""
 
     seconds: float = 0.0
     _owner: Any = None

@@ -5,7 +5,7 @@ series, model and provider or source. `row_sums.py` sums usage rows, `fold.py` t
 `job.py` keeps them current, `purge.py` removes old usage rows, `queries.py` answers questions. At any moment
 
     rollup of an hour  =  its part HELD: the usage rows that are in the table
-                              (plus removed rows while its rows are removed piece by piece: `range_pieces.py`)
+                              (plus removed rows while its rows are removed piece by piece: `row_sums.py`)
                         + its part REMOVED: the usage rows that were removed.
 
 New rows are added batch by batch in the order of `posted_at`; each batch and the new watermark are one transaction, so

@@ -1,2 +1,3 @@
-"""The OAuth authorization server over HTTP, for applications: metadata documents (`discovery`), registration, tokens
-and revocation (`endpoints`). The consent page is one of the console's pages (`gateway/surfaces/console/`)."""
+"""The OAuth authorization server over HTTP, for applications: metadata documents, registration, tokens and
+revocation (`routes`), and sign-in on devices (`device_sign_in`). The consent page is one of the console's pages
+(`gateway/surfaces/console/`)."""

@@ -45,8 +45,8 @@ ID_PATTERN = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a permission of a visitor covers in an organization: all of it, or the own keys and requests (`own`), and
-    the teams and projects in which the visitor has a role."""
+    """The part of an organization that a permission of a visitor covers: the `whole` organization, or otherwise the
+    visitor's `own` keys and requests, and the `teams` and `projects` in which the visitor has a role."""
 
     whole: bool = False
     own: bool = False
