@@ -169,11 +169,14 @@ class Visitor:
         return key
 
     def covers_member(self, organization_id: str, member_id: str, permission: Permission) -> bool:
-        """Return whether a permission of the visitor covers a member: one of the organization, or of a team."""
+        """Return whether a permission of the visitor covers a member: one of the organization, or of a team. The limits
+        of a member count spending in all teams, so that only a lead of all of them changes them."""
         reach = self.reach(organization_id, permission)
         if reach.whole or not reach.teams:
             return reach.whole
         teams = list_teams(self.services.store.database, organization_id, member_id=member_id)
+        if permission == "members:limit":
+            return bool(teams) and all(team.id in reach.teams for team in teams)
         return any(team.id in reach.teams for team in teams)
 
     def other_member(self, organization_id: str, member_id: str, permission: Permission) -> MemberInfo:

@@ -86,6 +86,17 @@ def test_a_lead_moves_only_members_without_further_rights(tenants: Tenants, part
         assert tenants.refused("PATCH", limit, lead, {"usageLimit": "1"}) == DENIED
 
 
+def test_a_lead_limits_no_member_of_another_team_by_adding_them(tenants: Tenants, parts: Parts) -> None:
+    colleague = tenants["acme colleague"].member_id
+    limit = f"{parts.organization}/members/{colleague}/limit"
+    other = parts.make_team("Other")
+    tenants.ok("PUT", f"{other}/members/{colleague}", parts.owner)
+    tenants.ok("PUT", f"{parts.team}/members/{colleague}", parts.lead)
+    assert tenants.refused("PATCH", limit, parts.lead, {"usageLimit": "0"}) == DENIED
+    tenants.ok("PUT", f"{other}/leads/{parts.lead.member_id}", parts.owner)
+    tenants.ok("PATCH", limit, parts.lead, {"usageLimit": "4"})
+
+
 def test_a_lead_raises_no_limit_that_a_higher_role_set(tenants: Tenants, parts: Parts) -> None:
     tenants.ok("PATCH", f"{parts.team}/limit", tenants["acme admin"], {"usageLimit": "5"})
     path = f"{parts.team}/limit"
