@@ -141,7 +141,7 @@ def write_team_member(team_id: str, member_id: str, belongs: bool, *, actor: str
 
 
 def mark_limited(organization_id: str, team_id: str, limited: bool) -> None:
-    """Return whether callers must count what they spend against the team; within the transaction that sets its limits.
+    """Store whether callers must count what they spend against the team; within the transaction that sets its limits.
     NotFound."""
     _find(organization_id, team_id)
     Team.update(limited=limited).where(Team.id == team_id).execute()
