@@ -234,7 +234,7 @@ def _change_of(mapping: Mapping, entry: OfferedModel) -> ChangedModel:
 
 # Proposed catalogue entries for a comparison, as TOML files in the form of the operator's catalogue folder.
 #
-# Entries that need a decision are comments: models whose price the list does not state, and models that are gone.
+# Entries that need a decision are comments: models without a price in the list, and models that are gone.
 
 # Members of the nearest model's entry that a new model is proposed to share.
 PROPOSED_FIELDS = (

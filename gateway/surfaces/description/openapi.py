@@ -336,7 +336,7 @@ def _schema(spec: "apispec.APISpec", described: Any, known: set[str]) -> Any:
 
 
 def _opened(part: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a struct whose unknown members the lenient parser collects: callers may write any."""
+    """Return the schema of a struct with open members: callers may write any, and the lenient parser collects them."""
     known = {name: inner for name, inner in part["properties"].items() if name != NEWER}
     return {**{name: value for name, value in part.items() if name != "additionalProperties"}, "properties": known}
 
