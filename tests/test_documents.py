@@ -35,6 +35,8 @@ SYMBOL = re.compile(r"`(gateway/[\w/]+\.py)`: `([\w.]+)`")
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+# Lists of former changes keep the names that they had then.
+CHANGE_LISTS = {ROOT / "CHANGELOG.md", *ROOT.glob("docs/changes/*.md")}
 
 
 def has(body: list[ast.stmt], names: list[str]) -> bool:
@@ -292,18 +294,18 @@ def test_a_command_that_a_page_names_is_understood(page: Path, tmp_path: Path) -
 
 
 # A table that lists the commands of a program names it once, above; the history keeps its words.
-WITHOUT_PROGRAM = {"management.md", "CHANGELOG.md", "CONTRIBUTING.md"}
+WITHOUT_PROGRAM = {ROOT / "docs/management.md", ROOT / "CONTRIBUTING.md", *CHANGE_LISTS}
 # Pages for people in a clone of the project, which say how to call the client there.
-IN_A_CLONE = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "cli.md"}
+IN_A_CLONE = {ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/cli.md", *CHANGE_LISTS}
 
 
-@pytest.mark.parametrize("page", [one for one in PAGES if one.name not in WITHOUT_PROGRAM], ids=lambda path: path.name)
+@pytest.mark.parametrize("page", [one for one in PAGES if one not in WITHOUT_PROGRAM], ids=lambda path: path.name)
 def test_a_command_of_a_page_begins_with_its_program(page: Path) -> None:
     bare = [span for span in spans(page) if not MANAGE.match(span) and commands_of([span])]
     assert bare == [], "write ./manage or llmgateway before the command"
 
 
-@pytest.mark.parametrize("page", [one for one in PAGES if one.name not in IN_A_CLONE], ids=lambda path: path.name)
+@pytest.mark.parametrize("page", [one for one in PAGES if one not in IN_A_CLONE], ids=lambda path: path.name)
 def test_the_client_is_called_llmgateway(page: Path) -> None:
     assert "./llmgateway" not in page.read_text()
 
@@ -336,7 +338,7 @@ def is_served(method: str, path: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("page", [one for one in PAGES if one.name != "CHANGELOG.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("page", [one for one in PAGES if one not in CHANGE_LISTS], ids=lambda path: path.name)
 def test_a_variable_that_a_page_names_is_read(page: Path) -> None:
     known = settings.known_names() | set(settings.SECRETS.values()) | set(settings.KNOWN_OTHERS)
     for name in set(VARIABLE.findall(page.read_text())):
@@ -369,7 +371,7 @@ def test_no_page_has_you_call_a_model_that_its_vendor_ends() -> None:
         if model.mappings[0].deactivated and makers[model.mappings[0].provider] == model.family
     }
     named = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(ending)))})(?![\w-]|\.\d)")
-    pages = [page for page in PAGES if page.name not in ("CHANGELOG.md", "configuration.md")]
+    pages = [page for page in PAGES if page not in CHANGE_LISTS and page.name != "configuration.md"]
     assert ending and {page.name: found for page in pages if (found := set(named.findall(page.read_text())))} == {}
 
 

@@ -172,7 +172,8 @@ def product_files(name: str) -> set[str]:
     example = Example(name)
     code = {path for path in (*example, *example.changes) if path.endswith(".py")}
     providers = [path for path in example if path.startswith("catalogue/providers/")]
-    return code | set(providers[:1]) | set(re.findall(r"\]\((\.\./[a-z-]+\.md|\.\./\.\./CHANGELOG\.md)", example.page))
+    documents = re.findall(r"\]\((\.\./[a-z-]+\.md|\.\./changes/unreleased\.md)", example.page)
+    return code | set(providers[:1]) | set(documents)
 
 
 @pytest.mark.parametrize(("name", "maximum"), [("chat-parameter", 4), ("price-unit", 3), ("management-operation", 4)])

@@ -77,7 +77,7 @@ class Section(NamedTuple):
 def list_guides() -> dict[str, Guide]:
     """Return all guides by name, in the order of their titles."""
     names = [path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.md")]
-    guides = [_read_guide(name) for name in names if not name.endswith("README")]
+    guides = [_read_guide(name) for name in names if not name.endswith("README") and not name.startswith("changes/")]
     return {guide.name: guide for guide in sorted(guides, key=_title_of)}
 
 
