@@ -42,7 +42,7 @@ from gateway.worker import recurring_jobs
 PAGES = ROOT / "docs" / "extending"
 DOCUMENTS = (ROOT / "CONTRIBUTING.md", *sorted(PAGES.glob("*.md")))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# file: (\S+)\n")
+FILE = re.compile(r"(?:{)?# file: (\S+)(?: #})?\n")
 
 
 class Example(dict[str, str]):
@@ -167,6 +167,16 @@ def test_a_field_of_a_project_is_added_with_its_command_and_its_form(tmp_path: P
     assert "third@acme.example" in report["printed"]
 
 
+@pytest.mark.slow
+def test_a_page_of_the_console_is_added_with_its_link(tmp_path: Path) -> None:
+    example = Example("console-page")
+    report = run_in_a_copy(example, "support.added_page", tmp_path)
+    assert report["linked"] is True
+    assert report["listed"] == [True, False]
+    assert report["message"] is True and report["days"] == pytest.approx(30, abs=0.01)
+    assert report["refused"] == 303
+
+
 def product_files(name: str) -> set[str]:
     """Return the files of the product that a page changes: code, documents, and the TOML of one provider."""
     example = Example(name)
@@ -176,7 +186,9 @@ def product_files(name: str) -> set[str]:
     return code | set(providers[:1]) | set(documents)
 
 
-@pytest.mark.parametrize(("name", "maximum"), [("chat-parameter", 4), ("price-unit", 3), ("management-operation", 4)])
+@pytest.mark.parametrize(
+    ("name", "maximum"), [("chat-parameter", 4), ("price-unit", 3), ("management-operation", 4), ("console-page", 5)]
+)
 def test_an_addition_changes_few_files(name: str, maximum: int) -> None:
     assert 1 < len(product_files(name)) <= maximum
 
