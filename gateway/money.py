@@ -21,11 +21,13 @@ MAX_SETTLED_NUSD = 1_000_000_000 * NANO
 
 
 def read_decimal(text: str) -> Decimal:
-    """Read a decimal number from untrusted text. ValueError if it is not finite, or if writing it out in full would
-    take more than MAX_DIGITS digits before or after the point: "1e-300000000" is eleven characters."""
+    """Read a decimal number from untrusted text. ValueError if it is not finite, has digits of other scripts or
+    underscores, or if writing it out in full would take more than MAX_DIGITS digits before or after the point:
+    "1e-300000000" is eleven characters."""
     text = text.strip()
+    is_plain = len(text) <= MAX_DIGITS and text.isascii() and "_" not in text
     try:
-        number = Decimal(text if len(text) <= MAX_DIGITS else "-")
+        number = Decimal(text if is_plain else "-")
     except InvalidOperation:
         raise ValueError(f"not a decimal number: {text[:MAX_DIGITS]!r}") from None
     exponent = number.as_tuple().exponent

@@ -31,6 +31,15 @@ class ClientContext:
         return client
 
 
+class WholeNumber(click.IntRange):
+    """A whole number in decimal digits; int() also reads 1_000 and digits of other scripts."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and (not value.isascii() or "_" in value):
+            self.fail(f"{value!r} is not a whole number.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 pass_context = click.make_pass_decorator(ClientContext)
 
 

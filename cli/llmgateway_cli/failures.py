@@ -164,8 +164,9 @@ def refusal_of(reply: requests.Response, remedy: str = "") -> CliError:
         remedy = "Try again later; give the request id to the operator of the service."
     if not remedy and reply.status_code == 429:
         remedy = "Try again later."
-        if reply.headers.get("Retry-After", "").isdigit():
-            remedy = f"Try again in {reply.headers['Retry-After']} s."
+        wait = reply.headers.get("Retry-After", "")
+        if wait.isascii() and wait.isdigit():
+            remedy = f"Try again in {wait} s."
     return HttpError(reply.status_code, message, remedy, request_id_of(reply), code)
 
 

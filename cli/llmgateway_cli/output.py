@@ -175,7 +175,7 @@ class Output:
             self._print_notice(f"  {number}. {label}")
         while True:
             typed = self._read(f"{question} [1-{len(choices)}] ").strip()
-            if typed.isdigit() and 1 <= int(typed) <= len(choices):
+            if typed.isascii() and typed.isdigit() and 1 <= int(typed) <= len(choices):
                 return choices[int(typed) - 1][1]
             self.warning(f"Type a number from 1 to {len(choices)}.")
 

@@ -148,7 +148,7 @@ class Settings:
         named = self.environment.get(TIMEOUT_VARIABLE)
         if not named:
             return TIMEOUT_S
-        if not named.isdigit() or int(named) < 1:
+        if not (named.isascii() and named.isdigit()) or int(named) < 1:
             raise CliError(f"{TIMEOUT_VARIABLE}={named} is not a number of seconds.", "Set it to 1 or more.")
         return float(named)
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from llmgateway_cli.errors import CliError
 
 NO_VALUE = "—"
-AMOUNT = re.compile(r"\d+(\.\d+)?|\.\d+")
-DURATION = re.compile(r"(\d+)\s*([a-z]+)", re.IGNORECASE)
+AMOUNT = re.compile(r"\d+(\.\d+)?|\.\d+", re.ASCII)
+DURATION = re.compile(r"(\d{1,9})\s*([a-z]+)", re.IGNORECASE | re.ASCII)
 ABBREVIATIONS = {"h": "hour", "hr": "hour", "d": "day", "w": "week", "mo": "month"}
 MAX_COUNT = {"hour": 8760, "day": 365, "week": 52, "month": 12}
 # The length of a unit in an expiry; the service calculates periods itself.

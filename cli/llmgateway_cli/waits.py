@@ -36,7 +36,7 @@ def reason_of(reply: requests.Response) -> str:
 
 def _retry_after_s(value: str) -> float:
     """Return the seconds of a Retry-After header, which is a number or a date."""
-    if value.strip().isdigit():
+    if value.isascii() and value.strip().isdigit():
         return float(value)
     try:
         moment = parsedate_to_datetime(value)

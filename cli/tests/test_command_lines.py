@@ -57,6 +57,17 @@ def test_an_option_with_one_value_is_not_given_twice(
     assert service.calls == []
 
 
+def test_numbers_are_typed_in_decimal_digits(service: FakeService, service_client: Client) -> None:
+    numbers = [(path, option) for path, command in commands() for option in command.params
+               if isinstance(option.type, click.types.IntParamType)]  # fmt: skip
+    assert len(numbers) >= 5
+    for path, option in numbers:
+        for typed in ("１２", "²", "1_0"):
+            message = service_client.refused(*path, option.opts[-1], typed, code=2)
+            assert "is not a whole number" in message, path
+    assert service.calls == []
+
+
 @pytest.mark.parametrize("typed", MISSPELT, ids=" ".join)
 def test_a_misspelt_word_is_refused_with_a_suggestion(typed: Path, user: Client) -> None:
     message = user.refused(*typed, code=2 if "command" in user.run(*typed, code=None).stderr else 1)

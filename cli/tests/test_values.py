@@ -19,7 +19,7 @@ PERIODS = {
     "1mo": Period(1, "month"),
     "12months": Period(12, "month"),
 }
-NO_PERIODS = ("", "1", "d", "1m", "1y", "-1d", "1.5d", "1d2h", "1hs", "8761h", "366d", "53w", "13mo", "0h")
+NO_PERIODS = ("", "1", "d", "1m", "1y", "-1d", "1.5d", "1d2h", "1hs", "8761h", "366d", "53w", "13mo", "0h", "１d", "٢w")
 EXPIRIES = {
     "30d": "2026-01-31T12:30:00.000Z",
     "12h": "2026-01-02T00:30:00.000Z",
@@ -29,7 +29,7 @@ EXPIRIES = {
     "2027-01-01T02:00:00+02:00": "2027-01-01T00:00:00.000Z",
     "2027-01-01T10:00": "2027-01-01T10:00:00.000Z",
 }
-NO_EXPIRIES = ("", "soon", "0d", "2025-12-31", "2026-01-01T12:30", "99999999999d", "2027-13-01")
+NO_EXPIRIES = ("", "soon", "0d", "2025-12-31", "2026-01-01T12:30", "99999999999d", "2027-13-01", "３0d")
 AMOUNTS = [
     ("12.34", "$12.34"),
     (0, "$0.00"),
@@ -85,7 +85,7 @@ def test_a_limit_and_an_expiry_are_removed_by_a_word(typed: str) -> None:
     assert read_limit(typed, "-l") is None and read_expiry(typed, NOW) is None
 
 
-@pytest.mark.parametrize("typed", ["", "-1", "1e3", "1,000", "$5", "ten", "1.", "nan"])
+@pytest.mark.parametrize("typed", ["", "-1", "1e3", "1,000", "$5", "ten", "1.", "nan", "１2", "1.٥"])
 def test_other_texts_are_no_limits(typed: str) -> None:
     with pytest.raises(CliError, match="not an amount"):
         read_limit(typed, "--limit")

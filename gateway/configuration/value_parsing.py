@@ -87,7 +87,7 @@ def _convert_number(value: Any, kind: type[int] | type[float]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"expected a number, got {value!r}")
     try:
-        number = kind(value)
+        number = kind(value if not isinstance(value, str) or value.isascii() else "")
     except (ValueError, OverflowError):
         raise ValueError(f"expected a {'whole ' if kind is int else ''}number, got {value!r}") from None
     if not math.isfinite(number) or (kind is int and isinstance(value, float) and value != number):

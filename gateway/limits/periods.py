@@ -18,7 +18,7 @@ SECONDS = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
 AMOUNT_FIELD = "periodUsageDurationValue"
 UNIT_FIELD = "periodUsageDurationUnit"
 ZONE_FIELD = "periodTimezone"
-PATTERN = re.compile(r"(\d{1,5})(h|d|w|mo)")
+PATTERN = re.compile(r"(\d{1,5})(h|d|w|mo)", re.ASCII)
 CALENDAR = re.compile(r"(day|week|month)@([A-Za-z0-9_+/-]{1,50})")
 CALENDAR_UNITS = ("day", "week", "month")
 

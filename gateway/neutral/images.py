@@ -22,7 +22,7 @@ PARTIAL_TOKENS = 100  # for each preliminary image (OpenAI's image generation gu
 LIKELY_READ = 1024
 BYTES_PER_TOKEN = 4
 AUTO = "auto"
-SHAPE = re.compile(r"([1-9]\d{0,4})[x:*]([1-9]\d{0,4})")
+SHAPE = re.compile(r"([1-9]\d{0,4})[x:*]([1-9]\d{0,4})", re.ASCII)
 ENDINGS = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
 
 

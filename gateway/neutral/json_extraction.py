@@ -18,6 +18,7 @@ from gateway.runtime.threads import compute
 # worker.
 
 Schema = dict[str, Any] | bool
+INDEX = re.compile(r"[0-9]{1,9}")
 MAX_STEPS = 100_000  # visited nodes of the value and the schema, and entries of lists
 
 
@@ -86,7 +87,7 @@ class _Check:
             name = step.replace("~1", "/").replace("~0", "~")
             if isinstance(place, dict) and name in place:
                 place = place[name]
-            elif isinstance(place, list) and name.isdigit() and int(name) < len(place):
+            elif isinstance(place, list) and INDEX.fullmatch(name) and int(name) < len(place):
                 place = place[int(name)]
             else:
                 raise Undecided

@@ -117,7 +117,7 @@ def read_count(value: Any) -> int:
         if value <= 0:
             return 0
         return int(value) if value < MAX_UNITS else MAX_UNITS
-    if type(value) is str and value.isdecimal() and len(value) <= MAX_DIGITS:
+    if type(value) is str and value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS:
         return min(int(value), MAX_UNITS)
     return 0
 

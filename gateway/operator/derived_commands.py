@@ -39,7 +39,7 @@ from gateway.operator.output import (
 from gateway.surfaces.management.answers import DoneAnswer
 from gateway.surfaces.management.managed_operation import ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS
-from gateway.surfaces.visitors.validation_schemas import WORDS_KEY, IsoTime, OneOf, TextField
+from gateway.surfaces.visitors.validation_schemas import WHOLE, WORDS_KEY, IsoTime, OneOf, TextField
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.answer_structs import Answer
 from gateway.surfaces.web.http import Inbound
@@ -113,10 +113,7 @@ def read_secret(label: str = "Secret", confirm: bool = False) -> str:
 
 def _read_number(text: str) -> Any:
     """Return a number, or the text, which the schema rejects."""
-    try:
-        return int(text)
-    except ValueError:
-        return text
+    return int(text) if WHOLE.fullmatch(text) else text
 
 
 # The operator as a visitor of the management API, for commands that run its operations in this process.
@@ -259,7 +256,7 @@ class CommandRun:
 
     def _set_length(self, value: str) -> None:
         """Set the length of a period from a number, or from text such as 12h with the unit. Raises InvalidRequest."""
-        if value.isdigit():
+        if WHOLE.fullmatch(value):
             self._set(AMOUNT_FIELD, value)
         else:
             self._length = read_period(value, (AMOUNT_FIELD, UNIT_FIELD))

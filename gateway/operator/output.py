@@ -14,6 +14,15 @@ from gateway.errors import InvalidRequest, NotFound
 JSON = "json"  # key in the `meta` of the command's context
 
 
+class WholeNumber(click.IntRange):
+    """A whole number in decimal digits; int() also reads 1_000 and digits of other scripts."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and (not value.isascii() or "_" in value):
+            self.fail(f"{value!r} is not a whole number.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def _choose_json(ctx: click.Context, _parameter: click.Parameter, chosen: bool) -> None:
     ctx.meta[JSON] = chosen
 
@@ -146,7 +155,7 @@ def read_expiry(text: str, now_us: int) -> int | None:
     """
     if text == "never":
         return None
-    span = re.fullmatch(r"(\d{1,5})(h|d|w|mo)", text)
+    span = re.fullmatch(r"(\d{1,5})(h|d|w|mo)", text, re.ASCII)
     if span:
         return now_us + int(span[1]) * UNITS_S[span[2]] * SECOND_US
     moment = _moment(text)

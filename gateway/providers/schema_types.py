@@ -258,7 +258,7 @@ def look_up(root: Any, ref: str) -> Any:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict) and step in node:
             node = node[step]
-        elif isinstance(node, list) and step.isdecimal() and len(step) < 10 and int(step) < len(node):
+        elif isinstance(node, list) and step.isascii() and step.isdigit() and len(step) < 10 and int(step) < len(node):
             node = node[int(step)]
         else:
             return None

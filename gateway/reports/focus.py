@@ -32,7 +32,7 @@ PAGE = 500
 CHARGES_PER_TURN = 40  # charges yielded at once: the event loop needs about a millisecond to write them
 # How long after a request arrived it may still make attempts.
 MAX_REQUEST_US = 2 * DAY_US
-MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
+MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])", re.ASCII)
 ISSUER = "LLM Gateway"
 STORAGE = "payload-storage"
 # Kind of removed spending → description and SKU.

@@ -192,7 +192,7 @@ def _number(value: Any) -> Decimal:
 def _day_of(value: Any) -> int:
     """Return the day (UTC, since the epoch) of seconds since the epoch, or of an ISO date."""
     try:
-        if isinstance(value, int | float) or str(value).isdigit():
+        if isinstance(value, int | float) or (str(value).isascii() and str(value).isdigit()):
             return int(value) * SECOND_US // DAY_US
         moment = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
     except ValueError:

@@ -39,7 +39,7 @@ from gateway.store.database import Database
 MAX_DAYS = 366
 MAX_HOURLY_DAYS = 31
 DEFAULT_DAYS = 30
-DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 EPOCH = date(1970, 1, 1)
 
 

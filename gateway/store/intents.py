@@ -229,7 +229,7 @@ def orphans(directory: Path) -> Iterator[Orphan]:
 def place_of(path: Path) -> tuple[str, int]:
     """Return the owner of a file and the file's number."""
     owner, _, number = path.stem.rpartition("-")
-    if not number.isdecimal():
+    if not (number.isascii() and number.isdigit()):
         return owner, 0
     return owner, int(number)
 

@@ -19,7 +19,7 @@ VARY = ("Vary", "Accept")
 ID_HEADER = "x-request-id"
 PAGES = "/console"  # browsers are redirected to this path
 MAX_RANGES = 20  # number of media ranges of an Accept header that are read
-WEIGHT = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)")
+WEIGHT = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)", re.ASCII)
 NO_STORE = ("Cache-Control", "no-store")
 
 

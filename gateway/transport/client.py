@@ -433,7 +433,7 @@ def _explain(error: OSError, host: str) -> UpstreamUnreachable | UpstreamTimeout
 
 def _refuse_announced(reply: Reply, max_bytes: int) -> None:
     size = reply.headers.get("content-length", "")
-    if size.isdigit() and int(size) > max_bytes:
+    if size.isascii() and size.isdigit() and int(size) > max_bytes:
         reply.close()
         raise UpstreamFailed(f"The URL leads to more than {max_bytes} bytes.", code="response_too_large")
 

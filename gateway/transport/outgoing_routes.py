@@ -164,7 +164,7 @@ class DirectDestinations:
 def _split_port(entry: str) -> tuple[str, int | None]:
     """Split `name:port`; an IPv6 address has its port behind brackets."""
     text, colon, port = entry.rpartition(":")
-    if colon and port.isdigit() and (":" not in text or text.endswith("]")):
+    if colon and port.isascii() and port.isdigit() and (":" not in text or text.endswith("]")):
         return text, int(port)
     return entry, None
 

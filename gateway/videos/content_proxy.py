@@ -89,7 +89,7 @@ class WholeVideos:
 MAX_TRANSFER_S = 1800.0
 WHOLE_VIDEO_TIMEOUT_S = 300.0  # timeout for loading a video that the provider sends in one response
 RANGED = ("range", "if-range")
-ONE_PART = re.compile(r"bytes=\s*(\d+-\d*|-\d+)\s*", re.IGNORECASE)
+ONE_PART = re.compile(r"bytes=\s*(\d+-\d*|-\d+)\s*", re.IGNORECASE | re.ASCII)
 # The upstream's response headers that are passed on.
 PASSED = ("content-length", "content-range", "etag", "last-modified")
 NO_CONTENT = "The content of this video is no longer available."

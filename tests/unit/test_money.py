@@ -64,7 +64,9 @@ def test_amounts_that_differ_in_their_first_three_digits_look_different(one: int
     assert near or round_usd(one) != round_usd(other)
 
 
-@pytest.mark.parametrize("text", ["1e-300000000", "1e300000000", "0e-300000000", "9" * 100, "1e-81", "NaN", "Infinity"])
+@pytest.mark.parametrize(
+    "text", ["1e-300000000", "1e300000000", "0e-300000000", "9" * 100, "1e-81", "NaN", "Infinity", "0.１", "٠.٥", "1_0"]
+)
 @pytest.mark.parametrize("read", [money.read_decimal, money.parse_usd, money.price_per_million, money.parse_fraction])
 def test_no_short_text_is_a_number_of_millions_of_digits(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(ValueError, match="not a "):

@@ -132,7 +132,7 @@ def read_window(
     if first is not None or last is not None:
         return _read_dates(first, last, days)
     if days is not None:
-        if not days.isdigit() or int(days) < 1:
+        if not (days.isascii() and days.isdigit()) or int(days) < 1:
             raise CliError(f"--days {days!r} is not a number of days.", "Give 1 or more.")
         return {"days": int(days)}, f"last {int(days)} days"
     chosen = span or DEFAULT_RANGE

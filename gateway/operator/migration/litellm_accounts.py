@@ -32,7 +32,7 @@ from gateway.worker.services import Services
 
 Row = dict[str, Any]
 MAX_BYTES = 64 << 20
-DURATION = re.compile(r"(\d{1,9})(s|m|h|d|w|mo)")
+DURATION = re.compile(r"(\d{1,9})(s|m|h|d|w|mo)", re.ASCII)
 HOUR_PARTS = {"s": 3600, "m": 60}
 UNITS = {"h": "hour", "d": "day", "w": "week", "mo": "month"}
 RATES = {"rpm_limit": "requests", "tpm_limit": "tokens", "max_parallel_requests": "concurrency"}

@@ -129,6 +129,6 @@ def _size_of(content: ImagesInput, target: Target) -> str:
         size: str = target.mapping.extra[RATIO_SIZES][content.aspect_ratio]
         return size
     width, _, height = content.size.partition("x")
-    if width.isdecimal() and height.isdecimal():
+    if content.size.isascii() and width.isdigit() and height.isdigit():
         return f"{width}*{height}"
     return ""

@@ -56,7 +56,7 @@ class IdentityCalls(Struct, frozen=True):
     def seconds_until(self, place: str, moment: object) -> float:
         """Return the seconds until a time in ISO 8601, or in seconds since 1970. IdentityFailed."""
         try:
-            if isinstance(moment, int | float) or str(moment).isdigit():
+            if isinstance(moment, int | float) or (str(moment).isascii() and str(moment).isdigit()):
                 at = float(str(moment))
             else:
                 at = _read_time(str(moment))

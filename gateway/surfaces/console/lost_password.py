@@ -15,7 +15,7 @@ FORGOT_PATH = "/console/forgot"
 RESET = "/console/reset"
 COOKIE = "llmgateway.reset"
 LINK_LIFETIME_S = 3600
-TOKEN = re.compile(r"user_[0-9a-f]{32}\.\d{1,12}\.[A-Za-z0-9_=-]{16,128}")
+TOKEN = re.compile(r"user_[0-9a-f]{32}\.[0-9]{1,12}\.[A-Za-z0-9_=-]{16,128}")
 NO_REFERRER = ("Referrer-Policy", "no-referrer")
 SENT = "If this address belongs to an account, we have sent it a link. The link works once, within an hour."
 UNOPENED = "Open the link in the e-mail. The page stays available for an hour."

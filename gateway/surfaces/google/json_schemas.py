@@ -91,7 +91,7 @@ def _member(name: str, value: Any, depth: int) -> Any:
         return {key: json_schema_of(inner, depth + 1) for key, inner in value.items()}
     if name in LISTS and isinstance(value, list):
         return [json_schema_of(inner, depth + 1) for inner in value]
-    if name in COUNTS and isinstance(value, str) and value.isdecimal():
+    if name in COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
     return value
 

@@ -24,7 +24,7 @@ from gateway.worker.services import Services
 
 ID_PREFIX = "ocr-"
 MAX_PAGES = 1000  # pages of one document (Mistral API reference, OCR)
-RANGE = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
+RANGE = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?", re.ASCII)
 DATA = re.compile(r"data:([\w.+-]{1,127}/[\w.+-]{1,127});base64,", re.ASCII)  # lengths: RFC 6838, section 4.2
 LARGE = 1 << 18  # characters of base64
 ONE_PAGE = ("image/png", "image/jpeg", "image/webp")  # pages; formats of images other than these may hold several

@@ -10,6 +10,7 @@ import orjson
 from gateway.billing.context import RequestContext
 from gateway.engine.executor import StreamedAnswer
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.money import read_decimal
 from gateway.neutral.events import Batch, Failed, Finished, TextDelta
 from gateway.neutral.request import STRATEGIES, Options, Requirements
 from gateway.neutral.transcriptions import (
@@ -229,7 +230,7 @@ def _temperature(form: Form) -> float | None:
     if not text:
         return None
     try:
-        value = float(text)
+        value = float(read_decimal(text))
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
@@ -255,7 +256,7 @@ def _chunking(form: Form) -> str:
 
 def _number(text: str) -> str | float:
     try:
-        value = float(text)
+        value = float(read_decimal(text))
     except ValueError:
         return text
     if value.is_integer():

@@ -11,6 +11,7 @@ from gateway.surfaces.scim.attributes import ScimResourceType
 from gateway.surfaces.scim.filters import FilterNode, equalities, matches, parse_filter
 from gateway.surfaces.scim.scim_answers import LIST_URN, ScimList, ScimListQuery, ScimSearch, read_members
 from gateway.surfaces.scim.scim_call import ScimCall
+from gateway.surfaces.visitors.validation_schemas import WHOLE
 from gateway.surfaces.web.http import Outbound
 
 MAX_RESULTS = 200  # resources of one page
@@ -95,7 +96,7 @@ def _read_text(name: str, value: Any) -> str:
 def _read_number(name: str, value: Any, usual: int) -> int:
     if value is None or value == "":
         return usual
-    try:
-        return int(str(value)[:12])
-    except ValueError:
-        raise InvalidRequest(f"{name} must be a whole number.", param=name) from None
+    text = str(value)[:12]
+    if not WHOLE.fullmatch(text):
+        raise InvalidRequest(f"{name} must be a whole number.", param=name)
+    return int(text)

@@ -17,7 +17,8 @@ from gateway.neutral.json_weight import has_more_parts
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.web.http import Inbound
 
-DECIMAL = re.compile(r"(\d+)(?:\.(\d+))?")
+DECIMAL = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
+WHOLE = re.compile(r"\s*[+-]?\d{1,19}\s*", re.ASCII)
 MAX_TIME_LENGTH = 40
 MAX_BODY_BYTES = 2 << 20
 WORDS_KEY = "words"  # key in a field's metadata: texts that a command accepts for values
@@ -119,6 +120,11 @@ class QueryInteger(fields.Integer):
 
     def __init__(self, minimum: int, maximum: int, about: str = "", **more: Any) -> None:
         super().__init__(validate=validate.Range(minimum, maximum), metadata=describe_field(about), **more)
+
+    def _validated(self, value: Any) -> Any:
+        if isinstance(value, str) and not WHOLE.fullmatch(value):  # int() also reads 1_000 and digits of other scripts
+            raise self.make_error("invalid", input=value)
+        return super()._validated(value)
 
 
 class Usd(fields.Field[Any]):

@@ -35,7 +35,7 @@ def test_a_day_is_24_hours_on_the_nights_when_clocks_change():
     assert read_period("1d").end(spring) - spring == 24 * 3600 * 10**6
 
 
-@pytest.mark.parametrize("text", ["", "0h", "8761h", "366d", "53w", "13mo", "1y", "-1d", "1.5h", "h", "1 d"])
+@pytest.mark.parametrize("text", ["", "0h", "8761h", "366d", "53w", "13mo", "1y", "-1d", "1.5h", "h", "1 d", "１d"])
 def test_an_invalid_period_is_rejected(text):
     with pytest.raises(InvalidRequest):
         read_period(text)

@@ -226,7 +226,7 @@ def test_an_expiry_is_a_span_a_date_or_never(text: str, expiry: int | None) -> N
     assert read_expiry(text, 5 * DAY_US) == expiry
 
 
-@pytest.mark.parametrize("text", ["", "tomorrow", "30", "-1d", "1y"])
+@pytest.mark.parametrize("text", ["", "tomorrow", "30", "-1d", "1y", "３0d"])
 def test_another_expiry_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         read_expiry(text, 0)
@@ -304,3 +304,20 @@ def test_every_command_says_what_it_does_with_each_option_and_speaks_json() -> N
         options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
         assert [option.name for option in options if not option.help] == [], name
         assert any("--json" in option.opts for option in options), name
+
+
+def test_numbers_are_typed_in_decimal_digits() -> None:
+    def walk(one: click.Command) -> Iterator[click.Parameter]:
+        yield from one.params
+        if isinstance(one, click.Group):
+            for name in one.list_commands(click.Context(one)):
+                child = one.get_command(click.Context(one), name)
+                assert child is not None
+                yield from walk(child)
+
+    numbers = [option for option in walk(manage.main) if isinstance(option.type, click.types.IntParamType)]
+    assert numbers
+    for option in numbers:
+        for typed in ("１２0", "1_50", "²"):
+            with pytest.raises(click.UsageError):
+                option.type.convert(typed, option, None)

@@ -123,7 +123,7 @@ def _read_usd(form: Mapping[str, str], field: str) -> str:
 
 def _read_size(form: Mapping[str, str], field: str) -> int:
     text = form[field].strip().replace(",", "")
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdigit()):
         raise InvalidRequest("Give the context and the max output as numbers of tokens.", param=field)
     return int(text)
 

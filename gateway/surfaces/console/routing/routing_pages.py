@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gateway.callers.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.money import read_decimal
 from gateway.routing.record import RoutingDecision, key_of_score
 from gateway.routing.score import Weights
 from gateway.surfaces.console.organization_choice import FIELD, find_caller, read_choices
@@ -138,9 +139,10 @@ def _write_body(form: dict[str, str]) -> dict[str, Any]:
     if form.get("tools"):
         body["tools"] = [TOOL]
     if form["max_tokens"].strip():
-        if not form["max_tokens"].strip().isdecimal():
+        text = form["max_tokens"].strip()
+        if not (text.isascii() and text.isdigit()):
             raise InvalidRequest("Give the max output as a number of tokens.", param="max_tokens")
-        body["max_tokens"] = int(form["max_tokens"].strip()[:MAX_NUMBER_LENGTH])
+        body["max_tokens"] = int(text[:MAX_NUMBER_LENGTH])
     models = [name for name in form["models"].replace(",", " ").split() if name]
     if models:
         body["models"] = models
@@ -153,10 +155,10 @@ def _read_weights(form: dict[str, str]) -> Weights | None:
     if not any(texts.values()):
         return None
     try:
-        values = Weights(*(float(texts[name][:MAX_NUMBER_LENGTH] or 0) for name in WEIGHTS))
+        values = Weights(*(float(read_decimal(texts[name][:MAX_NUMBER_LENGTH] or "0")) for name in WEIGHTS))
     except ValueError:
         raise InvalidRequest("Give weights as numbers, such as 60.") from None
-    if not all(0 <= value < float("inf") for value in values) or not sum(values):
+    if min(values) < 0 or not sum(values):
         raise InvalidRequest("Give weights that are not negative, and at least one above zero.")
     return values.normalised()
 

@@ -105,6 +105,8 @@ def test_other_weights_change_the_order_only_on_the_page(tenants: Tenants, owner
         ({"weight-price": "much"}, "Give weights as numbers"),
         ({"weight-price": "-1"}, "not negative"),
         ({"max_tokens": "many"}, "as a number of tokens"),
+        ({"max_tokens": "１2"}, "as a number of tokens"),
+        ({"weight-price": "６"}, "Give weights as numbers"),
         ({"model": "no-such-model"}, "would be refused with status"),
     ],
 )

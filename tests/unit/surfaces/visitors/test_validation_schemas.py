@@ -9,7 +9,15 @@ from marshmallow import fields
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.visitors import validation_schemas as validation_schemas_module
-from gateway.surfaces.visitors.validation_schemas import MAX_PARTS, THREAD_BYTES, Body, Usd, read_body
+from gateway.surfaces.visitors.validation_schemas import (
+    MAX_PARTS,
+    THREAD_BYTES,
+    Body,
+    QueryInteger,
+    Usd,
+    read_body,
+    read_fields,
+)
 from gateway.surfaces.web.http import Inbound
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
@@ -61,3 +69,15 @@ class Limit(Body):
 def test_an_invalid_amount_of_dollars_is_explained(given: object, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         read_body(Limit, Inbound("POST", "/x", {"content-type": "application/json"}, orjson.dumps({"limit": given})))
+
+
+class Page(Body):
+    limit = QueryInteger(1, 100)
+
+
+@pytest.mark.parametrize("text", ["１２", "٣", "1²", "1_0", "²", "1e1", "9" * 30], ids=str)
+def test_digits_of_other_scripts_are_no_number(text: str) -> None:
+    for schema in (Page, Limit):
+        with pytest.raises(InvalidRequest):
+            read_fields(schema, {"limit": text})
+    assert read_fields(Page, {"limit": " 12"}) == {"limit": 12}
