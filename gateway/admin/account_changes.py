@@ -309,7 +309,7 @@ class Management:
         self, draft: keys.Draft, limits: Limits, *, actor: str, claim: ClientIdClaim | None = None
     ) -> keys.NewKey:
         """Create a key with its limits in one transaction. Limits and expiry of a key for another member are held by
-        `actor`.
+        `actor`, unless it is the operator.
 
         Raises InvalidRequest (code key_cap_reached: too many active keys), NotFound (project, member) or Conflict.
         """

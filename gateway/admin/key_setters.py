@@ -1,13 +1,15 @@
 """Setters of the status and the expiry of API keys: only the setter or a higher role may activate a key again or extend
 its expiry; everyone who may change the key may deactivate it or shorten its expiry.
 
-What the owner of a key sets binds only the owner: others change it as far as they may change the key.
+What the owner of a key sets binds only the owner: others change it as far as they may change the key. What the operator
+gives a new key binds nobody.
 """
 
 from typing import Any
 
 import orjson
 
+from gateway.accounts.changes import OPERATOR
 from gateway.accounts.keys import Change, KeyInfo
 from gateway.admin.funding import LimitSetter, Setter, read_setters, setter_of, write_setters
 from gateway.callers.models import Audit
@@ -27,7 +29,8 @@ NOT_LONGER = (
     "extend or remove it."
 )
 # Changes of a status or an expiry in the audit trail, and how many of the last ones are read.
-ACTIONS = ("api_key.create", "api_key.update_status", "api_key.update")
+CREATED = "api_key.create"
+ACTIONS = (CREATED, "api_key.update_status", "api_key.update")
 TRAIL_ROWS = 100
 
 
@@ -98,6 +101,9 @@ def _from_trail(key: KeyInfo, part: str) -> LimitSetter | None:
         detail = orjson.loads(row.detail) if row.detail else {}
         if part == STATUS and detail.get("to") == INACTIVE and detail.get("from") != INACTIVE:
             return _setting(key, setter_of(row.actor, key.organization_id), 0, INACTIVE)
-        if part == EXPIRY and (row.action == "api_key.create" or "expires_at" in detail):
+        is_created = row.action == CREATED
+        if part == EXPIRY and is_created and row.actor == OPERATOR:
+            return None
+        if part == EXPIRY and (is_created or "expires_at" in detail):
             return _setting(key, setter_of(row.actor, key.organization_id), key.expires_at_us or 0, "")
     return None

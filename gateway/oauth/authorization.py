@@ -13,7 +13,8 @@ from gateway.oauth.clients import CODE, OAuthApp
 
 CHALLENGE = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
 MAX_STATE_LENGTH = 4_000
-ONCE = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
+ONCE = ("response_type", "scope", "state", "code_challenge", "code_challenge_method", "prompt")
+SILENT = "none"  # the value of prompt with which an application wants an answer without a page
 UNKNOWN_CLIENT = (
     "This application is no longer registered. Remove the connection in the application and connect it again."
 )
@@ -58,6 +59,14 @@ class AuthorizationRequest(Struct, frozen=True):
         """Return the redirect URI with the error access_denied."""
         return self.response_url(error="access_denied", error_description="The request was denied.")
 
+    def refuse_silently(self, signed_in: bool) -> AuthorizationRejected:
+        """Return the error for a request that may show no page (OpenID Connect Core 1.0, section 3.1.2.6)."""
+        error, description = "login_required", "The person is not signed in."
+        if signed_in:
+            error, description = "interaction_required", "The person must choose an API key on a page."
+        location = self.response_url(error=error, error_description=description)
+        return AuthorizationRejected(self.client, location, description)
+
 
 def read(parameters: Parameters, issuer: str, find: Callable[[str], OAuthApp | None]) -> AuthorizationRequest:
     """Validate the parameters of a request; `find` returns a client by its id.
@@ -101,6 +110,11 @@ def read(parameters: Parameters, issuer: str, find: Callable[[str], OAuthApp | N
     )
 
 
+def is_silent(parameters: Parameters) -> bool:
+    """Return whether the application wants an answer without a page."""
+    return any(SILENT in text.split() for text in parameters.get("prompt", ()))
+
+
 def build_response_url(redirect_uri: str, state: str, issuer: str, parameters: Mapping[str, str]) -> str:
     """Return the redirect URI with the parameters of a response, the state and the issuer (RFC 9207)."""
     query = dict(parameters)
@@ -128,6 +142,8 @@ def _problem_of(parameters: Parameters, client: OAuthApp, issuer: str) -> tuple[
         _first(parameters, "code_challenge")
     ):
         return "invalid_request", "Send code_challenge with code_challenge_method=S256 (PKCE)."
+    if is_silent(parameters) and _first(parameters, "prompt").strip() != SILENT:
+        return "invalid_request", "prompt=none excludes other values of prompt."
     if not all(scopes_module.names_resource(resource, issuer) for resource in parameters.get("resource", ())):
         return "invalid_target", f"Tokens are issued only for {scopes_module.resource_of(issuer)}."
     return None

@@ -187,6 +187,53 @@ def test_invalid_requests_of_an_application_never_redirect_to_an_unauthorized_si
 
 
 @pytest.mark.parametrize(
+    ("prompt", "is_signed_in", "error"),
+    [
+        ("none", False, "login_required"),
+        ("none", True, "interaction_required"),
+        (" none ", True, "interaction_required"),
+        ("none login", False, "invalid_request"),
+    ],
+)
+def test_a_request_without_a_page_gets_its_error_by_redirect(
+    gateway: Tenant, app: App, person: Person, prompt: str, is_signed_in: bool, error: str
+) -> None:
+    site = "https://site.example/back"
+    website = App(gateway.address, redirect_uris=[site])
+    if is_signed_in:
+        person.decide(app.address())
+    web = person.web if is_signed_in else app.web
+    for one, back in ((app, BACK), (website, site)):
+        answer = web.get(one.address(redirect_uri=back, prompt=prompt))
+        assert answer.status_code == 302 and answer.headers["location"].startswith(f"{back}?")
+        redirect = parameters(answer.headers["location"])
+        assert (redirect["error"], redirect["iss"], redirect["state"]) == (error, app.base, "the state")
+
+
+def test_a_request_without_a_page_redirects_no_visible_page_to_an_unauthorized_site(
+    gateway: Tenant, person: Person
+) -> None:
+    site = "https://site.example/back"
+    app = App(gateway.address, redirect_uris=[site])
+    address = app.address(redirect_uri=site, prompt="none")
+    visible = {"sec-fetch-dest": "document"}
+    for signed_in in (False, True):
+        if signed_in:
+            person.open(app.address(redirect_uri=site))
+        page = person.web.get(address, headers=visible)
+        assert page.status_code == 400 and "location" not in page.headers and "password" not in page.text
+        assert f'href="{site}?error=' in page.text
+    person.decide(app.address(redirect_uri=site))
+    again = person.web.get(address, headers=visible)
+    assert parameters(again.headers["location"])["error"] == "interaction_required"
+
+
+def test_an_unknown_document_is_not_fetched_for_a_request_without_a_page(gateway: Tenant, app: App) -> None:
+    answer = app.web.get(app.address(client_id="https://site.example/client.json", prompt="none"))
+    assert answer.status_code == 401 and "location" not in answer.headers
+
+
+@pytest.mark.parametrize(
     ("more", "status", "error"),
     [
         ({"code": "llmgac_" + "0" * 40}, 400, "invalid_grant"),

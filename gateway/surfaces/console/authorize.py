@@ -5,13 +5,21 @@ from urllib.parse import parse_qsl, urlencode
 
 from gateway.callers.scopes import ABILITIES
 from gateway.callers.throttle import ThrottleGate
-from gateway.errors import GatewayError, InvalidRequest, NotFound
+from gateway.errors import GatewayError, InvalidRequest, NotFound, Unauthenticated
 from gateway.oauth import authorization, redirects
 from gateway.oauth.authorization import MAX_STATE_LENGTH, AuthorizationRejected, AuthorizationRequest, Parameters
 from gateway.oauth.clients import ADDRESS
 from gateway.oauth.grant_values import Consent
 from gateway.surfaces.console.pages import SAFE, page
-from gateway.surfaces.console.visits import as_page, check_csrf, make_csrf, pressed, require_visitor, submitted
+from gateway.surfaces.console.visits import (
+    as_page,
+    check_csrf,
+    find_visitor,
+    make_csrf,
+    pressed,
+    require_visitor,
+    submitted,
+)
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, TextField
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
@@ -23,6 +31,7 @@ MINUTE_S = 60
 VIEWS = 120  # a minute, from one network
 MAX_QUERY_LENGTH = 6_000
 MAX_FIELDS = 40
+TOP_LEVEL = "document"  # the value of Sec-Fetch-Dest for a page that the person sees
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
@@ -31,9 +40,13 @@ def show(services: Services, inbound: Inbound) -> Outbound:
     parameters = _parse(inbound.query)
     if any(client_id.startswith(ADDRESS) for client_id in parameters.get("client_id", ())):
         # The gateway fetches the description at this URL, which it does for signed-in people only.
+        if authorization.is_silent(parameters) and find_visitor(services, inbound) is None:
+            raise Unauthenticated("You are not signed in, and the application asked for an answer without a page.")
         require_visitor(services, inbound, _target(parameters))
     try:
         request = _read(services, inbound, parameters)
+        if authorization.is_silent(parameters):
+            raise request.refuse_silently(find_visitor(services, inbound) is not None)
     except AuthorizationRejected as rejection:
         return _reject(services, inbound, parameters, rejection)
     return _page(services, inbound, require_visitor(services, inbound, _target(parameters)), parameters, request)
@@ -42,16 +55,19 @@ def show(services: Services, inbound: Inbound) -> Outbound:
 def _reject(services: Services, inbound: Inbound, parameters: Parameters, rejection: AuthorizationRejected) -> Outbound:
     """Return to the application with the error.
 
-    A redirect to another site happens only if the person has authorized the application before; other people get a page
-    with a link.
+    A redirect to another site happens only if the person has authorized the application before, or if the application
+    wants an answer without a page (prompt=none) and the browser shows none of it to the person, as in a hidden frame.
+    Other people get a page with a link.
     """
     if not rejection.redirects_to_website:
         return _redirect(rejection.location)
-    visitor = require_visitor(services, inbound, _target(parameters))
-    grants = services.accounts.oauth.grants.list_grants(
-        user_id=visitor.user_id, organization_ids=list(visitor.memberships)
-    )
-    if any(grant.client == rejection.client.id for grant in grants):
+    if not authorization.is_silent(parameters):
+        visitor: Visitor | None = require_visitor(services, inbound, _target(parameters))
+    elif inbound.header("sec-fetch-dest") != TOP_LEVEL:
+        return _redirect(rejection.location)
+    else:
+        visitor = find_visitor(services, inbound)
+    if visitor is not None and _has_authorized(services, visitor, rejection.client.id):
         return _redirect(rejection.location)
     return page(
         inbound,
@@ -63,6 +79,13 @@ def _reject(services: Services, inbound: Inbound, parameters: Parameters, reject
         location=rejection.location,
         host=redirects.host_of(rejection.location),
     )
+
+
+def _has_authorized(services: Services, visitor: Visitor, client_id: str) -> bool:
+    grants = services.accounts.oauth.grants.list_grants(
+        user_id=visitor.user_id, organization_ids=list(visitor.memberships)
+    )
+    return any(grant.client == client_id for grant in grants)
 
 
 def decide(services: Services, inbound: Inbound) -> Outbound:
@@ -183,6 +206,7 @@ class AuthorizationQuery(Body):
     code_challenge_method = OneOf(("S256",), required=True)
     scope = TextField(about="Scopes, separated by spaces.")
     state = TextField(maximum=MAX_STATE_LENGTH, about="Returned unchanged.")
+    prompt = TextField(about="none: an error instead of a page, as login_required.")
     resource = TextField(maximum=2000, about="The address of the MCP endpoint.")
 
 

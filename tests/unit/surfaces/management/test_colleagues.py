@@ -1,10 +1,15 @@
 """Keys for colleagues, invitations with a team and limits, and each member's own budget."""
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from support.console import open_page, press_button
 from support.management import Tenants
+
+from gateway.accounts.keys import Draft
+from gateway.clock import from_datetime
+from gateway.limits.budgets import Limits
 
 
 def test_an_owner_creates_a_key_for_a_developer_who_cannot_raise_its_limit(tenants: Tenants) -> None:
@@ -18,6 +23,23 @@ def test_an_owner_creates_a_key_for_a_developer_who_cannot_raise_its_limit(tenan
     assert lowered["usageLimit"] == "4"
     raised = tenants.refused("PATCH", f"/keys/api/limit/{key['id']}", developer, {"usageLimit": "50"})
     assert raised == "403 limit_not_yours"
+
+
+@pytest.mark.parametrize("author", ["acme admin", "operator"])
+def test_the_expiry_of_a_new_key_binds_its_owner_unless_the_operator_gave_it(tenants: Tenants, author: str) -> None:
+    developer = tenants["acme developer"]
+    expiry = from_datetime(datetime(2070, 1, 1, tzinfo=UTC))
+    draft = Draft(developer.project_id, developer.member_id, "Given", expires_at_us=expiry)
+    actor = author if author == "operator" else tenants[author].user_id
+    management = tenants.services.management
+    path = f"/keys/api/{management.create_key(draft, Limits(10**9), actor=actor).info.id}"
+    limit = path.replace("/api/", "/api/limit/")
+    if author == "operator":
+        tenants.ok("PATCH", path, developer, {"expiresAt": None})
+        tenants.ok("PATCH", limit, developer, {"usageLimit": None})
+    else:
+        assert tenants.refused("PATCH", path, developer, {"expiresAt": None}) == "403 limit_not_yours"
+        assert tenants.refused("PATCH", limit, developer, {"usageLimit": None}) == "403 limit_not_yours"
 
 
 @pytest.mark.parametrize(("who", "whom"), [("acme developer", "acme owner"), ("acme admin", "acme owner")])
