@@ -14,7 +14,6 @@ from gateway.configuration import file as config_file
 from gateway.configuration.file import ConfigFile, SettingsError, TomlPlace, read_secret
 from gateway.configuration.names import suggest_similar, unknown_variables
 from gateway.configuration.value_parsing import convert
-from gateway.money import read_decimal
 
 DEFAULTS = "default.toml"
 NO_ENVIRONMENTS = (DEFAULTS, "gateway.example.toml", "genai_names.toml", "invoices.toml")
@@ -195,6 +194,6 @@ def _scaled(text: str, factor: float) -> Any:
     try:
         if factor == 1:
             return text
-        return float(read_decimal(text)) * factor
+        return float(text if text.isascii() else "") * factor
     except ValueError:
         return text
