@@ -1,5 +1,6 @@
 """Lists of users and groups: filters, paging and the selection of attributes."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,9 +12,9 @@ from gateway.surfaces.scim.attributes import ScimResourceType
 from gateway.surfaces.scim.filters import FilterNode, equalities, matches, parse_filter
 from gateway.surfaces.scim.scim_answers import LIST_URN, ScimList, ScimListQuery, ScimSearch, read_members
 from gateway.surfaces.scim.scim_call import ScimCall
-from gateway.surfaces.visitors.validation_schemas import WHOLE
 from gateway.surfaces.web.http import Outbound
 
+WHOLE = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 MAX_RESULTS = 200  # resources of one page
 DEFAULT_RESULTS = 100
 Json = dict[str, Any]
