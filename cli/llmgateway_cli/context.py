@@ -31,7 +31,7 @@ class ClientContext:
         return client
 
 
-class WholeNumber(click.IntRange):
+class IntegerOption(click.IntRange):
     """A whole number in decimal digits; int() also reads 1_000 and digits of other scripts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

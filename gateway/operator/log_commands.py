@@ -21,7 +21,7 @@ from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, LogScope
 from gateway.money import format_usd
 from gateway.operator.installation_commands import Installation, check_scope, opened
-from gateway.operator.output import AS_JSON, WholeNumber, is_json, print_json, print_table, printable, read_time
+from gateway.operator.output import AS_JSON, IntegerOption, is_json, print_json, print_table, printable, read_time
 from gateway.surfaces.visitors.log_answers import show_attempt, show_request
 from gateway.surfaces.visitors.request_log_reader import read_tags
 from gateway.telemetry.request_line import REMEDIES
@@ -40,7 +40,7 @@ LOOK_BACK_EVERY = 15
 @click.option("--key", "key_id", default="", help="Only this API key.")
 @click.option("--model", default="", help="The requested model, the model that responded, or provider/model.")
 @click.option("--provider", default="", help="Only requests that called this provider.")
-@click.option("--status", type=WholeNumber(100, 599), default=None, help="HTTP status of the response.")
+@click.option("--status", type=IntegerOption(100, 599), default=None, help="HTTP status of the response.")
 @click.option("--error", "code", default="", help="Error code of the response or of an upstream call.")
 @click.option("--failed", is_flag=True, help="Only requests that were rejected or failed.")
 @click.option("--source", default=None, help="The application, or unknown for requests without one.")
@@ -49,7 +49,7 @@ LOOK_BACK_EVERY = 15
 @click.option("--from", "start", help="Start, as 2026-01-31 or 2026-01-31T14:00 (UTC), inclusive.")
 @click.option("--to", "end", help="End, exclusive.")
 @click.option(
-    "--limit", type=WholeNumber(1, MAX_REQUESTS), default=50, show_default=True, help="Maximum number of requests."
+    "--limit", type=IntegerOption(1, MAX_REQUESTS), default=50, show_default=True, help="Maximum number of requests."
 )
 @click.option("--follow", is_flag=True, help="Print new requests when they end, until interrupted.")
 @AS_JSON

@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest, NotFound
 JSON = "json"  # key in the `meta` of the command's context
 
 
-class WholeNumber(click.IntRange):
+class IntegerOption(click.IntRange):
     """A whole number in decimal digits; int() also reads 1_000 and digits of other scripts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

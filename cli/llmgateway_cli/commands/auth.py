@@ -7,7 +7,7 @@ import click
 from llmgateway_cli import account_lists, browser_sign_in
 from llmgateway_cli.api_keys import store_checked_key
 from llmgateway_cli.command_lines import ClientGroup
-from llmgateway_cli.context import ClientContext, WholeNumber, json_option, pass_context
+from llmgateway_cli.context import ClientContext, IntegerOption, json_option, pass_context
 from llmgateway_cli.errors import CliError, HttpError, SignedOut
 from llmgateway_cli.sessions import (
     SIGN_IN,
@@ -49,7 +49,7 @@ def auth() -> None:
 @click.option("--sso", is_flag=False, flag_value="", metavar="[ADDRESS]", help="Open the single sign-on page.")
 @click.option("--no-browser", is_flag=True, help="Print the address and the code only.")
 @click.option(
-    "--timeout", "timeout_s", type=WholeNumber(), default=600, help="Seconds to wait for the browser (default: 600)."
+    "--timeout", "timeout_s", type=IntegerOption(), default=600, help="Seconds to wait for the browser (default: 600)."
 )
 @click.option("--org", metavar="ID", help="An organization's id or name, to make it the default one.")
 @click.option("--api-url", metavar="URL", help="URL of the management API, stored.")

@@ -11,7 +11,7 @@ import click
 from llmgateway_cli.account_lists import key_id_of, project_id_of
 from llmgateway_cli.catalogue import check_provider, find_entry, read_models
 from llmgateway_cli.command_lines import ClientCommand, suggestion
-from llmgateway_cli.context import ClientContext, WholeNumber, json_option, pass_context
+from llmgateway_cli.context import ClientContext, IntegerOption, json_option, pass_context
 from llmgateway_cli.errors import CliError, SignedOut
 from llmgateway_cli.limit_options import key_path
 from llmgateway_cli.settings import KEY_VARIABLE
@@ -71,7 +71,7 @@ class LogQuery:
 @click.option("-k", "--api-key", default="", metavar="KEY", help="Only this API key, by id or description.")
 @click.option("-m", "--model", default="", help="Only this model, as requested or as served.")
 @click.option("--provider", default="", help="Only requests that called this provider.")
-@click.option("--status", type=WholeNumber(100, 599), help="Only this HTTP status.")
+@click.option("--status", type=IntegerOption(100, 599), help="Only this HTTP status.")
 @click.option("--error", "code", default="", help="Only this error code.")
 @click.option("--source", default="", help="Only this application; unknown for requests without one.")
 @click.option("--request-id", default="", help="Only the request with this x-request-id.")
@@ -80,7 +80,7 @@ class LogQuery:
 )
 @click.option("--to", "end", default="", metavar="TIME", help="Before this time.")
 @click.option(
-    "-n", "--limit", type=WholeNumber(1, MAX_REQUESTS), default=50, show_default=True, help="How many requests."
+    "-n", "--limit", type=IntegerOption(1, MAX_REQUESTS), default=50, show_default=True, help="How many requests."
 )
 @click.option("-f", "--follow", is_flag=True, help="Print new requests when they end, until Ctrl-C.")
 @json_option

@@ -8,7 +8,7 @@ import click
 
 from llmgateway_cli.agents.programs import replace_process
 from llmgateway_cli.command_lines import ClientCommand
-from llmgateway_cli.context import ClientContext, WholeNumber, json_option, pass_context
+from llmgateway_cli.context import ClientContext, IntegerOption, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.file_replacement import replace_file
 from llmgateway_cli.projects.installation import resolve_command
@@ -58,7 +58,7 @@ def _choose(context: ClientContext, question: str, given: str | None, names: Seq
 
 
 @click.command(cls=ClientCommand)
-@click.option("-p", "--port", type=WholeNumber(1, 65535), help=f"PORT of the project (default: {DEFAULT_PORT}).")
+@click.option("-p", "--port", type=IntegerOption(1, 65535), help=f"PORT of the project (default: {DEFAULT_PORT}).")
 @pass_context
 def dev(context: ClientContext, /, port: int | None) -> None:
     """Start the project in this folder."""

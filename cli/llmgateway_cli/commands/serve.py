@@ -10,7 +10,7 @@ import click
 
 from llmgateway_cli.agents.programs import replace_process
 from llmgateway_cli.command_lines import ClientCommand
-from llmgateway_cli.context import ClientContext, WholeNumber, pass_context
+from llmgateway_cli.context import ClientContext, IntegerOption, pass_context
 from llmgateway_cli.errors import CliError
 
 PROGRAM = "llmgateway-manage"
@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 @click.command(cls=ClientCommand)
-@click.option("-p", "--port", type=WholeNumber(1, 65535), help="Port to listen on (default: PORT, else 4001).")
+@click.option("-p", "--port", type=IntegerOption(1, 65535), help="Port to listen on (default: PORT, else 4001).")
 @pass_context
 def serve(context: ClientContext, /, port: int | None) -> None:
     """Start an installed gateway, or explain how to install one."""
