@@ -1,7 +1,9 @@
 """`config`: check the configuration, and show all of it."""
 
+import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,7 @@ from gateway.admin.bootstrap import check_first_start
 from gateway.catalogue import environment_credentials, loader, provider_routes
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Provider
-from gateway.configuration import effective_values, file, settings
-from gateway.configuration.effective_values import Entry
+from gateway.configuration import file, settings
 from gateway.configuration.file import SettingsError
 from gateway.configuration.settings import Settings
 from gateway.metering.clickhouse import clickhouse_http
@@ -23,6 +24,55 @@ from gateway.store.database_addresses import check_scheme
 from gateway.store.installation_identity import check_secrets
 from gateway.store.redis import check_url
 from gateway.worker import accepted_configuration, extensions
+
+# The effective configuration as lines: each value with its source; secrets are masked.
+
+UNSET = "not set"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A value of a section, "" if it is unset or hidden, and its origin."""
+
+    section: str
+    key: str
+    value: Any
+    origin: str
+
+
+def entries_of(sections: Mapping[str, Any], origins: Mapping[tuple[str, str], str]) -> Iterator[Entry]:
+    """Yield every setting, in the order of the sections, with masked passwords in URLs."""
+    for name, values in sections.items():
+        for setting in dataclasses.fields(values):
+            value = getattr(values, setting.name)
+            if isinstance(value, str):
+                value = mask_address(value)
+            elif isinstance(value, tuple):
+                value = [mask_address(item) if isinstance(item, str) else item for item in value]
+            yield Entry(name, setting.name, value, origins.get((name, setting.name), "default"))
+
+
+def secret_entry(
+    section: str,
+    key: str,
+    names: Sequence[str],
+    environment: Mapping[str, str],
+    references: Mapping[str, str],
+    file: str,
+) -> Entry:
+    """Return the entry of a secret from the first of `names` that is set: its origin and a mask, never its value.
+
+    `references` are those of the `file`.
+    """
+    for name in names:
+        reference = f"{file}: {references[name]}" if name in references else ""
+        if environment.get(name):
+            return Entry(section, key, MASK, reference or name)
+        path = environment.get(f"{name}_FILE", "")
+        if path:
+            return Entry(section, key, MASK, reference or f"{name}_FILE: {path}")
+    return Entry(section, key, "", UNSET)
+
 
 WIDTH = 44
 HEADERS = "headers"  # headers of a provider; a value may be a secret
@@ -85,11 +135,9 @@ def find_problems() -> list[str]:
 
 
 def _settings_of(chosen: Settings) -> Iterator[Entry]:
-    yield from effective_values.entries_of({name: getattr(chosen, name) for name in settings.SECTIONS}, chosen.origins)
+    yield from entries_of({name: getattr(chosen, name) for name in settings.SECTIONS}, chosen.origins)
     for key, name in settings.SECRETS.items():
-        yield effective_values.secret_entry(
-            "secrets", key, [name], chosen.environment, chosen.file.references, file.NAME
-        )
+        yield secret_entry("secrets", key, [name], chosen.environment, chosen.file.references, file.NAME)
 
 
 def _providers_of(chosen: Settings, catalogue: Catalogue) -> Iterator[Entry]:
@@ -113,7 +161,7 @@ def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
     ]
     for key, value in chosen.file.catalogue.get("providers", {}).get(provider.id, {}).items():
         yield Entry(section, key, dict.fromkeys(value, MASK) if key == HEADERS else value, file.NAME)
-    yield effective_values.secret_entry(section, file.API_KEY, names, env, chosen.file.references, file.NAME)
+    yield secret_entry(section, file.API_KEY, names, env, chosen.file.references, file.NAME)
     own = environment_credentials.variable_of(provider.id, "BASE_URL")
     origin = own if env.get(own) else file.NAME
     yield Entry(section, file.BASE_URL, mask_address(environment_credentials.base_url_for(provider, env)), origin)

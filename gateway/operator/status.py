@@ -1,7 +1,9 @@
 """`status`: the state of the installation, from the reports of its workers and jobs in the database."""
 
 from collections import Counter
+from contextlib import closing
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,12 @@ import click
 from gateway.build_stamp import full_version
 from gateway.catalogue.environment_credentials import is_configured, missing_variables
 from gateway.clock import SECOND_US
-from gateway.configuration.settings import MANAGE
+from gateway.configuration.settings import MANAGE, Server
 from gateway.control.version import Control
 from gateway.errors import Unavailable
 from gateway.metering.clickhouse.clickhouse_http import read_address
 from gateway.metering.clickhouse.sink import read_progress
-from gateway.operator.installation_commands import Installation, opened
-from gateway.operator.node_probe import read_readiness
+from gateway.operator.installation_commands import Installation, opened, reachable
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, show_time
 from gateway.operator.running import describe
 from gateway.store import migrations
@@ -26,6 +27,23 @@ from gateway.store.outage_journal import kept_bytes, list_set_aside
 from gateway.telemetry.presence import WorkerFacts, read_presence
 from gateway.worker import accepted_configuration
 from gateway.worker.recurring_jobs import read_reports
+
+# The status of the gateway on this node, for commands that cannot reach the database.
+
+TIMEOUT_S = 5.0
+MAX_BYTES = 2_000
+
+
+def read_readiness(server: Server) -> tuple[int, str] | None:
+    """Return status and lines of `/readyz` of the gateway on this host; None if none answers on its port."""
+    try:
+        with closing(HTTPConnection(reachable(server.host).strip("[]"), server.port, timeout=TIMEOUT_S)) as connection:
+            connection.request("GET", "/readyz", headers={"accept": "text/plain"})
+            answer = connection.getresponse()
+            return answer.status, answer.read(MAX_BYTES).decode("utf-8", "replace").strip()
+    except (OSError, HTTPException):
+        return None
+
 
 DAY_S = 86_400
 VERSION_DIGITS = 16  # hex digits of a catalogue version

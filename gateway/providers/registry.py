@@ -12,14 +12,13 @@ from gateway.providers.alibaba.videos import AlibabaVideos
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.atlascloud import videos as atlascloud
 from gateway.providers.atlascloud.videos import AtlasCloudVideos
-from gateway.providers.aws.role_identity import AwsIdentity
+from gateway.providers.aws.role_credentials import AwsIdentity
 from gateway.providers.azure.entra_tokens import EntraIdentity
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.bytedance import videos as bytedance
 from gateway.providers.bytedance.videos import ByteDanceVideos
 from gateway.providers.cohere.chat import CohereChat
-from gateway.providers.cohere.embeddings import CohereEmbeddings
-from gateway.providers.cohere.rerank import CohereRerank
+from gateway.providers.cohere.embeddings import CohereEmbeddings, CohereRerank
 from gateway.providers.deepinfra import rerank as deepinfra
 from gateway.providers.deepinfra.rerank import DeepInfraRerank
 from gateway.providers.elevenlabs import speech as elevenlabs
@@ -29,7 +28,7 @@ from gateway.providers.google.default_credentials import GoogleIdentity
 from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.google.images import GoogleImages
-from gateway.providers.google.live.session_opener import GoogleRealtime
+from gateway.providers.google.live.live_session import GoogleRealtime
 from gateway.providers.google.service_account_tokens import AccessTokens, fetch_over
 from gateway.providers.google.speech import GoogleSpeech
 from gateway.providers.google.videos import GoogleVideos

@@ -34,7 +34,6 @@ from gateway.providers.job_calls import CALL_TIMEOUT_S, JobCalls
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Job
 from gateway.store.database import Database
-from gateway.store.store_clock import StoreClock
 from gateway.transport import Transport
 from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 from gateway.videos.content_proxy import VideoContent, VideoContents
@@ -55,6 +54,20 @@ from gateway.videos.job_table import FAILED as JOB_FAILED
 from gateway.videos.links import Links
 from gateway.videos.shown import Presenter
 from gateway.videos.tasks import SealedColumns, Targets, Task
+
+# The store's clock as a Clock: a time that several nodes agree on, while their own clocks may differ by hours.
+
+
+class StoreClock(Clock):
+    """Wall time of the store; `now_us` raises Unavailable without it. Durations are those of `clock`."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self.monotonic = clock.monotonic
+
+    def now_us(self) -> int:
+        return self._database.now_us()
+
 
 # Recurring work for several owners, where slow providers or URLs of one owner must not delay the others.
 

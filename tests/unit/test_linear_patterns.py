@@ -34,8 +34,8 @@ class Found(NamedTuple):
 # Patterns that may take longer, with the reason why only the project writes their text.
 OWN_TEXTS = {
     "gateway.configuration.document:LINE": "lines of the project's own default.toml",
-    "gateway.surfaces.console.guides:HEADING": "headings of the project's own guides",
-    "gateway.surfaces.console.guides:MARKS": "headings of the project's own guides",
+    "gateway.surfaces.console.guide_pages:HEADING": "headings of the project's own guides",
+    "gateway.surfaces.console.guide_pages:MARKS": "headings of the project's own guides",
 }
 # Patterns that are made while the gateway starts.
 MADE: dict[str, Callable[[], Iterable[re.Pattern[Any]]]] = {

@@ -1,4 +1,4 @@
-"""Embeddings of version 2 of Cohere's API.
+"""Embeddings and rerank of version 2 of Cohere's API.
 
 Wire facts: API reference, v2 "Embed". Inputs without a type are sent as documents, whose vectors can be compared with
 each other.
@@ -11,10 +11,12 @@ from msgspec import Raw, Struct, json
 from gateway.dialects import cohere as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import GENERAL, EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, InputType
+from gateway.neutral.structured import RerankResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.openai.address import endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
+from gateway.providers.rerank_codec import Json, RerankCodec, read_scores
 from gateway.providers.vectors import read_apart, read_vectors
 
 PATH = "/embed"
@@ -76,3 +78,17 @@ class CohereEmbeddings(WrittenCodec):
         used = None if tokens is None and not images else Usage(input=read_count(tokens), input_image=images)
         upstream_id = sent.id if isinstance(sent.id, str) else ""
         return EmbeddingsResult(read_vectors(encoded), usage=used, upstream_id=upstream_id)
+
+
+# Rerank of version 2 of Cohere's API, which is billed by search units.
+#
+# Wire facts: API reference, v2 "Rerank": meta.billed_units.search_units.
+
+
+class CohereRerank(RerankCodec):
+    dialect = dialect.NAME
+
+    def result(self, wire: Json) -> RerankResult:
+        units = ((wire.get("meta") or {}).get("billed_units") or {}).get("search_units")
+        used = None if units is None else Usage(searches=read_count(units))
+        return RerankResult(read_scores(wire["results"]), usage=used, upstream_id=str(wire.get("id") or ""))

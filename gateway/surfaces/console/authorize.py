@@ -1,8 +1,9 @@
 """`/oauth/authorize`: the page on which a person authorizes an application to act for them, with one of their API
-keys."""
+keys; `/console/device`: the same for a program without a browser."""
 
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
+from gateway.admin.agent_sign_in import CLIENT, CLIENT_NAME
 from gateway.callers.scopes import ABILITIES
 from gateway.callers.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, NotFound, Unauthenticated
@@ -19,6 +20,7 @@ from gateway.surfaces.console.visits import (
     pressed,
     require_visitor,
     submitted,
+    submitted_by_visitor,
 )
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, TextField
 from gateway.surfaces.visitors.visitor import Visitor
@@ -223,4 +225,79 @@ ABOUT = About(
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", PATH, as_page(show), about=ABOUT),
     Operation("POST", PATH, as_page(decide), body="form"),
+)
+
+
+# `/console/device`: the page on which a signed-in person approves or denies a device (RFC 8628, section 3.3).
+
+MAX_CODE_LENGTH = 64
+DEVICE = "/console/device"
+APPROVED = "The device is signed in. You can close this page and return to the device."
+DENIED = "The request was denied. You can close this page."
+
+
+def show_device(services: Services, inbound: Inbound) -> Outbound:
+    """Show the form for a code or, with a code, the request of its device. Requires sign-in."""
+    code = _code_of(inbound.arguments())
+    if not code:
+        visitor = require_visitor(services, inbound, DEVICE)
+        return page(inbound, "device_code.html", "Connect a device", visitor=visitor, email=visitor.session.email)
+    visitor = require_visitor(services, inbound, f"{DEVICE}?user_code={quote(code)}")
+    try:
+        request = services.management.find_device(code, visitor.user_id)
+    except GatewayError as error:
+        return _ask_again(inbound, visitor, error)
+    if request.status != "pending":
+        return page(inbound, "message.html", "Connect a device", text="This code has already been used.")
+    if request.client == CLIENT:
+        choices = services.management.agent_sign_in.choices(visitor.user_id, visitor.memberships)
+        template = "device_agent.html"
+    else:
+        choices = None
+        template = "device.html"
+    return page(
+        inbound,
+        template,
+        "Connect a device",
+        client=request.client,
+        client_name=CLIENT_NAME,
+        email=visitor.session.email,
+        user_code=request.user_code,
+        choices=choices,
+        csrf=make_csrf(services, visitor, request.user_code),
+    )
+
+
+def decide_device(services: Services, inbound: Inbound) -> Outbound:
+    """Approve or deny the device, depending on the button."""
+    visitor, form = submitted_by_visitor(services, inbound, DEVICE, _code_of)
+    approved = pressed({"approve": True, "deny": False}, form, "decision")
+    try:
+        if approved:
+            workspace = visitor.workspace(inbound, form.get("project", "")[:80], form.get("team", "")[:80])
+            login = visitor.session.sso_login
+            services.management.approve_device(_code_of(form), visitor.user_id, workspace, login)
+        else:
+            services.management.deny_device(_code_of(form), visitor.user_id)
+    except GatewayError as error:
+        return _ask_again(inbound, visitor, error)
+    text = APPROVED if approved else DENIED
+    return page(inbound, "message.html", "Connect a device", text=text)
+
+
+def _code_of(fields: dict[str, str]) -> str:
+    return fields.get("user_code", "")[:MAX_CODE_LENGTH]
+
+
+def _ask_again(inbound: Inbound, visitor: Visitor, error: GatewayError) -> Outbound:
+    if error.blame != "caller":
+        raise error
+    return page(
+        inbound, "device_code.html", "Connect a device", error=error, visitor=visitor, email=visitor.session.email
+    )
+
+
+DEVICE_OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", DEVICE, as_page(show_device)),
+    Operation("POST", DEVICE, as_page(decide_device), body="form"),
 )

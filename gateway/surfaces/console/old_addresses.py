@@ -1,11 +1,14 @@
-"""`/connect` and all paths below it: permanent redirects to the console, which had these addresses before.
+"""Addresses of the console without a page: `/connect` and all paths below it are redirected to the console, which had
+these addresses before; other unknown ones are a page of their own.
 
 Links in e-mails, bookmarks and programs contain the old addresses. Status 308 keeps the method and the form.
 """
 
 from urllib.parse import quote
 
+from gateway.errors import NotFound
 from gateway.surfaces.console.pages import SAFE
+from gateway.surfaces.console.visits import as_page
 from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
@@ -39,4 +42,19 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", OLD, redirect_account, body="form"),
     Operation("GET", f"{OLD}/<path:place>", redirect_page),
     Operation("POST", f"{OLD}/<path:place>", redirect_page, body="form"),
+)
+
+
+# Error page for unknown paths below `/console` and `/dashboard`, which people type into a browser.
+
+
+def show_not_found(services: Services, inbound: Inbound) -> Outbound:
+    """Answer 404 with a page instead of JSON."""
+    raise NotFound("There is no page at this address.")
+
+
+UNKNOWN_OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", "/console/<path:place>", as_page(show_not_found)),
+    Operation("GET", "/dashboard", as_page(show_not_found)),
+    Operation("GET", "/dashboard/<path:place>", as_page(show_not_found)),
 )

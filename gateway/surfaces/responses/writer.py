@@ -7,7 +7,7 @@ from typing import Protocol as Interface
 from gateway.billing.outcome import Attempt
 from gateway.clock import SECOND_US
 from gateway.dialects import responses_vocabulary as dialect
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.events import (
     BlockDone,
@@ -23,11 +23,11 @@ from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCal
 from gateway.neutral.usage import Usage
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
-from gateway.surfaces.responses.compaction_items import CompactionAssembler
-from gateway.surfaces.responses.opaque_tokens import wrap
+from gateway.surfaces.responses.opaque_tokens import seal_summary, wrap
 from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.response_answers import (
     Penalties,
+    ResponseEvent,
     ResponseItem,
     ResponseObject,
     ResponseStatus,
@@ -35,6 +35,40 @@ from gateway.surfaces.responses.response_answers import (
 )
 from gateway.surfaces.responses.store import item_id, show
 from gateway.surfaces.web.facts import AnswerFacts
+
+# The answer to a request for a compaction (`compaction_trigger`): its text as one sealed item, as the server of this
+# dialect writes it. Each model can read it in a later request.
+
+NO_SUMMARY = "The provider returned no summary."
+COMPACTION = "compaction"
+
+
+class CompactionAssembler(Assembler):
+    """Collects the text of an answer and shows it when it ends. A server of this dialect sends the item itself."""
+
+    _summary = ""
+
+    def add(self, event: Event) -> list[ResponseEvent]:
+        if isinstance(event, TextDelta):
+            self._summary += event.text
+        elif isinstance(event, PartFound) and _is_compaction(event):
+            return super().add(event)
+        return []
+
+    def finish(self, status: str) -> list[ResponseEvent]:
+        """Return the events of the item; a summary that was cut is none. Raises UpstreamFailed for an empty answer."""
+        if self.items or status != COMPLETED:
+            return []
+        summary = self._summary.strip()
+        if not summary:
+            raise UpstreamFailed(NO_SUMMARY)
+        return self.add_whole({"type": COMPACTION, "encrypted_content": seal_summary(summary)})
+
+
+def _is_compaction(event: PartFound) -> bool:
+    part = event.part
+    return isinstance(part, VendorPart) and part.vendor == dialect.NAME and part.kind == COMPACTION
+
 
 FAILED: Final = "failed"
 NO_PENALTIES: Penalties = {"frequency_penalty": 0.0, "presence_penalty": 0.0}

@@ -10,7 +10,6 @@ pytest.importorskip("genai_prices")
 from genai_prices.data import providers
 
 from gateway.catalogue import build as builder
-from gateway.catalogue import built_prices
 from gateway.catalogue.entries import RATE_NAMES
 from gateway.catalogue.loader import FOLDER, SNAPSHOT
 from gateway.catalogue.offered_models import (
@@ -103,7 +102,7 @@ def test_one_of_several_names_at_a_provider_serves_and_the_others_are_aliases():
 
 def prices_of(provider: str, model: str) -> list:
     owner = next(p for p in providers if p.id == provider)
-    return built_prices._convert(owner.find_model(model).prices)
+    return builder._convert(owner.find_model(model).prices)
 
 
 def test_stepped_prices_become_tiers_with_inclusive_ends():
@@ -140,10 +139,10 @@ def test_each_price_of_the_data_sets_is_read_as_that_of_one_unit():
     )
     keys = {key for table in tables for key, value in vars(table).items() if value is not None}
     for key in keys - UNREAD:
-        ((name, price),) = built_prices._convert(SimpleNamespace(**{key: Decimal(3)}))[0].items()
+        ((name, price),) = builder._convert(SimpleNamespace(**{key: Decimal(3)}))[0].items()
         assert name in RATE_NAMES and Decimal(price) * units[key.rpartition("_")[2]] == 3, key
     for key in ("input", "output", "cache_read", "cache_write", "reasoning", "input_audio", "output_audio"):
-        ((name, price),) = built_prices._convert_cost({key: 3})[0].items()
+        ((name, price),) = builder._convert_cost({key: 3})[0].items()
         assert name in RATE_NAMES and price == "0.000003", key
 
 
@@ -159,15 +158,15 @@ def test_daily_spans_become_peaks_of_the_newest_list():
 
 
 def test_a_cost_of_zeros_alone_is_taken_as_unknown():
-    assert built_prices._convert_cost({"input": 0, "output": 0}) == []
-    assert built_prices._convert_cost({"input": 0.15, "output": 0}) == [{"prompt": "0.00000015", "completion": "0"}]
+    assert builder._convert_cost({"input": 0, "output": 0}) == []
+    assert builder._convert_cost({"input": 0.15, "output": 0}) == [{"prompt": "0.00000015", "completion": "0"}]
 
 
 def test_service_tiers_become_multipliers():
     openai = next(p for p in providers if p.id == "openai")
-    tiers = built_prices._tiers_of(openai.find_model("gpt-6-sol"))["service_tiers"]
+    tiers = builder._tiers_of(openai.find_model("gpt-6-sol"))["service_tiers"]
     assert tiers == {"flex": "0.5", "priority": "2"}
     google = next(p for p in providers if p.id == "google")  # of prices that double in 2027, the tiers' with them
-    tiers = built_prices._tiers_of(google.find_model("gemini-3.8-flash-tts"))["service_tiers"]
+    tiers = builder._tiers_of(google.find_model("gemini-3.8-flash-tts"))["service_tiers"]
     assert tiers == {"flex": "0.5", "priority": "1.8"}
-    assert built_prices._tiers_of(SimpleNamespace(prices=None, price_variants=None)) == {}
+    assert builder._tiers_of(SimpleNamespace(prices=None, price_variants=None)) == {}

@@ -1,9 +1,9 @@
 """Turns of sessions are read in the order in which they were recorded, page by page."""
 
 from gateway import ids
-from gateway.metering.agent_turns import TurnPosition, read_turns
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.store.journal import Journal
+from gateway.telemetry.cache_watch import TurnPosition, read_turns
 
 OWNERS = {name: raw_id(ids.new("x")) for name in ("organization", "project", "api_key", "member")}
 

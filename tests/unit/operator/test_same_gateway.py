@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from gateway.errors import Conflict
-from gateway.operator import running, same_gateway
+from gateway.operator import doctor, running
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.running import RunningGateway
 from gateway.store.documents import Documents
@@ -55,8 +55,8 @@ def test_a_database_that_no_gateway_serves_from_is_refused_while_one_runs_on_ano
     monkeypatch.setattr(running, "find_gateways", lambda: iter([RunningGateway(7, theirs)]))
     with click.Context(click.Command("doctor"), obj="find"), opened() as installation:
         with pytest.raises(Conflict, match=r"/elsewhere/gateway.db.*process 7.*--force"):
-            same_gateway.check_same(installation, force=False)
-        same_gateway.check_same(installation, force=True)
+            doctor.check_same(installation, force=False)
+        doctor.check_same(installation, force=True)
         theirs["DATABASE_URL"] = os.environ["DATABASE_URL"]
-        same_gateway.check_same(installation, force=False)
+        doctor.check_same(installation, force=False)
     assert "The books agree." in run("doctor")

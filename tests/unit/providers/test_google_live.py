@@ -18,10 +18,11 @@ from gateway.providers.google.live.live_session import (
     INBOX_CAPACITY,
     MAX_QUEUED_CHARACTERS,
     MAX_SHORT_CONNECTIONS,
+    GoogleRealtime,
     LiveSession,
+    address_of,
 )
 from gateway.providers.google.live.model_output import ModelOutput, read_usage
-from gateway.providers.google.live.session_opener import GoogleRealtime, address_of
 from gateway.providers.google.live.session_setup import CHANGES, LARGE, LiveSettings
 from gateway.providers.google.live.state import LiveState
 from gateway.providers.google.live.upstream_connection import LiveConnection, connect, refusal

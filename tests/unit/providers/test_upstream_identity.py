@@ -8,7 +8,7 @@ from gateway.catalogue.entries import Mapping
 from gateway.catalogue.environment_credentials import settings_for
 from gateway.clock import Clock
 from gateway.errors import IdentityFailed
-from gateway.providers.aws.role_identity import AwsIdentity
+from gateway.providers.aws.role_credentials import AwsIdentity
 from gateway.providers.azure.entra_tokens import EntraIdentity
 from gateway.providers.identities import upstream_identity
 from gateway.providers.identities.upstream_identity import IssuedToken, UpstreamIdentities, signed_in, signed_in_again

@@ -9,8 +9,7 @@ from slack_sdk.models.blocks import Block
 
 from gateway.accounts.alert_hooks import AlertHook, recognise_form
 from gateway.runtime.state_changes import ERROR, INFO, WARNING, StateChange
-from gateway.telemetry.alert_delivery import event_of, with_names
-from gateway.telemetry.alert_forms import write_body
+from gateway.telemetry.alert_delivery import event_of, with_names, write_body
 
 AT_US = 1_700_000_000_000_000
 KEY = "R" * 32

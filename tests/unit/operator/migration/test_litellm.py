@@ -18,7 +18,7 @@ from gateway.accounts.teams import list_teams
 from gateway.clock import Clock
 from gateway.limits.budgets import Budgets
 from gateway.operator.installation_commands import Installation
-from gateway.operator.migration.litellm_accounts import limits_of, plan_accounts
+from gateway.operator.migration.litellm_command import limits_of, plan_accounts
 from gateway.operator.migration.report import MigrationReport
 
 CONFIG = """

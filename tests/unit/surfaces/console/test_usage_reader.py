@@ -21,9 +21,9 @@ from gateway.runtime.threads import Threads
 from gateway.store.database import Database, open_database
 from gateway.store.migrations import migrate
 from gateway.surfaces.console.plots import MAX_SERIES, OTHER_SERIES
-from gateway.surfaces.console.usage import usage_reader
+from gateway.surfaces.console.usage import usage_pages
 from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
-from gateway.surfaces.console.usage.usage_reader import PeriodUsage, UsageQuestion, read_usage
+from gateway.surfaces.console.usage.usage_pages import PeriodUsage, UsageQuestion, read_usage
 from gateway.surfaces.visitors.report_windows import read_window
 
 NOW_US = int(datetime(2026, 4, 20, 11, 20, tzinfo=UTC).timestamp()) * SECOND_US
@@ -137,7 +137,7 @@ def test_usage_of_keys_and_projects_is_read_as_one_row_for_each(
     database: Database, group: str, names: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An organization may have thousands of keys: a row for each of them and each bar would be too many."""
-    read_rows = usage_reader.measure
+    read_rows = usage_pages.measure
     counts = []
 
     def count(database: Database, owners: Owners, span: Any, dimension: Any, *rest: Any) -> Any:
@@ -146,7 +146,7 @@ def test_usage_of_keys_and_projects_is_read_as_one_row_for_each(
             counts.append(len(found))
         return found
 
-    monkeypatch.setattr(usage_reader, "measure", count)
+    monkeypatch.setattr(usage_pages, "measure", count)
     read(database, group, {"timeRange": "365d"}, weekly=True)
     assert counts == [len(names)]
 
@@ -171,7 +171,7 @@ def test_the_totals_are_the_sums_of_the_rows(database: Database, rows: list[Usag
 def test_values_of_a_tag_beyond_the_most_expensive_are_one_name(
     database: Database, rows: list[UsageRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage_reader, "MAX_VALUES_SHOWN", 2)
+    monkeypatch.setattr(usage_pages, "MAX_VALUES_SHOWN", 2)
     for group in ("tag", "session"):
         usage = read(database, group, {"timeRange": "365d"}, weekly=True)
         assert len(usage.names) == 4 and len(usage.series) == 4

@@ -5,7 +5,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from gateway.surfaces.console import guide_pages, guides
+from gateway.surfaces.console import guide_pages
 
 PREFIX = "http://localhost/docs/guides"
 
@@ -17,15 +17,15 @@ def visitor(shared_tenants):
 
 
 def test_every_link_of_every_guide_leads_to_a_heading_or_file(visitor) -> None:
-    anchors = {name: set(re.findall(r' id="([^"]+)"', guides.render(name))) for name in guides.list_guides()}
-    for name in guides.list_guides():
-        for link in re.findall(r'(?:href|src)="([^"]+)"', guides.render(name)):
+    anchors = {name: set(re.findall(r' id="([^"]+)"', guide_pages.render(name))) for name in guide_pages.list_guides()}
+    for name in guide_pages.list_guides():
+        for link in re.findall(r'(?:href|src)="([^"]+)"', guide_pages.render(name)):
             address, _, anchor = urljoin(f"{PREFIX}/{name}", link).partition("#")
             if not address.startswith(f"{PREFIX}/"):
                 assert address.startswith(("https://", "http://")), (name, link)
                 continue
             target = address.removeprefix(f"{PREFIX}/")
-            assert target in anchors or target in guides.list_images(), (name, link)
+            assert target in anchors or target in guide_pages.list_images(), (name, link)
             assert not anchor or anchor in anchors[target], (name, link)
 
 
@@ -52,7 +52,7 @@ def test_other_names_are_404(visitor, name) -> None:
 
 def test_the_list_names_every_guide(visitor) -> None:
     text = visitor.get("/docs/guides").get_data(as_text=True)
-    assert all(f'href="{PREFIX}/{name}"' in text for name in guides.list_guides())
+    assert all(f'href="{PREFIX}/{name}"' in text for name in guide_pages.list_guides())
 
 
 def test_a_search_leads_to_the_section(visitor) -> None:
@@ -105,9 +105,9 @@ def test_the_page_of_a_subject_comes_first(query) -> None:
     assert guide_pages.search(query)[0].guide.name == SUBJECTS[query]
 
 
-@pytest.mark.parametrize("name", sorted(guides.list_guides()))
+@pytest.mark.parametrize("name", sorted(guide_pages.list_guides()))
 def test_the_title_of_a_guide_finds_it_first(name) -> None:
-    guide = guides.list_guides()[name]
+    guide = guide_pages.list_guides()[name]
     assert guide_pages.search(guide.title)[0].guide == guide
 
 
@@ -122,16 +122,16 @@ def test_a_guide_has_a_table_of_its_headings(visitor) -> None:
 
 
 def test_examples_name_the_address_of_the_reader() -> None:
-    for name in guides.list_guides():
-        page = guides.find_page(name, "https://llm.example.org/team")
+    for name in guide_pages.list_guides():
+        page = guide_pages.find_page(name, "https://llm.example.org/team")
         assert page is not None
         assert "http://127.0.0.1:4001" not in page.html
         # Nothing else is changed.
-        assert page.html.replace("https://llm.example.org/team", "http://127.0.0.1:4001") == guides.render(name)
+        assert page.html.replace("https://llm.example.org/team", "http://127.0.0.1:4001") == guide_pages.render(name)
 
 
 def test_the_address_of_the_reader_is_no_markup() -> None:
-    page = guides.find_page("clients", 'http://<b>"x"')
+    page = guide_pages.find_page("clients", 'http://<b>"x"')
     assert page is not None and "http://&lt;b&gt;&#34;x&#34;/v1" in page.html
 
 
@@ -152,5 +152,5 @@ def test_a_long_search_is_cut() -> None:
 
 
 def test_names_with_underscores_stay_whole() -> None:
-    assert guides.plain_text("`provider_key_limit` is *one* [code](errors.md)") == "provider_key_limit is one code"
-    assert guides.slug("The `max_spend` of keys!") == "the-max_spend-of-keys"
+    assert guide_pages.plain_text("`provider_key_limit` is *one* [code](errors.md)") == "provider_key_limit is one code"
+    assert guide_pages.slug("The `max_spend` of keys!") == "the-max_spend-of-keys"

@@ -14,7 +14,7 @@ from gateway.metering.rollups.rollup_table import DAILY, Series
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.store.partitions import id_at
 from gateway.surfaces.console.shown_figures import show_change
-from gateway.surfaces.console.usage import usage_reader
+from gateway.surfaces.console.usage import usage_pages
 from gateway.surfaces.console.usage.grouping import GROUPS
 from gateway.surfaces.console.usage.usage_pages import MEASURES, RANGES
 
@@ -285,7 +285,7 @@ def test_usage_is_stacked_by_tag_and_session_with_links_to_the_requests(open_ten
         assert requests_of(year) == 3 and "session=first" in year and "session=second" in year
         assert "session=first" not in read(tenants, tenants["acme developer"], "?groupBy=session")
         assert requests_of(read(tenants, owner, "?groupBy=tag&tag=nothing-of-this-name")) == 3
-        monkeypatch.setattr(usage_reader, "MAX_VALUES_SHOWN", 1)
+        monkeypatch.setattr(usage_pages, "MAX_VALUES_SHOWN", 1)
         for group, missing in (("tag", "Without this tag"), ("session", "No session")):
             assert {"All others", missing} < set(
                 re.findall(r"<td>([^<]*)</td>", read(tenants, owner, f"?groupBy={group}"))
