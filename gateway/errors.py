@@ -197,7 +197,7 @@ class Gone(GatewayError):
 
 class SpendingLimitReached(GatewayError):
     """A spending limit has no room. `resets_us` is when its period ends (0: never), `period_unit` the unit of the
-    period's length."""
+    period's length, `limit` the name of the limit if it has one."""
 
     kind = "limit_reached"
     status = 402
@@ -205,6 +205,7 @@ class SpendingLimitReached(GatewayError):
     blame = "caller"
     resets_us: int = 0
     period_unit: str = ""
+    limit: str = ""
 
 
 class OutOfCredits(GatewayError):

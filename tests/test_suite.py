@@ -59,6 +59,7 @@ TRIED_THROUGH = {
     ),
     "callers/credential_sources.py": ("flows/test_routing.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
+    "accounts/spending_limits.py": ("unit/billing/test_request_limits.py",),
     "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/automation_models.py": ("unit/accounts/test_client_ids.py", "unit/accounts/test_workload_callers.py"),
     "accounts/provisioning/models.py": ("unit/accounts/test_provisioning.py",),

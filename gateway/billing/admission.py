@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from gateway.billing.context import RequestContext
+from gateway.billing.request_limits import limits_of
 from gateway.billing.session_budgets import payer_of
 from gateway.billing.settlement import Settlement
 from gateway.billing.settlement_services import SettlementServices
@@ -45,6 +46,8 @@ class Settlements(SettlementServices):
         """
         context = admission.context
         cost_bound = admission.cost_bound
+        if self.limits.any:
+            context.limits = limits_of(self.limits, context)
         terms = terms_of(context, admission.request)
         payer = payer_of(terms, admission.credits)
         spending = self.spending
@@ -69,7 +72,10 @@ class Settlements(SettlementServices):
     def check(self, admission: Admission) -> None:
         """Raise what `admit` raises for this request, and neither count nor hold anything: it is called before work
         that costs much for a request that is small itself."""
-        terms = terms_of(admission.context, admission.request)
+        context = admission.context
+        if self.limits.any:
+            context.limits = limits_of(self.limits, context)
+        terms = terms_of(context, admission.request)
         payer = payer_of(terms, admission.credits)
         if self.rates.limited(self.spending.check()):
             self._enter(terms, admission.model, admission.others, counted=False)

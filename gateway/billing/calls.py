@@ -17,7 +17,8 @@ class BilledCall(Struct, frozen=True, eq=False):
 
     `mode` is the payer (constants in metering/models). `discount_ppm` is the discount in millionths of the price.
     `cost_bound` is the most that the call can cost; `call_reservation` holds it when the provider key has a spending
-    limit, or when the credits were not reserved for the whole request.
+    limit, when a limit of the organization depends on the target, or when the credits were not reserved for the whole
+    request.
     """
 
     target: Target
@@ -87,20 +88,19 @@ def reserve_call(
     cost_bound: CostBound,
     cap: int | None,
     patient: bool,
+    credits: bool,
 ) -> Reservation:
-    """Reserve the cost bound of a call from its provider key's spending limit, or from the organization's credits for a
-    key of the platform; `reservation` is that of the request.
+    """Reserve the cost bound of a call from its provider key's spending limit, from limits that depend on the target,
+    and with `credits` from the organization's credits; `reservation` is that of the request.
 
-    `cap` is the output limit that other budgets set, which lowers the bound. SpendingLimitReached
-    (provider_key_limit_reached) or OutOfCredits, at once unless `patient`; Unavailable.
+    `cap` is the output limit that other budgets set, which lowers the bound. SpendingLimitReached or OutOfCredits, at
+    once unless `patient`; Unavailable.
     """
     if cap is not None:
         maximum = min(cost_bound.max_output, cap * cost_bound.choices)
         cost_bound = replace(cost_bound, max_output=maximum, unforeseen_output=0)
-    organization_id = context.caller.organization_id
     credential = target.credential
-    if credential.bounded:
-        payer = Payer("", "", organization_id, credits=False, provider_key_id=credential.ident)
-    else:
-        payer = Payer("", "", organization_id, credits=True)
+    bounded = credential.ident if credential.bounded else ""
+    limits = context.limits.of_call(target) if context.limits is not None else None
+    payer = Payer("", "", context.caller.organization_id, credits, provider_key_id=bounded, limits=limits or None)
     return reservation.reserve_call(payer, cost_bound, patient)

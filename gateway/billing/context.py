@@ -10,6 +10,7 @@ from gateway.billing.outcome import Outcome
 from gateway.billing.payload_capture import PayloadCapture
 from gateway.callers.authentication import Caller
 from gateway.limits.cost_bound import CostBound, Payer
+from gateway.limits.limit_rules import LimitRule, LimitSet
 from gateway.limits.spending import Spending
 from gateway.limits.worker_leases import Reservation
 from gateway.neutral.request import Request
@@ -26,6 +27,19 @@ class Trace(Protocol):
     """Interface of the trace that a request belongs to, for operators that collect traces (telemetry/otel)."""
 
     def listener(self, number: int, inner: Any) -> Any: ...
+
+
+class ChargedLimits(Protocol):
+    """Interface of the limits that a request falls under (request_limits.py): the budgets that it charges, and the
+    limits that depend on its target."""
+
+    @property
+    def shares(self) -> LimitSet: ...
+
+    @property
+    def calls(self) -> tuple[LimitRule, ...]: ...
+
+    def of_call(self, target: Any) -> LimitSet: ...
 
 
 class CreatedJob(Protocol):
@@ -48,7 +62,8 @@ class RequestContext(Struct, eq=False):
     `attribution` is () unless usage rows have a label, a session or metadata; then its last two values are session and
     metadata as stored there. `settles_early`: the answer is prepared while its settlement is written; `record` is the
     ticket of that settlement, for which the surface waits before it sends the answer. `adapt` changes an answer for
-    clients that expect other members than most.
+    clients that expect other members than most. `end_user` is the person whom the caller serves, as a limit counts it;
+    `limits` are those of the organization that apply, set with the admission.
     """
 
     request_id: str
@@ -81,6 +96,8 @@ class RequestContext(Struct, eq=False):
     record: Ticket | None = None
     decision: bytes | None = None
     adapt: Adapt | None = None
+    end_user: str = ""
+    limits: ChargedLimits | None = None
 
     def attribute(self) -> None:
         """Compute `attribution`, after label, session or metadata were set."""

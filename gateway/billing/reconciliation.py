@@ -46,6 +46,12 @@ SETTLED = f"""
 SELECT {ID_DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l
     WHERE l.budget = b.id AND l.generation = b.generation), 0) AS nusd FROM budget b WHERE b.kind = '{{kind}}'
 """
+# What every total counted, and every limit of a row of `limits` in all of its windows.
+COUNTERS = f"""
+SELECT {ID_DIGITS.format("b.scope_id")} AS id, b.settled_nusd + b.past_nusd + COALESCE((SELECT SUM(l.spent_nusd)
+    FROM lease l WHERE l.budget = b.id AND (l.generation = b.generation OR b.scope = 'limit')), 0) AS nusd
+FROM budget b WHERE b.kind = 'total' OR b.scope = 'limit'
+"""
 USED = "SELECT id, nusd FROM rows"
 COUNTED_SUMS = (
     "SELECT {api_key} AS id, nusd FROM (SELECT api_key, SUM(cost_nusd) AS nusd FROM usage GROUP BY api_key) k",
@@ -151,11 +157,7 @@ class Examination:
         used = self._hours + DIFFERENT_SUMS.format(mine=USED, theirs=settled)
         yield from self._compare_sums(used, "usage", "credits settled")
         counted = " UNION ALL ".join(COUNTED_SUMS).format(**self._columns)
-        counters = SETTLED.format(kind="total")
-        sql = DIFFERENT_SUMS.format(
-            mine=f"SELECT id, nusd FROM ({counted}) r WHERE id <> ''",
-            theirs=counters,
-        )
+        sql = DIFFERENT_SUMS.format(mine=f"SELECT id, nusd FROM ({counted}) r WHERE id <> ''", theirs=COUNTERS)
         yield from self._compare_sums(sql, "usage rows", "counter", MARKED)
         yield from self._compare_sums(LEASED, "leased", "granted to workers")
         yield from self._compare_sums(HELD_SUMS, "held for a job", "leased for it")

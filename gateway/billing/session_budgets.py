@@ -25,9 +25,13 @@ LEASED = "SELECT 1 FROM lease WHERE budget = ? LIMIT 1"
 
 
 def payer_of(terms: Terms, credits: bool) -> Payer:
-    """Return the payer of a request, with the budgets of its session and run. InvalidRequest as of `with_sessions`."""
+    """Return the payer of a request, with the budgets of its limits, session and run. InvalidRequest as of
+    `with_sessions`."""
     identity = terms.billing_identity
     payer = identity.payer if credits else identity.without_credits
+    limits = terms.context.limits
+    if limits is not None and limits.shares:
+        payer = payer._replace(limits=limits.shares)
     if terms.context.attribution:
         return with_sessions(payer, terms.context)
     return payer

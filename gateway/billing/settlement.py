@@ -99,16 +99,21 @@ class Settlement(OutputReservation, eq=False):
         self._lower_cap(self._retained.storage.output_cap)
 
     def reserves_call(self, target: Target) -> bool:
-        """Return whether `begin` reserves for a call of `target`: from the spending limit of its provider key, or from
-        the credits if the request has not reserved them."""
-        return target.credential.bounded or (not self.credits and mode_of(target) == CREDITS)
+        """Return whether `begin` reserves for a call of `target`: from the spending limit of its provider key, from
+        limits that depend on the target, or from the credits if the request has not reserved them."""
+        limits = self.terms.context.limits
+        return (
+            target.credential.bounded
+            or (not self.credits and mode_of(target) == CREDITS)
+            or (limits is not None and bool(limits.calls) and bool(limits.of_call(target)))
+        )
 
     def begin(self, attempt: int, target: Target, cost_bound: CostBound | None = None, patient: bool = True) -> None:
         """Write the intent to the crash journal, just before the first upstream byte. A job needs none, because its row
         outlives this process.
 
-        Where `reserves_call`, `cost_bound` is reserved (None: the bound of the request). SpendingLimitReached
-        (provider_key_limit_reached) or OutOfCredits when it does not fit; the attempt has not begun then, and another
+        Where `reserves_call`, `cost_bound` is reserved (None: the bound of the request). SpendingLimitReached or
+        OutOfCredits when it does not fit; the attempt has not begun then, and another
         target may be tried. `patient` False: there is another target, so do not wait for amounts that other workers may
         return. Unavailable when the leases expired or the intent cannot be written.
         """
@@ -119,7 +124,12 @@ class Settlement(OutputReservation, eq=False):
         cost_bound = cost_bound or self._cost_bound
         reservation = self._reservation
         call_reservation = None
-        if target.credential.bounded or (mode == CREDITS and not self.credits):  # as `reserves_call`, without the call
+        limits = terms.context.limits
+        if (
+            target.credential.bounded
+            or (mode == CREDITS and not self.credits)  # as `reserves_call`, without the call
+            or (limits is not None and limits.calls and limits.of_call(target))
+        ):
             call_reservation = self._reserve_call(target, cost_bound, patient)
         try:
             reservation.check()
@@ -390,9 +400,10 @@ class Settlement(OutputReservation, eq=False):
         """Reserve the cost bound of a call, as `begin` describes."""
         context = self.terms.context
         try:
-            return reserve_call(self._reservation, context, target, cost_bound, self.output_cap, patient)
+            credits = not self.credits and mode_of(target) == CREDITS
+            return reserve_call(self._reservation, context, target, cost_bound, self.output_cap, patient, credits)
         except BudgetInUse as error:
-            if self._retained is None or target.credential.bounded:
+            if self._retained is None or not credits:
                 raise
             raise refusal(error, self._retained.storage.amount_nusd) from error
 
@@ -420,7 +431,10 @@ class Settlement(OutputReservation, eq=False):
         """Return an attempt's usage row and all rows that must be written with it."""
         rows = [row]
         if cost_nusd:
-            if groups := self._reservation.budget_set.groups:
+            groups = self._reservation.budget_set.groups
+            if call.call_reservation is not None:
+                groups += call.call_reservation.budget_set.groups
+            if groups:
                 rows += write_teams(self.terms.request, number, groups)
             rows += self._reservation.rows(cost_nusd, call.mode == CREDITS)
             if call.call_reservation is not None:

@@ -11,6 +11,7 @@ from gateway.billing.terms import Terms
 from gateway.callers.discount_book import DiscountBook
 from gateway.clock import Clock
 from gateway.errors import Unavailable
+from gateway.limits.limit_book import LimitBook
 from gateway.limits.rate_limits import RateLimiter
 from gateway.limits.spending import Spending
 from gateway.store.intents import Intents
@@ -33,6 +34,7 @@ class SettlementServices:
         discounts: DiscountBook,
         wait_s: float,
         objects: ProviderObjects,
+        limits: LimitBook,
     ) -> None:
         self.spending = spending
         self.rates = rates
@@ -42,6 +44,7 @@ class SettlementServices:
         self.discounts = discounts
         self.wait_s = wait_s
         self.objects = objects
+        self.limits = limits
         self._posting: deque[tuple[Ticket, bytes, int]] = deque()
         self.call_counts = CallCounts()
         self.likely_prompts = LikelyPrompts()

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from gateway.clock import to_iso
 from gateway.errors import BudgetInUse, GatewayError, OutOfCredits, SpendingLimitReached
-from gateway.limits.models import CREDITS, KEY, MEMBER, PROVIDER_KEY, RUN, SESSION, TEAM, WINDOW
+from gateway.limits.limit_rules import LimitRule, LimitSet
+from gateway.limits.models import CREDITS, KEY, LIMIT, MEMBER, PROVIDER_KEY, RUN, SESSION, TEAM, WINDOW
 from gateway.limits.periods import read_period
 from gateway.money import MILLION, format_usd
 
@@ -30,6 +31,7 @@ CODES = {
     PROVIDER_KEY: "provider_key_limit_reached",
     SESSION: "session_budget_reached",
     RUN: "run_budget_reached",
+    LIMIT: "spending_limit_reached",
 }
 
 
@@ -105,7 +107,8 @@ class Payer(NamedTuple):
     "" for key or member means none. `sessions`: (scope, id, limit) of the request's session and run, if these have
     limits.
 
-    With `provider_key_id` only the budget of that key of the organization is charged.
+    `limits`: the budgets of further limits, None without any. With `provider_key_id` the budget of that key of the
+    organization is charged, for one call.
     """
 
     key_id: str
@@ -115,6 +118,7 @@ class Payer(NamedTuple):
     teams: tuple[tuple[str, str], ...] = ()
     provider_key_id: str = ""
     sessions: tuple[tuple[str, str, int], ...] = ()
+    limits: LimitSet | None = None
 
 
 AGENT_ADVICE = {
@@ -127,7 +131,8 @@ SMALLER_REQUEST_ADVICE = "or make a smaller request, for example with a lower ma
 class Shortage(NamedTuple):
     """A budget that cannot cover `need_nusd`. `unspent_nusd` is its limit less what was spent: `left_nusd` and the
     reservations of requests in progress. `resets_us` 0 = never; `others`: other workers hold leases that may be
-    returned soon; `name`: the team's. `likely`: the budget reserves likely costs. `most_tokens` is the highest
+    returned soon; `name`: that of the team or limit; `rule`: the limit of a row of `limits`.
+    `likely`: the budget reserves likely costs. `most_tokens` is the highest
     max_tokens that the budget could cover, 0 when lowering it does not help."""
 
     scope: str
@@ -142,6 +147,7 @@ class Shortage(NamedTuple):
     unspent_nusd: int = 0
     likely: bool = False
     most_tokens: int = 0
+    rule: LimitRule | None = None
 
     def error(self, mid_stream: bool = False) -> GatewayError:
         """The error for the caller: which limit, what is left of it, when it resets and what to do."""
@@ -159,11 +165,13 @@ class Shortage(NamedTuple):
         owner = self._owner()
         span = f" for {self.period}" if self.kind == WINDOW else ""
         resets = f" It resets at {to_iso(self.resets_us)}." if self.resets_us else ""
+        used = f"{format_usd(self.limit_nusd - self.unspent_nusd)} USD are used and " if self.rule is not None else ""
         refusal = SpendingLimitReached(
-            f"The {owner} has a spending limit of {format_usd(self.limit_nusd)} USD{span}, of which {left} USD are "
-            f"left.{resets} {verb} {need} USD{' more.' if mid_stream else f': {self._advice()}'}",
+            f"The {owner} has a spending limit of {format_usd(self.limit_nusd)} USD{span}, of which "
+            f"{used}{left} USD are left.{resets} {verb} {need} USD{' more.' if mid_stream else f': {self._advice()}'}",
             code=code or self._code(),
         )
+        refusal.limit = self.rule.name if self.rule is not None else ""
         if self.resets_us and self.period:
             refusal.resets_us = self.resets_us
             refusal.period_unit = read_period(self.period).unit
@@ -191,11 +199,16 @@ class Shortage(NamedTuple):
         return SMALLER_REQUEST_ADVICE
 
     def _owner(self) -> str:
+        if self.scope == LIMIT:
+            return f"limit {self.name}"
         return OWNERS.get(self.scope) or f'team "{self.name}" (of the member who owns the API key)'
 
     def _code(self) -> str:
-        if self.scope in CODES:
-            return CODES[self.scope]
+        scope = self.scope
+        if self.rule is not None and len(self.rule.subjects) == 1 and self.rule.subjects[0].kind in (KEY, *CODES):
+            scope = self.rule.subjects[0].kind
+        if scope in CODES:
+            return CODES[scope]
         if self.kind == WINDOW:
             return "key_period_limit_reached"
         return "key_limit_reached"

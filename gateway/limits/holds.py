@@ -13,7 +13,17 @@ from typing import NamedTuple
 from gateway.errors import GatewayError, NotFound
 from gateway.limits.cost_bound import CostBound, Payer, Shortage, fit
 from gateway.limits.lease_folding import LeaseChange, fold_inside
-from gateway.limits.leases import SPEND, BudgetRow, holds_of, load, lock_budgets, shortage_of
+from gateway.limits.leases import (
+    SPEND,
+    BudgetRow,
+    LeaseRequest,
+    holds_of,
+    load,
+    lock_budgets,
+    request_of,
+    shortage_of,
+)
+from gateway.limits.limit_members import open_members
 from gateway.limits.models import CREDITS, NO_WORKER
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
@@ -31,6 +41,12 @@ LEASES = "SELECT id, budget FROM lease WHERE hold = ? ORDER BY id"
 
 def nothing() -> None:
     """Write no rows with the end of a hold."""
+
+
+def _with_shared(requests: Sequence[LeaseRequest]) -> list[LeaseRequest]:
+    """Return the budgets and those that members of limits may share instead."""
+    shared = {hold.share.rule.others.budget: hold.share.rule.others for hold in requests if hold.share}
+    return [*requests, *map(request_of, shared.values())]
 
 
 class JobHold(NamedTuple):
@@ -119,12 +135,13 @@ class Holds:
         existing = self._find(ident)
         if existing is not None:
             return existing
-        budget_rows = load(database, holds_of(payer), now, running=False)
+        requests = self._open(payer)
+        budget_rows = load(database, requests, now, running=False)
         # A process that placed the hold at the same time had these budgets locked until now.
         existing = self._find(ident)
         if existing is not None:
             return existing
-        budgets = [budget for budget in holds_of(payer) if budget.budget in budget_rows]
+        budgets = [budget for budget in requests if budget.budget in budget_rows]
         limited = [budget for budget in budgets if budget_rows[budget.budget].is_limited]
         left = [budget_rows[budget.budget].left_nusd for budget in limited]
         need = fit(cost_bound, min(left) if left else None)
@@ -139,6 +156,17 @@ class Holds:
         )
         self.execute(rows)
         return hold
+
+    def _open(self, payer: Payer) -> list[LeaseRequest]:
+        """Return the budgets to reserve from, all of which exist; inside a write."""
+        requests = holds_of(payer)
+        untracked = open_members(self._database, [hold.share for hold in requests if hold.share])
+        if untracked is None:
+            return requests
+        apart = {share.budget for share in untracked.shares}
+        shared = {share.rule.others.budget: request_of(share.rule.others) for share in untracked.shares}
+        open_members(self._database, [hold.share for hold in shared.values() if hold.share])
+        return [*(hold for hold in requests if hold.budget not in apart), *shared.values()]
 
     def _grant(self, ident: str, row: BudgetRow, nusd: int, now: int) -> None:
         """Insert the lease of one budget; without a limit it is empty and only counts what is spent."""
@@ -158,7 +186,7 @@ class Holds:
             return NotFound("This job has ended.")
         limited = [
             budget
-            for budget in holds_of(payer)
+            for budget in _with_shared(holds_of(payer))
             if budget.budget in leases
             and rows[budget.budget].limit_nusd is not None
             and rows[budget.budget].generation == leases[budget.budget][1]

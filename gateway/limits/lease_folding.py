@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway.limits.leases import MAX_COUNTER_NUSD, SPEND, is_window, lock_budgets, marks, read_leases
+from gateway.limits.models import LIMIT_PREFIX
 from gateway.store.database import Database
 from gateway.store.outage_journal import DEDUPLICATION_US
 
@@ -70,9 +71,18 @@ def _write_budgets(database: Database, changes: dict[tuple[str, int], list[int]]
             "WHERE id = ? AND generation = ?",
             [(row[0], *row) for row in moved],
         )
+    past = [(amounts[0], *place) for place, amounts in sorted(changes.items()) if amounts[0] and _keeps_past(place[0])]
+    if past:
+        # A window that ended counts what its last requests cost beside what it counted before.
+        sql = "UPDATE budget SET past_nusd = past_nusd + ? WHERE id = ? AND generation > ?"
+        database.execute_many(sql, past)
     for budget, generation in changes:
         if is_window(budget):
             _reset_empty_window(database, budget, generation)
+
+
+def _keeps_past(budget: str) -> bool:
+    return is_window(budget) and budget.startswith(LIMIT_PREFIX)
 
 
 def _reset_empty_window(database: Database, budget: str, generation: int) -> None:

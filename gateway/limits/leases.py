@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 
 from gateway.errors import Unavailable
 from gateway.limits.cost_bound import CostBound, Payer, ReservationSize, Shortage, fit_modes
+from gateway.limits.limit_members import Untracked, open_members
+from gateway.limits.limit_rules import LimitShare
 from gateway.limits.models import (
     CREDITS,
     KEY,
     LIKELY,
     LIKELY_SCOPES,
+    LIMIT,
     MEMBER,
     ORGANIZATION,
     PROVIDER_KEY,
@@ -49,7 +52,8 @@ SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? W
 class LeaseRequest(NamedTuple):
     """A budget that a request charges, and the worker's share of it: `free_nusd` of the lease `lease` (0: none),
     negative after a cost above the lease. `fresh` is the id for a new lease if none can be used; `wanted_nusd` is the
-    sum that all waiting requests need; `name` is the team's. `limit_nusd` is the limit of a session or run, which the
+    sum that all waiting requests need; `name` is that of the team or limit. `share` is set for a budget of a row of
+    `limits`. `limit_nusd` is the limit of a session or run, which the
     request brings; None: the store has the limit."""
 
     budget: str
@@ -63,6 +67,7 @@ class LeaseRequest(NamedTuple):
     wanted_nusd: int = 0
     name: str = ""
     limit_nusd: int | None = None
+    share: LimitShare | None = None
 
 
 class LeaseGrant(NamedTuple):
@@ -131,8 +136,6 @@ class BudgetRow(NamedTuple):
 
 def holds_of(payer: Payer) -> list[LeaseRequest]:
     """Return the budgets of a payer, in the order in which shortages are reported."""
-    if payer.provider_key_id:
-        return [bound_of(payer.provider_key_id)]
     places = [(KEY, payer.key_id, ""), (MEMBER, payer.member_id, ""), *((TEAM, *team) for team in payer.teams)]
     holds = [
         LeaseRequest(budget_id(scope_id, kind), scope, scope_id, kind, name=name)
@@ -142,10 +145,19 @@ def holds_of(payer: Payer) -> list[LeaseRequest]:
     ]
     for scope, scope_id, limit_nusd in payer.sessions:
         holds.append(LeaseRequest(budget_id(scope_id, TOTAL), scope, scope_id, TOTAL, limit_nusd=limit_nusd))
+    if payer.provider_key_id:
+        holds.append(bound_of(payer.provider_key_id))
+    if payer.limits:
+        holds += map(request_of, payer.limits.shares)
     if payer.credits:
         organization_id = payer.organization_id
         holds.append(LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS))
     return holds
+
+
+def request_of(share: LimitShare) -> LeaseRequest:
+    """Return the request for a lease of a limit's budget."""
+    return LeaseRequest(share.budget, LIMIT, share.scope_id, share.rule.kind, name=share.label, share=share)
 
 
 def bound_of(provider_key_id: str) -> LeaseRequest:
@@ -154,16 +166,29 @@ def bound_of(provider_key_id: str) -> LeaseRequest:
 
 
 def take(
-    database: Database, epoch: int, holds: Sequence[LeaseRequest], cost_bound: CostBound, running: bool = False
-) -> LeaseGrants | Shortage:
+    database: Database, epoch: int, holds: Sequence[LeaseRequest], cost_bound: CostBound
+) -> LeaseGrants | Shortage | Untracked:
     """Take leases that make every budget sufficient for `cost_bound`, or return the first that is not; all of them or
-    none.
-
-    `running`: more for a request in progress. The request belongs to the window of its admission, so no window is
-    started; once another window has started, the old one no longer limits the request. Unavailable when the worker's
-    row is gone.
+    none. Untracked: a limit has as many members as it counts apart. Unavailable when the worker's row is gone.
     """
-    return database.write(partial(_take, database, epoch, holds, cost_bound, running))
+
+    def work() -> LeaseGrants | Shortage | Untracked:
+        _require_owner(database, epoch)
+        untracked = open_members(database, [hold.share for hold in holds if hold.share and not hold.lease])
+        return untracked or _take(database, holds, cost_bound, epoch, running=False)
+
+    return database.write(work)
+
+
+def take_more(database: Database, epoch: int, holds: Sequence[LeaseRequest], nusd: int) -> LeaseGrants | Shortage:
+    """Take `nusd` more for a request in progress, as `take`. The request belongs to the window of its admission, so no
+    window is started; once another window has started, the old one no longer limits the request."""
+
+    def work() -> LeaseGrants | Shortage:
+        _require_owner(database, epoch)
+        return _take(database, holds, CostBound(nusd, 0, 0, True), epoch, running=True)
+
+    return database.write(work)
 
 
 def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, str, int, bool]]:
@@ -186,9 +211,8 @@ def read_left(database: Database, budgets: Sequence[str]) -> dict[str, int]:
 
 
 def _take(
-    database: Database, epoch: int, holds: Sequence[LeaseRequest], cost_bound: CostBound, running: bool
+    database: Database, holds: Sequence[LeaseRequest], cost_bound: CostBound, epoch: int, running: bool
 ) -> LeaseGrants | Shortage:
-    _require_owner(database, epoch)
     now = database.now_us()
     rows = load(database, holds, now, running)
     leases = read_leases(database, [hold.lease for hold in holds if hold.lease])
@@ -226,7 +250,7 @@ def load(database: Database, holds: Sequence[LeaseRequest], now: int, running: b
     """Lock and return the budgets; insert missing totals and credits, and restart windows that ended."""
     ids = [hold.budget for hold in holds]
     rows = lock_budgets(database, ids)
-    missing = [hold for hold in holds if hold.budget not in rows and hold.kind != WINDOW]
+    missing = [hold for hold in holds if hold.budget not in rows and hold.kind != WINDOW and hold.share is None]
     if missing:
         for hold in sorted(missing):
             # Credits that were never granted are zero, and a provider key is only charged when it has a limit. Any
@@ -282,12 +306,13 @@ def read_leases(database: Database, ids: Sequence[int]) -> dict[int, tuple[str, 
 def _is_counted(row: BudgetRow, now: int) -> bool:
     """Return whether spending is charged to a budget: to a window without a limit only while it runs, so that a limit
     that is removed and set again has forgotten nothing."""
-    return row.limit_nusd is not None or not row.is_window or _end(row) > now
+    return row.limit_nusd is not None or not row.is_window or row.scope == LIMIT or _end(row) > now
 
 
 def _begin_window(database: Database, row: BudgetRow, now: int) -> BudgetRow:
     database.execute(
-        "UPDATE budget SET window_start = ?, generation = ?, settled_nusd = 0, leased_nusd = 0 WHERE id = ?",
+        "UPDATE budget SET window_start = ?, generation = ?, past_nusd = past_nusd + settled_nusd, settled_nusd = 0, "
+        "leased_nusd = 0 WHERE id = ?",
         (now, row.generation + 1, row.id),
     )
     return row._replace(window_start=now, generation=row.generation + 1, settled_nusd=0, leased_nusd=0)
@@ -359,7 +384,10 @@ def shortage_of(
     most = 0
     if cost_bound.explicit and not row.likely and cost_bound.output_rate:
         most = cost_bound.foreseen.tokens_within(left) // cost_bound.choices
-    return Shortage(*place, left, least, row.period, _end(row), bool(others), hold.name, unspent, row.likely, most)
+    rule = None if hold.share is None else hold.share.rule
+    return Shortage(
+        *place, left, least, row.period, _end(row), bool(others), hold.name, unspent, row.likely, most, rule
+    )
 
 
 def is_window(budget: str) -> bool:

@@ -10,14 +10,16 @@ TEAM = "team"
 ORGANIZATION = "organization"
 SESSION = "session"  # a session of an agent in a project
 RUN = "run"  # a run of several agents in a project
+LIMIT = "limit"  # the budgets of rows of `limits`
 PROVIDER_KEY = "provider_key"  # an organization's own key at a provider: it has a total limit, but no window
-LIKELY_SCOPES = frozenset((KEY, MEMBER, TEAM, SESSION, RUN))  # of budgets that reserve likely costs by default
+LIKELY_SCOPES = frozenset((KEY, MEMBER, TEAM, SESSION, RUN, LIMIT))  # of budgets that reserve likely costs by default
 EXACT = "exact"
 LIKELY = "likely"
 TOTAL = "total"
 WINDOW = "window"
 CREDITS = "credits"
-GROUPS = (f"{TEAM}_", f"{SESSION}_", f"{RUN}_")  # prefixes of ids of budgets that several keys share
+LIMIT_PREFIX = "lim_"
+GROUPS = (f"{TEAM}_", f"{SESSION}_", f"{RUN}_", LIMIT_PREFIX)  # prefixes of ids of budgets that several keys share
 NO_WORKER = 0  # the `worker` of leases that belong to a hold; no epoch is 0
 
 
@@ -26,7 +28,8 @@ class Budget(Base):
 
     `settled_nusd + leased_nusd <= limit_nusd` except for overruns. `leased_nusd` is the sum of the grants of leases of
     the same `generation`; a window's generation rises each time it restarts, which invalidates older leases.
-    `reservation` is EXACT, LIKELY or "" for the default of the scope.
+    `reservation` is EXACT, LIKELY or "" for the default of the scope. `limit_id` is the row of `limits` that a budget
+    belongs to, `member` the one that it counts of a limit for each, `past_nusd` what its earlier windows counted.
     """
 
     id = peewee.CharField(64, primary_key=True)
@@ -42,6 +45,36 @@ class Budget(Base):
     alert_at = peewee.CharField(40, default="")  # percentages of the limit, joined by commas
     reservation = peewee.CharField(8, default="")
     begun_at = TimeField(null=True)  # when a session or run was first charged
+    limit_id = peewee.CharField(40, default="")
+    member = peewee.CharField(600, default="")
+    past_nusd = NanoField(default=0)
+
+
+class LimitRow(Base):
+    """A limit of an organization (limit_rules.LimitRule): `subjects` and `actions` are JSON. `limit_nusd` is the amount
+    at which requests are refused, null: never. `members` counts the budgets of a limit for each. `raise_nusd` is
+    granted beside `amount_nusd` until `raise_until`. A deleted row stays until its budgets are removed."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.CharField(40)
+    name = peewee.CharField(64)
+    subjects = peewee.TextField()
+    amount_nusd = NanoField()
+    limit_nusd = NanoField(null=True)
+    alert_at = peewee.CharField(40, default="")
+    period = peewee.CharField(64, default="")
+    actions = peewee.TextField(default="[]")
+    reservation = peewee.CharField(8, default="")
+    values_of = peewee.CharField(16, default="request")
+    members = peewee.BigIntegerField(default=0)
+    raise_nusd = NanoField(default=0)
+    raise_until = TimeField(null=True)
+    created_at = TimeField()
+    updated_at = TimeField()
+    deleted_at = TimeField(null=True)
+
+    class Meta:
+        table_name = "limits"
 
 
 class Lease(Base):
@@ -107,8 +140,9 @@ def budget_id(scope_id: str, kind: str) -> str:
 
 
 def group_of(budget: str) -> str:
-    """Return the id of a team, session or run if this budget is its total; "" for every other budget."""
+    """Return the id of a team, session or run if this budget is its total, or that of a row of `limits`; "" for every
+    other budget."""
     scope_id, _, kind = budget.rpartition(":")
-    if kind == TOTAL and scope_id.startswith(GROUPS):
+    if scope_id.startswith(LIMIT_PREFIX) or (kind == TOTAL and scope_id.startswith(GROUPS)):
         return scope_id
     return ""

@@ -9,7 +9,9 @@ from gateway.control.version import Control
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.cost_bound import CostBound, Payer, ReservationSize, Shortage
 from gateway.limits.lease_keeping import KEPT_SHARE, LeaseKeeper, OutageLimits
-from gateway.limits.leases import FOREVER, ROUNDS, LeaseRequest, holds_of, read_terms, take
+from gateway.limits.leases import FOREVER, ROUNDS, LeaseRequest, holds_of, read_terms, request_of, take, take_more
+from gateway.limits.limit_members import Untracked
+from gateway.limits.limit_rules import LimitShare
 from gateway.limits.worker_leases import BudgetLease, BudgetSet, Claim, Reservation, TakeQueue
 from gateway.money import NANO
 from gateway.runtime.threads import Job, pause
@@ -21,6 +23,8 @@ __all__ = ["CostBound", "Payer", "Reservation", "Spending"]
 # A shortage is remembered for this long, so that an exhausted key does not query the store at each request.
 SHORTAGE_CACHE_S = 0.1
 SHORTAGES = 10_000
+# How long a worker remembers that a member of a limit is not counted apart.
+UNTRACKED_S = 60.0
 # Other workers return what they do not use within a second; until then a shortage may be temporary.
 ROUND_WAIT_S = 0.3
 WAIT_ROUNDS = 4
@@ -63,6 +67,8 @@ class Spending:
         self.owns: Callable[[int], bool] = control.owns
         self.renew_suspended: Callable[[int], bool] = control.renew_suspended
         self.note: Callable[[BudgetSet, int, int, bool], None] = keeper.note
+        # Members of limits that are not counted apart (budget id → the budget that they share, and until when).
+        self._untracked: dict[str, tuple[LimitShare, float]] = {}
         self._prepares = outage is not None
         self._exceeded = self._excess_nusd = 0
         self.refused_alone = 0  # requests that no lease covered since the store went away
@@ -247,7 +253,7 @@ class Spending:
         """Retire leases with limits that changed since they were taken; return the control version."""
         version = self._control.check()
         budget_set = self._budget_sets.get(payer)
-        budgets = [hold.budget for hold in holds_of(payer)]
+        budgets = [hold.budget for hold in self._requests(payer)]
         # Without a budget set, other payers may have left leases here that this one shares.
         shared = [self._current[budget] for budget in budgets if budget in self._current]
         known = budget_set.slices if budget_set else shared
@@ -282,7 +288,7 @@ class Spending:
         """Take leases from the store; None when other requests have used the free amount meanwhile."""
         epoch = self._control.epoch
         self._claim_epoch(epoch)
-        pinned = self._pin(holds_of(payer), epoch)
+        pinned = self._pin(self._requests(payer), epoch)
         holds = [hold._replace(wanted_nusd=needed_nusd, fresh=secrets.randbits(62) + 1) for hold, _ in pinned]
         try:
             outcome = take(self._database, epoch, holds, cost_bound)
@@ -291,6 +297,9 @@ class Spending:
             raise
         finally:
             self._unpin(pinned)
+        if isinstance(outcome, Untracked):
+            self._count_together(outcome)
+            return None
         if isinstance(outcome, Shortage):
             outcome = outcome._replace(others=outcome.others or self._keeper.gives_back(holds))
             self._remember(payer, outcome, version)
@@ -304,6 +313,27 @@ class Spending:
         if nusd and any(held.free < nusd - (unlikely if held.likely else 0) for held in budget_set.limited):
             return None
         return self._reserve(budget_set, cost_bound, outcome.need)
+
+    def _requests(self, payer: Payer) -> list[LeaseRequest]:
+        """Return the budgets of a payer, with those that members of limits share where they are not counted apart."""
+        holds = holds_of(payer)
+        if not (payer.limits and self._untracked):
+            return holds
+        now = self._clock.monotonic()
+        requests: dict[str, LeaseRequest] = {}
+        for hold in holds:
+            share, until = self._untracked.get(hold.budget, (None, 0.0))
+            if share is not None and until > now:
+                hold = request_of(share)
+            requests[hold.budget] = hold
+        return list(requests.values())
+
+    def _count_together(self, untracked: Untracked) -> None:
+        if len(self._untracked) >= SHORTAGES:
+            self._untracked.clear()
+        until = self._clock.monotonic() + UNTRACKED_S
+        for share in untracked.shares:
+            self._untracked[share.budget] = (share.rule.others, until)
 
     def _claim_epoch(self, epoch: int) -> None:
         if not epoch:
@@ -343,7 +373,7 @@ class Spending:
             held.pins += 1
         holds = [held.held(held.hold) for held in slices]
         try:
-            outcome = take(self._database, epoch, holds, CostBound(nusd, 0, 0, True), running=True)
+            outcome = take_more(self._database, epoch, holds, nusd)
         except BaseException:
             for held in slices:
                 self._keeper.doubt(held)

@@ -21,6 +21,7 @@ class SessionTable:
 
     def __init__(self, clients: Sequence[Mapping[str, Any]]) -> None:
         self.headers = tuple(name for client in clients for name in client.get("headers", ()))
+        self.user_headers = tuple(name for client in clients for name in client.get("user_headers", ()))
         self._metadata = tuple(name for client in clients for name in client.get("metadata", ()))
         self._patterns = tuple(re.compile(client["user_id"]) for client in clients if "user_id" in client)
         self._members = tuple(client["user_id_member"] for client in clients if "user_id_member" in client)
@@ -33,6 +34,25 @@ class SessionTable:
             if value and (value := value.strip()):
                 return shorten(value)
         return ""
+
+    def user_of_headers(self, headers: Mapping[str, str]) -> str:
+        """Return the person that an application names in headers (lower-case names), "" without one."""
+        return next((value for name in self.user_headers if (value := headers.get(name))), "")
+
+    def user_of_user_id(self, user_id: str) -> str:
+        """Return Anthropic's `metadata.user_id` without the session that a client appends to it."""
+        text = user_id[:MAX_USER_ID_LENGTH]
+        for pattern in self._patterns:
+            if match := pattern.search(text):
+                return text[: match.start()]
+        if not text.startswith("{") or len(user_id) > len(text):
+            return user_id
+        try:
+            inner = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return user_id
+        rest = {name: value for name, value in inner.items() if name not in self._members}
+        return orjson.dumps(rest, option=orjson.OPT_SORT_KEYS).decode()
 
     def of_user_id(self, user_id: str) -> str:
         """Return the session in Anthropic's `metadata.user_id`, "" if it names a person only."""

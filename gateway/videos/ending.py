@@ -1,5 +1,6 @@
 """The end of a job: state, usage row, spending and callback, written in one transaction and only once."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -188,17 +189,18 @@ class Endings:
         if moved is None:
             raise ConcurrentMove
         cost_nusd = 0 if record is None else record.cost_nusd
+        budgets = [*self._holds.budgets(job.id), *self._holds.budgets(job.id + CALL_HOLD)]
         self._holds.settle(job.id + CALL_HOLD, cost_nusd, True, _nothing)
         if record is not None:
             self._database.execute(RECORD.sql, record)
             if cost_nusd:
-                self._write_teams(record, job.id)
+                self._write_teams(record, budgets)
         if task.callback_url:
             self._callbacks.begin(job.id, self._clock.now_us())
         ended.append(moved)
 
-    def _write_teams(self, record: UsageRecord, ident: str) -> None:
-        paying = filter(None, map(group_of, self._holds.budgets(ident)))
+    def _write_teams(self, record: UsageRecord, budgets: Sequence[str]) -> None:
+        paying = filter(None, map(group_of, budgets))
         for statement, params in write_teams(record.request, record.attempt, paying):
             self._database.execute(statement.sql, params)
 

@@ -23,7 +23,9 @@ import orjson
 from msgspec import Struct
 
 from gateway import errors
+from gateway.accounts.spending_limits import SpendingLimits
 from gateway.admin.sso_sign_in import KIND as SSO_FLOWS
+from gateway.billing.old_limits import forget_limits
 from gateway.billing.provider_objects import KIND as PROVIDER_OBJECTS
 from gateway.billing.provider_objects import MAX_OBJECTS
 from gateway.clock import Clock
@@ -446,6 +448,14 @@ def _forget_journals(services: Services, should_continue: ShouldContinue) -> Non
     forget_writers(services.store.database, services.store.database.now_us() - DEDUPLICATION_US)
 
 
+def _end_raises(services: Services, should_continue: ShouldContinue) -> None:
+    SpendingLimits(services.store.database, services.store.control).end_raises(should_continue)
+
+
+def _forget_limits(services: Services, should_continue: ShouldContinue) -> None:
+    forget_limits(services.store.database, should_continue)
+
+
 # Kinds of documents that anyone can create, and how many are kept.
 DOCUMENTS = {CLIENT_DOCUMENTS: 5_000, SSO_FLOWS: 20_000, PROVIDER_OBJECTS: MAX_OBJECTS}
 JOB_TABLE = (
@@ -467,6 +477,8 @@ JOB_TABLE = (
     RecurringJob("recovery", 1.0, Scope.NODE, _call("billing.recovery.run")),
     # Rows of the installation.
     RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, _steps("billing.recovery.sweep_lost")),
+    RecurringJob("limit_members", 300.0, Scope.INSTALLATION, _forget_limits),
+    RecurringJob("limit_raises", 5.0, Scope.INSTALLATION, _end_raises),
     RecurringJob("rollups", 20.0, Scope.INSTALLATION, _steps("billing.rollups.advance"), first_s=0.5),
     RecurringJob("usage_sink", 5.0, Scope.INSTALLATION, _steps("billing.usage_sink.run"), first_s=1.0),
     RecurringJob("usage_rows", 600.0, Scope.INSTALLATION, _steps("billing.usage_purge.run"), first_s=0.5),

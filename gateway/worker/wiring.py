@@ -59,6 +59,7 @@ from gateway.engine.retention import Retention
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
 from gateway.limits.lease_keeping import OutageLimits
+from gateway.limits.limit_book import LimitBook
 from gateway.limits.rate_limits import RateLimiter
 from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import Spending
@@ -341,8 +342,9 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         return min(closed_until_us(database), sink.kept_from_us(database.now_us() - days * DAY_US))
 
     objects = ProviderObjects(store.documents, DocumentRows(database, clock))
+    limits = LimitBook(database, control)
     settlements = Settlements(
-        spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_TIMEOUT_S, objects
+        spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_TIMEOUT_S, objects, limits
     )
     return BillingServices(
         budgets=funding.budgets,

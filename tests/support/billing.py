@@ -21,6 +21,7 @@ from gateway.control.version import Control
 from gateway.errors import Unavailable
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
+from gateway.limits.limit_book import LimitBook
 from gateway.limits.rate_limits import RateLimiter as RequestRates
 from gateway.limits.spending import CostBound, Spending
 from gateway.metering.usage_table import find
@@ -102,8 +103,17 @@ class BillingProcess:
         self.spending = Spending(money, self.journal, self.control, clock, self.intents.claim)
         self.discounts = Discounts(database, self.control)
         self.objects = ProviderObjects(Documents(database), DocumentRows(database, clock))
+        self.limit_book = LimitBook(database, self.control)
         self.settlements = Settlements(
-            self.spending, RequestRates(), self.journal, self.intents, clock, self.discounts, 5.0, self.objects
+            self.spending,
+            RequestRates(),
+            self.journal,
+            self.intents,
+            clock,
+            self.discounts,
+            5.0,
+            self.objects,
+            self.limit_book,
         )
         self.recovery = Recovery(money, folder / "journal", self.control, clock, 60.0)
         self.budgets, self.ledger = Budgets(database, self.control), LedgerBook(database, self.control)

@@ -249,6 +249,7 @@ class SessionAccounting:
             attribution=session.attribution,
             session_nusd=session.session_nusd,
             run_nusd=session.run_nusd,
+            end_user=session.end_user,
         )
         credits = target.credential.source == PLATFORM_SOURCE
         settlement = parts.settlements.admit(

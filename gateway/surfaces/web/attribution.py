@@ -39,6 +39,7 @@ def add_body(context: RequestContext, user: str | None, metadata: Any = None) ->
         return
     if isinstance(metadata, dict):
         _add_session(context, SESSIONS.of_metadata(metadata))
+    _add_end_user(context, user)
     if not keeps_nothing(context.caller.rules):
         context.metadata = _bounded(context.metadata, _pairs_of(user, metadata))
     context.attribute()
@@ -49,11 +50,13 @@ def read_session(context: RequestContext, headers: Mapping[str, str]) -> None:
     _add_session(context, SESSIONS.of_headers(headers))
     context.session_nusd = _read_amount(headers, SESSION_BUDGET)
     context.run_nusd = _read_amount(headers, RUN_BUDGET)
+    _add_end_user(context, context.metadata.get(USER) or SESSIONS.user_of_headers(headers))
 
 
 def add_user_id(context: RequestContext, user_id: str) -> None:
     """Set the session that an Anthropic body names in `metadata.user_id`, unless a header named one."""
     _add_session(context, SESSIONS.of_user_id(user_id))
+    _add_end_user(context, SESSIONS.user_of_user_id(user_id))
     context.attribute()
 
 
@@ -70,6 +73,17 @@ def _add_session(context: RequestContext, session: str) -> None:
     if keeps_nothing(context.caller.rules) or hide_tokens(session) != session:
         session = digest(session)
     context.session = session
+
+
+def _add_end_user(context: RequestContext, user: str | None) -> None:
+    """Set the person whom the caller serves unless it is known; a long name, and any under zero data retention, is
+    stored as its digest."""
+    name = hide_tokens((user or "")[: 2 * MAX_VALUE_LENGTH]).strip().replace("\0", "")
+    if not name or context.end_user:
+        return
+    if len(user or "") > MAX_VALUE_LENGTH or keeps_nothing(context.caller.rules):
+        name = digest(user or "")
+    context.end_user = name.encode("utf-8", "replace").decode()
 
 
 def _read_amount(headers: Mapping[str, str], name: str) -> int | None:

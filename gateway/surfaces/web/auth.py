@@ -18,7 +18,16 @@ from gateway.worker.services import Services
 
 # Optional headers of a caller; most requests have none of them.
 OWN_HEADERS = frozenset(
-    (*SESSIONS.headers, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key", LOOP_HEADER)
+    (
+        *SESSIONS.headers,
+        *SESSIONS.user_headers,
+        "x-request-id",
+        "x-no-fallback",
+        "x-no-cache",
+        "x-debug",
+        "idempotency-key",
+        LOOP_HEADER,
+    )
 )
 LOOP = "The gateway sent this request to itself: a base URL of the organization points to the gateway."
 

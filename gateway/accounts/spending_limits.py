@@ -1,0 +1,372 @@
+"""The limits of an organization: set, listed with what was used of them, and removed; each change is audited."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
+
+from gateway import ids
+from gateway.accounts import audit
+from gateway.accounts.changes import commit
+from gateway.callers.models import ApiKey, Member, Project, ProviderKey, Team
+from gateway.clock import to_iso
+from gateway.control.version import Control
+from gateway.errors import InvalidRequest, NotFound
+from gateway.limits.budgets import SPENT, pack_thresholds
+from gateway.limits.limit_book import COLUMNS, rule_of
+from gateway.limits.limit_members import insert_share
+from gateway.limits.limit_rules import (
+    CREDENTIAL,
+    KINDS,
+    MAX_SUBJECTS,
+    MAX_VALUE_LENGTH,
+    MODEL,
+    REFUSE,
+    REQUEST,
+    TAG,
+    USE_MODEL,
+    WHOLE,
+    LimitAction,
+    LimitRule,
+    Subject,
+)
+from gateway.limits.models import EXACT, LIKELY, LimitRow
+from gateway.limits.periods import read_period
+from gateway.money import MAX_AMOUNT_NUSD, format_usd
+from gateway.store.database import Database
+
+MAX_LIMITS = 200  # of an organization; each request is compared with all of them
+MAX_ACTIONS = 8
+MAX_SHOWN_MEMBERS = 100
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+TAG_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+USUAL_ACTIONS = (LimitAction(WHOLE, REFUSE),)
+# Kinds whose requests may be without a value.
+OPTIONAL_KINDS = ("team", "customer", "application", "tag", "user", "session", "run")
+
+
+class LimitDraft(NamedTuple):
+    """A limit as a client describes it; see LimitRule."""
+
+    subjects: tuple[Subject, ...]
+    amount_nusd: int
+    period: str = ""
+    actions: tuple[LimitAction, ...] = USUAL_ACTIONS
+    reservation: str = LIKELY
+    values_of: str = REQUEST
+
+
+class MemberState(NamedTuple):
+    """What was used of one budget in its present window, and what requests in progress and workers hold of it.
+    `renews_us` is when the window ends, 0 for a total and before the first request."""
+
+    member: str
+    limit_nusd: int | None
+    used_nusd: int
+    held_nusd: int
+    renews_us: int = 0
+    started_us: int = 0
+
+    def left_nusd(self, amount_nusd: int) -> int:
+        limit = amount_nusd if self.limit_nusd is None else self.limit_nusd
+        return max(0, limit - self.used_nusd - self.held_nusd)
+
+
+class LimitInfo(NamedTuple):
+    """A limit and its state: that of its one budget, or of its `members` (those that used most), `member_count` of
+    which are counted."""
+
+    rule: LimitRule
+    organization_id: str
+    raise_nusd: int
+    raise_until_us: int | None
+    member_count: int
+    members: tuple[MemberState, ...] = ()
+
+    @property
+    def state(self) -> MemberState:
+        return self.members[0] if self.members else MemberState("", self.rule.limit_nusd, 0, 0)
+
+
+class SpendingLimits:
+    """The limits of all organizations. A change is in force on every worker when the call returns."""
+
+    def __init__(self, database: Database, control: Control) -> None:
+        self._database = database
+        self._control = control
+
+    def list_limits(self, organization_id: str) -> list[LimitInfo]:
+        """Return the limits of an organization with their states, by name."""
+        return self._database.read(partial(self._list, organization_id))
+
+    def find(self, organization_id: str, name: str) -> LimitInfo:
+        """Return one limit. NotFound."""
+        rows = self._database.read(partial(self._list, organization_id, name))
+        if not rows:
+            raise _missing(name)
+        return rows[0]
+
+    def put(self, organization_id: str, name: str, draft: LimitDraft, *, actor: str) -> LimitInfo:
+        """Set the limit of this name, instead of the one that it was. What was used stays, unless its subjects or its
+        period are others. InvalidRequest."""
+        if NAME.fullmatch(name) is None:
+            raise InvalidRequest("The id of a limit has 1 to 64 letters, digits, dots, dashes and underscores.")
+        new_id = ids.new("lim")
+
+        def work(now: int) -> None:
+            rule = LimitRule(new_id, name, check_subjects(organization_id, draft.subjects), *checked(draft)[1:])
+            known = _load(organization_id, name)
+            if known is None and _count(organization_id) >= MAX_LIMITS:
+                text = f"An organization has at most {MAX_LIMITS} limits; delete some."
+                raise InvalidRequest(text, code="too_many")
+            before = None if known is None else self._rule(known.id)
+            if known is not None and before is not None and _counts_alike(before, rule):
+                self._change(known, rule, now)
+            else:
+                if known is not None:
+                    LimitRow.update(deleted_at=now).where(LimitRow.id == known.id).execute()
+                self._insert(organization_id, rule, now)
+            detail = {"limit": name, **describe(rule)}
+            audit.append("limit.set", name, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+
+        commit(self._database, self._control, work)
+        return self.find(organization_id, name)
+
+    def delete(self, organization_id: str, name: str, *, actor: str) -> None:
+        """Remove a limit; requests that come in afterwards do not count in it. NotFound."""
+
+        def work(now: int) -> None:
+            row = _require(organization_id, name)
+            LimitRow.update(deleted_at=now).where(LimitRow.id == row.id).execute()
+            audit.append(
+                "limit.delete", name, actor=actor, at_us=now, organization_id=organization_id, detail={"limit": name}
+            )
+
+        commit(self._database, self._control, work)
+
+    def grant_raise(self, organization_id: str, name: str, nusd: int, until_us: int, *, actor: str) -> LimitInfo:
+        """Raise a limit by an amount until a time; 0 ends a raise. NotFound, InvalidRequest."""
+        if not 0 <= nusd <= MAX_AMOUNT_NUSD:
+            raise InvalidRequest("A raise is an amount in US dollars.", param="amount")
+
+        def work(now: int) -> None:
+            row = _require(organization_id, name)
+            if nusd and until_us <= now:
+                raise InvalidRequest("A raise must end in the future.", param="until")
+            self._set_raise(row, nusd, until_us if nusd else None, now)
+            detail: dict[str, object] = {"limit": name, "amount": format_usd(nusd)}
+            if nusd:
+                detail["until"] = to_iso(until_us)
+            audit.append("limit.raise", name, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+
+        commit(self._database, self._control, work)
+        return self.find(organization_id, name)
+
+    def end_raises(self, should_continue: Callable[[], bool] = lambda: True) -> int:
+        """End the raises whose time is over; return how many."""
+        sql = "SELECT id FROM limits WHERE raise_until IS NOT NULL AND raise_until <= ?"
+        over = self._database.read(lambda: self._database.fetch(sql, (self._database.now_us(),)))
+        count = 0
+        for (ident,) in over:
+            if not should_continue():
+                break
+            commit(self._database, self._control, partial(self._end_raise, ident))
+            count += 1
+        return count
+
+    def _end_raise(self, ident: str, now: int) -> None:
+        row = LimitRow.get_or_none(LimitRow.id == ident, LimitRow.raise_until <= now)
+        if row is not None:
+            self._set_raise(row, 0, None, now)
+
+    def _set_raise(self, row: LimitRow, nusd: int, until_us: int | None, now: int) -> None:
+        LimitRow.update(raise_nusd=nusd, raise_until=until_us, updated_at=now).where(LimitRow.id == row.id).execute()
+        self._apply(row.id)
+
+    def _change(self, row: LimitRow, rule: LimitRule, now: int) -> None:
+        values = _values(rule) | {"updated_at": now}
+        LimitRow.update(**values).where(LimitRow.id == row.id).execute()
+        self._apply(row.id)
+
+    def _insert(self, organization_id: str, rule: LimitRule, now: int) -> None:
+        times = {"created_at": now, "updated_at": now}
+        LimitRow.insert(id=rule.id, organization=organization_id, name=rule.name, **_values(rule), **times).execute()
+        self._apply(rule.id)
+        if not rule.each:
+            insert_share(self._database, rule.share_of(()))
+
+    def _apply(self, ident: str) -> None:
+        """Write the amount at which a limit refuses into its row and its budgets."""
+        rule = self._rule(ident)
+        alert_at = pack_thresholds(rule.alert_at)
+        self._database.execute(
+            "UPDATE limits SET limit_nusd = ?, alert_at = ? WHERE id = ?", (rule.limit_nusd, alert_at, ident)
+        )
+        self._database.execute(
+            "UPDATE budget SET limit_nusd = ?, alert_at = ?, reservation = ? WHERE limit_id = ?",
+            (rule.limit_nusd, alert_at, rule.reservation, ident),
+        )
+
+    def _rule(self, ident: str) -> LimitRule:
+        return rule_of(self._database.execute(f"SELECT {COLUMNS} FROM limits WHERE id = ?", (ident,)).fetchall()[0])
+
+    def _list(self, organization_id: str, name: str = "") -> list[LimitInfo]:
+        sql = (
+            f"SELECT raise_nusd, raise_until, members, {COLUMNS} FROM limits WHERE organization = ? "
+            "AND deleted_at IS NULL AND (? = '' OR name = ?) ORDER BY name"
+        )
+        rows = self._database.fetch(sql, (organization_id, name, name))
+        now = self._database.now_us()
+        infos = []
+        for raise_nusd, until, count, *columns in rows:
+            rule = rule_of(tuple(columns))
+            states = self._states(rule, now, MAX_SHOWN_MEMBERS if name else 1)
+            infos.append(LimitInfo(rule, organization_id, int(raise_nusd), until, int(count), states))
+        return infos
+
+    def _states(self, rule: LimitRule, now: int, maximum: int) -> tuple[MemberState, ...]:
+        """Return the states of the members that used most."""
+        sql = (
+            f"SELECT b.member, b.limit_nusd, {SPENT} AS used, b.settled_nusd + b.leased_nusd, b.period, b.window_start "
+            "FROM budget b WHERE b.limit_id = ? ORDER BY b.settled_nusd + b.leased_nusd DESC, b.id LIMIT ?"
+        )
+        states = [_state(row, now) for row in self._database.fetch(sql, (rule.id, maximum))]
+        return tuple(sorted(states, key=_by_use))
+
+
+def _state(row: Sequence[Any], now: int) -> MemberState:
+    member, limit_nusd, used, whole, period, start = row
+    end = read_period(period).end(start) if period and start is not None else 0
+    if period and end <= now:
+        return MemberState(member, limit_nusd, 0, 0)
+    return MemberState(member, limit_nusd, int(used), max(0, int(whole) - int(used)), end, start or 0)
+
+
+def _by_use(state: MemberState) -> int:
+    return -(state.used_nusd + state.held_nusd)
+
+
+def describe(rule: LimitRule) -> dict[str, object]:
+    """Return a limit for the audit log."""
+    return {
+        "subjects": [str(subject) for subject in rule.subjects],
+        "amount": format_usd(rule.amount_nusd),
+        "period": rule.period,
+        "actions": to_builtins(rule.actions),
+        "reservation": rule.reservation,
+    }
+
+
+def _values(rule: LimitRule) -> dict[str, object]:
+    return {
+        "subjects": json.dumps(to_builtins(rule.subjects)),
+        "amount_nusd": rule.amount_nusd,
+        "period": rule.period,
+        "actions": json.dumps(to_builtins(rule.actions)),
+        "reservation": rule.reservation,
+        "values_of": rule.values_of,
+    }
+
+
+def _counts_alike(before: LimitRule, after: LimitRule) -> bool:
+    """Return whether what was used under a limit counts under another one."""
+    return (before.subjects, before.period, before.values_of) == (after.subjects, after.period, after.values_of)
+
+
+def _load(organization_id: str, name: str) -> LimitRow | None:
+    return LimitRow.get_or_none(
+        LimitRow.organization == organization_id, LimitRow.name == name, LimitRow.deleted_at.is_null()
+    )
+
+
+def _require(organization_id: str, name: str) -> LimitRow:
+    row = _load(organization_id, name)
+    if row is None:
+        raise _missing(name)
+    return row
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"There is no limit {name}.")
+
+
+def _count(organization_id: str) -> int:
+    return LimitRow.select().where(LimitRow.organization == organization_id, LimitRow.deleted_at.is_null()).count()
+
+
+# The checks of drafts.
+
+
+def checked(draft: LimitDraft) -> LimitDraft:
+    """Return a draft with its period as it is stored. InvalidRequest."""
+    if not 0 <= draft.amount_nusd <= MAX_AMOUNT_NUSD:
+        raise InvalidRequest("The amount of a limit cannot be negative.", param="amount")
+    if draft.reservation not in (LIKELY, EXACT) or draft.values_of not in (REQUEST, CREDENTIAL):
+        raise InvalidRequest("The reservation is likely or exact; values come from the request or the credential.")
+    _check_actions(draft.actions)
+    return draft._replace(period=str(read_period(draft.period)) if draft.period else "")
+
+
+def _check_actions(actions: Sequence[LimitAction]) -> None:
+    if not 0 < len(actions) <= MAX_ACTIONS:
+        raise InvalidRequest(f"A limit has 1 to {MAX_ACTIONS} actions.", param="actions")
+    for action in actions:
+        if not 1 <= action.share <= WHOLE:
+            raise InvalidRequest(f"A share is 1 to {WHOLE} percent of the amount.", param="actions")
+        if (action.action == USE_MODEL) != bool(action.model):
+            raise InvalidRequest("The action model, and no other, needs the id of a model to use.", param="actions")
+    once = [action.action for action in actions if action.action in (REFUSE, USE_MODEL)]
+    if len(once) > len(set(once)):
+        raise InvalidRequest("A limit refuses, and uses another model, at one share.", param="actions")
+
+
+def check_subjects(organization_id: str, subjects: Iterable[Subject]) -> tuple[Subject, ...]:
+    """Return the subjects of a limit as they are stored; within a transaction. InvalidRequest, NotFound."""
+    found = tuple(_check_subject(organization_id, subject) for subject in subjects)
+    if not 1 <= len(found) <= MAX_SUBJECTS:
+        raise InvalidRequest("A limit has one subject or two.", param="subjects")
+    if len({(subject.kind, subject.name) for subject in found}) < len(found):
+        raise InvalidRequest("The two subjects of a limit are of different kinds.", param="subjects")
+    return found
+
+
+def _check_subject(organization_id: str, subject: Subject) -> Subject:
+    if subject.kind not in KINDS:
+        raise InvalidRequest(f"There is no subject {subject.kind!r}; use one of {', '.join(KINDS)}.", param="subjects")
+    if (subject.kind == TAG) != bool(subject.name) or (subject.name and TAG_NAME.fullmatch(subject.name) is None):
+        raise InvalidRequest("A tag, and no other subject, has a name of lower-case letters.", param="subjects")
+    if subject.each:
+        return Subject(subject.kind, "", subject.name, True)
+    if subject.kind == "organization":
+        return Subject(subject.kind, organization_id)
+    if not subject.value and subject.kind not in OPTIONAL_KINDS:
+        raise InvalidRequest(f"Name the {subject.kind}, or set each.", param="subjects")
+    if len(subject.value) > MAX_VALUE_LENGTH or "\0" in subject.value:
+        raise InvalidRequest(f"A subject has at most {MAX_VALUE_LENGTH} characters.", param="subjects")
+    if subject.kind == MODEL and set("[]?") & set(subject.value):
+        raise InvalidRequest("The pattern of a model knows * alone.", param="subjects")
+    if subject.value and subject.kind in CHECKS and not CHECKS[subject.kind](organization_id, subject.value):
+        raise NotFound(f"There is no {subject.kind.replace('_', ' ')} {subject.value} in this organization.")
+    return Subject(subject.kind, subject.value, subject.name)
+
+
+def _has_key(organization_id: str, ident: str) -> bool:
+    query = ApiKey.select().join(Project).where(ApiKey.id == ident, Project.organization == organization_id)
+    return query.exists()
+
+
+CHECKS: dict[str, Callable[[str, str], bool]] = {
+    "project": lambda organization, ident: _exists(Project, organization, ident),
+    "team": lambda organization, ident: _exists(Team, organization, ident),
+    "member": lambda organization, ident: _exists(Member, organization, ident),
+    "provider_key": lambda organization, ident: _exists(ProviderKey, organization, ident),
+    "key": _has_key,
+    "customer": _has_key,
+}
+
+
+def _exists(model: Any, organization_id: str, ident: str) -> bool:
+    return bool(model.select().where(model.id == ident, model.organization == organization_id).exists())

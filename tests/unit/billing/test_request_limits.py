@@ -1,0 +1,302 @@
+"""Limits of any subject: what a request charges, all of its limits together or none, and what the books say."""
+
+from collections.abc import Callable
+
+import pytest
+from support.billing import DOLLAR, BillingIdentity, BillingProcess, admission_of, attempt_at, target
+
+from gateway import ids
+from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
+from gateway.billing.old_limits import forget_limits
+from gateway.billing.reconciliation import doctor
+from gateway.clock import DAY_US
+from gateway.errors import BudgetInUse, SpendingLimitReached
+from gateway.limits.cost_bound import CostBound
+from gateway.limits.limit_rules import MAX_MEMBERS, LimitAction, Subject
+from gateway.neutral.usage import Usage
+
+COST = 20_000  # of `used`
+BOUND = CostBound(COST, 0, 0, True)
+
+
+@pytest.fixture
+def process(start_billing: Callable[[], BillingProcess]) -> BillingProcess:
+    return start_billing()
+
+
+@pytest.fixture
+def limits(process: BillingProcess) -> SpendingLimits:
+    return SpendingLimits(process.database, process.control)
+
+
+@pytest.fixture
+def funded(process: BillingProcess, account: BillingIdentity) -> BillingIdentity:
+    process.ledger.grant(account.organization, 100 * DOLLAR, "grant-1")
+    return account
+
+
+class Requests:
+    """Requests of an account, each of which costs COST."""
+
+    def __init__(self, process: BillingProcess, account: BillingIdentity) -> None:
+        self.process, self.account = process, account
+
+    def admit(self, bound: CostBound = BOUND, **facts):
+        context = self.process.context = self.account.context()
+        for name, value in facts.items():
+            setattr(context, name, value)
+        return self.process.settlements.admit(admission_of(context, bound))
+
+    def pay(self, used: Usage = Usage(input=10, output=5), place=None, **facts) -> None:
+        settlement = self.admit(**facts)
+        try:
+            attempt = attempt_at(place or target(), usage=used)
+            settlement.begin(0, attempt.target)
+            settlement.settle(attempt)
+        finally:
+            settlement.close()
+
+    def count(self, most: int = 20, **facts) -> int:
+        """Return how many requests are admitted before a limit refuses."""
+        for number in range(most):
+            try:
+                self.pay(**facts)
+            except (SpendingLimitReached, BudgetInUse):
+                return number
+            self.process.rest()
+        return most
+
+
+@pytest.fixture
+def requests(process: BillingProcess, funded: BillingIdentity) -> Requests:
+    return Requests(process, funded)
+
+
+def of(kind: str, value: str = "", name: str = "", *, each: bool = False) -> Subject:
+    return Subject(kind, value, name, each)
+
+
+def put(limits: SpendingLimits, account: BillingIdentity, *subjects: Subject, calls: int = 2, name="one", **more):
+    draft = LimitDraft(tuple(subjects), calls * COST, **more)
+    return limits.put(account.organization, name, draft, actor="operator")
+
+
+SUBJECTS = {
+    "organization": (of("organization"), {}, {}),
+    "application": (of("application", "cursor"), {"source": "cursor"}, {"source": "codex"}),
+    "tag": (of("tag", "search", "team"), {"metadata": {"team": "search"}}, {"metadata": {"team": "ads"}}),
+    "end user": (of("user", "ann"), {"end_user": "ann"}, {"end_user": "bob"}),
+    "session": (of("session", "s1"), {"session": "s1"}, {"session": "s2"}),
+    "run": (of("run", "r1"), {"metadata": {"run": "r1"}}, {"metadata": {"run": "r2"}}),
+    "requests without a tag": (of("tag", "", "team"), {}, {"metadata": {"team": "ads"}}),
+    "requests without an end user": (of("user"), {}, {"end_user": "bob"}),
+    "model": (of("model", "m-1"), {}, None),
+    "pattern of models": (of("model", "m-*"), {}, None),
+    "provider": (of("provider", "mock"), {}, None),
+}
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_limit_stops_the_requests_of_its_subject_and_no_others(subject, process, limits, requests, funded):
+    limited, inside, outside = SUBJECTS[subject]
+    put(limits, funded, limited)
+    assert requests.count(**inside) == 2
+    if outside:
+        assert requests.count(3, **outside) == 3
+    process.rest()
+    assert limits.find(funded.organization, "one").state.used_nusd == 2 * COST
+    assert doctor(process.database) == []
+
+
+@pytest.mark.parametrize("other", [of("model", "other-*"), of("provider", "openai"), of("customer", each=False)])
+def test_a_limit_of_another_model_or_provider_stops_nothing(other, limits, requests, funded):
+    if other.kind == "customer":
+        other = of("customer", "")
+        put(limits, funded, other, of("model", "other"))
+    else:
+        put(limits, funded, other)
+    assert requests.count(3) == 3
+
+
+def test_a_pair_limits_only_what_falls_under_both(process, limits, requests, funded):
+    put(limits, funded, of("tag", "search", "team"), of("model", "m-*"))
+    assert requests.count(3, metadata={"team": "ads"}) == 3
+    assert requests.count(metadata={"team": "search"}) == 2
+    process.rest()
+    assert doctor(process.database) == []
+
+
+def test_each_end_user_has_the_amount_and_those_without_a_name_share_it(process, limits, requests, funded):
+    put(limits, funded, of("user", each=True))
+    assert [requests.count(end_user=user) for user in ("ann", "bob", "", "ann")] == [2, 2, 2, 0]
+    process.rest()
+    info = limits.find(funded.organization, "one")
+    assert {(one.member, one.used_nusd) for one in info.members} == {(name, 2 * COST) for name in ("ann", "bob", "")}
+    assert info.member_count == 3
+    assert doctor(process.database) == []
+
+
+def test_members_beyond_the_bound_share_one_amount(process, limits, requests, funded):
+    put(limits, funded, of("user", each=True))
+    assert requests.count(1, end_user="ann") == 1
+    process.database.write(lambda: process.database.execute("UPDATE limits SET members = ?", (MAX_MEMBERS,)))
+    assert [requests.count(1, end_user=user) for user in ("bob", "eve", "zoe", "ann", "ann")] == [1, 1, 0, 1, 0]
+    process.rest()
+    assert limits.find(funded.organization, "one").member_count == MAX_MEMBERS
+    assert doctor(process.database) == []
+
+
+def test_all_limits_are_reserved_or_none(process, limits, requests, funded):
+    put(limits, funded, of("organization"), calls=5, name="wide")
+    put(limits, funded, of("user", each=True), calls=1, name="narrow", period="1d")
+    put(limits, funded, of("model", "m-1"), calls=4, name="called")
+    assert requests.count(end_user="ann") == 1
+    assert requests.count(5, end_user="bob") == 1
+    process.rest()
+    states = {info.rule.name: info.state for info in limits.list_limits(funded.organization)}
+    assert {name: (state.used_nusd, state.held_nusd) for name, state in states.items()} == {
+        "wide": (2 * COST, 0),
+        "narrow": (COST, 0),
+        "called": (2 * COST, 0),
+    }
+
+
+def test_a_call_that_its_limit_refuses_leaves_nothing_reserved(process, limits, requests, funded):
+    put(limits, funded, of("organization"), calls=5, name="wide")
+    put(limits, funded, of("model", "m-1"), calls=0, name="called")
+    settlement = requests.admit()
+    with pytest.raises(SpendingLimitReached) as refusal:
+        settlement.begin(0, target())
+    settlement.close()
+    assert refusal.value.limit == "called"
+    assert process.spending.reserved_nusd() == 0
+
+
+def test_several_windows_of_one_subject_hold_together(process, limits, requests, funded):
+    put(limits, funded, of("organization"), calls=2, name="day", period="1d")
+    put(limits, funded, of("organization"), calls=3, name="month", period="month@Europe/Berlin")
+    assert requests.count() == 2
+    process.database.write(
+        lambda: process.database.execute(
+            "UPDATE budget SET window_start = window_start - ? WHERE period = '1d'", (DAY_US,)
+        )
+    )
+    assert requests.count() == 1
+    process.rest()
+    assert doctor(process.database) == []
+    states = {info.rule.name: info.state.used_nusd for info in limits.list_limits(funded.organization)}
+    assert states["day"] == COST and states["month"] == 3 * COST
+
+
+def test_the_refusal_names_the_limit_what_is_used_and_when_it_renews(limits, requests, funded):
+    put(limits, funded, of("tag", "search", "team"), period="1d", name="team-search")
+    assert requests.count(metadata={"team": "search"}) == 2
+    with pytest.raises(SpendingLimitReached) as refusal:
+        requests.pay(metadata={"team": "search"})
+    text = refusal.value.message
+    assert '"team-search" (tag team search)' in text and "0.00004 USD are used" in text and "resets at" in text
+    assert (refusal.value.code, refusal.value.limit) == ("spending_limit_reached", "team-search")
+
+
+@pytest.mark.parametrize(
+    ("subject", "code"),
+    [(of("key", each=True), "key_limit_reached"), (of("member", each=True), "member_limit_reached")],
+)
+def test_a_limit_of_todays_subject_keeps_its_code(subject, code, limits, requests, funded):
+    put(limits, funded, subject, calls=0)
+    with pytest.raises(SpendingLimitReached) as refusal:
+        requests.pay()
+    assert refusal.value.code == code
+
+
+def test_a_limit_that_only_warns_counts_and_refuses_nothing(process, limits, requests, funded):
+    put(limits, funded, of("organization"), actions=(LimitAction(80, "warn"),), period="1d")
+    assert requests.count(4) == 4
+    process.rest()
+    assert limits.find(funded.organization, "one").state.used_nusd == 4 * COST
+    assert doctor(process.database) == []
+
+
+def test_a_limit_refuses_at_its_share(limits, requests, funded):
+    put(limits, funded, of("organization"), calls=4, actions=(LimitAction(50, "refuse"),))
+    assert requests.count() == 2
+
+
+def test_another_amount_keeps_what_was_used_and_another_window_begins_anew(process, limits, requests, funded):
+    put(limits, funded, of("organization"))
+    assert requests.count() == 2
+    put(limits, funded, of("organization"), calls=3)
+    assert requests.count() == 1
+    put(limits, funded, of("organization"), calls=3, period="1d")
+    assert requests.count() == 3
+    process.rest()
+    assert doctor(process.database) == []
+
+
+def test_a_deleted_limit_stops_nothing_and_its_counters_go(process, limits, requests, funded):
+    put(limits, funded, of("user", each=True))
+    assert requests.count(end_user="ann") == 2
+    limits.delete(funded.organization, "one", actor="operator")
+    assert requests.count(3, end_user="ann") == 3
+    process.rest()
+    assert doctor(process.database) == []
+    process.database.write(
+        lambda: process.database.execute("UPDATE limits SET deleted_at = deleted_at - ?", (2 * DAY_US,))
+    )
+    assert forget_limits(process.database) == 1
+    for table in ("limits", "team_usage"):
+        assert process.database.read(lambda t=table: process.database.fetch(f"SELECT 1 FROM {t}")) == []
+    assert doctor(process.database) == []
+
+
+def test_members_that_spend_no_longer_are_forgotten(process, limits, requests, funded):
+    put(limits, funded, of("user", each=True), period="1d")
+    for user in ("ann", "bob"):
+        requests.pay(end_user=user)
+    process.rest()
+    process.rest()
+    assert forget_limits(process.database) == 0
+    process.database.write(
+        lambda: process.database.execute(
+            "UPDATE budget SET window_start = window_start - ? WHERE member = 'ann'", (3 * DAY_US,)
+        )
+    )
+    assert forget_limits(process.database) == 1
+    info = limits.find(funded.organization, "one")
+    assert ([one.member for one in info.members], info.member_count) == (["bob"], 1)
+    assert doctor(process.database) == []
+
+
+def test_a_raise_holds_until_its_time(process, limits, requests, funded):
+    put(limits, funded, of("organization"))
+    assert requests.count() == 2
+    now = process.database.now_us()
+    limits.grant_raise(funded.organization, "one", 2 * COST, now + DAY_US, actor="operator")
+    assert requests.count() == 2
+    process.database.write(lambda: process.database.execute("UPDATE limits SET raise_until = ?", (now - 1,)))
+    assert limits.end_raises() == 1
+    info = limits.find(funded.organization, "one")
+    assert (info.rule.amount_nusd, info.raise_nusd, info.raise_until_us) == (2 * COST, 0, None)
+    with pytest.raises(SpendingLimitReached):
+        requests.pay()
+
+
+def test_a_killed_worker_leaves_its_limits_exact(process, limits, requests, funded, start_billing):
+    put(limits, funded, of("user", each=True), calls=3, name="users", period="1d")
+    put(limits, funded, of("model", "m-*"), calls=5, name="models")
+    settlement = requests.admit(end_user="ann")
+    settlement.begin(0, target())
+    process.die()
+    second = start_billing()
+    second.recovery.run()
+    assert doctor(second.database) == []
+    infos = SpendingLimits(second.database, second.control).list_limits(funded.organization)
+    used = {info.rule.name: (info.state.used_nusd, info.state.held_nusd) for info in infos}
+    assert used["users"] == used["models"]
+    assert used["users"][0] > 0 and used["users"][1] == 0
+
+
+def test_values_of_the_credential_cannot_be_chosen_by_the_caller(limits, requests, funded):
+    put(limits, funded, of("tag", each=True, name="team"), values_of="credential")
+    assert requests.count(metadata={"team": ids.new_hex()}) == 2
+    assert requests.count(metadata={"team": ids.new_hex()}) == 0
