@@ -28,12 +28,13 @@ from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.routing.answer_times import AnswerTimes
 from gateway.routing.candidate_filter import NoCredential
+from gateway.routing.candidates import TokenMix
 from gateway.routing.decision import Plan, reweigh
 from gateway.routing.hedge_shares import HedgeShares
 from gateway.routing.model_fallbacks import list_models, other_models, plan_list
 from gateway.routing.plan import Router, exploration_chance, remembers_provider
 from gateway.routing.provider_health import Health
-from gateway.routing.record import RoutingDecision, write_record
+from gateway.routing.record import RoutingDecision, TokenMixAnswer, write_record
 from gateway.routing.resolve import SANDBOX
 from gateway.routing.score import Weights
 from gateway.routing.sliding_window import Tally
@@ -273,6 +274,11 @@ class Planner:
         if self._credentials.refresh():
             self._recent.clear()
 
+    def use_mixes(self, mixes: dict[str, dict[str, TokenMix]]) -> None:
+        """Compare prices for these observed tokens, by project and model, from the next request on."""
+        self._router.observed_mixes = mixes
+        self._recent.clear()
+
     def explain(self, context: RequestContext, request: Request, weights: Weights | None = None) -> RoutingDecision:
         """Return the decision as data, without the random choice and without calling a provider; `weights` replace
         those of the strategy. SpendingLimitReached when the remaining provider keys have used up their limit."""
@@ -284,6 +290,9 @@ class Planner:
             record["weights"] = weights._asdict()
         if context.caller.settings.get(HEDGING):
             record["hedging"] = True
+        mix = self._router.explain_mix(plan.request, plan.first.candidate.model.id)
+        if mix is not None:
+            record["tokenMix"] = TokenMixAnswer(source=mix.source, cached=mix.cached, output=mix.output)
         return record
 
     def begun(self, target: Target) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import ATTEMPTS, Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
 from gateway.neutral.operations import OPERATIONS
-from gateway.routing.candidates import Candidate, blend
+from gateway.routing.candidates import Candidate, TokenMix, blend
 from gateway.routing.capabilities import CODES, CONTEXT, SOFT, TIER, Demand, lacks, refuse
 from gateway.routing.hosted_rules import HostedRules
 from gateway.routing.provider_health import Health, KnownCredential, Pause
@@ -72,7 +72,7 @@ class CandidateFilter:
     """
 
     __slots__ = (
-        "_allowed", "_blended", "_health", "_hosted", "_image", "_now", "_now_us", "_organization", "_tick", "_usable",
+        "_allowed", "_health", "_hosted", "_image", "_mix_of", "_now", "_now_us", "_organization", "_tick", "_usable",
         "cooling", "demand", "excluded", "operation",
     )  # fmt: skip
 
@@ -84,14 +84,15 @@ class CandidateFilter:
         allowed: Allowed | None,
         usable: Usable,
         now_us: int,
-        blended: bool = False,
+        mix_of: Callable[[str], TokenMix | None] | None = None,
         image: bool = False,
         organization: str = "",
         hosted: HostedRules | None = None,
     ) -> None:
         """Set up the checks.
 
-        `blended` includes the price of cached input (large prompts, sessions); `image` compares image prices;
+        `mix_of` is set for large prompts and sessions, which compare prices that include cached input: it returns the
+        mix of tokens at a model by its id, None for the general one. `image` compares image prices;
         `organization` is the caller's; `hosted` decides who may pay for what the request uses beside its model.
         """
         self._health = health
@@ -101,7 +102,7 @@ class CandidateFilter:
         self._allowed = allowed
         self._usable = usable
         self._now_us = now_us
-        self._blended = blended
+        self._mix_of = mix_of
         self._image = image
         self._now, self._tick = health.tick()
         self._organization = organization
@@ -136,7 +137,7 @@ class CandidateFilter:
         size = prompt + maximum
         windows = self._health.windows
         may_be_cooling = self._health.cooldowns.providers
-        blended = self._blended
+        mix_of = self._mix_of
         entries = []
         for candidate in candidates:
             ability = candidate.ability
@@ -155,7 +156,12 @@ class CandidateFilter:
                 continue
             window = windows.get(candidate.key)
             figures = DEFAULTS if window is None else window.figures(tick)
-            price = candidate.blended if blended else candidate.figures.mean
+            if mix_of is None:
+                price = candidate.figures.mean
+            elif (mix := mix_of(candidate.model.id)) is None:
+                price = candidate.blended
+            else:
+                price = blend(candidate.figures, mix)
             entries.append(make(ScoreEntry, (candidate, credentials, price, *figures, ())))
         return entries
 
@@ -258,9 +264,12 @@ class CandidateFilter:
             figures = candidate.figures_at(self.demand.tokens, self._now_us)
         if self._image:
             return figures.image
-        if self._blended:
+        if self._mix_of is None:
+            return figures.mean
+        mix = self._mix_of(candidate.model.id)
+        if mix is None:
             return blend(figures)
-        return figures.mean
+        return blend(figures, mix)
 
     def _exclude(
         self,

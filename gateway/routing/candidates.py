@@ -1,6 +1,7 @@
 """Candidates: mappings with capabilities and prices that are compiled once for a catalogue and a day."""
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -33,10 +34,29 @@ class HealthFigures(Struct, frozen=True):
     image: float
 
 
-# The usual large prompt: the share of its tokens that the provider reads from its cache, and output tokens for one
-# token of input.
-CACHE_HIT = 0.1
-OUTPUT_RATIO = 0.2
+class TokenMix(NamedTuple):
+    """The tokens of usual large prompts: `cached` is the share of the input that the provider reads from its cache,
+    `output` the output tokens for one token of input. `source` says where both are from."""
+
+    cached: float
+    output: float
+    source: str
+
+
+GENERAL_MIX = TokenMix(0.1, 0.2, "general")
+# An agent sends its whole conversation with each turn. The turns of coding agents are answered by short calls of tools.
+AGENT_MIX = TokenMix(0.9, 0.02, "agents")
+OBSERVED = "observed"
+# Input tokens from which the mix of a project and model is reliable.
+MIN_OBSERVED_TOKENS = 200_000
+
+
+def observe_mix(input_tokens: int, cached_tokens: int, output_tokens: int) -> TokenMix | None:
+    """Return the mix of sums of tokens; `input_tokens` includes the cached ones. None if they are too few."""
+    if input_tokens < MIN_OBSERVED_TOKENS:
+        return None
+    cached = min(1.0, max(0.0, cached_tokens / input_tokens))
+    return TokenMix(cached, max(0.0, output_tokens / input_tokens), OBSERVED)
 
 
 class Candidate(Struct, frozen=True):
@@ -74,13 +94,13 @@ class Candidate(Struct, frozen=True):
         return self.figures
 
 
-def blend(figures: HealthFigures) -> float:
+def blend(figures: HealthFigures, mix: TokenMix = GENERAL_MIX) -> float:
     """Return the price of a token of large prompts in n$ per million: input partly from the cache, little output."""
     if not (figures.input or figures.output):
         return figures.mean
-    read = figures.cache_read
-    cost = figures.input * (1.0 - CACHE_HIT) + read * CACHE_HIT + figures.output * OUTPUT_RATIO
-    return cost / (1.0 + OUTPUT_RATIO)
+    cached, output, _ = mix
+    cost = figures.input * (1.0 - cached) + figures.cache_read * cached + figures.output * output
+    return cost / (1.0 + output)
 
 
 def place_of(mapping: Mapping) -> str:

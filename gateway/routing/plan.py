@@ -1,6 +1,7 @@
 """The router: plans the order in which to try providers for a request."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -11,8 +12,17 @@ from gateway.neutral.chat import NO_OPTIONS, Options, Requirements
 from gateway.neutral.request import ProviderPreferences
 from gateway.routing.auto import CHAT, DEFAULT_OUTPUT, choose
 from gateway.routing.candidate_filter import CHOICE, COOLDOWN, Allowed, CandidateFilter, Excluded, Usable
-from gateway.routing.candidates import Candidate, CandidateTable, Tables, rank_among, reason_against
-from gateway.routing.capabilities import read_demand
+from gateway.routing.candidates import (
+    AGENT_MIX,
+    GENERAL_MIX,
+    Candidate,
+    CandidateTable,
+    Tables,
+    TokenMix,
+    rank_among,
+    reason_against,
+)
+from gateway.routing.capabilities import Demand, read_demand
 from gateway.routing.decision import Plan, RouteRequest
 from gateway.routing.hosted_rules import HostedRules
 from gateway.routing.provider_health import Health
@@ -25,6 +35,7 @@ from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
 CHOOSING_MODES = ("auto", "smart")
 FIXED_MODES = ("pinned", "custom")
 IMAGE = "image"
+NO_MIXES: Mapping[str, TokenMix] = MappingProxyType({})
 
 
 def check_preferences(options: Options, resolution: Resolution) -> tuple[Options, tuple[str, ...]]:
@@ -204,6 +215,8 @@ class Router:
         self._random = random
         self._clock = clock
         self._tables = Tables(catalogue, clock, dialects, lost, carried)
+        # By project and model; replaced as a whole by a recurring job.
+        self.observed_mixes: Mapping[str, Mapping[str, TokenMix]] = {}
 
     def plan(
         self,
@@ -274,7 +287,9 @@ class Router:
 
     def _make_filter(self, request: RouteRequest, default_output: int) -> CandidateFilter:
         demand = read_demand(request.requirements, request.options, default_output)
-        blended = bool(request.session) or demand.tokens >= LARGE_PROMPT_TOKENS
+        mix_of = None
+        if _compares_mixes(request, demand):
+            mix_of = self._mixes_of(request)
         uses = request.requirements.hosted_uses
         hosted = None
         if uses:
@@ -286,11 +301,28 @@ class Router:
             request.allowed,
             request.usable,
             self._clock.now_us(),
-            blended,
+            mix_of,
             request.requirements.image_output,
             request.organization,
             hosted,
         )
+
+    def _mixes_of(self, request: RouteRequest) -> Callable[[str], TokenMix | None]:
+        """Return a function from the id of a model to its mix of tokens: the observed one of the project, otherwise for
+        agents theirs, and None for the general one."""
+        observed = self.observed_mixes.get(request.scope, NO_MIXES)
+        # Only agents name their sessions and offer tools.
+        if request.session and request.requirements.tools:
+            return lambda model: observed.get(model, AGENT_MIX)
+        return observed.get
+
+    def explain_mix(self, request: RouteRequest, model: str) -> TokenMix | None:
+        """Return the mix of tokens for which the prices of a model's providers are compared; None for a small prompt
+        without a session, whose input and output count alike."""
+        demand = read_demand(request.requirements, request.options, 0)
+        if not _compares_mixes(request, demand):
+            return None
+        return self._mixes_of(request)(model) or GENERAL_MIX
 
     def _plan_choice(self, request: RouteRequest, table: CandidateTable) -> Plan:
         candidate_filter = self._make_filter(request, DEFAULT_OUTPUT if request.operation == CHAT else 0)
@@ -517,3 +549,7 @@ def _only(candidate_filter: CandidateFilter, candidates: tuple[Candidate, ...]) 
     own = {candidate.key for candidate in candidates}
     candidate_filter.excluded = [excluded for excluded in candidate_filter.excluded if excluded.key in own]
     return candidate_filter
+
+
+def _compares_mixes(request: RouteRequest, demand: Demand) -> bool:
+    return bool(request.session) or demand.tokens >= LARGE_PROMPT_TOKENS

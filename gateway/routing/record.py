@@ -71,6 +71,14 @@ class SkippedModel(TypedDict):
     reason: str
 
 
+class TokenMixAnswer(TypedDict):
+    """The tokens for which prices were compared: the share of input from the cache, output for one token of input."""
+
+    source: str
+    cached: float
+    output: float
+
+
 class RoutingDecision(TypedDict):
     """A routing decision with the names of the HTTP API. `order` are mapping keys as tried. For a request with several
     models, `models` lists them in their order and `skippedModels` those that could not be tried."""
@@ -89,6 +97,7 @@ class RoutingDecision(TypedDict):
     selectedRegion: NotRequired[str]
     noFallback: NotRequired[bool]
     hedging: NotRequired[bool]
+    tokenMix: NotRequired[TokenMixAnswer]
     waived: NotRequired[list[str]]
     resting: NotRequired[list[RestingCandidate]]
     models: NotRequired[list[str]]

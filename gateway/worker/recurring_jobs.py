@@ -28,10 +28,12 @@ from gateway.admin.sso_sign_in import KIND as SSO_FLOWS
 from gateway.billing.old_limits import forget_limits
 from gateway.billing.provider_objects import KIND as PROVIDER_OBJECTS
 from gateway.billing.provider_objects import MAX_OBJECTS
-from gateway.clock import Clock
+from gateway.clock import HOUR_US, Clock
 from gateway.configuration.file import SettingsError
 from gateway.control.leadership import Leadership
+from gateway.metering.rollups.queries import sum_tokens
 from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
+from gateway.routing.candidates import MIN_OBSERVED_TOKENS, TokenMix, observe_mix
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.stepwise import ShouldContinue
 from gateway.runtime.threads import compute, pause, return_free_memory, spawn
@@ -426,6 +428,17 @@ def _refresh_provider_keys(services: Services, should_continue: ShouldContinue) 
         raise errors.Unavailable(str(error)) from None
 
 
+def _observe_mixes(services: Services, should_continue: ShouldContinue) -> None:
+    """Let the router compare prices for the tokens that projects had at each model in the last days."""
+    hour = services.clock.now_us() // HOUR_US
+    mixes: dict[str, dict[str, TokenMix]] = {}
+    for sums in sum_tokens(services.store.database, hour, MIN_OBSERVED_TOKENS):
+        mix = observe_mix(sums.input, sums.cached, sums.output)
+        if mix is not None:
+            mixes.setdefault(sums.project_id, {})[sums.model] = mix
+    services.routing.planner.use_mixes(mixes)
+
+
 def _tend_identities(services: Services, should_continue: ShouldContinue) -> None:
     """Renew tokens. The platform's credentials are read first: the first requests then find a token."""
     services.routing.credentials.platform()
@@ -467,6 +480,7 @@ JOB_TABLE = (
     RecurringJob("local_models", 30.0, Scope.WORKER, _call("routing.discovery.refresh"), first_s=0),
     RecurringJob("workload_identities", 1.0, Scope.WORKER, _tend_identities, first_s=0),
     RecurringJob("provider_keys", 30.0, Scope.WORKER, _refresh_provider_keys),
+    RecurringJob("token_mixes", 600.0, Scope.WORKER, _observe_mixes),
     RecurringJob("response_cache", 600.0, Scope.WORKER, _call("engine.cache.trim")),
     RecurringJob("idempotency", 600.0, Scope.WORKER, _call("engine.idempotency.trim")),
     RecurringJob("request_log", 10.0, Scope.WORKER, _call("telemetry.request_log.flush")),

@@ -428,3 +428,29 @@ def _values(question: RollupQuestion, line: tuple[Any, ...]) -> tuple[Any, ...]:
     if "owner" not in question.dimensions:
         return tuple(values)
     return tuple([bytes(cell) if isinstance(cell, memoryview) else cell for cell in values])
+
+
+class TokenSums(NamedTuple):
+    """The tokens of a model in a project; `input` includes `cached`."""
+
+    project_id: str
+    model: str
+    input: int
+    cached: int
+    output: int
+
+
+MIX_HOURS = 72
+MAX_MIXES = 20_000
+MIX_SQL = """
+SELECT owner, name, SUM(input_tokens), COALESCE(SUM(cached_tokens), 0), COALESCE(SUM(output_tokens), 0) FROM rollup
+WHERE series = ? AND hour >= ? GROUP BY owner, name HAVING SUM(input_tokens) >= ? ORDER BY 3 DESC LIMIT ?
+"""
+
+
+def sum_tokens(database: Database, now_hour: int, minimum: int) -> list[TokenSums]:
+    """Return the tokens of the last days by project and model, with at least `minimum` input tokens: the largest
+    MAX_MIXES."""
+    params = (Series.PROJECT_MODEL, now_hour - MIX_HOURS, minimum, MAX_MIXES)
+    rows = database.view(lambda: list(database.fetch(MIX_SQL, params)))
+    return [TokenSums(f"proj_{bytes(owner).hex()}", name, *map(int, sums)) for owner, name, *sums in rows]

@@ -21,6 +21,7 @@ from gateway.neutral.chat import Options, Requirements
 from gateway.neutral.request import Mistake
 from gateway.routing import candidate_filter
 from gateway.routing.candidate_filter import NoCredential
+from gateway.routing.candidates import OBSERVED, TokenMix
 from gateway.routing.plan import exploration_chance
 from gateway.routing.record import write_record
 from gateway.routing.resolve import CustomModel
@@ -42,6 +43,43 @@ def trio(make_world, mapping):
 def test_the_cheapest_goes_first_when_all_else_is_equal(trio):
     plan = trio().plan()
     assert providers(plan) == ["a", "b", "c"] and plan.reason == "weighted-score"
+
+
+@pytest.fixture
+def cached_pair(make_world, mapping):
+    """Providers of one model: `plain` is cheaper without a cache, `cached` where most input is read from it."""
+    plain = TokenRates(prompt=1_000_000_000, completion=5_000_000_000)
+    cached = TokenRates(prompt=1_300_000_000, completion=7_000_000_000, input_cache_read=100_000_000)
+    return make_world(
+        mapping("plain", prices=(Prices(plain),), tools=True), mapping("cached", prices=(Prices(cached),), tools=True)
+    )
+
+
+def test_agents_go_to_the_provider_that_is_cheap_for_cached_prompts(cached_pair):
+    tools = Requirements(tools=True)
+    assert providers(cached_pair.plan(needs=tools, scope="p")) == ["plain", "cached"]
+    assert providers(cached_pair.plan(session="s", scope="p")) == ["plain", "cached"]
+    assert providers(cached_pair.plan(needs=tools, session="s", scope="p")) == ["cached", "plain"]
+
+
+def test_the_observed_mix_of_the_project_and_model_comes_before_that_of_agents(cached_pair):
+    tools = Requirements(tools=True)
+    router = cached_pair.router
+    router.observed_mixes = {"p": {"m": TokenMix(0.0, 0.5, OBSERVED), "other": TokenMix(0.9, 0.02, OBSERVED)}}
+    plan = cached_pair.plan(needs=tools, session="s", scope="p")
+    assert providers(plan) == ["plain", "cached"] and router.explain_mix(plan.request, "m").source == OBSERVED
+    plan = cached_pair.plan(needs=tools, session="s", scope="another")
+    assert providers(plan) == ["cached", "plain"] and router.explain_mix(plan.request, "m").source == "agents"
+
+
+def test_a_large_prompt_without_a_session_has_the_general_or_the_observed_mix(cached_pair):
+    large = Requirements(prompt_bytes=200_000)
+    router = cached_pair.router
+    plan = cached_pair.plan(needs=large, scope="p")
+    assert providers(plan) == ["plain", "cached"] and router.explain_mix(plan.request, "m").source == "general"
+    router.observed_mixes = {"p": {"m": TokenMix(0.9, 0.02, OBSERVED)}}
+    assert providers(cached_pair.plan(needs=large, scope="p")) == ["cached", "plain"]
+    assert router.explain_mix(cached_pair.plan(scope="p").request, "m") is None
 
 
 def test_bad_uptime_sends_requests_elsewhere(trio):

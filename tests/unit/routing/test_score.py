@@ -4,7 +4,15 @@ from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.providers.protocol import Credential
-from gateway.routing.candidates import HealthFigures, blend, make_candidate
+from gateway.routing.candidates import (
+    MIN_OBSERVED_TOKENS,
+    OBSERVED,
+    HealthFigures,
+    TokenMix,
+    blend,
+    make_candidate,
+    observe_mix,
+)
 from gateway.routing.score import ScoreEntry, penalty, rank, weigh
 
 
@@ -97,6 +105,17 @@ def test_no_entries_rank_to_nothing():
 def test_the_price_of_large_prompts_is_mostly_that_of_input():
     figures = HealthFigures(input=1000, output=5000, cache_read=100, mean=3000, image=0)
     assert blend(figures) == pytest.approx((1000 * 0.9 + 100 * 0.1 + 5000 * 0.2) / 1.2)
+
+
+def test_an_observed_mix_weighs_the_prices_as_its_tokens_were():
+    figures = HealthFigures(input=1000, output=5000, cache_read=100, mean=3000, image=0)
+    mix = observe_mix(10 * MIN_OBSERVED_TOKENS, 9 * MIN_OBSERVED_TOKENS, MIN_OBSERVED_TOKENS // 5)
+    assert mix == TokenMix(0.9, 0.02, OBSERVED)
+    assert blend(figures, mix) == pytest.approx((1000 * 0.1 + 100 * 0.9 + 5000 * 0.02) / 1.02)
+
+
+def test_few_tokens_are_no_mix():
+    assert observe_mix(MIN_OBSERVED_TOKENS - 1, 0, 10**9) is None
 
 
 def test_prices_without_tokens_are_not_blended():

@@ -16,7 +16,7 @@ from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.settings import DatabaseSettings
 from gateway.metering.rollups import job
 from gateway.metering.rollups.job import Rollups
-from gateway.metering.rollups.queries import RollupQuestion, at_once, fetch_columns, fetch_rows, week_of
+from gateway.metering.rollups.queries import RollupQuestion, at_once, fetch_columns, fetch_rows, sum_tokens, week_of
 from gateway.metering.rollups.rollup_table import BLOCK_DAYS, Series
 from gateway.runtime.threads import Threads
 from gateway.store.database import open_database
@@ -56,6 +56,9 @@ def told(request, tmp_path_factory, postgres_databases):
             source=dice.choice(("x", "")),
             tags=dice.choice(('{"team":"a"}', '{"team":"b"}')),
             cost_nusd=dice.randrange(10**9),
+            input=dice.randrange(100),
+            cache_read=dice.randrange(900),
+            output=dice.randrange(20),
         )
         for _ in range(1500)
     ]
@@ -205,3 +208,20 @@ def test_columns_name_owners_in_hexadecimal(told) -> None:
     for columns in at_once(database, partial(fetch_columns, database, question)):
         found.update(dict(zip(columns.dimensions[0], columns.figures[0], strict=True)))
     assert found == Counter(row.api_key.hex() for row in rows)
+
+
+def test_tokens_are_summed_by_project_and_model_over_the_last_three_days(told):
+    database, rows = told[0], told[1]
+    now_hour = database.now_us() // HOUR_US
+    expected: dict[str, list[int]] = {}
+    for row in rows:
+        if row.at // HOUR_US >= now_hour - 72:
+            sums = expected.setdefault(row.served, [0, 0, 0])
+            sums[0] += row.input + row.cache_read
+            sums[1] += row.cache_read
+            sums[2] += row.output
+    found = {sums.model: list(sums[2:]) for sums in sum_tokens(database, now_hour, 1)}
+    assert found == expected and len(found) == 2
+    assert {sums.project_id for sums in sum_tokens(database, now_hour, 1)} == {"proj_" + PROJECT.hex()}
+    highest = max(sums[0] for sums in expected.values())
+    assert len(sum_tokens(database, now_hour, highest)) == 1
