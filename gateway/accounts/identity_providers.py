@@ -25,7 +25,16 @@ PREFIX = "idp"
 MAX_PROVIDERS = 20  # of an organization
 MAX_SCOPES = 20
 MAX_ISSUER_LENGTH = 512
-STORED = ("scopes", "groups_claim", "role", "trust_email", "link_by_email", "create_people", "for_owners")
+STORED = (
+    "scopes",
+    "groups_claim",
+    "role",
+    "trust_email",
+    "link_by_email",
+    "create_people",
+    "for_owners",
+    "attribute_claims",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,7 @@ class IdentityProvider:
     active: bool = True
     scopes: tuple[str, ...] = ()
     groups_claim: str = ""
+    attribute_claims: Mapping[str, str] = field(default_factory=dict)
     role: Role | str = "developer"
     trust_email: bool = False
     link_by_email: bool = False
@@ -265,6 +275,9 @@ class IdentityProviders:
 
 def _values(draft: ProviderDraft, now: int) -> dict[str, Any]:
     options = {name: draft.options[name] for name in STORED if name in draft.options}
+    claims = {name: claim for name, claim in options.pop("attribute_claims", {}).items() if claim}
+    if claims:  # the former release knows no such option
+        options["attribute_claims"] = claims
     return {
         "name": draft.name,
         "issuer": draft.issuer,
@@ -285,6 +298,7 @@ def _configured(provider: ConfiguredProvider) -> IdentityProvider:
         provider.client_secret,
         scopes=provider.scopes,
         groups_claim=provider.groups_claim,
+        attribute_claims=provider.attribute_claims,
         role=provider.role,
         trust_email=provider.trust_email,
         link_by_email=provider.link_by_email,

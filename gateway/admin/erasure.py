@@ -13,12 +13,13 @@ from typing import Any
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import audit
+from gateway.accounts import audit, member_attributes
 from gateway.accounts.alert_hooks import MAILTO, STORED_ALERTS
 from gateway.accounts.changes import commit
+from gateway.accounts.member_attributes import AttributePeriod
 from gateway.accounts.members import MemberInfo, change_member
 from gateway.accounts.scoped_roles import end_roles
-from gateway.callers.models import ApiKey, Audit, Invitation, Member, TeamMember, User
+from gateway.callers.models import ApiKey, Audit, Invitation, Member, ScopedRole, TeamMember, User
 from gateway.control.version import Control
 from gateway.errors import Conflict
 from gateway.metering.usage_table import raw_id
@@ -35,6 +36,22 @@ LIVE = ("active", "inactive", "revoked")
 # Rows of a person's account without a foreign key that deletes them with it.
 OF_ACCOUNT = ("second_factor", "passkey", "passkey_challenge", "oauth_grant", "user_identity", "sso_login", "session")
 SCIM = "SELECT user_name, external_id, email, attributes FROM scim_user WHERE member_id = ?"
+# The data of an export. Sessions of a provider of another organization, and applications of its keys, are not part.
+GROUPS = "SELECT name, source FROM member_group WHERE member = ? ORDER BY source, name"
+INVITATIONS = (
+    "SELECT id, email, role, status, created_at FROM invitation WHERE organization_id = ? AND email = ? ORDER BY id"
+)
+ALERT_ADDRESSES = "SELECT url FROM alert_hook WHERE organization = ? AND url = ? ORDER BY id"
+SESSIONS = (
+    "SELECT s.agent, s.created_at, s.refreshed_at, s.expires_at FROM session s LEFT JOIN sso_login l "
+    "ON l.id = s.sso_login WHERE s.user_id = ? AND COALESCE(l.organization, '') IN ('', ?) ORDER BY s.id"
+)
+PASSKEYS = "SELECT name, created_at, used_at FROM passkey WHERE user_id = ? ORDER BY id"
+SECOND_FACTOR = "SELECT 1 FROM second_factor WHERE user_id = ? AND confirmed_at IS NOT NULL"
+APPLICATIONS = (
+    "SELECT g.client_name, g.api_key, g.created_at, g.used_at FROM oauth_grant g JOIN api_key k ON k.id = g.api_key "
+    "JOIN project p ON p.id = k.project_id WHERE g.user_id = ? AND p.organization_id = ? ORDER BY g.id"
+)
 MAX_ENTRIES = 1_000
 NAMING = ("displayName", "nickName", "formatted", "givenName", "middleName", "familyName", "userName", "value")
 OF_MEMBER = ("scim_group_member", "scim_user")
@@ -59,12 +76,65 @@ class Provisioned(Struct, frozen=True):
     attributes: dict[str, Any]
 
 
+class ExportedGroup(Struct, frozen=True):
+    """A group of a person, and the identity provider or provisioning that states it."""
+
+    name: str
+    source: str
+
+
+class ExportedInvitation(Struct, frozen=True):
+    """An invitation to the organization for the person's address."""
+
+    id: str
+    email: str
+    role: str
+    status: str
+    created_at_us: int
+
+
+class ExportedSession(Struct, frozen=True):
+    """A sign-in of the person: the program, and when it was used."""
+
+    agent: str
+    created_at_us: int
+    last_used_at_us: int
+    expires_at_us: int
+
+
+class ExportedPasskey(Struct, frozen=True):
+    """A passkey of the person."""
+
+    name: str
+    created_at_us: int
+    last_used_at_us: int
+
+
+class ExportedApplication(Struct, frozen=True):
+    """An application that the person connected to a key of the organization."""
+
+    name: str
+    api_key_id: str
+    created_at_us: int
+    last_used_at_us: int
+
+
 class PersonalData(Struct, frozen=True):
-    """The data about a person besides those of the member and the keys."""
+    """The data about a person besides those of the member and the keys. `role_in` are the teams that the person leads,
+    and the projects of which the person is an admin; `attributes` are those of all times."""
 
     created_at_us: int
     team_ids: tuple[str, ...]
+    role_in: tuple[str, ...]
+    attributes: tuple[AttributePeriod, ...]
     provisioned: tuple[Provisioned, ...]
+    groups: tuple[ExportedGroup, ...]
+    invitations: tuple[ExportedInvitation, ...]
+    alert_addresses: tuple[str, ...]
+    sessions: tuple[ExportedSession, ...]
+    passkeys: tuple[ExportedPasskey, ...]
+    second_factor: bool
+    applications: tuple[ExportedApplication, ...]
     entries: tuple[audit.AuditEntry, ...]
 
 
@@ -124,21 +194,38 @@ def erasing(
 
 
 def export_member(database: Database, member: MemberInfo) -> PersonalData:
-    """Return what is stored about a member and their account, without secrets. Entries of the audit trail: the newest
-    MAX_ENTRIES that the person caused or that concern the person."""
+    """Return what is stored about a member and their account, without secrets, and without what concerns other
+    organizations. Entries of the audit trail: the newest MAX_ENTRIES that the person caused or that concern the
+    person."""
 
     def read() -> PersonalData:
         user = User.get_by_id(member.user_id)
         teams = TeamMember.select().where(TeamMember.member == member.id)
+        roles = ScopedRole.select().where(ScopedRole.member == member.id).order_by(ScopedRole.scope_id)
         acted = (Audit.actor == user.id) | (Audit.subject.in_([member.id, user.id]))
         entries = Audit.select().where(Audit.organization == member.organization_id, acted)
+        of_member, of_user = (member.id,), (user.id,)
+        here = (user.id, member.organization_id)
+        address = (member.organization_id, user.email)
+        factors = database.fetch(SECOND_FACTOR, of_user)
         return PersonalData(
             created_at_us=user.created_at,
             team_ids=tuple(row.team_id for row in teams),
+            role_in=tuple(row.scope_id for row in roles),
+            attributes=tuple(member_attributes.load_periods([member.id]).get(member.id, ())),
             provisioned=tuple(
                 Provisioned(name, external_id, email, json.loads(attributes))
-                for name, external_id, email, attributes in database.fetch(SCIM, (member.id,))
+                for name, external_id, email, attributes in database.fetch(SCIM, of_member)
             ),
+            groups=tuple(ExportedGroup(*row) for row in database.fetch(GROUPS, of_member)),
+            invitations=tuple(ExportedInvitation(*row) for row in database.fetch(INVITATIONS, address)),
+            alert_addresses=tuple(
+                url for (url,) in database.fetch(ALERT_ADDRESSES, (member.organization_id, MAILTO + user.email))
+            ),
+            sessions=tuple(ExportedSession(*row) for row in database.fetch(SESSIONS, here)),
+            passkeys=tuple(ExportedPasskey(*row) for row in database.fetch(PASSKEYS, of_user)),
+            second_factor=bool(factors),
+            applications=tuple(ExportedApplication(*row) for row in database.fetch(APPLICATIONS, here)),
             entries=tuple(map(audit.read_entry, entries.order_by(Audit.seq.desc()).limit(MAX_ENTRIES))),
         )
 
@@ -179,6 +266,7 @@ def _delete_of_member(database: Database, member: MemberInfo, words: set[str]) -
     addresses = [word for word in words if "@" in word]
     TeamMember.delete().where(TeamMember.member == member.id).execute()
     end_roles(member_id=member.id)
+    member_attributes.erase(member.id, words)
     for table in OF_MEMBER:
         database.execute(f"DELETE FROM {table} WHERE member_id = ?", (member.id,))
     for table in OF_MEMBER_BY_NAME:

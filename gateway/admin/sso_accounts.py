@@ -4,15 +4,18 @@ An e-mail address alone never opens an account. It connects one only if the prov
 provider may speak for its domain, and the account has no other identity, no second factor and no owner's role.
 """
 
+import json
+from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
 from gateway import ids
-from gateway.accounts import audit, group_rules, identities, members
+from gateway.accounts import audit, group_rules, identities, member_attributes, members
 from gateway.accounts.authority import of_identity_provider
 from gateway.accounts.changes import commit
 from gateway.accounts.group_rules import StatedGroup
 from gateway.accounts.identity_providers import IdentityProvider
+from gateway.accounts.provisioning.models import ScimUser
 from gateway.accounts.provisioning.provisioned_users import has_outside_sign_in, is_provisioned, maker_of_account
 from gateway.accounts.second_factor import SecondFactors
 from gateway.accounts.sso_requirement import SsoSuspensions
@@ -60,7 +63,7 @@ class SsoAccounts:
             user_id = known.user_id
         else:
             user_id = self._settle(provider, identity)
-        self.confirm(provider, user_id, identity.groups)
+        self.confirm(provider, user_id, identity.groups, identity.attributes)
         return user_id
 
     def connect(self, provider: IdentityProvider, identity: ProviderIdentity, user_id: str) -> None:
@@ -75,11 +78,16 @@ class SsoAccounts:
 
         commit(self._database, self._control, work, confirm=False)
         self.apply_groups(provider, user_id, identity.groups)
+        self.store_attributes(provider, user_id, identity.attributes)
 
-    def confirm(self, provider: IdentityProvider, user_id: str, groups: tuple[str, ...] | None) -> None:
-        """Record that the provider accepts a person: suspended memberships are restored, and group rules applied."""
+    def confirm(
+        self, provider: IdentityProvider, user_id: str, groups: tuple[str, ...] | None, attributes: Mapping[str, str]
+    ) -> None:
+        """Record that the provider accepts a person: suspended memberships are restored, group rules applied, and
+        attributes stored."""
         self.suspensions.restore(provider, user_id, actor=actor_of(provider))
         self.apply_groups(provider, user_id, groups)
+        self.store_attributes(provider, user_id, attributes)
 
     def apply_groups(self, provider: IdentityProvider, user_id: str, groups: tuple[str, ...] | None) -> None:
         """Apply the group rules of the organizations of a provider; None: the groups are unknown and stay."""
@@ -90,6 +98,17 @@ class SsoAccounts:
             if row is not None and row.status == "active":
                 stated = dict.fromkeys(groups, provider.for_owners)
                 self._grants.set_groups(organization_id, row.id, provider.id, stated, actor=actor_of(provider))
+
+    def store_attributes(self, provider: IdentityProvider, user_id: str, attributes: Mapping[str, str]) -> None:
+        """Store the attributes of a person in the organizations of a provider. Those that provisioning states stay."""
+        if not attributes:
+            return
+        for organization_id in provider.organizations:
+            row = self._database.read(partial(_member, organization_id, user_id))
+            if row is not None and row.status == "active":
+                work = partial(_store_attributes, self._database, row.id, attributes, actor_of(provider))
+                if self._database.read(partial(_list_changes, row.id, attributes)):
+                    self._database.write(work)
 
     def _settle(self, provider: IdentityProvider, identity: ProviderIdentity) -> str:
         """Connect or create the account, or add memberships, in one transaction."""
@@ -216,6 +235,22 @@ class SsoAccounts:
             actor=user_id,
             now=now,
         )
+
+
+def _stated_elsewhere(member_id: str) -> dict[str, str]:
+    """Return the attributes that provisioning states for a member. Within a read or write."""
+    row = ScimUser.get_or_none(ScimUser.member == member_id)
+    return {} if row is None else member_attributes.of_enterprise_user(json.loads(row.attributes))
+
+
+def _list_changes(member_id: str, attributes: Mapping[str, str]) -> list[str]:
+    known = _stated_elsewhere(member_id)
+    return member_attributes.list_changes(member_id, {name: attributes[name] for name in attributes.keys() - known})
+
+
+def _store_attributes(database: Database, member_id: str, attributes: Mapping[str, str], actor: str) -> None:
+    changed = {name: attributes[name] for name in _list_changes(member_id, attributes)}
+    member_attributes.write_attributes(member_id, changed, actor=actor, now=database.now_us())
 
 
 def _note_use(

@@ -125,7 +125,7 @@ class SsoChecks:
             self._logins.postpone(login)
             return
         self._logins.confirm(login.id, answer.refresh_token)
-        self._service.accounts.confirm(provider, login.user_id, answer.groups)
+        self._service.accounts.confirm(provider, login.user_id, answer.groups, answer.attributes)
 
     def _end(self, login: DueLogin, provider: IdentityProvider) -> None:
         actor = actor_of(provider)

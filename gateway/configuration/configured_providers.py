@@ -29,6 +29,8 @@ MAX_PROVIDERS = 20
 DEFAULT_SCOPES = ("email", "profile")  # beside openid, which is always requested
 ROLES = ("", "viewer", "developer", "billing", "admin")
 MAX_TEXT_LENGTH = 512
+# Attributes of a person that claims may state, with the names of RFC 7643, section 4.3 (enterprise user extension).
+ATTRIBUTES = ("costCenter", "department", "division", "organization", "employeeNumber")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class ConfiguredProvider:
     the e-mail address of a token that does not say whether it is verified. `link_by_email` connects existing accounts
     by their verified address, `create_people` creates accounts at the first sign-in; new people join `organizations`
     in the `role` ("": only where a group rule matches). The groups are in the claim `groups_claim` ("": none).
+    `attribute_claims` maps names of ATTRIBUTES to claims.
     """
 
     id: str
@@ -58,6 +61,7 @@ class ConfiguredProvider:
     client_secret: str = field(default="", repr=False)
     scopes: tuple[str, ...] = ()
     groups_claim: str = ""
+    attribute_claims: Mapping[str, str] = field(default_factory=dict)
     domains: tuple[str, ...] = ()
     organizations: tuple[str, ...] = ()
     role: str = ""
@@ -137,7 +141,7 @@ def _problems_of(ident: str, values: Any) -> list[str]:
     if problem := url_problem(values["issuer"], ("https", "http")):
         problems.append(f"issuer: {problem}")
     if values.get("role", "") not in ROLES:
-        problems.append("role: expected developer, admin, or nothing")
+        problems.append("role: expected viewer, developer, billing, admin, or nothing")
     problems += [f"domains: {text}" for text in map(domain_problem, _lowered(values.get("domains", []))) if text]
     if values.get("create_people") and not values.get("organizations"):
         problems.append("create_people: name the organizations that new people join")
@@ -155,6 +159,9 @@ def _type_problem(name: str, kind: Any, value: Any) -> str:
     elif kind is str:
         valid = _is_text(value)
         expected = f"text of at most {MAX_TEXT_LENGTH} characters"
+    elif name == "attribute_claims":
+        valid = isinstance(value, dict) and set(value) <= set(ATTRIBUTES) and all(map(_is_text, value.values()))
+        expected = f"a table of claims by the names {', '.join(ATTRIBUTES)}"
     else:
         valid = isinstance(value, list) and len(value) <= 100 and all(map(_is_text, value))
         expected = "a list of texts"

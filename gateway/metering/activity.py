@@ -4,7 +4,7 @@ A request counts once, by its last attempt; costs and tokens of every attempt co
 in its last attempt; a request that was rejected before any attempt has no row and is not counted.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES
 from gateway.metering.rollups.queries import (
+    DAY_MINUTES,
     Bucket,
     RollupQuestion,
     Row,
@@ -21,6 +22,7 @@ from gateway.metering.rollups.queries import (
     fetch_columns,
     fetch_rows,
     fetch_top,
+    week_of,
 )
 from gateway.metering.rollups.queries import Dimension as ColumnName
 from gateway.metering.rollups.rollup_table import HOURS, SESSION, Series
@@ -28,6 +30,7 @@ from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
 Dimension = Literal["total", "model", "api_key", "owner", "source", "tag", "tag_total"]
+HOUR_MINUTES = 60
 NAMES = 200  # values of a tag in one question
 
 # Series for whole projects, series for keys, and the columns that identify a row.
@@ -138,6 +141,65 @@ def _questions(
             yield RollupQuestion(
                 series, raw, span.first, span.end, span.step, columns, figures, span.shifts, values.tag, values.names
             )
+
+
+class HeldValue(NamedTuple):
+    """A value that held in the hours [first, end) since the epoch, such as a cost center."""
+
+    value: str
+    first: int
+    end: int
+
+
+HeldValues = Mapping[str, Sequence[HeldValue]]  # by key id
+
+
+def measure_held(database: Database, held: HeldValues, span: Span, figures: tuple[str, ...]) -> list[Row]:
+    """Return rows by step and value of something that changes over time, for the usage of keys: each hour counts with
+    the value that held in it, "" without one. Inside `queries.at_once`.
+
+    Only on the days of changes the usage of the keys that changed is read by hour.
+    """
+    moves: dict[int, set[str]] = {}
+    for key_id, values in held.items():
+        for hour in {hour for one in values for hour in (one.first, one.end)}:
+            if span.first < hour < span.end:
+                moves.setdefault(hour // HOURS, set()).add(key_id)
+    moved = set().union(*moves.values())
+    sums: dict[tuple[int, str], Row] = {}
+
+    def add(part: Span, key_ids: Iterable[str]) -> None:
+        for row in measure(database, Owners(key_ids=tuple(sorted(key_ids))), part, "api_key", figures):
+            hour = row.step if part.step == "hour" else part.first
+            step = row.step if part.step == span.step else _step_of(row.step, span)
+            value = _value_at(held[f"key_{row.value[0].hex()}"], hour)
+            sums.setdefault((step, value), Row(step, (value,))).add(row)
+
+    add(span, held.keys() - moved)
+    first = span.first
+    for day in sorted(moves):
+        begin, end = max(first, day * HOURS), min(span.end, (day + 1) * HOURS)
+        if first < begin:
+            add(replace(span, first=first, end=begin), moved)
+        add(replace(span, first=begin, end=end, step="hour"), moves[day])
+        add(replace(span, first=begin, end=end), moved - moves[day])
+        first = end
+    if moves and first < span.end:
+        add(replace(span, first=first), moved)
+    return list(sums.values())
+
+
+def _value_at(values: Sequence[HeldValue], hour: int) -> str:
+    return next((one.value for one in values if one.first <= hour < one.end), "")
+
+
+def _step_of(hour: int, span: Span) -> int:
+    """Return the step of a span to which an hour belongs."""
+    if span.step in ("hour", "all"):
+        return hour if span.step == "hour" else 0
+    minutes = next((minutes for first, minutes in reversed(span.shifts) if first <= hour), 0)
+    day = (hour * HOUR_MINUTES + minutes) // DAY_MINUTES
+    return week_of(day) if span.step == "week" else day
 
 
 def last_hours(database: Database, owners: Owners, span: Span) -> dict[tuple[Any, ...], int]:

@@ -352,7 +352,7 @@ def _write_cell(value: Any) -> object:
     if isinstance(value, msgspec.Raw):
         return bytes(value).decode()
     if isinstance(value, Mapping):
-        return json.dumps(dict(value))
+        return json.dumps(dict(value)) if value else None
     if isinstance(value, list | tuple):
         return ",".join(str(item["id"] if isinstance(item, Mapping) else item) for item in value)
     return value

@@ -1,4 +1,5 @@
-"""`spend`: spending in a period, by project, key, model, day, team, person, provider, app, session or tag."""
+"""`spend`: spending in a period, by project, key, model, day, team, person, attribute of people, provider, app, session
+or tag."""
 
 import csv
 import io
@@ -22,7 +23,7 @@ from gateway.money import format_usd
 from gateway.operator.installation_commands import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, is_json, print_table, printable
 from gateway.reports.report_answers import METRIC_FIGURES
-from gateway.reports.shares import GROUPS, ShareQuestion, forecast_month, read_shares
+from gateway.reports.shares import GROUPS, ShareQuestion, forecast_month, read_held, read_shares
 from gateway.reports.usage_reports import read_period
 from gateway.surfaces.visitors.tabular import write_cell
 
@@ -49,7 +50,13 @@ class SpendQuery:
 
 
 @click.command()
-@click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="The group of each row.")
+@click.option(
+    "--by",
+    type=click.Choice(GROUPINGS, case_sensitive=False),
+    default="day",
+    show_default=True,
+    help="The group of each row.",
+)
 @click.option("--from", "start", metavar="DATE", help="First day in UTC; default: 29 days before --to.")
 @click.option("--to", "end", metavar="DATE", help="Last day in UTC, inclusive; default: today.")
 @click.option("--organization", default="", help="Only this organization.")
@@ -126,7 +133,7 @@ def _by_share(query: SpendQuery, by: str, tag: str) -> Spent:
     names |= {member.id: member.name or member.email for member in list_members(database, service_accounts=True)}
     keys = {key.id: key for key in list_keys(database, project_ids=list(query.projects), deleted=True)}
     owners = Owners(project_ids=tuple(query.projects))
-    question = ShareQuestion(owners, query.span("all"), by, tag.lower(), keys, teams)
+    question = ShareQuestion(owners, query.span("all"), by, tag.lower(), keys, teams, read_held(database, keys, by))
     shares = read_shares(query.installation.report_database, question)
     return [(share.id, names.get(share.id, ""), share.figures) for share in shares]
 

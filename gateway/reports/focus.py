@@ -9,7 +9,7 @@ stays the same when the price changes, so it is the SKU's own; `x_PriceVersion` 
 
 import calendar
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from gateway.accounts.keys import list_keys
+from gateway.accounts.member_attributes import AttributePeriod, read_periods
+from gateway.accounts.members import list_members
 from gateway.accounts.organizations import find_organization
 from gateway.accounts.projects import list_projects
 from gateway.clock import DAY_US, HOUR_US, SECOND_US, to_iso
@@ -51,7 +53,15 @@ COLUMNS = (
     *("SkuPriceId", "SubAccountId", "SubAccountName", "SubAccountType", "Tags"),
     *("x_ApiKeyId", "x_ApiKeyName", "x_MemberId", "x_Session", "x_Operation", "x_App", "x_OwnKeyCost", "x_RequestId"),
     "x_PriceVersion",
+    *("x_CostCenter", "x_Department", "x_Division", "x_Organization"),
 )
+# Columns with an attribute of the person at the time of the charge.
+ATTRIBUTE_COLUMNS = {
+    "x_CostCenter": "costCenter",
+    "x_Department": "department",
+    "x_Division": "division",
+    "x_Organization": "organization",
+}
 REMOVED_SQL = "SELECT kind, hour, nusd FROM removed_spend WHERE owner = ? AND hour >= ? AND hour < ? AND kind IN (?, ?)"
 ADJUSTED_SQL = (
     "SELECT id, at, amount_nusd, note FROM ledger WHERE organization = ? AND kind = 'adjustment' "
@@ -131,6 +141,9 @@ def read_charges(database: Database, organization_id: str, month: Month) -> Iter
         "ServiceCategory": "AI and Machine Learning",
         "ServiceSubcategory": "Generative AI",
     }
+    # With service accounts, and people who were erased: their departments are still charged.
+    everyone = list_members(database, organization_id, service_accounts=True)
+    periods = read_periods(database, [member.id for member in everyone])
     for project in list_projects(database, [organization_id]):
         names = {key.id: key.description for key in list_keys(database, project_ids=[project.id], deleted=True)}
         place = {"SubAccountId": project.id, "SubAccountName": project.name, "SubAccountType": "Project"}
@@ -140,7 +153,7 @@ def read_charges(database: Database, organization_id: str, month: Month) -> Iter
                 yield [
                     charge
                     for row in rows[start : start + CHARGES_PER_TURN]
-                    for charge in _charges_of(row, shared, names)
+                    for charge in _charges_of(row, {**shared, **_attributes_of(row, periods)}, names)
                 ]
     yield _read_removed(database, organization_id, month, common)
     yield _read_adjustments(database, organization_id, month, common)
@@ -158,6 +171,14 @@ def _read_usage(database: Database, project_id: str, month: Month) -> Iterator[l
         if len(page) < PAGE:
             return
         place = (bytes(page[-1].request), page[-1].attempt, page[-1].kind)
+
+
+def _attributes_of(row: _Usage, periods: Mapping[str, Sequence[AttributePeriod]]) -> Row:
+    """Return the attributes of the person of a row, as they were in its hour."""
+    held = periods.get(f"member_{bytes(row.member).hex()}", ())
+    hour = row.at // HOUR_US
+    values = {one.name: one.value for one in held if one.since <= hour and (one.until is None or hour < one.until)}
+    return {column: values.get(name) for column, name in ATTRIBUTE_COLUMNS.items()}
 
 
 def _charges_of(row: _Usage, common: Row, names: dict[str, str]) -> Iterator[Row]:

@@ -1,4 +1,5 @@
-"""Shares of a project's usage by tag, session, team, person, provider, model, key or app, for chargeback."""
+"""Shares of a project's usage by tag, session, team, person, attribute of the person, provider, model, key or app, for
+chargeback."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -6,8 +7,19 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gateway.accounts.keys import KeyInfo
+from gateway.accounts.member_attributes import AttributePeriod, read_periods
 from gateway.clock import DAY_US, HOUR_US, to_datetime
-from gateway.metering.activity import Owners, Span, TagValues, measure, measure_top
+from gateway.configuration.configured_providers import ATTRIBUTES
+from gateway.metering.activity import (
+    HeldValue,
+    HeldValues,
+    Owners,
+    Span,
+    TagValues,
+    measure,
+    measure_held,
+    measure_top,
+)
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import Row, at_once
 from gateway.metering.rollups.rollup_table import OTHER, SESSION
@@ -50,6 +62,7 @@ def forecast_month(database: Database, owners: Owners, now_us: int) -> Forecast:
 
 # Values of a tag or session that are shown; the rest is one row.
 MAX_VALUES = 1_000
+FOREVER = 2**62  # the end of a value that still holds
 NO_ACTIVITY = ActivityFigures()
 
 
@@ -62,7 +75,7 @@ class Share(NamedTuple):
 
 class ShareQuestion(Struct, frozen=True):
     """The projects, or keys if the reader sees only these, a period, and how usage is grouped. `tag` is the name of the
-    tag; `teams` are the ids of the teams of each member."""
+    tag; `teams` are the ids of the teams of each member, `held` the values of the attribute of each key's owner."""
 
     owners: Owners
     span: Span
@@ -70,6 +83,20 @@ class ShareQuestion(Struct, frozen=True):
     tag: str = ""
     keys: Mapping[str, KeyInfo] | None = None
     teams: Mapping[str, Sequence[str]] | None = None
+    held: HeldValues | None = None
+
+
+def read_held(database: Database, keys: Mapping[str, KeyInfo], group: str) -> HeldValues | None:
+    """Return the values of an attribute of the owner of each key; None if the group is no attribute."""
+    if group not in ATTRIBUTES:
+        return None
+    periods = read_periods(database, sorted({key.member_id for key in keys.values()}), group)
+    values = {member_id: [_hold(period) for period in found] for member_id, found in periods.items()}
+    return {key_id: values.get(key.member_id, ()) for key_id, key in keys.items()}
+
+
+def _hold(period: AttributePeriod) -> HeldValue:
+    return HeldValue(period.value, period.since, FOREVER if period.until is None else period.until)
 
 
 def read_shares(database: Database, question: ShareQuestion) -> list[Share]:
@@ -130,6 +157,11 @@ def _teams(database: Database, question: ShareQuestion) -> list[Share]:
     return _summed([(team, figures) for member, figures in found for team in teams.get(member) or ("",)])
 
 
+def _attributes(database: Database, question: ShareQuestion) -> list[Share]:
+    rows = measure_held(database, question.held or {}, question.span, METRIC_FIGURES)
+    return _summed([(row.value[0], row.figures) for row in rows])
+
+
 def _models(database: Database, question: ShareQuestion) -> list[Share]:
     rows = measure(database, question.owners, question.span, "model", METRIC_FIGURES)
     return _summed([(f"{row.value[1]}/{row.value[0]}", row.figures) for row in rows])
@@ -150,6 +182,7 @@ READERS: dict[str, Callable[[Database, ShareQuestion], list[Share]]] = {
     "session": _values,
     "team": _teams,
     "person": _people,
+    **dict.fromkeys(ATTRIBUTES, _attributes),
     "provider": _providers,
     "model": _models,
     "key": _keys,

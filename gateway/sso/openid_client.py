@@ -21,7 +21,7 @@ from gateway.callers.issuer_keys import InvalidToken, IssuerKeys, KeySource
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError, Unavailable
 from gateway.sso.discovery import Endpoints, ProviderDiscovery, ProviderRequests
-from gateway.sso.provider_identity import ProviderIdentity, read_groups, read_identity
+from gateway.sso.provider_identity import ProviderIdentity, read_attributes, read_groups, read_identity
 
 CLOCK_LEEWAY_S = 60
 MAX_SUBJECT_LENGTH = 255
@@ -53,10 +53,12 @@ class SignedInIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RefreshedIdentity:
-    """The answer to a check: the next refresh token, and the groups, None if the provider did not state them."""
+    """The answer to a check: the next refresh token, the groups, None if the provider did not state them, and the
+    attributes that it stated."""
 
     refresh_token: str = field(repr=False)
     groups: tuple[str, ...] | None
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 class LogoutRequest(Struct, frozen=True):
@@ -148,13 +150,15 @@ class OpenIdClient:
         endpoints = self._discovery.find(provider)
         answer = self._ask(provider, endpoints, "refresh_token", {"refresh_token": refresh_token})
         groups = None
+        attributes: dict[str, str] = {}
         if answer.get("id_token"):
             claims = self._read_id_token(provider, endpoints, answer, "")
             claims = self._with_userinfo(provider, endpoints, answer, claims)
             if claims["sub"] != subject:
                 raise PersonRefused("The identity provider answered for another person.")
             groups = read_groups(provider, claims)
-        return RefreshedIdentity(_text(answer.get("refresh_token")) or refresh_token, groups)
+            attributes = read_attributes(provider, claims)
+        return RefreshedIdentity(_text(answer.get("refresh_token")) or refresh_token, groups, attributes)
 
     def read_logout_token(self, provider: IdentityProvider, text: str) -> LogoutRequest:
         """Check a logout token (OpenID Connect Back-Channel Logout 1.0, section 2.6). Raises SignInRefused, or
@@ -209,9 +213,11 @@ class OpenIdClient:
     def _with_userinfo(
         self, provider: IdentityProvider, endpoints: Endpoints, answer: Mapping[str, Any], claims: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the claims, with those of the userinfo endpoint where the ID token has no e-mail address or groups."""
+        """Return the claims, with those of the userinfo endpoint where the ID token lacks the e-mail address, groups or
+        an attribute."""
         access_token = _text(answer.get("access_token"))
         lacking = "email" not in claims or (provider.groups_claim and not read_groups(provider, claims))
+        lacking = lacking or len(read_attributes(provider, claims)) < len(provider.attribute_claims)
         if not lacking or not endpoints.userinfo or not access_token:
             return claims
         headers = {"accept": "application/json", "authorization": f"Bearer {access_token}"}

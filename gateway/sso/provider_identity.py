@@ -3,21 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gateway.accounts.group_rules import clean_groups
 from gateway.accounts.identity_providers import IdentityProvider
+from gateway.accounts.member_attributes import clean_value
 from gateway.accounts.members import read_email
 from gateway.errors import InvalidRequest
 
 MAX_NAME_LENGTH = 255
 # Entra ID names the claim here instead of listing more groups than fit into a token.
 OVERAGE = "_claim_names"
+MISSING = object()
 
 
 class ProviderIdentity(Struct, frozen=True):
     """A person at an issuer. `email` is "" if there is none that may be used: it is verified, or the operator or the
-    owner of its domain trusts the provider. `groups` is None if the provider did not state them."""
+    owner of its domain trusts the provider. `groups` is None if the provider did not state them. `attributes` are those
+    that it stated."""
 
     issuer: str
     subject: str
@@ -25,6 +28,7 @@ class ProviderIdentity(Struct, frozen=True):
     name: str
     groups: tuple[str, ...] | None
     sid: str = ""
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def domain(self) -> str:
@@ -41,6 +45,7 @@ def read_identity(provider: IdentityProvider, claims: Mapping[str, Any]) -> Prov
         _read_name(claims),
         read_groups(provider, claims),
         sid if isinstance(sid, str) else "",
+        read_attributes(provider, claims),
     )
 
 
@@ -53,16 +58,29 @@ def read_groups(provider: IdentityProvider, claims: Mapping[str, Any]) -> tuple[
     overage = claims.get(OVERAGE)
     if name not in claims and isinstance(overage, dict) and name in overage:
         return None
-    value: Any = claims.get(name)
-    if value is None:
-        value = claims
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
+    value = _find_claim(claims, name)
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list):
         return ()
     return tuple(clean_groups(value))
+
+
+def read_attributes(provider: IdentityProvider, claims: Mapping[str, Any]) -> dict[str, str]:
+    """Return the attributes whose claims are there, "" for empty ones. A missing claim states nothing: some answers of
+    a provider have fewer claims than others."""
+    found = {name: _find_claim(claims, claim, MISSING) for name, claim in provider.attribute_claims.items() if claim}
+    return {name: clean_value(value) for name, value in found.items() if value is not MISSING}
+
+
+def _find_claim(claims: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """Return the claim with a name, which may be a path such as realm_access.roles."""
+    if claims.get(name) is not None:
+        return claims[name]
+    value: Any = claims
+    for part in name.split("."):
+        value = value.get(part, default) if isinstance(value, dict) else default
+    return value
 
 
 def _read_email(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:

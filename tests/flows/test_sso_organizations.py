@@ -13,6 +13,7 @@ from gateway.accounts import audit, group_rules, keys, members
 from gateway.accounts.group_rules import RuleDraft
 from gateway.accounts.identity_providers import ProviderDraft
 from gateway.accounts.keys import Draft
+from gateway.accounts.member_attributes import ENTERPRISE, read_current
 from gateway.accounts.members import set_password
 from gateway.accounts.sso_requirement import SsoRequirement, set_requirement
 from gateway.admin import sso_sign_in
@@ -139,6 +140,33 @@ def test_groups_follow_each_check(company: Company) -> None:
     company.check()
     assert company.member("alice").role == "developer"
     assert browser.me() is not None
+
+
+def test_attributes_follow_each_sign_in_and_check(tenant: Tenant, provider: FakeIdentityProvider) -> None:
+    claims = {"costCenter": "cost_center", "department": "company.department", "division": "division"}
+    company = Company(tenant, provider, attribute_claims=claims)
+    account = company.account("alice", cost_center=4711, company={"department": " Research "})
+    company.provider.account = account
+    company.sign_in()
+    member_id = company.member("alice").id
+
+    def current() -> dict[str, str]:
+        return read_current(company.stores[0], [member_id])[member_id]
+
+    assert current() == {"costCenter": "4711", "department": "Research"}
+    account.claims = {"cost_center": "4712", "division": "North"}
+    company.check()
+    assert current() == {"costCenter": "4712", "department": "Research", "division": "North"}
+    account.claims = {"division": None, "company": {"department": ["Sales", "Marketing"]}}
+    company.check()
+    assert current() == {"costCenter": "4712", "department": "Sales"}
+    directory = IdentityProvider.of(tenant, company.id)
+    enterprise = {ENTERPRISE: {"department": "Finance"}}
+    email = company.member("alice").email
+    directory("POST", "/Users", {"userName": email, "emails": [{"value": email, "primary": True}], **enterprise})
+    account.claims = {"cost_center": "4713", "company": {"department": "Research"}}
+    company.check()
+    assert current() == {"costCenter": "4713", "department": "Finance"}  # provisioning wins
 
 
 def test_only_verified_addresses_of_the_companys_domains_get_accounts(company: Company) -> None:

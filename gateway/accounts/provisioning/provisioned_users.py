@@ -8,6 +8,7 @@ from typing import Any
 from gateway import ids
 from gateway.accounts import audit, members
 from gateway.accounts.changes import commit
+from gateway.accounts.member_attributes import write_provisioned
 from gateway.accounts.members import change_member, end_sign_ins, insert_member
 from gateway.accounts.provisioning import user_rows
 from gateway.accounts.provisioning.models import ScimGroupMember, ScimUser
@@ -138,6 +139,7 @@ class ProvisionedUsers:
             _insert(organization_id, member_id, values, account is None, now)
             detail = {"user_name": values.user_name, "external_id": values.external_id, "active": values.active}
             _audit("scim_user.create", member_id, client, detail, now)
+            write_provisioned(member_id, {}, values.attributes, actor=client.actor, now=now)
             return _find(organization_id, member_id)
 
         user = commit(self._database, self._control, work, confirm=not values.active)
@@ -162,6 +164,7 @@ class ProvisionedUsers:
             self._update_account(client, current, values, now)
             detail = {"user_name": values.user_name, "external_id": values.external_id, "active": values.active}
             _audit("scim_user.update", current.id, client, detail, now)
+            write_provisioned(current.id, current.attributes, values.attributes, actor=client.actor, now=now)
             return _find(client.organization_id, current.id)
 
         return commit(self._database, self._control, work, confirm=before.active != values.active)

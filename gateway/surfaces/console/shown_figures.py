@@ -12,6 +12,14 @@ from gateway.money import format_usd, parse_usd, round_usd
 SECOND = 1000  # milliseconds
 MINUTE = 60 * SECOND
 FINE_DECIMALS = 4
+# Attributes that identity providers state about people, as people read them.
+ATTRIBUTE_LABELS = {
+    "costCenter": "Cost center",
+    "department": "Department",
+    "division": "Division",
+    "organization": "Organization",
+    "employeeNumber": "Employee number",
+}
 # Least count → size of the unit and its letter: 12,345 is 12.3K.
 UNITS = ((10**9, 10**9, "B"), (10**6, 10**6, "M"), (10**4, 10**3, "K"))
 

@@ -72,15 +72,17 @@ def limits_of(status: Status) -> dict[str, Any]:
 
 
 class MemberAnswer(LimitedAnswer):
-    """`suspended`: the identity provider that the organization requires refuses the person."""
+    """`suspended`: the identity provider that the organization requires refuses the person. `attributes` are those that
+    an identity provider states, such as `costCenter` and `department`."""
 
-    columns = ("id", "role", "status", "email", "user_id")
+    columns = ("id", "role", "status", "email", "user_id", "attributes")
     user_id: str
     email: str
     name: str
     role: str
     status: str
     suspended: bool
+    attributes: Annotated[dict[str, str], Meta(examples=[{"costCenter": "4711", "department": "Research"}])]
 
 
 class TeamAnswer(LimitedAnswer):
@@ -338,15 +340,69 @@ class ProvisionedAnswer(Answer):
     attributes: JsonObject
 
 
+class AttributePeriodAnswer(Answer):
+    """A value of an attribute, and when it held; `until` is null for the current one."""
+
+    name: str
+    value: str
+    since: Time | None
+    until: Time | None
+
+
+class ExportedGroupAnswer(Answer):
+    """A group of the person; `source` is the identity provider, or `scim`."""
+
+    name: str
+    source: str
+
+
+class ExportedInvitationAnswer(Answer):
+    id: str
+    email: str
+    role: str
+    status: str
+    created_at: Time
+
+
+class ExportedSessionAnswer(Answer):
+    agent: str
+    created_at: Time
+    last_used_at: Time
+    expires_at: Time
+
+
+class ExportedPasskeyAnswer(Answer):
+    name: str
+    created_at: Time
+    last_used_at: Time
+
+
+class ExportedApplicationAnswer(Answer):
+    name: str
+    api_key_id: str
+    created_at: Time
+    last_used_at: Time
+
+
 class PersonalDataAnswer(Answer):
-    """`created_at` is that of the account, `audit` has the newest 1,000 entries."""
+    """`created_at` is that of the account, `role_in` has the ids of the teams that the person leads and of the projects
+    of which the person is an admin, `second_factor` is true if there is one, `audit` has the newest 1,000 entries."""
 
     member: MemberAnswer
     created_at: Time
     team_ids: Sequence[str]
+    role_in: Sequence[str]
+    attributes: Sequence[AttributePeriodAnswer]
     api_keys: Sequence[ApiKeyAnswer]
     identities: Sequence[IdentityAnswer]
     provisioned: Sequence[ProvisionedAnswer]
+    groups: Sequence[ExportedGroupAnswer]
+    invitations: Sequence[ExportedInvitationAnswer]
+    alert_addresses: Sequence[str]
+    sessions: Sequence[ExportedSessionAnswer]
+    passkeys: Sequence[ExportedPasskeyAnswer]
+    second_factor: bool
+    applications: Sequence[ExportedApplicationAnswer]
     audit: Sequence[AuditEntryAnswer]
 
 

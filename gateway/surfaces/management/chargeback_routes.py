@@ -11,7 +11,7 @@ from gateway.clock import to_datetime
 from gateway.errors import InvalidRequest
 from gateway.metering.activity import Owners, Span
 from gateway.reports.focus import COLUMNS, read_charges, read_month
-from gateway.reports.shares import GROUPS, Share, ShareQuestion, forecast_month, read_shares
+from gateway.reports.shares import GROUPS, Share, ShareQuestion, forecast_month, read_held, read_shares
 from gateway.runtime.loop_turns import low_priority_turn
 from gateway.surfaces.management.access_groups import anywhere, in_organization
 from gateway.surfaces.management.downloads import check_again, download
@@ -76,8 +76,9 @@ class ForecastAnswer(Answer):
 
 
 def shares(call: ManagedCall[None]) -> list[ShareAnswer]:
-    """Usage by tag (`X-LLMGateway-*`, `metadata` and `user` of requests), session, team, person, provider, model, key
-    or app, the most expensive first. A developer sees the usage of their own keys. Tags and sessions beyond a thousand
+    """Usage by tag (`X-LLMGateway-*`, `metadata` and `user` of requests), session, team, person, provider, model, key,
+    app, or an attribute of people such as `costCenter`, with its value at the time of the usage; the most expensive
+    first. A developer sees the usage of their own keys. Tags and sessions beyond a thousand
     are one row, `(other)`."""
     return read_share_answers(call.visitor, call.fields)
 
@@ -121,8 +122,9 @@ def read_share_answers(visitor: Visitor, fields: dict[str, Any]) -> list[ShareAn
     names, teams = _names_of(visitor)
     names |= {ident: key.description for ident, key in keys.items()}
     span = Span(window.span.first, window.span.end, "all")
-    question = ShareQuestion(owners, span, group, tag, keys, teams)
-    return [_show(share, names) for share in read_shares(visitor.services.store.database, question)]
+    database = visitor.services.store.database
+    question = ShareQuestion(owners, span, group, tag, keys, teams, read_held(database, keys, group))
+    return [_show(share, names) for share in read_shares(database, question)]
 
 
 def _is_owned(owners: Owners, key_id: str, project_id: str) -> bool:

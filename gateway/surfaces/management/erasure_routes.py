@@ -4,12 +4,20 @@ from msgspec import Raw
 
 from gateway.accounts import keys
 from gateway.accounts.identities import list_identities
+from gateway.accounts.member_attributes import AttributePeriod
 from gateway.accounts.members import MemberInfo
 from gateway.admin.erasure import erase_member, export_member
+from gateway.clock import HOUR_US
 from gateway.surfaces.management.access_groups import of_member
 from gateway.surfaces.management.answers import (
+    AttributePeriodAnswer,
     AuditEntryAnswer,
     ErasureAnswer,
+    ExportedApplicationAnswer,
+    ExportedGroupAnswer,
+    ExportedInvitationAnswer,
+    ExportedPasskeyAnswer,
+    ExportedSessionAnswer,
     PersonalDataAnswer,
     ProvisionedAnswer,
 )
@@ -30,11 +38,21 @@ def export(call: ManagedCall[MemberInfo]) -> PersonalDataAnswer:
     listed = keys.list_keys(call.database, organization_id=member.organization_id, member_id=member.id)
     return PersonalDataAnswer.of(
         data,
-        member=show_member(member, call.management.budgets.status(member.id)),
+        member=show_member(call.database, member, call.management.budgets.status(member.id)),
         created_at=data.created_at_us,
         api_keys=show_keys(call.visitor, listed),
-        identities=[show_identity(identity) for identity in list_identities(call.database, member.user_id)],
+        identities=[
+            show_identity(identity)
+            for identity in list_identities(call.database, member.user_id)
+            if identity.organization_id in ("", member.organization_id)
+        ],
         provisioned=[ProvisionedAnswer.of(person) for person in data.provisioned],
+        attributes=[show_period(period) for period in data.attributes],
+        groups=[ExportedGroupAnswer.of(group) for group in data.groups],
+        invitations=[ExportedInvitationAnswer.of(invitation) for invitation in data.invitations],
+        sessions=[ExportedSessionAnswer.of(session) for session in data.sessions],
+        passkeys=[ExportedPasskeyAnswer.of(passkey) for passkey in data.passkeys],
+        applications=[ExportedApplicationAnswer.of(application) for application in data.applications],
         audit=[AuditEntryAnswer.of(entry, detail=Raw(entry.detail)) for entry in data.entries],
     )
 
@@ -44,6 +62,11 @@ def erase(call: ManagedCall[MemberInfo]) -> ErasureAnswer:
     the member, which leads to no name and no address from then on. This cannot be undone."""
     member = call.subject
     return ErasureAnswer.of(erase_member(*call.stores, member, actor=call.actor))
+
+
+def show_period(period: AttributePeriod) -> AttributePeriodAnswer:
+    until_us = None if period.until is None else period.until * HOUR_US
+    return AttributePeriodAnswer.of(period, since=period.since * HOUR_US or None, until=until_us)
 
 
 MEMBER = "/orgs/<organization_id>/members/<member_id>"

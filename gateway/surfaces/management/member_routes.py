@@ -7,12 +7,14 @@ from msgspec.structs import asdict
 
 from gateway.accounts import members, teams
 from gateway.accounts.invitations import InvitationGrant, InvitationInfo
+from gateway.accounts.member_attributes import read_current
 from gateway.accounts.members import MemberInfo
 from gateway.admin.group_grants import read_limits as stored_limits
 from gateway.admin.group_grants import store_limits
 from gateway.callers.roles import ROLES
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Limits, Status
+from gateway.store.database import Database
 from gateway.surfaces.management.access_groups import in_organization, in_part, of_listed_member, of_member
 from gateway.surfaces.management.answers import (
     InvitationAnswer,
@@ -58,8 +60,12 @@ def list_members(call: ManagedCall[str]) -> list[MemberAnswer]:
         listed = teams.list_teams(call.database, call.subject)
         seen = {member_id for team in listed if team.id in reach.teams for member_id in team.member_ids}
         infos = call.page.cut([info for info in members.list_members(call.database, call.subject) if info.id in seen])
-    statuses = call.management.budgets.statuses([member.id for member in infos])
-    return [show_member(member, statuses[member.id]) for member in infos]
+    member_ids = [member.id for member in infos]
+    statuses = call.management.budgets.statuses(member_ids)
+    attributes = read_current(call.database, member_ids)
+    return [
+        MemberAnswer.of(member, attributes=attributes[member.id], **limits_of(statuses[member.id])) for member in infos
+    ]
 
 
 def find(call: ManagedCall[MemberInfo]) -> MemberAnswer:
@@ -92,7 +98,7 @@ def show_own(call: ManagedCall[str]) -> OwnMembershipAnswer:
     own = teams.list_teams(call.database, call.subject, member_id=member.id)
     statuses = call.management.budgets.statuses([member.id, *(team.id for team in own)])
     return OwnMembershipAnswer(
-        show_member(member, statuses[member.id]),
+        show_member(call.database, member, statuses[member.id]),
         [OwnTeamAnswer.of(team, **show_limits(statuses[team.id].limits)) for team in own],
     )
 
@@ -139,8 +145,9 @@ def revoke_invitation(call: ManagedCall[str]) -> None:
     call.management.invitations.revoke(call.subject, call.params["invitation_id"], actor=call.actor)
 
 
-def show_member(info: MemberInfo, status: Status) -> MemberAnswer:
-    return MemberAnswer.of(info, **limits_of(status))
+def show_member(database: Database, info: MemberInfo, status: Status) -> MemberAnswer:
+    attributes = read_current(database, [info.id])[info.id]
+    return MemberAnswer.of(info, attributes=attributes, **limits_of(status))
 
 
 def show_invitation(info: InvitationInfo) -> InvitationAnswer:
@@ -177,7 +184,7 @@ def _update(call: ManagedCall[MemberInfo], **change: Any) -> MemberInfo:
 
 
 def _show(call: ManagedCall[Any], member: MemberInfo) -> MemberAnswer:
-    return show_member(member, call.management.budgets.status(member.id))
+    return show_member(call.database, member, call.management.budgets.status(member.id))
 
 
 ORG = "/orgs/<organization_id>"

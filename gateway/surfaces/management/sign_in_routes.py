@@ -146,7 +146,7 @@ def accept_invitation(call: ManagedCall[None]) -> MemberAnswer:
     """Join an organization by an invitation that was sent to this account's address."""
     call.visitor.check_account_access()
     member = call.management.accept_invitation(call.fields["token"], call.actor)
-    return show_member(member, call.management.budgets.status(member.id))
+    return show_member(call.database, member, call.management.budgets.status(member.id))
 
 
 def show_me(call: ManagedCall[None]) -> OwnUserAnswer:

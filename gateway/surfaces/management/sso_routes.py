@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+from marshmallow import fields as marshmallow_fields
 from msgspec import Meta
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from gateway.surfaces.visitors.validation_schemas import (
     StrictBody,
     StrictBoolean,
     TextField,
+    describe_field,
 )
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.answer_structs import Answer, Time, to_camel
@@ -42,13 +44,24 @@ CLIENT = "The id of the client at the provider."
 SECRET = "The secret of the client; commands read it from standard input for -."
 SCOPES = "Requested scopes; offline_access gives refresh tokens."
 GROUPS = "The claim with the person's groups."
+ATTRIBUTE_CLAIMS = "The claims with attributes of people, by attribute; a path such as company.cost_center is possible."
 ROLE = "The role of new members."
 TRUST = "Accept e-mail addresses of tokens that do not say whether they are verified."
 LINK = "Connect members by their verified e-mail address."
 CREATE = "Create accounts and memberships at the first sign-in."
 FOR_OWNERS = "Owners may sign in with it, and its groups may make owners. Only an owner allows this."
 # Changes of an admin that do not end what an owner allowed: they decide nothing about who a person is.
-HARMLESS = {"name", "status"}
+HARMLESS = {"name", "status", "attributeClaims"}
+
+
+class AttributeClaims(StrictBody):
+    """The claims with attributes of people for chargeback."""
+
+    costCenter = TextField(0, 255, about="The claim with the cost center.", example="cost_center")
+    department = TextField(0, 255, about="The claim with the department.")
+    division = TextField(0, 255, about="The claim with the division.")
+    organization = TextField(0, 255, about="The claim with the organization.")
+    employeeNumber = TextField(0, 255, about="The claim with the number of the employee.")
 
 
 class NewProvider(StrictBody):
@@ -60,6 +73,9 @@ class NewProvider(StrictBody):
     clientSecret = TextField(0, 1024, load_default="", about=SECRET)
     scopes = NameList(20, 80, about=SCOPES)
     groupsClaim = TextField(0, 255, load_default="", about=GROUPS)
+    attributeClaims = marshmallow_fields.Nested(
+        AttributeClaims, load_default=dict, metadata=describe_field(ATTRIBUTE_CLAIMS)
+    )
     role = OneOf(ROLES, load_default="developer", about=ROLE)
     trustEmail = StrictBoolean(load_default=False, about=TRUST)
     linkByEmail = StrictBoolean(load_default=False, about=LINK)
@@ -77,6 +93,7 @@ class ProviderChange(StrictBody):
     clientSecret = TextField(0, 1024, about=SECRET)
     scopes = NameList(20, 80, about=SCOPES)
     groupsClaim = TextField(0, 255, about=GROUPS)
+    attributeClaims = marshmallow_fields.Nested(AttributeClaims, metadata=describe_field(ATTRIBUTE_CLAIMS))
     role = OneOf(ROLES, about=ROLE)
     trustEmail = StrictBoolean(about=TRUST)
     linkByEmail = StrictBoolean(about=LINK)
@@ -117,6 +134,7 @@ class ProviderAnswer(Answer):
     status: str
     scopes: Annotated[list[str], Meta(examples=[["openid", "email", "profile"]])]
     groups_claim: str
+    attribute_claims: Annotated[dict[str, str], Meta(examples=[{"costCenter": "cost_center"}])]
     role: str
     trust_email: bool
     link_by_email: bool
@@ -292,6 +310,7 @@ def _show(call: ManagedCall[Any], provider: IdentityProvider) -> ProviderAnswer:
         provider,
         status="active" if provider.active else "inactive",
         scopes=list(provider.scopes),
+        attribute_claims=dict(provider.attribute_claims),
         domains=[_show_domain(domain) for domain in call.services.sso.domains.list_domains(provider.id)],
         callback_url=base + CALLBACK.format(provider.id),
         back_channel_logout_url=base + LOGOUT.format(provider.id),
@@ -312,8 +331,9 @@ PROVIDERS = f"{ORG}/identity-providers"
 PROVIDER = f"{PROVIDERS}/<provider_id>"
 DOMAIN = f"{PROVIDER}/domains/<domain>"
 SETTINGS = (
-    "--client-secret=clientSecret --scope=scopes --groups-claim=groupsClaim --role=role --trust-email=trustEmail "
-    "--link-by-email=linkByEmail --create-people=createPeople --for-owners=forOwners"
+    "--client-secret=clientSecret --scope=scopes --groups-claim=groupsClaim --attribute-claims=attributeClaims "
+    "--role=role --trust-email=trustEmail --link-by-email=linkByEmail --create-people=createPeople "
+    "--for-owners=forOwners"
 )
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -6,11 +6,11 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from gateway.accounts.member_attributes import ENTERPRISE
 from gateway.surfaces.scim.scim_answers import ScimAttributeDocument, ScimResourceTypeDocument, ScimSchemaDocument
 
 CORE_USER = "urn:ietf:params:scim:schemas:core:2.0:User"
 CORE_GROUP = "urn:ietf:params:scim:schemas:core:2.0:Group"
-ENTERPRISE = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
 
 
 class ScimAttribute(Struct, frozen=True):

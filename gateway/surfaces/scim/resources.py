@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gateway.accounts.member_attributes import ENTERPRISE
 from gateway.accounts.provisioning.provisioned_groups import ProvisionedGroup
 from gateway.accounts.provisioning.user_rows import ProvisionedUser, UserValues
 from gateway.clock import to_iso
@@ -12,7 +13,6 @@ from gateway.surfaces.scim.attributes import (
     CORE_GROUP,
     CORE_USER,
     EMAILS,
-    ENTERPRISE,
     USER,
     ScimAttribute,
     ScimResourceType,

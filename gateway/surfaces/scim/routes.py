@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from gateway.accounts.member_attributes import ENTERPRISE
 from gateway.accounts.members import load_members
 from gateway.accounts.provisioning.provisioned_users import ProvisionedUsers
 from gateway.accounts.provisioning.user_rows import ProvisionedUser, StaleVersion, UserLookup, UserValues
@@ -16,7 +17,6 @@ from gateway.surfaces.scim import group_views, list_queries, patches
 from gateway.surfaces.scim.attributes import (
     CORE_GROUP,
     CORE_USER,
-    ENTERPRISE,
     ENTERPRISE_USER,
     RESOURCE_TYPES,
     SCHEMAS,

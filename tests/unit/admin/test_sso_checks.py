@@ -44,7 +44,7 @@ def test_hanging_providers_of_one_owner_do_not_delay_the_checks_of_others(monkey
         asked.append(provider.id)
         if provider.id != "good":
             answered.wait(60)
-        return SimpleNamespace(refresh_token="next", groups=[])
+        return SimpleNamespace(refresh_token="next", groups=[], attributes={})
 
     service: Any = SimpleNamespace(
         providers=SimpleNamespace(find=lambda ident: SimpleNamespace(id=ident, scopes=())),

@@ -14,6 +14,7 @@ ALL = {
     "name": "Acme",
     "client_secret": "secret",
     "groups_claim": "groups",
+    "attribute_claims": {"costCenter": "cost_center"},
     "role": "developer",
     "scopes": ["offline_access"],
     "domains": ["Example.com"],
@@ -49,7 +50,7 @@ def test_a_provider_without_choices_has_the_documented_defaults() -> None:
     assert provider.name == "acme" and provider.scopes == ("openid", "email", "profile")
     assert [load(**REQUIRED, role=role)[1] for role in ("", "developer", "admin")] == [[], [], []]
     assert load(**REQUIRED, role="owner")[1] == [
-        "[identity_providers.acme] role: expected developer, admin, or nothing"
+        "[identity_providers.acme] role: expected viewer, developer, billing, admin, or nothing"
     ]
 
 

@@ -68,7 +68,7 @@ def test_members_and_teams(run: Run, organization: str) -> None:
         {"id": member, "role": "admin", "status": "inactive", "email": "boss@example.com"},
     ]
     run("members", "deactivate", member)
-    check_table(run, "members list", *(row | {"user id": ...} for row in people))
+    check_table(run, "members list", *(row | {"user id": ..., "attributes": "-"} for row in people))
     team = run("teams", "create", organization, "Builders")
     run("teams", "add", team, member)
     run("limits", "set", team, "--total", "20")

@@ -15,6 +15,7 @@ from gateway.surfaces.console.limit_forms import (
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
+from gateway.surfaces.console.shown_figures import ATTRIBUTE_LABELS
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "People"
@@ -27,6 +28,9 @@ COLUMNS = (
     Column("Spent", "spent", numeric=True),
     Column("Status", "status"),
 )
+WITH_DEPARTMENT = (*COLUMNS[:3], Column("Department", "place"), *COLUMNS[3:])
+SEARCHED = ("person", "email", "role", "team_names", "place")
+SHORT = ("department", "costCenter")  # attributes in the list
 INVITATION_COLUMNS = (
     Column("E-mail address", "email"),
     Column("Role", "role"),
@@ -62,7 +66,9 @@ def show_list(call: PageCall, link: str = "") -> Outbound:
     teams = call.run(TEAMS, organization_id=choice.id)
     names = _names_of_teams(teams)
     rows = [_show_row(member, names) for member in call.run(LIST, organization_id=choice.id)]
-    shown = arrange(rows, COLUMNS, call.arguments, searched=("person", "email", "role", "team_names"), sort="person")
+    has_attributes = any(row["place"] for row in rows)
+    columns = WITH_DEPARTMENT if has_attributes else COLUMNS
+    shown = arrange(rows, columns, call.arguments, searched=SEARCHED, sort="person")
     manages = call.visitor.manages("invitations:write", choice.id)
     invitations = arrange(
         call.run(INVITATIONS, organization_id=choice.id) if manages else [],
@@ -73,6 +79,7 @@ def show_list(call: PageCall, link: str = "") -> Outbound:
         page_name="invitations-page",
     )
     values = {
+        "has_attributes": has_attributes,
         "invitations": invitations,
         "manages": manages,
         "teams": [(team["id"], team["name"]) for team in teams],
@@ -98,6 +105,7 @@ def show_member(call: PageCall) -> Outbound:
         "people/person.html",
         member["person"],
         member=member,
+        attributes=[(ATTRIBUTE_LABELS[name], value) for name, value in member["attributes"].items()],
         teams=[team for team in teams if place.scope_id in team["memberIds"]],
         other_teams=[team for team in teams if place.scope_id not in team["memberIds"]],
         keys=keys,
@@ -222,6 +230,7 @@ def _show_row(member: dict[str, Any], names: Mapping[str, list[str]]) -> dict[st
         **member,
         "person": member["name"] or member["email"],
         "team_names": ", ".join(names.get(member["id"], ())),
+        "place": ", ".join(member["attributes"][name] for name in SHORT if name in member["attributes"]),
         "spent": float(member["usage"]),
     }
 

@@ -1,5 +1,6 @@
 """`/console/settings/sso`: identity providers, required single sign-on and group rules of an organization."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.callers.roles import RANKS
@@ -7,6 +8,7 @@ from gateway.limits.periods import read_period
 from gateway.surfaces.console.limit_forms import read_limit_fields, read_number, read_words
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
+from gateway.surfaces.console.shown_figures import ATTRIBUTE_LABELS
 from gateway.surfaces.management.limit_routes import PERIOD
 from gateway.surfaces.web.http import Operation, Outbound
 
@@ -60,7 +62,8 @@ def show(call: PageCall, preview: dict[str, Any] | None = None) -> Outbound:
         TITLE,
         choice=choice,
         is_owner=role == "owner",
-        providers=providers,
+        providers=[{**provider, "claim_values": _show_claims(provider)} for provider in providers],
+        attributes=ATTRIBUTE_LABELS,
         group_sources=sources,
         names_of_sources=dict(sources),
         roles=[(name, name) for name in sorted(RANKS, key=RANKS.__getitem__) if name != "owner" or role == "owner"],
@@ -87,6 +90,11 @@ def _list_sources(call: PageCall, organization_id: str, providers: list[dict[str
     return [("scim", "Provisioning (SCIM)"), *own]
 
 
+def _show_claims(provider: dict[str, Any]) -> dict[str, str]:
+    """Return the values of the fields of a provider's claims."""
+    return {f"claim-{name}": provider["attributeClaims"].get(name, "") for name in ATTRIBUTE_LABELS}
+
+
 def _describe_period(text: str | None) -> str:
     """Return a period such as 1mo in words."""
     if not text:
@@ -105,12 +113,28 @@ def _add(call: PageCall) -> str:
         "clientId": form.get("clientId", "").strip(),
         "clientSecret": form.get("clientSecret", "").strip(),
         "groupsClaim": form.get("groupsClaim", "").strip(),
+        "attributeClaims": read_claims(form),
         **{name: form.get(name) == "on" for name in FLAGS},
     }
     if form.get("scopes", "").strip():
         fields["scopes"] = read_words(form["scopes"])
     made = call.run(CREATE, fields, organization_id=choose_organization(call).id)
     return f"The identity provider was added. Register {made['callbackUrl']} there as a redirect URI."
+
+
+def read_claims(form: Mapping[str, str]) -> dict[str, str]:
+    """Return the claims of attributes from a form, "" for those without one."""
+    return {name: form.get(f"claim-{name}", "").strip() for name in ATTRIBUTE_LABELS}
+
+
+def _set_claims(call: PageCall) -> str:
+    form = call.form
+    fields: dict[str, Any] = {"attributeClaims": read_claims(form)}
+    groups = form.get("groupsClaim", "").strip()
+    if groups != form.get("groupsBefore", ""):  # a change by an admin ends what an owner allowed
+        fields["groupsClaim"] = groups
+    call.run(UPDATE, fields, **_provider(call))
+    return "The claims were saved. They count from the next sign-in or check of each person on."
 
 
 def _test(call: PageCall) -> str:
@@ -209,6 +233,7 @@ ACTIONS: dict[str, PageAction] = {
     "switch": _switch,
     "allow-owners": _allow_owners,
     "secret": _replace_secret,
+    "claims": _set_claims,
     "delete": _delete,
     "add-domain": _add_domain,
     "verify-domain": _verify_domain,

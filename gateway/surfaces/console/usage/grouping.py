@@ -10,11 +10,13 @@ from gateway.accounts.teams import list_teams
 from gateway.metering.activity import Dimension
 from gateway.metering.rollups.rollup_table import OTHER
 from gateway.metering.usage_table import raw_id
+from gateway.surfaces.console.shown_figures import ATTRIBUTE_LABELS
 from gateway.surfaces.visitors.visitor import Visitor
 
 NO_APP = "No app named"
 NO_TEAM = "No team"
 NO_SESSION = "No session"
+NO_ATTRIBUTE = "Not stated"
 NO_TAG = "Without this tag"
 ALL_OTHERS = "All others"
 
@@ -39,16 +41,17 @@ Namer = Callable[[tuple[Any, ...]], GroupName]  # of a row, by its values
 
 
 class Grouping(NamedTuple):
-    """A way to group the rows of a dimension."""
+    """A way to group the rows of a dimension. `attribute`: by an attribute of the person at the time of the usage."""
 
     label: str
     dimension: Dimension
     find_name: Callable[[GroupingScope], Namer]
+    attribute: str = ""
 
     @property
     def is_of_owners(self) -> bool:
         """Return whether its rows are those of keys or projects."""
-        return self.dimension in ("api_key", "owner")
+        return self.dimension in ("api_key", "owner") and not self.attribute
 
 
 def _by_model(scope: GroupingScope) -> Namer:
@@ -79,6 +82,10 @@ def _by_session(scope: GroupingScope) -> Namer:
 
 def _by_tag(scope: GroupingScope) -> Namer:
     return lambda values: _name_value(values[0], NO_TAG, {"metadata": f"{scope.tag}:{values[0]}"})
+
+
+def _by_attribute(scope: GroupingScope) -> Namer:
+    return lambda values: _name_value(values[0], NO_ATTRIBUTE, {})
 
 
 def _name_value(value: str, missing: str, filters: Mapping[str, str]) -> GroupName:
@@ -147,6 +154,10 @@ GROUPS: dict[str, Grouping] = {
     "apiKey": Grouping("API key", "api_key", _by_key),
     "user": Grouping("Person", "api_key", _by_person),
     "team": Grouping("Team", "api_key", _by_team),
+    **{
+        name: Grouping(ATTRIBUTE_LABELS[name], "api_key", _by_attribute, name)
+        for name in ("costCenter", "department", "division")
+    },
     "project": Grouping("Project", "owner", _by_project),
     "app": Grouping("App", "source", _by_app),
     "tag": Grouping("Tag", "tag", _by_tag),

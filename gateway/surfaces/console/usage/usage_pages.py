@@ -11,12 +11,13 @@ from msgspec import Struct
 
 from gateway.accounts.projects import list_projects
 from gateway.clock import to_datetime
-from gateway.metering.activity import Owners, TagValues, measure, measure_top
+from gateway.metering.activity import HeldValues, Owners, TagValues, measure, measure_held, measure_top
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import Row, at_once, week_of
 from gateway.metering.rollups.rollup_table import OTHER, SESSION
 from gateway.metering.usage_table import raw_id
 from gateway.money import round_usd
+from gateway.reports.shares import read_held
 from gateway.runtime.threads import compute_if
 from gateway.store.database import Database
 from gateway.surfaces.console.lists import Column, arrange
@@ -48,7 +49,8 @@ Steps = dict[str, ActivityFigures]  # by label
 
 class UsageQuestion(Struct, frozen=True):
     """The usage of a period and how it is plotted. `owners` have all usage, `parts` the same usage by name. The bars
-    show the sum of the figures `measured`. `tag` is the name of a tag, SESSION for sessions."""
+    show the sum of the figures `measured`. `tag` is the name of a tag, SESSION for sessions, and `held` has the values
+    of an attribute of the owner of each key."""
 
     owners: Owners
     parts: Owners
@@ -58,6 +60,7 @@ class UsageQuestion(Struct, frozen=True):
     name: Namer
     measured: tuple[str, ...]
     tag: str = SESSION
+    held: HeldValues | None = None
 
 
 class NamedUsage(NamedTuple):
@@ -126,7 +129,10 @@ def _bar_of(question: UsageQuestion, row: Row) -> str:
 def _read_parts(
     database: Database, question: UsageQuestion, period: ReportRange, figures: tuple[str, ...]
 ) -> list[UsagePart]:
-    rows = measure(database, question.parts, period.span, question.grouping.dimension, figures)
+    if question.held is not None:
+        rows = measure_held(database, question.held, period.span, figures)
+    else:
+        rows = measure(database, question.parts, period.span, question.grouping.dimension, figures)
     return [UsagePart(period.label(row.step), row.value, row.figures) for row in rows]
 
 
@@ -413,7 +419,7 @@ def show(call: PageCall) -> Outbound:
         weekly=question.bars is not question.window,
         period=period,
         credits=_credits(call.services, visitor),
-        export=urlencode(report),
+        export=_export_path(choices),
         kept={name: value for name, value in arguments.items() if name not in UNKEPT},
         **figures,
     )
@@ -424,9 +430,17 @@ def _read_choices(call: PageCall) -> UsageChoices:
     group = _choose(GROUPS, arguments.get("groupBy"))
     period = read_period(arguments, call.services.clock.now_us())
     report: dict[str, str] = {name: arguments[name] for name in ("projectId", "apiKeyId") if name in arguments}
-    if GROUPS[group].dimension in ("source", "tag"):
+    if GROUPS[group].dimension in ("source", "tag") or GROUPS[group].attribute:
         report.pop("apiKeyId", None)
     return UsageChoices(group, _choose(MEASURES, arguments.get("measure")), period, {**report, **period.report})
+
+
+def _export_path(choices: UsageChoices) -> str:
+    """Return the path of the CSV with the usage of the page: by attribute, else by hour or day."""
+    if GROUPS[choices.group].attribute:
+        report = {name: value for name, value in choices.report.items() if name != "apiKeyId"}
+        return f"/activity/shares/export?{urlencode({**report, 'groupBy': choices.group})}"
+    return f"/activity/export?{urlencode(choices.report)}"
 
 
 def _ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, tag: str) -> UsageQuestion:
@@ -440,7 +454,10 @@ def _ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, tag: str) -
         parts = scope.by_key
     tag = SESSION if choices.group == "session" else tag or DEFAULT_TAG
     name = grouping.find_name(GroupingScope(visitor, scope.keys, tag))
-    return UsageQuestion(scope.owners, parts, window, bars, grouping, name, MEASURES[choices.measure].figures, tag)
+    figures = MEASURES[choices.measure].figures
+    keys = {ident: key for ident, key in scope.keys.items() if ident in scope.by_key.key_ids}
+    held = read_held(visitor.services.store.database, keys, grouping.attribute)
+    return UsageQuestion(scope.owners, parts, window, bars, grouping, name, figures, tag, held)
 
 
 def _show_figures(

@@ -8,16 +8,23 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from html import unescape
 
 import pytest
+from msgspec.structs import replace
+from support.console import open_page
 from support.management import Tenants
 from support.usage import insert_rows, request_at, usage_row
 
+from gateway.accounts.member_attributes import write_attributes
 from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime, to_iso
+from gateway.metering.activity import Owners, measure, measure_held
 from gateway.metering.models import BYOK, CREDITS
+from gateway.metering.rollups.queries import at_once
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.money import NANO
 from gateway.reports import focus, shares
+from gateway.surfaces.visitors.report_windows import read_window
 
 PEOPLE = ("acme owner", "acme developer", "acme colleague")
 TEAMS = (None, "search", "ads", 'a "quoted" team')
@@ -40,12 +47,36 @@ class Case:
         services.billing.ledger.post(self.owner.organization_id, "grant", NANO, "start")
         services.billing.ledger_close.close()
         org = f"/orgs/{self.owner.organization_id}"
+        self.attributes = self._state_attributes()
         self.teams = {}
         for name, members in (("Red", PEOPLE[:2]), ("Blue", PEOPLE[1:2])):
             team = tenants.ok("POST", f"{org}/teams", self.owner, {"name": name})["team"]["id"]
             for member in members:
                 tenants.ok("PUT", f"{org}/teams/{team}/members/{tenants[member].member_id}", self.owner)
                 self.teams.setdefault(raw_id(tenants[member].member_id), []).append(team)
+
+    def _state_attributes(self) -> dict[str, list[tuple[int, str]]]:
+        """Give the people departments that change within the month; return them by member as (since hour, value)."""
+        first = self.span.start_us // HOUR_US
+        stated = {
+            "acme owner": [(0, "Research")],
+            "acme developer": [(first + 100, "Research"), (first + 101, "Sales"), (first + 400, "")],
+            "acme colleague": [(first + 109, "Sales"), (first + 500, "Research"), (first + 5_000, "Later")],
+        }
+        for name, values in stated.items():
+            member_id = self.tenants[name].member_id
+            for hour, value in values:
+                self.tenants.services.store.database.write(
+                    lambda member_id=member_id, hour=hour, value=value: write_attributes(
+                        member_id, {"department": value}, actor="test", now=hour * HOUR_US
+                    )
+                )
+        return {raw_id(self.tenants[name].member_id): values for name, values in stated.items()}
+
+    def department(self, row: UsageRecord) -> str:
+        """Return the department of the person of a row in its hour."""
+        held = [value for since, value in self.attributes[row.member] if since <= row.at // HOUR_US]
+        return held[-1] if held else ""
 
     def _row(self, dice: random.Random) -> UsageRecord:
         who = self.tenants[dice.choice(PEOPLE)]
@@ -109,6 +140,8 @@ VALUES = {
     "groupBy=key": lambda case, row: [f"key_{row.api_key.hex()}"],
     "groupBy=provider": lambda case, row: [row.provider],
     "groupBy=model": lambda case, row: [f"{row.provider}/{row.served}"],
+    "groupBy=department": lambda case, row: [case.department(row)],
+    "groupBy=costCenter": lambda case, row: [""],
     "groupBy=app": lambda case, row: [row.source],
 }
 
@@ -133,7 +166,7 @@ def test_values_beyond_the_limit_are_one_row(case: Case, query: str, monkeypatch
     assert rest == tuple(map(sum, zip(*left, strict=True)))
 
 
-@pytest.mark.parametrize("query", ["groupBy=session", "groupBy=tag&tag=team", "groupBy=person"])
+@pytest.mark.parametrize("query", ["groupBy=session", "groupBy=tag&tag=team", "groupBy=person", "groupBy=department"])
 def test_a_developer_sees_shares_of_their_own_keys(case: Case, query: str) -> None:
     own = [row for row in case.within() if row.member == raw_id(case.tenants["acme developer"].member_id)]
     assert read(case, "acme developer", query) == summed(own, lambda row: VALUES[query](case, row))
@@ -204,6 +237,57 @@ def test_the_charges_of_a_month_equal_the_ledger(case: Case, monkeypatch: pytest
         assert row["PublisherName"] == row["ProviderName"] and row["ChargeDescription"] == f"chat with {row['SkuId']}"
     assert len(calls) == len(case.within()) and {row["x_Session"] for row in calls} == {"", "s-1", "s-2", "s-3"}
     assert all(row["BillingPeriodStart"] <= row["ChargePeriodStart"] < row["BillingPeriodEnd"] for row in rows)
+
+
+def test_charges_have_the_attributes_of_their_time(case: Case) -> None:
+    found = charges(case, case.month)
+    calls = {row["x_RequestId"]: row for row in found if row["PricingUnit"] == "Tokens"}
+    for row in case.within():
+        charge = calls[row.label or row.request.hex()]
+        assert (charge["x_Department"], charge["x_CostCenter"]) == (case.department(row), "")
+    costs: dict[str, int] = defaultdict(int)
+    for charge in calls.values():
+        billed_usd = Decimal(charge["BilledCost"]) + Decimal(charge["x_OwnKeyCost"])
+        costs[charge["x_Department"]] += int(billed_usd * NANO)
+    assert costs == {name: cost for name, (_, _, cost) in read(case, "acme owner", "groupBy=department").items()}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland"])
+@pytest.mark.parametrize("step", ["hour", "day", "week", "all"])
+def test_steps_have_the_value_of_their_time(case: Case, step: str, zone: str) -> None:
+    first, last = case.query().replace("&", " ").split()
+    fields = {"from": first.removeprefix("from="), "to": last.removeprefix("to="), "timezone": zone}
+    window = read_window(fields, case.tenants.services.clock.now_us())
+    span = replace(window.span, step=step)
+    keys = {case.tenants[who].key.info.id: case.tenants[who].key.info for who in PEOPLE}
+    database = case.tenants.services.store.database
+    held = shares.read_held(database, keys, "department")
+    assert held is not None
+    found = at_once(database, lambda: measure_held(database, held, span, ("cost_nusd",)))
+    expected: dict[str, int] = defaultdict(int)
+    for row in case.rows:
+        if span.first <= row.at // HOUR_US < span.end:
+            expected[case.department(row)] += row.cost_nusd
+    sums: dict[str, int] = defaultdict(int)
+    for one in found:
+        sums[one.value[0]] += one.figures.cost_nusd
+    assert sums == expected
+    totals = at_once(database, lambda: measure(database, Owners(key_ids=tuple(keys)), span, "total", ("cost_nusd",)))
+    of_steps: dict[int, int] = defaultdict(int)
+    for one in found:
+        of_steps[one.step] += one.figures.cost_nusd
+    assert of_steps == {row.step: row.figures.cost_nusd for row in totals}
+
+
+@pytest.mark.parametrize("who", ["acme owner", "acme developer"])
+def test_the_page_of_usage_shows_the_departments_of_the_time(case: Case, who: str) -> None:
+    query = f"timeRange=custom&{case.query()}&groupBy=department"
+    page = open_page(case.tenants, case.tenants[who], f"/console/usage?{query}")
+    shown = read(case, who, "groupBy=department")
+    for name, (count, _, _) in shown.items():
+        row = page.partition(f"<td>{name or 'Not stated'}</td>")[2].partition("</tr>")[0]
+        assert f">{count}<" in row, name
+    assert f"/activity/shares/export?{case.query()}&groupBy=department" in unescape(page)
 
 
 def test_charges_of_usage_have_what_the_specification_requires(case: Case) -> None:

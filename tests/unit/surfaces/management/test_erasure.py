@@ -5,13 +5,16 @@ from typing import Any
 import pytest
 from support.console import open_page, press_button
 from support.management import Person, Tenants
-from support.scim_client import USER_URN, IdentityProvider
+from support.scim_client import GROUP_URN, USER_URN, IdentityProvider
 
-from gateway.accounts import audit, members
+from gateway.accounts import audit, identities, members
+from gateway.accounts.member_attributes import ENTERPRISE
 from gateway.billing.reconciliation import doctor
+from gateway.store.database import Database
 
 NAME = "Wilhelmina Vandersloot"
 EMAIL = "wilhelmina@person.example"
+NUMBER = "E-000815"
 FORMER = "wilhelmina@former.example"
 
 
@@ -54,6 +57,7 @@ def provision(tenants: Tenants, owner: Person) -> tuple[IdentityProvider, str]:
             "active": True,
             "emails": [{"primary": True, "type": "work", "value": FORMER}],
             "name": {"formatted": NAME, "familyName": "Vandersloot", "givenName": "Wilhelmina"},
+            ENTERPRISE: {"costCenter": "4711", "department": f"Office of {NAME}", "employeeNumber": NUMBER},
         },
     )
     path = f"/Users/{created['id']}"
@@ -86,7 +90,7 @@ def test_nothing_names_an_erased_person_and_the_books_and_the_audit_log_verify(t
     assert exported["member"]["email"] == EMAIL and exported["provisioned"][0]["externalId"] == "W-4711"
     assert exported["apiKeys"][0]["description"] == f"Laptop of {NAME}" and len(exported["teamIds"]) == 1
     assert len(exported["audit"]) > 3 and "token" not in str(exported).lower().replace("maskedtoken", "")
-    words = (EMAIL, FORMER, NAME, "Vandersloot", "W-4711")
+    words = (EMAIL, FORMER, NAME, "Vandersloot", "W-4711", NUMBER)
     assert len({line.partition(":")[0] for line in find_text(tenants, *words)}) >= 5
     erased = tenants.ok("POST", f"{path}/erase", owner)["erasure"]
     assert erased["memberId"] == member_id and erased["keys"] == 1 and erased["accountDeleted"]
@@ -97,6 +101,44 @@ def test_nothing_names_an_erased_person_and_the_books_and_the_audit_log_verify(t
     assert tenants.refused("GET", path, owner).startswith("404")
     listed = tenants.ok("GET", f"/orgs/{owner.organization_id}/members", owner)["members"]
     assert member_id not in [member["id"] for member in listed] and len(listed) == 5
+
+
+def test_the_export_of_a_person_has_all_that_is_stored_about_them(tenants: Tenants) -> None:
+    owner, rival = tenants["acme owner"], tenants["rival owner"]
+    directory, member_id = provision(tenants, owner)
+    use_all(tenants, owner, member_id)
+    group = {"schemas": [GROUP_URN], "displayName": "Engineers", "members": [{"value": member_id}]}
+    directory("POST", "/Groups", group)
+    organization = f"/orgs/{owner.organization_id}"
+    path = f"{organization}/members/{member_id}"
+    found = tenants.ok("GET", path, owner)["member"]
+    team = tenants.ok("GET", f"{organization}/teams", owner)["teams"][0]["id"]
+    tenants.ok("PUT", f"{organization}/teams/{team}/leads/{member_id}", owner)
+    tenants.ok("PUT", f"/projects/{owner.project_id}/admins/{member_id}", owner)
+    database, control = tenants.services.store.database, tenants.services.store.control
+    tenants.services.management.sessions.open(found["userId"], "Firefox")
+    for number, organization_id in enumerate((owner.organization_id, rival.organization_id)):
+        insert_identity(database, organization_id, f"subject {number}", found["userId"])
+    members.add_member(database, control, rival.organization_id, EMAIL, actor="operator")
+    exported = tenants.ok("GET", f"{path}/export", owner)["person"]
+    assert sorted(exported["roleIn"]) == sorted((team, owner.project_id))
+    assert exported["member"]["attributes"]["costCenter"] == "4711"
+    assert {"name": "employeeNumber", "value": NUMBER, "since": None, "until": None} in exported["attributes"]
+    assert exported["groups"] == [{"name": "Engineers", "source": "scim"}]
+    assert [session["agent"] for session in exported["sessions"]] == ["Firefox"]
+    assert exported["alertAddresses"] == [f"mailto:{EMAIL}"]
+    assert [identity["organizationId"] for identity in exported["identities"]] == [owner.organization_id]
+    assert (exported["invitations"], exported["passkeys"], exported["applications"]) == ([], [], [])
+    assert exported["secondFactor"] is False and rival.organization_id not in str(exported)
+
+
+def insert_identity(database: Database, organization_id: str, subject: str, user_id: str) -> None:
+    def work() -> None:
+        issuer = "https://id.example.com"
+        now = database.now_us()
+        identities.insert_identity(organization_id, "idp_1", issuer, subject, user_id, EMAIL, actor=user_id, now=now)
+
+    database.write(work)
 
 
 def test_a_redacted_entry_that_is_changed_again_is_found(tenants: Tenants) -> None:

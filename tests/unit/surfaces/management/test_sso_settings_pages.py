@@ -1,6 +1,7 @@
 """The page of an organization's single sign-on: identity providers, domains, the requirement and group rules."""
 
 from html import unescape
+from typing import Any
 
 import pytest
 from support.console import open_page, press_button
@@ -54,10 +55,32 @@ def test_an_owner_adds_changes_and_deletes_an_identity_provider(open_tenants) ->
         assert "No identity providers yet" in press(tenants, "delete", provider=provider["id"])
 
 
+def test_the_claims_of_a_provider_are_changed_on_the_page(open_tenants) -> None:
+    with open_tenants() as tenants:
+        owner = tenants["rival owner"]
+        path = f"/orgs/{owner.organization_id}/identity-providers"
+
+        def find() -> Any:
+            return tenants.ok("GET", path, owner)["identityProviders"][0]
+
+        press(tenants, "add", **PROVIDER, groupsClaim="roles", **{"claim-costCenter": "cost_center"})
+        provider = find()
+        assert provider["attributeClaims"] == {"costCenter": "cost_center"} and provider["forOwners"]
+        fields = {"provider": provider["id"], "groupsClaim": "roles", "groupsBefore": "roles"}
+        shown = press(tenants, "claims", who="rival admin", **fields, **{"claim-department": "dept"})
+        assert "The claims were saved" in shown and "Department: <span" in shown and 'value="dept"' in shown
+        assert (find()["attributeClaims"], find()["forOwners"]) == ({"department": "dept"}, True)
+        press(tenants, "claims", **fields | {"groupsClaim": "groups"})
+        assert (find()["attributeClaims"], find()["groupsClaim"]) == ({}, "groups")
+        unknown = {"attributeClaims": {"salary": "salary"}}
+        assert tenants.refused("PATCH", f"{path}/{provider['id']}", owner, unknown).startswith("400")
+
+
 def test_each_option_of_a_provider_is_kept_and_changed_alone(open_tenants) -> None:
     options = {
         "scopes": ["openid", "groups"],
         "groupsClaim": "groups",
+        "attributeClaims": {"costCenter": "cost_center", "department": "company.department"},
         "role": "admin",
         "trustEmail": True,
         "linkByEmail": True,
