@@ -46,12 +46,24 @@ class Source(Struct, frozen=True):
     place: SourceRange | None = None
 
 
+NAMED, NAME_LENGTH = 8, 64  # members newer than the gateway in a warning, and characters of their names
+
+
+class PartMembers(Struct, frozen=True):
+    """Members beside a part that other formats lack or that are newer than the gateway, by name: only `vendor` reads
+    them."""
+
+    vendor: str
+    body: dict[str, Any]
+
+
 class Text(Struct, frozen=True):
     text: str
     cache: CacheMark | None = None
     sources: tuple[Source, ...] = ()
     signature: str = ""  # opaque and bound to this part by its vendor (Google signs text parts too)
     vendor: str = ""
+    beside: PartMembers | None = None
 
 
 class Refusal(Struct, frozen=True, gc=False):
@@ -69,16 +81,6 @@ class Media(Struct, frozen=True, gc=False):
     def inline(self, default_type: str) -> str:
         """Return `data` as a data URL (RFC 2397), with `default_type` if the media type is unknown."""
         return f"data:{self.media_type or default_type};base64,{self.data}"
-
-
-NAMED, NAME_LENGTH = 8, 64  # members newer than the gateway in a warning, and characters of their names
-
-
-class PartMembers(Struct, frozen=True):
-    """Members beside a part that are newer than the gateway, by name: only `vendor` reads them."""
-
-    vendor: str
-    body: dict[str, Any]
 
 
 class Image(Struct, frozen=True):

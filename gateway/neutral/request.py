@@ -92,6 +92,7 @@ class Requirements(Struct, frozen=True, gc=False):
     forced_tool: str = ""  # a tool_choice mode other than auto and none
     vendor_only: str = ""  # dialect of a part that no other vendor understands
     own_parts: str = ""  # dialect of parts of earlier turns that other vendors get as text, or not at all
+    own_members: Annotated[str, UNPLANNED] = ""  # dialect of members beside parts that only its vendor reads
     cache_marks: Annotated[
         bool,
         Feature("cache marks", optional=True, dropped="cache_control was left out: {} has no cache marks."),

@@ -17,7 +17,7 @@ from gateway.providers.unsupported_parts import INSTRUCTIONS
 # Parts and tools that only another vendor understands: what a conversation has in their place.
 
 NOTHING_LEFT = "This provider can read no message of the conversation, only other providers can: {}."
-BESIDE = "Members of parts that are unknown to this provider were left out: {}."
+BESIDE = "Members of parts that this provider has no field for were left out: {}."
 LEFT_OUT = "Parts of earlier turns that only another provider reads were left out: {}."
 
 
@@ -120,7 +120,7 @@ def prepare(
     if request.plain:
         return PreparedRequest(request, NO_NAMES, NOTHING)
     conversation = request.conversation()
-    own_parts = request.requirements.own_parts
+    own_parts = request.requirements.own_parts or request.requirements.own_members
     if not conversation.tools and not own_parts and "tool" not in [message.role for message in conversation.messages]:
         return PreparedRequest(request, NO_NAMES, NOTHING)
     changed = conversation

@@ -127,7 +127,7 @@ class Contents:
                 if part.vendor == NAME and part.signature:
                     parts.append({"text": part.text, "thought": True, "thoughtSignature": part.signature})
             elif isinstance(part, Text) and part.signature and part.vendor == NAME:
-                parts.append({"text": part.text, "thoughtSignature": part.signature})
+                parts.append(_with_beside(part, {"text": part.text, "thoughtSignature": part.signature}))
             elif not isinstance(part, Text) or part.text:
                 parts.append(self._write_part(part))
         calls = [part for part in parts if "functionCall" in part]
@@ -198,7 +198,9 @@ class Contents:
     def _write_part(self, part: Part) -> Wire:
         """Return a part of a content. NotSupported for parts that the format has no field for."""
         match part:
-            case Text() | Refusal():
+            case Text():
+                return _with_beside(part, {"text": part.text})
+            case Refusal():
                 return {"text": part.text}
             case Image(media=media) | Video(media=media) | File(media=media):
                 return _with_beside(part, self._write_media(media, FALLBACKS[type(part)]))
@@ -238,8 +240,8 @@ class Contents:
             self._warnings.append(text)
 
 
-def _with_beside(part: Image | Audio | Video | File | ToolCall | ToolResult, written: Wire) -> Wire:
-    """Return a written part with the members beside it that are newer than the gateway."""
+def _with_beside(part: Text | Image | Audio | Video | File | ToolCall | ToolResult, written: Wire) -> Wire:
+    """Return a written part with the members beside it that only this vendor reads."""
     if part.beside is None or part.beside.vendor != NAME:
         return written
     return {**part.beside.body, **written}

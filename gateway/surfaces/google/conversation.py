@@ -163,22 +163,19 @@ def names_stored_file(file: schema.FileAddress) -> bool:
     return not file.fileUri.startswith(WEB) or is_stored(file.fileUri)
 
 
-def with_unknown(part: schema.WirePart, read: Part) -> Part:
-    """Return a text or inline media with the members beside it that are newer than this gateway: its vendor gets the
-    part as the caller wrote it, others what was read."""
-    if part.unknown is None or part.fileData is not None or is_enveloped(part.thoughtSignature or ""):
-        return read
-    return VendorPart(NAME, next(iter(schema.unknown_members(part.unknown)))[:NAME_LENGTH], part.unknown, (read,))
-
-
 def with_beside(part: schema.WirePart, read: Part) -> Part:
-    """Return a call, a result or a file with the members beside it that are newer than this gateway: its vendor gets
-    them also in a body that is rebuilt."""
+    """Return a part with the members beside it that only the format's own vendor reads: its notes, and those that are
+    newer than this gateway. The vendor gets them also in a body that is rebuilt."""
     members = schema.unknown_members(part.unknown) if part.unknown is not None else {}
-    if part.videoMetadata is not None:
-        members["videoMetadata"] = part.videoMetadata
+    for name in sorted(schema.NOTES):
+        if (value := getattr(part, name)) is not None:
+            members[name] = value
     if not members:
         return read
+    if isinstance(read, Reasoning):
+        if part.unknown is None or is_enveloped(part.thoughtSignature or ""):
+            return read
+        return VendorPart(NAME, next(iter(members))[:NAME_LENGTH], part.unknown, (read,))
     return replace(read, beside=PartMembers(NAME, members))
 
 
@@ -263,20 +260,18 @@ class _Turns:
         elif part.text is not None or (part.thoughtSignature and part.inlineData is None and part.fileData is None):
             text = read_text(part)
             if text is not None:
-                self._append(role, with_unknown(part, text))
+                self._append(role, with_beside(part, text))
         elif (own := read_server_part(part)) is not None:
             self._append(role, own)
-        elif part.fileData is not None and part.inlineData is None:
-            self._append(role, with_beside(part, read_media(None, part.fileData, path)))
         else:
-            self._append(role, with_unknown(part, read_media(part.inlineData, part.fileData, path)))
+            self._append(role, with_beside(part, read_media(part.inlineData, part.fileData, path)))
 
     def _append(self, role: Role, part: Part) -> None:
         if not self._turns or self._turns[-1][0] != role:
             self._turns.append((role, []))
         parts = self._turns[-1][1]
         last = parts[-1] if parts else None
-        if role == "assistant" and isinstance(last, Text) and isinstance(part, Text) and not last.signature:
+        if role == "assistant" and isinstance(last, Text) and isinstance(part, Text) and _is_joined(last, part):
             parts[-1] = Text(last.text + part.text, signature=part.signature, vendor=part.vendor)
         elif isinstance(last, Reasoning) and isinstance(part, Reasoning) and not (last.signature or last.sealed):
             joined = last.text + part.text
@@ -301,6 +296,11 @@ class _Turns:
         if waiting:
             return waiting.pop(0)
         return result.id or ""
+
+
+def _is_joined(last: Text, part: Text) -> bool:
+    """Return whether two texts are pieces of one: neither has members of its own, and no signature ends the first."""
+    return not last.signature and last.beside is None and part.beside is None
 
 
 def read_tools(body: schema.GenerateBody) -> tuple[Tool, ...]:

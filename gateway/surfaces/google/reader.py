@@ -92,6 +92,7 @@ class PromptFacts:
         "images",
         "inline",
         "mixed",
+        "noted",
         "own_parts",
         "stored",
         "text",
@@ -104,7 +105,8 @@ class PromptFacts:
         self.mixed = False  # has content that the format's own vendor would reject: the contents must be changed
         # Has content that the format's own vendor alone can read.
         self.own_parts = body.cachedContent is not None or body.continuationToken is not None
-        self.unknown = schema.find_unknown(body, wire)
+        # `noted`: has members beside parts that only the format's own vendor reads.
+        self.unknown, self.noted = schema.find_unknown(body, wire)
         sizes = [size_of(schema.unknown_members(part)) for part in self.unknown]
         self.text += sum(size.text for size in sizes)
         self.inline = sum(size.media for size in sizes)
@@ -319,6 +321,7 @@ def requirements_of(body: schema.GenerateBody, facts: PromptFacts, wire: Json, *
         forced_tool=forced_by(body),
         vendor_only=NAME if facts.own_parts or speaks else "",
         own_parts=NAME if facts.unknown else "",
+        own_members=NAME if facts.noted else "",
         hosted=NAME if own_tools else "",
         hosted_uses=_uses(body, facts, wire),
         keeps_reasoning=_shows_thoughts(body.generationConfig),

@@ -75,13 +75,15 @@ class WirePart(GoogleObject):
     codeExecutionResult: Json | None = None
     toolCall: Json | None = None
     toolResponse: Json | None = None
-    videoMetadata: Json | None = None
+    videoMetadata: Any = None
+    mediaResolution: Any = None
+    partMetadata: Any = None
     unknown: Any = None  # the whole part, if it has members that are newer than this gateway: see find_unknown
 
 
-# Members that say something about a part, and stay without effect elsewhere.
-NOTES = ("mediaResolution", "partMetadata")
-KNOWN_MEMBERS = frozenset((*(set(WirePart.__struct_fields__) - {"unknown"}), *NOTES))
+# Members that say something about a part, which other formats have no field for.
+NOTES = frozenset(("videoMetadata", "mediaResolution", "partMetadata"))
+KNOWN_MEMBERS = frozenset(WirePart.__struct_fields__) - {"unknown"}
 
 
 class WireContent(GoogleObject):
@@ -197,19 +199,24 @@ def decode(raw: bytes) -> tuple[GenerateBody, Json]:
     return body, wire
 
 
-def find_unknown(body: GenerateBody, wire: Json) -> list[Json]:
-    """Note in the parts of a body which of them have unknown members, and return these as the caller wrote them."""
+def find_unknown(body: GenerateBody, wire: Json) -> tuple[list[Json], bool]:
+    """Note in the parts of a body which of them have unknown members, and return these as the caller wrote them, and
+    whether any part has notes for its own vendor."""
     found: list[Json] = []
+    noted = False
     contents = [*zip(body.contents, wire.get("contents") or (), strict=False)]
     if body.systemInstruction is not None:
         contents.append((body.systemInstruction, wire["systemInstruction"]))
     for content, written in contents:
         for part, whole in zip(content.parts or (), written.get("parts") or (), strict=False):
             part.unknown = None  # it is no member of the format
-            if (len(whole) > 1 or part.text is None) and not KNOWN_MEMBERS.issuperset(whole):
+            if len(whole) == 1 and part.text is not None:
+                continue
+            noted = noted or not NOTES.isdisjoint(whole)
+            if not KNOWN_MEMBERS.issuperset(whole):
                 part.unknown = whole
                 found.append(whole)
-    return found
+    return found, noted
 
 
 def unknown_members(part: Json) -> Json:

@@ -89,3 +89,44 @@ def test_a_warning_names_a_few_of_many_newer_members() -> None:
     _, call = written_for("openai", read(contents=contents))
     (warning,) = [text for text in call.warnings if "hologram0" in text]
     assert len(warning) < 1000
+
+
+PIXEL = {"inlineData": {"mimeType": "image/png", "data": "aGk="}}
+NOTED: dict[str, Json] = {
+    "a text": {"text": "Hi", "partMetadata": {"id": 7}},
+    "an image": PIXEL | {"mediaResolution": {"level": "MEDIA_RESOLUTION_HIGH"}, "partMetadata": {"id": 7}},
+    "a video": {
+        "inlineData": {"mimeType": "video/mp4", "data": "aGk="},
+        "videoMetadata": {"fps": 1},
+        "partMetadata": {"id": 7},
+    },
+    "a signed text": {"text": "Hi", "thoughtSignature": "c2ln", "partMetadata": {"id": 7}},
+    "a text with a newer member": {"text": "Hi", "hologram": 1, "partMetadata": {"id": 7}},
+    "an image with a newer member": PIXEL | {"hologram": 1, "partMetadata": {"id": 7}},
+}
+
+
+@pytest.mark.parametrize("kind", NOTED)
+def test_notes_beside_a_part_stay_for_google(kind: str) -> None:
+    contents = [{"role": "user", "parts": [{"text": "See:"}]}, {"role": "model", "parts": [NOTED[kind]]}]
+    request = read(contents=[*contents, {"role": "user", "parts": [NOTED[kind], {"text": "Well?"}]}])
+    assert request.native is not None and request.native.body["contents"][1]["parts"] == [NOTED[kind]]
+    body, call = written_for("google", request)
+    assert body["contents"][1]["parts"][0] == NOTED[kind] and not call.warnings
+    assert body["contents"][-1]["parts"][0].items() >= {"partMetadata": {"id": 7}}.items()
+
+
+@pytest.mark.parametrize("kind", ["a text", "an image", "a text with a newer member", "an image with a newer member"])
+def test_a_warning_names_the_notes_that_another_vendor_does_not_get(kind: str) -> None:
+    body, call = written_for("openai", read(contents=[{"role": "user", "parts": [NOTED[kind], {"text": "Well?"}]}]))
+    kinds = [part["type"] for part in body["messages"][0]["content"]]
+    assert kinds == ["image_url" if "image" in kind else "text", "text"]
+    names = [name for name in NOTED[kind] if name not in ("text", "inlineData")]
+    (warning,) = call.warnings
+    assert all(name in warning for name in names)
+
+
+def test_texts_with_notes_are_not_joined() -> None:
+    parts = [{"text": "One."}, {"text": "Two.", "partMetadata": {"id": 7}}, {"text": "Three."}]
+    body, _ = written_for("google", read(contents=[{"role": "model", "parts": parts}]))
+    assert body["contents"][0]["parts"] == parts
