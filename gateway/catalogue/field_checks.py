@@ -36,7 +36,8 @@ from gateway.neutral.units import TOOL_UNITS
 
 # Those that do more than remove a parameter.
 ADJUSTMENTS = frozenset((
-    *("adaptive_thinking", "answer_between", "api_version_query", "basic_reasoning_effort", "beta_completions"),
+    *("adaptive_thinking", "alternating_roles", "answer_between", "api_version_query", "basic_reasoning_effort"),
+    *("beta_completions",),
     *("compatible", "content_null_required", "content_text_required", "deployment_path", "details_by_list"),
     *("details_by_show", "developer_as_system", "drop_penalties", "effort_alone", "enable_thinking"),
     *("fim_completions", "inline_media", "known_members", "late_instructions_as_user", "marked_prefix"),

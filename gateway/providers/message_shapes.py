@@ -3,7 +3,8 @@ unchanged.
 
 Sources: Mistral API reference, "Chat", and its errors "Extra inputs are not permitted" (any unknown member), "Tool call
 id … must be a-z, A-Z, 0-9, with a length of 9", "Unexpected role 'user' after role 'tool'", "Expected last role User or
-Tool (or Assistant with prefix True)".
+Tool (or Assistant with prefix True)"; Perplexity's errors "After the (optional) system message(s), user or tool
+message(s) should alternate with assistant message(s)" and "Last message must have role `user`".
 """
 
 import hashlib
@@ -35,6 +36,9 @@ SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
 ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 ID_LENGTH = 9
 TAKEN_NOTE = "I have the results."
+OPENING = "Begin."  # before a conversation that the assistant begins
+CONTINUE = "Continue."
+PARAGRAPH = "\n\n"
 
 
 def known_members(messages: Messages) -> Messages:
@@ -78,6 +82,24 @@ def answer_between(messages: Messages) -> Messages:
     return changed
 
 
+def alternating_roles(messages: Messages) -> Messages:
+    """Join adjacent messages of the user, and of the assistant, for servers that want both to take turns. Instructions
+    stay at the front only, and the user has the first word and the last one."""
+    messages = answer_between(late_instructions_as_user(messages))
+    changed: Messages = []
+    for message in messages:
+        last = changed[-1] if changed else None
+        if message["role"] == "assistant" and (last is None or last["role"] == "system"):
+            changed.append({"role": "user", "content": OPENING})
+        elif last is not None and _is_continued(last, message):
+            changed[-1] = {**last, **message, "content": _joined_content(last.get("content"), message.get("content"))}
+            continue
+        changed.append(message)
+    if changed and changed[-1]["role"] == "assistant" and not changed[-1].get("tool_calls"):
+        changed.append({"role": "user", "content": CONTINUE})
+    return changed
+
+
 def marked_prefix(messages: Messages) -> Messages:
     """Mark an assistant message that is to be continued."""
     if not messages or messages[-1]["role"] != "assistant" or messages[-1].get("tool_calls"):
@@ -115,6 +137,24 @@ def short_id(ident: str) -> str:
         number, place = divmod(number, len(ID_LETTERS))
         drawn += ID_LETTERS[place]
     return drawn
+
+
+def _is_continued(last: Message, message: Message) -> bool:
+    """Return whether a message and the next one are one turn. Results stay directly behind their calls."""
+    return last["role"] == message["role"] in ("user", "assistant") and not last.get("tool_calls")
+
+
+def _joined_content(first: Any, second: Any) -> Any:
+    """Return two contents as one: a text if both are texts, otherwise the parts of both."""
+    if not first or not second:
+        return first or second
+    if isinstance(first, str) and isinstance(second, str):
+        return first + PARAGRAPH + second
+    return [
+        part
+        for content in (first, second)
+        for part in ([{"type": "text", "text": content}] if isinstance(content, str) else content)
+    ]
 
 
 def _as_reminder(message: Message) -> Message:
@@ -180,6 +220,7 @@ MESSAGE_SHAPES: dict[str, Callable[[Messages], Messages]] = {
     for function in (
         known_members,
         short_call_ids,
+        alternating_roles,
         answer_between,
         marked_prefix,
         thinking_parts,

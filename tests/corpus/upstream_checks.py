@@ -103,6 +103,8 @@ def _decoded(heard: Heard) -> Json:
 def _check_chat(provider: str, body: Json) -> None:
     if "reasoning_content_required" in loader.load().providers[provider].quirks:
         openai_checks.check_reasoned_calls(body)
+    if "alternating_roles" in loader.load().providers[provider].quirks:
+        openai_checks.check_alternation(body["messages"])
     bare = {name: value for name, value in body.items() if name not in COMPATIBLE}
     bare["messages"] = [
         {name: value for name, value in message.items() if name != "reasoning_content"} for message in body["messages"]

@@ -1,5 +1,6 @@
 """Checks requests like api.openai.com: by the published request types, and by rules that types do not express."""
 
+import itertools
 import json
 from typing import Any
 
@@ -198,6 +199,24 @@ def check_reasoned_calls(body: dict[str, Any]) -> None:
             raise Refused(
                 f"thinking is enabled but reasoning_content is missing in assistant tool call message at index {place}"
             )
+
+
+def check_alternation(messages: list[dict[str, Any]]) -> None:
+    """Check what Perplexity checks: instructions in front, then turns of the user (or results) and of the assistant,
+    one after the other, and the last one is not the assistant's."""
+    roles = [message["role"] for message in messages]
+    while roles and roles[0] == "system":
+        roles.pop(0)
+    turns = ["results" if role == "tool" else role for role in roles]
+    turns = [role for place, role in enumerate(turns) if role != "results" or turns[place - 1] != role or not place]
+    expected = itertools.cycle((("user", "results"), ("assistant",)))
+    if any(role not in right for role, right in zip(turns, expected, strict=False)):
+        raise Refused(
+            "After the (optional) system message(s), user or tool message(s) should alternate with assistant "
+            "message(s)."
+        )
+    if turns and turns[-1] == "assistant":
+        raise Refused("Last message must have role `user` or `tool`.")
 
 
 def _check_calls(messages: list[dict[str, Any]]) -> None:

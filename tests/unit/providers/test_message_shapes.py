@@ -121,3 +121,44 @@ def test_instructions_behind_the_beginning_are_said_by_the_user():
 def test_the_last_of_instructions_alone_is_what_the_user_asks():
     found = shaped("late_instructions_as_user", *[{"role": "system", "content": text} for text in "ab"])
     assert found == [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
+
+
+def say(role: str, content: object, **more: object) -> dict:
+    return {"role": role, "content": content, **more}
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "https://media.example/a.png"}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([say("user", "A"), say("user", "B")], [say("user", "A\n\nB")]),
+        (
+            [say("user", "A"), say("user", [PICTURE]), say("user", "")],
+            [say("user", [{"type": "text", "text": "A"}, PICTURE])],
+        ),
+        (
+            [say("system", "S"), say("assistant", "Hi"), say("assistant", "there"), say("user", "A")],
+            [say("system", "S"), say("user", "Begin."), say("assistant", "Hi\n\nthere"), say("user", "A")],
+        ),
+        (
+            [say("user", "A"), say("assistant", "So")],
+            [say("user", "A"), say("assistant", "So"), say("user", "Continue.")],
+        ),
+        (
+            [say("user", "A"), say("assistant", "B"), say("system", "R"), say("user", "C")],
+            [say("user", "A"), say("assistant", "B"), say("user", "<system-reminder>\nR\n</system-reminder>\n\nC")],
+        ),
+        (
+            [say("user", "A"), say("assistant", "", tool_calls=[CALL]), say("tool", "1", tool_call_id="call_1")] * 2,
+            [
+                *[say("user", "A"), say("assistant", "", tool_calls=[CALL]), say("tool", "1", tool_call_id="call_1")],
+                say("assistant", "I have the results."),
+                *[say("user", "A"), say("assistant", "", tool_calls=[CALL]), say("tool", "1", tool_call_id="call_1")],
+            ],
+        ),
+    ],
+)
+def test_the_user_and_the_assistant_take_turns_where_a_server_wants_that(messages: list, expected: list) -> None:
+    assert shaped("alternating_roles", *messages) == expected
