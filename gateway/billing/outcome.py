@@ -56,7 +56,8 @@ class Attempt(Struct, eq=False):
     FinishReason, "error", "client_disconnect", "superseded" or "interrupted". `output_length` is the size of the
     answer's text so far in bytes, for an estimate (for sound, the size of a text with the same number of tokens).
     `overrun`: the true cost exceeded the reservation. `capped`: counts or cost exceeded what is plausible and were
-    reduced to that. The settlement sets `charge`, and `usage` where it was missing.
+    reduced to that. `asked_tier` is the requested service tier, once the prompt is gone. The settlement sets `charge`,
+    and `usage` where it was missing.
     """
 
     number: int
@@ -76,6 +77,7 @@ class Attempt(Struct, eq=False):
     model: str = ""  # the model that the upstream reports
     upstream_id: str = ""
     service_tier: str = ""
+    asked_tier: str = ""
     used: Callable[[], Usage | None] | None = None
     given: tuple[str, ...] = ()  # ids of containers that the provider made for it
     overrun: bool = False

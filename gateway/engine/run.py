@@ -36,6 +36,7 @@ from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
 from gateway.runtime.disconnects import CallerGone
+from gateway.runtime.threads import release_held
 
 # Answers without content that are no failure.
 
@@ -177,6 +178,22 @@ class Run(Struct, eq=False):
         self.left = attempt
         self.planner.left(target, self.request.operation)
         return True
+
+    def forget_prompt(self) -> None:
+        """Drop the prompt when an answer has begun, since no other attempt can follow: a long stream would hold it
+        several times. Calls beside this one may still have to send it."""
+        request = self.request
+        attempt = self.outcome.serving
+        if not isinstance(request, ChatRequest) or self.hedged or self.choices_a_call(attempt.target):
+            return
+        if request.options.service_tier:
+            attempt.asked_tier = self.request_for(attempt.target).options.service_tier
+        request.forget()
+        first = self.context.request
+        if first is not request and isinstance(first, ChatRequest):
+            first.forget()
+        if not request.kept and self.context.payload is None:
+            release_held()
 
     def learn_first_byte(self, attempt: Attempt) -> None:
         """Record how long a stream took to begin, where another provider could have given it."""
@@ -390,4 +407,4 @@ class Run(Struct, eq=False):
         attempt.status = error.upstream_status or (error.status if finish in CANCELLED else 0)
         if self.request.options.service_tier and not attempt.service_tier and (finish != "error" or attempt.usage):
             # The provider reports the tier only at the end: without an end, the requested and reserved tier is billed.
-            attempt.service_tier = self.request_for(attempt.target).options.service_tier
+            attempt.service_tier = attempt.asked_tier or self.request_for(attempt.target).options.service_tier

@@ -412,6 +412,8 @@ def _hold(run: Run, attempt: Attempt, answering: Answering | SplitAnswering, war
             attempt.first_at = run.clock.monotonic()
             attempt.head_at = answering.head_at
             yield held
+            held = []
+            run.forget_prompt()
         elif len(batch) == 1 and type(batch[0]) is Heartbeat and (batch is not SILENCE_CHECK or run.hedges):
             yield batch
     if not attempt.first_at or type(batch[-1]) not in FINAL_EVENTS:

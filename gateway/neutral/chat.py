@@ -123,6 +123,13 @@ class Conversation(Struct, frozen=True):
     sampling: Sampling = Sampling()
 
 
+NO_CONVERSATION = Conversation(())
+
+
+def _empty_conversation() -> Conversation:
+    return NO_CONVERSATION
+
+
 class Completion(Struct, frozen=True):
     """A text to continue; with a suffix, the gap between prompt and suffix is to be filled."""
 
@@ -159,6 +166,12 @@ class ChatRequest(Request, eq=False):
         if messages is not conversation.messages:
             conversation = structs.replace(conversation, messages=messages)
         return conversation
+
+    def forget(self) -> None:
+        """Drop the input once no further attempt can need it: it then reads as an empty conversation."""
+        self.native = self.inlined = self.loaded = self.contents = self.completion = None
+        self.decode = _empty_conversation
+        self._decoded = NO_CONVERSATION
 
     def with_conversation(self, decode: Callable[[], Conversation], **changes: Any) -> "ChatRequest":
         """Return the request with another conversation and these changes; all other fields stay."""

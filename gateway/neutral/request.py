@@ -198,8 +198,9 @@ class Request(Struct, eq=False):
     """A request of any operation. `requested_model` is the model name as the caller wrote it.
 
     `decode` builds the input in the operation's neutral form; `content()` calls it at most once. `native` is the
-    caller's own body if an upstream may use the same format. `large`: the body is processed in a thread. `warnings`
-    describe which parts of the caller's request are missing here.
+    caller's own body if an upstream may use the same format. `large`: the body is processed in a thread. `kept`: its
+    surface needs the input until the answer ends. `warnings` describe which parts of the caller's request are missing
+    here.
     """
 
     operation: ClassVar[str] = ""
@@ -211,6 +212,7 @@ class Request(Struct, eq=False):
     native: Native | None = None
     user: str = ""
     large: bool = False
+    kept: bool = False
     warnings: tuple[str, ...] = ()
     _decoded: Any = None
 

@@ -151,7 +151,9 @@ class Network:
             head = self._transport.prepare(call.method, call.url, call.headers, target.trusted)
             if endpoint is not None:
                 endpoint.head = head
-        return self._transport.transmit(head, call.body, call.stream, deadline)
+        pending = self._transport.transmit(head, call.body, call.stream, deadline)
+        call.body = b""  # it was sent: the call lives as long as its answer
+        return pending
 
     def connect(self, call: Call, target: Target, deadline: float) -> SessionLink:
         return self._transport.open_websocket(call.url, call.headers, deadline=deadline, trusted=target.trusted)

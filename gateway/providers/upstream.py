@@ -341,6 +341,7 @@ class Upstreams:
         relayed: bool,
         again: RepeatedCall,
     ) -> Iterator[Batch]:
+        request: Request | None = again.request
         try:
             reply = yield from self._await(pending)
             answering.answered(reply)
@@ -368,9 +369,14 @@ class Upstreams:
                 batches = restore_batches(batches, call.renamed)
             if call.custom:
                 batches = custom_tools.restore_batches(batches, call.custom)
-            yield from _with_warnings(batches, call.warnings) if call.warnings else batches
+            warnings = call.warnings
+            # Nothing here holds the prompt while the answer is read.
+            request = request if getattr(again.request, "inlined", None) is not None else None
+            del again, call
+            yield from _with_warnings(batches, warnings) if warnings else batches
         except BaseException:
-            release(again.request)
+            if request is not None:
+                release(request)
             raise
 
     def _wait(self, pending: PendingCall, should_abandon: Callable[[], bool]) -> UpstreamReply:

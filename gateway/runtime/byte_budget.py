@@ -74,9 +74,10 @@ class HeldBytes:
         """Remove a holder; the last one releases all bytes."""
         self._holders -= 1
         if not self._holders:
-            self._free()
+            self.free()
 
-    def _free(self) -> None:
+    def free(self) -> None:
+        """Release all bytes that are held now."""
         size = self._size
         self._size = 0
         self._budget.grow(self._owner, -size)

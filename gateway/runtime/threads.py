@@ -197,6 +197,7 @@ class SharedResource(Protocol):
     def share(self) -> None: ...
     def release(self) -> None: ...
     def grow(self, size: int) -> None: ...
+    def free(self) -> None: ...
 
 
 def hold_more(size: int) -> None:
@@ -204,6 +205,13 @@ def hold_more(size: int) -> None:
     held: SharedResource | None = getattr(gevent.getcurrent(), "held", None)
     if held is not None:
         held.grow(size)
+
+
+def release_held() -> None:
+    """Count no byte any more of what this greenlet holds, because it needs none of them; more may be counted later."""
+    held: SharedResource | None = getattr(gevent.getcurrent(), "held", None)
+    if held is not None:
+        held.free()
 
 
 def hold(held: SharedResource | None) -> None:

@@ -83,6 +83,7 @@ BODY_RECEIVE_BYTES = 262_144
 HEAD_BYTES = 65_536
 # A TLS socket with data waiting never yields, so after this many receives other greenlets get a turn.
 RECEIVES_PER_TURN = 16
+KEPT_BYTES = 4_096  # bytes of a received body that may stay in the buffer
 LONG_BYTES = 1 << 20  # a body of this size is joined in a thread
 SLICE_BYTES = 1 << 18  # the most bytes passed to the kernel at once
 LINGER_TIMEOUT_S = 2.0
@@ -222,7 +223,11 @@ class CallerConnection:
         end = self._at + size
         if end <= len(self._buffer):
             data = self._buffer[self._at : end]
-            self._at = end
+            if size < KEPT_BYTES:
+                self._at = end
+            else:
+                self._buffer = self._buffer[end:]  # else it would be held until the next request
+                self._at = 0
             return data
         parts = [self._buffer[self._at :]]
         missing = end - len(self._buffer)

@@ -37,7 +37,7 @@ class BodyReservation(HeldBytes):
         if not self._owner and self._size + size > self._max_free:
             owner = self._ask()
             held = self._size
-            self._free()
+            self.free()
             self._owner = owner or UNATTRIBUTED
             size += held
         super().grow(size)

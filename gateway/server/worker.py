@@ -313,19 +313,17 @@ class GatewayWorker(BootingWorker):
                     return
                 head, length = taken
                 if 0 < length <= self._bodies.free and not head.odd:
-                    body = connection.take(length)
+                    # No variable of this method holds the body while its response is streamed.
+                    goes_on = self._answer(connection, base, head, connection.take(length), length)
                 elif length:
-                    if not self._serve_weighed(connection, base, head, length):
-                        return
-                    connection.wait()
-                    continue
+                    goes_on = self._serve_weighed(connection, base, head, length)
                 else:
-                    body = b""
+                    goes_on = self._answer(connection, base, head, b"", 0)
             except GatewayError as error:
                 self._refuse(connection, base, head, error)
                 connection.linger()  # the caller may not read the response before it has sent everything
                 return
-            if not self._answer(connection, base, head, body, length):
+            if not goes_on:
                 return
             connection.wait()
             served += 1
@@ -345,8 +343,8 @@ class GatewayWorker(BootingWorker):
                 held.grow(max(0, length))
                 if head.expects and not connection.surplus:
                     connection.send(CONTINUE)
-                body = self._bodies.take(connection, head, length, held)
-                return self._answer(connection, {**base, HELD_KEY: held}, head, body, length)
+                base = {**base, HELD_KEY: held}
+                return self._answer(connection, base, head, self._bodies.take(connection, head, length, held), length)
             except GatewayError as error:
                 self._refuse(connection, base, head, error)
                 connection.linger()
@@ -394,10 +392,12 @@ class GatewayWorker(BootingWorker):
             handler = head.handler
             if handler is not None and isinstance(body, bytes) and bool(body) is head.filled:
                 outbound = self._lane.answer(handler, head, body, base)
+                body = b""  # a streamed response may take long
                 result = outbound.body
                 reply.answer(outbound)
             else:
                 result = self._call(connection, base, head, body, length, reply)
+                body = b""
                 if result is None:
                     return False
                 reply.deliver(result)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.billing.context import RequestContext
 from gateway.callers.access import keeps_nothing
@@ -225,6 +225,7 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
     turn.request.large = large
     if turn.store:
         services.engine.responses.check_quota(context.caller)
+    turn = _without_input(turn, socket)
     keep = _keeper(services, context, turn, body.previous_response_id or "", socket, len(raw), load)
     if socket is not None and not socket.generate:
         return _prepare(context, turn, keep)
@@ -240,15 +241,26 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
     return http_responses_module.json_reply(written, context.shown_id, headers=headers)
 
 
+def _without_input(turn: ResponseTurn, socket: SocketTurn | None) -> ResponseTurn:
+    """Return a turn that does not hold its input while its answer is streamed, if no later turn can continue it."""
+    if turn.store or socket is not None:
+        turn.request.kept = True
+    elif turn.request.requirements.stream:
+        return structs.replace(turn, history=[], items=[])
+    return turn
+
+
 def load_for(services: Services, context: RequestContext, body: schema.CompactBody) -> ConversationLoad:
     """Return the load of a paid request. Before a long conversation is read, the models, limits and credits are checked
     for a request that says nothing: one with the conversation costs more."""
 
+    # Without the body itself: the load is held as long as the answer is streamed.
+    bare = schema.ResponsesBody(model=body.model, service_tier=body.service_tier)
+    if isinstance(body, schema.ResponsesBody):
+        bare.models = body.models
+        bare.provider = body.provider
+
     def check() -> None:
-        bare = schema.ResponsesBody(model=body.model, service_tier=body.service_tier)
-        if isinstance(body, schema.ResponsesBody):
-            bare.models = body.models
-            bare.provider = body.provider
         services.engine.chat.check(context, reader.read(bare, [], [shapes.user_text("Hi")]).request)
 
     return services.engine.responses.load_for(context.caller, check)

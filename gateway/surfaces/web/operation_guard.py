@@ -150,6 +150,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         if isinstance(body, bytes):
             end(inbound, outbound.status, started, failure or outbound.failure)
         else:
+            inbound.body = b""  # not needed while the response is streamed
             outbound.body = ClosingBody(body, partial(end.of_stream, inbound, outbound.status, started))
         return outbound
 

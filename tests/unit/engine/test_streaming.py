@@ -1,5 +1,8 @@
 """Streamed answers: what is held back, what is passed on, and how every end is settled."""
 
+import weakref
+from collections import UserList
+
 import gevent
 import pytest
 from gevent.event import Event
@@ -9,6 +12,7 @@ from support.fleet import wait_until
 
 from gateway.engine import streaming
 from gateway.errors import StreamTruncated, Unavailable, UpstreamFailed
+from gateway.neutral.chat import ChatRequest, Conversation, Native
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.events import (
     Failed,
@@ -22,10 +26,13 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
+from gateway.neutral.parts import Message, Text
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.usage import Usage
+from gateway.runtime.byte_budget import ByteBudget, HeldBytes
 from gateway.runtime.disconnects import dismiss
+from gateway.runtime.threads import hold
 
 NORTH, SOUTH = target_at("north"), target_at("south")
 USED = Usage(input=3, output=2)
@@ -101,6 +108,70 @@ def test_a_silent_provider_is_left_for_one_that_waits(clock):
     run = make_run(clock, Providers(north=silent, south=GOOD), NORTH, SOUTH)
     assert texts(read(run)) == ["Hello"]
     assert [attempt.target.provider.id for attempt in run.outcome.attempts] == ["north", "south"]
+
+
+class Prompt(UserList):
+    """A prompt that tells when nothing refers to it any more."""
+
+
+def chat_with(prompt, **more):
+    def decode():
+        return Conversation((Message("user", (Text(prompt[0]),)),))
+
+    return ChatRequest("m", Requirements(stream=True), decode, native=Native("openai", {"messages": prompt}), **more)
+
+
+def test_nothing_holds_the_prompt_once_the_answer_has_begun(clock):
+    prompt = Prompt(["Hello"])
+    gone = weakref.ref(prompt)
+    run = make_run(clock, Providers(north=[BEGUN, HELLO, HELLO, DONE]), NORTH, request=chat_with(prompt))
+    run.context.request = chat_with(prompt)
+    del prompt
+    batches = streaming.events(run)
+    next(batches)
+    assert gone() is not None
+    next(batches)
+    assert gone() is None and run.request.conversation().messages == ()
+    assert list(batches) == [DONE]
+
+
+def test_the_prompt_is_held_while_another_provider_may_need_it(clock):
+    prompt = Prompt(["Hello"])
+    gone = weakref.ref(prompt)
+    run = make_run(clock, Providers(north=[BEGUN, [Heartbeat()], [Failed(BROKEN)]], south=GOOD), NORTH, SOUTH)
+    run.request = chat_with(prompt)
+    del prompt
+    batches = streaming.events(run)
+    assert next(batches) == [Heartbeat()] and gone() is not None
+    assert texts(batches) == ["Hello"] and gone() is None
+
+
+def test_the_prompt_is_held_while_a_second_attempt_may_need_it(clock):
+    prompt = Prompt(["Hello"])
+    run = make_run(clock, Providers(north=[BEGUN, HELLO, HELLO, DONE]), NORTH, request=chat_with(prompt), hedged=True)
+    assert texts(read(run)) == ["Hello", "Hello"]
+    assert run.request.native.body["messages"] is prompt
+
+
+def test_a_stream_that_has_begun_counts_no_bytes_of_its_prompt_unless_its_surface_keeps_them(clock):
+    for kept, count in ((False, 0), (True, 700)):
+        budget = ByteBudget(1000, 1000)
+        held = HeldBytes(budget, "one")
+        held.grow(700)
+        hold(held)
+        run = make_run(clock, Providers(north=GOOD), NORTH, request=chat_with(["Hello"], kept=kept))
+        read(run)
+        hold(None)
+        assert budget.held == count
+        held.release()
+        assert budget.held == 0
+
+
+def test_the_tier_of_a_stream_is_the_requested_one_after_its_prompt_is_gone(clock):
+    request = chat_with(["Hello"], options=Options(service_tier="fast"))
+    run = make_run(clock, Providers(north=[BEGUN, HELLO, [Progress(USED)], [Failed(BROKEN)]]), NORTH, request=request)
+    list(streaming.events(run))
+    assert run.outcome.serving.service_tier == "fast"
 
 
 def test_a_store_that_is_away_turns_a_good_end_into_a_failure(clock):
