@@ -1,7 +1,10 @@
 """Organizations and projects of the account, and the choice of one of them."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
+
+import click
 
 from llmgateway_cli.context import ClientContext
 from llmgateway_cli.errors import CliError, HttpError
@@ -10,6 +13,7 @@ from llmgateway_cli.shapes import list_of, text_of
 Record = dict[str, Any]
 PROJECT_ID = re.compile(r"proj[a-z]*_[\w-]+|[\w-]{20,}")
 KEY_ID = re.compile(r"key_\w+")
+organization_option = click.option("-o", "--org", metavar="ID", help="An organization's id or name.")
 MEMBER_ID = re.compile(r"member_\w+")
 
 
@@ -84,6 +88,49 @@ def selected_organizations(context: ClientContext, named: str | None) -> list[Re
     return [find_organization(listed, named)]
 
 
+def choose_organization(context: ClientContext, named: str | None) -> Record:
+    """Return the organization of a command: the named one, the default one, the only one, or the one that the user
+    picks."""
+    listed = organizations(context)
+    chosen = named or context.settings.default_organization
+    if chosen:
+        return find_organization(listed, chosen)
+    if not listed:
+        raise CliError("You have no organization.", "Ask an owner for an invitation.")
+    if len(listed) == 1:
+        return listed[0]
+    choices = [(f"{organization.get('name')} ({organization.get('id')})", organization) for organization in listed]
+    return context.output.choose("Which organization?", choices, "-o ORG, or `llmgateway orgs use ORG` once")
+
+
+def list_members(context: ClientContext, organization: Record) -> list[Record]:
+    """Return the members of an organization."""
+    path = f"/orgs/{text_of(organization, 'id')}/members"
+    return [member for answer in context.client.pages(path, {}) for member in list_of(answer, "members")]
+
+
+def list_teams(context: ClientContext, organization: Record) -> list[Record]:
+    """Return the teams of an organization."""
+    path = f"/orgs/{text_of(organization, 'id')}/teams"
+    return [team for answer in context.client.pages(path, {}) for team in list_of(answer, "teams")]
+
+
+def find_named(listed: Sequence[Record], named: str, kind: str, names: Sequence[str] = ("name",)) -> Record:
+    """Return the member or team of that id or of an unambiguous name. Raises CliError without one."""
+    for one in listed:
+        if one.get("id") == named:
+            return one
+    for name in names:
+        matching = [one for one in listed if str(one.get(name, "")).lower() == named.strip().lower()]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise CliError(
+                f"Several {kind}s are called {named!r}.", f"Give the id; `llmgateway {kind}s list` shows it."
+            )
+    raise CliError(f"The organization has no {kind} {named!r}.", f"`llmgateway {kind}s list` shows them.")
+
+
 def choose_project(context: ClientContext, named: str | None) -> str:
     """Return the id of the project of a command: the named one, the default one, the only one of the default
     organization or of the only organization, or the one that the user picks."""
@@ -109,8 +156,7 @@ def member_id_of(context: ClientContext, project_id: str, named: str) -> str:
     the form of an id is not looked up."""
     if MEMBER_ID.fullmatch(named):
         return named
-    path = f"/orgs/{text_of(find_project(context, project_id)[0], 'id')}/members"
-    members = [member for answer in context.client.pages(path, {}) for member in list_of(answer, "members")]
+    members = list_members(context, find_project(context, project_id)[0])
     for name in ("email", "name"):
         matching = [member for member in members if str(member.get(name, "")).lower() == named.strip().lower()]
         if len(matching) == 1:

@@ -94,39 +94,47 @@ def set_limits(
     clear: bool,
 ) -> None:
     """Set or remove the limits of a key, given by id or description, and print its spending."""
-    members = read_limits(limit, period_limit, period, reservation)
-    if clear and members:
-        raise CliError("--clear removes every limit; it cannot set one.", "Give --clear, or limits.")
-    if clear:
-        members = dict.fromkeys(LIMITS)
-    if not members:
-        raise CliError(
-            "There is nothing to set.", "Give --limit, --period-limit (with --period), --reservation, or --clear."
-        )
-    key = _change_limits(context, key_id_of(context, named), members)
+    members = read_changes(limit, period_limit, period, reservation, clear)
+    key_id = key_id_of(context, named)
+    key = change_limits(context, f"/keys/api/limit/{quote(key_id, safe='')}", "apiKey", key_id, members)
     context.output.success(f"The limits of {key.get('description')!r} were set.")
     show_spending(context, key)
 
 
-def _change_limits(context: ClientContext, key_id: str, members: dict[str, Any]) -> dict[str, Any]:
-    """Return the key with new limits. A period that was not given stays as it is, and is a month for a key that has
-    none."""
-    path = f"/keys/api/limit/{quote(key_id, safe='')}"
+def read_changes(
+    limit: str | None, period_limit: str | None, period: str | None, reservation: str | None, clear: bool
+) -> dict[str, Any]:
+    """Return the members of a request that changes limits, or with `clear` removes all. Raises CliError without any."""
+    members = read_limits(limit, period_limit, period, reservation)
+    if clear and members:
+        raise CliError("--clear removes every limit; it cannot set one.", "Give --clear, or limits.")
+    if clear:
+        return dict.fromkeys(LIMITS)
+    if not members:
+        raise CliError(
+            "There is nothing to set.", "Give --limit, --period-limit (with --period), --reservation, or --clear."
+        )
+    return members
+
+
+def change_limits(context: ClientContext, path: str, kind: str, named: str, members: dict[str, Any]) -> dict[str, Any]:
+    """Return what has new limits: the part `kind` of the answer. A period that was not given stays as it is, and is a
+    month for a key, member or team that has none."""
     try:
-        return object_of(context.client.management("PATCH", path, body=members), "apiKey")
+        return object_of(context.client.management("PATCH", path, body=members), kind)
     except HttpError as error:
         has_amount = members.get("periodUsageLimit") is not None
         has_length = "periodUsageDurationUnit" in members
         if error.status == BAD_REQUEST and has_length and "periodUsageLimit" not in members:
             raise CliError(
-                f"{key_id} has no limit of a period whose length could be changed: {error.message}",
+                f"{named} has no limit of a period whose length could be changed: {error.message}",
                 "Give --period-limit too.",
                 error.request_id,
             ) from None
         if error.status != BAD_REQUEST or has_length or not has_amount:
             raise
     members = members | _length_members(DEFAULT_PERIOD)
-    return object_of(context.client.management("PATCH", path, body=members), "apiKey")
+    return object_of(context.client.management("PATCH", path, body=members), kind)
 
 
 def show_spending(context: ClientContext, key: dict[str, Any]) -> None:

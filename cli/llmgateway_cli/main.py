@@ -35,6 +35,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "auth": CommandEntry("llmgateway_cli.commands.auth", "auth", "Sign in, sign out, show the account."),
     "orgs": CommandEntry("llmgateway_cli.commands.places", "orgs", "List organizations, choose the default one."),
     "projects": CommandEntry("llmgateway_cli.commands.places", "projects", "List projects, choose the default one."),
+    "members": CommandEntry("llmgateway_cli.commands.people", "members", "List and invite people, change their roles."),
+    "teams": CommandEntry("llmgateway_cli.commands.people", "teams", "List teams, change their members and leads."),
     "credits": CommandEntry("llmgateway_cli.commands.places", "credits", "Show the credit balance."),
     "keys": CommandEntry("llmgateway_cli.commands.keys", "keys", "Create, list, change and delete API keys."),
     "budget": CommandEntry("llmgateway_cli.commands.budget", "budget", "Show your own budget, set limits of API keys."),

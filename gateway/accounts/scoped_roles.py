@@ -1,6 +1,7 @@
 """Roles in a part of an organization: leads of teams and admins of projects."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec import Struct
 
@@ -24,6 +25,7 @@ class Parts(Struct, frozen=True):
 
 
 NO_PARTS = Parts()
+MEMBERS_PER_STATEMENT = 1_000
 
 
 def read_parts(database: Database, member_id: str) -> Parts:
@@ -34,6 +36,19 @@ def read_parts(database: Database, member_id: str) -> Parts:
         frozenset(scope_id for scope_id in found if scope_id.startswith(TEAM_PREFIX)),
         frozenset(scope_id for scope_id in found if scope_id.startswith(PROJECT_PREFIX)),
     )
+
+
+def list_roles(database: Database, member_ids: list[str]) -> dict[str, list[str]]:
+    """Return the ids of the teams and projects in which each member has a role."""
+    roles: dict[str, list[str]] = {member_id: [] for member_id in member_ids}
+
+    def read(some: list[str]) -> list[ScopedRole]:
+        return list(ScopedRole.select().where(ScopedRole.member.in_(some)).order_by(ScopedRole.scope_id))
+
+    for start in range(0, len(member_ids), MEMBERS_PER_STATEMENT):
+        for row in database.read(partial(read, member_ids[start : start + MEMBERS_PER_STATEMENT])):
+            roles[row.member_id].append(row.scope_id)
+    return roles
 
 
 def list_holders(database: Database, scope_ids: list[str]) -> dict[str, list[str]]:

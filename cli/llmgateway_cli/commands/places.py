@@ -1,10 +1,15 @@
 """The commands `orgs`, `projects` and `credits`."""
 
+from urllib.parse import quote
+
 import click
 
 from llmgateway_cli.account_lists import (
+    find_named,
     find_organization,
     find_project,
+    list_members,
+    organization_option,
     organizations,
     projects_of,
     selected_organizations,
@@ -12,11 +17,9 @@ from llmgateway_cli.account_lists import (
 from llmgateway_cli.command_lines import ClientCommand, ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.settings import DEFAULT_ORGANIZATION, DEFAULT_PROJECT
-from llmgateway_cli.shapes import text_of
+from llmgateway_cli.shapes import list_of, text_of
 from llmgateway_cli.tables import Column
 from llmgateway_cli.values import NO_VALUE, show_usd
-
-organization_option = click.option("-o", "--org", metavar="ID", help="An organization's id or name.")
 
 
 @click.group(cls=ClientGroup)
@@ -64,7 +67,7 @@ def use_organization(context: ClientContext, organization: str) -> None:
 
 @click.group(cls=ClientGroup)
 def projects() -> None:
-    """List projects and choose the default one."""
+    """List projects, choose the default one, and change their admins."""
 
 
 @projects.command("list")
@@ -106,6 +109,46 @@ def use_project(context: ClientContext, project: str) -> None:
     ident = text_of(chosen, "id")
     context.settings.save({DEFAULT_PROJECT: ident, DEFAULT_ORGANIZATION: text_of(organization, "id")})
     context.output.success(f"The default project is now {chosen.get('name')} ({ident}) of {organization.get('name')}.")
+
+
+@projects.command("admins")
+@click.argument("project")
+@json_option
+@pass_context
+def list_admins(context: ClientContext, project: str) -> None:
+    """List the members who are admins of a project, by id or name."""
+    found = find_project(context, project)[1]
+    listed = list_of(context.client.management("GET", f"/projects/{text_of(found, 'id')}/admins"), "admins")
+    rows = [(str(row.get("email", "")), str(row.get("role", "")), str(row.get("id", ""))) for row in listed]
+    columns = (Column("E-MAIL ADDRESS", shorten=True), Column("ROLE"), Column("ID", rank=1))
+    context.output.listing(listed, columns, rows, "The project has no admin of its own.")
+
+
+@projects.command("add-admin")
+@click.argument("project")
+@click.argument("member")
+@pass_context
+def add_admin(context: ClientContext, project: str, member: str) -> None:
+    """Make a member an admin of a project."""
+    context.output.success(f"{_set_admin(context, 'PUT', project, member)} is an admin of the project.")
+
+
+@projects.command("remove-admin")
+@click.argument("project")
+@click.argument("member")
+@pass_context
+def remove_admin(context: ClientContext, project: str, member: str) -> None:
+    """End a member's role as admin of a project."""
+    context.output.success(f"{_set_admin(context, 'DELETE', project, member)} is no admin of the project any more.")
+
+
+def _set_admin(context: ClientContext, method: str, project: str, member: str) -> str:
+    """Change the admins of a project; return the address of the member."""
+    organization, found = find_project(context, project)
+    person = find_named(list_members(context, organization), member, "member", ("email", "name"))
+    path = f"/projects/{quote(text_of(found, 'id'), safe='')}/admins/{quote(text_of(person, 'id'), safe='')}"
+    context.client.management(method, path)
+    return str(person.get("email"))
 
 
 @click.command(cls=ClientCommand)

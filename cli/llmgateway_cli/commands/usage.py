@@ -30,6 +30,12 @@ SOURCE_RANGES = ("7d", "30d")
 DEFAULT_RANGE = "7d"
 # --by, the value that the service knows, and the list with the result.
 DIMENSIONS = {"model": ("model", "modelBreakdown"), "key": ("apiKey", "apiKeyBreakdown")}
+# The groups of `GET /activity/shares`.
+SHARES = (
+    *("team", "person", "costCenter", "department", "division", "organization", "employeeNumber"),
+    *("tag", "session", "provider", "model", "key", "app"),
+)
+NOT_STATED = "(not stated)"
 FIGURES = (Column("REQUESTS", number=True), Column("TOKENS", number=True), Column("COST", number=True))
 NO_REQUESTS = "There were no requests."
 NOT_FOUND = 404
@@ -153,7 +159,7 @@ def _read_dates(first: str | None, last: str | None, days: str | None) -> tuple[
     return {"from": begin.isoformat(), "to": end.isoformat()}, f"{begin} to {end}"
 
 
-def _place(project: str | None, api_key: str | None) -> str:
+def _place(project: Any, api_key: str | None) -> str:
     place = "all projects"
     if project:
         place = f"project {project}"
@@ -270,6 +276,56 @@ def _read_reports(
     if refused is not None and not reports:
         raise refused
     return reports, common
+
+
+@usage.command("shares")
+@click.option(
+    "--by", type=click.Choice(SHARES, case_sensitive=False), default="team", show_default=True, help="The group."
+)
+@click.option("--tag", metavar="NAME", help="The name of the tag, with --by tag.")
+@click.option("-p", "--project", metavar="PROJECT", help="One project, by id or name (default: all).")
+@click.option("-r", "--range", "span", metavar="RANGE", help=f"{', '.join(RANGES)} (default: {DEFAULT_RANGE}).")
+@click.option("--from", "first", metavar="DATE", help="First day, YYYY-MM-DD.")
+@click.option("--to", "last", metavar="DATE", help="Last day, YYYY-MM-DD (default: today).")
+@json_option
+@pass_context
+def shares(
+    context: ClientContext,
+    by: str,
+    tag: str | None,
+    project: str | None,
+    span: str | None,
+    first: str | None,
+    last: str | None,
+) -> None:
+    """Show usage by team, person, department, cost center, tag and others, the most expensive first."""
+    window, label = read_window(span, RANGES, first, last)
+    query: Query = {"groupBy": by, **window}
+    if tag:
+        query["tag"] = tag
+    if project:
+        query["projectId"] = project_id_of(context, project)
+    listed = list_of(context.client.management("GET", "/activity/shares", query=query), "shares")
+    if context.output.as_json:
+        context.output.document(listed)
+        return
+    cells = [
+        (
+            str(row.get("name") or NOT_STATED),
+            show_number(row.get("requestCount")),
+            show_number(_count(row, "inputTokens") + _count(row, "outputTokens")),
+            show_usd(row.get("cost")),
+        )
+        for row in listed
+    ]
+    context.output.fields((("Usage", f"{_place(query.get('projectId'), None)} ({label})"),))
+    context.output.data("")
+    context.output.table((Column(by.upper(), shorten=True), *FIGURES), cells, NO_REQUESTS)
+
+
+def _count(row: Record, name: str) -> int:
+    value = row.get(name)
+    return value if isinstance(value, int) else 0
 
 
 @usage.command("sources")

@@ -72,8 +72,9 @@ def limits_of(status: Status) -> dict[str, Any]:
 
 
 class MemberAnswer(LimitedAnswer):
-    """`suspended`: the identity provider that the organization requires refuses the person. `attributes` are those that
-    an identity provider states, such as `costCenter` and `department`."""
+    """`suspended`: the identity provider that the organization requires refuses the person. `role_in` has the ids of
+    the teams that the person leads and of the projects of which the person is an admin. `attributes` are those that an
+    identity provider states, such as `costCenter` and `department`."""
 
     columns = ("id", "role", "status", "email", "user_id", "attributes")
     user_id: str
@@ -82,6 +83,7 @@ class MemberAnswer(LimitedAnswer):
     role: str
     status: str
     suspended: bool
+    role_in: list[str]
     attributes: Annotated[dict[str, str], Meta(examples=[{"costCenter": "4711", "department": "Research"}])]
 
 

@@ -9,6 +9,7 @@ from gateway.accounts import members, teams
 from gateway.accounts.invitations import InvitationGrant, InvitationInfo
 from gateway.accounts.member_attributes import read_current
 from gateway.accounts.members import MemberInfo
+from gateway.accounts.scoped_roles import list_roles
 from gateway.admin.group_grants import read_limits as stored_limits
 from gateway.admin.group_grants import store_limits
 from gateway.callers.roles import ROLES
@@ -63,8 +64,15 @@ def list_members(call: ManagedCall[str]) -> list[MemberAnswer]:
     member_ids = [member.id for member in infos]
     statuses = call.management.budgets.statuses(member_ids)
     attributes = read_current(call.database, member_ids)
+    roles = list_roles(call.database, member_ids)
     return [
-        MemberAnswer.of(member, attributes=attributes[member.id], **limits_of(statuses[member.id])) for member in infos
+        MemberAnswer.of(
+            member,
+            role_in=roles[member.id],
+            attributes=attributes[member.id],
+            **limits_of(statuses[member.id]),
+        )
+        for member in infos
     ]
 
 
@@ -147,7 +155,8 @@ def revoke_invitation(call: ManagedCall[str]) -> None:
 
 def show_member(database: Database, info: MemberInfo, status: Status) -> MemberAnswer:
     attributes = read_current(database, [info.id])[info.id]
-    return MemberAnswer.of(info, attributes=attributes, **limits_of(status))
+    roles = list_roles(database, [info.id])[info.id]
+    return MemberAnswer.of(info, role_in=roles, attributes=attributes, **limits_of(status))
 
 
 def show_invitation(info: InvitationInfo) -> InvitationAnswer:
