@@ -18,7 +18,7 @@ MAX_LINES = 600
 LAYERS = (
     ("runtime", "configuration"),
     ("neutral", "store", "transport"),
-    ("catalogue", "control", "dialects", "media"),
+    ("catalogue", "control", "dialects", "guardrails", "media"),
     ("callers", "limits"),
     ("accounts", "metering", "routing"),
     ("oauth", "providers", "reports", "sso"),
@@ -48,7 +48,19 @@ RANKS = {
 
 # The data plane knows callers by `gateway.callers` alone.
 DATA_PLANE = (
-    *("neutral", "dialects", "media", "catalogue", "providers", "routing", "limits", "metering", "billing", "engine"),
+    *(
+        "neutral",
+        "dialects",
+        "media",
+        "guardrails",
+        "catalogue",
+        "providers",
+        "routing",
+        "limits",
+        "metering",
+        "billing",
+        "engine",
+    ),
     *("surfaces.web", "surfaces.bodies", "surfaces.openai", "surfaces.anthropic", "surfaces.responses"),
     *("surfaces.google", "surfaces.cohere", "surfaces.aisdk"),
 )
@@ -89,6 +101,7 @@ LIBRARIES = {
         "gateway.worker.recurring_jobs",
         "gateway.neutral.long_json",
         "gateway.neutral.tool_arguments",
+        "gateway.guardrails",
         "gateway.reports.invoices",
     ),
     "peewee": (
@@ -134,6 +147,8 @@ LIBRARIES = {
     ),
     "gunicorn": ("gateway.server",),
     "opentelemetry": ("gateway.telemetry.otel",),
+    "re2": ("gateway.guardrails.detectors",),
+    "phonenumbers": ("gateway.guardrails.value_checks",),
     "yaml": ("gateway.operator.migration",),
     "click": ("gateway.operator.command", "gateway.operator"),
 }

@@ -1,0 +1,113 @@
+"""Detectors: precision and recall on a labelled set, and what organizations add."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.labelled_texts import MAKERS, LabelledText, negatives, positives
+
+from gateway.configuration.settings import ROOT
+from gateway.errors import InvalidRequest
+from gateway.guardrails.detectors import OWN_LONGEST, built_in, expand, own_pattern, own_term
+from gateway.guardrails.scanning import Scanner
+
+PAGE = ROOT / "docs/guardrails.md"
+POSITIVES_EACH = 60
+NEGATIVES = 6000
+# Detectors whose check has digits of its own; the others are found by their form, and measured by the same numbers.
+LEAST_PRECISION, LEAST_RECALL = 0.98, 0.95
+BEGIN, END = "<!-- detectors: begin -->\n", "<!-- detectors: end -->\n"
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, tuple[float, float]]:
+    """Return precision and recall of each detector."""
+    scanner = Scanner(tuple(built_in().values()))
+    hits: Counter[str] = Counter()
+    misses: Counter[str] = Counter()
+    wrong: Counter[str] = Counter()
+    for labelled in [*positives(1, POSITIVES_EACH), *negatives(2, NEGATIVES)]:
+        found = found_in(scanner, labelled)
+        if labelled.detector:
+            (hits if (labelled.detector, labelled.value) in found else misses)[labelled.detector] += 1
+        wrong.update(name for name, value in found if not overlaps(value, labelled.value))
+    return {
+        name: (hits[name] / max(1, hits[name] + wrong[name]), hits[name] / (hits[name] + misses[name]))
+        for name in MAKERS
+    }
+
+
+def overlaps(value: str, labelled: str) -> bool:
+    return bool(labelled) and (value in labelled or labelled in value)
+
+
+def found_in(scanner: Scanner, labelled: LabelledText) -> list[tuple[str, str]]:
+    text = labelled.text
+    return [(scanner.detectors[found.detector].name, text[found.start : found.end]) for found in scanner.scan(text)]
+
+
+def test_every_detector_is_measured() -> None:
+    assert set(MAKERS) == set(built_in())
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_detector_finds_its_values_and_no_others(name: str, measured: dict[str, tuple[float, float]]) -> None:
+    precision, recall = measured[name]
+    assert precision >= LEAST_PRECISION
+    assert recall >= LEAST_RECALL
+
+
+def test_the_page_has_the_measured_table(measured: dict[str, tuple[float, float]]) -> None:
+    rows = ["| Detector | Group | Finds | Precision | Recall |\n", "|---|---|---|---|---|\n"]
+    for detector in built_in().values():
+        precision, recall = measured[detector.name]
+        rows.append(f"| `{detector.name}` | {detector.group} | {detector.title} | {precision:.3f} | {recall:.3f} |\n")
+    text = PAGE.read_text()
+    start = text.index(BEGIN) + len(BEGIN)
+    end = text.index(END)
+    if os.environ.get("WRITE_GOLDENS"):
+        Path(PAGE).write_text(text[:start] + "".join(rows) + text[end:])
+        return
+    assert text[start:end] == "".join(rows)
+
+
+def test_group_names_all_of_its_detectors() -> None:
+    assert set(expand(["secrets", "email"])) == {"email"} | {
+        detector.name for detector in built_in().values() if detector.group == "secrets"
+    }
+    with pytest.raises(InvalidRequest, match="Unknown detector 'nothing'"):
+        expand(["nothing"])
+
+
+def test_own_term_is_found_in_any_case_and_spacing_but_not_inside_of_words() -> None:
+    scanner = Scanner([own_term("Project Falcon"), own_term("ACME+")])
+    text = "PROJECT\n falcon met ProjectFalcon and project falcons at acme+."
+    assert [text[found.start : found.end] for found in scanner.scan(text)] == ["PROJECT\n falcon", "acme+"]
+
+
+@pytest.mark.parametrize("pattern", ["(", "a*", r"(?=x)", "x" * 501, "", r"(\w+)\1", "((a{900}){900}){900}"])
+def test_own_pattern_that_cannot_be_used_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidRequest):
+        own_pattern(pattern)
+
+
+def test_own_pattern_takes_linear_time_on_hostile_text() -> None:
+    scanner = Scanner([own_pattern(r"(a+)+$"), own_pattern(r"(x+x+)+y")])
+    text = "a" * 200_000 + "!" + "x" * 200_000
+    assert scanner.scan(text) == ()
+
+
+def test_value_is_found_behind_characters_of_several_bytes() -> None:
+    scanner = Scanner([built_in()["email"]])
+    text = "Grüße 🙂 an anna.meyer@mail.test und 日本 ben@corp.io \ud800 end " + "x" * 80
+    assert [text[found.start : found.end] for found in scanner.scan(text)] == ["anna.meyer@mail.test", "ben@corp.io"]
+    assert scanner.scan(text) == scanner.scan(str(text))
+
+
+def test_lengths_of_detectors_hold_for_their_values() -> None:
+    for labelled in positives(3, 40):
+        detector = built_in()[labelled.detector]
+        assert len(labelled.value) <= detector.longest, detector.name
+        assert not detector.alphabet or set(labelled.value) <= set(detector.alphabet), detector.name
+    assert own_pattern("abc").longest == OWN_LONGEST
