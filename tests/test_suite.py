@@ -79,7 +79,7 @@ TRIED_THROUGH = {
     "catalogue/": ("unit/catalogue/test_loader.py", "unit/catalogue/test_prices.py"),
     "configuration/": ("unit/configuration/test_file.py", "unit/operator/test_config.py"),
     "surfaces/console/": ("unit/surfaces/management/test_access_table.py", "flows/test_management.py"),
-    "guardrails/": ("unit/guardrails/test_detectors.py",),
+    "guardrails/": ("unit/guardrails/test_detectors.py", "unit/guardrails/test_windows.py"),
     "runtime/disconnects.py": ("unit/engine/test_streaming.py", "unit/engine/test_unary.py"),
     "dialects/": ("contract/test_every_protocol.py", "contract/test_nothing_dropped_silently.py"),
     "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),

@@ -136,7 +136,7 @@ def _own(name: str, title: str, pattern: str, param: str, longest: int) -> Detec
     except re2.error as error:
         text = f"RE2 cannot read the pattern {pattern[:80]!r}: {_reason(error)}."
         raise InvalidRequest(text, param=param) from None
-    return Detector(name, "own", title, "TERM", pattern, expression, 0, None, "", "any", longest)
+    return Detector(name, "own", title, "TERM", pattern, expression, 0, None, "", "", longest)
 
 
 def _reason(error: Exception) -> str:

@@ -51,6 +51,10 @@ class Scanner:
                 self._known.popitem(last=False)
         return found
 
+    def scan_once(self, text: str) -> tuple[Finding, ...]:
+        """Do the same as `scan` for a text that does not come again, such as a part of a stream."""
+        return self._find(text)
+
     def _find(self, text: str, data: bytes | None = None) -> tuple[Finding, ...]:
         if data is None:
             data = text.encode("utf-8", "surrogatepass")

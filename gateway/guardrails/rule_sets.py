@@ -1,0 +1,188 @@
+"""Rules of guardrails: what they look for, where, and what happens to a value that is found."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from gateway.guardrails.detectors import Detector, built_in, expand, own_pattern, own_term
+from gateway.guardrails.placeholders import OWN
+from gateway.guardrails.scanning import Scanner
+
+Place = Literal["prompt", "system", "history", "tool_arguments", "tool_results", "answer"]
+PLACES: tuple[Place, ...] = get_args(Place)
+INPUTS: tuple[Place, ...] = PLACES[:-1]
+Action = Literal["block", "mask", "remove", "warn", "log"]
+ACTIONS: tuple[Action, ...] = get_args(Action)  # the strongest first
+CHANGES: tuple[Action, ...] = ("mask", "remove")
+Unread = Literal["refuse", "pass"]
+UNREAD: tuple[Unread, ...] = get_args(Unread)
+EVERY_TOOL = "*"
+
+
+class GuardrailRule(Struct, frozen=True):
+    """A rule. It looks for values of `detectors` (names of detectors or groups), for `terms` and `patterns`, in
+    `places`, in requests for `models` (names, * for any characters; none: all).
+
+    `unread`: what happens to a request with content that cannot be read, such as an image. `contact` is whom callers
+    ask. `probation`: it acts on nothing and is only recorded. `hidden_from` are names of tools whose arguments keep
+    placeholders ("*": all tools). `exceptions` are fingerprints of values that are no findings.
+    """
+
+    id: str
+    name: str
+    action: Action
+    detectors: tuple[str, ...] = ()
+    terms: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    places: tuple[Place, ...] = INPUTS
+    models: tuple[str, ...] = ()
+    unread: Unread = "pass"
+    contact: str = ""
+    probation: bool = False
+    hidden_from: tuple[str, ...] = ()
+    exceptions: frozenset[str] = frozenset()
+
+    @property
+    def acts(self) -> Action:
+        """The action that is carried out: on probation only "log"."""
+        return "log" if self.probation else self.action
+
+    def looks_in(self, place: Place) -> bool:
+        """Return whether the rule applies in `place`. What was a prompt is history in the next turn, so a rule for
+        prompts applies there too."""
+        return place in self.places or (place == "history" and "prompt" in self.places)
+
+    def applies_to(self, names: Iterable[str]) -> bool:
+        """Return whether the rule applies to a model that has any of these names."""
+        return not self.models or any(_is_named(pattern, name) for pattern in self.models for name in names)
+
+
+def _is_named(pattern: str, name: str) -> bool:
+    """Return whether `name` fits a pattern in which * is any text; linear, unlike a regular expression."""
+    first, *rest = pattern.lower().split("*")
+    name = name.lower()
+    if not rest:
+        return name == first
+    if not name.startswith(first):
+        return False
+    place = len(first)
+    for piece in rest[:-1]:
+        found = name.find(piece, place)
+        if found < 0:
+            return False
+        place = found + len(piece)
+    return len(name) - place >= len(rest[-1]) and name.endswith(rest[-1])
+
+
+class Match(Struct, frozen=True):
+    """A value that a rule found: its place in a text, in characters."""
+
+    start: int
+    end: int
+    rule: GuardrailRule
+    detector: Detector
+
+
+class RuleSet:
+    """The rules for some requests, with one scanner for all that they look for. `fingerprint` hashes a value for the
+    comparison with exceptions."""
+
+    def __init__(self, rules: Sequence[GuardrailRule], fingerprint: Callable[[str], str]) -> None:
+        self.rules = tuple(rules)
+        self._fingerprint = fingerprint
+        detectors: list[Detector] = []
+        users: list[list[GuardrailRule]] = []
+        numbers: dict[tuple[str, str], int] = {}
+        for rule in rules:
+            for detector in detectors_of(rule):
+                number = numbers.setdefault((detector.name, detector.pattern), len(detectors))
+                if number == len(detectors):
+                    detectors.append(detector)
+                    users.append([])
+                users[number].append(rule)
+        self.scanner = Scanner(detectors)
+        self._users = tuple(map(tuple, users))
+        self._by_model: dict[tuple[GuardrailRule, ...], RuleSet] = {}
+
+    @cached_property
+    def masks(self) -> bool:
+        """Whether a rule masks values of requests."""
+        return any(rule.acts == "mask" and rule.places != ("answer",) for rule in self.rules)
+
+    @cached_property
+    def reads_answers(self) -> bool:
+        """Whether a rule looks for values in answers."""
+        return any(rule.looks_in("answer") for rule in self.rules)
+
+    @cached_property
+    def answer_detectors(self) -> tuple[Detector, ...]:
+        """The detectors of rules for answers, whose values streams hold back."""
+        return tuple(
+            detector
+            for detector, users in zip(self.scanner.detectors, self._users, strict=True)
+            if any(rule.looks_in("answer") for rule in users)
+        )
+
+    def refusing(self, inputs: bool) -> GuardrailRule | None:
+        """Return the rule that refuses content that cannot be read, of requests (`inputs`) or of answers; None without
+        one."""
+        for rule in self.rules:
+            looks = rule.places != ("answer",) if inputs else rule.looks_in("answer")
+            if rule.unread == "refuse" and not rule.probation and looks:
+                return rule
+        return None
+
+    def for_models(self, names: Iterable[str]) -> "RuleSet | None":
+        """Return the rules that apply to a model with any of these names; None when none does."""
+        known = tuple(names)
+        chosen = tuple(rule for rule in self.rules if rule.applies_to(known))
+        if len(chosen) == len(self.rules):
+            return self
+        if not chosen:
+            return None
+        found = self._by_model.get(chosen)
+        if found is None:
+            found = self._by_model[chosen] = RuleSet(chosen, self._fingerprint)
+        return found
+
+    def find(self, text: str, place: Place, once: bool = False) -> list[Match]:
+        """Return the values that rules for `place` find in a text, ordered by their start. Placeholders of the gateway
+        are no values. `once`: the text does not come again."""
+        found: list[Match] = []
+        for finding in self.scanner.scan_once(text) if once else self.scanner.scan(text):
+            value = text[finding.start : finding.end]
+            if OWN.fullmatch(value):
+                continue
+            for rule in self._users[finding.detector]:
+                if rule.looks_in(place) and not (rule.exceptions and self._fingerprint(value) in rule.exceptions):
+                    detector = self.scanner.detectors[finding.detector]
+                    found.append(Match(finding.start, finding.end, rule, detector))
+        return found
+
+
+def detectors_of(rule: GuardrailRule) -> list[Detector]:
+    """Return the detectors of a rule. InvalidRequest for unknown names and patterns that cannot be used."""
+    known = built_in()
+    return [
+        *(known[name] for name in expand(rule.detectors)),
+        *map(own_term, rule.terms),
+        *map(own_pattern, rule.patterns),
+    ]
+
+
+def changes_of(matches: Sequence[Match]) -> list[Match]:
+    """Return the matches that change a text, without overlaps: of those that overlap, one remains for the whole part,
+    with the strongest action."""
+    changed: list[Match] = []
+    for match in matches:
+        if match.rule.acts not in CHANGES:
+            continue
+        last = changed[-1] if changed else None
+        if last is None or match.start >= last.end:
+            changed.append(match)
+            continue
+        first = min(last, match, key=lambda one: ACTIONS.index(one.rule.acts))
+        changed[-1] = Match(last.start, max(last.end, match.end), first.rule, first.detector)
+    return changed
