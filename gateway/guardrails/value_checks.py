@@ -83,7 +83,7 @@ def payment_card(value: str, before: str, after: str) -> bool:
     """A number with a prefix and length of cards, in one of their groupings, with Luhn's check digit."""
     digits = value.translate(LUHN)
     separators = set(value) - set(digits)
-    if len(separators) > 1 or len(set(digits)) < 3:
+    if len(separators) > 1 or len(set(digits)) < 2:
         return False
     groups = [len(group) for group in re.split("[ -]", value)]
     if len(groups) > 1 and groups not in ([4, 4, 4, 4], [4, 6, 5], [4, 6, 4], [4, 4, 4, 4, 3], [4, 4, 4, 1]):

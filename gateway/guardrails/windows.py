@@ -16,7 +16,7 @@ END = "-----END "
 Replace = Callable[[Match, str], str]
 
 
-class Window:
+class TextWindow:
     """The window of one text of a stream: `feed` returns the text that may be sent, `flush` the rest at its end."""
 
     def __init__(self, rules: RuleSet, replace: Replace) -> None:

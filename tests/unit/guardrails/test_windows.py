@@ -6,7 +6,7 @@ import pytest
 from support.labelled_texts import positives
 
 from gateway.guardrails.rule_sets import GuardrailRule, Match, RuleSet
-from gateway.guardrails.windows import Window
+from gateway.guardrails.windows import TextWindow
 
 
 def rules_of(*detectors: str, action: str = "remove", **more: object) -> RuleSet:
@@ -32,10 +32,10 @@ def test_values_are_removed_from_a_stream_as_from_the_whole_text(size: int) -> N
     for labelled in positives(7, 2):
         rules = rules_of("secrets", "personal", "network")
         text = f"Intro. {labelled.text}\nThat is all, {rng.choice(['fine', 'ok'])}."
-        window = Window(rules, removed)
+        window = TextWindow(rules, removed)
         pieces = [window.feed(text[start : start + size]) for start in range(0, len(text), size)]
         answer = "".join([*pieces, window.flush()])
-        whole = Window(rules, removed)
+        whole = TextWindow(rules, removed)
         assert answer == whole.feed(text) + whole.flush()
         assert labelled.value not in answer, labelled.detector
         assert "[removed]" in answer
@@ -44,7 +44,7 @@ def test_values_are_removed_from_a_stream_as_from_the_whole_text(size: int) -> N
 @pytest.mark.parametrize("size", [1, 3, 40])
 def test_blocked_value_never_begins_to_leave(size: int) -> None:
     for labelled in positives(9, 2):
-        window = Window(rules_of(labelled.detector, action="block"), block)
+        window = TextWindow(rules_of(labelled.detector, action="block"), block)
         text = f"Before. {labelled.text} After."
         sent = ""
         with pytest.raises(Blocked):
@@ -56,7 +56,7 @@ def test_blocked_value_never_begins_to_leave(size: int) -> None:
 
 
 def test_text_that_cannot_begin_a_value_is_not_held() -> None:
-    window = Window(rules_of("payment_card"), removed)
+    window = TextWindow(rules_of("payment_card"), removed)
     for word in ("Hello", " world,", "\nthe price is", " x\n"):
         assert window.feed(word) == word
     assert window.feed("4111 1111") == ""
@@ -64,6 +64,6 @@ def test_text_that_cannot_begin_a_value_is_not_held() -> None:
 
 
 def test_own_pattern_is_held_as_far_as_it_may_reach() -> None:
-    window = Window(rules_of(patterns=("project-[0-9]+",)), removed)
+    window = TextWindow(rules_of(patterns=("project-[0-9]+",)), removed)
     sent = "".join(window.feed(piece) for piece in ("a project", "-1", "2", " is secret"))
     assert sent + window.flush() == "a [removed] is secret"
