@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help serve install test extended check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp memory fairness stock-server drills browser screenshots console-assets clean requirements pages catalogue
+.PHONY: help serve install test extended check lint types architecture bench bench-quick bench-statistics bench-storage month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp memory fairness stock-server drills browser screenshots console-assets clean requirements pages catalogue
 
 # Set everything up and serve on http://127.0.0.1:4001.
 serve: install
@@ -69,6 +69,11 @@ bench-statistics: .venv/test.stamp
 	$(BIN)/python -m bench.rollups --postgresql
 	$(BIN)/python -m bench.console --crowd
 	$(BIN)/python -m bench.console --crowd --postgresql
+
+# The bytes of a request in tables, indexes and the log of each store, for plain, streamed and agents' requests: some
+# ten minutes.
+bench-storage: .venv/test.stamp
+	$(BIN)/python -m bench.storage
 
 # A month of ROWS rows on both stores: the FOCUS export equals the ledger, and all sums equal the rows; some fifteen
 # minutes each for the default.

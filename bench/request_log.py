@@ -112,7 +112,7 @@ def fill(database: Database, world: World) -> None:
             LogEntry(row.request[:15] + b"\0", *row[21:25], 1, 402, "chat", "/v1/x", row.asked, row.source, REFUSED)
             for row in rows[::20]
         ]
-        _write(database, RECORD, rows)
+        _write(database, RECORD, [(*row, None) for row in rows])
         _write(database, STORE, entries)
     Rollups(database).catch_up()
     if database.kind == "postgresql":
@@ -120,7 +120,7 @@ def fill(database: Database, world: World) -> None:
     print(f"{world.rows:,} usage rows in {time.monotonic() - start:.0f} s")
 
 
-def _write(database: Database, statement: Statement, rows: Sequence[UsageRecord | LogEntry]) -> None:
+def _write(database: Database, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> None:
     database.write(lambda: database.execute_many(statement.sql, [row[:] for row in rows]), patient=True)
 
 

@@ -84,6 +84,6 @@ def _forget_members(database: Database, over: Sequence[Sequence[Any]], before: i
 def _delete(database: Database, budgets: Sequence[str]) -> None:
     for budget in budgets:
         group = raw_id(group_of(budget))
-        database.execute("DELETE FROM team_usage WHERE team = ?", (group,))
+        database.execute("DELETE FROM group_usage WHERE team = ?", (group,))
         database.execute("DELETE FROM removed_spend WHERE kind = 'team' AND owner = ?", (group.hex(),))
         database.execute("DELETE FROM budget WHERE id = ?", (budget,))

@@ -56,8 +56,12 @@ USED = "SELECT id, nusd FROM rows"
 COUNTED_SUMS = (
     "SELECT {api_key} AS id, nusd FROM (SELECT api_key, SUM(cost_nusd) AS nusd FROM usage GROUP BY api_key) k",
     "SELECT {member} AS id, nusd FROM (SELECT member, SUM(cost_nusd) AS nusd FROM usage GROUP BY member) m",
-    "SELECT {team} AS id, nusd FROM (SELECT t.team, SUM(u.cost_nusd) AS nusd FROM team_usage t JOIN usage u "
+    "SELECT {team} AS id, nusd FROM (SELECT t.team, SUM(u.cost_nusd) AS nusd FROM group_usage t JOIN usage u "
     "ON u.request = t.request AND u.attempt = t.attempt AND u.kind = t.kind GROUP BY t.team) t",
+    "SELECT {team} AS id, nusd FROM (WITH RECURSIVE part (team, rest, nusd) AS ("
+    "SELECT substr(teams, 1, 16), substr(teams, 17), SUM(cost_nusd) FROM usage WHERE teams IS NOT NULL GROUP BY teams "
+    "UNION ALL SELECT substr(rest, 1, 16), substr(rest, 17), nusd FROM part WHERE length(rest) > 0) "
+    "SELECT team, SUM(nusd) AS nusd FROM part GROUP BY team) p",
     # Spending through provider keys with a spending limit; a mark in the row's details identifies them.
     f"SELECT {ID_DIGITS.format('ident')} AS id, nusd FROM "
     "(SELECT {provider_key} AS ident, SUM(cost_nusd) AS nusd FROM usage WHERE extra LIKE ? GROUP BY 1) p",

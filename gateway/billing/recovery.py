@@ -10,9 +10,9 @@ from gateway.billing.usage_rows import IntentDetails, interrupted, read_intent
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.control.version import Control
 from gateway.limits.lease_folding import charge, forget_returned, list_lost, return_leases
-from gateway.limits.models import group_of
+from gateway.limits.models import split_groups
 from gateway.metering.rollups.rollup_table import read_state
-from gateway.metering.usage_table import RECORD, UsageRecord, known, write_teams
+from gateway.metering.usage_table import RECORD, known, write_groups
 from gateway.runtime.state_changes import ERROR, StateChange, StateLog
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
@@ -103,12 +103,14 @@ class Recovery:
             if details is None:
                 continue
             record = interrupted(details, intent.request, intent.attempt, now)
+            teams, groups = split_groups(budget for _, budget in details.leases if record.cost_nusd)
             # The store may still be committing a row of the dead process: this insert waits for it, and keeps that row.
-            if not self._database.execute(RECORD.sql, record).rowcount:
+            if not self._database.execute(RECORD.sql, (*record, teams)).rowcount:
                 continue
             count += 1
             if record.cost_nusd:
-                self._write_teams(record, details)
+                for statement, params in write_groups(record.request, record.attempt, groups):
+                    self._database.execute(statement.sql, params)
                 costs += [(lease, budget, record.cost_nusd) for lease, budget in details.leases]
         charge(self._database, costs)
         return count
@@ -121,11 +123,6 @@ class Recovery:
         recent = [intent for intent in intents if intent.request >= purged]
         settled = known(self._database, [(intent.request, intent.attempt) for intent in recent])
         return [intent for intent in recent if (intent.request, intent.attempt) not in settled]
-
-    def _write_teams(self, record: UsageRecord, intent: IntentDetails) -> None:
-        paying = filter(None, (group_of(budget) for _, budget in intent.leases))
-        for statement, params in write_teams(record.request, record.attempt, paying):
-            self._database.execute(statement.sql, params)
 
     def sweep_lost(self, should_continue: ShouldContinue = always) -> None:
         """Return what lost nodes leased, and forget old budgets of sessions. Unavailable: the next sweep retries."""

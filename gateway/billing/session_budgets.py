@@ -92,7 +92,7 @@ def _forget_some(database: Database) -> int:
     free = [budget for budget in rows if database.execute(LEASED, (budget,)).fetchone() is None]
     for budget in free:
         group = raw_id(group_of(budget))
-        database.execute("DELETE FROM team_usage WHERE team = ?", (group,))
+        database.execute("DELETE FROM group_usage WHERE team = ?", (group,))
         database.execute("DELETE FROM removed_spend WHERE kind = 'team' AND owner = ?", (group.hex(),))
         database.execute("DELETE FROM budget WHERE id = ?", (budget,))
     return len(free)

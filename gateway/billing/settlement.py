@@ -18,7 +18,7 @@ from gateway.catalogue.prices import FREE
 from gateway.errors import BudgetInUse, GatewayError, Internal
 from gateway.limits.spending import CostBound, Reservation
 from gateway.metering.models import CREDITS
-from gateway.metering.usage_table import UsageRecord, write_row, write_teams
+from gateway.metering.usage_table import UsageRecord, write_groups, write_row
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.runtime.threads import give_way
@@ -287,7 +287,7 @@ class Settlement(OutputReservation, eq=False):
         del self._open[number]
         owner = self._owner
         cost_nusd = attempt.charge.total
-        row = row_of(terms, attempt, call.mode, owner.clock.now_us())
+        row = row_of(terms, attempt, call.mode, owner.clock.now_us(), self._teams_paying(cost_nusd))
         rows = self._entry(call, row, number, cost_nusd)
         if attempt.given:
             rows += self._objects_of(attempt)
@@ -367,9 +367,9 @@ class Settlement(OutputReservation, eq=False):
             raise Internal("An entry is held without a payload.")
         if payload_row is None:
             fee_nusd = 0
-        rows = self._entry(
-            call, write_row(record._replace(storage_nusd=fee_nusd or None)), record.attempt, record.cost_nusd
-        )
+        record = record._replace(storage_nusd=fee_nusd or None)
+        row = write_row(record, self._teams_paying(record.cost_nusd))
+        rows = self._entry(call, row, record.attempt, record.cost_nusd)
         rows += more
         if payload_row is not None:
             rows += [*retained.storage.rows(fee_nusd), payload_row]
@@ -423,9 +423,14 @@ class Settlement(OutputReservation, eq=False):
             return
         intent = read_intent(intent_of(self.terms, number, call, self._reservation))
         record = interrupted(intent, self.terms.request, number, self._owner.clock.now_us())
-        self._post_soon(call, write_row(record), number, record.cost_nusd)
+        row = write_row(record, self._teams_paying(record.cost_nusd))
+        self._post_soon(call, row, number, record.cost_nusd)
         self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
         self._end(call, record.cost_nusd)
+
+    def _teams_paying(self, cost_nusd: int) -> bytes | None:
+        """Return the teams that pay a cost; None without any."""
+        return self._reservation.budget_set.teams if cost_nusd else None
 
     def _entry(self, call: BilledCall, row: Row, number: int, cost_nusd: int) -> list[Row]:
         """Return an attempt's usage row and all rows that must be written with it."""
@@ -435,15 +440,16 @@ class Settlement(OutputReservation, eq=False):
             if call.call_reservation is not None:
                 groups += call.call_reservation.budget_set.groups
             if groups:
-                rows += write_teams(self.terms.request, number, groups)
+                rows += write_groups(self.terms.request, number, groups)
             rows += self._reservation.rows(cost_nusd, call.mode == CREDITS)
             if call.call_reservation is not None:
                 rows += call.call_reservation.rows(cost_nusd)
         return rows
 
     def _post_attempt(self, call: BilledCall, attempt: Attempt) -> None:
-        row = row_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
-        self._post_soon(call, row, attempt.number, attempt.charge.total, self._objects_of(attempt))
+        cost_nusd = attempt.charge.total
+        row = row_of(self.terms, attempt, call.mode, self._owner.clock.now_us(), self._teams_paying(cost_nusd))
+        self._post_soon(call, row, attempt.number, cost_nusd, self._objects_of(attempt))
 
     def _objects_of(self, attempt: Attempt) -> list[Row]:
         """Return the rows that give the containers of an answer to the caller's organization, if the platform paid. An

@@ -76,11 +76,12 @@ class IntentDetails(NamedTuple):
 
 def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:
     """Return `row_of` as a record."""
-    return UsageRecord(*row_of(terms, attempt, mode, now_us)[1])
+    return UsageRecord(*row_of(terms, attempt, mode, now_us)[1][: len(UsageRecord._fields)])
 
 
-def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
-    """Return the journal row of a priced attempt; `mode` is the result of `mode_of`. A missing usage counts as zero.
+def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int, teams: bytes | None = None) -> Row:
+    """Return the journal row of a priced attempt; `mode` is the result of `mode_of`, `teams` pay its cost. A missing
+    usage counts as zero.
 
     Built as a tuple: creating a record with named columns costs more than everything else here.
     """
@@ -133,7 +134,7 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
     if terms.hosted_uses:
         extra = _add_unpriced(extra, terms, target)
     ppm = charge.discount_ppm
-    if extra is None and error is None and not ppm and not context.attribution:
+    if extra is None and error is None and not ppm and not context.attribution and teams is None:
         return INSERT_PLAIN, columns
     code = None
     label = context.label or None
@@ -142,7 +143,8 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
         extra = _add_text(extra, error, context)
     # The storage fee is added where the payload is written.
     saved = charge.saved if ppm else None
-    return RECORD, (*columns, code, label, extra, None, ppm or None, saved, *(context.attribution[-2:] or (None, None)))
+    named = context.attribution[-2:] or (None, None)
+    return RECORD, (*columns, code, label, extra, None, ppm or None, saved, *named, teams)
 
 
 def _add_unpriced(extra: str | None, terms: Terms, target: Target) -> str | None:

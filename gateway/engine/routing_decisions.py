@@ -1,5 +1,6 @@
 """Stores the routing decision of each request for some days, so that it can be explained."""
 
+from hashlib import blake2b
 from typing import NamedTuple, NotRequired, TypedDict
 
 import orjson
@@ -9,7 +10,7 @@ from gateway.errors import NotFound, Unavailable
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import UsageRecord, find, raw_id
 from gateway.routing.decision import Plan
-from gateway.routing.record import RoutingDecision, pack, unpack
+from gateway.routing.record import Packed, RoutingDecision, leave_out_figures, pack, unpack
 from gateway.runtime.allowances import Allowances
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store import partitions
@@ -27,6 +28,11 @@ FIND_DECISION = (
     "(SELECT decision FROM usage WHERE request = ? AND decision IS NOT NULL LIMIT 1), ?)"
 )
 UNKNOWN = (None, b"")  # no plan, and no request
+NEVER = (b"", float("-inf"))
+# Requests share a stored decision for this long if their decisions differ in nothing but measured figures.
+SHARED_S = 60.0
+SHARED_SIZE = 512
+DIGEST_BYTES = 16
 RECORD = Statement(
     "decision", "INSERT INTO decision (request, project, record) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING"
 )
@@ -67,11 +73,13 @@ class Decisions:
         self._tables = AgingTables(database, {"decision": ("request",)}, keep_days, self._delete)
         # The last plans, each with the request that stored it (see engine/plan_cache.py).
         self._stored: dict[int, tuple[Plan, bytes]] = {}
+        # The last decisions by project and outcome, each with the request that stored it and when (monotonic).
+        self._shared: dict[bytes, tuple[bytes, float]] = {}
         self._refused = Allowances(*REFUSED, clock.monotonic)
 
     def keep(self, request: bytes, project: bytes, plan: Plan) -> bytes | None:
-        """Record the plan of a request; ids are raw. Return the earlier request that stored the same plan, None if this
-        one stored it.
+        """Record the plan of a request; ids are raw. Return the earlier request that stored the same plan, or a recent
+        one with the same outcome; None if this one stored it.
 
         Never waits and never fails, since the accounts do not depend on an explanation.
         """
@@ -80,18 +88,36 @@ class Decisions:
         known, stored = self._stored.get(id(plan), UNKNOWN)
         if known is plan:
             return stored
-        try:
-            self._journal.append((RECORD, (request, project, orjson.dumps(pack(plan)))))
-        except Unavailable:
-            return None
+        packed = pack(plan)
+        outcome = blake2b(project + orjson.dumps(leave_out_figures(packed)), digest_size=DIGEST_BYTES).digest()
+        now = self._clock.monotonic()
+        stored, since = self._shared.get(outcome, NEVER)
+        shared = now - since < SHARED_S
+        if not shared:
+            if not self._write(request, project, packed):
+                return None
+            stored = request
+            if len(self._shared) >= SHARED_SIZE:
+                self._shared.clear()
+            self._shared[outcome] = stored, now
         if len(self._stored) >= CACHE_SIZE:
             self._stored.clear()
-        self._stored[id(plan)] = plan, request
-        return None
+        self._stored[id(plan)] = plan, stored
+        return stored if shared else None
 
-    def keep_refused(self, request: bytes, project: bytes, plan: Plan) -> bytes | None:
-        """Record the plan of a request that no target may serve, as `keep`; beyond REFUSED nothing is recorded."""
-        return self.keep(request, project, plan) if self._refused.take(project) else None
+    def keep_refused(self, request: bytes, project: bytes, plan: Plan) -> None:
+        """Record the plan of a request that no target may serve; beyond REFUSED nothing is recorded. Nothing is shared,
+        because such a request has no usage row that could name another one."""
+        if self._keep_days and self._refused.take(project):
+            self._write(request, project, pack(plan))
+
+    def _write(self, request: bytes, project: bytes, packed: Packed) -> bool:
+        """Return whether the journal takes a decision."""
+        try:
+            self._journal.append((RECORD, (request, project, orjson.dumps(packed))))
+        except Unavailable:
+            return False
+        return True
 
     def find(self, project_id: str, request_id: str, *, key_id: str = "", member_id: str = "") -> DecisionWithAttempts:
         """Return the decision of a request of the project, with `attempts`.

@@ -396,7 +396,7 @@ class Run(Struct, eq=False):
             plan = leave_out(plan, self.passed)
         decisions = self.decisions
         if refused:
-            self.context.decision = decisions.keep_refused(terms.request, terms.billing_identity.project, plan)
+            decisions.keep_refused(terms.request, terms.billing_identity.project, plan)
         else:
             self.context.decision = decisions.keep(terms.request, terms.billing_identity.project, plan)
 

@@ -1,5 +1,7 @@
 """The tables of budgets, leases, the ledger and rate limits."""
 
+from collections.abc import Iterable
+
 import peewee
 
 from gateway.store.database import Base, NanoField, TimeField
@@ -18,8 +20,10 @@ LIKELY = "likely"
 TOTAL = "total"
 WINDOW = "window"
 CREDITS = "credits"
+TEAM_PREFIX = f"{TEAM}_"
 LIMIT_PREFIX = "lim_"
-GROUPS = (f"{TEAM}_", f"{SESSION}_", f"{RUN}_", LIMIT_PREFIX)  # prefixes of ids of budgets that several keys share
+# Prefixes of ids of budgets that several keys share.
+GROUPS = (TEAM_PREFIX, f"{SESSION}_", f"{RUN}_", LIMIT_PREFIX)
 NO_WORKER = 0  # the `worker` of leases that belong to a hold; no epoch is 0
 
 
@@ -137,6 +141,14 @@ class RateLimit(Base):
 
 def budget_id(scope_id: str, kind: str) -> str:
     return f"{scope_id}:{kind}"
+
+
+def split_groups(budgets: Iterable[str]) -> tuple[bytes | None, tuple[str, ...]]:
+    """Return the teams whose totals are among these budgets, as a usage row has them (None: no team), and the ids of
+    the sessions, runs and rows of `limits`."""
+    groups = [group for budget in budgets if (group := group_of(budget))]
+    teams = sorted(bytes.fromhex(group[len(TEAM_PREFIX) :]) for group in groups if group.startswith(TEAM_PREFIX))
+    return b"".join(teams) or None, tuple(group for group in groups if not group.startswith(TEAM_PREFIX))
 
 
 def group_of(budget: str) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from gateway.errors import Unavailable
 from gateway.limits.cost_bound import CostBound, Payer, ReservationSize, Shortage, fit_modes
 from gateway.limits.leases import FOREVER, ROUNDS, SPEND, LeaseGrant, LeaseRequest
-from gateway.limits.models import CREDITS, group_of
+from gateway.limits.models import CREDITS, split_groups
 from gateway.store.journal import Row
 
 UNLIMITED = 1 << 62
@@ -62,13 +62,14 @@ class BudgetLease:
 class BudgetSet:
     """The leases that one payer's requests reserve from, and the control version under which they were read.
 
-    `groups` are the ids of the teams, sessions and runs whose budgets are included. `leases` are (lease, budget) of
-    all, `own_leases` without credits. `own_slices` and `credit_slices` are the leases without and with credits,
-    `limited` those of budgets with a limit, `likely` those of budgets that reserve likely costs.
+    `teams` are the teams whose budgets are included, as a usage row has them, `groups` the ids of sessions and runs.
+    `leases` are (lease, budget) of all, `own_leases` without credits. `own_slices` and `credit_slices` are the leases
+    without and with credits, `limited` those of budgets with a limit, `likely` those of budgets that reserve likely
+    costs.
     """
 
     __slots__ = (
-        *("slices", "own_slices", "credit_slices", "limited", "version", "epoch", "ends", "groups", "leases"),
+        *("slices", "own_slices", "credit_slices", "limited", "version", "epoch", "ends", "teams", "groups", "leases"),
         *("own_leases", "lease_ids", "own_lease_ids", "likely"),
     )
 
@@ -81,7 +82,7 @@ class BudgetSet:
         self.limited = tuple(held for held in slices if held.limit is not None)
         self.likely = tuple(held for held in self.limited if held.likely)
         self.ends = min((held.ends for held in slices), default=FOREVER)
-        self.groups = tuple(group for held in slices if (group := group_of(held.hold.budget)))
+        self.teams, self.groups = split_groups(held.hold.budget for held in slices)
         self.leases = [(held.lease, held.hold.budget) for held in slices]
         self.own_leases = [(held.lease, held.hold.budget) for held in self.own_slices]
         self.lease_ids = tuple(held.lease for held in slices)

@@ -27,7 +27,8 @@ class UsageEntry(Base):
     deducted from `cost_nusd`. `storage_nusd` is the fee for storing the payload; it is not part of the cost. These
     three are NULL (no bytes) where they do not apply. `duration_ms` and `ttft_ms` (0: no content) are the attempt's;
     `status` is the upstream's. `session` is the session of an agent that made the request, `tags` the caller's metadata
-    as a JSON object of strings. `decision` is the request that stored the routing decision; NULL: this one.
+    as a JSON object of strings. `decision` is the request that stored the routing decision; NULL: this one. `teams` are
+    the teams with limits that paid the cost, 16 bytes each, in ascending order.
     """
 
     at = TimeField()
@@ -71,14 +72,16 @@ class UsageEntry(Base):
     session = peewee.CharField(64, null=True)
     tags = peewee.TextField(null=True)
     decision = peewee.BlobField(null=True)
+    teams = peewee.BlobField(null=True)
 
     class Meta:
         table_name = "usage"
         primary_key = peewee.CompositeKey("request", "attempt", "kind")
 
 
-class TeamUsage(Base):
-    """A usage row with a cost, and a team, session or run that it was charged to; deleted with the usage row."""
+class GroupUsage(Base):
+    """A usage row with a cost, and a session, a run or a row of `limits` that it was charged to; deleted with the usage
+    row. Rows of earlier releases also name teams."""
 
     request = peewee.BlobField()
     attempt = peewee.SmallIntegerField()
@@ -86,5 +89,5 @@ class TeamUsage(Base):
     team = peewee.BlobField(index=True)
 
     class Meta:
-        table_name = "team_usage"
+        table_name = "group_usage"
         primary_key = peewee.CompositeKey("request", "attempt", "kind", "team")

@@ -14,7 +14,8 @@ from gateway.store.journal import Row, Statement
 
 
 class UsageRecord(NamedTuple):
-    """A row of `usage`, in the order of its columns; models.py describes them."""
+    """A row of `usage`, in the order of its columns; models.py describes them. `teams`, which only the reconciliation
+    reads, is written beside it."""
 
     at: int
     posted_at: int
@@ -90,29 +91,35 @@ def _insert(name: str, columns: tuple[str, ...]) -> Statement:
     return Statement(name, f"{sql} ON CONFLICT (request, attempt, kind) DO NOTHING", exact=True)
 
 
-RECORD = _insert("usage", UsageRecord._fields)
+RECORD = _insert("usage", (*UsageRecord._fields, "teams"))
 # Most rows have no value in the columns after `decision`; leaving them out makes writing a row a third cheaper.
 PLAIN_LENGTH = UsageRecord._fields.index("decision") + 1
 PLAIN_COLUMNS = UsageRecord._fields[:PLAIN_LENGTH]
 INSERT_PLAIN = _insert("plain usage", PLAIN_COLUMNS)
 NOTHING_MORE = (None,) * (len(UsageRecord._fields) - PLAIN_LENGTH)
 
-# The teams, sessions and runs with limits that a row counts against, in addition to its key and member.
-TEAM = Statement("team_usage", "INSERT INTO team_usage (request, attempt, kind, team) VALUES (?, ?, ?, ?)")
+# The sessions and runs with limits that a row counts against, in addition to its key, its member and its teams.
+GROUP = Statement("group_usage", "INSERT INTO group_usage (request, attempt, kind, team) VALUES (?, ?, ?, ?)")
+TEAM_BYTES = 16
 
 
-def write_row(record: UsageRecord) -> Row:
-    """Return the journal row of a record."""
-    if record[PLAIN_LENGTH:] == NOTHING_MORE:
+def write_row(record: UsageRecord, teams: bytes | None = None) -> Row:
+    """Return the journal row of a record, and of the teams that pay its cost."""
+    if teams is None and record[PLAIN_LENGTH:] == NOTHING_MORE:
         return INSERT_PLAIN, record[:PLAIN_LENGTH]
     # A plain tuple: SQLite's driver reads tuples directly, but other sequences through a slower protocol.
-    return RECORD, record[:]
+    return RECORD, (*record, teams)
 
 
-def write_teams(request: bytes, attempt: int, team_ids: Iterable[str]) -> list[Row]:
-    """Return the journal rows for the teams, sessions and runs that a settlement with a cost is charged to; they follow
-    its usage row."""
-    return [(TEAM, (request, attempt, SETTLEMENT, raw_id(team))) for team in team_ids]
+def write_groups(request: bytes, attempt: int, ids: Iterable[str]) -> list[Row]:
+    """Return the journal rows for the sessions and runs that a settlement with a cost is charged to; they follow its
+    usage row."""
+    return [(GROUP, (request, attempt, SETTLEMENT, raw_id(ident))) for ident in ids]
+
+
+def split_teams(teams: bytes) -> list[bytes]:
+    """Return the raw ids of the teams in the column `teams`."""
+    return [teams[place : place + TEAM_BYTES] for place in range(0, len(teams), TEAM_BYTES)]
 
 
 def find(database: Database, request_id: str) -> list[UsageRecord]:

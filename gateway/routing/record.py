@@ -31,6 +31,9 @@ DEFAULT_SCORE = (
     *DEFAULT_TAIL,
 )
 DEFAULT_EXCLUDED = ("", "", "")
+ROWS = 7  # the place of the candidates in a packed decision
+PRICE = 2  # the place of the price in a candidate's row
+MEASURED = 6  # the places of a candidate's row from the score up to this one are measured, but for the price
 
 Packed = list[Any]
 
@@ -141,6 +144,13 @@ def pack(plan: Plan) -> Packed:
         packed.append([part.request.requested_model for part in plan.parts])
         packed.append(plan.skipped)
     return packed
+
+
+def leave_out_figures(packed: Packed) -> Packed:
+    """Return a packed decision without what is measured: scores, uptimes, latencies and throughputs. Everything that a
+    request was decided by and sent by remains, with its prices."""
+    rows = [(row[0], *row[PRICE : PRICE + 1], *row[MEASURED:]) for row in packed[ROWS]]
+    return [*packed[:ROWS], rows, *packed[ROWS + 1 :]]
 
 
 def unpack(packed: Sequence[Any]) -> RoutingDecision:

@@ -12,9 +12,9 @@ from gateway.billing.job_reservation import CALL_HOLD
 from gateway.clock import Clock
 from gateway.engine.planning import Planner
 from gateway.limits.holds import Holds
-from gateway.limits.models import group_of
+from gateway.limits.models import split_groups
 from gateway.metering.models import CREDITS
-from gateway.metering.usage_table import RECORD, UsageRecord, write_teams
+from gateway.metering.usage_table import RECORD, UsageRecord, write_groups
 from gateway.neutral.videos import VideoStatus, finished_usage
 from gateway.providers.protocol import Target
 from gateway.store.database import Database
@@ -192,17 +192,13 @@ class Endings:
         budgets = [*self._holds.budgets(job.id), *self._holds.budgets(job.id + CALL_HOLD)]
         self._holds.settle(job.id + CALL_HOLD, cost_nusd, True, _nothing)
         if record is not None:
-            self._database.execute(RECORD.sql, record)
-            if cost_nusd:
-                self._write_teams(record, budgets)
+            teams, groups = split_groups(budgets if cost_nusd else ())
+            self._database.execute(RECORD.sql, (*record, teams))
+            for statement, params in write_groups(record.request, record.attempt, groups):
+                self._database.execute(statement.sql, params)
         if task.callback_url:
             self._callbacks.begin(job.id, self._clock.now_us())
         ended.append(moved)
-
-    def _write_teams(self, record: UsageRecord, budgets: Sequence[str]) -> None:
-        paying = filter(None, map(group_of, budgets))
-        for statement, params in write_teams(record.request, record.attempt, paying):
-            self._database.execute(statement.sql, params)
 
 
 def _with_original_terms(target: Target, task: Task) -> Target:

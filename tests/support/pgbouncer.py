@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -58,7 +57,7 @@ class PgBouncer:
         self._process = self._start()
 
     def stop(self) -> None:
-        self._process.send_signal(signal.SIGQUIT)
+        self._process.kill()  # SIGQUIT is ignored in what a shell runs in the background
         self._process.wait(60)
 
     def _start(self) -> "subprocess.Popen[bytes]":

@@ -54,7 +54,7 @@ def entry(number: int = 0, **fields: Any) -> LogEntry:
 
 def fill(database: Database, rows: Iterable[UsageRecord | LogEntry]) -> None:
     """Write the rows in small transactions, with the search index of their metadata."""
-    usage = [row[:] for row in rows if isinstance(row, UsageRecord)]
+    usage = [(*row, None) for row in rows if isinstance(row, UsageRecord)]
     entries = [row for row in rows if isinstance(row, LogEntry)]
     tags = [(row.project, tag_of(*item), row.request) for row in entries for item in row.tags.items()]
 

@@ -25,6 +25,7 @@ from gateway.metering.rollups.rollup_table import (
     widen_hours,
 )
 from gateway.metering.rollups.row_sums import Group, add_pieces, count_pieces, list_pieces, sum_rows, sweep_pieces
+from gateway.metering.usage_table import split_teams
 from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
@@ -50,8 +51,9 @@ SELECT w.api_key, w.member, w.organization, w.at / {hour}, w.mode, SUM(w.cost_nu
     COUNT(w.storage_nusd), MAX(w.posted_at)
 FROM usage w WHERE {condition} GROUP BY w.api_key, w.member, w.organization, w.at / {hour}, w.mode
 """
-OF_TEAMS = """
-SELECT t.team, SUM(w.cost_nusd) FROM team_usage t
+OF_TEAMS = "SELECT w.teams, SUM(w.cost_nusd) FROM usage w WHERE {condition} AND w.teams IS NOT NULL GROUP BY w.teams"
+OF_GROUPS = """
+SELECT t.team, SUM(w.cost_nusd) FROM group_usage t
 JOIN usage w ON w.request = t.request AND w.attempt = t.attempt AND w.kind = t.kind WHERE {condition} GROUP BY t.team
 """
 OF_PROVIDER_KEYS = "SELECT {key}, SUM(w.cost_nusd) FROM usage w WHERE {condition} AND w.extra LIKE ? GROUP BY {key}"
@@ -82,9 +84,12 @@ def sum_spent(database: Database, condition: str, params: Sequence[Any], marked:
             add("storage", bytes(organization).hex(), storage, int(hour))
         if last_us >= closed_us:
             spent.unposted.add(int(hour))
-    of_teams = OF_TEAMS.format(condition=condition.replace("w.request", "t.request"))
-    for team, cost in fetch_exact(database, of_teams, params):
-        add("team", bytes(team).hex(), cost)
+    for teams, cost in fetch_exact(database, OF_TEAMS.format(condition=condition), params):
+        for team in split_teams(bytes(teams)):
+            add("team", team.hex(), cost)
+    of_groups = OF_GROUPS.format(condition=condition.replace("w.request", "t.request"))
+    for group, cost in fetch_exact(database, of_groups, params):
+        add("team", bytes(group).hex(), cost)
     sql = OF_PROVIDER_KEYS.format(condition=condition, key=PROVIDER_KEY[database.kind])
     for key, cost in fetch_exact(database, sql, [*params, marked]):
         add("provider_key", str(key), cost)
@@ -343,8 +348,8 @@ class UsagePurge:
         add_pieces(self._database, removal.groups, self._clock.now_us())
         keep_spent(self._database, removal.spent)
         run(
-            "DELETE FROM team_usage WHERE request >= ? AND request < ? AND EXISTS (SELECT 1 FROM usage w WHERE "
-            "w.request = team_usage.request AND w.attempt = team_usage.attempt AND w.kind = team_usage.kind "
+            "DELETE FROM group_usage WHERE request >= ? AND request < ? AND EXISTS (SELECT 1 FROM usage w WHERE "
+            "w.request = group_usage.request AND w.attempt = group_usage.attempt AND w.kind = group_usage.kind "
             "AND w.posted_at < ?)",
             params,
         )
@@ -392,7 +397,7 @@ class UsagePurge:
             _check(count - held, sum(group.values[0] for group in groups))
             add_pieces(self._database, groups, self._clock.now_us())
             keep_spent(self._database, spent)
-            run("DELETE FROM team_usage WHERE request >= ? AND request < ?", params)
+            run("DELETE FROM group_usage WHERE request >= ? AND request < ?", params)
             self.partitions.drop(partition)
             return count
 

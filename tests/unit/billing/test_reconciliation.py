@@ -32,7 +32,7 @@ def process(start_billing, account, used):
         "UPDATE budget SET settled_nusd = settled_nusd - 1 WHERE scope = 'key'",
         "UPDATE budget SET settled_nusd = settled_nusd + 1 WHERE scope = 'member'",
         "UPDATE budget SET settled_nusd = settled_nusd - 1 WHERE scope = 'team'",
-        "DELETE FROM team_usage",
+        "UPDATE usage SET teams = NULL",
         "UPDATE budget SET limit_nusd = limit_nusd + 1 WHERE kind = 'credits'",
         "UPDATE budget SET leased_nusd = leased_nusd + 1 WHERE kind = 'credits'",
         "UPDATE lease SET spent_nusd = spent_nusd + 1",

@@ -244,7 +244,7 @@ def test_a_deleted_limit_stops_nothing_and_its_counters_go(process, limits, requ
         lambda: process.database.execute("UPDATE limits SET deleted_at = deleted_at - ?", (2 * DAY_US,))
     )
     assert forget_limits(process.database) == 1
-    for table in ("limits", "team_usage"):
+    for table in ("limits", "group_usage"):
         assert process.database.read(lambda t=table: process.database.fetch(f"SELECT 1 FROM {t}")) == []
     assert doctor(process.database) == []
 

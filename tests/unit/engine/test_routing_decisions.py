@@ -6,12 +6,12 @@ from gateway.callers.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.configuration import settings
-from gateway.engine.routing_decisions import REFUSED, Decisions
+from gateway.engine.routing_decisions import REFUSED, SHARED_S, Decisions
 from gateway.errors import NotFound
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.neutral.chat import Options, Requirements
 from gateway.providers.protocol import Credential
-from gateway.routing.plan import Router
+from gateway.routing.plan import PREFERRED, Router
 from gateway.routing.provider_health import Health
 from gateway.routing.sticky import Sticky
 from gateway.store.journal import Journal
@@ -78,14 +78,50 @@ def test_a_kept_decision_is_found_by_its_project_only(keep):
         book.find(ids.new("proj"), request_id)
 
 
+def stored(database):
+    return database.query_row("SELECT COUNT(*) FROM decision")[0]
+
+
 def test_requests_with_one_plan_share_its_decision(keep, make_plan, database):
     book, note = keep()
     plan = make_plan()
-    first, second, other = note(plan=plan), note(plan=plan), note()
-    assert database.query_row("SELECT COUNT(*) FROM decision") == (2,)
+    first, second = note(plan=plan), note(plan=plan)
+    assert stored(database) == 1
     found = book.find(PROJECT, second)
-    assert found == {**book.find(PROJECT, first), "attempts": found["attempts"]}
-    assert found["attempts"] and book.find(PROJECT, other)
+    assert found == {**book.find(PROJECT, first), "attempts": found["attempts"]} and found["attempts"]
+
+
+def test_requests_of_a_minute_share_a_decision_that_differs_in_measured_figures_alone(keep, make_plan, database, clock):
+    book, note = keep()
+    plan = make_plan()
+    entry = plan.ranked[0].entry._replace(latency_ms=123.0, throughput=4.0, uptime=99.0)
+    slower = plan.ranked[0]._replace(score=7.0, entry=entry)
+    requests = [note(plan=plan), note(plan=plan._replace(ranked=[slower], order=(slower,)))]
+    assert stored(database) == 1
+    assert {tuple(book.find(PROJECT, request)["order"]) for request in requests} == {("p/m",)}
+    clock.advance(SHARED_S)
+    last = note(plan=plan._replace(ranked=[slower], order=(slower,)))
+    assert stored(database) == 2
+    assert book.find(PROJECT, last)["providerScores"][0]["latency"] == 123.0
+
+
+def test_what_a_request_was_decided_by_is_always_its_own(keep, make_plan, database):
+    """Another price, reason, order or project is another decision."""
+    book, note = keep()
+    plan = make_plan()
+    (scored,) = plan.ranked
+    dearer = scored._replace(entry=scored.entry._replace(price=scored.entry.price * 2))
+    other = ids.new("proj")
+    note(plan=plan)
+    price = note(plan=plan._replace(ranked=[dearer], order=(dearer,)))
+    reason = note(plan=plan._replace(reason=PREFERRED))
+    waived = note(plan=plan._replace(waived=("region",)))
+    foreign = note(project=other, plan=plan._replace(waived=()))
+    assert stored(database) == 5
+    assert book.find(PROJECT, price)["providerScores"][0]["price"] == 2 * scored.entry.price / 10**9
+    assert book.find(PROJECT, reason)["selectionReason"] == PREFERRED
+    assert book.find(PROJECT, waived)["waived"] == ["region"]
+    assert book.find(other, foreign)
 
 
 def test_with_no_days_nothing_is_kept(keep):
@@ -98,6 +134,7 @@ def test_decisions_beyond_their_retention_are_deleted(keep, clock):
     book, note = keep(7)
     old = (clock.now_us() // 1000 - 8 * 86_400_000).to_bytes(6, "big").hex() + "7" * 20
     note(old)
+    clock.advance(SHARED_S)
     young = note()
     assert book.purge() == 1
     assert book.find(PROJECT, young)

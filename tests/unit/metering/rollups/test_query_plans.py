@@ -14,7 +14,7 @@ from gateway.metering.rollups.queries import RollupQuestion, at_once, fetch_top
 from gateway.metering.rollups.rollup_table import Series
 
 # As SQLite names its ways: a whole table, all rows of a series, all rows posted before a moment.
-WASTEFUL = re.compile(r"SCAN (w|u|t|r|v|usage|team_usage|rollup)\b|\(series=\?\)$|\(posted_at<\?\)")
+WASTEFUL = re.compile(r"SCAN (w|u|t|r|v|usage|group_usage|rollup)\b|\(series=\?\)$|\(posted_at<\?\)")
 # Once, at the beginning.
 ALLOWED = "SELECT 1 FROM usage WHERE posted_at <"
 
