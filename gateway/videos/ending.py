@@ -1,6 +1,5 @@
 """The end of a job: state, usage row, spending and callback, written in one transaction and only once."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
