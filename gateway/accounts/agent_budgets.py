@@ -1,5 +1,6 @@
 """Budgets of each session and each run, set for a key or a project."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,14 +33,18 @@ def set_agent_budgets(
     *,
     action: str,
     actor: str,
+    check: Callable[[dict[str, Any]], None] = lambda before: None,
 ) -> AgentBudgets:
-    """Change the budgets in `changes` of a key or project; in force on every worker on return. InvalidRequest."""
+    """Change the budgets in `changes` of a key or project; in force on every worker on return. `check` gets the present
+    budgets, and raises within the transaction if `actor` may not change them. InvalidRequest."""
     for name, nusd in changes.items():
         if nusd is not None and nusd < 0:
             raise InvalidRequest("A budget cannot be negative.", param=name)
 
     def work(now: int) -> AgentBudgets:
-        limits = _find(scope_id)._replace(**changes)
+        before = _find(scope_id)
+        check(before._asdict())
+        limits = before._replace(**changes)
         SessionBudget.delete().where(SessionBudget.scope_id == scope_id).execute()
         if limits != AgentBudgets():
             SessionBudget.insert(scope_id=scope_id, **limits._asdict()).execute()

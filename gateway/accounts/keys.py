@@ -82,6 +82,7 @@ class KeyInfo(Struct, frozen=True):
     description: str
     mask: str
     state: State
+    owner_role: str
     owner_active: bool
     expires_at_us: int | None
     created_at_us: int
@@ -385,6 +386,7 @@ def _select() -> "peewee.ModelSelect[Any]":
             User.email,
             User.name,
             Member.status.alias("membership"),
+            Member.role.alias("owner_role"),
             is_suspended().alias("suspended"),
         )
         .join(Project)
@@ -417,6 +419,7 @@ def _info(row: Any, now: int) -> KeyInfo:
         description=row.description,
         mask=row.mask,
         state=state_of(row.status, row.expires_at, now),
+        owner_role=row.owner_role,
         owner_active=row.membership == "active" and not row.suspended,
         expires_at_us=row.expires_at,
         created_at_us=row.created_at,

@@ -29,6 +29,7 @@ class OrganizationInfo(Struct, frozen=True):
     status: OrganizationStatus
     policy: Mapping[str, Any]
     created_at_us: int
+    leads_add_members: bool = False
 
 
 def create_organization(database: Database, control: Control, name: str, *, actor: str) -> OrganizationInfo:
@@ -87,11 +88,23 @@ def set_organization_status(
     return _update(database, control, organization_id, "update_status", {"status": status}, actor)
 
 
-def rename_organization(
-    database: Database, control: Control, organization_id: str, name: str, *, actor: str
+def change_organization(
+    database: Database,
+    control: Control,
+    organization_id: str,
+    *,
+    actor: str,
+    name: str | None = None,
+    leads_add_members: bool | None = None,
 ) -> OrganizationInfo:
-    """Give it another name. NotFound, InvalidRequest."""
-    return _update(database, control, organization_id, "update", {"name": read_name(name)}, actor)
+    """Change the name, and whether leads add members to their teams; None leaves it as it is. NotFound,
+    InvalidRequest."""
+    values: dict[str, Any] = {}
+    if name is not None:
+        values["name"] = read_name(name)
+    if leads_add_members is not None:
+        values["leads_add_members"] = leads_add_members
+    return _update(database, control, organization_id, "update", values, actor)
 
 
 def set_policy(
@@ -151,7 +164,7 @@ def load_organization(organization_id: str) -> OrganizationInfo:
 
 
 def _info(row: Organization) -> OrganizationInfo:
-    return OrganizationInfo(row.id, row.name, row.status, json.loads(row.policy), row.created_at)
+    return OrganizationInfo(row.id, row.name, row.status, json.loads(row.policy), row.created_at, row.leads_add_members)
 
 
 def first_id() -> str:

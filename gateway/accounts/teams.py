@@ -1,5 +1,6 @@
 """Teams: groups of members with access rules and spending limits that their keys share."""
 
+from collections.abc import Callable
 from functools import partial
 
 from msgspec import Struct
@@ -101,11 +102,21 @@ def rename_team(
     return commit(database, control, work)
 
 
-def delete_team(database: Database, control: Control, organization_id: str, team_id: str, *, actor: str) -> None:
-    """Take the team away with its access rules; its limits count no more, what was spent stays on record. NotFound."""
+def delete_team(
+    database: Database,
+    control: Control,
+    organization_id: str,
+    team_id: str,
+    *,
+    actor: str,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Take the team away with its access rules; its limits count no more, what was spent stays on record. `check`
+    raises within the transaction if `actor` may not end the team. NotFound."""
 
     def work(now: int) -> None:
         before = _find(organization_id, team_id)
+        check()
         rules = AccessRule.delete().where(AccessRule.scope == "team", AccessRule.scope_id == team_id).execute()
         ManagedSettings.delete().where(ManagedSettings.scope_id == team_id).execute()
         TeamMember.delete().where(TeamMember.team == team_id).execute()
@@ -118,11 +129,25 @@ def delete_team(database: Database, control: Control, organization_id: str, team
 
 
 def set_team_member(
-    database: Database, control: Control, team_id: str, member_id: str, belongs: bool, *, actor: str
+    database: Database,
+    control: Control,
+    team_id: str,
+    member_id: str,
+    belongs: bool,
+    *,
+    actor: str,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Put a member into a team or take them out: its rules and limits hold for their keys' next requests. NotFound."""
+    """Put a member into a team or take them out: its rules and limits hold for their keys' next requests. `check`
+    raises within the transaction if `actor` may not do this. NotFound."""
 
-    commit(database, control, lambda now: write_team_member(team_id, member_id, belongs, actor=actor, now=now))
+    def work(now: int) -> None:
+        is_member = TeamMember.select().where(TeamMember.team == team_id, TeamMember.member == member_id).exists()
+        if is_member != belongs:
+            check()
+        write_team_member(team_id, member_id, belongs, actor=actor, now=now)
+
+    commit(database, control, work)
 
 
 def write_team_member(team_id: str, member_id: str, belongs: bool, *, actor: str, now: int) -> None:

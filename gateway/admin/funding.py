@@ -83,6 +83,24 @@ def hold(
     `action` is the audit action of such changes. Raises Forbidden (limit_not_yours) if the change raises a limit that
     was set by another person of the same or a higher rank.
     """
+    write_setters(
+        database,
+        scope_id,
+        check_held(database, organization_id, scope_id, before, after, setter, action, REFUSALS.__getitem__),
+    )
+
+
+def check_held(
+    database: Database,
+    organization_id: str,
+    scope_id: str,
+    before: Limits,
+    after: Limits,
+    setter: Setter,
+    action: str,
+    refusal_of: Callable[[str], str],
+) -> dict[str, LimitSetter | None]:
+    """Return the setters after a change of limits; see `hold`. `refusal_of` returns the text of the error of a part."""
     held = read_setters(database, scope_id) or {}
     if held.keys().isdisjoint(PARTS):  # those of a key's status and expiry may be stored before
         held |= _from_trail(organization_id, scope_id, before, action)
@@ -99,8 +117,8 @@ def hold(
             else:
                 held[part] = LimitSetter(*setter, *limit)
         elif not _within(part, limit, known):
-            raise Forbidden(REFUSALS[part], code="limit_not_yours")
-    write_setters(database, scope_id, held)
+            raise Forbidden(refusal_of(part), code="limit_not_yours")
+    return held
 
 
 def _parts(limits: Limits) -> dict[str, tuple[int, str] | None]:

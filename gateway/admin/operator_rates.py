@@ -6,6 +6,7 @@ from gateway.accounts import audit, keys
 from gateway.accounts.changes import commit
 from gateway.accounts.organizations import find_organization
 from gateway.accounts.projects import find_project
+from gateway.admin.held_limits import AmountHold
 from gateway.catalogue.catalogue import Catalogue
 from gateway.configuration.names import suggest_similar
 from gateway.control.version import Control
@@ -28,12 +29,17 @@ def change_account_rates(
     amounts: Mapping[str, int | None],
     *,
     actor: str,
+    is_manager: bool = True,
 ) -> None:
     """Set or remove (None) limits of a place ("project" or "key", and its id) by kind. They are in force on every
-    worker on return. Raises InvalidRequest (rate_limit_above_operators) and then changes none."""
+    worker on return. Raises InvalidRequest (rate_limit_above_operators) or Forbidden (see `AmountHold`) and then
+    changes none."""
     scope, subject = place
+    hold = AmountHold(database, organization_id, ACTION, actor, is_manager)
 
     def work(now: int) -> None:
+        before = {kind: rate.own for kind, rate in limits.of(scope, subject).items()}
+        hold.check(subject, before, amounts)
         for kind, amount in amounts.items():
             limits.write_own(scope, subject, kind, amount)
         detail = {"scope": scope, "own": True, **amounts}

@@ -105,10 +105,10 @@ TABLE: Mapping[Permission, PermissionRow] = {
     "invitations:write": PermissionRow("invite people", MANAGERS),
     "teams:read": PermissionRow("see teams with their members and limits", READERS, lead=True),
     "teams:write": PermissionRow("create, rename and delete teams; appoint their leads", MANAGERS),
-    "teams:members": PermissionRow("add and remove members of teams", MANAGERS, lead=True),
+    "teams:members": PermissionRow("remove members of teams; add them, leads if it is allowed", MANAGERS, lead=True),
     "teams:limit": PermissionRow("set the spending limits of teams", FINANCE, lead=True),
     "projects:read": PermissionRow("see projects and their settings", ROLES),
-    "projects:create": PermissionRow("create projects", MANAGERS),
+    "projects:create": PermissionRow("create, archive and restore projects", MANAGERS),
     "projects:write": PermissionRow(
         "change projects, their rate limits, callback secrets and project admins", MANAGERS, project_admin=True
     ),

@@ -16,10 +16,14 @@ from gateway.accounts import group_rules, members, teams
 from gateway.accounts.changes import commit
 from gateway.accounts.group_rules import RuleDraft
 from gateway.accounts.keys import Draft
+from gateway.accounts.organizations import change_organization
+from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provisioning.user_rows import ProvisioningClient, UserValues
+from gateway.accounts.scoped_roles import set_role
 from gateway.accounts.second_factor import STEP_S, SecondFactors, code_at
 from gateway.accounts.service_accounts import ServiceAccountDraft
 from gateway.callers.models import ApiKey, Member, Organization, TeamMember, User
+from gateway.callers.roles import PROJECT_ADMIN, TEAM_LEAD
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Limits
 from gateway.oauth.grant_values import Consent
@@ -32,12 +36,13 @@ from gateway.surfaces.web.http import Inbound
 DEVELOPER, ADMIN, OWNER = "developer", "admin", "owner"
 VIEWER, BILLING = "viewer", "billing"
 SESSIONS = (VIEWER, BILLING, DEVELOPER, ADMIN, OWNER)
+PARTS = (TEAM_LEAD, PROJECT_ADMIN)
 SERVICE_ACCOUNT, OAUTH = "service account", "OAuth token"
 TOKENS = {"SCIM, token of an admin": False, "SCIM, token of an owner": True}
 PROVIDERS = {"identity provider of an admin": ADMIN, "identity provider of an owner": OWNER}
 RULES = {"group rule of an admin": ADMIN, "group rule of an owner": OWNER}
 OPERATOR = "operator"
-DOORS = (*SESSIONS, SERVICE_ACCOUNT, OAUTH, *TOKENS, *PROVIDERS, *RULES, OPERATOR)
+DOORS = (*SESSIONS, *PARTS, SERVICE_ACCOUNT, OAUTH, *TOKENS, *PROVIDERS, *RULES, OPERATOR)
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Change:
 
     `operation` and `body` are the row of the management table, which sessions, service accounts, OAuth tokens and the
     operator try. `wanted` is what the other doors try: a role, an address, or that the person is removed. `of` is the
-    role of the person that is concerned.
+    role of the person that is concerned. With `in_team` the person is in the team that the team lead leads.
     """
 
     name: str
@@ -57,6 +62,7 @@ class Change:
     wanted: dict[str, Any] = field(default_factory=dict)
     by_operator: Callable[["Doors", Person], Any] | None = None
     prepare: Callable[["Doors", Person], Any] = lambda doors, person: None
+    in_team: bool = False
 
 
 class Doors:
@@ -70,11 +76,14 @@ class Doors:
         self.stores = self.database, tenants.services.store.control
         self.owner = tenants["acme owner"]
         self.id = self.owner.organization_id
-        self.team = ""
-        for role in (VIEWER, BILLING):
-            email = f"{role}@acme.example"
-            tenants.people[f"acme {role}"] = tenants.join(self.id, self.owner.project_id, email, role)
-        self.bearers = {role: tenants[f"acme {role}"].token for role in SESSIONS}
+        self.team = self.rule = ""
+        for role in (VIEWER, BILLING, *PARTS):
+            email = f"{role.replace(' ', '-')}@acme.example"
+            whole = VIEWER if role in PARTS else role
+            tenants.people[f"acme {role}"] = tenants.join(self.id, self.owner.project_id, email, whole)
+        self.bearers = {role: tenants[f"acme {role}"].token for role in (*SESSIONS, *PARTS)}
+        project_admin = tenants[f"acme {PROJECT_ADMIN}"].member_id
+        set_role(*self.stores, self.owner.project_id, project_admin, True, actor="test")
         draft = ServiceAccountDraft("Automation", list(SCOPES))
         self.bearers[SERVICE_ACCOUNT] = self.management.service_accounts.create(
             self.id, draft, actor=self.owner.user_id
@@ -96,6 +105,8 @@ class Doors:
     def is_allowed(self, change: Change, door: str) -> bool:
         """Try a change of a new person, and return whether the field changed."""
         person = self._settle(change.of)
+        if change.in_team:
+            teams.set_team_member(*self.stores, self.team, person.member_id, True, actor="test")
         change.prepare(self, person)
         before = change.read(self, person)
         try:
@@ -124,7 +135,7 @@ class Doors:
 
     def _call(self, change: Change, bearer: str, person: Person) -> None:
         method, path = change.operation.split(" ")
-        status, answer = self.tenants.call(method, self._fill(path, person), bearer, change.body(self, person))
+        status, answer = self.tenants.call(method, self.fill(path, person), bearer, change.body(self, person))
         assert status < 500, answer
 
     def _operate(self, change: Change, person: Person) -> None:
@@ -198,6 +209,10 @@ class Doors:
         """Return a new person with an account from provisioning."""
         number = next(self._numbers)
         self.team = teams.create_team(*self.stores, self.id, f"Team {number}", actor=self.owner.user_id).id
+        lead = self.tenants[f"acme {TEAM_LEAD}"].member_id
+        set_role(*self.stores, self.team, lead, True, actor="test")
+        change_organization(*self.stores, self.id, leads_add_members=False, actor="test")
+        update_project(*self.stores, self.owner.project_id, ProjectChange(status="active"), actor="test")
         email = f"person-{number}@acme.example"
         client = ProvisioningClient(self.id, "scim_owner", True)
         user = self.management.provisioned_users.create(client, UserValues(email, email))
@@ -214,10 +229,11 @@ class Doors:
             "key_id": person.key.info.id,
             "project_id": self.owner.project_id,
             "team_id": self.team,
+            "rule_id": self.rule,
             "provider_id": self.providers["identity provider of an admin"],
         }
 
-    def _fill(self, path: str, person: Person) -> str:
+    def fill(self, path: str, person: Person) -> str:
         for name, value in self._ids(person).items():
             path = path.replace(f"<{name}>", value)
         return path
@@ -278,6 +294,38 @@ def limit_by_owner(doors: Doors, person: Person) -> None:
 FAR = "2070-01-01T00:00:00.000Z"
 
 
+def limit_team(role: str) -> Callable[[Doors, Person], None]:
+    """Return a function that lets a person with this role limit the team."""
+    path = "/orgs/{}/teams/{}/limit"
+
+    def limit(doors: Doors, person: Person) -> None:
+        who = doors.tenants[f"acme {role}"]
+        doors.tenants.ok("PATCH", path.format(doors.id, doors.team), who, {"usageLimit": "5"})
+
+    return limit
+
+
+def restrict_team(doors: Doors, person: Person) -> None:
+    """Let an admin add an access rule to the team."""
+    body = {**RULE, "scope": "team", "scopeId": doors.team, "status": "active"}
+    doors.tenants.ok("POST", f"/orgs/{doors.id}/iam", doors.tenants["acme admin"], body)
+
+
+def let_leads_add(doors: Doors, person: Person) -> None:
+    change_organization(*doors.stores, doors.id, leads_add_members=True, actor="test")
+
+
+def restrict_key(doors: Doors, person: Person) -> None:
+    """Let an owner add an access rule to the key."""
+    path = f"/keys/api/{person.key.info.id}/iam"
+    doors.rule = doors.tenants.ok("POST", path, doors.owner, {**RULE, "status": "inactive"})["rule"]["id"]
+
+
+def limit_by(path: str, fields: dict[str, Any]) -> Callable[[Doors, Person], None]:
+    """Return a function that lets an owner set a limit."""
+    return lambda doors, person: doors.tenants.ok("PATCH", doors.fill(path, person), doors.owner, fields)
+
+
 def change_key_by_owner(fields: dict[str, Any]) -> Callable[[Doors, Person], None]:
     """Return a function that lets an owner change the person's key."""
     return lambda doors, person: doors.tenants.ok("PATCH", f"/keys/api/{person.key.info.id}", doors.owner, fields)
@@ -293,6 +341,7 @@ def set_password(doors: Doors, person: Person) -> None:
 POLICY = "SELECT policy FROM organization WHERE id = ?"
 MEMBER = "/orgs/<organization_id>/members/<member_id>"
 KEY = "/keys/api/<key_id>"
+IN_TEAM = "/orgs/<organization_id>/teams/<team_id>/members/<member_id>"
 ORG = "/orgs/<organization_id>"
 CHANGES: dict[str, tuple[Change, ...]] = {
     "A person": (
@@ -314,38 +363,67 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         Change("second factor of another", factor, "POST /auth/second-factor/remove",
                lambda d, p: {"password": "x", "code": "000000"}, prepare=enrol,
                by_operator=lambda d, p: d.management.second_factors.remove(p.user_id, actor="operator")),
-        Change("team of a developer", is_in_team, f"PUT {ORG}/teams/<team_id>/members/<member_id>",
-               wanted={"team": True}),
-        Change("team of an owner", is_in_team, f"PUT {ORG}/teams/<team_id>/members/<member_id>", of=OWNER,
-               wanted={"team": True}),
+        Change("team of a developer: added", is_in_team, f"PUT {IN_TEAM}", wanted={"team": True}),
+        Change("team of a developer: added, where leads may add members", is_in_team, f"PUT {IN_TEAM}",
+               wanted={"team": True}, prepare=let_leads_add),
+        Change("team of an owner: added", is_in_team, f"PUT {IN_TEAM}", of=OWNER, wanted={"team": True},
+               prepare=let_leads_add),
+        Change("team of a developer: removed", is_in_team, f"DELETE {IN_TEAM}", in_team=True),
+        Change("team of a developer: removed, where an admin set limits", is_in_team, f"DELETE {IN_TEAM}", in_team=True,
+               prepare=limit_team(ADMIN)),
+        Change("team of a developer: removed, where an owner set limits", is_in_team, f"DELETE {IN_TEAM}", in_team=True,
+               prepare=limit_team(OWNER)),
+        Change("team of a developer: removed, where access rules apply", is_in_team, f"DELETE {IN_TEAM}", in_team=True,
+               prepare=restrict_team),
+        Change("team of an owner: removed", is_in_team, f"DELETE {IN_TEAM}", of=OWNER, in_team=True),
     ),
     "Spending limits": (
         Change("limits of a developer", limits_of(lambda d, p: p.member_id), f"PATCH {MEMBER}/limit",
-               lambda d, p: {"usageLimit": "9"}, wanted={"limits": True}),
+               lambda d, p: {"usageLimit": "9"}, wanted={"limits": True}, in_team=True),
         Change("limits of an owner", limits_of(lambda d, p: p.member_id), f"PATCH {MEMBER}/limit",
-               lambda d, p: {"usageLimit": "9"}, of=OWNER, wanted={"limits": True}),
+               lambda d, p: {"usageLimit": "9"}, of=OWNER, wanted={"limits": True}, in_team=True),
         Change("a limit that an owner set: raised", limits_of(lambda d, p: p.member_id), f"PATCH {MEMBER}/limit",
-               lambda d, p: {"usageLimit": "9"}, prepare=limit_by_owner, wanted={"limits": True}),
-        Change("limits of a key", limits_of(lambda d, p: p.key.info.id), "PATCH /keys/api/limit/<key_id>",
+               lambda d, p: {"usageLimit": "9"}, prepare=limit_by_owner, wanted={"limits": True}, in_team=True),
+        Change("limits of a developer's key", limits_of(lambda d, p: p.key.info.id), "PATCH /keys/api/limit/<key_id>",
                lambda d, p: {"usageLimit": "9"}),
+        Change("limits of an owner's key", limits_of(lambda d, p: p.key.info.id), "PATCH /keys/api/limit/<key_id>",
+               lambda d, p: {"usageLimit": "9"}, of=OWNER),
         Change("limits of a team", limits_of(lambda d, p: d.team), f"PATCH {ORG}/teams/<team_id>/limit",
                lambda d, p: {"usageLimit": str(9 + int(d.database.now_us() % 1000))}),
+        Change("limits of a team that an owner set: raised", limits_of(lambda d, p: d.team),
+               f"PATCH {ORG}/teams/<team_id>/limit", lambda d, p: {"usageLimit": "9"}, prepare=limit_team(OWNER)),
         Change("caps on active keys", value("SELECT max_keys FROM organization WHERE id = ?"), f"PATCH {ORG}/key-caps",
                lambda d, p: {"maxKeys": 100_000 + int(d.database.now_us() % 1000)}),
         Change("credits", count("ledger"), f"POST {ORG}/credits", lambda d, p: {"amount": "5"}),
     ),
     "A key of another": (
-        Change("description, status", of_key("status"), f"PATCH {KEY}", lambda d, p: {"status": "inactive"}),
+        Change("status of a developer's key", of_key("status"), f"PATCH {KEY}", lambda d, p: {"status": "inactive"}),
+        Change("status of an owner's key", of_key("status"), f"PATCH {KEY}", lambda d, p: {"status": "inactive"},
+               of=OWNER),
         Change("status of a key that an owner deactivated", of_key("status"), f"PATCH {KEY}",
                lambda d, p: {"status": "active"}, prepare=change_key_by_owner({"status": "inactive"})),
         Change("an expiry that an owner set: extended", of_key("expires_at"), f"PATCH {KEY}",
                lambda d, p: {"expiresAt": None}, prepare=change_key_by_owner({"expiresAt": FAR})),
         Change("token of a developer's key", of_key("token_hash"), f"POST {KEY}/roll"),
         Change("token of an owner's key", of_key("token_hash"), f"POST {KEY}/roll", of=OWNER),
-        Change("deletion", of_key("status"), f"DELETE {KEY}", wanted={"removed": True}),
-        Change("access rules", count("access_rule"), f"POST {KEY}/iam", lambda d, p: {**RULE, "status": "inactive"}),
-        Change("rate limits", count("rate_limit"), f"PATCH {KEY}/rate-limits",
+        Change("deletion of a developer's key", of_key("status"), f"DELETE {KEY}", wanted={"removed": True}),
+        Change("deletion of an owner's key", of_key("status"), f"DELETE {KEY}", of=OWNER, wanted={"removed": True}),
+        Change("access rules of a developer's key", count("access_rule"), f"POST {KEY}/iam",
+               lambda d, p: {**RULE, "status": "inactive"}),
+        Change("access rules of an owner's key", count("access_rule"), f"POST {KEY}/iam",
+               lambda d, p: {**RULE, "status": "inactive"}, of=OWNER),
+        Change("an access rule that an owner added: removed", count("access_rule"), f"DELETE {KEY}/iam/<rule_id>",
+               prepare=restrict_key),
+        Change("rate limits of a developer's key", count("rate_limit"), f"PATCH {KEY}/rate-limits",
                lambda d, p: {"requestsPerMinute": 5_000}),
+        Change("rate limits of an owner's key", count("rate_limit"), f"PATCH {KEY}/rate-limits",
+               lambda d, p: {"requestsPerMinute": 5_000}, of=OWNER),
+        Change("a rate limit that an owner set: raised", count("rate_limit"), f"PATCH {KEY}/rate-limits",
+               lambda d, p: {"requestsPerMinute": None},
+               prepare=limit_by(f"{KEY}/rate-limits", {"requestsPerMinute": 5})),
+        Change("a budget of sessions that an owner set: raised", count("session_budget"), f"PATCH {KEY}/session-budget",
+               lambda d, p: {"sessionBudget": None},
+               prepare=limit_by(f"{KEY}/session-budget", {"sessionBudget": "5"})),
     ),
     "The organization": (
         Change("name", value("SELECT name FROM organization WHERE id = ?"), f"PATCH {ORG}",
@@ -356,6 +434,13 @@ CHANGES: dict[str, tuple[Change, ...]] = {
                lambda d, p: {**BODIES["PlacedRule"](d.owner), "status": "inactive"}),
         Change("projects", count("project"), "POST /projects",
                lambda d, p: {"organizationId": d.id, "name": f"P {d.database.now_us()}"}),
+        Change("a project's settings", value("SELECT SUM(cache_ttl_s) FROM project WHERE organization_id = ?"),
+               "PATCH /projects/<project_id>", lambda d, p: {"cacheDurationSeconds": 10 + d.database.now_us() % 10**6}),
+        Change("a project: archived", count("project", "status = 'archived'"), "PATCH /projects/<project_id>",
+               lambda d, p: {"status": "archived"}),
+        Change("teams: deleted", count("team"), f"DELETE {ORG}/teams/<team_id>"),
+        Change("teams: deleted, where an owner set limits", count("team"), f"DELETE {ORG}/teams/<team_id>",
+               prepare=limit_team(OWNER)),
         Change("provider keys", count("provider_key"), "POST /keys/provider",
                lambda d, p: BODIES["NewProviderKey"](d.owner)),
         Change("invitation of a developer", count("invitation"), f"POST {ORG}/invitations",

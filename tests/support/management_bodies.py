@@ -12,6 +12,7 @@ BODIES = {
     "KeyChange": lambda p: {"status": "inactive"},
     "LimitChange": lambda p: {"usageLimit": "1"},
     "Named": lambda p: {"name": "Taken over"},
+    "OrganizationChange": lambda p: {"name": "Taken over", "leadsAddMembers": True},
     "Policy": lambda p: {"requireGdpr": True},
     "NewSkill": lambda p: {"content": "---\nname: a\ndescription: b\n---\n"},
     "SkillChange": lambda p: {"enabled": False},

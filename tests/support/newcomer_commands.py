@@ -43,6 +43,7 @@ MANAGE = {
         organizations list
         organizations show {organization}
         organizations rename {organization} "Acme Inc"
+        organizations set {organization} --leads-add-members true
         organizations key-caps {organization} --max 50
         organizations policy {organization}
         organizations block {organization}

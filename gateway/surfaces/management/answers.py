@@ -32,6 +32,7 @@ class OrganizationAnswer(Answer):
     status: str
     role: str
     credits: Usd | None
+    leads_add_members: bool
     created_at: Time
 
 

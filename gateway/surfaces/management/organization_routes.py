@@ -22,6 +22,11 @@ class Named(Body):
     name = TextField(1, 255, required=True)
 
 
+class OrganizationChange(Body):
+    name = TextField(1, 255, about="New name.")
+    leadsAddMembers = StrictBoolean("Whether leads of teams add developers and viewers of the organization to them.")
+
+
 class Policy(Body):
     """The flags of the compliance policy; their names and types are validated where they are evaluated."""
 
@@ -64,10 +69,16 @@ def find(call: ManagedCall[str]) -> OrganizationAnswer:
     return _show(call, organizations.find_organization(call.database, call.subject))
 
 
-def rename(call: ManagedCall[str]) -> OrganizationAnswer:
-    """Ids and keys do not change."""
-    name = call.fields["name"]
-    return _show(call, organizations.rename_organization(*call.stores, call.subject, name, actor=call.actor))
+def change(call: ManagedCall[str]) -> OrganizationAnswer:
+    """Change the name, and whether leads add members to their teams. Ids and keys do not change."""
+    changed = organizations.change_organization(
+        *call.stores,
+        call.subject,
+        actor=call.actor,
+        name=call.fields.get("name"),
+        leads_add_members=call.fields.get("leadsAddMembers"),
+    )
+    return _show(call, changed)
 
 
 def find_policy(call: ManagedCall[str]) -> dict[str, Any]:
@@ -135,10 +146,11 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", PATH, find, "Show an organization", tag=TAG,
             who=in_organization("organization:read"), scope="settings:read",
             inside="organization", commands=("organizations show <organization_id>",)),
-    managed("PATCH", PATH, rename, "Rename an organization", tag=TAG,
-            who=in_organization("organization:write"), scope="settings:write", request=Named,
+    managed("PATCH", PATH, change, "Change an organization", tag=TAG,
+            who=in_organization("organization:write"), scope="settings:write", request=OrganizationChange,
             inside="organization", audit="organization.update",
-            commands=("organizations rename <organization_id> <name>",)),
+            commands=("organizations rename <organization_id> <name>",
+                      "organizations set <organization_id> --leads-add-members=leadsAddMembers")),
     managed("GET", f"{PATH}/policy", find_policy, "Show the compliance policy", tag=TAG,
             who=in_organization("organization:read"), scope="settings:read",
             inside="policy", commands=("organizations policy <organization_id>",)),

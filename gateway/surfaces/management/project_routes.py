@@ -101,6 +101,8 @@ def find(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
 def update(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
     """Change settings; in force on every worker when this returns."""
     fields = call.fields
+    if "status" in fields:
+        call.visitor.permitted(call.subject.organization_id, "projects:create")
     changed = {CHANGED[name]: value for name, value in fields.items() if name in CHANGED}
     if fields.get(MARKER):
         changed["cache_markers"] = MARKERS[fields[MARKER]]
@@ -112,7 +114,8 @@ def update(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
 
 
 def archive(call: ManagedCall[ProjectInfo]) -> None:
-    """Archive a project: its keys are refused with 410 until its status is set to active again."""
+    """Archive a project: its keys are refused with 410 until its status is set to active again. It ends the keys of
+    all members."""
     projects.update_project(*call.stores, call.subject.id, ProjectChange(status="archived"), actor=call.actor)
 
 
@@ -161,7 +164,7 @@ OPERATIONS: tuple[Operation, ...] = (
             commands=("projects set <project_id> --cache=cachingEnabled --cache-ttl=cacheDurationSeconds ...",
                       "projects restore <project_id> status=active")),
     managed("DELETE", PATH, archive, "Archive a project", tag=TAG,
-            who=in_project("projects:write"), scope="projects:write", message="Project archived.",
+            who=in_project("projects:create"), scope="projects:write", message="Project archived.",
             audit="project.update", commands=("projects archive <project_id>",)),
     managed("GET", f"{PATH}/callback-secret", read_secret, "Show the callback secret", tag=TAG,
             who=in_project("projects:write"), scope="projects:write",

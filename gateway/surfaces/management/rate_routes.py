@@ -40,15 +40,15 @@ def find_of_key(call: ManagedCall[KeyInfo]) -> RateLimitsAnswer:
 
 def change_of_project(call: ManagedCall[ProjectInfo]) -> RateLimitsAnswer:
     """Set or remove the project's own limits, never above the operator's; in force everywhere when this returns."""
-    return _change(call, "project")
+    return _change(call, "project", call.visitor.manages("projects:write", call.subject.organization_id))
 
 
 def change_of_key(call: ManagedCall[KeyInfo]) -> RateLimitsAnswer:
     """Set or remove the key's own limits, never above the operator's; in force everywhere when this returns."""
-    return _change(call, "key")
+    return _change(call, "key", call.visitor.manages("keys:restrict", call.subject.organization_id))
 
 
-def _change(call: ManagedCall[Any], scope: str) -> RateLimitsAnswer:
+def _change(call: ManagedCall[Any], scope: str, is_manager: bool) -> RateLimitsAnswer:
     amounts = {kind: call.fields[name] for kind, name in NAMES.items() if name in call.fields}
     subject = call.subject
     operator_rates.change_account_rates(
@@ -58,6 +58,7 @@ def _change(call: ManagedCall[Any], scope: str) -> RateLimitsAnswer:
         subject.organization_id,
         amounts,
         actor=call.actor,
+        is_manager=is_manager,
     )
     return _show(call, scope)
 

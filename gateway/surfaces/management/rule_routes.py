@@ -7,6 +7,7 @@ from marshmallow import fields
 
 from gateway.accounts import rules
 from gateway.accounts.keys import KeyInfo
+from gateway.admin.held_limits import check_rule_author
 from gateway.callers.models import Scope
 from gateway.callers.rule_values import READERS, SCOPES, RuleInfo
 from gateway.errors import NotFound
@@ -86,14 +87,17 @@ def add_key_rule(call: ManagedCall[KeyInfo]) -> AccessRuleAnswer:
 
 
 def update_key_rule(call: ManagedCall[KeyInfo]) -> AccessRuleAnswer:
-    """A disabled rule is kept but has no effect."""
+    """A disabled rule is kept but has no effect. The admin of a project disables no rule of a higher role."""
     _check_key_rule(call)
+    if call.fields["status"] != "active":
+        _check_author(call)
     return _switch(call, call.subject.organization_id)
 
 
 def remove_key_rule(call: ManagedCall[KeyInfo]) -> None:
-    """The rule no longer applies to requests."""
+    """The rule no longer applies to requests. The admin of a project removes no rule of a higher role."""
     _check_key_rule(call)
+    _check_author(call)
     rules.remove_rule(*call.stores, call.subject.organization_id, call.params["rule_id"], actor=call.actor)
 
 
@@ -123,6 +127,13 @@ def _check_key_rule(call: ManagedCall[KeyInfo]) -> None:
     key = call.subject
     if rule_id not in {rule.id for rule in rules.list_rules(call.database, key.organization_id, "key", key.id)}:
         raise NotFound(f"This key has no access rule {rule_id}.")
+
+
+def _check_author(call: ManagedCall[KeyInfo]) -> None:
+    """Raise Forbidden for the admin of a project if a higher role added the rule in the path."""
+    organization_id = call.subject.organization_id
+    if not call.visitor.manages("keys:restrict", organization_id):
+        call.database.read(lambda: check_rule_author(organization_id, call.params["rule_id"], call.actor))
 
 
 def _add(call: ManagedCall[Any], organization_id: str, scope: Scope, scope_id: str) -> AccessRuleAnswer:

@@ -5,6 +5,7 @@ from typing import Any
 from gateway.accounts.agent_budgets import AgentBudgets, find_agent_budgets, set_agent_budgets
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.projects import ProjectInfo
+from gateway.admin.held_limits import AmountHold
 from gateway.surfaces.management.access_groups import in_project, of_key
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import StrictBody
@@ -39,19 +40,30 @@ def find(call: ManagedCall[Any]) -> SessionBudgetAnswer:
 
 def change_key(call: ManagedCall[KeyInfo]) -> SessionBudgetAnswer:
     """Set what each session and run with this key may cost. Earlier spending of a session counts too."""
-    return _change(call, "api_key.update_session_budget")
+    is_manager = call.visitor.manages("keys:restrict", call.subject.organization_id)
+    return _change(call, "api_key.update_session_budget", is_manager)
 
 
 def change_project(call: ManagedCall[ProjectInfo]) -> SessionBudgetAnswer:
     """Set what each session and run in this project may cost. Earlier spending of a session counts too."""
-    return _change(call, "project.update_session_budget")
+    is_manager = call.visitor.manages("projects:budget", call.subject.organization_id)
+    return _change(call, "project.update_session_budget", is_manager)
 
 
-def _change(call: ManagedCall[KeyInfo] | ManagedCall[ProjectInfo], action: str) -> SessionBudgetAnswer:
+def _change(
+    call: ManagedCall[KeyInfo] | ManagedCall[ProjectInfo], action: str, is_manager: bool
+) -> SessionBudgetAnswer:
     subject = call.subject
     changes = {column: call.fields[name] for name, column in FIELDS.items() if name in call.fields}
+    hold = AmountHold(call.database, subject.organization_id, action, call.actor, is_manager)
     limits = set_agent_budgets(
-        *call.stores, subject.id, subject.organization_id, changes, action=action, actor=call.actor
+        *call.stores,
+        subject.id,
+        subject.organization_id,
+        changes,
+        action=action,
+        actor=call.actor,
+        check=lambda before: hold.check(subject.id, before, changes),
     )
     return _show(subject.id, limits)
 

@@ -1,11 +1,15 @@
 """`/orgs/…/teams`: teams, their members, and what the members of each may spend together."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from gateway.accounts import teams
 from gateway.accounts.members import MemberInfo
+from gateway.accounts.organizations import find_organization
 from gateway.accounts.teams import TeamInfo
+from gateway.admin.held_limits import TeamHold
+from gateway.errors import Forbidden
 from gateway.limits.budgets import Status
 from gateway.surfaces.management.access_groups import in_organization, in_part, of_team, of_team_member
 from gateway.surfaces.management.answers import TeamAnswer, limits_of
@@ -61,8 +65,10 @@ def rename(call: ManagedCall[TeamInfo]) -> TeamAnswer:
 
 
 def delete(call: ManagedCall[TeamInfo]) -> None:
-    """Delete a team with its access rules and limits."""
-    teams.delete_team(*call.stores, call.subject.organization_id, call.subject.id, actor=call.actor)
+    """Delete a team with its access rules and limits, unless limits of a higher role would end."""
+    team = call.subject
+    check = _hold(call, team).check_end
+    teams.delete_team(*call.stores, team.organization_id, team.id, actor=call.actor, check=check)
 
 
 def set_limits(call: ManagedCall[TeamInfo]) -> TeamAnswer:
@@ -73,19 +79,35 @@ def set_limits(call: ManagedCall[TeamInfo]) -> TeamAnswer:
 
 
 def join(call: ManagedCall[MemberInfo]) -> None:
-    """Add a member to a team: its access rules and limits apply to the member's keys."""
-    _set(call, True)
+    """Add a member to a team: its access rules and limits apply to the member's keys. Leads do it if the organization
+    allows it (`leadsAddMembers`)."""
+    member = call.subject
+    hold = _hold(call, _find_team(call))
+    if not call.visitor.reach(member.organization_id, "teams:members").whole:
+        organization = find_organization(call.database, member.organization_id)
+        if not organization.leads_add_members:
+            raise Forbidden("Owners and admins add members to teams. They can allow it to the leads of teams.")
+    _set(call, True, lambda: hold.check_join(member.id))
 
 
 def leave(call: ManagedCall[MemberInfo]) -> None:
-    """The team's rules and limits no longer apply to the member."""
-    _set(call, False)
+    """The team's rules and limits no longer apply to the member. Nobody ends the limits of a higher role in this way,
+    and leads no access rules and managed settings."""
+    _set(call, False, _hold(call, _find_team(call)).check_end)
 
 
-def _set(call: ManagedCall[MemberInfo], belongs: bool) -> None:
-    member = call.subject
-    team = teams.find_team(call.database, member.organization_id, call.params["team_id"])
-    teams.set_team_member(*call.stores, team.id, member.id, belongs, actor=call.actor)
+def _set(call: ManagedCall[MemberInfo], belongs: bool, check: Callable[[], None]) -> None:
+    team_id = call.params["team_id"]
+    teams.set_team_member(*call.stores, team_id, call.subject.id, belongs, actor=call.actor, check=check)
+
+
+def _find_team(call: ManagedCall[MemberInfo]) -> TeamInfo:
+    return teams.find_team(call.database, call.subject.organization_id, call.params["team_id"])
+
+
+def _hold(call: ManagedCall[Any], team: TeamInfo) -> TeamHold:
+    is_manager = call.visitor.reach(team.organization_id, "teams:members").whole
+    return TeamHold(call.database, call.management.budgets, team, call.actor, is_manager)
 
 
 def show_team(info: TeamInfo, status: Status) -> TeamAnswer:

@@ -158,7 +158,7 @@ class Visitor:
 
     def key(self, key_id: str, permission: Permission = "keys:read") -> KeyInfo:
         """Return a key for which the visitor has a permission: any of their organization, any of a project, or their
-        own. Raises NotFound, Forbidden."""
+        own. Nobody changes keys of people who may do more. Raises NotFound, Forbidden."""
         key = keys.find(self.services.store.database, key_id)
         membership = self.member(key.organization_id)
         reach = self.reach(key.organization_id, permission)
@@ -166,7 +166,14 @@ class Visitor:
         if reach.own and not (reach.whole or is_own or key.project_id in reach.projects):
             raise Forbidden("No permission for this API key: developers manage keys that they created.")
         self.check(key.organization_id, permission, reach.whole or is_own or key.project_id in reach.projects)
+        if permission != "keys:read" and not self.may_change_key(key):
+            raise Forbidden(f"The owner of this API key has the role {key.owner_role}, whose keys you may not change.")
         return key
+
+    def may_change_key(self, key: KeyInfo) -> bool:
+        """Return whether the owner of a key is the visitor or a person whom the visitor may change."""
+        is_own = key.member_id == self.member(key.organization_id).id
+        return is_own or self.authority_for(key.organization_id, "keys:write").covers(key.owner_role)
 
     def covers_member(self, organization_id: str, member_id: str, permission: Permission) -> bool:
         """Return whether a permission of the visitor covers a member: one of the organization, or of a team. The limits

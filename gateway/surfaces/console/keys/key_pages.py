@@ -123,18 +123,20 @@ def show_key(call: PageCall) -> Outbound:
     key = call.run(FIND, key_id=call.params["key_id"])
     projects = _projects_of(call.visitor)
     organization_id = projects[key["projectId"]].organization_id
+    changeable = call.visitor.may_change_key(call.visitor.key(key["id"]))
     reach = call.visitor.reach(organization_id, "keys:restrict")
-    manages = reach.whole or key["projectId"] in reach.projects
+    manages = changeable and (reach.whole or key["projectId"] in reach.projects)
     rates = {}
     if manages:
         rates = call.run(FIND_RATES, key_id=key["id"])
     return call.page(
         "keys/key.html",
         key["description"],
-        key=_show_row(key, projects),
+        key=_show_row(key, projects) | ({} if changeable else {"switch": ""}),
         rules=describe_rules(key["iamRules"]),
         applications=call.run(APPLICATIONS, key_id=key["id"]),
         manages=manages,
+        changeable=changeable,
         rates=[(name, label, rates[name]) for name, label in RATES if rates],
         path=PATH,
         **rule_fields(call),
@@ -262,7 +264,11 @@ def _outline(info: KeyInfo, projects: dict[str, ProjectInfo]) -> dict[str, Any]:
 
 def _show_rows(visitor: Visitor, infos: list[KeyInfo], projects: dict[str, ProjectInfo]) -> list[dict[str, Any]]:
     shown = orjson.loads(msgspec.json.encode(key_routes.show_keys(visitor, infos)))
-    return [_show_row(key, projects) for key in shown]
+    rows = [_show_row(key, projects) for key in shown]
+    for info, row in zip(infos, rows, strict=True):
+        if not visitor.may_change_key(info):
+            row["switch"] = ""
+    return rows
 
 
 def _show_row(key: dict[str, Any], projects: dict[str, ProjectInfo]) -> dict[str, Any]:

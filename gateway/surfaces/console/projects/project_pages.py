@@ -83,6 +83,7 @@ def show_project(call: PageCall) -> Outbound:
         rates=rows,
         path=PATH,
         sees_requests=call.visitor.may("logs:read"),
+        archives=call.visitor.manages("projects:create", project["organizationId"]),
         admins=[{**admin, "changeable": authority.covers(admin["role"])} for admin in admins],
         people=_list_people(call, project["organizationId"], admins),
         **choices,

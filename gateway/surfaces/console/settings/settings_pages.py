@@ -76,7 +76,7 @@ SETS = {
     "blockUnlistedModels": "Block unlisted models of",
 }
 FIND = ManagementCall("GET /orgs/<organization_id>")
-RENAME = ManagementCall("PATCH /orgs/<organization_id>")
+CHANGE = ManagementCall("PATCH /orgs/<organization_id>")
 POLICY = ManagementCall("GET /orgs/<organization_id>/policy")
 SET_POLICY = ManagementCall("PUT /orgs/<organization_id>/policy")
 CREDITS = ManagementCall("GET /orgs/<organization_id>/credits")
@@ -114,9 +114,10 @@ def show(call: PageCall, new_token: dict[str, Any] | None = None) -> Outbound:
     )
 
 
-def _rename(call: PageCall) -> str:
-    call.run(RENAME, {"name": call.form.get("name", "").strip()}, organization_id=choose_organization(call).id)
-    return "The organization was renamed."
+def _save(call: PageCall) -> str:
+    fields = {"name": call.form.get("name", "").strip(), "leadsAddMembers": call.form.get("leadsAddMembers") == "on"}
+    call.run(CHANGE, fields, organization_id=choose_organization(call).id)
+    return "The organization was saved."
 
 
 def _set_policy(call: PageCall) -> str:
@@ -148,7 +149,7 @@ def _path_of(call: PageCall) -> dict[str, Any]:
 MANAGED_SETTINGS = ManagedSettingsForm(ORGANIZATION, _path_of)
 ACTIONS: dict[str, PageAction] = {
     **MANAGED_SETTINGS.actions,
-    "rename": _rename,
+    "save": _save,
     "policy": _set_policy,
     "create": _create,
     "create-scim-token": _create_token,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.accounts.organizations import find_organization
 from gateway.callers.permissions import Permission
 from gateway.surfaces.console.limit_forms import RulePlace, list_rules, read_limit_change, rule_actions, rule_fields
 from gateway.surfaces.console.lists import Column, arrange
@@ -61,7 +62,10 @@ def show_team(call: PageCall) -> Outbound:
         for member in call.run(MEMBERS, organization_id=place.organization_id)
     ]
     members = [member for member in people if member["id"] in team["memberIds"]]
-    others = [member for member in people if member["changeable"] and member["id"] not in team["memberIds"]]
+    adds = manages or (
+        moves and find_organization(call.services.store.database, place.organization_id).leads_add_members
+    )
+    others = [member for member in people if adds and member["changeable"] and member["id"] not in team["memberIds"]]
     return call.page(
         "teams/team.html",
         team["name"],
@@ -69,7 +73,7 @@ def show_team(call: PageCall) -> Outbound:
         members=arrange(members, MEMBER_COLUMNS, call.arguments, searched=("person", "email", "role"), sort="person"),
         manages=manages,
         limited=covers_team(visitor, place, "teams:limit"),
-        others=others if manages else [],
+        others=others,
         leads={lead["id"] for lead in call.run(LEADS, **_path(call))},
         rules=list_rules(call, place) if manages else [],
         organization_id=place.organization_id,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.management import Tenants
-from support.management_bodies import VARIABLE, furnish
+from support.management_bodies import VARIABLE, allow, furnish
 from support.route_calls import ids_for, is_let_in, make_key, order, send
 from werkzeug.test import Client
 
@@ -57,7 +57,7 @@ The last column is the scope with which the token of a [service account](managem
 any other scope is refused (403 `scope_missing`). Operations with a – are for people only, because a service account
 could otherwise give itself, or a person, more than it has. Other routes refuse these tokens. Within its scopes a
 service account may do what an admin of its organization may, with these exceptions: it invites, changes and removes
-developers only, gives new tokens only to API keys of developers and service accounts, and changes no access rules of
+developers only, changes only API keys of developers and service accounts, and changes no access rules of
 service accounts.
 
 ## Routes
@@ -138,6 +138,7 @@ def lines(make_tenants: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool
         team = f"/orgs/{owner.organization_id}/teams/{things['team_id']}/members/{things['member_id']}"
         tenants.ok("PUT", team, owner)
         things["developer_key"] = make_key(tenants)
+        things["application_id"] = allow(tenants, tenants["acme developer"])
         lanes = (Client(gateway.app.flask, use_cookies=False), Client(gateway.app, use_cookies=False))
         found: dict[str, dict[str, bool]] = {}
         for operation in sorted(surface_table.operations(), key=order):

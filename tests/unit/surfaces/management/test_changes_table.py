@@ -21,6 +21,7 @@ change of their own.
 | Door | Authority |
 |---|---|
 | developer, admin, owner | a session of a member with this role |
+| team lead, project admin | a session of a viewer with this role in the team or project that the change concerns |
 | service account | a [service account](management.md#service-accounts) with all scopes |
 | OAuth token | an application that an owner authorized ([MCP](mcp.md)) |
 | SCIM | a [provisioning](scim.md) token that an admin or an owner created |
@@ -29,7 +30,8 @@ change of their own.
 | operator | a command of the installation |
 
 Each change of a role, a membership, an address or a sign-in asks the same question (`gateway/accounts/authority.py`):
-the authority of the door must cover the role of the person before and after the change.
+the authority of the door must cover the role of the person before and after the change. It must also cover the role
+of the owner of a key that is changed. Nobody ends a limit that a higher role set (`gateway/admin/held_limits.py`).
 
 """
 

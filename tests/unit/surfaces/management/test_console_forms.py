@@ -21,7 +21,7 @@ FORMS = {
     "/console/models/custom": ("address",),
     "/console/automation/{organization}/accounts/{account}": ("save",),
     "/console/automation/{organization}/identities/{identity}": ("save",),
-    "/console/settings": ("rename", "policy", "managed_settings"),
+    "/console/settings": ("save", "policy", "managed_settings"),
 }
 # Pages with access rules, and the value of a rule.
 RULES = {

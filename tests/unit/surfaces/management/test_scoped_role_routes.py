@@ -75,7 +75,12 @@ def test_a_lead_reaches_nothing_outside_of_the_team(tenants: Tenants, parts: Par
 
 def test_a_lead_moves_only_members_without_further_rights(tenants: Tenants, parts: Parts) -> None:
     lead = parts.lead
-    tenants.ok("PUT", f"{parts.team}/members/{tenants['acme colleague'].member_id}", lead)
+    colleague = f"{parts.team}/members/{tenants['acme colleague'].member_id}"
+    assert tenants.refused("PUT", colleague, lead) == DENIED
+    assert tenants.refused("PATCH", parts.organization, lead, {"leadsAddMembers": True}) == DENIED
+    changed = tenants.ok("PATCH", parts.organization, tenants["acme admin"], {"leadsAddMembers": True})
+    assert changed["organization"]["leadsAddMembers"] is True
+    tenants.ok("PUT", colleague, lead)
     tenants.ok("DELETE", f"{parts.team}/members/{tenants['acme developer'].member_id}", lead)
     for name in ("acme admin", "acme owner"):
         path = f"{parts.team}/members/{tenants[name].member_id}"
@@ -90,11 +95,53 @@ def test_a_lead_limits_no_member_of_another_team_by_adding_them(tenants: Tenants
     colleague = tenants["acme colleague"].member_id
     limit = f"{parts.organization}/members/{colleague}/limit"
     other = parts.make_team("Other")
+    tenants.ok("PATCH", parts.organization, parts.owner, {"leadsAddMembers": True})
     tenants.ok("PUT", f"{other}/members/{colleague}", parts.owner)
     tenants.ok("PUT", f"{parts.team}/members/{colleague}", parts.lead)
     assert tenants.refused("PATCH", limit, parts.lead, {"usageLimit": "0"}) == DENIED
     tenants.ok("PUT", f"{other}/leads/{parts.lead.member_id}", parts.owner)
     tenants.ok("PATCH", limit, parts.lead, {"usageLimit": "4"})
+
+
+def test_a_lead_ends_nothing_that_a_higher_role_set_for_the_team(tenants: Tenants, parts: Parts) -> None:
+    lead, admin = parts.lead, tenants["acme admin"]
+    parts.add(parts.team, lead)
+    people = [f"{parts.team}/members/{one.member_id}" for one in (tenants["acme developer"], lead)]
+
+    def check(who: Person) -> None:
+        for path in people:
+            assert tenants.refused("DELETE", path, who) == "403 limit_not_yours", path
+
+    tenants.ok("PATCH", f"{parts.team}/limit", admin, {"usageLimit": "5"})
+    check(lead)
+    tenants.ok("PATCH", f"{parts.team}/limit", parts.owner, {"usageLimit": "4"})
+    check(admin)
+    assert tenants.refused("DELETE", parts.team, admin) == "403 limit_not_yours"
+    tenants.ok("PATCH", f"{parts.team}/limit", parts.owner, {"usageLimit": None})
+    rule = {"ruleType": "deny_models", "ruleValue": {"models": ["sandbox-echo"]}, "scope": "team"}
+    rule["scopeId"] = parts.team.rpartition("/")[2]
+    rules = f"{parts.organization}/iam"
+    added = tenants.ok("POST", rules, admin, rule)["rule"]["id"]
+    check(lead)
+    tenants.ok("DELETE", f"{rules}/{added}", admin)
+    tenants.ok("PUT", f"{parts.team}/managed-settings", admin, {"settings": {"model": "sandbox-echo"}})
+    check(lead)
+    tenants.ok("DELETE", f"{parts.team}/managed-settings", admin)
+    tenants.ok("PATCH", f"{parts.team}/limit", lead, {"usageLimit": "3"})
+    for path in people:
+        tenants.ok("DELETE", path, lead)
+
+
+def test_a_lead_adds_nobody_who_could_leave_the_managed_settings_of_another_team(
+    tenants: Tenants, parts: Parts
+) -> None:
+    other = parts.make_team("Other")
+    member = f"members/{tenants['acme colleague'].member_id}"
+    tenants.ok("PATCH", parts.organization, parts.owner, {"leadsAddMembers": True})
+    tenants.ok("PUT", f"{other}/{member}", parts.owner)
+    tenants.ok("PUT", f"{other}/managed-settings", parts.owner, {"settings": {"model": "sandbox-echo"}})
+    assert tenants.refused("PUT", f"{parts.team}/{member}", parts.lead) == "403 limit_not_yours"
+    tenants.ok("PUT", f"{parts.team}/{member}", tenants["acme admin"])
 
 
 def test_a_lead_raises_no_limit_that_a_higher_role_set(tenants: Tenants, parts: Parts) -> None:
@@ -148,6 +195,62 @@ def test_the_admin_of_a_project_gets_no_key_of_a_higher_role(tenants: Tenants, p
         body = {"description": "x", "projectId": project_id, "memberId": person.member_id}
         assert tenants.refused("POST", "/keys/api", parts.admin, body) == DENIED
         assert tenants.refused("PUT", f"{parts.project}/admins/{person.member_id}", parts.admin) == DENIED
+
+
+CHANGES = (
+    ("PATCH", "/keys/api/{key}", {"status": "inactive"}),
+    ("PATCH", "/keys/api/{key}", {"description": "Renamed"}),
+    ("DELETE", "/keys/api/{key}", None),
+    ("POST", "/keys/api/{key}/roll", None),
+    ("PATCH", "/keys/api/limit/{key}", {"usageLimit": "0"}),
+    ("PATCH", "/keys/api/{key}/rate-limits", {"requestsPerMinute": 0}),
+    ("PATCH", "/keys/api/{key}/session-budget", {"sessionBudget": "0"}),
+    ("POST", "/keys/api/{key}/iam", {"ruleType": "deny_models", "ruleValue": {"models": ["sandbox-echo"]}}),
+)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES)
+def test_nobody_changes_the_key_of_a_higher_role(
+    tenants: Tenants, parts: Parts, method: str, path: str, body: dict | None
+) -> None:
+    owner, admin = tenants["acme owner"], tenants["acme admin"]
+    for who, whose in ((parts.admin, owner), (parts.admin, admin), (admin, owner)):
+        assert tenants.refused(method, path.format(key=whose.key.info.id), who, body) == DENIED
+    for who, whose in ((owner, admin), (admin, parts.admin)):
+        tenants.ok(method, path.format(key=whose.key.info.id), who, body)
+
+
+def test_the_admin_of_a_project_ends_no_keys_by_archiving_it(tenants: Tenants, parts: Parts) -> None:
+    assert tenants.refused("DELETE", parts.project, parts.admin) == DENIED
+    assert tenants.refused("PATCH", parts.project, parts.admin, {"status": "archived"}) == DENIED
+    tenants.ok("DELETE", parts.project, tenants["acme admin"])
+
+
+@pytest.mark.parametrize("scope", ["project", "key"])
+def test_the_admin_of_a_project_relaxes_no_limit_of_a_higher_role(tenants: Tenants, parts: Parts, scope: str) -> None:
+    path = parts.project if scope == "project" else f"/keys/api/{tenants['acme developer'].key.info.id}"
+    rates, budget = f"{path}/rate-limits", f"{path}/session-budget"
+    for where, name in ((rates, "requestsPerMinute"), (budget, "sessionBudget")):
+        tenants.ok("PATCH", where, tenants["acme admin"], {name: 5 if where == rates else "5"})
+        for value in (None, 6 if where == rates else "6"):
+            assert tenants.refused("PATCH", where, parts.admin, {name: value}) == "403 limit_not_yours"
+        for value in (4, 5):
+            tenants.ok("PATCH", where, parts.admin, {name: value if where == rates else str(value)})
+        tenants.ok("PATCH", where, parts.owner, {name: None})
+        tenants.ok("PATCH", where, parts.admin, {name: 7 if where == rates else "7"})
+        tenants.ok("PATCH", where, parts.admin, {name: None})
+
+
+def test_the_admin_of_a_project_removes_no_access_rule_of_a_higher_role(tenants: Tenants, parts: Parts) -> None:
+    rules = f"/keys/api/{tenants['acme developer'].key.info.id}/iam"
+    body = {"ruleType": "deny_models", "ruleValue": {"models": ["sandbox-echo"]}}
+    theirs = tenants.ok("POST", rules, tenants["acme admin"], body)["rule"]["id"]
+    own = tenants.ok("POST", rules, parts.admin, body)["rule"]["id"]
+    assert tenants.refused("DELETE", f"{rules}/{theirs}", parts.admin) == "403 limit_not_yours"
+    assert tenants.refused("PATCH", f"{rules}/{theirs}", parts.admin, {"status": "inactive"}) == "403 limit_not_yours"
+    tenants.ok("PATCH", f"{rules}/{own}", parts.admin, {"status": "inactive"})
+    tenants.ok("DELETE", f"{rules}/{own}", parts.admin)
+    tenants.ok("DELETE", f"{rules}/{theirs}", parts.owner)
 
 
 def test_the_admin_of_a_project_reaches_no_other_project(tenants: Tenants, parts: Parts) -> None:

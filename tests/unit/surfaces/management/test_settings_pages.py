@@ -21,7 +21,7 @@ def test_an_organization_is_renamed_and_gets_a_policy_and_rules(open_tenants) ->
         owner = tenants["rival owner"]
         path = f"/console/settings?organization={owner.organization_id}"
         assert 'value="rival"' in open_page(tenants, owner, path)
-        assert 'value="Rival &amp; sons"' in press(tenants, path, "rename", name="Rival & sons")
+        assert 'value="Rival &amp; sons"' in press(tenants, path, "save", name="Rival & sons")
         saved = press(tenants, path, "policy", blockApiTraining="on", allowedCountries="DE, US")
         assert 'name="blockApiTraining" checked' in saved and 'value="DE, US"' in saved
         policy = tenants.ok("GET", f"/orgs/{owner.organization_id}/policy", owner)["policy"]
@@ -117,7 +117,7 @@ def test_only_managers_of_the_organization_open_the_page(shared_tenants: Tenants
     for who in ("acme developer", "rival owner"):
         open_page(shared_tenants, shared_tenants[who], f"{path}?organization={acme}", 403)
     open_page(shared_tenants, shared_tenants["acme admin"], f"{path}?organization={acme}")
-    refused = press_button(shared_tenants, shared_tenants["acme developer"], "/console/settings", "rename", name="Mine")
+    refused = press_button(shared_tenants, shared_tenants["acme developer"], "/console/settings", "save", name="Mine")
     assert refused.status_code == 403
 
 

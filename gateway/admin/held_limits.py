@@ -1,0 +1,136 @@
+"""Rate limits, budgets of sessions, rules and teams that a lower role may not relax or end.
+
+A limit of a higher role stays in force whatever a lower role changes around it: the amount itself, the access rule of a
+key, and the membership in a limited team. Everyone who may change an amount may lower it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.accounts.managed_settings import ManagedSettings
+from gateway.accounts.teams import TeamInfo
+from gateway.admin.funding import AUDITED, LimitSetter, check_held, read_setters, setter_of, write_setters
+from gateway.callers.models import AccessRule, Audit, TeamMember
+from gateway.callers.roles import LIMIT_RANKS
+from gateway.errors import Forbidden
+from gateway.limits.budgets import Budgets, Limits
+from gateway.limits.models import TEAM
+from gateway.store.database import Database
+
+CODE = "limit_not_yours"
+NOT_HIGHER = (
+    "This limit was set by a person with a higher role. You can lower it, but only that role can raise or remove it."
+)
+NOT_YOUR_RULE = "This rule was added by a person with a higher role. Only that role can disable or remove it."
+STILL_RULED = (
+    "Owners and admins set access rules or managed settings for this team, which would no longer apply to the member. "
+    "Ask one of them."
+)
+STILL_LIMITED = (
+    "Another person set spending limits of this team, which would no longer apply. Only that person or a higher role "
+    "can do this."
+)
+OTHER_SETTINGS = (
+    "Owners and admins set managed settings for a team of this member, who could choose yours instead. Ask one of them."
+)
+RULE_CHANGES = ("access_rule.create", "access_rule.update_status")
+TRAIL_ROWS = 100
+
+Amounts = Mapping[str, int | None]
+
+
+class AmountHold:
+    """Checks changes of the amounts of a key or project by one person, and stores their setters; called within the
+    transaction of the change. `action` is the audit action of such changes. `is_manager`: the person changes them for
+    the whole organization, which also a service account does."""
+
+    def __init__(self, database: Database, organization_id: str, action: str, actor: str, is_manager: bool) -> None:
+        self._database = database
+        self._organization_id = organization_id
+        self._action = action
+        self._actor = actor
+        self._is_manager = is_manager
+
+    def check(self, scope_id: str, before: Amounts, after: Amounts) -> None:
+        """Raise Forbidden (limit_not_yours) if the change raises or removes an amount of a higher role."""
+        held = read_setters(self._database, scope_id) or {}
+        setter = setter_of(self._actor, self._organization_id)
+        if self._is_manager:
+            setter = setter._replace(rank=max(setter.rank, LIMIT_RANKS["admin"]))
+        for part, new in after.items():
+            if new == before.get(part):
+                continue
+            known = held.get(part) or self._find_setter(scope_id, part, before.get(part))
+            if known is None or setter.rank >= known.rank:
+                held[part] = None if new is None else LimitSetter(*setter, new, "")
+            elif new is None or new > known.nusd:
+                raise Forbidden(NOT_HIGHER, code=CODE)
+            else:
+                held[part] = known
+        write_setters(self._database, scope_id, held)
+
+    def _find_setter(self, scope_id: str, part: str, amount: int | None) -> LimitSetter | None:
+        """Return the setter of an amount that is older than its stored setter, from the audit trail."""
+        if amount is None:
+            return None
+        for row in _list_trail(self._organization_id, scope_id, (self._action,)):
+            if part in orjson.loads(row.detail):
+                return LimitSetter(*setter_of(row.actor, self._organization_id), amount, "")
+        return None
+
+
+def check_rule_author(organization_id: str, rule_id: str, actor: str) -> None:
+    """Raise Forbidden if a person of a higher role added a key's access rule or switched it on, or if the audit trail
+    does not say who did. Within a read."""
+    own = setter_of(actor, organization_id)
+    for row in _list_trail(organization_id, rule_id, RULE_CHANGES):
+        if setter_of(row.actor, organization_id).rank <= own.rank:
+            return
+        break
+    raise Forbidden(NOT_YOUR_RULE, code=CODE)
+
+
+def _list_trail(organization_id: str, subject: str, actions: tuple[str, ...]) -> list[Audit]:
+    places = (Audit.organization == organization_id) & (Audit.subject == subject) & Audit.action.in_(actions)
+    rows: Any = Audit.select().where(places).order_by(Audit.seq.desc()).limit(TRAIL_ROWS)
+    return list(rows)
+
+
+class TeamHold:
+    """Checks that nothing of a higher role ends when a person changes a team. `is_manager`: an owner or admin, also a
+    service account, who changes access rules and managed settings too."""
+
+    def __init__(self, database: Database, budgets: Budgets, team: TeamInfo, actor: str, is_manager: bool) -> None:
+        self._database = database
+        self._budgets = budgets
+        self._team = team
+        self._actor = actor
+        self._is_manager = is_manager
+
+    def check_end(self) -> None:
+        """Raise Forbidden (limit_not_yours) if the limits of the team may not end: for a member who leaves, or for all.
+        Within the transaction of the change."""
+        team = self._team
+        if not self._is_manager and _has_rules(team.id):
+            raise Forbidden(STILL_RULED, code=CODE)
+        before = self._budgets.status(team.id).limits
+        setter = setter_of(self._actor, team.organization_id)
+        place = (self._database, team.organization_id, team.id)
+        check_held(*place, before, Limits(), setter, AUDITED[TEAM], lambda part: STILL_LIMITED)
+
+    def check_join(self, member_id: str) -> None:
+        """Raise Forbidden if the member could choose this team in place of one with managed settings. Within the
+        transaction of the change."""
+        if self._is_manager:
+            return
+        teams = TeamMember.select(TeamMember.team).where(TeamMember.member == member_id)
+        if ManagedSettings.select().where(ManagedSettings.scope_id.in_(teams)).exists():
+            raise Forbidden(OTHER_SETTINGS, code=CODE)
+
+
+def _has_rules(team_id: str) -> bool:
+    rules = AccessRule.select().where(AccessRule.scope == TEAM, AccessRule.scope_id == team_id, AccessRule.active)
+    settings = ManagedSettings.select().where(ManagedSettings.scope_id == team_id)
+    return rules.exists() or settings.exists()
