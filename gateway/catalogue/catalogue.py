@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.successors import Series, find_successor, name_series
 from gateway.clock import to_iso
 from gateway.neutral.model_marks import unmarked
 from gateway.runtime.call_merging import SharedCalls
@@ -89,6 +90,7 @@ class Catalogue:
     _grams: dict[str, frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
     _served: dict[tuple[str, str], Mapping] = field(default_factory=dict, repr=False, compare=False)
     _spellings: list[Spellings] = field(default_factory=list, repr=False, compare=False)
+    _series: dict[Series, list[Model]] = field(default_factory=dict, repr=False, compare=False)
 
     def __init__(
         self, models: Iterable[Model], providers: Iterable[Provider], aliases: dict[str, str], version: str = ""
@@ -101,6 +103,7 @@ class Catalogue:
         put(self, "_grams", {})
         put(self, "_served", {})
         put(self, "_spellings", [])
+        put(self, "_series", {})
 
     def find(self, name: str) -> Model | None:
         """Return the model with this id or alias, ignoring case; None if there is none."""
@@ -118,6 +121,13 @@ class Catalogue:
     def find_version(self, name: str) -> Model | None:
         """Return the model in any spelling, or the one that `name` is the latest or a dated version of."""
         return self.find_spelling(name) or self.models.get(self._all_spellings().find_version(name))
+
+    def successor(self, model: Model, day: str) -> Model | None:
+        """Return the model of the same series that replaces a retired or retiring one on `day`; None without one."""
+        if not self._series:
+            for known in self.models.values():
+                self._series.setdefault(name_series(known), []).append(known)
+        return find_successor(model, self._series.get(name_series(model), ()), day)
 
     def provider(self, ident: str) -> Provider | None:
         return self.providers.get(ident)

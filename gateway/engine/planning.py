@@ -35,7 +35,7 @@ from gateway.routing.model_fallbacks import list_models, other_models, plan_list
 from gateway.routing.plan import Router, exploration_chance, remembers_provider
 from gateway.routing.provider_health import Health
 from gateway.routing.record import RoutingDecision, TokenMixAnswer, write_record
-from gateway.routing.resolve import SANDBOX
+from gateway.routing.resolve import SANDBOX, RetiredModel
 from gateway.routing.score import Weights
 from gateway.routing.sliding_window import Tally
 
@@ -206,6 +206,7 @@ READ_BYTES_PER_S = 100_000  # of a prompt, by a slow model
 SLOW = 20
 MAX_SESSION_LENGTH = 4096  # characters of a session id that are used
 STRATEGY = "routing"  # the name of the project setting
+USE_SUCCESSORS = "useSuccessors"  # the same for the successors of retired models
 HEDGING = "hedging"  # the same for a second attempt beside a silent one (engine/hedging.py)
 MIN_HEDGE_S = 1.0  # a second attempt begins at this silence at the earliest
 UNMEASURED_HEDGE_S = 6.0  # and at this one at the latest, while few times of the model are known
@@ -479,9 +480,22 @@ class Planner:
                 explore=explore,
                 organization=caller.organization_id,
             )
+        except RetiredModel as error:
+            if not error.successor or not caller.settings.get(USE_SUCCESSORS):
+                raise
+            return self._replace_retired(context, request, error.successor, explore)
         except NoCredential as error:
             error.message = f"{error.message} {self._credentials.advise(caller, error.providers)}"
             raise
+
+    def _replace_retired(
+        self, context: RequestContext, request: Request, successor: str, explore: float | None
+    ) -> Plan:
+        """Return the plan of the model that replaces the requested one, with a warning."""
+        plan = self._decide(context, only_model(request, successor), explore)
+        warning = f"The model {request.requested_model} has retired; its successor {successor} answered."
+        route_request = plan.request._replace(ignored=(*plan.request.ignored, warning))
+        return plan._replace(request=route_request)
 
     def _targets(self, plan: Plan, place: int) -> tuple[Target, ...]:
         scored = plan.order[place]

@@ -43,6 +43,7 @@ class CatalogueView(Protocol):
     def provider(self, ident: str) -> Provider | None: ...
     def served_as(self, provider: str, external_id: str) -> Mapping | None: ...
     def suggest(self, text: str, n: int = NEAR_MATCHES) -> Iterable[str]: ...
+    def successor(self, model: Model, day: str) -> Model | None: ...
 
 
 class Models(Protocol):
@@ -204,7 +205,7 @@ def _resolve_pinned(
     served = tuple(mapping for mapping in model.mappings if mapping.provider == provider)
     if not served:
         return None
-    _check_alive(model, requested, today)
+    _check_alive(model, requested, today, catalogue, provider)
     if region:
         served = _in_region(served, region, requested)
     others = tuple(mapping for mapping in model.mappings if mapping.provider != provider)
@@ -245,7 +246,7 @@ def _resolve_model(text: str, requested: str, catalogue: CatalogueView, today: s
     model = catalogue.find(text) or catalogue.find_version(text)
     if model is None:
         raise _unknown(requested, catalogue)
-    _check_alive(model, requested, today)
+    _check_alive(model, requested, today, catalogue)
     return Resolution("canonical", requested, model, candidates=model.mappings)
 
 
@@ -272,13 +273,25 @@ def _ended(requested: str, day: str, provider: str, others: tuple[Mapping, ...],
     )
 
 
-def _check_alive(model: Model, requested: str, today: str) -> None:
-    if has_ended(model, today):
-        raise UnknownModel(
-            f"The model {requested!r} was deactivated on {model.deactivated}; choose another from GET /v1/models.",
-            param="model",
-            code="model_deactivated",
-        )
+class RetiredModel(UnknownModel):
+    """The model ended. `successor` is the id of the model that replaces it, "" without one."""
+
+    code = "model_deactivated"
+    successor = ""
+
+
+def _check_alive(model: Model, requested: str, today: str, catalogue: CatalogueView, provider: str = "") -> None:
+    """Raise RetiredModel for a model that has ended. The successor at a `provider` is one that it serves."""
+    if not has_ended(model, today):
+        return
+    successor = catalogue.successor(model, today)
+    hint = "choose another from GET /v1/models." if successor is None else f"its successor is {successor.id}."
+    error = RetiredModel(f"The model {requested!r} was deactivated on {model.deactivated}; {hint}", param="model")
+    if successor is not None and not provider:
+        error.successor = successor.id
+    elif successor is not None and any(mapping.provider == provider for mapping in successor.mappings):
+        error.successor = f"{provider}/{successor.id}"
+    raise error
 
 
 def _not_served(provider: str, rest: str, requested: str, catalogue: CatalogueView) -> UnknownModel:

@@ -8,6 +8,7 @@ from operator import attrgetter
 import orjson
 
 from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Model
 from gateway.clock import Clock
 from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
@@ -40,12 +41,16 @@ class ModelWatch:
             for mapping in model.mappings:
                 end = _read_day(mapping.deactivated)
                 if mapping.key in used and end is not None and today <= end <= today + timedelta(days=self._days):
-                    self._states.fire(_change_of(mapping.key, end, (end - today).days))
+                    successor = catalogue.successor(model, today.isoformat())
+                    self._states.fire(_change_of(mapping.key, end, (end - today).days, successor))
 
 
-def _change_of(key: str, end: date, days: int) -> StateChange:
+def _change_of(key: str, end: date, days: int, successor: Model | None) -> StateChange:
     facts: dict[str, object] = {"model": key, "ends": end.isoformat(), "days": days}
     message = f"{key} ends on {end}, in {days} days"
+    if successor is not None:
+        facts["successor"] = successor.id
+        message = f"{message}; its successor is {successor.id}"
     return StateChange("model.retiring", f"model {key}", message, remedy=RETIREMENT_REMEDY, facts=facts)
 
 

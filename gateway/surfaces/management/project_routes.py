@@ -18,6 +18,7 @@ TAG = "Projects"
 MODES = projects.CHOICES["mode"]
 ROUTING = "routing"
 HEDGING = "hedging"
+USE_SUCCESSORS = "useSuccessors"
 MARKER = "cacheMarkers"
 # Members of a request and the fields of a change that they set; those of MARKER are converted.
 CHANGED = {to_camel(field.name): field.name for field in fields_of(ProjectChange)} | {
@@ -48,6 +49,7 @@ class ProjectSettings(Body):
         tuple(MARKERS), about="Whether the caller or the gateway sets cache markers for providers' prompt caches."
     )
     routing = OneOf(STRATEGIES, about="The preference among providers.")
+    useSuccessors = StrictBoolean("The successor answers for a model that has retired, with a warning.")
     hedging = StrictBoolean("A second attempt at the next provider while the first one is silent; both are billed.")
 
 
@@ -64,6 +66,7 @@ class ProjectAnswer(Answer):
     retention_days: int
     cache_markers: str
     hedging: bool
+    use_successors: bool
     routing: str
     has_callback_secret: bool
     created_at: Time
@@ -106,7 +109,7 @@ def update(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
     changed = {CHANGED[name]: value for name, value in fields.items() if name in CHANGED}
     if fields.get(MARKER):
         changed["cache_markers"] = MARKERS[fields[MARKER]]
-    chosen = {name: fields[name] for name in (ROUTING, HEDGING) if name in fields}
+    chosen = {name: fields[name] for name in (ROUTING, HEDGING, USE_SUCCESSORS) if name in fields}
     if chosen:
         changed["settings"] = {**call.subject.settings, **chosen}
     change = ProjectChange(**changed)
@@ -139,6 +142,7 @@ def show_project(info: ProjectInfo) -> ProjectAnswer:
         cache_markers=name_markers(info.cache_markers),
         routing=info.settings.get(ROUTING, "auto"),
         hedging=info.settings.get(HEDGING, False),
+        use_successors=info.settings.get(USE_SUCCESSORS, False),
     )
 
 

@@ -63,8 +63,11 @@ ModelStage = Literal["active", "deprecated", "retired"]  # Anthropic's words
 
 
 class ModelAnswer(ModelApiAnswer, kw_only=True):
-    """An entry of the list, with the members of OpenAI's and of Anthropic's model. `created` is in seconds since 1970,
-    `created_at` the same time as text (1970 if it is unknown); another date that is not set is empty."""
+    """An entry of the list, with the members of OpenAI's and of Anthropic's model.
+
+    `created` is in seconds since 1970, `created_at` the same time as text (1970 if it is unknown); another date that is
+    not set is empty. `successor` is the model that replaces one that is deprecated or ends, "" without one.
+    """
 
     id: str
     object: Literal["model"] = "model"
@@ -90,6 +93,7 @@ class ModelAnswer(ModelApiAnswer, kw_only=True):
     free: bool
     deprecated_at: str
     deactivated_at: str
+    successor: str
     lifecycle: ModelStage
     stability: str
 

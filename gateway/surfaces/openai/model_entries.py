@@ -273,6 +273,7 @@ def _model_entry(
     """Return the entry of a model with its mappings; `measured` are those from which it has sizes and price."""
     write_provider = provider or _provider_entry
     return _entry(
+        catalogue,
         model,
         mappings,
         ident=model.id,
@@ -295,6 +296,7 @@ def _mapped_entry(
     own provider is called by its bare name."""
     write_provider = provider or _provider_entry
     return _entry(
+        catalogue,
         model,
         [mapping],
         ident=mapping.key.removeprefix(f"{CUSTOM}:"),
@@ -311,6 +313,7 @@ def _mapped_entry(
 
 
 def _entry(
+    catalogue: Catalogue,
     model: Model,
     mappings: list[Mapping],
     *,
@@ -325,6 +328,7 @@ def _entry(
     day: str,
     stability: str,
 ) -> ModelAnswer:
+    successor = catalogue.successor(model, day) if dates.deprecated or dates.deactivated else None
     return ModelAnswer(
         id=ident,
         owned_by=owner,
@@ -350,6 +354,7 @@ def _entry(
         free=model.free,
         deprecated_at=_iso(dates.deprecated),
         deactivated_at=_iso(dates.deactivated),
+        successor="" if successor is None else successor.id,
         lifecycle=STAGES[state_on(dates, day)],
         stability=stability,
     )

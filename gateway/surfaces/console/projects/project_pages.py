@@ -43,7 +43,7 @@ FIND = ManagementCall("GET /projects/<project_id>")
 UPDATE = ManagementCall("PATCH /projects/<project_id>")
 # Settings that the page shows in its own way. A field for each further one follows from its schema.
 NUMBERS = {"cacheDurationSeconds": "duration of the response cache", "retentionDays": "days of retention"}
-CHECKS = ("cachingEnabled", "hedging")
+CHECKS = ("cachingEnabled", "hedging", "useSuccessors")
 TEXTS = ("name", "mode", "cacheMarkers", "routing", "retention")
 FURTHER = list_further_fields(UPDATE, (*TEXTS, *CHECKS, *NUMBERS, "status"))
 FIND_RATES = ManagementCall("GET /projects/<project_id>/rate-limits")

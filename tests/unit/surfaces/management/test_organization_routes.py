@@ -76,7 +76,7 @@ def test_project_settings_are_read_back_and_in_force(shared_tenants) -> None:
     path = f"/projects/{owner.project_id}"
     given = {"mode": "hybrid", "cachingEnabled": True, "cacheDurationSeconds": 10, "retention": "retain",
              "retentionDays": 7, "cacheMarkers": "client-managed", "routing": "price", "hedging": True,
-             "name": "Renamed"}  # fmt: skip
+             "useSuccessors": True, "name": "Renamed"}  # fmt: skip
     changed = shared_tenants.ok("PATCH", path, owner, given)["project"]
     assert {name: changed[name] for name in given} == given
     assert shared_tenants.ok("GET", path, shared_tenants["rival developer"])["project"] == changed

@@ -47,6 +47,7 @@ ENTRY_FIELDS = set(
         "free",
         "deprecated_at",
         "deactivated_at",
+        "successor",
         "stability",
         "object",
         "owned_by",
