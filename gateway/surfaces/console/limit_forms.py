@@ -31,6 +31,8 @@ PRICES = {
 }
 PRICE_WORDS = {"input": "maxInputPrice", "output": "maxOutputPrice"}
 
+PART_FIELD = "in-"  # begins the names of checkboxes of teams and projects; their ids follow
+
 RATES = (
     ("requestsPerMinute", "Requests per minute"),
     ("tokensPerMinute", "Tokens per minute"),
@@ -110,6 +112,18 @@ def read_rates(form: Mapping[str, str]) -> dict[str, int | None]:
         if form.get(name, "").strip():
             rates[name] = read_number(form, name, label.lower())
     return rates
+
+
+def read_role_in(form: Mapping[str, str]) -> list[str]:
+    """Return the ids of the teams and projects that are checked in the fields of `lists.role_in`."""
+    return [name.removeprefix(PART_FIELD) for name, value in form.items() if name.startswith(PART_FIELD) and value]
+
+
+def name_parts(parts: Sequence[str], teams: Sequence[Mapping[str, Any]], projects: Sequence[Mapping[str, Any]]) -> str:
+    """Return roles in teams and projects as people read them; ids stand for those that are not listed."""
+    names = {team["id"]: f"lead of {team['name']}" for team in teams}
+    names |= {project["id"]: f"admin of {project['name']}" for project in projects}
+    return ", ".join(names.get(part, part) for part in parts)
 
 
 def read_words(text: str) -> list[str]:

@@ -7,8 +7,10 @@ from gateway.callers.permissions import Permission
 from gateway.surfaces.console.limit_forms import (
     RulePlace,
     list_rules,
+    name_parts,
     read_limit_change,
     read_limit_fields,
+    read_role_in,
     rule_actions,
     rule_fields,
 )
@@ -29,7 +31,7 @@ COLUMNS = (
     Column("Status", "status"),
 )
 WITH_DEPARTMENT = (*COLUMNS[:3], Column("Department", "place"), *COLUMNS[3:])
-SEARCHED = ("person", "email", "role", "team_names", "place")
+SEARCHED = ("person", "email", "role", "parts", "team_names", "place")
 SHORT = ("department", "costCenter")  # attributes in the list
 INVITATION_COLUMNS = (
     Column("E-mail address", "email"),
@@ -57,6 +59,7 @@ REVOKE = ManagementCall("DELETE /orgs/<organization_id>/invitations/<invitation_
 TEAMS = ManagementCall("GET /orgs/<organization_id>/teams")
 JOIN = ManagementCall("PUT /orgs/<organization_id>/teams/<team_id>/members/<member_id>")
 LEAVE = ManagementCall("DELETE /orgs/<organization_id>/teams/<team_id>/members/<member_id>")
+PROJECTS = ManagementCall("GET /orgs/<organization_id>/projects")
 KEYS = ManagementCall("GET /keys/api")
 
 
@@ -65,13 +68,18 @@ def show_list(call: PageCall, link: str = "") -> Outbound:
     choice = choose_organization(call, "members:read")
     teams = call.run(TEAMS, organization_id=choice.id)
     names = _names_of_teams(teams)
-    rows = [_show_row(member, names) for member in call.run(LIST, organization_id=choice.id)]
+    manages = call.visitor.manages("invitations:write", choice.id)
+    projects = call.run(PROJECTS, organization_id=choice.id) if call.visitor.may("projects:read") else []
+    rows = [
+        {**_show_row(member, names), "parts": name_parts(member["roleIn"], teams, projects)}
+        for member in call.run(LIST, organization_id=choice.id)
+    ]
     has_attributes = any(row["place"] for row in rows)
     columns = WITH_DEPARTMENT if has_attributes else COLUMNS
     shown = arrange(rows, columns, call.arguments, searched=SEARCHED, sort="person")
-    manages = call.visitor.manages("invitations:write", choice.id)
+    invited = call.run(INVITATIONS, organization_id=choice.id) if manages else []
     invitations = arrange(
-        call.run(INVITATIONS, organization_id=choice.id) if manages else [],
+        [{**one, "parts": name_parts(one["roleIn"], teams, projects)} for one in invited],
         INVITATION_COLUMNS,
         call.arguments,
         searched=("email", "role", "teamName"),
@@ -83,6 +91,7 @@ def show_list(call: PageCall, link: str = "") -> Outbound:
         "invitations": invitations,
         "manages": manages,
         "teams": [(team["id"], team["name"]) for team in teams],
+        "projects": [(project["id"], project["name"]) for project in projects],
         "roles": ROLES,
         "may_make_owners": _is_owner(call, choice.id),
         "link": link,
@@ -97,6 +106,7 @@ def show_member(call: PageCall) -> Outbound:
     teams = call.run(TEAMS, organization_id=organization_id)
     found = call.run(FIND, organization_id=organization_id, member_id=place.scope_id)
     member = _show_row(found, _names_of_teams(teams))
+    projects = call.run(PROJECTS, organization_id=organization_id) if call.visitor.may("projects:read") else []
     visitor = call.visitor
     is_owner = _is_owner(call, organization_id)
     keys = call.run(KEYS, {"memberId": place.scope_id})["apiKeys"] if visitor.may("keys:read") else []
@@ -105,6 +115,7 @@ def show_member(call: PageCall) -> Outbound:
         "people/person.html",
         member["person"],
         member=member,
+        scoped_roles=name_parts(member["roleIn"], teams, projects),
         attributes=[(ATTRIBUTE_LABELS[name], value) for name, value in member["attributes"].items()],
         teams=[team for team in teams if place.scope_id in team["memberIds"]],
         other_teams=[team for team in teams if place.scope_id not in team["memberIds"]],
@@ -136,6 +147,9 @@ def _invite(call: PageCall) -> Outbound:
 def read_invitation(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the members of an invitation from its form."""
     fields: dict[str, Any] = {"email": form.get("email", "").strip(), "role": form.get("role", "")}
+    role_in = read_role_in(form)
+    if role_in:
+        fields["roleIn"] = role_in
     if form.get("team"):
         fields["teamId"] = form["team"]
     return fields | {name: value for name, value in read_limit_fields(form).items() if value is not None}

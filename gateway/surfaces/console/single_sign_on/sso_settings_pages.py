@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.callers.roles import RANKS
 from gateway.limits.periods import read_period
-from gateway.surfaces.console.limit_forms import read_limit_fields, read_number, read_words
+from gateway.surfaces.console.limit_forms import name_parts, read_limit_fields, read_number, read_role_in, read_words
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
 from gateway.surfaces.console.shown_figures import ATTRIBUTE_LABELS
@@ -31,6 +31,7 @@ PREVIEW_RULE = ManagementCall(f"POST {ORG}/group-rules/preview")
 ADD_RULE = ManagementCall(f"POST {ORG}/group-rules")
 DELETE_RULE = ManagementCall(f"DELETE {ORG}/group-rules/<group_rule_id>")
 TEAMS = ManagementCall(f"GET {ORG}/teams")
+PROJECTS = ManagementCall(f"GET {ORG}/projects")
 MEMBERS = ManagementCall(f"GET {ORG}/members")
 # Field of the provider's form → label.
 FLAGS = {
@@ -45,11 +46,13 @@ def show(call: PageCall, preview: dict[str, Any] | None = None) -> Outbound:
     choice = choose_organization(call)
     role = call.visitor.member(choice.id).role
     teams = call.run(TEAMS, organization_id=choice.id)
+    projects = call.run(PROJECTS, organization_id=choice.id)
     names = {team["id"]: team["name"] for team in teams}
     rules = [
         {
             **rule,
             "teams": ", ".join(names.get(team, team) for team in rule["teamIds"]),
+            "parts": name_parts(rule["roleIn"], teams, projects),
             "each": _describe_period(rule["period"]),
         }
         for rule in call.run(RULES, organization_id=choice.id)
@@ -76,6 +79,7 @@ def show(call: PageCall, preview: dict[str, Any] | None = None) -> Outbound:
         ],
         rules=rules,
         teams=[(team["id"], team["name"]) for team in teams],
+        projects=[(project["id"], project["name"]) for project in projects],
         flags=FLAGS,
         no_limits=dict.fromkeys(("usageLimit", *PERIOD)),
         path=PATH,
@@ -212,6 +216,7 @@ def _read_rule(call: PageCall) -> dict[str, Any]:
         "source": form.get("source", ""),
         "role": form.get("role") or None,
         "teamIds": [form["team"]] if form.get("team") else [],
+        "roleIn": read_role_in(form),
         "priority": read_number(form, "priority", "priority"),
         "limits": {name: value for name, value in read_limit_fields(form).items() if value is not None},
     }

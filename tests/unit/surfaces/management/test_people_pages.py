@@ -25,6 +25,30 @@ def test_a_person_is_invited_and_the_invitation_revoked(shared_tenants: Tenants)
     assert admin.status_code == 403 and "Only an owner may make an owner" in admin.text
 
 
+def test_an_invitation_gives_roles_in_teams_and_projects(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    organization = f"/orgs/{owner.organization_id}"
+    team = shared_tenants.ok("POST", f"{organization}/teams", owner, {"name": "Search"})["team"]["id"]
+    path = f"/console/people?organization={owner.organization_id}"
+    assert f'name="in-{team}"' in open_page(shared_tenants, owner, path)
+    fields = {f"in-{team}": "on", f"in-{owner.project_id}": "on"}
+    made = press(shared_tenants, "acme owner", path, "invite", email="lead@acme.example", role="developer", **fields)
+    assert "lead of Search" in made and "admin of " in made
+    invitations = shared_tenants.ok("GET", f"{organization}/invitations", owner)["invitations"]
+    (invitation,) = [one for one in invitations if one["email"] == "lead@acme.example"]
+    assert sorted(invitation["roleIn"]) == sorted((team, owner.project_id))
+    colleague = shared_tenants["acme colleague"].member_id
+    shared_tenants.ok("PUT", f"{organization}/teams/{team}/leads/{colleague}", owner)
+    assert "lead of Search" in open_page(shared_tenants, owner, path)
+    person = open_page(shared_tenants, owner, f"/console/people/{owner.organization_id}/{colleague}")
+    assert "Role in teams and projects</dt><dd>lead of Search" in person
+    refused = press_button(
+        shared_tenants, owner, path, "invite", email="broken", role="developer", **{f"in-{team}": "on"}
+    )
+    assert refused.status_code == 400 and f'name="in-{team}" checked' in refused.text
+    shared_tenants.ok("DELETE", f"{organization}/teams/{team}", owner)
+
+
 def test_invitations_and_members_of_a_team_are_searched(shared_tenants: Tenants) -> None:
     owner = shared_tenants["acme owner"]
     path = f"/console/people?organization={owner.organization_id}"

@@ -55,6 +55,20 @@ def test_an_owner_adds_changes_and_deletes_an_identity_provider(open_tenants) ->
         assert "No identity providers yet" in press(tenants, "delete", provider=provider["id"])
 
 
+def test_a_group_rule_gives_roles_in_teams_and_projects(open_tenants) -> None:
+    with open_tenants() as tenants:
+        owner = tenants["rival owner"]
+        organization = f"/orgs/{owner.organization_id}"
+        team = tenants.ok("POST", f"{organization}/teams", owner, {"name": "Search"})["team"]["id"]
+        fields = {"group": "leads", "priority": "100", f"in-{team}": "on", f"in-{owner.project_id}": "on"}
+        shown = press(tenants, "preview-rule", **fields)
+        assert f'name="in-{team}" checked' in shown
+        added = press(tenants, "add-rule", **fields)
+        assert "lead of Search" in added and "admin of " in added
+        (rule,) = tenants.ok("GET", f"{organization}/group-rules", owner)["groupRules"]
+        assert sorted(rule["roleIn"]) == sorted((team, owner.project_id)) and rule["role"] is None
+
+
 def test_the_claims_of_a_provider_are_changed_on_the_page(open_tenants) -> None:
     with open_tenants() as tenants:
         owner = tenants["rival owner"]
