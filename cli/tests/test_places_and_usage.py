@@ -43,6 +43,24 @@ def test_people_see_their_own_budget_with_the_limits_of_their_teams(client: Clie
     assert "no organization 'other'" in client.refused("budget", "--org", "other")
 
 
+def test_limits_of_an_organization_are_set_shown_raised_and_deleted(client: Client, account: Account) -> None:
+    limits = f"/orgs/{account.organization_id}/limits"
+    assert "no limits" in client.run("budget", "list").stderr
+    put = ("budget", "put", "users", "2", "--subject", "each user", "--period", "day", "--timezone", "UTC")
+    shown = client.document(*put, "--action", "warn@80", "--action", "refuse@100")
+    assert shown == account("GET", f"{limits}/users")["limit"]
+    assert (shown["subjects"], shown["actions"]) == (["each user"], ["warn@80", "refuse@100"])
+    assert re.search(r"users +each user +\$0\.00 / \$2\.00 +day \(UTC\)", client.run("budget", "list").stdout)
+    assert "$2.50 more" in client.run("budget", "ask", "users", "2.50", "--until", "2d", "--note", "A launch").stderr
+    (asked,) = account("GET", f"{limits}/users/requests")["requests"]
+    assert (asked["amount"], asked["note"]) == ("2.5", "A launch")
+    assert client.document("budget", "raise", "users", "3", "--until", "2099-01-01")["amount"] == "5"
+    assert account("GET", f"{limits}/users/requests")["requests"] == []
+    client.run("budget", "delete", "users")
+    assert account("GET", limits)["limits"] == []
+    assert "not an amount" in client.refused("budget", "raise", "users", "much", "--until", "1d")
+
+
 def test_a_default_is_checked_and_stored(client: Client, account: Account) -> None:
     client.run("projects", "use", account.project_id)
     assert client.config["defaultProjectId"] == account.project_id

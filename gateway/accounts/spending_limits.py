@@ -11,8 +11,9 @@ from msgspec import to_builtins
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
+from gateway.accounts.quotas import check_quota
 from gateway.callers.models import ApiKey, Member, Project, ProviderKey, Team
-from gateway.clock import to_iso
+from gateway.clock import DAY_US, to_iso
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.limits.budgets import SPENT, pack_thresholds
@@ -33,13 +34,15 @@ from gateway.limits.limit_rules import (
     LimitRule,
     Subject,
 )
-from gateway.limits.models import EXACT, LIKELY, LimitRow
+from gateway.limits.models import EXACT, LIKELY, LimitRequest, LimitRow
 from gateway.limits.periods import read_period
 from gateway.money import MAX_AMOUNT_NUSD, format_usd
 from gateway.store.database import Database
 
 MAX_LIMITS = 200  # of an organization; each request is compared with all of them
 MAX_ACTIONS = 8
+MAX_REQUESTS = 200  # for more, that wait in an organization
+FORECAST_US = 366 * DAY_US  # how far ahead an end is foreseen
 MAX_SHOWN_MEMBERS = 100
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TAG_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -84,11 +87,37 @@ class LimitInfo(NamedTuple):
     raise_nusd: int
     raise_until_us: int | None
     member_count: int
+    created_us: int
     members: tuple[MemberState, ...] = ()
+
+    def forecast_us(self, now: int) -> int | None:
+        """Return when the budget that is used most reaches its limit at the rate of its window so far; None if it will
+        not before the window ends."""
+        state = self.state
+        limit = self.rule.amount_nusd if state.limit_nusd is None else state.limit_nusd
+        start = state.started_us or self.created_us
+        if not state.used_nusd or now <= start:
+            return None
+        at = start + limit * (now - start) // state.used_nusd
+        if (state.renews_us and at >= state.renews_us) or at > now + FORECAST_US:
+            return None
+        return max(at, now)
 
     @property
     def state(self) -> MemberState:
         return self.members[0] if self.members else MemberState("", self.rule.limit_nusd, 0, 0)
+
+
+class RaiseRequest(NamedTuple):
+    """What a member asks for: more of a limit until a time."""
+
+    id: str
+    name: str
+    user_id: str
+    amount_nusd: int
+    until_us: int
+    note: str
+    created_at_us: int
 
 
 class SpendingLimits:
@@ -141,21 +170,70 @@ class SpendingLimits:
         def work(now: int) -> None:
             row = _require(organization_id, name)
             LimitRow.update(deleted_at=now).where(LimitRow.id == row.id).execute()
+            LimitRequest.delete().where(
+                LimitRequest.organization == organization_id, LimitRequest.name == name
+            ).execute()
             audit.append(
                 "limit.delete", name, actor=actor, at_us=now, organization_id=organization_id, detail={"limit": name}
             )
 
         commit(self._database, self._control, work)
 
+    def ask(self, organization_id: str, name: str, nusd: int, until_us: int, note: str, *, actor: str) -> RaiseRequest:
+        """Ask for a raise of a limit by an amount until a time; a later request of the same person replaces it.
+        NotFound, InvalidRequest."""
+        ident = ids.new("lreq")
+
+        def work(now: int) -> RaiseRequest:
+            _require(organization_id, name)
+            _check_raise(nusd, until_us, now)
+            table = LimitRequest
+            of_limit = (table.organization == organization_id) & (table.name == name)
+            table.delete().where(of_limit & ((table.user_id == actor) | (table.until <= now))).execute()
+            check_quota(table.select().where(table.organization == organization_id), MAX_REQUESTS, "requests for more")
+            values = {"amount_nusd": nusd, "until": until_us, "note": note, "created_at": now}
+            table.insert(id=ident, organization=organization_id, name=name, user_id=actor, **values).execute()
+            detail: dict[str, object] = {"limit": name, "amount": format_usd(nusd), "until": to_iso(until_us)}
+            audit.append("limit.ask", name, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+            return RaiseRequest(ident, name, actor, nusd, until_us, note, now)
+
+        return commit(self._database, self._control, work, confirm=False)
+
+    def requests(self, organization_id: str, name: str = "") -> list[RaiseRequest]:
+        """Return the requests for more that nobody has answered, oldest first."""
+        sql = (
+            "SELECT id, name, user_id, amount_nusd, until, note, created_at FROM limit_request WHERE organization = ? "
+            "AND (? = '' OR name = ?) AND until > ? ORDER BY created_at, id"
+        )
+        values = (organization_id, name, name, self._database.now_us())
+        return [RaiseRequest(*row) for row in self._database.read(partial(self._database.fetch, sql, values))]
+
+    def decline(self, organization_id: str, name: str, ident: str, *, actor: str) -> None:
+        """Remove a request for more. NotFound."""
+
+        def work(now: int) -> None:
+            row = _find_request(organization_id, name, ident)
+            LimitRequest.delete().where(LimitRequest.id == row.id).execute()
+            detail: dict[str, object] = {"limit": name, "user": row.user_id}
+            audit.append("limit.decline", name, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+
+        commit(self._database, self._control, work, confirm=False)
+
+    def grant(self, organization_id: str, name: str, ident: str, *, actor: str) -> LimitInfo:
+        """Grant what a request asks for. NotFound."""
+        asked = self._database.read(partial(_find_request, organization_id, name, ident))
+        return self.grant_raise(organization_id, name, asked.amount_nusd, asked.until, actor=actor)
+
     def grant_raise(self, organization_id: str, name: str, nusd: int, until_us: int, *, actor: str) -> LimitInfo:
-        """Raise a limit by an amount until a time; 0 ends a raise. NotFound, InvalidRequest."""
-        if not 0 <= nusd <= MAX_AMOUNT_NUSD:
-            raise InvalidRequest("A raise is an amount in US dollars.", param="amount")
+        """Raise a limit by an amount until a time; 0 ends a raise. Answers the requests for it. NotFound,
+        InvalidRequest."""
 
         def work(now: int) -> None:
             row = _require(organization_id, name)
-            if nusd and until_us <= now:
-                raise InvalidRequest("A raise must end in the future.", param="until")
+            if nusd:
+                _check_raise(nusd, until_us, now)
+            mine = (LimitRequest.organization == organization_id) & (LimitRequest.name == name)
+            LimitRequest.delete().where(mine).execute()
             self._set_raise(row, nusd, until_us if nusd else None, now)
             detail: dict[str, object] = {"limit": name, "amount": format_usd(nusd)}
             if nusd:
@@ -215,16 +293,16 @@ class SpendingLimits:
 
     def _list(self, organization_id: str, name: str = "") -> list[LimitInfo]:
         sql = (
-            f"SELECT raise_nusd, raise_until, members, {COLUMNS} FROM limits WHERE organization = ? "
+            f"SELECT raise_nusd, raise_until, members, created_at, {COLUMNS} FROM limits WHERE organization = ? "
             "AND deleted_at IS NULL AND (? = '' OR name = ?) ORDER BY name"
         )
         rows = self._database.fetch(sql, (organization_id, name, name))
         now = self._database.now_us()
         infos = []
-        for raise_nusd, until, count, *columns in rows:
+        for raise_nusd, until, count, created, *columns in rows:
             rule = rule_of(tuple(columns))
             states = self._states(rule, now, MAX_SHOWN_MEMBERS if name else 1)
-            infos.append(LimitInfo(rule, organization_id, int(raise_nusd), until, int(count), states))
+            infos.append(LimitInfo(rule, organization_id, int(raise_nusd), until, int(count), created, states))
         return infos
 
     def _states(self, rule: LimitRule, now: int, maximum: int) -> tuple[MemberState, ...]:
@@ -274,6 +352,22 @@ def _values(rule: LimitRule) -> dict[str, object]:
 def _counts_alike(before: LimitRule, after: LimitRule) -> bool:
     """Return whether what was used under a limit counts under another one."""
     return (before.subjects, before.period, before.values_of) == (after.subjects, after.period, after.values_of)
+
+
+def _check_raise(nusd: int, until_us: int, now: int) -> None:
+    if not 0 < nusd <= MAX_AMOUNT_NUSD:
+        raise InvalidRequest("A raise is a positive amount in US dollars.", param="amount")
+    if until_us <= now:
+        raise InvalidRequest("A raise ends in the future.", param="until")
+
+
+def _find_request(organization_id: str, name: str, ident: str) -> LimitRequest:
+    row = LimitRequest.get_or_none(
+        LimitRequest.id == ident, LimitRequest.organization == organization_id, LimitRequest.name == name
+    )
+    if row is None:
+        raise NotFound(f"There is no request {ident} for more of the limit {name}.")
+    return row
 
 
 def _load(organization_id: str, name: str) -> LimitRow | None:

@@ -63,7 +63,7 @@ class RequestContext(Struct, eq=False):
     metadata as stored there. `settles_early`: the answer is prepared while its settlement is written; `record` is the
     ticket of that settlement, for which the surface waits before it sends the answer. `adapt` changes an answer for
     clients that expect other members than most. `end_user` is the person whom the caller serves, as a limit counts it;
-    `limits` are those of the organization that apply, set with the admission.
+    `limits` are those of the organization that apply, `limit_note` says which of them act without refusing.
     """
 
     request_id: str
@@ -98,6 +98,7 @@ class RequestContext(Struct, eq=False):
     adapt: Adapt | None = None
     end_user: str = ""
     limits: ChargedLimits | None = None
+    limit_note: str = ""
 
     def attribute(self) -> None:
         """Compute `attribution`, after label, session or metadata were set."""

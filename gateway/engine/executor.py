@@ -19,6 +19,7 @@ from gateway.engine.attempts import Walk
 from gateway.engine.cache import is_cacheable
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.free_answers import SharedRequest
+from gateway.engine.limit_actions import apply_actions
 from gateway.engine.planning import Planner, RoutePlan, with_choice
 from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
@@ -167,6 +168,10 @@ class Executor(Generic[R]):
         if context.payload is not None:
             context.payload.note_request(request.requested_model, request.requirements.stream)
         route_plan = self._planner.plan(context, request)
+        if self._settlements.limits.any:
+            limits = self._settlements.limits
+            route_plan, request = apply_actions(limits, context, request, route_plan, self._planner.plan)
+            context.request = request
         ignored = route_plan.plan.request.ignored
         if ignored:
             request = replace(request, warnings=(*request.warnings, *ignored))

@@ -52,7 +52,7 @@ def with_choice(context: RequestContext, request: R) -> R:
     return replace(request, options=request.options.with_changes(**changes))
 
 
-def only_model(request: Request, model: str) -> Request:
+def only_model(request: R, model: str) -> R:
     """Return the request for one of its models."""
     return replace(request, requested_model=model, options=request.options.with_changes(models=()))
 

@@ -30,23 +30,31 @@ SPENT = (
 )
 # The organization of a budget, by its scope.
 OWNER_COLUMNS = (
-    "COALESCE(p.organization_id, m.organization_id, t.organization_id, k.organization_id, "
+    "COALESCE(p.organization_id, m.organization_id, t.organization_id, k.organization_id, y.organization, "
     "CASE WHEN b.scope = 'organization' THEN b.scope_id END, '')"
 )
-OWNER_NAME = "COALESCE(a.description, u.email, t.name, k.label, o.name, '')"
+OWNER_NAME = (
+    "COALESCE(a.description, u.email, t.name, k.label, o.name, "
+    "CASE WHEN b.member = '' THEN y.name ELSE y.name || ' of ' || b.member END, '')"
+)
+# The amount of which a share is used: that of a limit may be another one than where it refuses.
+AMOUNT = "COALESCE(y.amount_nusd + y.raise_nusd, b.limit_nusd)"
 OWNER_JOINS = (
     "LEFT JOIN api_key a ON b.scope = 'key' AND a.id = b.scope_id LEFT JOIN project p ON p.id = a.project_id "
     "LEFT JOIN member m ON b.scope = 'member' AND m.id = b.scope_id LEFT JOIN \"user\" u ON u.id = m.user_id "
     "LEFT JOIN team t ON b.scope = 'team' AND t.id = b.scope_id "
     "LEFT JOIN provider_key k ON b.scope = 'provider_key' AND k.id = b.scope_id "
-    "LEFT JOIN organization o ON b.scope = 'organization' AND o.id = b.scope_id"
+    "LEFT JOIN organization o ON b.scope = 'organization' AND o.id = b.scope_id "
+    "LEFT JOIN limits y ON b.limit_id <> '' AND y.id = b.limit_id AND y.deleted_at IS NULL"
 )
 BUDGETS = (
-    f"SELECT b.scope, b.scope_id, b.kind, {OWNER_COLUMNS}, {OWNER_NAME}, b.limit_nusd, {SPENT}, b.period, "
+    f"SELECT b.scope, b.scope_id, b.kind, {OWNER_COLUMNS}, {OWNER_NAME}, {AMOUNT}, {SPENT}, b.period, "
     f"b.window_start, b.alert_at "
-    f"FROM budget b {OWNER_JOINS} WHERE b.kind <> 'credits' AND b.limit_nusd > 0 "
-    f"AND b.begun_at IS NULL "
-    f"AND (b.alert_at <> '' OR b.settled_nusd >= b.limit_nusd / 100 * ?) ORDER BY b.id LIMIT {MAX_ROWS}"
+    f"FROM budget b {OWNER_JOINS} WHERE b.kind <> 'credits' AND {AMOUNT} > 0 "
+    f"AND b.begun_at IS NULL AND (b.limit_id = '' OR y.id IS NOT NULL) "
+    # Members of a limit for each may be many: they are examined where it warns, once half of it is used.
+    f"AND CASE WHEN b.limit_id <> b.scope_id AND b.limit_id <> '' THEN b.alert_at <> '' AND b.settled_nusd >= "
+    f"{AMOUNT} / 2 ELSE b.alert_at <> '' OR b.settled_nusd >= {AMOUNT} / 100 * ? END ORDER BY b.id LIMIT {MAX_ROWS}"
 )
 CREDIT = (
     f"SELECT b.scope, b.scope_id, b.kind, {OWNER_COLUMNS}, {OWNER_NAME}, b.limit_nusd, {SPENT}, b.period, "
@@ -57,9 +65,9 @@ CREDIT = (
 
 
 class SpentBudget(NamedTuple):
-    """A limit of which little is left, in nano-dollars. `scope` is key, member, team, provider_key or organization,
-    `kind` total, window or credits; `resets_at` is ISO 8601, "" if it never resets; `reached` is the highest threshold
-    in percent that was reached."""
+    """A limit of which little is left, in nano-dollars. `scope` is key, member, team, provider_key, organization or
+    limit, `kind` total, window or credits; `resets_at` is ISO 8601, "" if it never resets; `reached` is the highest
+    threshold in percent that was reached."""
 
     scope: str
     scope_id: str

@@ -17,6 +17,7 @@ MIN_OUTPUT_TOKENS = 256
 # A budget with likely reservations lowers the output below this only when it cannot pay for as much.
 LIKELY_OUTPUT_TOKENS = 8192
 RETRY_AFTER_S = 2.0  # after a refusal because of requests in progress
+LIMIT_HEADER = "x-llmgateway-limit"  # the limits that act on an answer
 MID_STREAM = "budget_exhausted_mid_stream"
 OWNERS = {
     KEY: "API key",
@@ -171,7 +172,9 @@ class Shortage(NamedTuple):
             f"{used}{left} USD are left.{resets} {verb} {need} USD{' more.' if mid_stream else f': {self._advice()}'}",
             code=code or self._code(),
         )
-        refusal.limit = self.rule.name if self.rule is not None else ""
+        if self.rule is not None:
+            refusal.limit = self.rule.name
+            refusal.headers = ((LIMIT_HEADER, f"{self.rule.name}; action=refuse"),)
         if self.resets_us and self.period:
             refusal.resets_us = self.resets_us
             refusal.period_unit = read_period(self.period).unit

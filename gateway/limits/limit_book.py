@@ -1,23 +1,28 @@
 """The limits of each organization as requests read them: from memory under the control version."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct, convert
 
+from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.errors import GatewayError
 from gateway.limits.limit_rules import LimitAction, LimitRule, Subject
+from gateway.limits.periods import read_period
 from gateway.store.database import Database
 
 COLUMNS = "id, name, subjects, amount_nusd + raise_nusd, period, actions, reservation, values_of"
 ORGANIZATIONS = "SELECT DISTINCT organization FROM limits WHERE deleted_at IS NULL"
 RULES = f"SELECT {COLUMNS} FROM limits WHERE organization = ? AND deleted_at IS NULL ORDER BY name"
 TEAMS = (
-    "SELECT tm.team, tm.member FROM team_member tm JOIN team t ON t.id = tm.team WHERE t.organization_id = ? "
-    "ORDER BY tm.team"
+    "SELECT tm.team_id, tm.member_id FROM team_member tm JOIN team t ON t.id = tm.team_id WHERE t.organization_id = ? "
+    "ORDER BY tm.team_id"
 )
-NONE: frozenset[str] = frozenset()
+USED = "SELECT id, settled_nusd + leased_nusd, period, window_start FROM budget WHERE id IN"
+SEEN_S = 1.0  # how old an amount may be by which a limit warns or uses another model
+MAX_SEEN = 10_000
 
 
 class OrganizationLimits(Struct, frozen=True, eq=False):
@@ -30,12 +35,14 @@ class OrganizationLimits(Struct, frozen=True, eq=False):
 class LimitBook:
     """`any` is False if no organization has limits, so that a request looks no further."""
 
-    def __init__(self, database: Database, control: Control) -> None:
+    def __init__(self, database: Database, control: Control, clock: Clock) -> None:
         self._database = database
         self._control = control
+        self._clock = clock
         self._version = -1
         self._organizations: frozenset[str] | None = None
         self._read_ones: dict[str, OrganizationLimits] = {}
+        self._used: dict[str, tuple[float, int]] = {}
         self.any = True
         control.on_change(self._renew)
 
@@ -51,6 +58,23 @@ class LimitBook:
         if limits is None:
             limits = self._read(organization_id, self._version)
         return limits
+
+    def used_nusd(self, budgets: Sequence[str]) -> dict[str, int]:
+        """Return budget id → what is used and reserved in its present window, as of the last SEEN_S. Unavailable."""
+        now_s = self._clock.monotonic()
+        used = {budget: seen[1] for budget in budgets if (seen := self._used.get(budget)) and now_s - seen[0] < SEEN_S}
+        missing = [budget for budget in budgets if budget not in used]
+        if missing:
+            sql = f"{USED} ({', '.join('?' * len(missing))})"
+            rows = self._database.read(lambda: self._database.fetch(sql, missing))
+            now = self._database.now_us()
+            found = {row[0]: 0 if _is_over(row[2], row[3], now) else int(row[1]) for row in rows}
+            if len(self._used) > MAX_SEEN:
+                self._used.clear()
+            for budget in missing:
+                used[budget] = found.get(budget, 0)
+                self._used[budget] = (now_s, used[budget])
+        return used
 
     def _renew(self, version: int) -> None:
         """Forget the limits and read which organizations have any, even if that fails now."""
@@ -78,6 +102,10 @@ class LimitBook:
         if version == self._version and self._organizations is not None:
             self._read_ones[organization_id] = limits
         return limits
+
+
+def _is_over(period: str, start: int | None, now: int) -> bool:
+    return bool(period) and (start is None or read_period(period).end(start) <= now)
 
 
 def read_limits(database: Database, organization_id: str) -> OrganizationLimits:

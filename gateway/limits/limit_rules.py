@@ -13,7 +13,8 @@ from gateway.limits.models import TOTAL, WINDOW, budget_id
 
 # The kinds of subjects. Those of the caller are known with its key, those of the request with its headers and its body;
 # those of the call with the provider that serves it, so that no alias and no fallback escapes a limit.
-CALLER_KINDS = ("organization", "project", "team", "member", "key", "customer")
+ORGANIZATION = "organization"
+CALLER_KINDS = (ORGANIZATION, "project", "team", "member", "key", "customer")
 APPLICATION, TAG, USER, SESSION, RUN = "application", "tag", "user", "session", "run"
 REQUEST_KINDS = (APPLICATION, TAG, USER, SESSION, RUN)
 MODEL, PROVIDER, PROVIDER_KEY = "model", "provider", "provider_key"
@@ -27,6 +28,7 @@ MAX_MEMBERS = 20_000
 OTHERS = "others"
 
 WARN, USE_MODEL, REFUSE = "warn", "model", "refuse"
+ACTIONS = (WARN, USE_MODEL, REFUSE)
 WHOLE = 100
 # Where a tag or end user comes from: anything that the request says, or the claims of its credential alone.
 REQUEST, CREDENTIAL = "request", "credential"
@@ -56,10 +58,25 @@ class Subject(Struct, frozen=True):
         return (self.value,) if self.value in values else ()
 
     def __str__(self) -> str:
-        kind = f"tag {self.name}" if self.kind == TAG else self.kind.replace("_", " ")
+        """Return the text that `read_subject` accepts."""
+        kind = f"{self.kind}:{self.name}" if self.name else self.kind
         if self.each:
             return f"each {kind}"
-        return f"{kind} {self.value}" if self.value else f"requests without {kind}"
+        if self.kind == ORGANIZATION:
+            return kind
+        return f"{kind}={self.value}" if self.value else f"no {kind}"
+
+
+def read_subject(text: str) -> Subject:
+    """Parse a subject: organization, team=team_…, tag:product=search, each user, or no user (the requests without
+    one). ValueError."""
+    head, has_value, value = text.strip().partition("=")
+    word, _, rest = head.partition(" ")
+    is_word = not has_value and word in ("each", "no")
+    kind, _, name = (rest if is_word else head).strip().partition(":")
+    if kind not in KINDS or not (is_word or value.strip() or kind == ORGANIZATION):
+        raise ValueError(f"{text!r} is no subject: write team=team_…, tag:product=search, each user, or no user.")
+    return Subject(kind, value.strip(), name, is_word and word == "each")
 
 
 class LimitAction(Struct, frozen=True):
@@ -68,6 +85,19 @@ class LimitAction(Struct, frozen=True):
     share: int
     action: str
     model: str = ""
+
+    def __str__(self) -> str:
+        """Return the text that `read_action` accepts."""
+        return f"{self.action}@{self.share}" + (f"={self.model}" if self.model else "")
+
+
+def read_action(text: str) -> LimitAction:
+    """Parse an action: warn@80, refuse@100, or model@90=ID. ValueError."""
+    head, _, model = text.strip().partition("=")
+    action, _, share = head.partition("@")
+    if action not in ACTIONS or not share.isascii() or not share.isdigit() or len(share) > 3:
+        raise ValueError(f"{text!r} is no action: write warn@80, refuse@100, or model@90= and the id of a model.")
+    return LimitAction(int(share), action, model.strip())
 
 
 class LimitRule(Struct, frozen=True, eq=False, dict=True):
@@ -112,6 +142,11 @@ class LimitRule(Struct, frozen=True, eq=False, dict=True):
     def by_call(self) -> bool:
         """Whether the provider that serves a request decides about it."""
         return any(subject.kind in CALL_KINDS for subject in self.subjects)
+
+    @cached_property
+    def acts_early(self) -> bool:
+        """Whether it does more than refuse."""
+        return any(action.action != REFUSE for action in self.actions)
 
     @property
     def label(self) -> str:

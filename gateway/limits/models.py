@@ -81,6 +81,22 @@ class LimitRow(Base):
         table_name = "limits"
 
 
+class LimitRequest(Base):
+    """What a member (`user_id`) asks for: `amount_nusd` more of the limit `name` of an organization until a time."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.CharField(40)
+    name = peewee.CharField(64)
+    user_id = peewee.CharField(40)
+    amount_nusd = NanoField()
+    until = TimeField()
+    note = peewee.CharField(255, default="")
+    created_at = TimeField()
+
+    class Meta:
+        table_name = "limit_request"
+
+
 class Lease(Base):
     """A worker's share of a budget: granted − spent is left of it. `worker` is the owner's epoch.
 

@@ -13,7 +13,7 @@ from gateway.clock import Clock
 from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
 from gateway.limits.budgets import NEARLY, SpentBudget, find_spent
-from gateway.limits.models import CREDITS
+from gateway.limits.models import CREDITS, LIMIT
 from gateway.money import NANO, format_usd, round_usd
 from gateway.routing.provider_health import Health
 from gateway.runtime.state_changes import INFO, StateChange, StateLog
@@ -67,6 +67,7 @@ KIND = "gauge"
 KEY = "budgets"
 TTL_S = 600.0
 RAISE = f"raise it with {MANAGE} limits set; callers are refused (402) once it is spent"
+RAISE_LIMIT = f"raise it for a time with {MANAGE} limits raise, or set another amount with {MANAGE} limits put"
 FUND = f"add credits with {MANAGE} credits grant, or let it be unlimited with {MANAGE} credits unlimited"
 Samples = dict[tuple[str, ...], float]
 
@@ -162,8 +163,12 @@ def change_of(subject: str, budget: SpentBudget) -> StateChange:
     event = "budget.spent" if budget.wholly else "budget.nearly_spent"
     period = "period " if budget.resets_at else ""
     state = f"{budget.percent} % of its {period}limit of {round_usd(budget.limit_nusd)}"
-    message = f"{budget.scope} {budget.scope_id} spent {state}"
     stage = str(budget.reached)
+    if budget.scope == LIMIT:
+        facts["limit"] = budget.name
+        message = f"limit {budget.name} of organization {budget.organization} spent {state}"
+        return StateChange(event, subject, message, remedy=RAISE_LIMIT, facts=facts, stage=stage)
+    message = f"{budget.scope} {budget.scope_id} spent {state}"
     return StateChange(event, subject, message, remedy=RAISE, facts=facts, stage=stage)
 
 

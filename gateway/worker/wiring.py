@@ -342,7 +342,7 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         return min(closed_until_us(database), sink.kept_from_us(database.now_us() - days * DAY_US))
 
     objects = ProviderObjects(store.documents, DocumentRows(database, clock))
-    limits = LimitBook(database, control)
+    limits = LimitBook(database, control, clock)
     settlements = Settlements(
         spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_TIMEOUT_S, objects, limits
     )

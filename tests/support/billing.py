@@ -103,7 +103,7 @@ class BillingProcess:
         self.spending = Spending(money, self.journal, self.control, clock, self.intents.claim)
         self.discounts = Discounts(database, self.control)
         self.objects = ProviderObjects(Documents(database), DocumentRows(database, clock))
-        self.limit_book = LimitBook(database, self.control)
+        self.limit_book = LimitBook(database, self.control, clock)
         self.settlements = Settlements(
             self.spending,
             RequestRates(),

@@ -213,6 +213,7 @@ SERVICE = (
     Step("GET", "/metrics", access="operator"),
 )
 ORGANIZATION = "/orgs/{organization_id}"
+LIMIT_PATH = f"{ORGANIZATION}/limits/{{limit_id}}"
 PEOPLE = (
     Step("POST", "/auth/sign-in/email", {"email": "owner@localhost", "password": "{password}"},
          {"other_session": "session.id"}, access="none"),
@@ -360,6 +361,52 @@ MONEY = (
     Step("GET", "/discounts"),
     Step("GET", f"{ORGANIZATION}/discounts"),
     Step("DELETE", "/discounts/{discount_id}"),
+    Step(
+        "PUT",
+        f"{ORGANIZATION}/limits/team-month",
+        {
+            "subjects": ["each user", "model=sandbox-*"],
+            "amount": "100",
+            "period": "month",
+            "timezone": "Europe/Berlin",
+            "actions": ["warn@80", "refuse@100"],
+        },
+        of=LIMIT_PATH,
+    ),
+    Step("GET", f"{ORGANIZATION}/limits"),
+    Step("GET", f"{ORGANIZATION}/limits/team-month", of=LIMIT_PATH),
+    Step(
+        "PUT",
+        f"{ORGANIZATION}/limits/team-month/raise",
+        {"amount": "20", "until": "2099-01-01T00:00:00Z"},
+        of=f"{LIMIT_PATH}/raise",
+    ),
+    Step(
+        "POST",
+        f"{ORGANIZATION}/limits/team-month/requests",
+        {"amount": "5", "until": "2099-01-01T00:00:00Z", "note": "A launch"},
+        {"request_id": "request.id"},
+        status=201,
+        of=f"{LIMIT_PATH}/requests",
+    ),
+    Step("GET", f"{ORGANIZATION}/limits/team-month/requests", of=f"{LIMIT_PATH}/requests"),
+    Step(
+        "PUT", f"{ORGANIZATION}/limits/team-month/requests/{{request_id}}", of=f"{LIMIT_PATH}/requests/{{request_id}}"
+    ),
+    Step(
+        "POST",
+        f"{ORGANIZATION}/limits/team-month/requests",
+        {"amount": "5", "until": "2099-01-01T00:00:00Z"},
+        {"request_id": "request.id"},
+        status=201,
+        of=f"{LIMIT_PATH}/requests",
+    ),
+    Step(
+        "DELETE",
+        f"{ORGANIZATION}/limits/team-month/requests/{{request_id}}",
+        of=f"{LIMIT_PATH}/requests/{{request_id}}",
+    ),
+    Step("DELETE", f"{ORGANIZATION}/limits/team-month", of=LIMIT_PATH),
     Step("GET", f"{ORGANIZATION}/audit", query="limit=2"),
     Step("GET", f"{ORGANIZATION}/audit/export"),
     Step("GET", f"{ORGANIZATION}/audit/verify"),

@@ -46,6 +46,9 @@ BODIES = {
     "NewGroupRule": lambda p: {"group": f"spies of {p.user_id}", "role": "admin"},
     "GroupRuleChange": lambda p: {"role": "admin"},
     "PreviewedRule": lambda p: {"group": "engineers"},
+    "LimitBody": lambda p: {"subjects": ["organization"], "amount": "5"},
+    "RaiseBody": lambda p: {"amount": "5", "until": "2099-01-01T00:00:00Z"},
+    "AskingBody": lambda p: {"amount": "5", "until": "2099-01-01T00:00:00Z"},
     "NewDiscount": lambda p: {"fraction": "0.5"},
     "NewPosting": lambda p: {"amount": "5"},
     "NewScimTokenBody": lambda p: {"name": "Identity provider"},
@@ -98,6 +101,9 @@ def furnish(tenants, name: str) -> dict[str, str]:
     ]["id"]
     tenants.ok("PATCH", f"{org}/identity-providers/{provider_id}", owner, {"status": "inactive"})
     domain = f"{name}.example"
+    limit = f"{org}/limits/{name}"
+    tenants.ok("PUT", limit, owner, BODIES["LimitBody"](owner))
+    asked = tenants.ok("POST", f"{limit}/requests", owner, BODIES["AskingBody"](owner))["request"]
     domains = tenants.services.sso.domains
     domains.claim(owner.organization_id, provider_id, domain, verified=True, actor=owner.user_id)
     group_rule = tenants.ok("POST", f"{org}/group-rules", owner, {"group": "engineers"})["groupRule"]
@@ -124,6 +130,8 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "subject": "gpt-4o",
         "identity_id": connect(tenants, owner),
         "discount_id": "disc_" + "0" * 32,
+        "limit_id": name,
+        "request_id": asked["id"],
         "account_id": tenants.ok("POST", f"{org}/service-accounts", owner, {"name": "Robot", "scopes": ["keys:read"]})[
             "serviceAccount"
         ]["id"],

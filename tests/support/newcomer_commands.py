@@ -117,6 +117,12 @@ MANAGE = {
         discount <- discounts set 0.1 --provider openai
         discounts list
         discounts remove {discount}
+        limits put users 2 --subject "each user" --period day --timezone UTC --organization {default}
+        limits list --organization {default}
+        limits get users --organization {default}
+        limits raise users 5 --until 2099-01-01 --organization {default}
+        limits requests users --organization {default}
+        limits delete users --organization {default}
     """,
     "access": """
         organization <- organizations create Beta

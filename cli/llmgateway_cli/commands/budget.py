@@ -1,10 +1,16 @@
-"""The command `budget`: one's own budget, and spending limits of API keys."""
+"""The command `budget`: one's own budget, spending limits of API keys, and the limits of an organization."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
 
 import click
 
-from llmgateway_cli.account_lists import find_key, list_keys, project_id_of, selected_organizations
+from llmgateway_cli.account_lists import Record, find_key, list_keys, project_id_of, selected_organizations
 from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
+from llmgateway_cli.errors import CliError
 from llmgateway_cli.limit_options import (
     limit_options,
     period_limit_of,
@@ -15,7 +21,7 @@ from llmgateway_cli.limit_options import (
 )
 from llmgateway_cli.shapes import list_of, object_of, text_of
 from llmgateway_cli.tables import Column
-from llmgateway_cli.values import show_usd
+from llmgateway_cli.values import NO_VALUE, read_expiry, read_limit, show_usd
 
 
 @click.group(cls=ClientGroup, invoke_without_command=True)
@@ -24,7 +30,7 @@ from llmgateway_cli.values import show_usd
 @pass_context
 @click.pass_context
 def budget(command: click.Context, context: ClientContext, org: str | None) -> None:
-    """Show your own budget, or the spending limits of API keys."""
+    """Show your own budget, the spending limits of API keys, or the limits of an organization."""
     if command.invoked_subcommand is None:
         show_own_budget(context, org)
 
@@ -82,3 +88,144 @@ def get_budget(context: ClientContext, named: str, project: str | None) -> None:
     if project:
         query["projectId"] = project_id_of(context, project)
     show_spending(context, find_key(list_keys(context, query), named))
+
+
+def organization_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--org` to a command on the limits of one organization."""
+    return click.option("-o", "--org", metavar="ID", help="The organization's id or name (default: the only one).")(
+        command
+    )
+
+
+@budget.command("list")
+@organization_option
+@json_option
+@pass_context
+def list_limits(context: ClientContext, org: str | None) -> None:
+    """List the limits of an organization and what is used of them."""
+    listed = list_of(context.client.management("GET", _limits_path(context, org)), "limits")
+    columns = (
+        Column("LIMIT"),
+        Column("OF", shorten=True),
+        Column("USED / AMOUNT"),
+        Column("PERIOD"),
+        Column("RENEWS", rank=1),
+    )
+    context.output.listing(listed, columns, list(map(_row, listed)), "There are no limits.")
+
+
+@budget.command("put")
+@click.argument("limit")
+@click.argument("amount")
+@click.option("--subject", "subjects", multiple=True, required=True, help="Its subject, or two: team=ID, each user …")
+@click.option("--period", metavar="LENGTH", help="12h, 1d, 2w, 1mo, or day, week, month (default: in total).")
+@click.option("--timezone", metavar="ZONE", help="Time zone of a day, week or month of the calendar.")
+@click.option("--action", "actions", multiple=True, help="warn@80, refuse@100, model@90=ID (default: refuse@100).")
+@click.option("--reservation", type=click.Choice(("likely", "exact")), help="What requests reserve.")
+@organization_option
+@json_option
+@pass_context
+def put_limit(
+    context: ClientContext,
+    limit: str,
+    amount: str,
+    subjects: tuple[str, ...],
+    period: str | None,
+    timezone: str | None,
+    actions: tuple[str, ...],
+    reservation: str | None,
+    org: str | None,
+) -> None:
+    """Set the limit of an organization with the id LIMIT, which you choose, to AMOUNT US dollars."""
+    given = {
+        "subjects": list(subjects),
+        "amount": _amount(amount),
+        "period": period,
+        "timezone": timezone,
+        "actions": list(actions),
+        "reservation": reservation,
+    }
+    body = {name: value for name, value in given.items() if value}
+    _show(context, context.client.management("PUT", _limits_path(context, org, limit), body=body))
+
+
+@budget.command("delete")
+@click.argument("limit")
+@organization_option
+@pass_context
+def delete_limit(context: ClientContext, limit: str, org: str | None) -> None:
+    """Delete a limit of an organization."""
+    context.client.management("DELETE", _limits_path(context, org, limit))
+    context.output.success(f"The limit {limit!r} was deleted.")
+
+
+@budget.command("raise")
+@click.argument("limit")
+@click.argument("amount")
+@click.option("--until", required=True, metavar="DATE", help="When the raise ends: 2d, 1w, or a date.")
+@organization_option
+@json_option
+@pass_context
+def raise_limit(context: ClientContext, limit: str, amount: str, until: str, org: str | None) -> None:
+    """Raise a limit by AMOUNT US dollars for a time; 0 ends a raise."""
+    body = {"amount": _amount(amount), "until": _until(until)}
+    _show(context, context.client.management("PUT", _limits_path(context, org, limit, "/raise"), body=body))
+
+
+@budget.command("ask")
+@click.argument("limit")
+@click.argument("amount")
+@click.option("--until", required=True, metavar="DATE", help="How long you need more: 2d, 1w, or a date.")
+@click.option("--note", default="", help="Why.")
+@organization_option
+@pass_context
+def ask_for_more(context: ClientContext, limit: str, amount: str, until: str, note: str, org: str | None) -> None:
+    """Ask for AMOUNT US dollars more of a limit for a time."""
+    body = {"amount": _amount(amount), "until": _until(until), "note": note}
+    context.client.management("POST", _limits_path(context, org, limit, "/requests"), body=body)
+    context.output.success(f"You asked for {show_usd(_amount(amount))} more of the limit {limit!r}.")
+
+
+def _limits_path(context: ClientContext, org: str | None, limit: str = "", action: str = "") -> str:
+    """Return the path of the limits of an organization, or of one of them. Raises CliError if there are several."""
+    listed = selected_organizations(context, org)
+    if len(listed) != 1:
+        raise CliError("You have several organizations, or none.", "Give --org; `llmgateway orgs list` shows them.")
+    path = f"/orgs/{text_of(listed[0], 'id')}/limits"
+    return f"{path}/{quote(limit, safe='')}{action}" if limit else path
+
+
+def _amount(text: str) -> str:
+    amount = read_limit(text, "AMOUNT")
+    if amount is None:
+        raise CliError("AMOUNT is an amount in USD.", "Give a number such as 100 or 49.99.")
+    return amount
+
+
+def _until(text: str) -> str:
+    until = read_expiry(text, datetime.now(UTC))
+    if until is None:
+        raise CliError("--until is a time.", "Give a duration such as 2d, or a date.")
+    return until
+
+
+def _row(limit: Record) -> tuple[str, ...]:
+    period = str(limit.get("period") or NO_VALUE)
+    if zone := limit.get("timezone"):
+        period = f"{period} ({zone})"
+    return (
+        text_of(limit, "id"),
+        " × ".join(map(str, limit.get("subjects", ()))),
+        f"{show_usd(limit.get('usage'))} / {show_usd(limit.get('amount'))}",
+        period,
+        str(limit.get("renewsAt") or NO_VALUE),
+    )
+
+
+def _show(context: ClientContext, answer: Any) -> None:
+    limit = object_of(answer, "limit")
+    if context.output.as_json:
+        context.output.document(limit)
+        return
+    names = ("Limit", "Subjects", "Used", "Period", "Renews")
+    context.output.fields(tuple(zip(names, _row(limit), strict=True)))

@@ -9,6 +9,8 @@ ManagementScope = Literal[
     "audit:read",
     "keys:read",
     "keys:write",
+    "limits:read",
+    "limits:write",
     "logs:read",
     "logs:write",
     "members:read",

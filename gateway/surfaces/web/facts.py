@@ -14,6 +14,7 @@ from gateway.clock import SECOND_US, Clock
 from gateway.dialects.field_names import reword
 from gateway.errors import ATTEMPTS
 from gateway.limits import rate_limits
+from gateway.limits.cost_bound import LIMIT_HEADER
 from gateway.money import MILLION, NANO, format_usd, usd_number
 from gateway.neutral.units import UNITS
 from gateway.neutral.usage import NO_USAGE, Usage
@@ -251,6 +252,8 @@ def headers_before_record(facts: Facts, clock: Clock, *, streamed: bool = False)
         headers.append(("x-llmgateway-cache", "HIT"))
     if outcome.warnings:
         headers.append(("x-llmgateway-warnings", _as_header(facts.warnings)))
+    if facts.context.limit_note:
+        headers.append((LIMIT_HEADER, facts.context.limit_note))
     if outcome.rate_limits:
         headers += rate_limits.headers(outcome.rate_limits, clock.now_us())
     if streamed:

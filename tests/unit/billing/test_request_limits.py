@@ -11,6 +11,7 @@ from gateway.billing.old_limits import forget_limits
 from gateway.billing.reconciliation import doctor
 from gateway.clock import DAY_US
 from gateway.errors import BudgetInUse, SpendingLimitReached
+from gateway.limits.budgets import find_spent
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.limit_rules import MAX_MEMBERS, LimitAction, Subject
 from gateway.neutral.usage import Usage
@@ -172,7 +173,7 @@ def test_a_call_that_its_limit_refuses_leaves_nothing_reserved(process, limits, 
     assert process.spending.reserved_nusd() == 0
 
 
-def test_several_windows_of_one_subject_hold_together(process, limits, requests, funded):
+def test_several_windows_of_one_subject_hold_together(process, limits, requests, funded, clock):
     put(limits, funded, of("organization"), calls=2, name="day", period="1d")
     put(limits, funded, of("organization"), calls=3, name="month", period="month@Europe/Berlin")
     assert requests.count() == 2
@@ -181,6 +182,7 @@ def test_several_windows_of_one_subject_hold_together(process, limits, requests,
             "UPDATE budget SET window_start = window_start - ? WHERE period = '1d'", (DAY_US,)
         )
     )
+    clock.advance(1.0)  # a shortage is remembered for a moment
     assert requests.count() == 1
     process.rest()
     assert doctor(process.database) == []
@@ -188,13 +190,13 @@ def test_several_windows_of_one_subject_hold_together(process, limits, requests,
     assert states["day"] == COST and states["month"] == 3 * COST
 
 
-def test_the_refusal_names_the_limit_what_is_used_and_when_it_renews(limits, requests, funded):
+def test_the_refusal_names_the_limit_what_is_used_and_when_it_renews(limits, requests, funded, clock):
     put(limits, funded, of("tag", "search", "team"), period="1d", name="team-search")
     assert requests.count(metadata={"team": "search"}) == 2
     with pytest.raises(SpendingLimitReached) as refusal:
         requests.pay(metadata={"team": "search"})
     text = refusal.value.message
-    assert '"team-search" (tag team search)' in text and "0.00004 USD are used" in text and "resets at" in text
+    assert '"team-search" (tag:team=search)' in text and "0.00004 USD are used" in text and "resets at" in text
     assert (refusal.value.code, refusal.value.limit) == ("spending_limit_reached", "team-search")
 
 
@@ -300,3 +302,16 @@ def test_values_of_the_credential_cannot_be_chosen_by_the_caller(limits, request
     put(limits, funded, of("tag", each=True, name="team"), values_of="credential")
     assert requests.count(metadata={"team": ids.new_hex()}) == 2
     assert requests.count(metadata={"team": ids.new_hex()}) == 0
+
+
+def test_alerts_name_the_limit_its_member_and_its_organization(process, limits, requests, funded):
+    warns = (LimitAction(50, "warn"), LimitAction(100, "refuse"))
+    put(limits, funded, of("organization"), name="all", actions=(LimitAction(100, "warn"),))
+    put(limits, funded, of("user", each=True), name="users", period="1d", actions=warns)
+    put(limits, funded, of("user", "", each=True), name="quiet", calls=1)
+    requests.pay(end_user="ann")
+    process.rest()
+    found = {(one.name, one.organization, one.percent, one.reached) for one in find_spent(process.database, 0)}
+    assert found == {("users of ann", funded.organization, 50, 50)}
+    put(limits, funded, of("organization"), name="all", calls=1, actions=(LimitAction(100, "warn"),))
+    assert ("all", 100) in {(one.name, one.reached) for one in find_spent(process.database, 0)}

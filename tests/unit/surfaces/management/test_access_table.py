@@ -196,11 +196,14 @@ def test_management_routes_refuse_keys_and_missing_credentials(lines: dict[str, 
 
 
 # A report without its project is refused before the person is checked; the request is the owner's, so that developers
-# do not reach it.
+# do not reach it. Leads raise limits of their teams; that of the table is the organization's.
 OTHERWISE = {
     "DELETE /logs/<log_id>",
     "GET /activity/sources",
     "GET /logs/<log_id>",
+    "GET /orgs/<organization_id>/limits/<limit_id>/requests",
+    "PUT /orgs/<organization_id>/limits/<limit_id>/raise",
+    "PUT /orgs/<organization_id>/limits/<limit_id>/requests/<request_id>",
 }
 
 

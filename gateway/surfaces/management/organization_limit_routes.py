@@ -1,0 +1,347 @@
+"""`/orgs/…/limits`: limits of any subject, what is used of them, and raises for a time."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from marshmallow import ValidationError, fields, validate
+from msgspec import Meta
+
+from gateway.accounts.spending_limits import (
+    MAX_ACTIONS,
+    LimitDraft,
+    LimitInfo,
+    MemberState,
+    RaiseRequest,
+    SpendingLimits,
+)
+from gateway.errors import Forbidden, InvalidRequest
+from gateway.limits.limit_rules import (
+    CREDENTIAL,
+    MAX_SUBJECTS,
+    MAX_VALUE_LENGTH,
+    REQUEST,
+    LimitRule,
+    read_action,
+    read_subject,
+)
+from gateway.limits.models import EXACT, LIKELY
+from gateway.limits.periods import find_zone, read_period
+from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_organization, in_part
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.visitors.validation_schemas import IsoTime, OneOf, StrictBody, TextField, describe_field
+from gateway.surfaces.visitors.validation_schemas import Usd as Amount
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.answer_structs import Answer, Time, Usd
+from gateway.surfaces.web.http import Operation
+
+TAG = "Limits"
+PATH = "/orgs/<organization_id>/limits"
+ONE = f"{PATH}/<limit_id>"
+SUBJECTS = (
+    "One or two subjects: organization, project=ID, team=ID, member=ID, key=ID, customer=KEY, application=NAME, "
+    "tag:NAME=VALUE, user=NAME, session=ID, run=ID, model=PATTERN, provider=ID, provider_key=ID; 'each user' for each "
+    "of them, 'no user' for requests without one."
+)
+ACTIONS = "What happens at shares of the amount: warn@80, refuse@100, or model@90= and the id of a model to use."
+PERIOD = "Length of the period: 12h, 1d, 2w, 1mo, or day, week, month of a calendar with timezone; none: in total."
+CALENDAR = ("day", "week", "month")
+
+
+def _readable_by(read: Callable[[str], object]) -> Callable[[str], None]:
+    """Return the check that `read` accepts a text."""
+
+    def check(text: str) -> None:
+        try:
+            read(text)
+        except ValueError as error:
+            raise ValidationError(str(error)) from None
+
+    return check
+
+
+class LimitBody(StrictBody):
+    """A limit. Absent members have their defaults, also in a limit that exists."""
+
+    subjects = fields.List(
+        TextField(1, 2 * MAX_VALUE_LENGTH, checks=(_readable_by(read_subject),)),
+        required=True,
+        validate=validate.Length(1, MAX_SUBJECTS),
+        metadata=describe_field(SUBJECTS, examples=[["team=team_0199…", "model=deepseek-*"]]),
+    )
+    amount = Amount(required=True, about="US dollars, in total or per period.")
+    period = TextField(1, 20, allow_none=True, load_default=None, about=PERIOD, example="1mo")
+    timezone = TextField(1, 50, allow_none=True, load_default=None, about="Time zone of a calendar period.")
+    actions = fields.List(
+        TextField(1, 300, checks=(_readable_by(read_action),)),
+        load_default=lambda: ["refuse@100"],
+        validate=validate.Length(1, MAX_ACTIONS),
+        metadata=describe_field(ACTIONS, examples=[["warn@80", "refuse@100"]]),
+    )
+    reservation = OneOf(
+        (LIKELY, EXACT),
+        load_default=LIKELY,
+        about="Whether requests reserve their likely cost or the highest possible one.",
+        example=EXACT,
+    )
+    values = OneOf(
+        (REQUEST, CREDENTIAL),
+        load_default=REQUEST,
+        about="Whether tags and end users are those that a request names, or the claims of its credential alone.",
+        example=REQUEST,
+    )
+
+
+class RaiseBody(StrictBody):
+    """More of a limit for a time."""
+
+    amount = Amount(required=True, about="US dollars more; 0 ends a raise.")
+    until = IsoTime(required=True, about="When the raise ends.")
+
+
+class AskingBody(StrictBody):
+    """What a person asks for."""
+
+    amount = Amount(required=True, about="US dollars more.")
+    until = IsoTime(required=True, about="When the raise would end.")
+    note = TextField(0, 255, load_default="", about="Why.")
+
+
+class LimitMemberAnswer(Answer):
+    """What was used of one budget: that of a limit, or of one member of a limit for each. `reserved` includes what
+    workers hold for a moment. `member` "" are the requests without a value."""
+
+    member: str
+    limit: Usd | None
+    usage: Usd
+    reserved: Usd
+    remaining: Usd
+    started_at: Time | None
+    renews_at: Time | None
+
+
+class OrganizationLimitAnswer(Answer):
+    """A limit with its state: for a limit for each, that of the member that used most. `amount` includes a raise."""
+
+    columns = ("id", "subjects", "amount", "period", "usage", "reserved", "remaining", "renews_at", "actions")
+    id: str
+    subjects: Annotated[list[str], Meta(examples=[["team=team_0199", "model=deepseek-*"]])]
+    amount: Usd
+    period: str | None
+    timezone: str | None
+    actions: Annotated[list[str], Meta(examples=[["warn@80", "refuse@100"]])]
+    reservation: str
+    values: str
+    usage: Usd
+    reserved: Usd
+    remaining: Usd
+    started_at: Time | None
+    renews_at: Time | None
+    forecast_at: Time | None
+    raised_by: Usd | None
+    raised_until: Time | None
+    member_count: int
+    members: list[LimitMemberAnswer]
+
+
+class RaiseRequestAnswer(Answer):
+    """A request for more of a limit that nobody has answered."""
+
+    columns = ("id", "limit_id", "user_id", "amount", "until", "note")
+    id: str
+    limit_id: str
+    user_id: str
+    amount: Usd
+    until: Time
+    note: str
+    created_at: Time
+
+
+def _limits(call: ManagedCall[Any]) -> SpendingLimits:
+    return SpendingLimits(*call.stores)
+
+
+def _find(call: ManagedCall[Any]) -> tuple[str, str]:
+    return call.params["organization_id"], call.params["limit_id"]
+
+
+def list_all(call: ManagedCall[str]) -> list[OrganizationLimitAnswer]:
+    """The limits of the organization with what is used of them, by id. Leads of teams see those of their teams."""
+    now = call.database.now_us()
+    reach = call.visitor.reach(call.subject, "limits:read")
+    infos = _limits(call).list_limits(call.subject)
+    return [show_limit(info, now) for info in infos if reach.whole or is_of_teams(info.rule, reach.teams)]
+
+
+def show(call: ManagedCall[str]) -> OrganizationLimitAnswer:
+    """A limit with what is used of it; of a limit for each, the hundred members that used most."""
+    return show_limit(_limits(call).find(*_find(call)), call.database.now_us())
+
+
+def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
+    """Set the limit of this id, which you choose. What is used stays, unless its subjects, its period or where its
+    values come from are others. In force for requests that arrive after this returns."""
+    given = call.fields
+    draft = LimitDraft(
+        tuple(map(read_subject, given["subjects"])),
+        given["amount"],
+        _read_period(given["period"], given["timezone"]),
+        tuple(map(read_action, given["actions"])),
+        given["reservation"],
+        given["values"],
+    )
+    info = _limits(call).put(*_find(call), draft, actor=call.actor)
+    return show_limit(info, call.database.now_us())
+
+
+def delete(call: ManagedCall[str]) -> None:
+    """Remove a limit. Requests in progress end as they were admitted."""
+    _limits(call).delete(*_find(call), actor=call.actor)
+
+
+def grant_raise(call: ManagedCall[str]) -> OrganizationLimitAnswer:
+    """Raise a limit by an amount until a time. Another raise replaces it."""
+    info = _limits(call).grant_raise(*_find(call), call.fields["amount"], call.fields["until"], actor=call.actor)
+    return show_limit(info, call.database.now_us())
+
+
+def ask(call: ManagedCall[str]) -> RaiseRequestAnswer:
+    """Ask for more of a limit until a time. Owners, admins and billing grant it, and leads for limits of their team."""
+    fields = call.fields
+    asked = _limits(call).ask(*_find(call), fields["amount"], fields["until"], fields["note"], actor=call.actor)
+    return _show_request(asked)
+
+
+def list_requests(call: ManagedCall[str]) -> list[RaiseRequestAnswer]:
+    """The requests for more of a limit that wait for an answer."""
+    return [_show_request(asked) for asked in _limits(call).requests(*_find(call))]
+
+
+def grant(call: ManagedCall[str]) -> OrganizationLimitAnswer:
+    """Grant what a person asked for."""
+    info = _limits(call).grant(*_find(call), call.params["request_id"], actor=call.actor)
+    return show_limit(info, call.database.now_us())
+
+
+def decline(call: ManagedCall[str]) -> None:
+    """Remove a request for more."""
+    _limits(call).decline(*_find(call), call.params["request_id"], actor=call.actor)
+
+
+def _read_period(text: str | None, zone: str | None) -> str:
+    if text is None:
+        if zone is not None:
+            raise InvalidRequest("A time zone needs a period: day, week or month.", param="timezone")
+        return ""
+    if text in CALENDAR:
+        find_zone(zone or "UTC")
+        return f"{text}@{zone or 'UTC'}"
+    if zone is not None:
+        raise InvalidRequest("A period with a time zone is day, week or month.", param="period")
+    return text
+
+
+def is_of_teams(rule: LimitRule, teams: frozenset[str]) -> bool:
+    """Return whether a limit is one of these teams alone, whatever its other subject."""
+    return any(subject.kind == "team" and subject.value in teams for subject in rule.subjects if subject.value)
+
+
+def _may_raise(visitor: Visitor, values: Values) -> str:
+    organization_id: str = values["organization_id"]
+    reach = visitor.reach(organization_id, "limits:raise")
+    covered = reach.whole
+    if not covered and reach.teams:
+        store = visitor.services.store
+        info = SpendingLimits(store.database, store.control).find(organization_id, values["limit_id"])
+        covered = is_of_teams(info.rule, reach.teams)
+    visitor.check(organization_id, "limits:raise", covered)
+    return organization_id
+
+
+def _may_read(visitor: Visitor, values: Values) -> str:
+    organization_id: str = values["organization_id"]
+    reach = visitor.reach(organization_id, "limits:read")
+    visitor.check(organization_id, "limits:read", bool(reach))
+    if not reach.whole:
+        store = visitor.services.store
+        info = SpendingLimits(store.database, store.control).find(organization_id, values["limit_id"])
+        if not is_of_teams(info.rule, reach.teams):
+            raise Forbidden("Leads of teams see the limits of their teams.")
+    return organization_id
+
+
+RAISER = AccessGroup("limits:raise", describe("limits:raise"), _may_raise)
+READER = AccessGroup("limits:read", describe("limits:read"), _may_read)
+
+
+def show_limit(info: LimitInfo, now: int) -> OrganizationLimitAnswer:
+    rule = info.rule
+    period = read_period(rule.period) if rule.period else None
+    state = info.state
+    zone = period.zone if period else ""
+    shown_period = str(period) if period else None
+    if period and zone:
+        shown_period = period.unit
+    return OrganizationLimitAnswer.of(
+        id=rule.name,
+        subjects=list(map(str, rule.subjects)),
+        amount=rule.amount_nusd,
+        period=shown_period,
+        timezone=zone or None,
+        actions=list(map(str, rule.actions)),
+        reservation=rule.reservation,
+        values=rule.values_of,
+        usage=state.used_nusd,
+        reserved=state.held_nusd,
+        remaining=state.left_nusd(rule.amount_nusd),
+        started_at=state.started_us or None,
+        renews_at=state.renews_us or None,
+        forecast_at=info.forecast_us(now),
+        raised_by=info.raise_nusd or None,
+        raised_until=info.raise_until_us,
+        member_count=info.member_count,
+        members=[_show_member(one, rule.amount_nusd) for one in info.members] if rule.each else [],
+    )
+
+
+def _show_member(state: MemberState, amount_nusd: int) -> LimitMemberAnswer:
+    return LimitMemberAnswer.of(
+        member=state.member,
+        limit=state.limit_nusd,
+        usage=state.used_nusd,
+        reserved=state.held_nusd,
+        remaining=state.left_nusd(amount_nusd),
+        started_at=state.started_us or None,
+        renews_at=state.renews_us or None,
+    )
+
+
+def _show_request(asked: RaiseRequest) -> RaiseRequestAnswer:
+    return RaiseRequestAnswer.of(asked, limit_id=asked.name)
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", PATH, list_all, "List the limits of an organization", tag=TAG, who=in_part("limits:read"),
+            scope="limits:read", inside="limits", commands=("limits list",)),
+    managed("GET", ONE, show, "Show a limit", tag=TAG, who=READER, scope="limits:read", inside="limit",
+            commands=("limits get <limit_id>",)),
+    managed("PUT", ONE, put, "Set a limit", tag=TAG, who=in_organization("limits:write"), scope="limits:write",
+            request=LimitBody, inside="limit", audit="limit.set",
+            commands=("limits put <limit_id> <amount> --subject=subjects! --action=actions ... -> id",)),
+    managed("DELETE", ONE, delete, "Delete a limit", tag=TAG, who=in_organization("limits:write"),
+            scope="limits:write", message="Limit deleted.", audit="limit.delete",
+            commands=("limits delete <limit_id>",)),
+    managed("PUT", f"{ONE}/raise", grant_raise, "Raise a limit for a time", tag=TAG, who=RAISER, scope="limits:write",
+            request=RaiseBody, inside="limit", audit="limit.raise",
+            commands=("limits raise <limit_id> <amount> --until=until!",)),
+    managed("GET", f"{ONE}/requests", list_requests, "List requests for more of a limit", tag=TAG, who=RAISER,
+            scope="limits:read", inside="requests", commands=("limits requests <limit_id>",)),
+    managed("POST", f"{ONE}/requests", ask, "Ask for more of a limit", tag=TAG,
+            who=in_organization("organization:read"), request=AskingBody, inside="request", success=201,
+            audit="limit.ask"),
+    managed("PUT", f"{ONE}/requests/<request_id>", grant, "Grant a request for more of a limit", tag=TAG, who=RAISER,
+            scope="limits:write", inside="limit", audit="limit.raise",
+            commands=("limits grant <limit_id> <request_id>",)),
+    managed("DELETE", f"{ONE}/requests/<request_id>", decline, "Decline a request for more of a limit", tag=TAG,
+            who=RAISER, scope="limits:write", message="Request declined.", audit="limit.decline",
+            commands=("limits decline <limit_id> <request_id>",)),
+)  # fmt: skip
