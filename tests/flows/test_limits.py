@@ -153,7 +153,7 @@ SUBJECTS = (
 PERIODS = ("", "12h", "1d", "2w", "1mo", "day@Europe/Berlin", "month@UTC")
 COUNTED = (
     "SELECT COALESCE(SUM(b.settled_nusd + b.past_nusd), 0), COALESCE(SUM(g.nusd), 0) FROM budget b LEFT JOIN "
-    "(SELECT t.team AS team, SUM(u.cost_nusd) AS nusd FROM team_usage t JOIN usage u ON u.request = t.request "
+    "(SELECT t.team AS team, SUM(u.cost_nusd) AS nusd FROM group_usage t JOIN usage u ON u.request = t.request "
     "AND u.attempt = t.attempt AND u.kind = t.kind GROUP BY t.team) g "
     "ON lower(hex(g.team)) = substr(b.scope_id, 5) WHERE b.limit_id = ?"
 )
