@@ -83,7 +83,7 @@ BODY_RECEIVE_BYTES = 262_144
 HEAD_BYTES = 65_536
 # A TLS socket with data waiting never yields, so after this many receives other greenlets get a turn.
 RECEIVES_PER_TURN = 16
-KEPT_BYTES = 4_096  # bytes of a received body that may stay in the buffer
+KEPT_BYTES = 4_096  # bytes of a received head or body that may stay in the buffer
 LONG_BYTES = 1 << 20  # a body of this size is joined in a thread
 SLICE_BYTES = 1 << 18  # the most bytes passed to the kernel at once
 LINGER_TIMEOUT_S = 2.0
@@ -209,6 +209,9 @@ class CallerConnection:
             if end >= 0:
                 self._hold(0)
                 self._at = end + 4
+                if size > KEPT_BYTES:  # else it would be held until the next request
+                    self._buffer = buffer[end + 4 :]
+                    self._at = 0
                 return buffer[at : end + 4]
             if self.phase == IDLE and self.surplus:
                 self._begin_reading()

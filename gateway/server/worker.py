@@ -306,7 +306,7 @@ class GatewayWorker(BootingWorker):
     def _serve_connection(self, connection: CallerConnection, base: dict[str, Any]) -> None:
         served = 0
         while True:
-            head = None
+            head = taken = None  # an idle connection holds no head
             try:
                 taken = self._heads.take(connection)
                 if taken is None:

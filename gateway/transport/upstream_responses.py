@@ -19,6 +19,9 @@ ANY_ZLIB = zlib.MAX_WBITS | 32  # gzip or zlib, detected by the first bytes
 ITEM_LIMIT = 4 * 1024 * 1024  # limit for the unpacked bytes of one receive: some 10 ms of work
 
 
+KEPT_BYTES = 4_096  # of the first receive, which a stream may hold
+
+
 class Unpacker:
     """Unpacks a body piece by piece. `ended`: the end of the compressed data was read; further bytes are ignored."""
 
@@ -230,6 +233,9 @@ class Reply(Struct, eq=False):
         stream without room.
         """
         self._uncounted = STREAM_FREE
+        if len(self._received) > KEPT_BYTES:  # else a long head would be held twice
+            self._headers = self.headers
+            self._received = b""
         try:
             if self._unpacker is None:
                 yield from self._read(self._time_limits.heartbeat_s)

@@ -187,7 +187,7 @@ class FloodingClient:
 
     statuses: list[str] = field(default_factory=list)
     rate: float = 1.0  # answers per second
-    size: int = 0  # bytes of an answer, on average
+    size: int = 0  # bytes that were read of an answer, on average
 
 
 @contextmanager
@@ -206,9 +206,9 @@ def flood(kind: str, address: str, gateway: GatewayProcess, session: str) -> Ite
         # The client was killed, maybe within its last line.
         lines = [line.split() for line in running.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
     if lines:
-        client.statuses = [status for status, _ in lines]
-        client.rate = len(lines) / (time.monotonic() - began)
-        client.size = round(statistics.mean(int(size) for _, size in lines))
+        client.statuses = [status for status, _ in lines if status != flooding.MORE]
+        client.rate = max(1, len(client.statuses)) / (time.monotonic() - began)
+        client.size = sum(int(size) for _, size in lines) // max(1, len(client.statuses))
 
 
 @pytest.mark.parametrize("size", TEXTS)

@@ -3,7 +3,8 @@
     make memory
 
 prints for each kind of body how much the worker's resident memory grew, at the end and at most, and what the budget of
-large bodies counted.
+large bodies counted; then the memory of streams that have begun, of callers who do not read their answers, and of long
+headers of callers and providers.
 """
 
 import json
@@ -20,7 +21,7 @@ from pathlib import Path
 import pytest
 from support.drill_servers import run_server
 from support.gateways import GatewayProcess, free_port
-from support.large_chats import KINDS
+from support.large_chats import KINDS, agent_chat, agent_contents, agent_messages
 
 pytestmark = pytest.mark.soak
 
@@ -34,6 +35,14 @@ USUAL_TIMES = 1.5  # the memory of usual requests, which the budgets may count
 STILL_S = 2.0
 PATIENCE_S = 90.0
 READ_S = 0.05
+CHAT = "/v1/chat/completions"
+RUNNING = 40  # streams at once
+RETURNED_S = 33.0  # in which free memory is returned to the system
+SHARE = 1.0  # of its prompt, which a stream may take with everything else
+READERS = 60
+STREAM_BYTES = 1 << 20  # that a stream may take whose caller does not read
+CONNECTIONS = 400
+CONNECTION_BYTES = 24 << 10  # that an idle connection may take, with its greenlet
 
 
 def resident(process: int) -> int:
@@ -75,9 +84,29 @@ def upstream() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def begun() -> Iterator[str]:
+    with run_server("begun", free_port()) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[str]:
+    with run_server("hostile", free_port()) as address:
+        yield address
+
+
 @pytest.fixture
-def gateway(tmp_path: Path, upstream: str) -> Iterator[GatewayProcess]:
+def gateway(tmp_path: Path, upstream: str, begun: str, hostile: str) -> Iterator[GatewayProcess]:
     environment = {
+        "LLM_ANTHROPIC_BASE_URL": f"{begun}/v1",
+        "LLM_ANTHROPIC_API_KEY": "sk-begun",
+        "LLM_GOOGLE_AI_STUDIO_BASE_URL": f"{begun}/v1beta",
+        "LLM_GOOGLE_AI_STUDIO_API_KEY": "sk-begun",
+        "LLM_GROQ_BASE_URL": begun,
+        "LLM_GROQ_API_KEY": "sk-begun",
+        "LLM_DEEPSEEK_BASE_URL": hostile,
+        "LLM_DEEPSEEK_API_KEY": "sk-hostile",
         "GATEWAY_METRICS_TOKEN": TOKEN,
         "GATEWAY_BOOTSTRAP_CREDITS_USD": "100000",
         "GATEWAY_SERVER_BODIES_MB": str(BODIES_MB),
@@ -102,11 +131,14 @@ def counted(gateway: GatewayProcess) -> int:
     return int(float(found[1]))
 
 
-def send(gateway: GatewayProcess, path: str, content: bytes) -> socket.socket:
-    """Send a request and return its connection without reading an answer."""
-    caller = socket.create_connection(("127.0.0.1", gateway.port), timeout=60)
-    head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n"
-    head += f"Authorization: Bearer {gateway.key}\r\n\r\n"
+def send(gateway: GatewayProcess, path: str, content: bytes, headers: str = "", method: str = "POST") -> socket.socket:
+    """Send a request and return its connection without reading an answer. `headers` are whole lines."""
+    caller = socket.socket()
+    caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    caller.settimeout(60)
+    caller.connect(("127.0.0.1", gateway.port))
+    head = f"{method} {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(content)}\r\n{headers}Authorization: Bearer {gateway.key}\r\n\r\n"
     with suppress(OSError):  # refused before it was read
         caller.sendall(head.encode() + content)
     return caller
@@ -149,3 +181,111 @@ def test_waiting_requests_take_the_memory_that_the_budget_counts(gateway: Gatewa
     assert grown <= TIMES * held
     assert most <= TIMES * BODIES_MB * MEGABYTE
     assert not usual or held <= USUAL_TIMES * grown
+
+
+def chat(model: str, text: str = "Hello", **more: object) -> bytes:
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": text}], **more}).encode()
+
+
+def warm(gateway: GatewayProcess, *requests: tuple[str, bytes]) -> None:
+    """Let a request of each kind begin, so that its modules are imported."""
+    for path, content in requests:
+        caller = send(gateway, path, content)
+        assert caller.recv(12)[9:] == b"200"
+        caller.close()
+    time.sleep(1)
+
+
+def measure(gateway: GatewayProcess, title: str, begin: Callable[[], list[socket.socket]], wait_s: float) -> int:
+    """Print and return the bytes by which the worker's memory grew, `wait_s` after the requests have begun."""
+    with Watch(gateway.workers()[0]) as memory:
+        callers = begin()
+        time.sleep(wait_s)
+        grown = resident(memory.process) - memory.before
+        held = counted(gateway)
+    for caller in callers:
+        caller.close()
+    most = memory.most - memory.before
+    print(
+        f"\n{title:<28} {len(callers)} callers   counted {held / MEGABYTE:6.1f} MB   "
+        f"memory {grown / MEGABYTE:6.1f} MB, at most {most / MEGABYTE:6.1f} MB"
+    )
+    return grown
+
+
+STREAMS = {
+    "chat to chat": (CHAT, "groq/qwen3-32b", agent_chat),
+    "chat to messages": (CHAT, "anthropic/claude-sonnet-5", agent_chat),
+    "messages": ("/v1/messages", "anthropic/claude-sonnet-5", agent_messages),
+    "messages to chat": ("/v1/messages", "groq/qwen3-32b", agent_messages),
+    "gemini": ("/v1beta/models/{model}:streamGenerateContent?alt=sse", "gemini-3.5-flash", agent_contents),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_memory_of_streams_that_have_begun_is_a_fraction_of_their_prompts(gateway: GatewayProcess, kind: str) -> None:
+    path, model, make = STREAMS[kind]
+    path = path.replace("{model}", model)
+
+    def content(turns: int) -> bytes:
+        return json.dumps(make(turns) if ":" in path else {"model": model, "stream": True, **make(turns)}).encode()
+
+    warm(gateway, (path, content(40)))
+    prompt = content(80)
+
+    def begin() -> list[socket.socket]:
+        callers = [send(gateway, path, prompt) for _ in range(RUNNING)]
+        assert {caller.recv(12)[9:] for caller in callers} == {b"200"}
+        return callers
+
+    grown = measure(gateway, f"streams, {kind}", begin, RETURNED_S)
+    assert grown <= SHARE * RUNNING * len(prompt)
+    assert counted(gateway) < MEGABYTE
+
+
+def test_memory_of_answers_that_callers_do_not_read_is_counted(gateway: GatewayProcess) -> None:
+    content = chat("deepseek/deepseek-v4-pro")
+    grown = measure(gateway, "answers of 62 MB", lambda: [send(gateway, CHAT, content) for _ in range(READERS)], 20.0)
+    assert grown <= TIMES * BODIES_MB * MEGABYTE
+
+
+def test_memory_of_streams_that_callers_do_not_read_is_bounded(gateway: GatewayProcess) -> None:
+    content = chat("groq/qwen3-32b", stream=True)
+    warm(gateway, (CHAT, content))
+    grown = measure(gateway, "endless streams", lambda: [send(gateway, CHAT, content) for _ in range(READERS)], 10.0)
+    assert grown <= READERS * STREAM_BYTES
+
+
+def test_memory_of_lists_that_callers_do_not_read_is_bounded(gateway: GatewayProcess) -> None:
+    def begin() -> list[socket.socket]:
+        return [send(gateway, "/v1/models", b"", f"X-Caller: {place}\r\n", "GET") for place in range(READERS)]
+
+    grown = measure(gateway, "lists of models", begin, 5.0)
+    assert grown <= READERS * STREAM_BYTES
+
+
+LONG_HEADERS = "".join(f"X-More-{place}: {'a' * 1000}\r\n" for place in range(58))
+
+
+def test_memory_of_idle_connections_is_small_after_long_headers(gateway: GatewayProcess) -> None:
+    def begin() -> list[socket.socket]:
+        callers = [send(gateway, "/livez", b"", LONG_HEADERS, "GET") for _ in range(CONNECTIONS)]
+        for caller in callers:
+            assert caller.recv(4096)[9:12] == b"200"
+        return callers
+
+    grown = measure(gateway, "idle after long headers", begin, RETURNED_S)
+    assert grown <= CONNECTIONS * CONNECTION_BYTES
+
+
+@pytest.mark.parametrize("model", [MODEL, "groq/qwen3-32b"])
+def test_memory_of_requests_with_long_headers_is_little_more_than_the_headers(
+    gateway: GatewayProcess, model: str
+) -> None:
+    content = chat(model, "word " * 25_000, stream=True)
+    measure(gateway, f"usual headers, {model}", lambda: [send(gateway, CHAT, content) for _ in range(100)], 3.0)
+    usual = measure(gateway, "again", lambda: [send(gateway, CHAT, content) for _ in range(100)], RETURNED_S)
+    grown = measure(
+        gateway, "long headers", lambda: [send(gateway, CHAT, content, LONG_HEADERS) for _ in range(100)], RETURNED_S
+    )
+    assert grown - usual <= 100 * TIMES * len(LONG_HEADERS) * 2

@@ -4,11 +4,13 @@
     python tests/support/drill_servers.py stand-in PORT REQUESTS_PER_SECOND ANSWER_BYTES
     python tests/support/drill_servers.py silent PORT
     python tests/support/drill_servers.py hostile PORT
+    python tests/support/drill_servers.py begun PORT
 
 The upstream answers chat completions with a text about as long as the prompt. The stand-in takes the place of the
 gateway for the client of a flood: it answers as often as the gateway did, with as many bytes. The silent upstream
 reads requests and answers none. The hostile one answers short requests with LONG_ANSWER bytes, and streams with one
-byte in each chunk or with events of two bytes.
+byte in each chunk or with events of two bytes. The one that has begun sends a head of HEAD_BYTES and the first words
+of a stream; after them nothing, or for a short chat as many words as are read.
 """
 
 import asyncio
@@ -27,6 +29,7 @@ PIECE = bytes(1 << 16)
 LONG_ANSWER = 62_000_000
 CODE = 'def f(a, b):\n\treturn {"x": [1, 2], "y": "\\\\"}\n'
 TINY_S = 3.0  # how long a hostile stream takes
+HEAD_BYTES = 60_000
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -150,6 +153,38 @@ class Hostile:
         await writer.drain()
 
 
+class Begun:
+    """Begins a stream of each dialect."""
+
+    def __init__(self) -> None:
+        tokens = {"input_tokens": 10, "output_tokens": 1}
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": tokens}
+        block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+        word = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}}
+        candidate = {"content": {"role": "model", "parts": [{"text": "Hello"}]}, "index": 0}
+        self._events = {
+            b"/messages": write_events({"type": "message_start", "message": message}, block, word),
+            b":streamGenerateContent": b"data: %b\n\n" % json.dumps({"candidates": [candidate]}).encode(),
+            b"/chat/completions": write_chunk("Hello"),
+        }
+        more = "".join(f"X-More-{place}: {'a' * 1000}\r\n" for place in range(HEAD_BYTES // 1020))
+        self._head = STREAM_HEAD[:-2] + more.encode() + b"\r\n"
+        self._end = asyncio.Event()
+
+    async def answer(self, head: bytes, size: int, writer: asyncio.StreamWriter) -> None:
+        path = head.split(b" ", 2)[1].partition(b"?")[0]
+        events = next(known for end, known in self._events.items() if path.endswith(end))
+        writer.write(self._head + in_chunk(events))
+        while size < LONG and path.endswith(b"/chat/completions"):
+            writer.write(in_chunk(write_chunk("word " * 2_000)))
+            await writer.drain()
+        await self._end.wait()
+
+
+def write_events(*events: dict[str, object]) -> bytes:
+    return b"".join(b"event: %b\ndata: %b\n\n" % (str(e["type"]).encode(), json.dumps(e).encode()) for e in events)
+
+
 def write_response(text: str) -> bytes:
     content = [{"type": "output_text", "text": text, "annotations": []}]
     item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
@@ -181,9 +216,11 @@ async def serve(port: int, answer: Answer) -> None:
 
 def main(kind: str, port: str, *given: str) -> None:
     if kind == "upstream":
-        server: Upstream | StandIn | Silent | Hostile = Upstream()
+        server: Upstream | StandIn | Silent | Hostile | Begun = Upstream()
     elif kind == "hostile":
         server = Hostile()
+    elif kind == "begun":
+        server = Begun()
     elif kind == "silent":
         server = Silent()
     else:

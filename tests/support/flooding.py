@@ -2,8 +2,8 @@
 
     python tests/support/flooding.py KIND ADDRESS KEY SESSION
 
-It runs until it is killed, at a low priority so that the gateway gets enough processor time, and prints the status and
-the size of each answer.
+It runs until it is killed, at a low priority so that the gateway gets enough processor time, and prints the status of
+each answer when it begins, and the bytes that were read since the line before.
 """
 
 import base64
@@ -29,6 +29,8 @@ from gevent.lock import RLock
 from websockets.sync.client import connect
 
 NICE = 10
+MORE = "more"  # in place of the status: further bytes of an answer
+REPORTED_BYTES = 1 << 20
 HELLO = [{"role": "user", "content": "Hello"}]
 CHAIN = 1  # turns of a stored conversation, of 3.6 MB each: a model refuses longer ones
 SILENT_S = 0.5  # time in which a caller does not read its answer
@@ -62,11 +64,16 @@ class Flood:
             caller.sendall(head.encode() + content)
             gevent.sleep(silent_s)
             answer = caller.recv(65536)
-            size = len(answer)
+            # Some answers last longer than a round, so that they count from their first bytes on.
+            print(answer.split(b" ", 2)[1].decode() if answer else "closed", len(answer), flush=True)
+            size = 0
             while piece := caller.recv(65536):
                 size += len(piece)
+                if size >= REPORTED_BYTES:
+                    print(MORE, size, flush=True)
+                    size = 0
                 gevent.sleep(0)
-            print(answer.split(b" ", 2)[1].decode() if answer else "closed", size, flush=True)
+            print(MORE, size, flush=True)
 
     def uploads(self, number: int) -> None:
         parts = [{"type": "text", "text": "a"}] * 40_000  # 1.5 MB

@@ -13,12 +13,15 @@ import pytest
 from support.clock import FakeClock
 from support.pattern_attacks import growth_of
 from support.replies import MemoryReply
+from wsproto.connection import Connection, ConnectionType
 
 from gateway.errors import GatewayError
+from gateway.media.sounds import length_of
 from gateway.neutral import cut_pairs, json_extraction, json_weight
 from gateway.neutral.chat import ResponseFormat
 from gateway.neutral.events import TextDelta
 from gateway.neutral.json_repair import Unrepairable, repair
+from gateway.neutral.long_json import dumps_in_pieces, loads_in_pieces
 from gateway.neutral.parts import ToolCall
 from gateway.neutral.tool_arguments import read_arguments
 from gateway.providers.answer_checks import read_object
@@ -43,9 +46,12 @@ from gateway.surfaces.scim.filters import parse_filter
 from gateway.surfaces.web import listing as listing_module
 from gateway.surfaces.web.forms import FormLimits, read_form
 from gateway.surfaces.web.http import Inbound
+from gateway.transport.connections import read_fields
+from gateway.transport.websockets import WebSocket
 
 GROWTH = 9.0  # of the time for four times the bytes: quadratic code takes sixteen times as long
 PIECE = 64  # bytes that arrive at once
+LONGER = 16
 ADDRESSES = surface_table.addresses()
 WIRES = {name: make(Resources(None, FakeClock(), lambda secret: "t")) for name, make in FACTORIES.items()}  # type: ignore[arg-type]
 CODECS = {name: wire.codecs["chat"] for name, wire in WIRES.items() if "chat" in wire.codecs}
@@ -181,6 +187,33 @@ def join_halves(data: bytes) -> None:
         _, half = cut_pairs.join_halves(b'"%b"' % piece, half)
 
 
+class Peer:
+    """A channel whose peer has sent some frames and closed the connection."""
+
+    def __init__(self, data: bytes) -> None:
+        self._pieces = iter(pieces_of(data, 4096))
+
+    def receive(self) -> bytes:
+        return next(self._pieces, b"")
+
+    def send(self, data: bytes) -> None:
+        return None
+
+    close = hold = lambda self, *given: None
+
+
+def read_frames(frames: bytes) -> None:
+    """Read messages of a server until the connection ends."""
+    socket = WebSocket(Peer(frames), Connection(ConnectionType.CLIENT))  # type: ignore[arg-type]
+    while socket.receive() is not None:
+        continue
+
+
+def in_fragments(data: bytes) -> bytes:
+    """Return one text message with a letter in each frame, and a ping after each."""
+    return b"\x01\0" + b"\0\1a\x89\0" * (len(data) // 5) + b"\x80\0"
+
+
 OF_BYTES: dict[str, Callable[[bytes], object]] = {
     "events": lambda data: EventReader().feed(data),
     "events in pieces": lambda data: feed(EventReader(), data),
@@ -201,6 +234,16 @@ OF_BYTES: dict[str, Callable[[bytes], object]] = {
     "a response": lambda data: responses.decode(b'{"model":"m","input":[' + data + b"]}"),
     "contents": lambda data: generate.decode(b'{"contents":[{"parts":[' + data + b"]}]}"),
     "a sound": lambda data: audio_uploads_module.detect_format(stored(data), "file"),
+    "response fields": lambda data: read_fields(b"HTTP/1.1 200 OK\r\n" + data + b"\r\n\r\n"),
+    "frames of a WebSocket": read_frames,
+    "a message in fragments": lambda data: read_frames(in_fragments(data)),
+    # Texts of more than a piece, which are decoded, weighed and encoded in pieces.
+    "a list in pieces": lambda data: loads_in_pieces(b'{"a":[' + data * LONGER + b"]}"),
+    "an object in pieces": lambda data: loads_in_pieces(b"[{" + data * LONGER + b"}]"),
+    "a string in pieces": lambda data: loads_in_pieces(b'["' + data * LONGER + b'"]'),
+    "weight": lambda data: json_weight.weigh(b'["\xf0\x9f\x98\x80",' + data * LONGER + b"]"),
+    "weight of a string": lambda data: json_weight.weigh(b'["\xf0\x9f\x98\x80' + data * LONGER + b'"]'),
+    "encoding": lambda data: dumps_in_pieces({data.decode(): [data.decode() * LONGER]}),
 }
 OF_TEXT: dict[str, Callable[[str], object]] = {
     "repair of an object": lambda text: repair("{" + text, 0),
@@ -314,6 +357,56 @@ def slow(parse: Callable[[Any], object], crumbs: Iterable[str], in_bytes: bool) 
 @pytest.mark.parametrize("name", OF_BYTES)
 def test_bytes_are_parsed_in_linear_time(name: str) -> None:
     assert slow(OF_BYTES[name], CRUMBS, True) == {}
+
+
+# Beginnings of sounds in each container, and parts that are repeated behind them: empty or nested boxes, pages, frames.
+SOUNDS = {
+    "mp4": b"\0\0\0\x10ftypM4A \0\0\0\0",
+    "ogg": b"OggS\0\2" + bytes(20) + b"\1\x13OpusHead\1\2" + bytes(9),
+    "webm": b"\x1aE\xdf\xa3\x80\x18S\x80g\x01\xff\xff\xff\xff\xff\xff\xff",
+    "flac": b"fLaC\0\0\0\x22" + bytes(34),
+    "wave": b"RIFF\xff\xff\xff\x7fWAVEfmt \x10\0\0\0\1\0\1\0\x80\xbb\0\0\0w\1\0\2\0\x10\0",
+    "aiff": b"FORM\x7f\xff\xff\xffAIFF",
+    "mpeg": b"ID3\4\0\0\0\0\0\0\xff\xfb\x90\0",
+    "aac": b"\xff\xf1P\x80\1\x7f\xfc",
+    "amr": b"#!AMR\n",
+}
+SOUND_PARTS = (
+    *(
+        b"\0\0\0\x08free",
+        b"\0\0\xff\xffmoov",
+        b"\0\0\0\x08trak",
+        b"\0\0\0\x08moof",
+        b"\0\0\0\x10stsd\0\0\0\0\0\0\xff\xff",
+    ),
+    *(
+        b"OggS\0\0" + bytes(20) + b"\0",
+        b"OggS",
+        b"\0\0\0\1",
+        b"\0",
+        b"\xff",
+        b"\x1fC\xb6u\xff",
+        b"\xa3\x81\0",
+        b"\xae\x80",
+    ),
+    *(
+        b"\xff\xf8\xc9\x08\0\0",
+        b"data\0\0\0\0",
+        b"LIST\0\0\0\0",
+        b"SSND\0\0\0\0",
+        b"\xff\xfb\x10\0",
+        b"\xff\xf1P\x80\0\x1f\xfc",
+        b"ID3\4\0\0\0\0\0\0",
+    ),
+)
+
+
+@pytest.mark.extended
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SOUNDS)
+def test_sounds_are_measured_in_linear_time(kind: str) -> None:
+    crumbs = [part.decode("latin-1") for part in SOUND_PARTS]
+    assert slow(lambda text: length_of(stored(SOUNDS[kind] + text.encode("latin-1"))), crumbs, False) == {}
 
 
 @pytest.mark.extended
