@@ -145,7 +145,10 @@ def check_creation(site: Site, answer: dict[str, Any], challenge: str) -> NewCre
             expected_origin=site.origin,
             require_user_verification=True,
         )
-        transports = tuple(str(transport)[:32] for transport in answer["response"].get("transports", ())[:8])
+        known = {transport.value for transport in structs.AuthenticatorTransport}
+        transports = tuple(
+            name for name in answer["response"].get("transports", ())[:8] if isinstance(name, str) and name in known
+        )
     except (webauthn.helpers.exceptions.WebAuthnException, *PARSE_ERRORS):
         raise InvalidRequest("The passkey was not accepted. Try again.", code="passkey_refused") from None
     return NewCredential(

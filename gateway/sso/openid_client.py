@@ -1,11 +1,11 @@
 """The gateway as a relying party: authorization requests, codes, refresh tokens, ID tokens and logout tokens."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote_plus
 
+import orjson
 from authlib.common.urls import add_params_to_uri
 from authlib.oauth2.auth import ClientAuth
 from authlib.oauth2.claims import JWTClaims
@@ -285,8 +285,8 @@ def _authenticate(provider: IdentityProvider, endpoints: Endpoints, body: str) -
 
 def _read_object(text: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = orjson.loads(text)  # no lone surrogates, which no store keeps
+    except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 

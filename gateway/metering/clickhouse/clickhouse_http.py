@@ -124,7 +124,10 @@ class ClickHouse:
         """Return the rows of a query; `{name:Type}` in it stands for a parameter."""
         options = {f"param_{name}": _escape(value) for name, value in params.items()}
         body = self._post(options, f"{sql} FORMAT JSONCompactEachRow".encode(), QUERY_TIMEOUT_S)
-        return compute_if(len(body) > LARGE, _read_rows, body)
+        try:
+            return compute_if(len(body) > LARGE, _read_rows, body)
+        except ValueError:
+            raise Unavailable("ClickHouse answered with text that has no rows.") from None
 
     def _post(self, options: Mapping[str, str], body: bytes, timeout_s: float = INSERT_TIMEOUT_S) -> bytes:
         url = f"{self.address.origin}/?{urlencode({'database': self.address.database, **SETTINGS, **options})}"
@@ -146,4 +149,7 @@ def _escape(value: str) -> str:
 
 
 def _read_rows(body: bytes) -> list[list[Any]]:
-    return [orjson.loads(line) for line in body.splitlines() if line]
+    rows = [orjson.loads(line) for line in body.splitlines() if line]
+    if not all(isinstance(row, list) for row in rows):
+        raise ValueError("not a list")
+    return rows

@@ -269,6 +269,15 @@ def attributes_in(node: FilterNode) -> set[str]:
     return {node.path.rpartition(":")[2].partition(".")[0].lower()}
 
 
+def comparisons_in(node: FilterNode) -> int:
+    """Return the number of comparisons of a filter."""
+    if isinstance(node, Negation | ValueFilter):
+        return comparisons_in(node.inner)
+    if isinstance(node, Conjunction):
+        return sum(map(comparisons_in, node.parts))
+    return 1
+
+
 def _values_at(path: AttributePath, resource: Mapping[str, Any]) -> list[Any]:
     """Return the values at a path; that of a complex attribute without a sub-attribute is its `value`."""
     attribute = path.attribute

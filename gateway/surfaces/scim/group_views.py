@@ -17,7 +17,15 @@ from gateway.errors import Conflict, InvalidRequest
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.scim import list_queries, patches, resources
 from gateway.surfaces.scim.attributes import COMMON, GROUP, GROUPS_TYPE, MEMBERS, resolve
-from gateway.surfaces.scim.filters import Comparison, FilterNode, PatchPath, attributes_in, matches_value, parse_path
+from gateway.surfaces.scim.filters import (
+    Comparison,
+    FilterNode,
+    PatchPath,
+    attributes_in,
+    comparisons_in,
+    matches_value,
+    parse_path,
+)
 from gateway.surfaces.scim.patches import PatchOperation
 from gateway.surfaces.scim.resources import etag_of, project, show_group
 from gateway.surfaces.scim.scim_answers import ADD, REMOVE, REPLACE
@@ -27,7 +35,7 @@ from gateway.surfaces.web.http import Outbound
 # Changes of groups: the members that a request states, and PATCH in the forms that Entra ID and Okta send.
 
 MAX_MEMBERS = 10_000  # of one request
-MAX_MATCHES = 200_000  # members that the filters of one request are compared with
+MAX_MATCHES = 200_000  # comparisons of members with the filters of one request
 MAX_ID_LENGTH = 80
 MAX_NAME_LENGTH = 255
 DISPLAY_NAME = GROUP.by_name["displayname"]
@@ -136,11 +144,11 @@ class GroupDraft:
 
     def _choose(self, chosen: FilterNode) -> Collection[str]:
         """Return the members that fulfil a filter."""
-        if isinstance(chosen, Comparison) and (chosen.path.lower(), chosen.operator) == ("value", "eq"):
+        if isinstance(chosen, Comparison) and _names_member(chosen):
             return [chosen.value] if isinstance(chosen.value, str) else []
         members = self._members() if not self._replaced else ()
         candidates = [member for member in dict.fromkeys((*members, *self._added)) if member not in self._removed]
-        self._compared += len(candidates)
+        self._compared += len(candidates) * comparisons_in(chosen)
         if self._compared > MAX_MATCHES:
             text = "The filters of this request are compared with too many members; name the members by their ids."
             raise InvalidRequest(text, param="path", code="too_many")
@@ -233,7 +241,7 @@ def replace_group(call: ScimCall) -> Outbound:
     def edit(draft: GroupDraft) -> None:
         draft.assign({"externalId": None, "members": [], **body}, REPLACE)
 
-    return _change(call, edit)
+    return _change(call, edit, call.is_long())
 
 
 def patch_group(call: ScimCall) -> Outbound:
@@ -244,7 +252,7 @@ def patch_group(call: ScimCall) -> Outbound:
         for operation in operations:
             draft.apply(operation)
 
-    return _change(call, edit)
+    return _change(call, edit, call.is_long() or any(map(_has_filter, operations)))
 
 
 def delete_group(call: ScimCall) -> Outbound:
@@ -259,14 +267,28 @@ def delete_group(call: ScimCall) -> Outbound:
     return call.reply(None, 204)
 
 
-def _change(call: ScimCall, edit: Callable[[GroupDraft], None]) -> Outbound:
-    """Apply a change to the group in the path. One that depends on the members is repeated when another change
-    overtakes it, unless If-Match names a version."""
+def _has_filter(operation: PatchOperation) -> bool:
+    """Return whether an operation compares all members with a filter."""
+    try:
+        chosen = parse_path(operation.path).chosen if operation.path else None
+    except InvalidRequest:
+        return False
+    return chosen is not None and not _names_member(chosen)
+
+
+def _names_member(chosen: FilterNode) -> bool:
+    """Return whether a filter names one member by its id."""
+    return isinstance(chosen, Comparison) and (chosen.path.lower(), chosen.operator) == ("value", "eq")
+
+
+def _change(call: ScimCall, edit: Callable[[GroupDraft], None], is_long: bool) -> Outbound:
+    """Apply a change to the group in the path; `is_long`: it takes noticeable time. One that depends on the members is
+    repeated when another change overtakes it, unless If-Match names a version."""
     groups = _groups(call)
     for _ in range(ATTEMPTS):
         before = groups.find(call.organization_id, call.resource_id, False)
         is_bound = call.check_precondition(etag_of(before))
-        draft, change = _edited(call, groups, before.id, edit)
+        draft, change = _edited(groups, before.id, edit, is_long)
         version = before.version if is_bound or draft.depends else ""
         try:
             groups.update(call.client, before.id, change, version)
@@ -279,12 +301,12 @@ def _change(call: ScimCall, edit: Callable[[GroupDraft], None]) -> Outbound:
 
 
 def _edited(
-    call: ScimCall, groups: ProvisionedGroups, group_id: str, edit: Callable[[GroupDraft], None]
+    groups: ProvisionedGroups, group_id: str, edit: Callable[[GroupDraft], None], is_long: bool
 ) -> tuple[GroupDraft, GroupChange]:
-    """Return the edited draft and its change. A long request is worked on in a thread, which must not read the store:
-    the members are read before."""
+    """Return the edited draft and its change. Long work is done in a thread, which must not read the store: the members
+    are read before."""
     load: Callable[[], Sequence[str]] = partial(groups.members_of, group_id)
-    if call.is_long():
+    if is_long:
         load = partial(tuple, load())
     draft = GroupDraft(load)
 
@@ -292,7 +314,7 @@ def _edited(
         edit(draft)
         return draft.change()
 
-    return draft, compute_if(call.is_long(), run)
+    return draft, compute_if(is_long, run)
 
 
 def _reply(call: ScimCall, group: ProvisionedGroup, status: int = 200) -> Outbound:

@@ -148,9 +148,9 @@ def _set_chosen(
     holder: Document, attribute: ScimAttribute, parsed: PatchPath, chosen: FilterNode, name: str, value: Any
 ) -> None:
     """Change the values that fulfil a filter. `add` creates the value that the filter describes if there is none."""
-    stored = holder.get(attribute.name, [])
-    if not isinstance(stored, list):
+    if not attribute.multi:
         raise InvalidRequest(f"{attribute.name} has no list of values.", param="path", code="invalid_path")
+    stored = holder.get(attribute.name, [])
     targets = [value for value in stored if matches_value(chosen, attribute, value)]
     if not targets:
         if name == REPLACE:

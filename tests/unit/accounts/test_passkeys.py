@@ -192,6 +192,19 @@ def test_malformed_parts_of_an_answer_are_refused(small: Passkeys, part: str, va
 HEAD = 37 + 16 + 2 + 32  # of the data of a new passkey (Web Authentication, section 6.1): its public key follows
 
 
+@pytest.mark.parametrize("named", [["\ud800"], ["\0", "usb"], ["usb", 5, {}], 5, {"a": 1}])
+def test_only_known_transports_of_a_passkey_are_stored(small: Passkeys, named: object) -> None:
+    options = small.begin_registration(BROWSER, ADA, "ada@example.com")
+    answer = json.loads(make_device().create(options))
+    answer["response"]["transports"] = named
+    try:
+        small.register(BROWSER, ADA, json.dumps(answer), "Laptop")
+    except InvalidRequest:
+        assert not isinstance(named, list)
+    known = json.loads(small.begin_registration(BROWSER, ADA, "ada@example.com"))["excludeCredentials"]
+    assert [one.get("transports", []) for one in known] in ([], [[]], [["usb"]])
+
+
 @pytest.mark.parametrize(
     ("public_key", "attested"),
     [

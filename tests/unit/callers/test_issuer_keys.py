@@ -219,3 +219,36 @@ def test_a_changed_claim_breaks_the_signature(keys: IssuerKeys, key: RSAKey) -> 
     forged = issuer_keys_module.decode(f"{head}.{encode({'iss': ISSUER, 'sub': 'b'})}.{signature}")
     with pytest.raises(InvalidToken):
         keys.verify(forged, SOURCE)
+
+
+@pytest.mark.parametrize("kind", [["RSA"], {"a": 1}, 5, None])
+def test_a_key_whose_type_is_no_text_is_left_out(key: RSAKey, kind: Any) -> None:
+    entries = [key.as_dict(private=False) | {"kty": kind}, key.as_dict(private=False)]
+    assert len(issuer_keys_module.read_keys(json.dumps({"keys": entries}))) == 1
+
+
+@pytest.mark.parametrize("address", ["https://[x", "https://h\u2100/", "http://issuer.example/keys", "", 5])
+def test_an_address_of_keys_that_is_none_makes_the_issuer_unavailable(keys: IssuerKeys, web: Web, address: Any) -> None:
+    web.documents[DISCOVERY]["jwks_uri"] = address
+    with pytest.raises(Unavailable):
+        keys.find(SOURCE, "")
+
+
+def test_a_token_costs_few_checks_however_many_keys_have_no_id(key: RSAKey) -> None:
+    def read(last: Any) -> tuple[Any, ...]:
+        others = [ECKey.generate_key("P-256").as_dict(private=False) for _ in range(issuer_keys_module.MAX_TRIED_KEYS)]
+        return issuer_keys_module.read_keys(json.dumps({"keys": [*others, last.as_dict(private=False)]}))
+
+    own = ECKey.generate_key("P-256", {"kid": "own"})
+    token = issuer_keys_module.decode(sign(own, algorithm="ES256"))
+    issuer_keys_module.check_signature(token, read(own))
+    anonymous = ECKey.import_key({name: value for name, value in own.as_dict().items() if name != "kid"})
+    issuer_keys_module.check_signature(token, read(anonymous)[1:])
+    with pytest.raises(InvalidToken):
+        issuer_keys_module.check_signature(token, read(anonymous))
+
+
+def test_claims_that_no_store_keeps_are_refused(key: RSAKey) -> None:
+    payload = base64.urlsafe_b64encode(b'{"sub": "\\ud800"}').rstrip(b"=").decode()
+    with pytest.raises(InvalidToken):
+        issuer_keys_module.decode(f"{encode({'alg': 'RS256'})}.{payload}.AAAA")

@@ -102,3 +102,10 @@ def test_a_name_of_a_table_is_a_plain_name() -> None:
     assert open_client(FakeTransport(), "", "usage; DROP") is None
     with pytest.raises(SettingsError, match="GATEWAY_ANALYTICS_TABLE"):
         open_client(FakeTransport(), URL, "usage; DROP")
+
+
+@pytest.mark.parametrize("body", [b"<html>A proxy</html>", b"[1]\n[2", b'{"rows": []}', b"[1]\n5", b"\xff"])
+def test_an_answer_without_rows_counts_as_an_outage(body: bytes) -> None:
+    client = ClickHouse(FakeTransport(ok(body)), read_address(URL))
+    with pytest.raises(Unavailable):
+        client.query("SELECT 1")

@@ -100,3 +100,15 @@ def test_the_work_of_filters_is_limited() -> None:
         for operation in operations:
             draft.apply(operation)
     assert error.value.code in ("too_many", "no_target")
+
+
+def test_the_comparisons_of_members_with_filters_are_bounded() -> None:
+    members = [f"member_{number}" for number in range(20_000)]
+    comparisons = " or ".join(f'type co "{number}"' for number in range(20))
+    draft = GroupDraft(lambda: members)
+    with pytest.raises(InvalidRequest) as error:
+        draft.apply(patches.PatchOperation("remove", f"members[{comparisons}]", None))
+    assert error.value.code == "too_many"
+    draft = GroupDraft(lambda: members)
+    draft.apply(patches.PatchOperation("remove", 'members[value ew "_19999"]', None))
+    assert draft.change() == GroupChange(removed=("member_19999",))
