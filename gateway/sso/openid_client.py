@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote_plus
 
-import orjson
 from authlib.common.urls import add_params_to_uri
 from authlib.oauth2.auth import ClientAuth
 from authlib.oauth2.claims import JWTClaims
@@ -17,7 +16,7 @@ from msgspec import Struct
 
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.callers import issuer_keys as issuer_keys_module
-from gateway.callers.issuer_keys import InvalidToken, IssuerKeys, KeySource
+from gateway.callers.issuer_keys import InvalidKeys, InvalidToken, IssuerKeys, KeySource
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError, Unavailable
 from gateway.sso.discovery import Endpoints, ProviderDiscovery, ProviderRequests
@@ -285,10 +284,9 @@ def _authenticate(provider: IdentityProvider, endpoints: Endpoints, body: str) -
 
 def _read_object(text: bytes) -> dict[str, Any]:
     try:
-        value = orjson.loads(text)  # no lone surrogates, which no store keeps
-    except ValueError:
+        return issuer_keys_module.read_object(text)
+    except InvalidKeys:
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _text(value: object) -> str:
