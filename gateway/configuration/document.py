@@ -92,7 +92,8 @@ def _describe(kind: Any) -> str:
 
 def _describe_check(check: Any) -> str:
     if isinstance(check, NumberRange):
-        return f"from {check.minimum:g}" + ("" if check.maximum == float("inf") else f" to {check.maximum:g}")
+        maximum = "" if check.maximum == float("inf") else f" to {check.maximum:g}"
+        return f"{'0 or ' if check.or_zero else ''}from {check.minimum:g}{maximum}"
     if isinstance(check, Scheme):
         return "begins with " + " or ".join(f"`{name}://`" for name in check.names)
     if isinstance(check, NetworkText):

@@ -24,12 +24,16 @@ from gateway.secret_text import MASK
 # The settings of the database.
 
 
+DAY_S = 86_400
+MAX_DAYS = 36_500  # times in microseconds that are this old still fit the columns of the database
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
     url: str = field(repr=False)
     data_dir: str
     pool_size: Annotated[int, NumberRange(1)]
-    pool_wait_s: float
+    pool_wait_s: Annotated[float, NumberRange(0, 600)]
     when_away: Literal["refuse", "serve"] = "refuse"
     away_s: Annotated[float, NumberRange(1, 86_400)] = 60.0
     away_usd: Annotated[float, NumberRange(0, 1_000_000)] = 20.0
@@ -60,9 +64,9 @@ def scheme_of(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Metering:
-    drain_s: float
-    log_days: int
-    usage_days: int
+    drain_s: Annotated[float, NumberRange(0, 3600)]
+    log_days: Annotated[int, NumberRange(0, MAX_DAYS)]
+    usage_days: Annotated[int, NumberRange(0, MAX_DAYS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +101,21 @@ class Server:
     public_url: Annotated[str, Scheme(("https", "http"))] = field(repr=False)
     max_body_mb: int
     max_form_mb: int
-    graceful_timeout_s: float
-    keepalive_s: float
-    early_blank_s: Annotated[float, NumberRange(0, 600)]
+    graceful_timeout_s: Annotated[float, NumberRange(0, DAY_S)]
+    keepalive_s: Annotated[float, NumberRange(0, DAY_S)]
+    early_blank_s: Annotated[float, NumberRange(0.1, 600, or_zero=True)]
     express_lane: bool
     client_ip_header: Annotated[str, HeaderName()]
     access_log: bool
     version: str
-    head_timeout_s: float
-    body_timeout_s: float
-    answer_stall_s: float
+    head_timeout_s: Annotated[float, NumberRange(0.01, DAY_S)]
+    body_timeout_s: Annotated[float, NumberRange(0.01, DAY_S)]
+    answer_stall_s: Annotated[float, NumberRange(0.01, DAY_S)]
     answer_least_rate: int
     body_least_rate: int
     bodies_mb: int
     organization_bodies_mb: int
-    answer_wait_s: float
+    answer_wait_s: Annotated[float, NumberRange(0, 3600)]
     uploads_mb: int
     organization_uploads_mb: int
     address_connections: int
@@ -119,7 +123,7 @@ class Server:
     trusted_proxies: tuple[Annotated[str, NetworkText()], ...]
     proxy_hops: Annotated[int, NumberRange(1)]
     allowed_hosts: tuple[str, ...]
-    hsts_s: int
+    hsts_s: Annotated[int, NumberRange(0, 100 * 366 * DAY_S)]
     loop_lag_ms: int
     extensions: tuple[str, ...] = ()
 
@@ -127,19 +131,19 @@ class Server:
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
     url: str = field(repr=False)
-    timeout_s: float
+    timeout_s: Annotated[float, NumberRange(0.01, 60)]
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    plain_s: float
-    stream_s: float
-    request_s: float
-    connect_s: float
-    silence_s: float
+    plain_s: Annotated[float, NumberRange(0.01, DAY_S)]
+    stream_s: Annotated[float, NumberRange(0.01, DAY_S)]
+    request_s: Annotated[float, NumberRange(0.01, DAY_S)]
+    connect_s: Annotated[float, NumberRange(0.01, DAY_S)]
+    silence_s: Annotated[float, NumberRange(0.01, DAY_S)]
     heartbeat_s: Annotated[float, NumberRange(0.01, 10)]
-    first_byte_s: float = 12.0
-    first_byte_reasoning_s: float = 180.0
+    first_byte_s: Annotated[float, NumberRange(0.01, DAY_S)] = 12.0
+    first_byte_reasoning_s: Annotated[float, NumberRange(0.01, DAY_S)] = 180.0
 
     @property
     def wake_s(self) -> float:
@@ -168,9 +172,9 @@ class CatalogueSettings:
 class RoutingSettings:
     max_attempts: Annotated[int, NumberRange(1)]
     exploration_rate: Annotated[float, NumberRange(0, 1)]
-    sticky_ttl_s: float
+    sticky_ttl_s: Annotated[float, NumberRange(0, 366 * DAY_S)]
     low_uptime_percent: Annotated[float, NumberRange(0, 100)]
-    decision_days: int
+    decision_days: Annotated[int, NumberRange(0, MAX_DAYS)]
     unpriced_tools: tuple[str, ...] = ()
     provider_objects: bool = False
 
@@ -185,16 +189,16 @@ class Cache:
 class Responses:
     max_organization_mb: int
     max_conversation_mb: int
-    socket_s: float
+    socket_s: Annotated[float, NumberRange(0, 366 * DAY_S)]
     organization_sockets: Annotated[int, NumberRange(0, 100_000)] = 500
     key_sockets: Annotated[int, NumberRange(0, 100_000)] = 50
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    audit_days: int
-    invitation_days: int
-    deleted_key_days: int
+    audit_days: Annotated[int, NumberRange(0, MAX_DAYS)]
+    invitation_days: Annotated[int, NumberRange(0, MAX_DAYS)]
+    deleted_key_days: Annotated[int, NumberRange(0, MAX_DAYS)]
     organization_payloads_mb: int
     erase_removed: bool
 
@@ -258,8 +262,8 @@ class McpSettings:
 @dataclass(frozen=True, slots=True)
 class RealtimeSettings:
     inline: bool
-    session_s: float
-    idle_s: float
+    session_s: Annotated[float, NumberRange(1, 366 * DAY_S, or_zero=True)]
+    idle_s: Annotated[float, NumberRange(0.1, 366 * DAY_S, or_zero=True)]
     session_usd: float
     organization_sessions: Annotated[int, NumberRange(0, 10_000)]
     key_sessions: Annotated[int, NumberRange(0, 10_000)]
@@ -281,7 +285,7 @@ class Metrics:
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
     credits_low_usd: float
-    model_end_days: int
+    model_end_days: Annotated[int, NumberRange(0, MAX_DAYS)]
     thresholds: tuple[Annotated[int, NumberRange(1, 100)], ...]
     cache_hits_percent: Annotated[int, NumberRange(0, 50)]
 
@@ -291,7 +295,7 @@ class Otel:
     endpoint: Annotated[str, Scheme(("https", "http"))] = field(repr=False)
     service_name: str
     sample: Annotated[float, NumberRange(0, 1)]
-    metrics_every_s: float
+    metrics_every_s: Annotated[float, NumberRange(1, DAY_S)]
     agent_signals: bool
 
 

@@ -16,15 +16,19 @@ FALSE = {"0", "false", "no", "off"}
 
 @dataclass(frozen=True, slots=True)
 class NumberRange:
-    """A check of the minimum and maximum of a number."""
+    """A check of the minimum and maximum of a number. `or_zero`: 0 is allowed too, and means none."""
 
     minimum: float
     maximum: float = math.inf
+    or_zero: bool = False
 
     def check(self, value: Any) -> None:
+        if self.or_zero and value == 0:
+            return
         if not self.minimum <= value <= self.maximum:
             maximum = "" if self.maximum == math.inf else f" and at most {self.maximum:g}"
-            raise ValueError(f"must be at least {self.minimum:g}{maximum}, got {value:g}")
+            zero = "0, or " if self.or_zero else ""
+            raise ValueError(f"must be {zero}at least {self.minimum:g}{maximum}, got {value:g}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ def test_an_invitation_gives_roles_in_teams_and_projects(shared_tenants: Tenants
     team = shared_tenants.ok("POST", f"{organization}/teams", owner, {"name": "Search"})["team"]["id"]
     path = f"/console/people?organization={owner.organization_id}"
     assert f'name="in-{team}"' in open_page(shared_tenants, owner, path)
+    assert '<option value="developer" selected>' in open_page(shared_tenants, owner, path)
     fields = {f"in-{team}": "on", f"in-{owner.project_id}": "on"}
     made = press(shared_tenants, "acme owner", path, "invite", email="lead@acme.example", role="developer", **fields)
     assert "lead of Search" in made and "admin of " in made
