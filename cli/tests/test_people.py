@@ -45,7 +45,7 @@ def test_members_are_listed_with_role_and_department(client: Client, account: Ac
 
 
 def test_a_role_is_changed_and_roles_are_explained(client: Client, account: Account, email: str) -> None:
-    assert f"{email} is now an admin." in client.run("members", "role", email, "admin").stderr
+    assert f"{email} has the role admin now." in client.run("members", "role", email, "admin").stderr
     assert member_of(account, email)["role"] == "admin"
     assert client.document("members", "role", email, "viewer")["role"] == "viewer"
     assert "no role 'lead'" in client.refused("members", "role", email, "lead")

@@ -31,6 +31,7 @@ KIND = "erasure"  # documents that name members whose requests still have metada
 KIND_TTL_S = 30 * 86_400.0
 PAGE_ROWS = 500
 ERASED_HOST = "erased.invalid"
+ERASED_NAME = "Erased person"
 DESCRIPTION = "Key of an erased person"
 LIVE = ("active", "inactive", "revoked")
 # Rows of a person's account without a foreign key that deletes them with it.
@@ -169,6 +170,7 @@ def erasing(
         User.insert(
             id=placeholder,
             email=f"{placeholder}@{ERASED_HOST}",
+            name=ERASED_NAME,
             status="inactive",
             kind="erased",
             created_at=now,

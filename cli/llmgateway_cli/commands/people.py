@@ -119,7 +119,7 @@ def set_role(context: ClientContext, named: str, role: str, org: str | None) -> 
         raise CliError(f"There is no role {role!r}.", advice)
     organization, member = _find_member(context, named, org)
     _change(context, organization, member, {"role": role})
-    context.output.success(f"{member.get('email')} is now {_with_article(role)}.")
+    context.output.success(f"{member.get('email')} has the role {role} now.")
 
 
 @members.command("activate")
@@ -381,7 +381,3 @@ def _place_of(member: Record) -> str:
     attributes = member.get("attributes")
     known = attributes if isinstance(attributes, dict) else {}
     return ", ".join(str(known[name]) for name in SHOWN_ATTRIBUTES if name in known) or NO_VALUE
-
-
-def _with_article(role: str) -> str:
-    return f"{'an' if role[0] in 'ao' else 'a'} {role}"

@@ -199,7 +199,10 @@ def test_a_key_of_an_erased_person_is_refused_and_the_usage_keeps_its_sums(tenan
     message = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "hi"}]}
     token = f"Bearer {person.key.token}"
     before = tenants.client.post("/v1/chat/completions", json=message, headers={"Authorization": token}).status_code
+    tenants.services.billing.rollups.catch_up()
     tenants.ok("POST", f"/orgs/{owner.organization_id}/members/{person.member_id}/erase", owner)
+    shares = tenants.ok("GET", "/activity/shares?groupBy=person&timeRange=24h", owner)["shares"]
+    assert [share["name"] for share in shares] == ["Erased person"]
     after = tenants.client.post("/v1/chat/completions", json=message, headers={"Authorization": token}).status_code
     assert before != 401 and after == 401
     assert doctor(tenants.services.store.database) == []
