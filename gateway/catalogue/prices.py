@@ -324,7 +324,7 @@ def _unit_parts(usage: Usage, rates: TokenRates, bound: bool = False) -> dict[st
         parts["request"] = _rounded(rates.request * (usage.calls or 1), MILLION)
     for component, count, rate in zip(EACH_COMPONENTS, READ_EACH_COUNT(usage), READ_EACH_RATE(rates), strict=True):
         if count and rate:
-            parts[component] = _rounded(count * rate, MILLION)
+            parts[component] = parts.get(component, 0) + _rounded(count * rate, MILLION)
     if usage.audio_ms and rates.input_audio_hour and rates.input_audio is None:
         parts["audio_seconds"] = _rounded(usage.audio_ms * rates.input_audio_hour, MILLION * HOUR_MS)
     if usage.images and rates.per_image:

@@ -34,7 +34,8 @@ class HostedUse(NamedTuple):
     `name` is the member or type in the request. `billed` are the counts of Usage that need a price; readers of answers
     report the uses as `reported`, of which each is `times` units of the first billed one (for containers, of each
     BLOCK_S if `timed`). `most` is the most uses in one answer, `output` the most tokens of each that `models` write,
-    the further models that it names. `ident` is the id of a container, which the organization that got it may name.
+    the further models that it names. `ident` is the id of a container, which the organization that got it may name,
+    `voice` that of a voice, which may be one that the vendor offers to everyone.
     """
 
     vendor: str
@@ -48,6 +49,7 @@ class HostedUse(NamedTuple):
     models: tuple[str, ...] = ()
     output: int = 0
     ident: str = ""
+    voice: str = ""
 
 
 # Schemes and hosts of files that a provider stores for the account which calls it.

@@ -133,10 +133,19 @@ def units_of(content: ImagesInput) -> Units:
     read = len(content.pictures) + sum(overlay is not None for overlay in (content.mask, content.markup))
     shown = content.partial_images * content.n * PARTIAL_TOKENS if content.stream else 0
     maximum = Usage(
-        input=size, input_image=read * READ_TOKENS, output=shown, images=content.n, price_key=content.price_key
+        input=size,
+        input_image=read * READ_TOKENS,
+        output=shown,
+        images=content.n,
+        price_key=content.price_key,
+        images_read=read,
     )
     likely = Usage(
-        input=-(-size // BYTES_PER_TOKEN), input_image=read * LIKELY_READ, images=content.n, price_key=content.price_key
+        input=-(-size // BYTES_PER_TOKEN),
+        input_image=read * LIKELY_READ,
+        images=content.n,
+        price_key=content.price_key,
+        images_read=read,
     )
     return Units(maximum, likely)
 

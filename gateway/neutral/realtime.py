@@ -17,8 +17,8 @@ OVERHEAD_TOKENS = 1_000
 SECOND_BYTES = 48_000
 MIN_BYTES_PER_SECOND = 8_000
 MIN_BYTES_PER_TOKEN = 800
-INPUT_BYTES_PER_TOKEN = 4_800
-OUTPUT_BYTES_PER_TOKEN = 2_400
+INPUT_TOKENS_PER_SECOND = 10
+OUTPUT_TOKENS_PER_SECOND = 20
 TEXT_BYTES_PER_TOKEN = 4
 MAX_IMAGE_TOKENS = 4_096
 # As an output limit: the model's own maximum.
@@ -85,8 +85,9 @@ class ServerEvent(Struct):
     and `sound_bytes` are the size of the content that belongs to the response `id`.
 
     In settings, `auto_responds` says whether the provider begins responses on its own, `most_output` is the limit of
-    each response (UNLIMITED; None: not reported), and `transcriber` is the provider's name of the transcription model
-    ("": none; None: not reported).
+    each response (UNLIMITED; None: not reported), `transcriber` is the provider's name of the transcription model
+    ("": none; None: not reported), and `heard_second` and `spoken_second` are the bytes of a second of sound in and out
+    (0: not reported).
     """
 
     kind: Literal[
@@ -111,6 +112,8 @@ class ServerEvent(Struct):
     text_length: int = 0
     sound_bytes: int = 0
     text: str = ""
+    heard_second: int = 0
+    spoken_second: int = 0
 
 
 class SessionLock(Struct, omit_defaults=True):

@@ -1,10 +1,12 @@
 """Requests for speech: text in, audio out, streamed while it is generated (`neutral/events`: MediaPiece)."""
 
 import math
+import re
 from typing import ClassVar
 
 from msgspec import Struct
 
+from gateway.neutral.hosted_uses import NO_USES, HostedUse
 from gateway.neutral.request import Request
 from gateway.neutral.usage import Units, Usage
 
@@ -25,6 +27,9 @@ MAX_TOKENS_PER_CHARACTER = 16
 MIN_TOKENS_PER_SECOND = 20
 BYTES_PER_TOKEN = 4
 SECOND_MS = 1000
+OWN_VOICE = "voice.id"
+VOICE_ID = re.compile(r"[A-Za-z0-9]{20}")  # a text that may be the id of a voice instead of its name
+VOICE_IDS = "voice_ids"  # a key of a mapping's `extra`: the provider's ids of the voices that it offers to everyone
 
 
 class SpeechInput(Struct, frozen=True):
@@ -40,6 +45,15 @@ class SpeechInput(Struct, frozen=True):
     speed: float = 1.0
     instructions: str = ""
     own_voice: bool = False
+
+
+def voice_uses(content: SpeechInput) -> tuple[HostedUse, ...]:
+    """Return the voice, if it is named by an id: most of them belong to an account at the provider."""
+    if content.own_voice:
+        return (HostedUse("", OWN_VOICE, "object", voice=content.voice),)
+    if VOICE_ID.fullmatch(content.voice):
+        return (HostedUse("", "voice", "object", voice=content.voice),)
+    return NO_USES
 
 
 class SpeechRequest(Request, eq=False):

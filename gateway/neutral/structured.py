@@ -11,8 +11,8 @@ from gateway.neutral.usage import Units, Usage
 # Requests to rank documents by relevance to a query, and their result.
 
 DOCUMENTS_PER_SEARCH = 100  # the billing unit of some vendors: one query with this number of documents
-# Longer documents count several times: once for every 500 tokens (Cohere's pricing page); a token is at least one
-# byte.
+# Longer documents count several times: once for every 500 tokens, those of the query included (Cohere's pricing page);
+# a token is at least one byte.
 BYTES_PER_CHUNK = 2000
 MIN_BYTES_PER_CHUNK = 500
 BYTES_PER_TOKEN = 4
@@ -41,12 +41,12 @@ def units_of(content: RerankInput) -> Units:
     sizes = [len(document.encode("utf-8", "replace")) for document in content.documents]
     query = len(content.query.encode("utf-8", "replace"))
     read = sum(sizes) + query * len(sizes)
-    maximum = Usage(input=read, searches=_searches(sizes, MIN_BYTES_PER_CHUNK))
-    return Units(maximum, Usage(input=-(-read // BYTES_PER_TOKEN), searches=_searches(sizes, BYTES_PER_CHUNK)))
+    maximum = Usage(input=read, searches=_searches(query, sizes, MIN_BYTES_PER_CHUNK))
+    return Units(maximum, Usage(input=-(-read // BYTES_PER_TOKEN), searches=_searches(query, sizes, BYTES_PER_CHUNK)))
 
 
-def _searches(sizes: list[int], chunk: int) -> int:
-    return -(-sum(max(1, -(-size // chunk)) for size in sizes) // DOCUMENTS_PER_SEARCH)
+def _searches(query: int, sizes: list[int], chunk: int) -> int:
+    return -(-sum(max(1, -(-(query + size) // chunk)) for size in sizes) // DOCUMENTS_PER_SEARCH)
 
 
 class StructuredRequest(Request, eq=False):

@@ -43,6 +43,11 @@ class TranscriptionInput(Struct, frozen=True):
     keywords: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
 
+    @property
+    def text_bytes(self) -> int:
+        """Return the size of the text that the model reads with the sound."""
+        return sum(len(text.encode("utf-8", "replace")) for text in (self.prompt, *self.keywords))
+
 
 class TranscriptionRequest(Request, eq=False):
     """A transcription request. `decode` returns a TranscriptionInput."""
@@ -77,7 +82,7 @@ class TranscriptionResult(WholeResult):
 
 def units_of(content: TranscriptionInput, likely_ms: int, max_ms: int, foreseen_ms: int) -> Units:
     """Return the billable units of audio with these durations, for models billed by the hour and by token."""
-    prompt = -(-len(content.prompt.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+    prompt = -(-content.text_bytes // BYTES_PER_TOKEN)
     maximum, foreseen = (
         _units(prompt, length_ms, MAX_AUDIO_TOKENS_PER_SECOND, MAX_OUTPUT_TOKENS_PER_SECOND)
         for length_ms in (max_ms, foreseen_ms)

@@ -158,6 +158,16 @@ UNITS: tuple[Unit, ...] = (
         meaning="page of a document that is read",
     ),
     Unit(
+        price="annotated_page", component="ocr", count="annotated_pages", billed="each",
+        detail="ocr_cost", cost=Figure("page_nusd", "pageCost"),
+        meaning="page that is annotated, in addition to ocr_page",
+    ),
+    Unit(
+        price="image_read", component="image_input", count="images_read", billed="each",
+        detail="image_input_cost", always_detailed=True, cost=IMAGE_INPUT_COST,
+        meaning="image that an image model reads, where images are not billed by tokens",
+    ),
+    Unit(
         price="character", component="characters", count="characters", billed="each",
         detail="character_input_cost", figures=(Figure("characters", "characterCount"),),
         cost=Figure("character_nusd", "characterCost"),

@@ -21,8 +21,9 @@ class Usage(Struct, frozen=True, gc=False):
 
     Input tokens: `input` (uncached text), `cache_read`, `cache_write` (for minutes), `cache_write_1h` (for an hour or
     longer), `input_audio`, `input_audio_cached`, `input_image`. Output tokens: `output` (text and reasoning),
-    `output_audio`, `output_image`. Units: `searches` of the web, `pages`, `images` (generated), `characters`;
-    `audio_ms` of input, `video_ms` of output. The units that no code reads by name have their fields from UNITS.
+    `output_audio`, `output_image`. Units: `searches` of the web, `pages`, of which `annotated_pages` cost more,
+    `images` (generated), `images_read`, `characters`; `audio_ms` of input, `video_ms` of output. The units that no code
+    reads by name have their fields from UNITS.
 
     `basis` is the source of the numbers. `price_key` selects a price from the table for images or video, or from those
     of the image tool: `quality/size`, `<resolution>[_audio|_video]`, or the tool's model. `calls` is the number of
@@ -46,6 +47,8 @@ class Usage(Struct, frozen=True, gc=False):
     characters: int = 0
     audio_ms: int = 0
     video_ms: int = 0
+    images_read: int = 0
+    annotated_pages: int = 0
     basis: UsageBasis = "provider"
     price_key: str = ""
     calls: int = 0

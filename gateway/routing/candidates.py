@@ -18,7 +18,12 @@ VIDEO_TOKENS = 21_600  # tokens of one second of 1280 x 720, to compare prices b
 # output tokens of one image of 1024 × 1024 at medium quality, to compare prices by token and by image
 IMAGE_TOKENS = 1056
 # Prices to compare where text has none.
-MEDIA_RATES = tuple(unit.price for unit in UNITS if unit.billed in ("each", "length", "call") and unit.tool is None)
+ADDITIONS = ("annotated_page", "image_read")  # to the price of the page, or of the image that is made
+MEDIA_RATES = tuple(
+    unit.price
+    for unit in UNITS
+    if unit.billed in ("each", "length", "call") and unit.tool is None and unit.price not in ADDITIONS
+)
 
 
 class HealthFigures(Struct, frozen=True):

@@ -12,6 +12,7 @@ from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.configuration.settings import RoutingSettings
 from gateway.neutral.hosted_uses import HostedUse, undated
+from gateway.neutral.speech import OWN_VOICE, VOICE_IDS
 from gateway.neutral.units import PRICE_OF_COUNT
 from gateway.routing.candidates import Candidate
 from gateway.routing.provider_health import KnownCredential
@@ -93,7 +94,7 @@ class HostedRules:
     def _object_to(self, use: HostedUse, mapping: Mapping, provider: Provider) -> str:
         """Return why the platform's keys may not pay for a use; "" if they may."""
         if use.payment == "object":
-            if self._settings.provider_objects:
+            if self._settings.provider_objects or (use.voice and is_offered(use, mapping)):
                 return ""
             return NOT_OURS.format(name=use.name, provider=provider.id)
         allowed = self._settings.unpriced_tools
@@ -107,6 +108,12 @@ def applies(use: HostedUse, candidate: Candidate) -> bool:
     if use.vendor:
         return use.vendor in (candidate.ability.dialect, candidate.ability.second)
     return use.payment == "object" or candidate.mapping.web_search
+
+
+def is_offered(use: HostedUse, mapping: Mapping) -> bool:
+    """Return whether a voice is one that the provider offers to everyone, or a name where voices have no ids."""
+    ids = mapping.extra.get(VOICE_IDS)
+    return use.voice in ids.values() if ids else use.name != OWN_VOICE
 
 
 def lacks_price(use: HostedUse, mapping: Mapping) -> bool:

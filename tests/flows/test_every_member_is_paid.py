@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support import sdk_samples as samples
 from support.gateways import LocalGateway
 from support.shared import Share
-from support.spending import until
+from support.spending import settled_rows
 
 from gateway.catalogue.prices import rates_at
 
@@ -233,22 +233,6 @@ def send(gateway: LocalGateway, sample: Sample) -> tuple[int, str]:
     return answer.status, text.decode()
 
 
-def rows_of(gateway: LocalGateway, count: int, seen: int) -> list[tuple[int, int, Json]]:
-    """Cost, flags and details of the organization's newest rows, which are of `count` calls."""
-    database = gateway.services.store.database
-    organization = bytes.fromhex(gateway.organization_id.removeprefix("org_"))
-    query = "SELECT cost_nusd, flags, extra FROM usage WHERE organization = ? ORDER BY posted_at"
-    found: list[Any] = []
-
-    def settled() -> bool:
-        found[:] = database.read(lambda: database.execute(query, (organization,)).fetchall())[seen:]
-        details = [json.loads(extra or "{}") for _, _, extra in found]
-        return sum(one.get("units", {}).get("calls", 1) for one in details) >= count
-
-    assert until(settled, 20), (count, found)
-    return [(cost, flags, json.loads(extra or "{}")) for cost, flags, extra in found]
-
-
 def environment_of(vendors: StrictVendors, **more: str) -> dict[str, str]:
     places = {"ANTHROPIC": "/v1", "OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "MISTRAL": "/v1"}
     return {
@@ -286,7 +270,7 @@ class Scene:
             return
         for call in calls:
             assert not call.stored and not call.models, (call.stored, call.models, sample, call.body)
-        rows = rows_of(self.gateway, len(calls), self.seen)
+        rows = settled_rows(self.gateway, len(calls), self.seen)
         self.seen += len(rows)
         cost = sum(one[0] for one in rows)
         bill = sum(expected(call, sample, text) for call in calls)

@@ -31,6 +31,7 @@ COSTS = {
     "elevenlabs/eleven-flash-v2.5": len(TEXT) * 40_000,
     SANDBOX: len(TEXT) * 15_000,
 }
+PATHS = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "ELEVENLABS": "/eleven/v1"}
 STREAMED = ("openai/gpt-4o-mini-tts", "openai/tts-1")
 
 
@@ -41,8 +42,7 @@ def upstream(share: Share) -> FakeSpeechServices:
 
 @pytest.fixture
 def gateway(share: Share, upstream: FakeSpeechServices) -> LocalGateway:
-    paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "ELEVENLABS": "/eleven/v1"}
-    return share.gateway(providers_at(upstream, paths))
+    return share.gateway(providers_at(upstream, PATHS))
 
 
 @pytest.fixture
@@ -190,7 +190,24 @@ def test_a_model_without_events_warns_of_left_out_fields(gateway):
     assert "speed was changed to 1.2" in answer.headers["x-llmgateway-warnings"]
 
 
-def test_a_voice_of_the_callers_own_reaches_the_provider(gateway, sdk, upstream):
+def test_a_voice_of_the_account_is_refused_for_the_platforms_keys(gateway, upstream):
+    listed = "21m00Tcm4TlvDq8ikWAM"
+    own = "abcdefghij0123456789"
+    before = len(upstream.calls)
+    for model, voice in (
+        ("openai/gpt-4o-mini-tts", {"id": "voice_1234"}),
+        ("elevenlabs/eleven-flash-v2.5", {"id": own}),
+        ("elevenlabs/eleven-flash-v2.5", own),
+    ):
+        error = post(gateway, model=model, voice=voice).json()["error"]
+        assert error["code"] == "unpriced_use" and "routing.provider_objects" in error["message"], error
+    assert len(upstream.calls) == before
+    assert post(gateway, model="elevenlabs/eleven-flash-v2.5", voice=listed).status_code == 200
+    assert listed in upstream.calls[-1].path
+
+
+def test_a_voice_of_the_account_reaches_the_provider_where_the_operator_allows_it(share, upstream):
+    sdk = sdk_of(share.gateway({**providers_at(upstream, PATHS), "GATEWAY_ROUTING_PROVIDER_OBJECTS": "true"}))
     sdk.audio.speech.create(model="openai/gpt-4o-mini-tts", input=TEXT, voice={"id": "voice_1234"})
     assert upstream.calls[-1].body["voice"] == {"id": "voice_1234"}
     own = "abcdefghij0123456789"

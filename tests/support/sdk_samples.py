@@ -68,7 +68,7 @@ def value_of(draw: Draw, hint: Any, name: str, depth: int = 0) -> Any:
     if origin is Literal:
         return draw(st.sampled_from(inner))
     if origin in (Union, types.UnionType):
-        known = [one for one in inner if one is not type(None)]
+        known = [one for one in inner if one is not type(None) and getattr(one, "__name__", "") != "Unset"]
         return value_of(draw, draw(st.sampled_from(known)), name, depth)
     if origin is Annotated or "Required" in str(origin):
         return value_of(draw, inner[0], name, depth)

@@ -310,3 +310,20 @@ def reserved_nusd(gateway: GatewayProcess) -> int:
 def settled_nusd(gateway: GatewayProcess) -> int:
     """Return the cost of all usage rows."""
     return int(query(gateway, "SELECT COALESCE(SUM(cost_nusd), 0) FROM usage")[0][0])
+
+
+def settled_rows(gateway: Any, count: int, seen: int) -> list[tuple[int, int, Json]]:
+    """Wait until `count` calls of a gateway's organization are settled after its first `seen` rows; return cost, flags
+    and details of their rows."""
+    database = gateway.services.store.database
+    organization = bytes.fromhex(gateway.organization_id.removeprefix("org_"))
+    query = "SELECT cost_nusd, flags, extra FROM usage WHERE organization = ? ORDER BY posted_at"
+    found: list[Any] = []
+
+    def settled() -> bool:
+        found[:] = database.read(lambda: database.execute(query, (organization,)).fetchall())[seen:]
+        details = [json.loads(extra or "{}") for _, _, extra in found]
+        return sum(one.get("units", {}).get("calls", 1) for one in details) >= count
+
+    assert until(settled, 20), (count, found)
+    return [(cost, flags, json.loads(extra or "{}")) for cost, flags, extra in found]

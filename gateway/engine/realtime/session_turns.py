@@ -18,9 +18,9 @@ from gateway.engine.realtime.books import (
 )
 from gateway.errors import Cancelled, GatewayError, RateLimited, UpstreamFailed
 from gateway.neutral.realtime import (
-    INPUT_BYTES_PER_TOKEN,
+    INPUT_TOKENS_PER_SECOND,
     MIN_BYTES_PER_TOKEN,
-    OUTPUT_BYTES_PER_TOKEN,
+    OUTPUT_TOKENS_PER_SECOND,
     OVERHEAD_TOKENS,
     SECOND_BYTES,
     TEXT_BYTES_PER_TOKEN,
@@ -33,7 +33,8 @@ from gateway.neutral.realtime import (
     transcription_units,
 )
 from gateway.neutral.request import Requirements
-from gateway.neutral.transcriptions import OUTPUT_TOKENS_PER_SECOND, TranscriptionRequest
+from gateway.neutral.transcriptions import OUTPUT_TOKENS_PER_SECOND as TRANSCRIBED_TOKENS_PER_SECOND
+from gateway.neutral.transcriptions import TranscriptionRequest
 from gateway.neutral.usage import Usage, counts_anything
 
 # The length of a session's conversation in tokens: as counted by the provider, else estimated from its bytes.
@@ -53,6 +54,8 @@ class ConversationLength:
         self._added = 0
         self._apart = False
         self._text = self._sound = 0
+        # Bytes of a second of sound in and out, as the provider confirmed them.
+        self.heard_second = self.spoken_second = SECOND_BYTES
 
     @property
     def place(self) -> int:
@@ -71,7 +74,7 @@ class ConversationLength:
             self._added += self._limit
         self._apart = self._apart or event.apart
         self._text += -(-event.text_bytes // TEXT_BYTES_PER_TOKEN)
-        self._sound += -(-event.sound_bytes // INPUT_BYTES_PER_TOKEN)
+        self._sound += -(-event.sound_bytes * INPUT_TOKENS_PER_SECOND // self.heard_second)
 
     def answered(self, usage: Usage, place: int | None) -> None:
         """Record a response with the token counts of the provider.
@@ -97,9 +100,18 @@ class ConversationLength:
             input=min(self._text, self._limit - sound),
             input_audio=sound,
             output=-(-text_bytes // TEXT_BYTES_PER_TOKEN),
-            output_audio=-(-sound_bytes // OUTPUT_BYTES_PER_TOKEN),
+            output_audio=-(-sound_bytes * OUTPUT_TOKENS_PER_SECOND // self.spoken_second),
             basis="estimated",
         )
+
+    def output_tokens(self, text_bytes: int, sound_bytes: int) -> int:
+        """Return the usual number of tokens for this many bytes of an answer."""
+        return text_bytes // TEXT_BYTES_PER_TOKEN + sound_bytes * OUTPUT_TOKENS_PER_SECOND // self.spoken_second
+
+    def confirmed(self, event: ServerEvent) -> None:
+        """Record the formats of sound in the settings that the provider reports."""
+        self.heard_second = event.heard_second or self.heard_second
+        self.spoken_second = event.spoken_second or self.spoken_second
 
     def complete(self, reported: Usage | None, text_bytes: int, sound_bytes: int) -> Usage:
         """Return the usage of a response, with estimates for its input or its output where nothing was reported."""
@@ -116,20 +128,16 @@ class ConversationLength:
         return reported
 
 
-def output_tokens(text: int, sound: int) -> int:
-    """Return the usual number of tokens for this many bytes of an answer."""
-    return text // TEXT_BYTES_PER_TOKEN + sound // OUTPUT_BYTES_PER_TOKEN
-
-
-def transcription_usage(sound: int, text: int | None = None) -> Usage:
-    """Estimate the usage of a transcript from the bytes of its sound and its text (None: unknown)."""
-    output = -(-sound * OUTPUT_TOKENS_PER_SECOND // SECOND_BYTES)
+def transcription_usage(sound: int, second: int, text: int | None = None) -> Usage:
+    """Estimate the usage of a transcript from the bytes of its sound, of which a second has `second`, and its text
+    (None: unknown)."""
+    output = -(-sound * TRANSCRIBED_TOKENS_PER_SECOND // second)
     if text is not None:
         output = -(-text // TEXT_BYTES_PER_TOKEN)
     return Usage(
-        input_audio=-(-sound // INPUT_BYTES_PER_TOKEN),
+        input_audio=-(-sound * INPUT_TOKENS_PER_SECOND // second),
         output=output,
-        audio_ms=sound * 1000 // SECOND_BYTES,
+        audio_ms=sound * 1000 // second,
         basis="estimated",
     )
 
@@ -326,6 +334,7 @@ class SessionTurns:
             self._transcribed(event)
         elif event.kind == "settings":
             self.settings.confirmed(event)
+            self.conversation.confirmed(event)
         elif event.kind == "refused":
             self.forget(event.id)
         elif event.text_length or event.sound_bytes:
@@ -362,7 +371,7 @@ class SessionTurns:
             transcript.sound_bytes = self._uncommitted_bytes  # live words of sound that was never committed
             transcripts.append(transcript)
         for turn in transcripts:
-            self.books.abandon(turn, transcription_usage(turn.sound_bytes), error)
+            self.books.abandon(turn, self._heard(turn.sound_bytes), error)
 
     # A response.
 
@@ -402,7 +411,7 @@ class SessionTurns:
     def _note(self, turn: Turn, event: ServerEvent) -> None:
         """Add a piece of an answer. A longer answer than expected extends its reservation or ends the session."""
         self.books.note(turn, event.text_length, event.sound_bytes)
-        tokens = output_tokens(turn.text_bytes, turn.sound_bytes)
+        tokens = self.conversation.output_tokens(turn.text_bytes, turn.sound_bytes)
         if tokens > turn.recorded:
             self.books.record_progress(turn, self.conversation.estimate(turn.text_bytes, turn.sound_bytes))
             turn.recorded = 2 * tokens
@@ -448,7 +457,7 @@ class SessionTurns:
         known = item in self._transcribing or item in self._ended or len(self._transcribing) >= MAX_RESPONSES
         if turn is not None and (turn.place is not place or known):
             if turn.attempt.first_at:
-                self.books.abandon(turn, transcription_usage(sound_bytes), None)
+                self.books.abandon(turn, self._heard(sound_bytes), None)
             else:
                 self.books.void(turn)
             turn = None
@@ -457,11 +466,15 @@ class SessionTurns:
         if turn is None:
             turn, error = self.books.open_late(_transcription_request(place, sound_bytes), place)
         turn.sound_bytes = sound_bytes
-        self.books.record_progress(turn, transcription_usage(sound_bytes))
+        self.books.record_progress(turn, self._heard(sound_bytes))
         self._transcribing[item] = turn
         self.books.begin(turn)
         if error is not None:
             raise error
+
+    def _heard(self, sound_bytes: int, text: int | None = None) -> Usage:
+        """Estimate the usage of a transcript of sound in the session's format."""
+        return transcription_usage(sound_bytes, self.conversation.heard_second, text)
 
     def _transcribed(self, event: ServerEvent) -> None:
         if event.id in self._ended:
@@ -485,8 +498,8 @@ class SessionTurns:
             return
         sound_bytes = turn.sound_bytes
         if usage is not None and not sound_bytes:
-            sound_bytes = usage.audio_ms * SECOND_BYTES // 1000
-        estimated = transcription_usage(sound_bytes, event.text_length)
+            sound_bytes = usage.audio_ms * self.conversation.heard_second // 1000
+        estimated = self._heard(sound_bytes, event.text_length)
         usage = estimated if usage is None else fill_unreported(usage, estimated, turn.place.target.mapping)
         self.books.settle(turn, usage, "stop", None)
         if late is not None:

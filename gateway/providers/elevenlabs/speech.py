@@ -12,7 +12,7 @@ from msgspec import json
 
 from gateway.errors import NotSupported
 from gateway.neutral.events import Batch
-from gateway.neutral.speech import SpeechInput, SpeechRequest
+from gateway.neutral.speech import VOICE_ID, VOICE_IDS, SpeechInput, SpeechRequest
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Call, PiecesCodec, Target, UpstreamReply
 from gateway.providers.speech_codecs import format_of, read_binary, voice_of
@@ -20,8 +20,6 @@ from gateway.providers.speech_codecs import format_of, read_binary, voice_of
 NAME = "elevenlabs"
 PATH = "/text-to-speech/{voice}/stream"
 FORMATS = {"mp3": "mp3_44100_128", "wav": "wav_32000", "pcm": "pcm_32000", "opus": "opus_48000_128"}
-VOICES = "voice_ids"  # in `extra` of a mapping: the provider's ids of its voices
-ID_LENGTH = 20  # letters and digits of an id; an unlisted id may be that of a custom voice
 MIN_SPEED = 0.7
 MAX_SPEED = 1.2
 RELATIVE = (".", "..")  # segments of a path that would lead to another operation
@@ -64,8 +62,8 @@ class ElevenLabsSpeech(PiecesCodec):
 
 
 def _voice_id(content: SpeechInput, target: Target) -> str:
-    if content.own_voice or (len(content.voice) == ID_LENGTH and content.voice.isalnum()):
+    if content.own_voice or VOICE_ID.fullmatch(content.voice):
         return content.voice
-    ids: dict[str, str] = target.mapping.extra.get(VOICES) or {}
+    ids: dict[str, str] = target.mapping.extra.get(VOICE_IDS) or {}
     name = voice_of(content, target)
     return ids.get(name, name)

@@ -14,7 +14,14 @@ import orjson
 from gateway.callers.credential_sources import PLATFORM_SOURCE
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported
-from gateway.neutral.realtime import TRANSCRIPTION, UNLIMITED, RealtimeRequest, ServerEvent
+from gateway.neutral.realtime import (
+    MIN_BYTES_PER_SECOND,
+    SECOND_BYTES,
+    TRANSCRIPTION,
+    UNLIMITED,
+    RealtimeRequest,
+    ServerEvent,
+)
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, check_parts
@@ -37,6 +44,9 @@ TEXTS = frozenset(
 )
 SOUNDS = frozenset(("response.output_audio.delta", "response.audio.delta"))
 FINISHES = {"cancelled": "cancelled", "incomplete": "length", "failed": "error"}
+# Bytes of a second by the name of the format, in the current version and in the first one.
+SECONDS = {"audio/pcm": SECOND_BYTES, "pcm16": SECOND_BYTES}
+SECONDS |= dict.fromkeys(("audio/pcmu", "audio/pcma", "g711_ulaw", "g711_alaw"), MIN_BYTES_PER_SECOND)
 TRANSCRIPTION_PREFIX = "conversation.item.input_audio_transcription."
 
 
@@ -186,12 +196,23 @@ def _settings(event: RealtimeEvent) -> ServerEvent:
     auto_responds = turns is not None and not (isinstance(turns, dict) and turns.get("create_response") is False)
     limit = session.get("max_output_tokens", session.get("max_response_output_tokens"))
     name = "transcription" if holder is sound else "input_audio_transcription"
+    spoken = audio.get("output") if isinstance(audio, dict) else None
+    heard_format = holder.get("format") if holder is sound else session.get("input_audio_format")
+    spoken_format = spoken.get("format") if isinstance(spoken, dict) else session.get("output_audio_format")
     return ServerEvent(
         "settings",
         auto_responds=auto_responds and session.get("type") != TRANSCRIPTION,
         most_output=_output_limit(limit),
         transcriber=_transcriber(holder, name),
+        heard_second=_second_of(heard_format),
+        spoken_second=_second_of(spoken_format),
     )
+
+
+def _second_of(format: Any) -> int:
+    """Return the bytes of a second in a format of sound; 0 for an unknown one."""
+    name = format.get("type") if isinstance(format, dict) else format
+    return SECONDS.get(name, 0) if isinstance(name, str) else 0
 
 
 def _output_limit(limit: Any) -> int | None:

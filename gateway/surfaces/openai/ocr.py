@@ -6,9 +6,10 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Decoder
 
+from gateway.dialects.openai import NAME
 from gateway.media.pdf_reader import PDF, READER, is_pdf
 from gateway.neutral.file_types import decode_base64, type_of
-from gateway.neutral.hosted_uses import NO_USES, HostedUse
+from gateway.neutral.hosted_uses import HostedUse
 from gateway.neutral.parts import WEB
 from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
@@ -80,6 +81,8 @@ class OcrBody(Struct, kw_only=True, gc=False):
     routing: Routing = None
 
 
+# Each page with annotations has a price in addition to that of the page.
+ANNOTATIONS = ("bbox_annotation_format", "document_annotation_format")
 RELAYED_FIELDS = tuple(name for name in OcrBody.__struct_fields__ if name not in ("model", "routing"))
 
 
@@ -116,10 +119,10 @@ def read_document(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _uses(body: OcrBody) -> tuple[HostedUse, ...]:
-    """Return the document's file, if the provider stores it."""
-    if body.document.get("file_id"):
-        return STORED
-    return NO_USES
+    """Return the document's file, if the provider stores it, and annotations, which have a price of their own."""
+    found = [HostedUse("", "document.file_id", "object")] if body.document.get("file_id") else []
+    found += [HostedUse(NAME, name, "units", ("annotated_pages",)) for name in ANNOTATIONS if getattr(body, name)]
+    return tuple(found)
 
 
 def read(body: OcrBody) -> tuple[Json, Units | None]:
@@ -135,7 +138,9 @@ def read(body: OcrBody) -> tuple[Json, Units | None]:
     if pages is not None:
         sent["pages"] = pages
     unforeseen = isinstance(document, PageAtUrl) and not address.startswith("data:")
-    return sent, Units(Usage(pages=maximum), Usage(pages=likely), Usage(pages=likely) if unforeseen else None)
+    annotated = any(getattr(body, name) for name in ANNOTATIONS)
+    most, usual = (Usage(pages=count, annotated_pages=count * annotated) for count in (maximum, likely))
+    return sent, Units(most, usual, usual if unforeseen else None)
 
 
 def _address_of(document: OcrDocument) -> str:
@@ -210,7 +215,6 @@ def write(body: Json, facts: Facts) -> Json:
     return OcrAnswer.extend(body, model=facts.served, usage_info=usage, metadata=facts.metadata())
 
 
-STORED = (HostedUse("", "document.file_id", "object"),)
 DECODER = Decoder(OcrBody)
 ABOUT = About(
     "Extract the text of a document",

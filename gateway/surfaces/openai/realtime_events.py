@@ -16,6 +16,7 @@ from gateway.dialects.openai import error_body
 from gateway.errors import GatewayError, InvalidRequest, NotSupported
 from gateway.ids import new_hex
 from gateway.neutral.file_types import decode_base64, type_of
+from gateway.neutral.hosted_uses import is_stored
 from gateway.neutral.realtime import MAX_IMAGE_TOKENS, TRANSCRIPTION, UNLIMITED, ClientEvent, SessionLock, size_of
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.web import caps as caps_module
@@ -51,10 +52,12 @@ OWN_CONTEXT = frozenset(("input", "conversation", "instructions", "tools"))
 MESSAGE_ROLES = (None, "user", "assistant")  # roles of items without instructions; function calls have none
 INSTRUCTIONS_LOCKED = "The client secret fixes the instructions of this session."
 NOT_OURS = (
-    "file_id names an object of the account at the provider, which is the platform's; only a provider key of the "
+    "{} names an object of the account at the provider, which is the platform's; only a provider key of the "
     "organization may be used with its own objects; the operator can allow it for the platform's keys with "
     "routing.provider_objects"
 )
+FILE_ID = "file_id"
+ADDRESSES = ("url", "uri")  # ends of the names of members with an address
 OUTPUT_LIMITS = ("max_output_tokens", "max_response_output_tokens")
 
 
@@ -187,6 +190,8 @@ class OpenAIEvents:
             raise _refuse(f"{place}.instructions", "instructions_locked", INSTRUCTIONS_LOCKED)
         _check_tools(holder, place)
         sound = _object(_object(holder, "audio", keep=False), "output", keep=False)
+        if not self._objects and any(isinstance(settings.get("voice"), dict) for settings in (sound, holder)):
+            raise _refuse(f"{place}.audio.output.voice", "unpriced_use", NOT_OURS.format("voice.id"))
         if self._lock.voice and any(
             settings.pop("voice", None) not in (None, self._lock.voice) for settings in (sound, holder)
         ):
@@ -196,8 +201,9 @@ class OpenAIEvents:
         """Reject items that instruct the model where a client secret fixes the instructions, and files of an account
         that is everybody's."""
         role = item.get("role") if isinstance(item, dict) else None
-        if not self._objects and isinstance(item, dict) and any(part.get("file_id") for part in _parts_of(item)):
-            raise _refuse(f"{place}.content", "unpriced_use", NOT_OURS)
+        named = "" if self._objects else _named_object(item)
+        if named:
+            raise _refuse(f"{place}.{named}", "unpriced_use", NOT_OURS.format(named))
         if self._lock.instructions and role not in MESSAGE_ROLES:
             raise _refuse(f"{place}.role", "instructions_locked", INSTRUCTIONS_LOCKED)
 
@@ -285,11 +291,22 @@ def _object(holder: Json, name: str, keep: bool = True) -> Json:
     return made
 
 
-def _parts_of(item: Json) -> list[Json]:
-    parts = item.get("content")
-    if isinstance(parts, list):
-        return [part for part in parts if isinstance(part, dict)]
-    return []
+def _named_object(item: Any) -> str:
+    """Return the member, anywhere in an item, that names a file which the provider stores for its account; "" if none
+    does."""
+    left = [item]
+    while left:
+        value = left.pop()
+        if isinstance(value, list):
+            left += value
+        if not isinstance(value, dict):
+            continue
+        for name, inner in value.items():
+            stored = name.endswith(ADDRESSES) and isinstance(inner, str) and is_stored(inner)
+            if stored or (name == FILE_ID and inner):
+                return str(name)
+            left.append(inner)
+    return ""
 
 
 def _limit(holder: Json) -> int | None:

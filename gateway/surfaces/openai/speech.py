@@ -15,7 +15,7 @@ from gateway.errors import StreamTruncated
 from gateway.money import format_usd
 from gateway.neutral.events import Batch, Failed, Finished, MediaPiece
 from gateway.neutral.request import Options, Requirements
-from gateway.neutral.speech import FORMATS, SpeechInput, SpeechRequest, format_among, units_of
+from gateway.neutral.speech import FORMATS, SpeechInput, SpeechRequest, format_among, units_of, voice_uses
 from gateway.surfaces.bodies.json_bodies import read_json
 from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
@@ -77,7 +77,14 @@ def read(body: SpeechBody) -> SpeechRequest:
         body.input, voice, body.response_format or "", body.speed or 1.0, body.instructions or "", own
     )
     size = len((content.text + content.instructions).encode("utf-8", "replace"))
-    needs = Requirements(stream=True, max_tokens=0, prompt_bytes=size, messages=1, units=units_of(content))
+    needs = Requirements(
+        stream=True,
+        max_tokens=0,
+        prompt_bytes=size,
+        messages=1,
+        units=units_of(content),
+        hosted_uses=voice_uses(content),
+    )
     return SpeechRequest(body.model, needs, lambda: content, Options(**read_preferences(routing=body.routing)))
 
 

@@ -192,7 +192,7 @@ def read(
     needs = Requirements(
         stream=_flag(form, "stream"),
         max_tokens=0,
-        prompt_bytes=len(content.prompt.encode("utf-8", "replace")),
+        prompt_bytes=content.text_bytes,
         messages=1,
         units=units_of(content, *sound.length),
     )

@@ -22,7 +22,7 @@ from gateway.billing.bounds import Bounds
 from gateway.billing.outcome import Attempt
 from gateway.catalogue.entries import Prices, TokenRates
 from gateway.catalogue.prices import cost_of
-from gateway.engine.realtime.session_turns import ConversationLength, output_tokens
+from gateway.engine.realtime.session_turns import ConversationLength
 from gateway.engine.streaming import observe
 from gateway.errors import Cancelled, StreamTruncated
 from gateway.media.sounds import length_of
@@ -182,7 +182,7 @@ def turns(draw: st.DrawFn) -> Case:
         conversation.add(realtime.ClientEvent("", text_bytes=text_bytes, sound_bytes=sound_bytes))
     read = sum(-(-text // 4) + sound // 4_800 for text, sound in said)
     text, sound = draw(st.integers(0, 800)), draw(st.integers(0, 240_000))
-    output_count = output_tokens(text, sound) + 2
+    output_count = conversation.output_tokens(text, sound) + 2
     request = realtime.request_of("m", realtime.RealtimeInput(), conversation.most_tokens, output_count)
 
     def deliver(attempt: Attempt, share: float) -> None:

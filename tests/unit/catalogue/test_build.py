@@ -119,7 +119,6 @@ def test_a_price_by_the_hour_of_sound_is_read():
 # Prices of genai-prices that no unit of the catalogue has, or that the provider's file states.
 UNREAD = {
     "cache_image_read_mtok",
-    "input_annotated_document_kpages",
     "input_audio_hours",  # beside audio_hours
     "input_text_messages_kcount",
     "input_video_mtok",

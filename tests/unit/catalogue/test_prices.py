@@ -10,6 +10,7 @@ from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, discounted, hi
 from gateway.clock import from_datetime
 from gateway.money import MILLION
 from gateway.neutral.request import Options, Requirements
+from gateway.neutral.units import UNITS
 from gateway.neutral.usage import Usage
 from gateway.routing.capabilities import read_demand
 
@@ -280,6 +281,14 @@ def test_every_unit_counts_in_the_bound(prices, units):
     mapping = priced(prices)
     real = cost_of(Usage(**units), mapping, NOON).total
     assert 0 < real <= bound_of(mapping, 0, 0, **units) <= real + 16
+
+
+def test_units_that_share_a_component_are_added():
+    each = [unit for unit in UNITS if unit.billed == "each"]
+    mapping = priced({unit.price: "0.001" for unit in each})
+    charge = cost_of(Usage(**{unit.count: 2 for unit in each}), mapping, NOON)
+    assert charge.total == len(each) * 2_000_000
+    assert bound_of(mapping, 0, 0, **{unit.count: 2 for unit in each}) >= charge.total
 
 
 def test_the_bound_of_an_unnamed_size_is_that_of_the_dearest():

@@ -78,4 +78,4 @@ def test_a_running_answer_and_committed_sound_are_recorded_for_a_recovery() -> N
     turns.settings = SimpleNamespace(transcriber=PLACE, expected_transcriber=PLACE)  # type: ignore[assignment]
     turns._uncommitted_bytes = 48_000  # bytes, a second
     turns.take(ServerEvent("committed", "item_1"))
-    assert books.recorded[-1] == transcription_usage(48_000).output > 0
+    assert books.recorded[-1] == transcription_usage(48_000, 48_000).output > 0
