@@ -11,6 +11,7 @@ from gateway.billing.outcome import Attempt
 from gateway.billing.retained_payload import FEE_NUSD, RetainedPayload
 from gateway.billing.settlement_services import SettlementServices
 from gateway.billing.terms import Terms
+from gateway.billing.usage_completion import believed
 from gateway.billing.usage_rows import intent_of
 from gateway.catalogue.prices import FREE, Charge, capped, cost_of, discounted
 from gateway.catalogue.protocols import uses_at
@@ -75,7 +76,7 @@ def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Ch
         if usage is not reported:
             attempt.usage = usage
             charge = cost_of(usage, mapping, terms.context.at_us, attempt.service_tier)
-    plausible = within_bounds(usage)
+    plausible = believed(within_bounds(usage), terms.units, terms.hosted_uses, attempt.target.mapping)
     if plausible is usage:
         return charge
     attempt.usage = plausible

@@ -13,14 +13,21 @@ from msgspec import structs
 
 from gateway.billing.unit_estimates import BYTES_PER_TOKEN, image_tokens, units_at
 from gateway.catalogue.entries import Mapping
+from gateway.neutral.hosted_uses import HostedUse
 from gateway.neutral.transcriptions import AUDIO_TOKENS_PER_SECOND, OUTPUT_TOKENS_PER_SECOND, SECOND_MS
-from gateway.neutral.units import UNITS, counts_of, prices_of
+from gateway.neutral.units import CODE_COST, SEARCH_COST, UNITS, counts_of, prices_of
 from gateway.neutral.usage import NO_USAGE, Units, Usage, counts_anything
 
 INPUT_COUNTS = counts_of("input")
 OUTPUT_COUNTS = counts_of("output")
 INPUT_RATES = prices_of("input")
 OUTPUT_RATES = prices_of("output")
+# Uses of a tool in one answer; the longest research of a model has some two hundred searches.
+MAX_USES = 500
+USES = tuple(unit.count for unit in UNITS if unit.billed == "each" and unit.cost in (SEARCH_COST, CODE_COST))
+# Of one document, of one query with its documents, and of one sound, if the request does not allow more.
+MAX_PAGES = MAX_SEARCHES = 1_000
+MAX_SOUND_MS = 24 * 3_600_000
 # Units with their own price: usage field → price key.
 UNIT_RATES = {unit.count: unit.price for unit in UNITS if unit.billed in ("each", "length")}
 
@@ -66,6 +73,24 @@ def fill_unreported(reported: Usage, estimated: Usage, mapping: Mapping) -> Usag
     if filled:
         return structs.replace(reported, **filled, basis="estimated")
     return reported
+
+
+def believed(usage: Usage, units: Units | None, uses: tuple[HostedUse, ...], mapping: Mapping) -> Usage:
+    """Return the usage with its units limited to what one answer can have, whatever its provider reports: for a tool
+    MAX_USES, or the most that the caller allows; for other operations what the request can amount to."""
+    if units is None:
+        times = max([use.times for use in uses], default=1)
+        most = max([MAX_USES, *(use.most for use in uses)]) * times
+        limits = dict.fromkeys(USES, most)
+    else:
+        maximum = units_at(mapping, units.maximum)
+        pages = max(maximum.pages, MAX_PAGES)
+        limits = {"pages": pages, "annotated_pages": pages, "searches": max(maximum.searches, MAX_SEARCHES)}
+        limits["audio_ms"] = max(maximum.audio_ms, MAX_SOUND_MS)
+    beyond = {name: limit for name, limit in limits.items() if getattr(usage, name) > limit}
+    if beyond:
+        return structs.replace(usage, **beyond)
+    return usage
 
 
 def _missing(reported: Usage, units: Units | None, mapping: Mapping) -> list[str]:

@@ -92,6 +92,7 @@ AUDIO_INPUT_COST = Figure("audio_input_nusd", "audioInputCost")
 IMAGE_INPUT_COST = Figure("image_input_nusd", "imageInputCost")
 IMAGE_OUTPUT_COST = Figure("image_output_nusd", "imageOutputCost")
 VIDEO_OUTPUT_COST = Figure("video_output_nusd", "videoOutputCost")
+CODE_COST = Figure("code_nusd", "codeCost")
 SEARCH_COST = Figure("search_nusd", "searchCost")
 
 # fmt: off
@@ -224,14 +225,14 @@ UNITS: tuple[Unit, ...] = (
     ),
     Unit(
         price="tool_call", component="code", count="tool_calls", billed="each", by_provider=True,
-        detail="code_cost", figures=(CODE_SESSIONS,), cost=Figure("code_nusd", "codeCost"),
+        detail="code_cost", figures=(CODE_SESSIONS,), cost=CODE_COST,
         meaning="call of another tool that the provider bills by calls",
     ),
     Unit(
         price="code_session", component="code", count="code_sessions", billed="each",
         tool=BilledTool("code_interpreter", "code_interpreter_call", "ci"), maximum=1,
         detail="code_cost", figures=(CODE_SESSIONS,),
-        cost=Figure("code_nusd", "codeCost"),
+        cost=CODE_COST,
         meaning="container in which code ran: a session of each gigabyte, or each five minutes of a container",
     ),
     Unit(

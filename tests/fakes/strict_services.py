@@ -124,7 +124,9 @@ def find_stored(value: Any, name: str = "") -> Iterator[str]:
 
 
 class StrictServices(FakeServer):
-    """The services; `calls` are ServiceCall."""
+    """The services; `calls` are ServiceCall. With `boast`, answers report this many units that they did not use."""
+
+    boast = 0
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         call = ServiceCall(environ["PATH_INFO"])
@@ -137,7 +139,7 @@ class StrictServices(FakeServer):
         call.stored += find_stored(call.body)
         call.stored += [f"path: {one}" for one in samples.OBJECTS if f"/{one}/" in call.path]
         if isinstance(answer, dict):
-            return send_json(start, 200, answer)
+            return send_json(start, 200, boasting(answer, self.boast) if self.boast else answer)
         kind, pieces = answer
         start("200 OK", [("Content-Type", kind)])
         return send(environ, pieces, call, gap_s=0.02)
@@ -146,6 +148,16 @@ class StrictServices(FakeServer):
         """The state of a video: it is done."""
         body = self.calls[int(path.rpartition("-")[2])].body
         return {"status": "done", "video": {"url": "https://films.example.com/1.mp4", "duration": body["duration"]}}
+
+
+def boasting(answer: Json, units: int) -> Json:
+    """The answer with other counts of its units."""
+    return {
+        **answer,
+        "usage_info": {"pages_processed": units},
+        "meta": {"billed_units": {"search_units": units}},
+        "usage": {"type": "duration", "seconds": units},
+    }
 
 
 def read(call: ServiceCall, environ: dict[str, Any]) -> None:

@@ -57,12 +57,13 @@ class StrictCall(ToolCalls):
 
 class StrictVendors(FakeServer):
     """The service. `rates` are nano-dollars for a million tokens in and out, by model; `unseen` what a file at an
-    address has."""
+    address has; `boast` are searches that answers report and did not make."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rates: dict[str, tuple[int, int]] = {}
         self.unseen = UNSEEN
+        self.boast = 0
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
@@ -73,6 +74,9 @@ class StrictVendors(FakeServer):
         end = path.rpartition("/")[2]
         make = {"messages": StrictMessage, "responses": StrictResponse, "completions": Completion}.get(end, Generated)
         answer = make(call, *self.rates[name])
+        if self.boast:
+            answer.usage |= {"server_tool_use": {"web_search_requests": self.boast}}
+            answer.usage |= {"web_search": {"num_requests": self.boast}}
         if not call.body.get("stream") and "stream" not in path:
             return send_json(start, 200, answer.whole())
         start("200 OK", [("Content-Type", "text/event-stream")])

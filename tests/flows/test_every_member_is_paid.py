@@ -22,6 +22,7 @@ from support.shared import Share
 from support.spending import settled_rows
 
 from gateway.catalogue.prices import rates_at
+from gateway.metering.models import CAPPED, OVERRUN
 
 Json = dict[str, Any]
 CLAUDE = "anthropic/claude-haiku-4-5"
@@ -30,7 +31,6 @@ GEMINI = "google-ai-studio/gemini-3.8-flash"
 MISTRAL = "mistral/mistral-large-4"
 MODELS = (CLAUDE, RESPONSES, GEMINI, MISTRAL)
 WAYS = ("whole", "streamed", "left", "dismissed")
-OVERRUN = 8
 EXAMPLES = max(60, settings().max_examples)
 
 
@@ -312,3 +312,29 @@ def test_a_request_with_any_member_is_refused_or_paid(scene: Scene, types: Types
         scene.check(sample)
 
     holds()
+
+
+SEARCHING = {
+    "anthropic": ("/v1/messages", CLAUDE, {"type": "web_search_20250305", "name": "web_search"}),
+    "responses": ("/v1/responses", RESPONSES, {"type": "web_search"}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS[:2])
+@pytest.mark.parametrize("vendor", SEARCHING)
+def test_an_absurd_count_of_searches_is_billed_up_to_what_can_be_believed(share: Share, vendor: str, way: str) -> None:
+    vendors = share.fake(StrictVendors)
+    gateway = share.gateway(environment_of(vendors))
+    set_rates(gateway, vendors)
+    vendors.boast = 10**9
+    path, model, tool = SEARCHING[vendor]
+    said_before = (
+        {"messages": [said()], "max_tokens": 200} if vendor == "anthropic" else {"input": "Hello", "store": False}
+    )
+    body = {"model": model, "tools": [tool], **said_before, "stream": way == "streamed"}
+    status, text = send(gateway, Sample(path, body, way, 0))
+    assert status == 200, text
+    [(cost, flags, extra)] = settled_rows(gateway, 1, 0)
+    [call] = vendors.calls
+    assert call.bill <= cost <= 500 * 10_000_000 + call.bill and extra["units"]["searches"] == 500
+    assert flags & CAPPED

@@ -19,13 +19,14 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from support import sdk_samples as sdk
 from support.gateways import LocalGateway
-from support.operation_samples import OPERATIONS, Sample, as_form, draw_sample
+from support.operation_samples import BOOK, OPERATIONS, Sample, as_form, draw_sample, sound_of
 from support.shared import Share
 from support.spending import settled_rows
 from support.videos import end_of
 
+from gateway.metering.models import CAPPED, OVERRUN
+
 Json = dict[str, Any]
-OVERRUN = 8
 EXAMPLES = max(40, settings().max_examples)
 BASES = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "XAI": "/v1", "MISTRAL": "/v1", "COHERE": "/v2"}
 BASES |= {"JINA": "/v1", "VOYAGE": "/v1", "ELEVENLABS": "/v1", "GROQ": "/openai/v1"}
@@ -122,3 +123,26 @@ def test_a_request_of_any_operation_is_refused_or_paid(scene: Scene, operation: 
         scene.check(draw_sample(draw, operation), draw(st.sampled_from(ways)), draw(st.integers(1, 6)))
 
     holds()
+
+
+# A request of an operation, and the most that it can amount to in nano-dollars.
+BELIEVED = {
+    "ocr": ({"document": {"type": "document_url", "document_url": BOOK}}, 1_000 * 4_000_000),
+    "rerank": ({"query": "tea", "documents": ["Green tea", "A spade"]}, 1_000 * 2_500_000),
+    "translations": ({}, 100_000 * 86_400),
+}
+
+
+@pytest.mark.parametrize("operation", BELIEVED)
+def test_an_absurd_count_of_units_is_billed_up_to_what_the_request_can_amount_to(share: Share, operation: str) -> None:
+    services = share.fake(StrictServices)
+    gateway = share.gateway(environment_of(services))
+    body, most_nusd = BELIEVED[operation]
+    known = OPERATIONS[operation]
+    files = (("file", ("a.wav", sound_of(3.0))),) if known.form else ()
+    sample = Sample(known.path, {"model": known.models[0], **body}, files, known.form)
+    assert send(gateway, sample, 0)[0] == 200
+    services.boast = 10**9
+    assert send(gateway, sample, 0)[0] == 200
+    [(honest, _, _), (cost, flags, _)] = settled_rows(gateway, 2, 0)
+    assert honest == services.calls[0].bill <= cost <= most_nusd and flags & CAPPED

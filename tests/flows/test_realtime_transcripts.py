@@ -8,6 +8,7 @@ from fakes.realtime import Conversation, FakeRealtime
 from support.gateways import LocalGateway
 from support.realtime_sessions import session, upstream_settings
 from support.shared import Share, usage_of
+from support.spending import until
 
 SOUND = base64.b64encode(bytes(480_000)).decode()  # ten seconds
 HEARD = "conversation.item.input_audio_transcription.completed"
@@ -60,3 +61,22 @@ def test_a_transcript_is_never_free_in_whatever_unit_its_usage_is(gateway, fake,
             pass
     [row] = usage_of(gateway)
     assert row.cost_nusd >= least_nusd
+
+
+def test_live_words_of_telephone_sound_that_is_left_are_billed_by_its_length(gateway, fake) -> None:
+    def play(talk: Conversation) -> None:
+        heard = talk.hear("session.update")
+        talk.send("session.updated", session=heard["session"])
+        talk.hear("input_audio_buffer.append")
+        talk.send(f"{HEARD.removesuffix('completed')}delta", item_id="item_1", content_index=0, delta="Hi ")
+
+    fake.plays = [play]
+    sound = {"format": {"type": "audio/pcmu"}, "transcription": {"model": "whisper-1"}, "turn_detection": None}
+    with session(gateway) as connection:
+        connection.session.update(session={"type": "realtime", "audio": {"input": sound}})
+        connection.input_audio_buffer.append(audio=SOUND)  # 480,000 bytes: a minute of G.711
+        while not connection.recv().type.endswith("delta"):
+            pass
+    assert until(lambda: usage_of(gateway))
+    [row] = usage_of(gateway)
+    assert row.cost_nusd >= 60 * 100_000
