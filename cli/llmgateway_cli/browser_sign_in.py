@@ -19,6 +19,7 @@ GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
 USER_CODE = re.compile(r"[A-Za-z0-9-]{1,64}")
 DEFAULT_INTERVAL_S = 5.0
 SLOW_DOWN_S = 5.0
+MAX_SECONDS = 86_400  # longer times of a service are mistakes
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 SIGN_IN_AGAIN = "Start again with `llmgateway auth login`."
 ERROR_MESSAGES = {
@@ -106,9 +107,10 @@ def _check_page(context: ClientContext, page: str, complete: Any, user_code: str
     if isinstance(complete, str):
         pages.append(complete)
     for named in pages:
-        if origin_of(named) != dashboard:
+        origin = origin_of(named)
+        if origin != dashboard:
             raise CliError(
-                f"The service names a page at {origin_of(named)}, but the web pages are at {dashboard}.",
+                f"The service names a page at {origin or 'an invalid address'}, but the web pages are at {dashboard}.",
                 "If you trust that address, give it with --dashboard-url.",
             )
     if "?" in page or "#" in page:
@@ -149,6 +151,6 @@ def _token_of(answer: Any) -> str:
 
 
 def _seconds(value: Any, default: float) -> float:
-    if isinstance(value, int | float) and value >= 0:
+    if isinstance(value, int | float) and 0 <= value <= MAX_SECONDS:
         return float(value)
     return default

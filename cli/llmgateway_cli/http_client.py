@@ -245,6 +245,9 @@ class ApiClient:
             if again and failures.is_lost_connection(error):
                 return self._attempt(call, False)
             raise failures.connection_failure(error, call.url, timeout_s) from None
+        except ValueError:  # the library reads the address of a redirect, which is not followed
+            text = f"{origin_of(call.url)} redirects to an address that cannot be read."
+            raise CliError(text, failures.CHECK_ADDRESS) from None
         failures.refuse_redirect(reply)
         return reply
 

@@ -192,8 +192,11 @@ def checked_url(url: str, source: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Return scheme, host and port of an address, as browsers write an origin."""
-    parts = urlsplit(url)
+    """Return scheme, host and port of an address, as browsers write an origin; "" for text that is no address."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
     return f"{parts.scheme}://{parts.netloc}".lower()
 
 

@@ -39,6 +39,10 @@ FAULTS = {
     "refusal": ([Answer(403, {"error": True, "status": 403, "message": "No permission."})], ["No permission."]),
     "slug": ([Answer(403, {"error": "account_deactivated", "message": "Ask the owner."})], ["Ask the owner."]),
     "failure": ([Answer(500, "")], ["failed with status 500", "req_fake"]),
+    "redirect to no address": (
+        [Answer(302, "", {"Location": "https://[x"})],
+        ["redirects to an address that cannot be read"],
+    ),
     "redirect": ([Answer(302, "", {"Location": "https://evil.example/keys"})], ["redirects to https://evil.example"]),
     "lost twice": ([CUT, CUT], ["was lost"]),
     "silence": ([HANG], ["did not answer within 1 s"]),

@@ -124,6 +124,8 @@ STRANGE = {
     "other complete code": {"verification_uri_complete": "{}/console/device?user_code=OTHER"},
     "strange code": {"user_code": "AB\x1b[31m"},
     "no lifetime": {"expires_in": 0},
+    "endless lifetime": {"expires_in": 10**400},
+    "no address": {"verification_uri": "https://[x"},
 }
 
 
