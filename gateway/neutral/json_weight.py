@@ -40,8 +40,18 @@ FEW_CONTAINERS = 1_000
 BYTES_PER_COMMA = 32  # fewer bytes between commas are numbers, or small values
 MANY_CONTAINERS, BYTES_PER_VALUE = 8_000, 12  # the same for the decoder alone
 STRUCTURE = (*OPENING, COMMA)
-OTHERS = bytes(byte for byte in range(256) if byte not in b"".join(STRUCTURE))
-Marks = tuple[int, int]  # the opening brackets and the commas of a text, including those within strings
+# First bytes, in UTF-8, of characters for which Python takes two or four bytes each, and of those that take four.
+WIDE_LEADS, FOUR_LEADS = bytes(range(0xC4, 0x100)), bytes(range(0xF0, 0x100))
+OTHERS = bytes(byte for byte in range(256) if byte not in b"".join(STRUCTURE) + WIDE_LEADS)
+
+
+class Marks(NamedTuple):
+    """The opening brackets and the commas of a JSON text, including those within strings, and the bytes that Python
+    takes at most for each of its characters that are not escaped."""
+
+    opening: int
+    commas: int
+    width: int
 
 
 def is_large(raw: bytes) -> bool:
@@ -56,14 +66,14 @@ def is_large(raw: bytes) -> bool:
 
 def has_many(marks: Marks, length: int) -> bool:
     """Return whether a text of fewer than LARGE_WITHOUT_PARTS bytes is large for its number of parts."""
-    opening, commas = marks
+    opening, commas, _ = marks
     return length >= LARGE and (opening > FEW_CONTAINERS or commas * BYTES_PER_COMMA > length)
 
 
 def takes_long(marks: Marks, length: int) -> bool:
     """Return whether the JSON decoder takes more than a millisecond or two. Source code and JSON within strings have as
     many marks as a thousand objects, and are copied."""
-    opening, commas = marks
+    opening, commas, _ = marks
     if length < LARGE:
         return False
     return length >= LARGE_WITHOUT_PARTS or opening > MANY_CONTAINERS or commas * BYTES_PER_VALUE > length
@@ -77,20 +87,25 @@ def has_more_parts(raw: bytes, maximum: int, marks: tuple[bytes, ...] = STRUCTUR
 
 
 def _count_parts(raw: bytes, maximum: int, marks: tuple[bytes, ...]) -> bool:
-    opening, commas = count_marks(raw)
+    opening, commas, _ = count_marks(raw)
     return opening + (commas if COMMA in marks else 0) > maximum and compute(has_more, raw, maximum, marks)
 
 
 def count_marks(raw: bytes) -> Marks:
-    """Count the opening brackets and the commas, including those within strings; for long texts in `compute`."""
+    """Count the opening brackets and the commas, and look for wide characters; for long texts in `compute`."""
     opening = commas = 0
+    width = 1
     for start in range(0, len(raw), SLICE):
         # All others are removed first: each count reads all bytes that it is given.
         marks = raw[start : start + SLICE].translate(None, OTHERS)
+        if not marks.isascii():
+            if width < WIDE:
+                width = WIDE if len(marks.translate(None, FOUR_LEADS)) < len(marks) else 2
+            marks = marks.translate(None, WIDE_LEADS)
         count = marks.count(COMMA)
         commas += count
         opening += len(marks) - count
-    return opening, commas
+    return Marks(opening, commas, width)
 
 
 def has_more(raw: bytes, maximum: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
@@ -209,8 +224,8 @@ def weigh(raw: bytes, weights: ByteWeights = DICTIONARIES, marks: Marks | None =
 
 def _weigh(raw: bytes, weights: ByteWeights, marks: Marks | None) -> int:
     length = len(raw)
-    width = _width(raw)
-    opening, commas = marks or count_marks(raw)
+    opening, commas, width = marks or count_marks(raw)
+    width = _with_escapes(raw, width)
     structure = opening * weights.opening + commas * weights.comma
     rough = length * (COPIES + width) + structure
     least = EXACT_FROM_WIDE if width == WIDE else EXACT_FROM
@@ -230,7 +245,11 @@ def _weigh_exactly(raw: bytes, weights: ByteWeights, width: int, structure: int)
 
 def _width(text: bytes) -> int:
     """Return the bytes that a character of a text takes at most."""
-    width = 1 if text.isascii() else _raw_width(text)
+    return _with_escapes(text, 1 if text.isascii() else _raw_width(text))
+
+
+def _with_escapes(text: bytes, width: int) -> int:
+    """Return the bytes that a character of a text takes at most, where one that is not escaped takes `width`."""
     # Searched from the end, which is twice as fast for two bytes.
     if width < WIDE and text.rfind(ESCAPE) >= 0:
         for wider, escape in ((WIDE, FOUR), (2, TWO)):

@@ -8,11 +8,21 @@ from typing import Any
 from typing import Protocol as Interface
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.cut_pairs import join_halves
-from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, Started
+from gateway.neutral.events import (
+    Batch,
+    Failed,
+    Finished,
+    Heartbeat,
+    ReasoningDelta,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
 from gateway.neutral.long_json import loads_long
 from gateway.neutral.usage import Usage
 from gateway.providers.answer_checks import NOT_JSON, check_parts
@@ -33,6 +43,15 @@ UNSLICED_BYTES = 1 << 14  # bytes of a piece that is read at once: tiny events o
 MAX_EVENTS = 5_000  # neutral events of one long event
 EVENTS_PER_TURN = 250
 MAX_LINES = 65_536  # of an event
+TEXT_PIECE = 1 << 16  # characters of a long text that are passed on at once
+# The member with the text of an event, and the members that only its first piece has.
+NO_MEMBERS: dict[str, str] = {}
+LONG_TEXTS: dict[type, tuple[str, dict[str, str]]] = {
+    TextDelta: ("text", {"signature": ""}),
+    RefusalDelta: ("text", NO_MEMBERS),
+    ReasoningDelta: ("text", {"signature": "", "sealed": ""}),
+    ToolCallDelta: ("arguments", {"id": "", "name": "", "signature": ""}),
+}
 LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 is one line
 
 
@@ -237,12 +256,12 @@ def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> It
             continue
         if frames.held + len(piece) > THREAD_BYTES:
             batch, done = compute(_take, frames, stream, piece)
-            yield from _in_turns(batch)
+            yield from _in_pieces(batch)
         else:
             done = yield from _take_slices(piece, frames, stream)
         if done:
             return
-    yield from _in_turns(compute_if(frames.held > THREAD_BYTES, _finish, frames, stream))
+    yield from _in_pieces(compute_if(frames.held > THREAD_BYTES, _finish, frames, stream))
 
 
 def _take_slices(piece: bytes, frames: Frames, stream: EventStream) -> Generator[Batch, None, bool]:
@@ -275,6 +294,25 @@ def _in_turns(batch: Batch) -> Iterator[Batch]:
         if at:
             give_way()
         yield batch[at : at + EVENTS_PER_TURN]
+
+
+def _in_pieces(batch: Batch) -> Iterator[Batch]:
+    """Yield the events of a long event as `_in_turns` does, and a long text in several of them: writing 16 MB at once
+    would silence the worker."""
+    short: Batch = []
+    for event in batch:
+        member, first_only = LONG_TEXTS.get(type(event), ("", NO_MEMBERS))
+        text = getattr(event, member) if member else ""
+        if type(text) is not str or len(text) <= TEXT_PIECE:
+            short.append(event)
+            continue
+        yield from _in_turns(short)
+        short = []
+        for at in range(0, len(text), TEXT_PIECE):
+            give_way()
+            piece: Any = structs.replace(event, **{member: text[at : at + TEXT_PIECE]}, **(first_only if at else {}))
+            yield [piece]
+    yield from _in_turns(short)
 
 
 def _finish(frames: Frames, stream: EventStream) -> Batch:

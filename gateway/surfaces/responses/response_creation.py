@@ -2,7 +2,7 @@
 
 import logging
 from bisect import bisect, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -74,6 +74,7 @@ class _Stream:
         self._hidden: set[int] = set()
         self._hidden_order: list[int] = []
         self._size = 0
+        self._dumps: Callable[[Any], bytes] = orjson.dumps
 
     def write(self, batch: Batch) -> bytes:
         """Return all frames of one batch, joined."""
@@ -131,7 +132,7 @@ class _Stream:
             event = {**event, "item": conceal(item)}
         event["sequence_number"] = self._sequence
         self._sequence += 1
-        return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+        return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), self._dumps(event))
 
     def _relay(self, body: Json) -> bytes:
         """Return an event of a server of this dialect with the gateway's ids. It is copied because other readers may
@@ -155,6 +156,8 @@ class _Stream:
     def _finish(self, event: Finished) -> bytes:
         sent = self._begin()
         large = self._size >= LARGE
+        if large:
+            self._dumps = dumps_in_pieces
         try:
             if self._assembler is not None:
                 events = self._assembler.finish(writer.status_of(event.reason))

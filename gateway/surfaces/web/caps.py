@@ -88,7 +88,7 @@ def _weigh_checked(limits: LimitSettings, raw: bytes, weights: ByteWeights, mark
     takes memory, and time while no other request is served."""
     if marks is None:
         marks = count_marks(raw)
-    opening, commas = marks
+    opening, commas, _ = marks
     maximum = limits.max_json_nodes
     if 0 < maximum < opening + commas and compute(has_more, raw, maximum):
         raise _too_many("The body", "parts (values, objects and lists)", maximum, "max_json_nodes", "")

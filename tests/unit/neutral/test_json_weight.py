@@ -6,8 +6,10 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.neutral.json_weight import COPIES, PIECE_BYTES, SLICE, STRUCTS, weigh
+from gateway.neutral.json_weight import COPIES, PIECE_BYTES, SLICE, STRUCTS, count_marks, weigh
 
 CODE = "def f(a, b): return {'x': [1, 2, 3], 'y': (a, b)}; " * 40
 SHAPES: dict[str, Any] = {
@@ -70,3 +72,10 @@ def test_long_texts_are_not_weighed_as_many_objects(name: str) -> None:
 def test_an_emoji_counts_for_its_string_wherever_a_piece_of_the_json_ends(emoji: bytes, behind: int) -> None:
     raw = b'"' + b"x" * (PIECE_BYTES - 1 - behind) + emoji + b"x" * PIECE_BYTES * 4 + b'"'
     assert weigh(raw) >= len(raw) * (COPIES + 4)
+
+
+@given(st.text(st.sampled_from("a[{,é\xff\u0100\u07ff\u0800\uffff\U00010000\U0010ffff"), max_size=60))
+def test_marks_have_the_width_that_python_gives_a_text(text: str) -> None:
+    widest = max(map(ord, text), default=0)
+    width = next(width for width in (1, 2, 4) if widest < 1 << 8 * width)
+    assert count_marks(text.encode()) == (text.count("[") + text.count("{"), text.count(","), width)

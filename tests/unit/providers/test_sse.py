@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral import long_json
+from gateway.neutral.events import Finished, ReasoningDelta, TextDelta, ToolCallDelta
 from gateway.providers import sse
 from gateway.providers.openai.responses_stream import ResponsesStreamReader
 from gateway.providers.sse import EVENTS_PER_TURN, MAX_EVENTS, THREAD_BYTES, EventReader, read_batches
@@ -241,3 +242,28 @@ def test_a_long_event_that_is_no_json_is_not_decoded_in_one_call(monkeypatch: py
     reader.expect_long()
     _, done = reader.take([("", b'{"type": "' + b"x" * 5_000_000)])
     assert done and max(sizes) < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("event", "member"),
+    [
+        (TextDelta("ä" * 200_000, 3, 1, signature="s", vendor="v"), "text"),
+        (ReasoningDelta("ä" * 200_000, "s", "e", "v", "i", True, 3, 1), "text"),
+        (ToolCallDelta(3, "ä" * 200_000, "c", "f", "s", "v"), "arguments"),
+    ],
+)
+def test_a_long_text_is_passed_on_in_pieces_with_everything_else_once(event: object, member: str) -> None:
+    """Written at once, 16 MB silenced the worker for a fifth of a second."""
+    end = Finished("stop", None)
+    before = TextDelta("Hello")
+    batches = list(sse._in_pieces([before, event, end]))  # type: ignore[list-item]
+    assert batches[0] == [before] and batches[-1] == [end]
+    pieces = [piece for (piece,) in batches[1:-1]]
+    assert len(pieces) == 4 and all(len(getattr(piece, member)) <= sse.TEXT_PIECE for piece in pieces)
+    names = type(event).__struct_fields__  # type: ignore[attr-defined]
+    joined = {name: "".join(getattr(piece, name) for piece in pieces) for name in ("signature", member)}
+    assert joined == {name: getattr(event, name) for name in joined}
+    for name in names:
+        assert getattr(pieces[0], name) == getattr(event, name) or name == member
+    for name in ("block", "choice", "vendor"):
+        assert {getattr(piece, name) for piece in pieces} == {getattr(event, name)}
