@@ -82,6 +82,12 @@ class Attempt(Struct, eq=False):
     given: tuple[str, ...] = ()  # ids of containers that the provider made for it
     overrun: bool = False
     capped: bool = False
+    begun_as: int | None = None  # the number under which it began, if it has another one since (engine/hedging.py)
+
+    @property
+    def call_number(self) -> int:
+        """The number under which the call began, which names it to the provider and in traces."""
+        return self.number if self.begun_as is None else self.begun_as
 
     @property
     def duration_ms(self) -> int:

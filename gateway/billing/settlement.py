@@ -204,6 +204,7 @@ class Settlement(OutputReservation, eq=False):
         the row with the highest number represents the request."""
         call = self._open.pop(attempt.number)
         others_call = other._open.pop(others.number)
+        attempt.begun_as, others.begun_as = attempt.call_number, others.call_number
         attempt.number, others.number = others.number, attempt.number
         self._open[attempt.number] = call
         other._open[others.number] = others_call

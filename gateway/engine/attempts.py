@@ -38,7 +38,8 @@ class Walk(Struct, eq=False):
 
     `groups` holds one tuple of targets (keys) for each mapping. At most `maximum` mappings of a model are tried, and at
     most ROTATIONS further keys of each. `refusals` are the errors of targets that cannot carry the request. `gave_up`:
-    a target was skipped because it was silent for too long.
+    a target was skipped because it was silent for too long. `aside` are the keys of the mapping that is tried beside
+    the current one.
     """
 
     groups: tuple[tuple[Target, ...], ...]
@@ -49,6 +50,7 @@ class Walk(Struct, eq=False):
     rotations: int = 0
     refusals: list[NotSupported] = []
     gave_up: bool = False
+    aside: tuple[Target, ...] = ()
 
     def first(self) -> Target:
         """Return the first target; every plan has one."""
@@ -93,14 +95,40 @@ class Walk(Struct, eq=False):
         return self.groups[place][0]
 
     def take_beside(self) -> None:
-        """Remove the target of `beside` from the walk, because it is tried now."""
+        """Set the mapping of `beside` aside, because it is tried now."""
         place = self._after(self.spent + 1)
         if place is None:
             return
-        _, *rest = self.groups[place]
-        self.groups = (*self.groups[:place], *((tuple(rest),) if rest else ()), *self.groups[place + 1 :])
+        self.aside = self.groups[place]
+        self.groups = (*self.groups[:place], *self.groups[place + 1 :])
         self.spent += 1
         self.gave_up = True  # no call is abandoned any more: the other provider has the request already
+
+    def lose_current(self, error: GatewayError) -> None:
+        """Note that the current target failed while the one aside is in progress. Its further keys are tried after
+        that one if only its key was at fault."""
+        if isinstance(error, KEY_FAULTS):
+            self._insert(self.groups[self.place][self.key + 1 :])
+
+    def lose_aside(self, error: GatewayError) -> None:
+        """Note that the target aside failed while the current one is in progress, as `lose_current`."""
+        if isinstance(error, KEY_FAULTS):
+            self._insert(self.aside[1:])
+        self.aside = ()
+
+    def go_aside(self) -> None:
+        """Make the target aside the current one, because it is the last one in progress: its error decides what
+        follows."""
+        self._insert(self.aside)
+        self.aside = ()
+        self.place += 1
+        self.key = 0
+        self.rotations = 0
+
+    def _insert(self, keys: tuple[Target, ...]) -> None:
+        """Let keys of a mapping follow the current one."""
+        if keys:
+            self.groups = (*self.groups[: self.place + 1], keys, *self.groups[self.place + 1 :])
 
     def move_to_end(self) -> None:
         """Move the current target behind all others, because it may only be slow."""

@@ -154,9 +154,13 @@ class Race:
         self.live.remove(lane)
         if lane.answering is not None:
             lane.answering.close()
-        if not self.live:
-            raise error
         run = self.run
+        walk = run.walk
+        if not self.live:
+            if walk.aside and lane is not self._first:
+                walk.go_aside()
+            raise error
+        (walk.lose_current if lane is self._first else walk.lose_aside)(error)
         (other,) = self.live
         attempt = lane.attempt
         unsent = isinstance(error, NotSupported) and not error.upstream_status

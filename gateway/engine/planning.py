@@ -385,6 +385,10 @@ class Planner:
         """Note that a call is silent for longer than is usual; return whether several of its target are."""
         return self._health.note_silence(target.mapping, target.credential, request_id)
 
+    def are_others_silent(self, target: Target) -> bool:
+        """Return whether several calls of a target are silent for longer than is usual, without noting another."""
+        return self._health.is_silent(target.mapping, target.credential)
+
     def left(self, target: Target, operation: str) -> None:
         """Count a call that was abandoned for another provider because it was silent for too long."""
         self._counters.add("calls_left_total", _place_of(target, operation))

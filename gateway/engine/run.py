@@ -126,7 +126,7 @@ class Run(Struct, eq=False):
         listener = None if payload is None else payload.capture_call(attempt.target)
         if trace is None:
             return listener
-        traced: CallListener | None = trace.listener(attempt.number, listener)
+        traced: CallListener | None = trace.listener(attempt.call_number, listener)
         return traced
 
     def time_limits(self) -> float:
@@ -168,8 +168,9 @@ class Run(Struct, eq=False):
         longest_s = self.patience_s(target, headless)
         silent_s = self.clock.monotonic() - attempt.started
         if silent_s < longest_s * SUSPECT_SHARE:
-            return False
-        if not self.planner.is_hanging(target, self.context.request_id) and silent_s < longest_s:
+            if not self._is_silent_like_others(target, silent_s):
+                return False
+        elif not self.planner.is_hanging(target, self.context.request_id) and silent_s < longest_s:
             return False
         following = walk.following()
         if following is None or self.route_plan.cooldowns(following):
@@ -178,6 +179,14 @@ class Run(Struct, eq=False):
         self.left = attempt
         self.planner.left(target, self.request.operation)
         return True
+
+    def _is_silent_like_others(self, target: Target, silent_s: float) -> bool:
+        """Return whether a plain call, which may reason in silence, is silent for as long as streams that show that
+        their provider hangs."""
+        if self.request.requirements.stream or not may_reason(target.mapping, self.request.requirements):
+            return False
+        longest_s = self.planner.first_byte_s(target, self.request, self.settings.timeouts.first_byte_s)
+        return silent_s >= longest_s * SUSPECT_SHARE and self.planner.are_others_silent(target)
 
     def forget_prompt(self) -> None:
         """Drop the prompt when an answer has begun, since no other attempt can follow: a long stream would hold it

@@ -33,13 +33,20 @@ class Silences:
     def note(self, key: str, request: str) -> bool:
         """Note that a request's call of a mapping is silent, which is repeated while it is. Return whether several
         are."""
-        now = self._clock.monotonic()
         if key not in self._silent and len(self._silent) >= MAX_KEYS:
             self._silent.clear()
-        known = {other: at for other, at in self._silent.get(key, {}).items() if now - at <= SILENCE_FORGOTTEN_S}
-        known[request] = now
+        known = self._known(key)
+        known[request] = self._clock.monotonic()
         self._silent[key] = known
         return len(known) >= SILENT_TOGETHER
+
+    def are_several(self, key: str) -> bool:
+        """Return whether several calls of a mapping are silent."""
+        return len(self._known(key)) >= SILENT_TOGETHER
+
+    def _known(self, key: str) -> dict[str, float]:
+        now = self._clock.monotonic()
+        return {request: at for request, at in self._silent.get(key, {}).items() if now - at <= SILENCE_FORGOTTEN_S}
 
 
 VERSION = 2  # version of exported deltas; workers of another release may use another one
@@ -210,6 +217,10 @@ class Health:
         if not self.cooldowns.until(key, self._clock.monotonic()):
             self._trip(key, "failing", None, "")
         return True
+
+    def is_silent(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
+        """Return whether several calls of a mapping are silent for longer than is usual, as `note_silence`."""
+        return self.silences.are_several(_keys_of(mapping, credential)[1])
 
     def is_unreachable(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
         """Return whether the provider accepts no connections, and another request tried it a moment ago."""

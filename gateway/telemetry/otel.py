@@ -209,7 +209,7 @@ class Tracing:
             more = _details(attempt, usage)
             name = f"{facts['gen_ai.operation.name']} {facts['gen_ai.request.model']}"
             start_ns = attempt.at_us * 1000
-            span = (name, trace.span(attempt.number), trace.span(), api.SpanKind.CLIENT)
+            span = (name, trace.span(attempt.call_number), trace.span(), api.SpanKind.CLIENT)
             fault = attempt.error.code if attempt.error is not None else ""
             self._emit(trace, span, {**facts, **more, **failed}, start_ns, start_ns + round(took_s * NS), fault)
 

@@ -15,6 +15,7 @@ import gevent
 import httpx
 import pytest
 from fakes.openai import Answer, FakeOpenAI
+from fakes.otlp import FakeCollector, attributes
 from support.gateways import GatewayProcess, LocalGateway, local_gateway
 from support.spending import query, reserved_nusd, until
 from support.two_providers import write_twins
@@ -34,6 +35,7 @@ WAYS = pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 # A silent attempt is hedged after 1 s: half of this time.
 FIRST_BYTE = {"GATEWAY_TIMEOUTS_FIRST_BYTE_S": "2", "GATEWAY_TIMEOUTS_FIRST_BYTE_REASONING_S": "2"}
 PLAIN = {"max_tokens": 20}
+CLIENT = 3  # the kind of a span
 
 
 class Row(NamedTuple):
@@ -185,6 +187,27 @@ def test_a_first_attempt_that_fails_leaves_the_second_one(gateway, upstream, sou
     assert (failed.provider, failed.status, failed.cost_nusd) == ("north", 500, 0)
     assert (winner.provider, winner.cost_nusd) == ("south", SOUTH_NUSD)
     check_money(gateway)
+
+
+def test_each_call_keeps_the_span_that_its_provider_was_told(settings, tmp_path, upstream, south) -> None:
+    """The first attempt wins, and so its row gets the higher number."""
+    environment = write_twins(tmp_path / "catalogue", upstream.url, south.url, "reasoning = false\n")
+    upstream.script(SLOW)
+    south.script(HANG)
+    with FakeCollector() as collector:
+        environment |= FIRST_BYTE | {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
+        with local_gateway(settings, **environment) as gateway:
+            allow(gateway)
+            say_of(ask(gateway, True))
+            assert rows_of(gateway, 2)[-1].provider == "north"
+            tracing = gateway.services.telemetry.tracing
+            assert tracing is not None
+            tracing._processor.force_flush(5_000)
+        spans = {
+            attributes(span)["gen_ai.provider.name"]: span.span_id.hex() for span in collector.spans if span.kind == 3
+        }
+    told = {"north": upstream, "south": south}
+    assert spans == {name: fake.calls[0].headers["traceparent"].split("-")[2] for name, fake in told.items()}
 
 
 @WAYS

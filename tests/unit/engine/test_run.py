@@ -17,6 +17,7 @@ from gateway.errors import (
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.request import Requirements
 from gateway.neutral.usage import Usage
+from gateway.routing.provider_health import SILENCE_FORGOTTEN_S, Health
 
 NORTH, SOUTH, EAST = target_at("north"), target_at("south"), target_at("east")
 FAILED = UpstreamFailed("It failed.", upstream_status=500)
@@ -54,6 +55,35 @@ def test_a_model_that_reasons_may_be_silent_for_longer(clock):
     assert not run.should_abandon(attempt)
     clock.advance(1.5)  # an exact sum would depend on the rounding of the clock
     assert run.should_abandon(attempt)
+
+
+def test_a_plain_answer_of_a_model_that_reasons_is_left_when_streams_show_that_its_provider_hangs(clock):
+    clock.freeze()
+    run = make_run(clock, Providers(), target_at("north", reasoning=True), SOUTH)
+    health = Health(clock)
+    target = run.walk.first()
+    run.planner.are_others_silent = lambda target: health.is_silent(target.mapping, target.credential)
+    attempt = run.begin(target)
+    clock.advance(TIMEOUTS.first_byte_s)
+    assert not run.should_abandon(attempt)
+    for request in "abc":
+        health.note_silence(target.mapping, target.credential, request)
+    assert run.should_abandon(attempt)
+
+
+def test_silence_of_others_counts_for_seconds_and_not_for_a_plain_answer_that_has_just_begun(clock):
+    clock.freeze()
+    run = make_run(clock, Providers(), target_at("north", reasoning=True), SOUTH)
+    health = Health(clock)
+    target = run.walk.first()
+    run.planner.are_others_silent = lambda target: health.is_silent(target.mapping, target.credential)
+    for request in "abc":
+        health.note_silence(target.mapping, target.credential, request)
+    attempt = run.begin(target)
+    clock.advance(TIMEOUTS.first_byte_s / 3)
+    assert not run.should_abandon(attempt)
+    clock.advance(SILENCE_FORGOTTEN_S)
+    assert not run.should_abandon(attempt)
 
 
 def test_a_plain_answer_that_takes_as_long_elsewhere_counts_where_it_was_not_waited_for(run, clock):
