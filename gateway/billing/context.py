@@ -19,8 +19,14 @@ from gateway.store.journal import Ticket
 MODELS_HEADER = "x-llmgateway-models"
 PROVIDER_HEADER = "x-llmgateway-provider"
 Adapt = Callable[[Any], None]
-# Values of an intent about usage so far, in the order of usage_rows.IntentDetails.
-NO_USAGE = (None, None, "", 0, 0)
+
+
+class Attribution(Struct, frozen=True):
+    """What usage rows have of a request beside its caller: the session of an agent, and the metadata as a JSON object
+    of strings. Both are None for a request that has only a label."""
+
+    session: str | None
+    tags: str | None
 
 
 class Trace(Protocol):
@@ -59,8 +65,7 @@ class RequestContext(Struct, eq=False):
     providers. `session` is the session of an agent, as `session_ids`
     stores it; `session_nusd` and `run_nusd` are the budgets that headers set for it and for its run, None without.
     `decision` is the request that stored the routing decision, None for this one.
-    `attribution` is () unless usage rows have a label, a session or metadata; then its last two values are session and
-    metadata as stored there. `settles_early`: the answer is prepared while its settlement is written; `record` is the
+    `attribution` is None unless usage rows have a label, a session or metadata. `settles_early`: the answer is prepared while its settlement is written; `record` is the
     ticket of that settlement, for which the surface waits before it sends the answer. `adapt` changes an answer for
     clients that expect other members than most. `end_user` is the person whom the caller serves, as a limit counts it;
     `limits` are those of the organization that apply, `limit_note` says which of them act without refusing.
@@ -89,7 +94,7 @@ class RequestContext(Struct, eq=False):
     outcome: Outcome | None = None
     own_s: float = 0.0
     choice: dict[str, Any] | None = None
-    attribution: tuple[Any, ...] = ()
+    attribution: Attribution | None = None
     session_nusd: int | None = None
     run_nusd: int | None = None
     settles_early: bool = False
@@ -103,7 +108,7 @@ class RequestContext(Struct, eq=False):
     def attribute(self) -> None:
         """Compute `attribution`, after label, session or metadata were set."""
         tags = orjson.dumps(self.metadata).decode() if self.metadata else None
-        self.attribution = (*NO_USAGE, self.session or None, tags)
+        self.attribution = Attribution(self.session or None, tags)
 
     @property
     def shown_id(self) -> str:

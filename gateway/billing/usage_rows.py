@@ -1,7 +1,7 @@
 """Usage rows and intents of attempts. Counts are estimated where the upstream reports none."""
 
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -37,6 +37,9 @@ RARE_UNITS = (*(name for name in COUNTS if name not in UsageRecord._fields), "ca
 RARE_PARTS = tuple(dict.fromkeys(unit.component for unit in UNITS if not unit.in_columns))
 READ_RARE_UNITS = attrgetter(*RARE_UNITS)
 READ_RARE_PARTS = attrgetter(*RARE_PARTS)
+NOT_ATTRIBUTED = (None, None)  # session and tags of a row without either
+# Values of an intent from `units` to `output_nusd` before there is any usage. Those at the end may be left out.
+NO_USAGE_SO_FAR = (None, None, "", 0, 0)
 
 
 class IntentDetails(NamedTuple):
@@ -134,7 +137,8 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int, teams: bytes 
     if terms.hosted_uses:
         extra = _add_unpriced(extra, terms, target)
     ppm = charge.discount_ppm
-    if extra is None and error is None and not ppm and not context.attribution and teams is None:
+    attribution = context.attribution
+    if extra is None and error is None and not ppm and attribution is None and teams is None:
         return INSERT_PLAIN, columns
     code = None
     label = context.label or None
@@ -143,7 +147,7 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int, teams: bytes 
         extra = _add_text(extra, error, context)
     # The storage fee is added where the payload is written.
     saved = charge.saved if ppm else None
-    named = context.attribution[-2:] or (None, None)
+    named = NOT_ATTRIBUTED if attribution is None else (attribution.session, attribution.tags)
     return RECORD, (*columns, code, label, extra, None, ppm or None, saved, *named, teams)
 
 
@@ -195,7 +199,9 @@ def intent_of(
     context = terms.context
     mapping = target.mapping
     caller = context.caller
-    details = context.attribution
+    attribution = context.attribution
+    named = () if attribution is None else (attribution.session, attribution.tags)
+    usage_so_far: tuple[Any, ...] = NO_USAGE_SO_FAR if named else ()
     if used is None and terms.units is None:
         tokens = terms.prompt_tokens
         rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
@@ -213,7 +219,7 @@ def intent_of(
             parts = {}
             output_nusd = 0
         counts = _named(RARE_UNITS, READ_RARE_UNITS(usage))
-        details = (counts, parts, usage.price_key, usage.output, output_nusd, *details[-2:])
+        usage_so_far = counts, parts, usage.price_key, usage.output, output_nusd
     cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
     return orjson.dumps(
         (
@@ -237,7 +243,8 @@ def intent_of(
             discount_ppm,
             listed - cost_nusd,
             provider_key,
-            *details,
+            *usage_so_far,
+            *named,
         )
     )
 
