@@ -288,7 +288,8 @@ class Settlement(OutputReservation, eq=False):
         del self._open[number]
         owner = self._owner
         cost_nusd = attempt.charge.total
-        row = row_of(terms, attempt, call.mode, owner.clock.now_us(), self._teams_paying(cost_nusd))
+        teams = self._reservation.budget_set.teams if cost_nusd else None
+        row = row_of(terms, attempt, call.mode, owner.clock.now_us(), teams)
         rows = self._entry(call, row, number, cost_nusd)
         if attempt.given:
             rows += self._objects_of(attempt)

@@ -199,9 +199,9 @@ def intent_of(
     context = terms.context
     mapping = target.mapping
     caller = context.caller
-    attribution = context.attribution
-    named = () if attribution is None else (attribution.session, attribution.tags)
-    usage_so_far: tuple[Any, ...] = NO_USAGE_SO_FAR if named else ()
+    details: tuple[Any, ...] = ()
+    if (attribution := context.attribution) is not None:
+        details = (*NO_USAGE_SO_FAR, attribution.session, attribution.tags)
     if used is None and terms.units is None:
         tokens = terms.prompt_tokens
         rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
@@ -219,7 +219,8 @@ def intent_of(
             parts = {}
             output_nusd = 0
         counts = _named(RARE_UNITS, READ_RARE_UNITS(usage))
-        usage_so_far = counts, parts, usage.price_key, usage.output, output_nusd
+        named = () if attribution is None else (attribution.session, attribution.tags)
+        details = (counts, parts, usage.price_key, usage.output, output_nusd, *named)
     cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
     return orjson.dumps(
         (
@@ -243,8 +244,7 @@ def intent_of(
             discount_ppm,
             listed - cost_nusd,
             provider_key,
-            *usage_so_far,
-            *named,
+            *details,
         )
     )
 
