@@ -65,10 +65,11 @@ class RequestContext(Struct, eq=False):
     providers. `session` is the session of an agent, as `session_ids`
     stores it; `session_nusd` and `run_nusd` are the budgets that headers set for it and for its run, None without.
     `decision` is the request that stored the routing decision, None for this one.
-    `attribution` is None unless usage rows have a label, a session or metadata. `settles_early`: the answer is prepared while its settlement is written; `record` is the
-    ticket of that settlement, for which the surface waits before it sends the answer. `adapt` changes an answer for
-    clients that expect other members than most. `end_user` is the person whom the caller serves, as a limit counts it;
-    `limits` are those of the organization that apply, `limit_note` says which of them act without refusing.
+    `attribution` is None unless usage rows have a label, a session or metadata. `settles_early`: the answer is
+    prepared while its settlement is written; `record` is the ticket of that settlement, for which the surface waits
+    before it sends the answer. `adapt` changes an answer for clients that expect other members than most.
+    `end_user` is the person whom the caller serves, as a limit counts it; `limits` are those of the organization
+    that apply, `limit_note` says which of them act without refusing.
     """
 
     request_id: str
