@@ -6,10 +6,13 @@ import pytest
 from support.console import open_page, press_button
 from support.management import Person, Tenants
 from support.scim_client import GROUP_URN, USER_URN, IdentityProvider
+from support.usage import insert_rows, usage_row
 
 from gateway.accounts import audit, identities, members
 from gateway.accounts.member_attributes import ENTERPRISE
 from gateway.billing.reconciliation import doctor
+from gateway.clock import HOUR_US
+from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
 NAME = "Wilhelmina Vandersloot"
@@ -199,13 +202,27 @@ def test_a_key_of_an_erased_person_is_refused_and_the_usage_keeps_its_sums(tenan
     message = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "hi"}]}
     token = f"Bearer {person.key.token}"
     before = tenants.client.post("/v1/chat/completions", json=message, headers={"Authorization": token}).status_code
-    tenants.services.billing.rollups.catch_up()
     tenants.ok("POST", f"/orgs/{owner.organization_id}/members/{person.member_id}/erase", owner)
-    shares = tenants.ok("GET", "/activity/shares?groupBy=person&timeRange=24h", owner)["shares"]
-    assert [share["name"] for share in shares] == ["Erased person"]
     after = tenants.client.post("/v1/chat/completions", json=message, headers={"Authorization": token}).status_code
     assert before != 401 and after == 401
     assert doctor(tenants.services.store.database) == []
+
+
+def test_reports_name_an_erased_person_as_such(tenants: Tenants) -> None:
+    owner, person = tenants["acme owner"], tenants["acme developer"]
+    row = usage_row(
+        tenants.services.clock.now_us() - HOUR_US,
+        organization=raw_id(person.organization_id),
+        project=raw_id(person.project_id),
+        api_key=raw_id(person.key.info.id),
+        member=raw_id(person.member_id),
+        cost_nusd=1_000,
+    )
+    insert_rows(tenants.services.store.database, row)
+    tenants.services.billing.rollups.catch_up()
+    tenants.ok("POST", f"/orgs/{owner.organization_id}/members/{person.member_id}/erase", owner)
+    shares = tenants.ok("GET", "/activity/shares?groupBy=person&timeRange=24h", owner)["shares"]
+    assert [(share["id"], share["name"]) for share in shares] == [(person.member_id, "Erased person")]
 
 
 def test_the_page_of_a_person_erases_them(tenants: Tenants) -> None:
