@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.accounts import audit
-from gateway.callers.models import DeviceCode, Invitation, Session
+from gateway.callers.models import DeviceCode, GuardrailFinding, Invitation, Session
 from gateway.clock import DAY_US
 from gateway.configuration.settings import RetentionSettings
 from gateway.runtime.stepwise import ShouldContinue, always
@@ -19,6 +19,7 @@ STEP_ROWS = 500
 ROUND_STEPS = 400
 PAUSE_S = 0.02
 ACTOR = "gateway"
+FINDING_DAYS = 90  # how long findings of guardrails are kept
 
 Ending = type[Session] | type[DeviceCode] | type[Invitation]
 # Deletes at most STEP_ROWS rows within a transaction and returns their number.
@@ -47,6 +48,10 @@ class AccountCleanup:
             return 0
         return self._repeat(partial(self._delete, Invitation, self._invitation_days * DAY_US), should_continue)
 
+    def forget_findings(self, should_continue: ShouldContinue = always) -> int:
+        """Delete old findings of guardrails."""
+        return self._repeat(self._delete_findings, should_continue)
+
     def shorten_audit(self, should_continue: ShouldContinue = always) -> int:
         """Delete the oldest entries of the audit log and record the deletion. The remaining chain stays verifiable."""
         if not self._audit_days:
@@ -68,6 +73,15 @@ class AccountCleanup:
             deleted: int = table.delete().where(table.id.in_(rows)).execute()
             return deleted
         return 0
+
+    def _delete_findings(self) -> int:
+        finding = GuardrailFinding
+        over = finding.at <= self._database.now_us() - FINDING_DAYS * DAY_US
+        query = finding.select(finding.request_id).where(over).order_by(finding.at).limit(STEP_ROWS)
+        rows = [row.request_id for row in query]
+        if rows:
+            finding.delete().where(finding.request_id.in_(rows), over).execute()
+        return len(rows)
 
     def _repeat(self, step: Step, should_continue: ShouldContinue) -> int:
         deleted = 0

@@ -48,6 +48,15 @@ class ChargedLimits(Protocol):
     def of_call(self, target: Any) -> LimitSet: ...
 
 
+class Guard(Protocol):
+    """Interface of the guardrails that are in force for a request (engine/guarding.py)."""
+
+    findings: Any
+
+    def answer(self, result: Any) -> Any: ...
+    def stream(self, batches: Any) -> Any: ...
+
+
 class CreatedJob(Protocol):
     """Interface of the job that a request creates (job_reservation.py)."""
 
@@ -102,6 +111,7 @@ class RequestContext(Struct, eq=False):
     record: Ticket | None = None
     decision: bytes | None = None
     adapt: Adapt | None = None
+    guard: "Guard | None" = None
     end_user: str = ""
     limits: ChargedLimits | None = None
     limit_note: str = ""

@@ -235,6 +235,46 @@ class AccessRule(Base):
         table_name = "access_rule"
 
 
+class GuardrailRow(Base):
+    """A rule of guardrails at one place: `scope` organization, project or key, `scope_id` the id there; `content` is
+    the JSON of its other members."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    organization_id: str
+    scope = peewee.CharField(16)
+    scope_id = peewee.CharField(40)
+    name = peewee.CharField(80)
+    action = peewee.CharField(16)
+    content = peewee.TextField()
+    probation = peewee.BooleanField(default=False)
+    active = peewee.BooleanField(default=True)
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "guardrail_rule"
+
+
+class GuardrailFinding(Base):
+    """How often a rule found values of one kind in one place of a request; never a value."""
+
+    request_id = peewee.CharField(32)
+    rule = peewee.CharField(40)
+    kind = peewee.CharField(40)
+    place = peewee.CharField(16)
+    organization = peewee.CharField(40)
+    project = peewee.CharField(40)
+    api_key = peewee.CharField(40)
+    action = peewee.CharField(16)
+    count = peewee.BigIntegerField()
+    at = TimeField()
+
+    class Meta:
+        table_name = "guardrail_finding"
+        primary_key = peewee.CompositeKey("request_id", "rule", "kind", "place")
+
+
 class Discount(Base):
     """A fraction of the list price, in parts per million, that an organization's credits are spared; each of
     `organization`, `provider` and `model` may be "*". Null times: always."""

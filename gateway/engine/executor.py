@@ -19,6 +19,7 @@ from gateway.engine.attempts import Walk
 from gateway.engine.cache import is_cacheable
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.free_answers import SharedRequest
+from gateway.engine.guarding import KNOWN, NO_RULES, Guarding
 from gateway.engine.limit_actions import apply_actions
 from gateway.engine.planning import Planner, RoutePlan, with_choice
 from gateway.engine.reading_on import ReadingOn
@@ -41,6 +42,13 @@ class Answer(Struct, frozen=True, eq=False):
 
     result: Any
     outcome: Outcome
+
+
+def _guarded(context: RequestContext, answer: Answer) -> Answer:
+    """Return the answer with its texts checked and masked values restored, for its caller only."""
+    if context.guard is None:
+        return answer
+    return Answer(context.guard.answer(answer.result), answer.outcome)
 
 
 class StreamedAnswer:
@@ -72,6 +80,7 @@ class EngineParts(NamedTuple):
     decisions: Decisions
     coalescing: RequestCoalescing
     reading_on: ReadingOn
+    guarding: Guarding
 
 
 class Executor(Generic[R]):
@@ -84,6 +93,7 @@ class Executor(Generic[R]):
         self._clock = parts.clock
         self._decisions = parts.decisions
         self._reading_on = parts.reading_on
+        self._guarding = parts.guarding
         self._cache = parts.coalescing.cache
         self._coalescing = parts.coalescing
         self._unpaid = Allowances(*UNPAID, parts.clock.monotonic)
@@ -102,14 +112,15 @@ class Executor(Generic[R]):
         deadline = min(context.deadline, context.started + self._timeouts.plain_s)
         if key := self._cache.key_of(context, request, route_plan.plan):
             shared = SharedRequest(context, request, route_plan, key, deadline)
-            return Answer(*self._coalescing.generate(shared, self))
+            return _guarded(context, Answer(*self._coalescing.generate(shared, self)))
         run = self._admit(context, request, route_plan, deadline)
-        # The repair of JSON may end in an error after the settlement.
-        context.settles_early = early and not request.options.heal
+        # The repair of JSON, and guardrails, may end in an error after the settlement.
+        context.settles_early = early and not request.options.heal and context.guard is None
         try:
-            return Answer(self.answer(run), run.outcome)
+            answer = Answer(self.answer(run), run.outcome)
         finally:
             run.settlement.close()
+        return answer if context.guard is None else _guarded(context, answer)
 
     def await_record(self, context: RequestContext) -> None:
         """Wait until the settlement of an early answer is durable. Unavailable."""
@@ -130,6 +141,8 @@ class Executor(Generic[R]):
             run = self._admit(context, request, route_plan, deadline)
             batches = self.events(run)
             outcome = run.outcome
+        if context.guard is not None:
+            batches = context.guard.stream(batches)
         try:
             first = next(batches)
         except BaseException:
@@ -175,7 +188,16 @@ class Executor(Generic[R]):
         ignored = route_plan.plan.request.ignored
         if ignored:
             request = replace(request, warnings=(*request.warnings, *ignored))
+        if context.caller.memo.get(KNOWN) is not NO_RULES:
+            request = self._protect(context, request, route_plan)
         return route_plan, request
+
+    def _protect(self, context: RequestContext, request: R, route_plan: RoutePlan) -> R:
+        """Return the request as the guardrails of its caller allow it to be sent. ContentRefused."""
+        rules = self._guarding.rules_of(context.caller)
+        if isinstance(rules, str):
+            return request
+        return self._guarding.protect(context, request, route_plan, rules)
 
     def _without_own_objects(self, context: RequestContext, request: R) -> R:
         """Return the request without the use of containers that were made for its organization."""

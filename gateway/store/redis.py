@@ -187,6 +187,11 @@ def response(digest: str) -> str:
     return f"{PREFIX}:response:{digest}"
 
 
+def masked_values(session: str) -> str:
+    """Return the key of the encrypted values that guardrails masked in a session, by its hash."""
+    return f"{PREFIX}:masked:{session}"
+
+
 def realtime_secret(digest: str) -> str:
     """Return the key of a short-lived client secret, by its hash."""
     return f"{PREFIX}:realtime:{digest}"

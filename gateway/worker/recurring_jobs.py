@@ -506,6 +506,7 @@ JOB_TABLE = (
     RecurringJob("sessions", 600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_sessions")),
     RecurringJob("devices", 60.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_devices")),
     RecurringJob("oauth", 600.0, Scope.INSTALLATION, _steps("accounts.oauth.cleanup.forget")),
+    RecurringJob("guardrail_findings", 3600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_findings")),
     RecurringJob("invitations", 3600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_invitations")),
     RecurringJob("deleted_keys", 3600.0, Scope.INSTALLATION, _steps("accounts.deleted_keys.purge")),
     RecurringJob("erasures", 60.0, Scope.INSTALLATION, _steps("accounts.erasures.finish")),

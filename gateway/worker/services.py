@@ -36,6 +36,7 @@ from gateway.engine.chat_engine import ChatEngine
 from gateway.engine.custom_models import CustomCatalogue, CustomModels
 from gateway.engine.executor import Executor
 from gateway.engine.gossip import Gossip
+from gateway.engine.guarding import Guarding
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.planning import Planner
 from gateway.engine.reading_on import ReadingOn
@@ -173,6 +174,7 @@ class EngineServices:
     """Execution of requests (`executor` for any operation, `chat` for chat), and storage of responses."""
 
     reading_on: ReadingOn
+    guarding: Guarding
     executor: Executor[Request]
     chat: ChatEngine
     cache: ResponseCache

@@ -49,6 +49,7 @@ from gateway.engine.gossip import (
     RedisGossipStore,
     RedisPins,
 )
+from gateway.engine.guarding import Guarding
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.planning import Planner
@@ -389,6 +390,7 @@ def _open_engine(
     bodies = base.background.bodies
     coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s, bodies)
     reading_on = ReadingOn()
+    guarding = Guarding(store.database, store.control, store.journal, store.vault, store.redis, clock, base.hash_key)
     parts = EngineParts(
         routing.planner,
         settlements,
@@ -398,10 +400,12 @@ def _open_engine(
         routing.decisions,
         coalescing,
         reading_on,
+        guarding,
     )
     turns = Turns(store.database)
     return EngineServices(
         reading_on=reading_on,
+        guarding=guarding,
         executor=Executor(parts),
         chat=ChatEngine(parts, base.hash_key),
         cache=cache,

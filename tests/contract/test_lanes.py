@@ -69,6 +69,7 @@ def rebuilding(services: Services) -> ChatEngine:
         decisions,
         RequestCoalescing(cache, settlements, decisions, services.clock, settings.timeouts.heartbeat_s),
         services.engine.reading_on,
+        services.engine.guarding,
     )
     return ChatEngine(parts, hash_key)
 

@@ -45,6 +45,10 @@ BODIES = {
     "Requirement": lambda p: {"required": False},
     "NewGroupRule": lambda p: {"group": f"spies of {p.user_id}", "role": "admin"},
     "GroupRuleChange": lambda p: {"role": "admin"},
+    "NewGuardrail": lambda p: {"name": f"spies of {p.user_id}", "action": "log", "detectors": ["email"]},
+    "GuardrailChange": lambda p: {"action": "warn"},
+    "NewGuardrailException": lambda p: {"value": "anna@mail.test"},
+    "GuardrailTest": lambda p: {"text": "anna@mail.test"},
     "PreviewedRule": lambda p: {"group": "engineers"},
     "LimitBody": lambda p: {"subjects": ["organization"], "amount": "5"},
     "RaiseBody": lambda p: {"amount": "5", "until": "2099-01-01T00:00:00Z"},
@@ -107,7 +111,12 @@ def furnish(tenants, name: str) -> dict[str, str]:
     domains = tenants.services.sso.domains
     domains.claim(owner.organization_id, provider_id, domain, verified=True, actor=owner.user_id)
     group_rule = tenants.ok("POST", f"{org}/group-rules", owner, {"group": "engineers"})["groupRule"]
+    guardrail = {"name": "Cards", "action": "log", "detectors": ["payment_card"]}
+    guardrail_id = tenants.ok("POST", f"{org}/guardrails", owner, guardrail)["guardrail"]["id"]
+    excepted = tenants.ok("POST", f"{org}/guardrails/{guardrail_id}/exceptions", owner, {"value": "x"})["guardrail"]
     return {
+        "guardrail_id": guardrail_id,
+        "fingerprint": excepted["exceptions"][0]["fingerprint"],
         "provider_id": provider_id,
         "domain": domain,
         "group_rule_id": group_rule["id"],

@@ -156,6 +156,13 @@ MANAGE = {
         group-rules preview engineers --organization {organization} --role admin
         group-rules set {rule} --organization {organization} --role admin
         group-rules delete {rule} --organization {organization}
+        guard <- guardrails create Cards mask --detector payment_card --organization {organization}
+        guardrails list --organization {organization}
+        guardrails test '4111 1111 1111 1111' --organization {organization}
+        guardrails findings --organization {organization}
+        guardrails set {guard} --action block --organization {organization}
+        guardrails except {guard} '4111 1111 1111 1111' --organization {organization}
+        guardrails delete {guard} --organization {organization}
         scim <- scim-tokens create Directory --organization {organization}
         scim-tokens list --organization {organization}
         scim-tokens revoke {scim} --organization {organization}

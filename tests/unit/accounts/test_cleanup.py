@@ -9,7 +9,7 @@ from gateway.accounts.members import list_members
 from gateway.accounts.organizations import set_policy
 from gateway.accounts.quotas import MAX_NAMES, MAX_RULES
 from gateway.accounts.sessions import Sessions
-from gateway.callers.models import DeviceCode, Invitation, Session
+from gateway.callers.models import DeviceCode, GuardrailFinding, Invitation, Session
 from gateway.clock import DAY_US
 from gateway.configuration.settings import RetentionSettings
 from gateway.errors import InvalidRequest
@@ -89,6 +89,24 @@ def test_invitations_stay_some_days_after_their_end(company, ended) -> None:
         company, lambda: Invitation.update(expires_at=now - 6 * DAY_US).where(Invitation.id == invitation.id).execute()
     )
     assert ended.forget_invitations() == 1 and count(company, Invitation) == 2
+
+
+def test_findings_of_guardrails_go_after_some_months(company, ended) -> None:
+    now = company.database.now_us()
+    places = {"organization": "org", "project": "proj", "api_key": "key", "action": "log", "count": 1}
+    rows = [
+        {
+            "request_id": f"r{days}",
+            "rule": "guard_1",
+            "kind": "email",
+            "place": "prompt",
+            "at": now - days * DAY_US,
+            **places,
+        }
+        for days in (1, 89, 91, 400)
+    ]
+    write(company, lambda: GuardrailFinding.insert_many(rows).execute())
+    assert ended.forget_findings() == 2 and count(company, GuardrailFinding) == 2
 
 
 def test_old_rows_behind_newer_ones_stay(company, ended) -> None:

@@ -1,0 +1,252 @@
+"""The rules of guardrails of organizations: add, list, change, remove, and the exceptions of each."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import peewee
+from msgspec import Struct, structs
+
+from gateway import ids
+from gateway.accounts import audit
+from gateway.accounts.changes import commit
+from gateway.accounts.quotas import check_quota
+from gateway.callers.guardrail_rows import content_of, rule_of
+from gateway.callers.models import ApiKey, GuardrailFinding, GuardrailRow, Project
+from gateway.clock import DAY_US
+from gateway.control.version import Control
+from gateway.errors import InvalidRequest, NotFound
+from gateway.guardrails.rule_sets import GuardrailRule, detectors_of
+from gateway.store.database import Database
+from gateway.store.list_slices import WHOLE, ListSlice
+
+SCOPES = ("organization", "project", "key")
+MAX_GUARDRAILS = 100
+MAX_EXCEPTIONS = 500  # of one rule
+MAX_COUNTS = 5000  # rows of a report of findings
+
+
+class GuardrailException(Struct, frozen=True):
+    """A value that is no finding of a rule, known by its keyed hash only."""
+
+    fingerprint: str
+    note: str = ""
+    added_at_us: int = 0
+
+
+class StoredGuardrail(Struct, frozen=True):
+    """A rule with its place: `scope` is organization, project or key, `scope_id` the id there."""
+
+    id: str
+    organization_id: str
+    scope: str
+    scope_id: str
+    rule: GuardrailRule
+    active: bool
+    exceptions: tuple[GuardrailException, ...]
+    created_at_us: int
+
+
+class FindingCount(Struct, frozen=True):
+    """How often a rule found values of one kind in one place on one day (days since 1970)."""
+
+    day: int
+    rule_id: str
+    kind: str
+    place: str
+    action: str
+    requests: int
+    values: int
+
+
+def add_guardrail(
+    database: Database,
+    control: Control,
+    organization_id: str,
+    scope: str,
+    scope_id: str,
+    rule: GuardrailRule,
+    *,
+    active: bool,
+    actor: str,
+) -> StoredGuardrail:
+    """Add a rule to an organization, a project or a key of it. InvalidRequest, NotFound."""
+    check_rule(rule)
+    new = structs.replace(rule, id=ids.new("guard"))
+
+    def work(now: int) -> StoredGuardrail:
+        _check_place(organization_id, scope, scope_id)
+        rows = GuardrailRow.select().where(GuardrailRow.organization == organization_id)
+        check_quota(rows, MAX_GUARDRAILS, "guardrails")
+        GuardrailRow.insert(
+            id=new.id,
+            organization=organization_id,
+            scope=scope,
+            scope_id=scope_id,
+            name=new.name,
+            action=new.action,
+            content=content_of(new, []),
+            probation=new.probation,
+            active=active,
+            created_at=now,
+            updated_at=now,
+        ).execute()
+        stored = _find(organization_id, new.id)
+        _audit("guardrail.create", stored, actor, now)
+        return stored
+
+    return commit(database, control, work)
+
+
+def change_guardrail(
+    database: Database,
+    control: Control,
+    organization_id: str,
+    guardrail_id: str,
+    changes: Mapping[str, Any],
+    active: bool | None,
+    *,
+    actor: str,
+) -> StoredGuardrail:
+    """Change members of a rule. InvalidRequest, NotFound."""
+
+    def work(now: int) -> StoredGuardrail:
+        before = _find(organization_id, guardrail_id)
+        rule = structs.replace(before.rule, **changes)
+        check_rule(rule)
+        _write(rule, before.exceptions, now, before.active if active is None else active)
+        after = _find(organization_id, guardrail_id)
+        _audit("guardrail.update", after, actor, now)
+        return after
+
+    return commit(database, control, work)
+
+
+def remove_guardrail(
+    database: Database, control: Control, organization_id: str, guardrail_id: str, *, actor: str
+) -> None:
+    """Delete a rule. NotFound."""
+
+    def work(now: int) -> None:
+        before = _find(organization_id, guardrail_id)
+        GuardrailRow.delete().where(GuardrailRow.id == guardrail_id).execute()
+        _audit("guardrail.delete", before, actor, now)
+
+    commit(database, control, work)
+
+
+def change_exceptions(
+    database: Database,
+    control: Control,
+    organization_id: str,
+    guardrail_id: str,
+    change: Callable[[tuple[GuardrailException, ...], int], tuple[GuardrailException, ...]],
+    *,
+    actor: str,
+) -> StoredGuardrail:
+    """Replace the exceptions of a rule by what `change` makes of them and the time. NotFound, InvalidRequest."""
+
+    def work(now: int) -> StoredGuardrail:
+        before = _find(organization_id, guardrail_id)
+        exceptions = change(before.exceptions, now)
+        if len(exceptions) > MAX_EXCEPTIONS:
+            raise InvalidRequest(f"A guardrail has at most {MAX_EXCEPTIONS} exceptions.", code="too_many")
+        _write(before.rule, exceptions, now, before.active)
+        after = _find(organization_id, guardrail_id)
+        _audit("guardrail.update", after, actor, now)
+        return after
+
+    return commit(database, control, work)
+
+
+def list_guardrails(database: Database, organization_id: str, part: ListSlice = WHOLE) -> list[StoredGuardrail]:
+    """Return the rules of an organization, the oldest first."""
+
+    def read() -> list[StoredGuardrail]:
+        query = GuardrailRow.select().where(GuardrailRow.organization == organization_id).order_by(GuardrailRow.id)
+        return [_stored(row) for row in part.narrow(query, GuardrailRow.id)]
+
+    return database.read(read)
+
+
+def count_findings(database: Database, organization_id: str, days: int) -> list[FindingCount]:
+    """Return what the rules of an organization found in the latest days, the newest first."""
+    finding = GuardrailFinding
+    day = (finding.at / DAY_US).cast("integer")
+
+    def read() -> list[FindingCount]:
+        since = database.now_us() - days * DAY_US
+        fields = (finding.rule, finding.kind, finding.place, finding.action)
+        query = (
+            finding.select(day.alias("day"), *fields, peewee.fn.COUNT(finding.request_id), peewee.fn.SUM(finding.count))
+            .where(finding.organization == organization_id, finding.at >= since)
+            .group_by(day, *fields)
+            .order_by(day.desc(), finding.rule, finding.kind, finding.place)
+            .limit(MAX_COUNTS)
+        )
+        rows: Any = query.tuples()
+        return [FindingCount(*map(_plain, row)) for row in rows]
+
+    return database.read(read)
+
+
+def check_rule(rule: GuardrailRule) -> None:
+    """InvalidRequest unless the rule looks for something that can be found, somewhere."""
+    if not detectors_of(rule):
+        raise InvalidRequest("A guardrail needs detectors, terms or patterns.", param="detectors")
+    if not rule.places:
+        raise InvalidRequest("A guardrail needs at least one place.", param="places")
+
+
+def _plain(value: Any) -> Any:
+    """Return a sum of PostgreSQL, which is a Decimal, as an integer."""
+    return value if isinstance(value, str) else int(value)
+
+
+def _write(rule: GuardrailRule, exceptions: tuple[GuardrailException, ...], now: int, active: bool) -> None:
+    GuardrailRow.update(
+        name=rule.name,
+        action=rule.action,
+        content=content_of(rule, [structs.asdict(entry) for entry in exceptions]),
+        probation=rule.probation,
+        active=active,
+        updated_at=now,
+    ).where(GuardrailRow.id == rule.id).execute()
+
+
+def _check_place(organization_id: str, scope: str, scope_id: str) -> None:
+    """NotFound unless the place is in the organization."""
+    if scope == "organization":
+        known = scope_id == organization_id
+    elif scope == "project":
+        known = Project.select().where(Project.id == scope_id, Project.organization == organization_id).exists()
+    else:
+        keys = ApiKey.select().join(Project).where(ApiKey.id == scope_id, Project.organization == organization_id)
+        known = keys.where(ApiKey.status != "deleted").exists()
+    if not known:
+        raise NotFound(f"There is no {scope} {scope_id} in this organization.")
+
+
+def _find(organization_id: str, guardrail_id: str) -> StoredGuardrail:
+    row = GuardrailRow.get_or_none(GuardrailRow.id == guardrail_id, GuardrailRow.organization == organization_id)
+    if row is None:
+        raise NotFound(f"There is no guardrail {guardrail_id} in this organization.")
+    return _stored(row)
+
+
+def _stored(row: GuardrailRow) -> StoredGuardrail:
+    entries = json.loads(row.content).get("exceptions", ())
+    exceptions = tuple(GuardrailException(**entry) for entry in entries)
+    place = (row.organization_id, row.scope, row.scope_id)
+    return StoredGuardrail(row.id, *place, rule_of(row), row.active, exceptions, row.created_at)
+
+
+def _audit(action: str, stored: StoredGuardrail, actor: str, now: int) -> None:
+    rule = stored.rule
+    detail = {
+        **{"name": rule.name, "action": rule.action, "scope": stored.scope, "scope_id": stored.scope_id},
+        **{"detectors": list(rule.detectors), "terms": len(rule.terms), "patterns": len(rule.patterns)},
+        **{"places": list(rule.places), "models": list(rule.models), "unread": rule.unread},
+        **{"probation": rule.probation, "active": stored.active, "exceptions": len(stored.exceptions)},
+    }
+    audit.append(action, stored.id, actor=actor, at_us=now, organization_id=stored.organization_id, detail=detail)

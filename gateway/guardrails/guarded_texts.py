@@ -1,0 +1,221 @@
+"""What rules do with the texts of one request and of its answer: findings, refusals, masks and their restoring."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.errors import ContentRefused
+from gateway.guardrails.placeholders import REMOVED, Masks
+from gateway.guardrails.rule_sets import EVERY_TOOL, GuardrailRule, Match, Place, RuleSet, changes_of
+from gateway.guardrails.texts import TextWalk
+from gateway.guardrails.windows import RestoredText, TextWindow
+
+BLOCKED = "guardrail_blocked"
+NOT_READABLE = "guardrail_unreadable"
+MAX_WARNINGS = 20
+
+
+class Findings:
+    """What the rules found in one request: counts by rule, kind of value, place and action, never a value. `unread`
+    are the kinds of content that could not be read, by direction ("request", "answer")."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[GuardrailRule, str, Place], int] = {}
+        self.unread: dict[str, set[str]] = {}
+
+    def add(self, match: Match, place: Place) -> None:
+        key = (match.rule, match.detector.name, place)
+        self.counts[key] = self.counts.get(key, 0) + 1
+
+    def add_unread(self, direction: str, kind: str) -> None:
+        self.unread.setdefault(direction, set()).add(kind)
+
+    def warnings(self, answer: bool) -> list[str]:
+        """Return the warnings of rules for the answer or for the request."""
+        texts = [
+            f"guardrail: the rule {rule.name!r} found {kind} in {place}."
+            for rule, kind, place in self.counts
+            if rule.acts == "warn" and (place == "answer") is answer
+        ]
+        return texts[:MAX_WARNINGS]
+
+
+def refusal(match: Match, place: Place) -> ContentRefused:
+    """Return the error for a value that a rule blocks."""
+    rule = match.rule
+    text = f"The guardrail {rule.name!r} blocks this request: it found {match.detector.title} in {SHOWN[place]}."
+    return ContentRefused(f"{text}{_ask(rule)}", code=BLOCKED, details=_details(rule, place, match.detector.name))
+
+
+def unreadable(rule: GuardrailRule, kind: str, answer: bool) -> ContentRefused:
+    """Return the error for content that a rule would have to read and cannot."""
+    what = "answer of this operation" if answer else "request"
+    text = f"The guardrail {rule.name!r} refuses what it cannot read: the {what} contains {kind}."
+    advice = f"{text} Send it as text, or let the rule pass such content (unread).{_ask(rule)}"
+    return ContentRefused(advice, code=NOT_READABLE, details=_details(rule, "answer" if answer else "request", kind))
+
+
+SHOWN: dict[Place, str] = {
+    "prompt": "the prompt",
+    "system": "the instructions or tools",
+    "history": "an earlier message",
+    "tool_arguments": "the arguments of a tool call",
+    "tool_results": "the result of a tool",
+    "answer": "the answer",
+}
+
+
+def _ask(rule: GuardrailRule) -> str:
+    return f" Ask {rule.contact} about this rule." if rule.contact else ""
+
+
+def _details(rule: GuardrailRule, place: str, kind: str) -> dict[str, str]:
+    contact = {"guardrail_contact": rule.contact} if rule.contact else {}
+    return {"guardrail": rule.name, "guardrail_place": place, "guardrail_kind": kind, **contact}
+
+
+class RequestEditor:
+    """Applies rules to the texts of a request (texts.TextEditor). `error` refuses the request for its first value that
+    is blocked; `growth` is by how many bytes the texts have become longer."""
+
+    def __init__(self, rules: RuleSet, masks: Masks, findings: Findings) -> None:
+        self._rules = rules
+        self._masks = masks
+        self._findings = findings
+        self.error: ContentRefused | None = None
+        self.growth = 0
+
+    def text(self, text: str, place: Place) -> str:
+        """Return the text as it may be sent."""
+        if not text:
+            return text
+        matches = self._rules.find(text, place)
+        if not matches:
+            return text
+        for match in matches:
+            self._findings.add(match, place)
+            if match.rule.acts == "block" and self.error is None:
+                self.error = refusal(match, place)
+        return self._edit(text, changes_of(matches))
+
+    def signed(self, text: str, place: Place) -> str | None:
+        """Return the text of a signed part: as the provider wrote it, which is with the placeholders of values that the
+        session knows. None if it has other values, because a changed text does not fit its signature."""
+        changes = changes_of(self._rules.find(text, place))
+        if not changes:
+            self.text(text, place)  # a value may be blocked
+            return text
+        for match in changes:
+            value = text[match.start : match.end]
+            if match.rule.acts != "mask" or self._masks.values.get(self._masks.ident_of(value)) != value:
+                return None
+        return self.text(text, place)
+
+    def unread(self, kind: str) -> None:
+        """Refuse or note content that cannot be read."""
+        self._findings.add_unread("request", kind)
+        rule = self._rules.refusing(inputs=True)
+        if rule is not None and self.error is None:
+            self.error = unreadable(rule, kind, answer=False)
+
+    def _edit(self, text: str, changes: Sequence[Match]) -> str:
+        if not changes:
+            return text
+        pieces = []
+        start = 0
+        for match in changes:
+            value = text[match.start : match.end]
+            written = self._masks.mask(value, match.detector.label) if match.rule.acts == "mask" else REMOVED
+            self.growth += max(0, len(written) - len(value))
+            pieces += [text[start : match.start], written]
+            start = match.end
+        return "".join([*pieces, text[start:]])
+
+
+class AnswerTexts:
+    """Applies rules to the texts of an answer, then restores masked values. `escaped`: text is JSON. `hidden_from` are
+    the names of tools that get no values."""
+
+    def __init__(self, rules: RuleSet, masks: Masks, findings: Findings, escaped: bool) -> None:
+        self._rules = rules
+        self._masks = masks
+        self._findings = findings
+        self._escaped = escaped
+        self._hidden_from = frozenset(name for rule in rules.rules for name in rule.hidden_from)
+
+    def gets_values(self, tool: str) -> bool:
+        """Return whether the arguments of a tool get the values of placeholders."""
+        return EVERY_TOOL not in self._hidden_from and tool not in self._hidden_from
+
+    def replace(self, match: Match, value: str) -> str:
+        """Record a value of the answer, and return what is written instead. ContentRefused where it is blocked."""
+        self._findings.add(match, "answer")
+        if match.rule.acts == "block":
+            raise refusal(match, "answer")
+        if match.rule.acts == "mask":
+            return f"{match.detector.label}_{self._masks.ident_of(value)}"
+        return REMOVED if match.rule.acts == "remove" else value
+
+    def whole(self, text: str, escaped: bool | None = None, restored: bool = True) -> str:
+        """Return a whole text of the answer. ContentRefused."""
+        if self._rules.reads_answers:
+            window = TextWindow(self._rules, self.replace)
+            text = window.feed(text) + window.flush()
+        if restored:
+            return self._masks.restore(text, self._escaped if escaped is None else escaped)
+        return text
+
+    def stream(self, escaped: bool | None = None, restored: bool = True) -> "AnswerStream":
+        """Return what handles one text that arrives in pieces."""
+        window = TextWindow(self._rules, self.replace) if self._rules.reads_answers else None
+        if not restored or not self._masks.values:
+            return AnswerStream(window, None)
+        return AnswerStream(window, RestoredText(self._masks, self._escaped if escaped is None else escaped))
+
+
+class AnswerStream:
+    """One text of a streamed answer."""
+
+    def __init__(self, window: TextWindow | None, restored: RestoredText | None) -> None:
+        self._window = window
+        self._restored = restored
+
+    def feed(self, text: str) -> str:
+        """Add a piece of text, and return what may be sent now. ContentRefused."""
+        if self._window is not None:
+            text = self._window.feed(text)
+        return self._restored.feed(text) if self._restored is not None else text
+
+    def flush(self) -> str:
+        """Return the rest. ContentRefused."""
+        text = self._window.flush() if self._window is not None else ""
+        if self._restored is None:
+            return text
+        return self._restored.feed(text) + self._restored.flush()
+
+
+class AnswerEditor:
+    """Edits the texts of a whole answer (texts.TextEditor)."""
+
+    def __init__(self, texts: AnswerTexts, findings: Findings, rules: RuleSet) -> None:
+        self._texts = texts
+        self._findings = findings
+        self._rules = rules
+        self._tool: str | None = None
+
+    def text(self, text: str, place: Place) -> str:
+        return self._texts.whole(text) if text else text
+
+    def signed(self, text: str, place: Place) -> str | None:
+        return self.text(text, place)
+
+    def unread(self, kind: str) -> None:
+        """Refuse or note content that cannot be read."""
+        self._findings.add_unread("answer", kind)
+        rule = self._rules.refusing(inputs=False)
+        if rule is not None:
+            raise unreadable(rule, kind, answer=True)
+
+
+def edit_answer(value: Any, texts: AnswerTexts, findings: Findings, rules: RuleSet) -> Any:
+    """Return an answer of any operation with its texts edited. ContentRefused."""
+    return TextWalk(AnswerEditor(texts, findings, rules)).edit(value, "answer")

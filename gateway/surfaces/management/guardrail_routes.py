@@ -1,0 +1,322 @@
+"""`/orgs/…/guardrails`: rules that check the texts of requests and answers, their exceptions, findings and a test."""
+
+from functools import partial
+from typing import Any
+
+from gateway.accounts import guardrail_changes
+from gateway.accounts.guardrail_changes import (
+    SCOPES,
+    FindingCount,
+    GuardrailException,
+    StoredGuardrail,
+)
+from gateway.clock import DAY_US, to_iso
+from gateway.engine.guarding import MAX_TEST
+from gateway.errors import InvalidRequest, NotFound
+from gateway.guardrails.rule_sets import ACTIONS, INPUTS, PLACES, UNREAD, GuardrailRule
+from gateway.surfaces.management.access_groups import in_organization
+from gateway.surfaces.management.list_pages import ListPageQuery
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.visitors.validation_schemas import (
+    Body,
+    NameList,
+    OneOf,
+    QueryInteger,
+    StatusField,
+    StrictBody,
+    StrictBoolean,
+    TextField,
+)
+from gateway.surfaces.web.answer_structs import Answer, Time
+from gateway.surfaces.web.http import Operation
+
+TAG = "Guardrails"
+MAX_TERMS, MAX_PATTERNS, MAX_NAMES = 500, 50, 100
+DEFAULT_DAYS = 30
+DETECTORS = "Detectors or groups of them: secrets, personal, network."
+TERMS = "Own terms, found in any case and as whole words."
+PATTERNS = "Own regular expressions in the syntax of RE2."
+PLACE = "Where the rule looks; the default is everywhere except in answers."
+MODELS = "Models to which the rule applies, with * for any characters; default: all."
+ACTION = "What happens to a value. A masked value is restored in the answer."
+UNREADABLE = "What happens to content that cannot be read, such as images; by default a rule that blocks refuses it."
+PROBATION = "The rule acts on nothing, and records what it would have done."
+CONTACT = "Whom callers ask about a refusal."
+HIDDEN = "Tools whose arguments keep placeholders instead of values; * for all tools."
+
+
+class NewGuardrail(StrictBody):
+    name = TextField(1, 80, required=True)
+    action = OneOf(ACTIONS, required=True, about=ACTION)
+    scope = OneOf(SCOPES, load_default="organization")
+    scopeId = TextField(1, 40, about="Id of the project or key; not needed for the organization.")
+    detectors = NameList(MAX_NAMES, 80, load_default=list, about=DETECTORS)
+    terms = NameList(MAX_TERMS, 200, load_default=list, about=TERMS)
+    patterns = NameList(MAX_PATTERNS, 500, load_default=list, about=PATTERNS)
+    places = NameList(len(PLACES), 20, load_default=lambda: list(INPUTS), about=PLACE)
+    models = NameList(MAX_NAMES, 255, load_default=list, about=MODELS)
+    unread = OneOf(UNREAD, about=UNREADABLE)
+    contact = TextField(0, 200, load_default="", about=CONTACT)
+    probation = StrictBoolean(load_default=False, about=PROBATION)
+    hiddenFrom = NameList(MAX_NAMES, 128, load_default=list, about=HIDDEN)
+    status = StatusField(load_default="active")
+
+
+class GuardrailChange(StrictBody):
+    """Absent members stay unchanged."""
+
+    name = TextField(1, 80)
+    action = OneOf(ACTIONS, about=ACTION)
+    detectors = NameList(MAX_NAMES, 80, about=DETECTORS)
+    terms = NameList(MAX_TERMS, 200, about=TERMS)
+    patterns = NameList(MAX_PATTERNS, 500, about=PATTERNS)
+    places = NameList(len(PLACES), 20, about=PLACE)
+    models = NameList(MAX_NAMES, 255, about=MODELS)
+    unread = OneOf(UNREAD, about=UNREADABLE)
+    contact = TextField(0, 200, about=CONTACT)
+    probation = StrictBoolean(about=PROBATION)
+    hiddenFrom = NameList(MAX_NAMES, 128, about=HIDDEN)
+    status = StatusField()
+
+
+class NewGuardrailException(StrictBody):
+    value = TextField(1, 2000, required=True, about="The value that is no finding; only its keyed hash is stored.")
+    note = TextField(0, 200, load_default="", about="Why it is none.")
+
+
+class GuardrailTest(StrictBody):
+    text = TextField(1, MAX_TEST, required=True, about="The text to check; it is not stored.")
+    place = OneOf(PLACES, load_default="prompt", about="Where the text would be.")
+
+
+class FindingsQuery(Body):
+    days = QueryInteger(1, 366, about=f"Of how many days; default: {DEFAULT_DAYS}.")
+
+
+class GuardrailExceptionAnswer(Answer):
+    fingerprint: str
+    note: str
+    added_at: Time
+
+
+class GuardrailAnswer(Answer):
+    columns = ("id", "name", "action", "status", "probation", "scope", "scope_id")
+    id: str
+    organization_id: str
+    scope: str
+    scope_id: str
+    name: str
+    action: str
+    detectors: list[str]
+    terms: list[str]
+    patterns: list[str]
+    places: list[str]
+    models: list[str]
+    unread: str
+    contact: str
+    probation: bool
+    hidden_from: list[str]
+    status: str
+    exceptions: list[GuardrailExceptionAnswer]
+    created_at: Time
+
+
+class TestedFindingAnswer(Answer):
+    """A value that a rule found: characters `start` to `end` of the text."""
+
+    guardrail_id: str
+    guardrail: str
+    kind: str
+    action: str
+    probation: bool
+    start: int
+    end: int
+
+
+class GuardrailTestAnswer(Answer):
+    """`text` is what would be sent; null if the request would be blocked."""
+
+    blocked: bool
+    text: str | None
+    findings: list[TestedFindingAnswer]
+
+
+class GuardrailFindingAnswer(Answer):
+    """What a rule found on one day: `values` in `requests`. `action` begins with "would" on probation."""
+
+    columns = ("date", "guardrail_id", "kind", "place", "action", "requests", "values")
+    date: Time
+    guardrail_id: str
+    kind: str
+    place: str
+    action: str
+    requests: int
+    values: int
+
+
+def list_guardrails(call: ManagedCall[str]) -> list[GuardrailAnswer]:
+    """The rules of the organization, of its projects and keys, the oldest first."""
+    return [
+        _show(rule) for rule in call.page.read(partial(guardrail_changes.list_guardrails, call.database, call.subject))
+    ]
+
+
+def create(call: ManagedCall[str]) -> GuardrailAnswer:
+    """Add a rule to the organization, a project or a key. It applies to the next request."""
+    fields = call.fields
+    unread = fields.get("unread", "refuse" if fields["action"] == "block" else "pass")
+    rule = GuardrailRule("", fields["name"], fields["action"], **{**_members(fields), "unread": unread})
+    scope_id = fields.get("scopeId", "") or (call.subject if fields["scope"] == "organization" else "")
+    place = (call.subject, fields["scope"], scope_id)
+    active = fields["status"] == "active"
+    return _show(guardrail_changes.add_guardrail(*call.stores, *place, rule, active=active, actor=call.actor))
+
+
+def update(call: ManagedCall[str]) -> GuardrailAnswer:
+    """Change a rule. It applies to the next request."""
+    fields = call.fields
+    changes = _members(fields) | {name: fields[name] for name in ("name", "action") if name in fields}
+    active = fields["status"] == "active" if "status" in fields else None
+    rule_id = call.params["guardrail_id"]
+    return _show(
+        guardrail_changes.change_guardrail(*call.stores, call.subject, rule_id, changes, active, actor=call.actor)
+    )
+
+
+def delete(call: ManagedCall[str]) -> None:
+    """Delete a rule. Its findings stay until they expire."""
+    guardrail_changes.remove_guardrail(*call.stores, call.subject, call.params["guardrail_id"], actor=call.actor)
+
+
+def add_exception(call: ManagedCall[str]) -> GuardrailAnswer:
+    """Let a value be no finding of the rule. Only a keyed hash of the value is stored."""
+    fingerprint = call.services.engine.guarding.fingerprint_of(call.subject, call.fields["value"])
+    note = call.fields["note"]
+
+    def change(before: tuple[GuardrailException, ...], now: int) -> tuple[GuardrailException, ...]:
+        others = tuple(entry for entry in before if entry.fingerprint != fingerprint)
+        return (*others, GuardrailException(fingerprint, note, now))
+
+    return _change_exceptions(call, change)
+
+
+def remove_exception(call: ManagedCall[str]) -> GuardrailAnswer:
+    """Make a value a finding again."""
+    fingerprint = call.params["fingerprint"]
+
+    def change(before: tuple[GuardrailException, ...], now: int) -> tuple[GuardrailException, ...]:
+        others = tuple(entry for entry in before if entry.fingerprint != fingerprint)
+        if len(others) == len(before):
+            raise NotFound(f"The guardrail has no exception {fingerprint}.")
+        return others
+
+    return _change_exceptions(call, change)
+
+
+def check_text(call: ManagedCall[str]) -> GuardrailTestAnswer:
+    """Show what the rules of the organization would do with a text, also those that are inactive. Nothing is sent,
+    stored or counted."""
+    stored = guardrail_changes.list_guardrails(call.database, call.subject)
+    tested = call.services.engine.guarding.test(
+        call.subject, tuple(entry.rule for entry in stored), call.fields["text"], call.fields["place"]
+    )
+    findings = [
+        TestedFindingAnswer(
+            match.rule.id,
+            match.rule.name,
+            match.detector.name,
+            match.rule.action,
+            match.rule.probation,
+            match.start,
+            match.end,
+        )
+        for match in tested.matches
+    ]
+    return GuardrailTestAnswer(tested.blocked, None if tested.blocked else tested.text, findings)
+
+
+def list_findings(call: ManagedCall[str]) -> list[GuardrailFindingAnswer]:
+    """What the rules found, by day, rule, kind, place and action; never a value."""
+    days = call.fields.get("days", DEFAULT_DAYS)
+    return [_show_count(count) for count in guardrail_changes.count_findings(call.database, call.subject, days)]
+
+
+def _change_exceptions(call: ManagedCall[str], change: Any) -> GuardrailAnswer:
+    rule_id = call.params["guardrail_id"]
+    return _show(guardrail_changes.change_exceptions(*call.stores, call.subject, rule_id, change, actor=call.actor))
+
+
+def _members(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of a rule, besides name and action, that a request sets."""
+    names = ("detectors", "terms", "patterns", "places", "models")
+    found: dict[str, Any] = {name: tuple(dict.fromkeys(fields[name])) for name in names if name in fields}
+    if "hiddenFrom" in fields:
+        found["hidden_from"] = tuple(dict.fromkeys(fields["hiddenFrom"]))
+    unknown = [place for place in found.get("places", ()) if place not in PLACES]
+    if unknown:
+        raise InvalidRequest(f"Unknown place {unknown[0]!r}; known: {', '.join(PLACES)}.", param="places")
+    return found | {name: fields[name] for name in ("unread", "contact", "probation") if name in fields}
+
+
+def _show(stored: StoredGuardrail) -> GuardrailAnswer:
+    rule = stored.rule
+    return GuardrailAnswer(
+        id=stored.id,
+        organization_id=stored.organization_id,
+        scope=stored.scope,
+        scope_id=stored.scope_id,
+        name=rule.name,
+        action=rule.action,
+        detectors=list(rule.detectors),
+        terms=list(rule.terms),
+        patterns=list(rule.patterns),
+        places=list(rule.places),
+        models=list(rule.models),
+        unread=rule.unread,
+        contact=rule.contact,
+        probation=rule.probation,
+        hidden_from=list(rule.hidden_from),
+        status="active" if stored.active else "inactive",
+        exceptions=[
+            GuardrailExceptionAnswer(entry.fingerprint, entry.note, to_iso(entry.added_at_us))
+            for entry in stored.exceptions
+        ],
+        created_at=to_iso(stored.created_at_us),
+    )
+
+
+def _show_count(count: FindingCount) -> GuardrailFindingAnswer:
+    place = (count.rule_id, count.kind, count.place, count.action)
+    return GuardrailFindingAnswer(to_iso(count.day * DAY_US), *place, count.requests, count.values)
+
+
+RULES = "/orgs/<organization_id>/guardrails"
+RULE = f"{RULES}/<guardrail_id>"
+READ = in_organization("rules:read")
+WRITE = in_organization("rules:write")
+WHAT = "--detector=detectors --term=terms --pattern=patterns --place=places --model=models"
+HOW = "--unread=unread --contact=contact --probation=probation --hidden-from=hiddenFrom --status=status"
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", RULES, list_guardrails, "List guardrails", tag=TAG, who=READ, scope="rules:read",
+            query=ListPageQuery, inside="guardrails", commands=("guardrails list",)),
+    managed("POST", RULES, create, "Add a guardrail", tag=TAG, who=WRITE, scope="rules:write", request=NewGuardrail,
+            inside="guardrail", success=201, audit="guardrail.create",
+            commands=(f"guardrails create <name> <action> --scope=scope --scope-id=scopeId {WHAT} {HOW} -> id",)),
+    managed("POST", f"{RULES}/test", check_text, "Test guardrails with a text", tag=TAG, who=READ, scope="rules:read",
+            request=GuardrailTest, inside="test", commands=("guardrails test <text> --place=place",)),
+    managed("GET", f"{RULES}/findings", list_findings, "List findings of guardrails", tag=TAG, who=READ,
+            scope="rules:read", query=FindingsQuery, inside="findings",
+            commands=("guardrails findings --days=days",)),
+    managed("PATCH", RULE, update, "Change a guardrail", tag=TAG, who=WRITE, scope="rules:write",
+            request=GuardrailChange, inside="guardrail", audit="guardrail.update",
+            commands=(f"guardrails set <guardrail_id> --name=name --action=action {WHAT} {HOW}",)),
+    managed("DELETE", RULE, delete, "Delete a guardrail", tag=TAG, who=WRITE, scope="rules:write",
+            message="Guardrail deleted.", audit="guardrail.delete", commands=("guardrails delete <guardrail_id>",)),
+    managed("POST", f"{RULE}/exceptions", add_exception, "Add an exception to a guardrail", tag=TAG, who=WRITE,
+            scope="rules:write", request=NewGuardrailException, inside="guardrail", success=201,
+            audit="guardrail.update", commands=("guardrails except <guardrail_id> <value> --note=note",)),
+    managed("DELETE", f"{RULE}/exceptions/<fingerprint>", remove_exception, "Remove an exception of a guardrail",
+            tag=TAG, who=WRITE, scope="rules:write", inside="guardrail", audit="guardrail.update",
+            commands=("guardrails unexcept <guardrail_id> <fingerprint>",)),
+)  # fmt: skip
