@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "identity-providers": ("derived_commands", "identity_providers", "OpenID providers of organizations."),
     "sso": ("derived_commands", "sso", "Required single sign-on."),
     "group-rules": ("derived_commands", "group_rules", "What groups of an identity provider give."),
+    "guardrails": ("derived_commands", "guardrails", "Rules that check the texts of requests and answers."),
     "scim-tokens": ("derived_commands", "scim_tokens", "Tokens of identity providers."),
     "workload-identities": ("derived_commands", "workload_identities", "Tokens of identity providers as credentials."),
     "service-accounts": ("derived_commands", "service_accounts", "Tokens for automation, with scopes."),

@@ -456,6 +456,7 @@ scim_tokens = make_group("scim-tokens", "Tokens with which an identity provider 
 identity_providers = make_group("identity-providers", "OpenID providers with which members of an organization sign in.")
 sso = make_group("sso", "Required single sign-on of an organization.")
 group_rules = make_group("group-rules", "Roles, teams and limits that groups of an identity provider give.")
+guardrails = make_group("guardrails", "Rules that check the texts of requests and answers.")
 workload_identities = make_group("workload-identities", "Rules by which tokens of identity providers call models.")
 service_accounts = make_group("service-accounts", "Tokens for automation that belong to an organization.")
 discounts = make_group("discounts", "Discounts on the list price for usage that credits pay.")

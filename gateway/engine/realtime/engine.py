@@ -10,6 +10,7 @@ from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
 from gateway.engine.realtime.books import OK, Report, SessionPlace, TurnParts, no_content
 from gateway.engine.realtime.session import CallerEvents, RealtimeSession, SessionLimits, SessionWatch
+from gateway.engine.realtime.session_guard import SessionGuard
 from gateway.engine.realtime.session_turns import SessionTurns
 from gateway.engine.run import Run
 from gateway.errors import Forbidden, GatewayError, NotSupported, RateLimited, Unavailable
@@ -136,7 +137,8 @@ class RealtimeEngine(Executor[RealtimeRequest]):
 
         limits = SessionLimits(self._settings.session_s, self._settings.idle_s)
         watch = SessionWatch(caller, permits, self._is_leaving, opened.slots, self.running, limits, self._clock)
-        return RealtimeSession(opened.upstream, opened.turns, events, watch)
+        guard = SessionGuard(self._guarding, context, place)
+        return RealtimeSession(opened.upstream, opened.turns, events, watch, guard)
 
     def _is_leaving(self) -> bool:
         return self.leaving

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gateway.callers.authentication import Caller
 from gateway.clock import Clock
+from gateway.engine.realtime.session_guard import SessionGuard
 from gateway.engine.realtime.session_turns import SessionTurns
 from gateway.errors import (
     GatewayError,
@@ -166,7 +167,9 @@ class RealtimeSession(WatchedSession):
         turns: SessionTurns,
         events: CallerEvents,
         watch: SessionWatch,
+        guard: SessionGuard,
     ) -> None:
+        self._guard = guard
         self._upstream = upstream
         self._turns = turns
         self._events = events
@@ -238,7 +241,8 @@ class RealtimeSession(WatchedSession):
         return True
 
     def _send(self, event: ClientEvent) -> None:
-        """Reserve the possible cost of an event, then send it to the provider."""
+        """Reserve the possible cost of an event, then send it to the provider as the guardrails allow it."""
+        event = self._guard.request(event)
         turns = self._turns
         turns.conversation.add(event)
         turns.settings.requested(event)
@@ -306,7 +310,11 @@ class RealtimeSession(WatchedSession):
             # only while its own events are read.
             spawn(self._cancel, event.id)
         if event.text:
-            self._send_caller(event.text)
+            try:
+                for text in self._guard.answers(event.text):
+                    self._send_caller(text)
+            except GatewayError as error:
+                failure = failure or error
         if failure is not None:
             self._end(failure)
         elif self._watch.leaving() and not self._turns.busy:

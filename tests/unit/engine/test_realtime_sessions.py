@@ -74,6 +74,16 @@ class Turns:
         self.closed_by.append(error)
 
 
+class NoRules:
+    """Guardrails without a rule."""
+
+    def request(self, event: Any) -> Any:
+        return event
+
+    def answers(self, text: str) -> list[str]:
+        return [text]
+
+
 class Running:
     """A session in its greenlet, between two sides."""
 
@@ -82,7 +92,7 @@ class Running:
         limits = SessionLimits(longest_s, idle_s)
         watch = SessionWatch(lambda: "caller", lambda caller: None, lambda: False, (), set(), limits, self.clock)
         events = OpenAIEvents("realtime", frozenset(), str, SessionLock(), load({}).limits)
-        self.session = RealtimeSession(self.upstream, self.turns, events, watch)
+        self.session = RealtimeSession(self.upstream, self.turns, events, watch, NoRules())
         self.greenlet = spawn(self.session.run, self.caller)
 
     def pass_time(self, seconds: float) -> None:

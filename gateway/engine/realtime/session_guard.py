@@ -1,0 +1,180 @@
+"""Guardrails of a realtime session: each event of the caller is checked before it is sent, each of the provider before
+it is passed on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+from msgspec import structs
+
+from gateway.billing.context import RequestContext
+from gateway.engine.guarding import Guarding
+from gateway.engine.realtime.books import SessionPlace
+from gateway.guardrails.guarded_texts import AnswerStream, AnswerTexts, Findings, RequestEditor, unreadable
+from gateway.guardrails.placeholders import Masks
+from gateway.guardrails.rule_sets import Place, RuleSet
+from gateway.guardrails.texts import TextWalk
+from gateway.neutral.realtime import ClientEvent
+
+SOUND = "audio"
+PICTURES = ("input_image", "image_url")
+DELTA, DONE = ".delta", ".done"
+ARGUMENTS = "arguments"
+# Members of the provider's events whose values have no text of the answer.
+NAMES = frozenset(
+    ("type", "id", "event_id", "item_id", "response_id", "call_id", "object", "status", "previous_item_id")
+)
+
+
+class SessionGuard:
+    """The guardrails of one session. Rules that change meanwhile apply from the next event on."""
+
+    def __init__(self, guarding: Guarding, context: RequestContext, place: SessionPlace) -> None:
+        self._guarding = guarding
+        self._context = context
+        target = place.target
+        self._names = frozenset(
+            (
+                place.requested_model,
+                target.mapping.model,
+                target.provider.id,
+                f"{target.provider.id}/{target.mapping.model}",
+            )
+        )
+        self._masks: Masks | None = None
+        self._streams: dict[tuple[str, str, int], tuple[AnswerStream, dict[str, Any]]] = {}
+        self._tools: dict[str, str] = {}
+
+    def request(self, event: ClientEvent) -> ClientEvent:
+        """Return an event of the caller as it may be sent. ContentRefused, Unavailable."""
+        rules = self._rules()
+        if rules is None:
+            return event
+        findings = Findings()
+        editor = RequestEditor(rules, self._known(), findings)
+        try:
+            if event.begins == "sound":
+                editor.unread("sound")
+                text = event.text
+            else:
+                body = orjson.loads(event.text)
+                _note_unread(body, editor)
+                edited = TextWalk(editor).edit(body, _place_of(body))
+                text = event.text if edited is body else orjson.dumps(edited).decode()
+            if editor.error is not None:
+                raise editor.error
+        finally:
+            self._guarding.record(self._context, findings)
+        self._guarding.keep(self._context, self._known())
+        return event if text is event.text else structs.replace(event, text=text)
+
+    def answers(self, text: str) -> list[str]:
+        """Return the events that the caller gets for an event of the provider. ContentRefused, Unavailable."""
+        rules = self._rules()
+        if rules is None or not text:
+            return [text] if text else []
+        if not (rules.reads_answers or (self._masks is not None and self._masks.values)):
+            return [text]
+        findings = Findings()
+        texts = AnswerTexts(rules, self._known(), findings, escaped=False)
+        try:
+            body = orjson.loads(text)
+            return [orjson.dumps(event).decode() for event in self._edit(body, texts, rules, findings)]
+        finally:
+            self._guarding.record(self._context, findings)
+
+    def _rules(self) -> RuleSet | None:
+        rules = self._guarding.rules_of(self._context.caller)
+        return None if isinstance(rules, str) else rules.for_models(self._names)
+
+    def _known(self) -> Masks:
+        if self._masks is None:
+            self._masks = self._guarding.masks_of(self._context.caller, self._context.session)
+        return self._masks
+
+    def _edit(
+        self, body: dict[str, Any], texts: AnswerTexts, rules: RuleSet, findings: Findings
+    ) -> Iterator[dict[str, Any]]:
+        kind = str(body.get("type", ""))
+        item = body.get("item")
+        if isinstance(item, dict) and item.get("name"):
+            self._tools[str(item.get("id", ""))] = str(item["name"])
+        if _is_sound(kind):
+            findings.add_unread("answer", "sound")
+            refusing = rules.refusing(inputs=False)
+            if refusing is not None:
+                raise unreadable(refusing, "sound", answer=True)
+            yield body
+            return
+        place = (
+            kind.removesuffix(DELTA).removesuffix(DONE),
+            str(body.get("item_id", "")),
+            int(body.get("content_index") or 0),
+        )
+        if kind.endswith(DELTA) and isinstance(body.get("delta"), str):
+            stream, _ = self._streams.get(place) or (self._begin(kind, body, texts), body)
+            self._streams[place] = (stream, body)
+            written = stream.feed(body["delta"])
+            if written:
+                yield {**body, "delta": written}
+            return
+        if kind.endswith(DONE) and place in self._streams:
+            stream, last = self._streams.pop(place)
+            rest = stream.flush()
+            if rest:
+                yield {**last, "delta": rest}
+        yield self._edit_whole(body, texts, self._gets_values(body, texts))
+
+    def _begin(self, kind: str, body: dict[str, Any], texts: AnswerTexts) -> AnswerStream:
+        return texts.stream(escaped=ARGUMENTS in kind, restored=self._gets_values(body, texts))
+
+    def _gets_values(self, body: dict[str, Any], texts: AnswerTexts) -> bool:
+        tool = body.get("name") or self._tools.get(str(body.get("item_id", "")), "")
+        return texts.gets_values(str(tool)) if tool else True
+
+    def _edit_whole(self, value: Any, texts: AnswerTexts, restored: bool, name: str = "") -> Any:
+        if isinstance(value, str):
+            if name in NAMES or name == SOUND:
+                return value
+            return texts.whole(value, escaped=name == ARGUMENTS, restored=restored)
+        if isinstance(value, dict):
+            tool = value.get("name")
+            inner = restored and (not isinstance(tool, str) or texts.gets_values(tool))
+            return {key: self._edit_whole(one, texts, inner, key) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self._edit_whole(one, texts, restored) for one in value]
+        return value
+
+
+def _is_sound(kind: str) -> bool:
+    """Return whether an event of the provider is a piece of sound, and not of its transcript."""
+    return kind.endswith(("audio.delta", "audio_delta"))
+
+
+def _place_of(body: Any) -> Place:
+    """Return the place of the texts of a caller's event."""
+    if not isinstance(body, dict):
+        return "prompt"
+    item = body.get("item")
+    if isinstance(item, dict):
+        if item.get("type") == "function_call_output":
+            return "tool_results"
+        if item.get("type") == "function_call":
+            return "tool_arguments"
+        if item.get("role") in ("system", "developer"):
+            return "system"
+        return "history" if item.get("role") == "assistant" else "prompt"
+    return (
+        "system"
+        if str(body.get("type", "")).startswith(("session.", "transcription_session.", "response."))
+        else "prompt"
+    )
+
+
+def _note_unread(body: Any, editor: RequestEditor) -> None:
+    """Report sound and pictures within the items of an event."""
+    item = body.get("item") if isinstance(body, dict) else None
+    parts = item.get("content") if isinstance(item, dict) else None
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict) and (part.get(SOUND) or part.get("type") in PICTURES):
+            editor.unread("media")
