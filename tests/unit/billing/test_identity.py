@@ -17,5 +17,5 @@ def test_an_account_names_its_caller_and_who_pays() -> None:
     names = (account.organization, account.project, account.key, account.member)
     assert [raw.hex() for raw in found.ids] == [name.rpartition("_")[2] for name in names]
     assert found.project == found.ids[1]
-    assert found.payer == (account.key, account.member, account.organization, True, account.teams, "", ())
+    assert found.payer == (account.key, account.member, account.organization, True, account.teams, "", (), None)
     assert found.without_credits == found.payer._replace(credits=False)
