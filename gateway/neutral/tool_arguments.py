@@ -39,12 +39,33 @@ def read_arguments(call: ToolCall) -> dict[str, Any]:
     `input`."""
     if call.custom:
         return {"input": call.arguments}
-    if not call.arguments.strip():
+    return _read_object(call.arguments)
+
+
+def is_object(text: Any) -> bool:
+    """Return whether arguments are the JSON text of an object."""
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except (orjson.JSONDecodeError, TypeError):
+        return False
+
+
+def object_text(text: str) -> str:
+    """Return arguments as the JSON text of an object, unchanged if they are one, for servers that refuse a past call
+    with any other."""
+    plain = plain_arguments(text)
+    if is_object(plain):
+        return plain
+    return orjson.dumps(_read_object(plain)).decode()
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    if not text.strip():
         return {}
     try:
-        value = orjson.loads(call.arguments)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        value = _read_repaired(call.arguments)
+        value = _read_repaired(text)
     if isinstance(value, dict):
         return value
     return {"input": value}

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from gateway.neutral.tool_arguments import object_text
 from gateway.providers.unsupported_parts import mark_instruction
 
 Message = dict[str, Any]
@@ -127,6 +128,12 @@ def plain_media(messages: Messages) -> Messages:
     ]
 
 
+def plain_answers(messages: Messages) -> Messages:
+    """Write past answers as most servers want them: a refusal as text, and the arguments of each call as the JSON text
+    of an object. A model may have cut them off, and the server would refuse each further request with them."""
+    return [_plain_answer(message) if message["role"] == "assistant" else message for message in messages]
+
+
 def short_id(ident: str) -> str:
     """Return `ident` if it consists of nine letters and digits, otherwise nine characters derived from its hash."""
     if SHORT_ID.fullmatch(ident):
@@ -182,6 +189,27 @@ def _keep_message(message: Message) -> Message:
         members.pop("tool_calls", None)
         members["content"] = members.get("content") or message.get("refusal") or ""
     return members
+
+
+def _plain_answer(message: Message) -> Message:
+    changed = {name: value for name, value in message.items() if name != "refusal"}
+    content = message.get("content")
+    if isinstance(content, list):
+        changed["content"] = [
+            {"type": "text", "text": part["refusal"]} if part.get("type") == "refusal" else part for part in content
+        ]
+    elif not content and message.get("refusal"):
+        changed["content"] = message["refusal"]
+    if message.get("tool_calls"):
+        changed["tool_calls"] = [_plain_call(call) for call in message["tool_calls"]]
+    return changed
+
+
+def _plain_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    return {**call, "function": {**function, "arguments": object_text(function["arguments"])}}
 
 
 def _with_thinking(message: Message) -> Message:

@@ -21,12 +21,23 @@ BESIDE = "Members of parts that this provider has no field for were left out: {}
 LEFT_OUT = "Parts of earlier turns that only another provider reads were left out: {}."
 
 
-def readable(conversation: Conversation, dialect: str, warnings: list[str]) -> Conversation:
-    """Return the conversation for a target of `dialect`: parts and tools of other vendors are replaced by their
-    counterparts, and parts without one are left out with a warning. NotSupported if nothing is left."""
+class Reader(NamedTuple):
+    """The parts that a target reads: of its `dialect`, and of these only the `kinds` (None: all)."""
+
+    dialect: str
+    kinds: frozenset[str] | None = None
+
+    def reads(self, part: VendorPart) -> bool:
+        return part.vendor == self.dialect and (self.kinds is None or part.kind in self.kinds)
+
+
+def readable(conversation: Conversation, reader: Reader, warnings: list[str]) -> Conversation:
+    """Return the conversation for a target: parts and tools of other vendors are replaced by their counterparts, and
+    parts without one are left out with a warning. NotSupported if nothing is left."""
     lost: dict[str, None] = {}
+    dialect = reader.dialect
     messages = tuple(
-        split for message in conversation.messages for split in _split(_read_message(message, dialect, lost))
+        split for message in conversation.messages for split in _split(_read_message(message, reader, lost))
     )
     if lost:
         if all(message.role in INSTRUCTIONS for message in messages):
@@ -53,19 +64,19 @@ def _beside(message: Message, dialect: str) -> Iterator[str]:
             yield from (name[:NAME_LENGTH] for name in members.body)
 
 
-def _read_message(message: Message, dialect: str, lost: dict[str, None]) -> Message:
+def _read_message(message: Message, reader: Reader, lost: dict[str, None]) -> Message:
     if not any(isinstance(part, VendorPart | ToolResult) for part in message.parts):
         return message
-    return replace(message, parts=tuple(read for part in message.parts for read in _read_part(part, dialect, lost)))
+    return replace(message, parts=tuple(read for part in message.parts for read in _read_part(part, reader, lost)))
 
 
-def _read_part(part: Part, dialect: str, lost: dict[str, None]) -> tuple[Part, ...]:
-    if isinstance(part, VendorPart) and part.vendor != dialect:
+def _read_part(part: Part, reader: Reader, lost: dict[str, None]) -> tuple[Part, ...]:
+    if isinstance(part, VendorPart) and not reader.reads(part):
         if not part.instead and not part.silent:
             lost[part.kind] = None
         return part.instead
     if isinstance(part, ToolResult) and not part.executed:
-        inner = tuple(read for each in part.parts for read in _read_part(each, dialect, lost))
+        inner = tuple(read for each in part.parts for read in _read_part(each, reader, lost))
         return (replace(part, parts=inner),)
     return (part,)
 
@@ -107,16 +118,24 @@ class PreparedRequest(NamedTuple):
 
 
 NEWER_CHOICE = "tool_choice: the type {} is unknown to this provider and was left out."
+REPEATED = "tools: of several tools with one name, the first is used."
 NEWER_MEMBERS = "tools: members that are unknown to this provider were left out: {}."
 NOTHING: frozenset[str] = frozenset()
 NO_NAMES: dict[str, str] = {}
 
 
 def prepare(
-    request: ChatRequest, dialect: str, names: NameWriter, warnings: list[str], *, free_text: bool = False
+    request: ChatRequest,
+    dialect: str,
+    names: NameWriter,
+    warnings: list[str],
+    *,
+    free_text: bool = False,
+    kinds: frozenset[str] | None = None,
 ) -> PreparedRequest:
     """Return the request for a target of `dialect`: without parts and tools of other vendors, with tool names that the
-    format takes and complete parameters, and, unless it has free-text tools itself, with functions in their place."""
+    format takes and complete parameters, and, unless it has free-text tools itself, with functions in their place. The
+    target reads only the `kinds` of its dialect's own parts (None: all)."""
     if request.plain:
         return PreparedRequest(request, NO_NAMES, NOTHING)
     conversation = request.conversation()
@@ -124,9 +143,9 @@ def prepare(
     if not conversation.tools and not own_parts and "tool" not in [message.role for message in conversation.messages]:
         return PreparedRequest(request, NO_NAMES, NOTHING)
     changed = conversation
-    if own_parts and own_parts != dialect:
-        changed = readable(changed, dialect, warnings)
-    changed = _without_newer(changed, dialect, warnings, free_text=free_text)
+    if own_parts and (own_parts != dialect or kinds is not None):
+        changed = readable(changed, Reader(dialect, kinds), warnings)
+    changed = _without_repeated(_without_newer(changed, dialect, warnings, free_text=free_text), warnings)
     custom = NOTHING
     if not free_text:
         changed, custom = custom_tools.with_functions(changed)
@@ -134,6 +153,23 @@ def prepare(
     if changed is not conversation:
         request = request.with_conversation(lambda: changed)
     return PreparedRequest(request, renamed, custom)
+
+
+def _without_repeated(conversation: Conversation, warnings: list[str]) -> Conversation:
+    """Return the conversation with the first tool of each name, since most vendors refuse a second one."""
+    names = [tool.name for tool in conversation.tools if isinstance(tool, FunctionTool | CustomTool)]
+    if len(set(names)) == len(names):
+        return conversation
+    seen: set[str] = set()
+    kept: list[Tool] = []
+    for tool in conversation.tools:
+        if isinstance(tool, FunctionTool | CustomTool):
+            if tool.name in seen:
+                continue
+            seen.add(tool.name)
+        kept.append(tool)
+    warnings.append(REPEATED)
+    return replace(conversation, tools=tuple(kept))
 
 
 def _without_newer(conversation: Conversation, dialect: str, warnings: list[str], *, free_text: bool) -> Conversation:

@@ -16,8 +16,9 @@ from gateway.dialects import openai as dialect
 from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest
 from gateway.neutral.parameters import fields_of, removed_by_quirks
+from gateway.neutral.tool_arguments import is_object
 from gateway.providers.media_fetching import addressed
-from gateway.providers.message_shapes import MESSAGE_SHAPES
+from gateway.providers.message_shapes import MESSAGE_SHAPES, plain_answers
 
 # Quirks (see quirks.py) for the options of OpenAI-format providers that switch, limit and report reasoning.
 
@@ -352,6 +353,29 @@ def compatible(body: Body, request: ChatRequest) -> None:
     developer_as_system(body, request)
     no_user(body, request)
     no_cache_breakpoints(body, request)
+    if not request.plain and any(map(_is_odd_answer, body["messages"])):
+        body["messages"] = plain_answers(_plain(body["messages"]))
+
+
+def _is_odd_answer(message: Any) -> bool:
+    """Return whether a past answer has a refusal, or a call whose arguments are no JSON object."""
+    if _role(message) != "assistant":
+        return False
+    if _member(message, "refusal"):
+        return True
+    content = _member(message, "content")
+    if type(content) is list and any([_kind(part) == "refusal" for part in content]):
+        return True
+    functions = [_member(call, "function") for call in _member(message, "tool_calls") or ()]
+    return not all([is_object(_member(function, "arguments")) for function in functions if function is not None])
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if type(value) is dict else getattr(value, name, None)
+
+
+def _kind(part: Any) -> Any:
+    return part.get("type") if type(part) is dict else part.__struct_config__.tag
 
 
 def _plain(values: list[Any]) -> list[Any]:

@@ -13,8 +13,8 @@ from support import npm
 
 # Client → package, version. Their programs come in packages of their own, one a platform.
 PACKAGES = {
-    "claude": ("@anthropic-ai/claude-code", "2.1.330"),
-    "codex": ("@openai/codex", "0.169.0"),
+    "claude": ("@anthropic-ai/claude-code", "2.1.332"),
+    "codex": ("@openai/codex", "0.171.0"),
     "opencode": ("opencode-ai", "1.18.33"),
 }
 RUN_S = 90

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 def _play(replay: Replay, report: Json) -> tuple[int, Json]:
     """Send the request and return the status of the answer and the body that the provider got."""
     provider = report["provider"]
-    protocol = loader.load().providers[provider].protocol
+    protocol = report.get("protocol", loader.load().providers[provider].protocol)
     model = report.get("model", f"{provider}/corpus")
     path = report["path"].replace("MODEL", model)
     body = json.loads(report["body"])

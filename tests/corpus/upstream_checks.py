@@ -1,5 +1,6 @@
 """Asks the strict fake of a provider's protocol whether the service takes a request, and has a short answer of each."""
 
+import json
 from typing import Any
 
 from corpus.replay import Heard
@@ -63,7 +64,7 @@ ANSWERS: dict[str, Json] = {
     },
 }
 # Members that servers of OpenAI's format have and OpenAI has not.
-COMPATIBLE = ("thinking", "enable_thinking", "chat_template_kwargs")
+COMPATIBLE = ("thinking", "enable_thinking", "chat_template_kwargs", "reasoning_split")
 
 
 def check_accepted(provider: str, protocol: str, heard: Heard) -> None:
@@ -86,8 +87,11 @@ def check_accepted(provider: str, protocol: str, heard: Heard) -> None:
             cohere.check_body(_decoded(heard))
         case "openai-responses":
             responses_checks.check_request({**environ, "PATH_INFO": "/v1/responses"}, heard.headers, heard.body, set())
+            if loader.load().providers[provider].responses_tools:
+                responses_checks.check_common_items(json.loads(heard.body)["input"])
         case _ if provider == "mistral":
             mistral.check_body(heard.body)
+            openai_checks.check_answers(_decoded(heard)["messages"])
         case _:
             _check_chat(provider, _decoded(heard))
 
@@ -103,6 +107,8 @@ def _decoded(heard: Heard) -> Json:
 def _check_chat(provider: str, body: Json) -> None:
     if "reasoning_content_required" in loader.load().providers[provider].quirks:
         openai_checks.check_reasoned_calls(body)
+    if "compatible" in loader.load().providers[provider].quirks:
+        openai_checks.check_answers(body["messages"])
     if "alternating_roles" in loader.load().providers[provider].quirks:
         openai_checks.check_alternation(body["messages"])
     bare = {name: value for name, value in body.items() if name not in COMPATIBLE}

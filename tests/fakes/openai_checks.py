@@ -201,6 +201,22 @@ def check_reasoned_calls(body: dict[str, Any]) -> None:
             )
 
 
+def check_answers(messages: list[dict[str, Any]]) -> None:
+    """Check what strict servers of OpenAI's format check of past answers: the arguments of a call are a JSON object
+    (Alibaba, MiniMax, Moonshot, vLLM, error messages), and refusals, which only OpenAI knows, are text."""
+    for place, message in enumerate(messages):
+        parts = message.get("content") if isinstance(message.get("content"), list) else []
+        if message.get("refusal") or any(part["type"] == "refusal" for part in parts):
+            raise Refused(f"messages.{place}: property 'refusal' is unsupported")
+        for call in message.get("tool_calls") or ():
+            try:
+                right = isinstance(json.loads(call["function"]["arguments"]), dict)
+            except ValueError:
+                right = False
+            if not right:
+                raise Refused('The "function.arguments" parameter of the code model must be in JSON format.')
+
+
 def check_alternation(messages: list[dict[str, Any]]) -> None:
     """Check what Perplexity checks: instructions in front, then turns of the user (or results) and of the assistant,
     one after the other, and the last one is not the assistant's."""

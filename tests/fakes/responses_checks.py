@@ -16,11 +16,14 @@ from pydantic import ValidationError
 PATH = "/v1/responses"
 ENCRYPTED = "reasoning.encrypted_content"
 # Types that have a required id in the published types, which the service does not require without storage.
-WITHOUT_ID = ("reasoning", "web_search_call")
+WITHOUT_ID = ("reasoning", "web_search_call", "local_shell_call")
 OUTPUTS = {
-    "function_call_output": "function_call",
-    "custom_tool_call_output": "custom_tool_call",
-    "tool_search_output": "tool_search_call",
+    "function_call_output": ("function_call", "local_shell_call"),
+    "custom_tool_call_output": ("custom_tool_call",),
+    "tool_search_output": ("tool_search_call",),
+    "local_shell_call_output": ("local_shell_call",),
+    "shell_call_output": ("shell_call",),
+    "apply_patch_call_output": ("apply_patch_call",),
 }
 # Items with a required id in the published types, and the prefix of the id.
 KEEPING_IDS = {"image_generation_call": "ig", "file_search_call": "fs", "code_interpreter_call": "ci"}
@@ -90,7 +93,7 @@ def _check_items(items: list[Json], sealed: set[str]) -> None:
         if kind in KEEPING_IDS:
             if not item.get("id", "").startswith(f"{KEEPING_IDS[kind]}_"):
                 raise Refused(f"Expected an ID that begins with '{KEEPING_IDS[kind]}'.", param=f"input[{place}].id")
-        elif "id" in item:
+        elif "id" in item and kind != "local_shell_call_output":  # which has no other name of its call
             raise Refused(
                 f"Item with id '{item['id']}' not found. Items are not persisted when `store` is set to false. Try "
                 "again with `store` set to true, or remove this item from your input.",
@@ -103,12 +106,23 @@ def _check_items(items: list[Json], sealed: set[str]) -> None:
         if "call_id" in item and kind not in OUTPUTS:
             calls.add((kind, item["call_id"]))
         if kind in OUTPUTS:
-            if (OUTPUTS[kind], item["call_id"]) not in calls:
-                raise Refused(f"No tool call found for {kind} with call_id {item['call_id']}.", param="input")
-            answered.add(item["call_id"])
+            ident = item["id" if kind == "local_shell_call_output" else "call_id"]
+            if not any((called, ident) in calls for called in OUTPUTS[kind]):
+                raise Refused(f"No tool call found for {kind} with call_id {ident}.", param="input")
+            answered.add(ident)
     missing = {ident for _, ident in calls} - answered
     if missing:
         raise Refused(f"No tool output found for function call {sorted(missing)[0]}.", param="input")
+
+
+COMMON_ITEMS = ("message", "function_call", "function_call_output", "reasoning", "web_search_call")
+
+
+def check_common_items(items: Any) -> None:
+    """Check what xAI checks: that the types of items are among its own (error message)."""
+    for item in items if isinstance(items, list) else ():
+        if item.get("type", "message") not in COMMON_ITEMS:
+            raise Refused("data did not match any variant of untagged enum ModelInput", status=422)
 
 
 def _check_call(item: Json, place: int) -> None:

@@ -255,6 +255,54 @@ class SdkAgent(Agent):
         self.turns.append(following)
 
 
+class CohereAgent(Agent):
+    """Calls are taken without their thought, for which an answer's `tool_plan` and blocks have no signature."""
+
+    surface = "cohere"
+
+    def open(self, names: tuple[str, ...]) -> Json:
+        content: Any = "Weather?"
+        if self.feature == "images":
+            content = [{"type": "text", "text": "Weather?"}, {"type": "image_url", "image_url": {"url": DATA_URL}}]
+        tools = [{"type": "function", "function": {"name": name, "parameters": WEATHER}} for name in names]
+        start = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
+        thinking = {"thinking": {"type": "enabled", "token_budget": 2000}} if "thought" in self.feature else {}
+        return {"messages": start, "tools": tools, **thinking}
+
+    def take(self, reply: Json) -> None:
+        message = reply["message"]
+        self.turns.append({name: value for name, value in message.items() if value and name != "citations"})
+        calls = message.get("tool_calls") or ()
+        if self.feature == "question before results" and calls:
+            self.turns.append({"role": "user", "content": "Hurry."})
+        for call in calls:
+            self.turns.append({"role": "tool", "tool_call_id": call["id"], "content": "Rain."})
+        if not calls:
+            self.turns.append({"role": "user", "content": "Go on."})
+
+    def fold(self, raw: bytes) -> Json:
+        if raw[:1] == b"{":
+            body = json.loads(raw)
+            return {"error": body} if isinstance(body.get("message"), str) else body
+        blocks: dict[int, Json] = {}
+        calls: dict[int, Json] = {}
+        message: Json = {"role": "assistant", "tool_plan": ""}
+        for _, event in events_of(raw):
+            delta = (event.get("delta") or {}).get("message") or {}
+            message["tool_plan"] += delta.get("tool_plan") or ""
+            content = delta.get("content")
+            if isinstance(content, dict):
+                block = blocks.setdefault(event["index"], {"type": content.get("type")})
+                for name in content.keys() & {"text", "thinking"}:
+                    block[name] = block.get(name, "") + content[name]
+            if event["type"] == "tool-call-start":
+                calls[event["index"]] = delta["tool_calls"]
+            elif event["type"] == "tool-call-delta":
+                call = calls[event["index"]]["function"]
+                call["arguments"] += delta["tool_calls"]["function"]["arguments"]
+        return {"message": {**message, "tool_calls": [*calls.values()], "content": [*blocks.values()]}}
+
+
 def _returned(part: Json) -> Json:
     """Return a part of an answer as the SDK sends it back: metadata comes back as options."""
     kept = {name: value for name, value in part.items() if name not in ("providerMetadata", "input")}
@@ -266,5 +314,5 @@ def _returned(part: Json) -> Json:
 
 
 AGENTS: dict[str, type[Agent]] = {
-    agent.surface: agent for agent in (ChatAgent, MessagesAgent, ResponsesAgent, GeminiAgent, SdkAgent)
+    agent.surface: agent for agent in (ChatAgent, MessagesAgent, ResponsesAgent, GeminiAgent, SdkAgent, CohereAgent)
 }

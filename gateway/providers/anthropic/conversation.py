@@ -11,7 +11,14 @@ from gateway.neutral.parts import Message, ToolCall, ToolResult
 from gateway.providers.anthropic import host_rules
 from gateway.providers.anthropic.content import Block, write_part
 from gateway.providers.protocol import Target
-from gateway.providers.unsupported_parts import GENERATED, INSTRUCTIONS, mark_instruction
+from gateway.providers.unsupported_parts import (
+    ASKED_TO_CONTINUE,
+    CONTINUE,
+    GENERATED,
+    INSTRUCTIONS,
+    NOTHING_SAID,
+    mark_instruction,
+)
 
 # Turns of a messages body: joined neighbours of one role, and instructions in their places.
 #
@@ -133,7 +140,7 @@ def write_turns(messages: Iterable[Message], target: Target, warnings: list[str]
         turns.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
     if answers:
         results_first(turns)
-    _trim_end(turns)
+    _close(turns, target, warnings)
     return system, turns
 
 
@@ -172,10 +179,18 @@ def _add(turns: list[Turn], role: str, blocks: list[Block]) -> None:
         turns.append({"role": role, "content": list(blocks)})
 
 
-def _trim_end(turns: list[Turn]) -> None:
-    """Strip white space from the end of a prefilled answer, where the API refuses it (API reference, "Prefill")."""
-    if turns and turns[-1]["role"] == "assistant" and turns[-1]["content"][-1]["type"] == "text":
-        last = turns[-1]["content"][-1]
+def _close(turns: list[Turn], target: Target, warnings: list[str]) -> None:
+    """Complete the end of the turns: a conversation of blank texts says so, and an answer to be continued has no white
+    space at its end (API reference, "Prefill"). A model that continues none is asked to."""
+    if not turns:
+        turns.append({"role": "user", "content": [{"type": "text", "text": NOTHING_SAID}]})
+    last = turns[-1]["content"][-1]
+    if turns[-1]["role"] != "assistant" or last["type"] == "tool_use":
+        return
+    if not host_rules.continues_answers(target):
+        warnings.append(ASKED_TO_CONTINUE)
+        _add(turns, USER, [{"type": "text", "text": CONTINUE}])
+    elif last["type"] == "text":
         turns[-1]["content"][-1] = {**last, "text": last["text"].rstrip()}
 
 

@@ -39,6 +39,9 @@ PLAIN_TOOL = ("type", "name", "description", "input_schema", "cache_control")
 
 TAKES_SYSTEM = re.compile(r"claude-(?:opus-4-(?:[89]|1\d)|[a-z]+-(?:[5-9]|\d\d))(?!\d)")
 
+# Models that continue an answer at the end of a conversation; newer ones refuse it (documentation, "Prefill").
+CONTINUES = re.compile(r"claude-(?:[23]|instant|(?:opus|sonnet|haiku)-4(?:-[0-5](?!\d)|-20\d{6}|@|$))")
+
 Tokens = Callable[[str], str]
 
 
@@ -150,6 +153,12 @@ def accepted_fields(fields: dict[str, Any], target: Target, warnings: list[str])
         return fields
     warnings += [f"{name} was left out: {target.mapping.key} does not take it." for name in fields]
     return {}
+
+
+def continues_answers(target: Target) -> bool:
+    """Return whether the model continues an answer at the end of a conversation; other vendors' models may."""
+    name = target.mapping.external_id
+    return "claude" not in name or CONTINUES.search(name) is not None
 
 
 def takes_addresses(target: Target) -> bool:

@@ -24,6 +24,7 @@ class Family(Struct, frozen=True):
     `full_results`: a tool result may contain images and documents, and report failure. `signed`: past reasoning is
     sent back with its signature. `top_k`: path of the field in the additional request fields. `one_sampling`:
     temperature and top_p exclude each other. `stop_path`: path of the stop sequence in the additional response fields.
+    `continues`: the conversation may end with an answer, which the model continues.
     """
 
     reasoning: Literal["", "budget", "adaptive", "levels", "effort"] = ""
@@ -35,6 +36,7 @@ class Family(Struct, frozen=True):
     top_k: tuple[str, ...] = ()
     one_sampling: bool = False
     stop_path: str = ""
+    continues: bool = True
 
 
 ALL_PLACES: frozenset[Place] = frozenset(("system", "messages", "tools"))
@@ -42,7 +44,7 @@ FORCED = frozenset(("required", "tool"))
 CLAUDE_BUDGET = Family(
     "budget", ALL_PLACES, True, FORCED, True, True, ("top_k",), one_sampling=True, stop_path="/stop_sequence"
 )
-CLAUDE_ADAPTIVE = replace(CLAUDE_BUDGET, reasoning="adaptive")
+CLAUDE_ADAPTIVE = replace(CLAUDE_BUDGET, reasoning="adaptive", continues=False)
 NOVA = Family(
     "", frozenset(("system", "messages")), choices=FORCED, full_results=True, top_k=("inferenceConfig", "topK")
 )

@@ -32,6 +32,9 @@ from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
 from gateway.providers.quirks import NO_SAMPLING, REPLAY_REASONING
 from gateway.providers.unsupported_parts import (
+    ASKED_TO_CONTINUE,
+    CONTINUE,
+    NOTHING_SAID,
     warn_of_mode,
     warn_of_names,
     with_late_instructions,
@@ -47,7 +50,6 @@ CACHE_POINT = "cachePoint"
 POINT_LIMIT = 4
 OPENING_TURN = "(The conversation so far begins with an answer.)"
 DOCUMENT_TEXT = "See the attached document."
-EMPTY_MESSAGE = "(no message)"
 FOREIGN_SEARCH = "Past calls of another provider's server tools were left out."
 
 Turn = dict[str, Any]
@@ -73,13 +75,13 @@ def write_turns(
         _add(turns, role, [block for block in blocks if block not in moved])
         _add(turns, "user", moved)
     if not turns:
-        turns = [{"role": "user", "content": system or [{"text": EMPTY_MESSAGE}]}]
+        turns = [{"role": "user", "content": system or [{"text": NOTHING_SAID}]}]
         system = []
     if turns[0]["role"] == "assistant":
         turns.insert(0, {"role": "user", "content": [{"text": OPENING_TURN}]})
     for turn in turns:
         _order_blocks(turn)
-    _trim_end(turns)
+    _close(turns, family, warnings)
     return system, turns
 
 
@@ -139,10 +141,16 @@ def _order_blocks(turn: Turn) -> None:
         content.append({"text": DOCUMENT_TEXT})
 
 
-def _trim_end(turns: list[Turn]) -> None:
-    """Strip white space from the end of a prefilled answer, where the API refuses it."""
+def _close(turns: list[Turn], family: Family, warnings: list[str]) -> None:
+    """Strip white space from the end of an answer to be continued, where the API refuses it; ask a model to continue
+    that refuses such an answer."""
     last = turns[-1]["content"][-1]
-    if turns[-1]["role"] == "assistant" and "text" in last:
+    if turns[-1]["role"] != "assistant":
+        return
+    if not family.continues and "toolUse" not in last:
+        warnings.append(ASKED_TO_CONTINUE)
+        turns.append({"role": "user", "content": [{"text": CONTINUE}]})
+    elif "text" in last:
         turns[-1]["content"][-1] = {"text": last["text"].rstrip()}
 
 

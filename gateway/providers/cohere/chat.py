@@ -24,7 +24,7 @@ from gateway.neutral.chat import (
 )
 from gateway.neutral.events import Batch
 from gateway.neutral.parts import Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, VendorPart
-from gateway.neutral.tool_arguments import plain_arguments
+from gateway.neutral.tool_arguments import object_text
 from gateway.providers.cohere.reply import read_result
 from gateway.providers.cohere.stream import CohereStreamReader
 from gateway.providers.failures import classify, explain, read_refusal, retry_after
@@ -37,7 +37,7 @@ from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.tool_names import COHERE
-from gateway.providers.unsupported_parts import GENERATED, with_late_instructions
+from gateway.providers.unsupported_parts import GENERATED, NOTHING_SAID, with_late_instructions
 
 # Writes a neutral conversation as a chat body, with its messages in the roles and blocks of the format.
 #
@@ -72,13 +72,13 @@ def write_messages(messages: Iterable[Message], *, thinks: bool, warnings: list[
                 if shown:
                     waiting = [{"type": "text", "text": GENERATED}, *map(_write_part, shown)]
             case "tool":
-                _add_results(turns, message)
+                waiting += _add_results(turns, message)
             case _:
-                _add(turns, {"role": "user", "content": [*waiting, *map(_write_part, message.parts)]})
+                _add(turns, {"role": "user", "content": [*waiting, *_write_parts(message)]})
                 waiting = []
     _show(turns, waiting)
     if not turns:
-        return [{"role": "user", "content": system}]
+        return [{"role": "user", "content": system or [{"type": "text", "text": NOTHING_SAID}]}]
     if system:
         return [{"role": "system", "content": system}, *turns]
     return turns
@@ -127,12 +127,17 @@ def _write_assistant(message: Message, thinks: bool, warnings: list[str]) -> Wir
 def _write_call(call: ToolCall) -> Wire:
     if call.custom:
         raise NotSupported("This provider has no tools with free-text input.", param="messages")
-    function = {"name": call.name, "arguments": plain_arguments(call.arguments)}
+    function = {"name": call.name, "arguments": object_text(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _add_results(turns: list[Wire], message: Message) -> None:
-    """Add each result as a separate turn; the media of all results follow in one user message."""
+def _write_parts(message: Message) -> list[Wire]:
+    """Return the content blocks of a message without its empty texts, which the API refuses."""
+    return [_write_part(part) for part in message.parts if not isinstance(part, Text | Refusal) or part.text]
+
+
+def _add_results(turns: list[Wire], message: Message) -> list[Wire]:
+    """Add each result as a separate turn, and return the media of the results, which follow the last one."""
     following: list[Wire] = []
     for part in message.parts:
         if not isinstance(part, ToolResult):
@@ -147,7 +152,7 @@ def _add_results(turns: list[Wire], message: Message) -> None:
             title = f"Output of {part.name or 'the tool'} (call {part.call_id}):"
             following += [{"type": "text", "text": title}, *media]
         turns.append({"role": "tool", "tool_call_id": part.call_id, "content": text})
-    _add(turns, {"role": "user", "content": following})
+    return following
 
 
 def _write_part(part: Part) -> Wire:

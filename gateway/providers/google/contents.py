@@ -23,6 +23,7 @@ from gateway.neutral.parts import (
 )
 from gateway.neutral.tool_arguments import read_arguments
 from gateway.providers.google.traits import OLDEST, Traits
+from gateway.providers.unsupported_parts import NOTHING_SAID
 
 Wire = dict[str, Any]
 
@@ -77,9 +78,9 @@ class Contents:
                     self._add(USER, "user", [self._write_part(part) for part in message.parts])
         self._show_beside()
         self._sort_results()
-        if not self._contents and self._system:
+        if not self._contents:
             # The API refuses a conversation that has only instructions, so they are sent as a user content.
-            self._contents = [{"role": USER, "parts": self._system}]
+            self._contents = [{"role": USER, "parts": self._system or [{"text": NOTHING_SAID}]}]
             self._system = []
         body: Wire = {"contents": self._contents}
         if self._system:

@@ -28,6 +28,7 @@ from gateway.neutral.chat import (
 )
 from gateway.neutral.events import Batch
 from gateway.neutral.parameters import fields_of, lost_by
+from gateway.neutral.parts import NAME_LENGTH
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
 from gateway.providers.function_parameters import complete_relayed
@@ -262,7 +263,8 @@ class OpenAIResponses:
         """Return the call for a neutral request; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         known = target.provider.responses_tools
-        prepared = prepare(request, self.dialect, OPENAI, warnings, free_text=not known or "custom" in known)
+        free_text, kinds = not known or "custom" in known, _items_for(known)
+        prepared = prepare(request, self.dialect, OPENAI, warnings, free_text=free_text, kinds=kinds)
         body = write_body(prepared.request, _origin(target), warnings, unseals=target.unseals)
         _check_tools(body, target)
         if not target.mapping.web_search and any(tool["type"] == "web_search" for tool in body.get("tools", ())):
@@ -276,6 +278,7 @@ class OpenAIResponses:
         """Return the call with the caller's body, retargeted. NotSupported for a body that must be rebuilt or that
         belongs to another account."""
         _check_tools(native.body, target)
+        _check_items(native.body.get("input"), target)
         warnings: list[str] = []
         items = retarget(native.body.get("input"), _origin(target), target.unseals, warnings)
         body = {**native.body, "input": items}
@@ -314,6 +317,31 @@ def _check_tools(body: Body, target: Target) -> None:
     for tool in body.get("tools", ()) if known else ():
         if tool["type"] not in known:
             raise NotSupported(f"This provider has no tool of type {tool['type']}.", param="tools")
+
+
+# Items that every server of this format reads.
+COMMON_ITEMS = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
+
+
+def _items_for(tools: tuple[str, ...]) -> frozenset[str] | None:
+    """Return the types of items that a server with these tools reads; None for one with all of them."""
+    if not tools:
+        return None
+    found = [f"{tool}_call" for tool in tools]
+    if "mcp" in tools:
+        found += ["mcp_list_tools", "mcp_approval_request", "mcp_approval_response"]
+    if "custom" in tools:
+        found += ["custom_tool_call", "custom_tool_call_output"]
+    return frozenset((*COMMON_ITEMS, *found))
+
+
+def _check_items(items: Any, target: Target) -> None:
+    """Raise NotSupported for an item of a type that the provider's API lacks: the rebuilt body has another one."""
+    known = _items_for(target.provider.responses_tools)
+    for item in items if known is not None and isinstance(items, list) else ():
+        kind = item.get("type", COMMON_ITEMS[0]) if type(item) is dict else item.__struct_config__.tag
+        if known is not None and kind not in known:
+            raise NotSupported(f"This provider has no item of type {kind[:NAME_LENGTH]}.", param="input")
 
 
 def _origin(target: Target) -> str:

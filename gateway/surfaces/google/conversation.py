@@ -184,10 +184,23 @@ def read_server_part(part: schema.WirePart) -> VendorPart | None:
     other."""
     for kind in SERVER_PARTS:
         if getattr(part, kind) is not None:
-            return VendorPart(NAME, kind, part.unknown or to_builtins(part))
+            return VendorPart(NAME, kind, part.unknown or to_builtins(part), _shown_code(part))
     if part.unknown is not None and part.inlineData is None and part.fileData is None:
         return VendorPart(NAME, next(iter(schema.unknown_members(part.unknown)))[:NAME_LENGTH], part.unknown)
     return None
+
+
+def _shown_code(part: schema.WirePart) -> tuple[Text, ...]:
+    """Return the text that other vendors get for code of the vendor's own tool and for its output; none for others."""
+    if part.executableCode is not None:
+        return _fenced("", str(part.executableCode.get("language") or "").lower(), part.executableCode.get("code"))
+    if part.codeExecutionResult is not None:
+        return _fenced("Output:\n", "", part.codeExecutionResult.get("output"))
+    return ()
+
+
+def _fenced(title: str, language: str, text: Any) -> tuple[Text, ...]:
+    return (Text(f"{title}```{language}\n{text}\n```"),) if isinstance(text, str) and text else ()
 
 
 SEARCHES = ("googleSearch", "googleSearchRetrieval")

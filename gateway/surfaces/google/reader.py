@@ -94,6 +94,7 @@ class PromptFacts:
         "mixed",
         "noted",
         "own_parts",
+        "ran",
         "stored",
         "text",
         "unknown",
@@ -101,6 +102,7 @@ class PromptFacts:
 
     def __init__(self, body: schema.GenerateBody, wire: Json) -> None:
         self.text = self.images = self.earlier_images = self.audio = self.files = 0
+        self.ran = False  # has calls and results of the vendor's own tools
         self.stored = False  # has files that the vendor stores
         self.mixed = False  # has content that the format's own vendor would reject: the contents must be changed
         # Has content that the format's own vendor alone can read.
@@ -147,7 +149,7 @@ class PromptFacts:
             self._add_media(part.inlineData, part.fileData)
         else:
             server = any(getattr(part, name) is not None for name in SERVER_PARTS)
-            self.own_parts = self.own_parts or server
+            self.ran = self.ran or server
             self.text += len(encode(part)) if server else 0
 
     def _add_media(self, blob: schema.Blob | None, file: schema.FileAddress | None) -> None:
@@ -320,7 +322,7 @@ def requirements_of(body: schema.GenerateBody, facts: PromptFacts, wire: Json, *
         media=facts.media,
         forced_tool=forced_by(body),
         vendor_only=NAME if facts.own_parts or speaks else "",
-        own_parts=NAME if facts.unknown else "",
+        own_parts=NAME if facts.unknown or facts.ran else "",
         own_members=NAME if facts.noted else "",
         hosted=NAME if own_tools else "",
         hosted_uses=_uses(body, facts, wire),

@@ -458,3 +458,11 @@ def test_reasoning_that_the_account_refused_is_left_out():
     where = replace(target(), unseals=False)
     assert "toolUse" in body(request, where)["messages"][1]["content"][0]
     assert any("cannot read it" in warning for warning in call(request, where).warnings)
+
+
+def test_a_model_that_continues_no_answer_is_asked_to_continue():
+    unfinished = asking(HI, Message("assistant", (Text("One, two "),)))
+    newer = target("anthropic.claude-opus-4-8-v1:0")
+    assert body(unfinished, newer)["messages"][-1] == {"role": "user", "content": [{"text": "Continue."}]}
+    assert any("continue" in warning for warning in call(unfinished, newer).warnings)
+    assert body(unfinished)["messages"][-1] == {"role": "assistant", "content": [{"text": "One, two"}]}

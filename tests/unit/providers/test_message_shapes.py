@@ -162,3 +162,8 @@ PICTURE = {"type": "image_url", "image_url": {"url": "https://media.example/a.pn
 )
 def test_the_user_and_the_assistant_take_turns_where_a_server_wants_that(messages: list, expected: list) -> None:
     assert shaped("alternating_roles", *messages) == expected
+
+
+def test_an_answer_is_changed_only_where_it_is_odd() -> None:
+    fine = say("assistant", "Hi", tool_calls=[CALL], reasoning_content="Hm.")
+    assert message_shapes.plain_answers([fine, say("user", "A")]) == [fine, say("user", "A")]

@@ -26,10 +26,19 @@ def read_part(part: dict[str, Any]) -> tuple[ChatRequest, Part]:
 
 
 @pytest.mark.parametrize("kind", ["executableCode", "codeExecutionResult", "toolCall", "toolResponse"])
-def test_a_part_of_googles_own_tools_returns_to_google_only(kind: str) -> None:
+def test_a_part_of_googles_own_tools_returns_to_google_whole(kind: str) -> None:
     request, part = read_part({kind: {"id": "1"}})
-    assert request.requirements.vendor_only == "google"
+    assert request.requirements.own_parts == "google" and not request.requirements.vendor_only
     assert part.body == {kind: {"id": "1"}}  # type: ignore[union-attr]
+
+
+def test_code_and_its_output_are_text_for_other_vendors() -> None:
+    _, code = read_part({"executableCode": {"language": "PYTHON", "code": "print(42)"}})
+    _, output = read_part({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "42"}})
+    _, search = read_part({"toolCall": {"toolType": "GOOGLE_SEARCH_WEB"}})
+    assert code.instead == (Text("```python\nprint(42)\n```"),)  # type: ignore[union-attr]
+    assert output.instead == (Text("Output:\n```\n42\n```"),)  # type: ignore[union-attr]
+    assert search.instead == ()  # type: ignore[union-attr]
 
 
 def test_a_member_beside_a_text_or_media_stays_for_google() -> None:
