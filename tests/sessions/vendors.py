@@ -18,7 +18,7 @@ from gateway.catalogue import loader
 
 Json = dict[str, Any]
 # Members with which servers of OpenAI's format switch and stream thought.
-SWITCHES = ("thinking", "enable_thinking", "tool_stream")
+SWITCHES = ("thinking", "enable_thinking", "thinking_budget", "tool_stream")
 
 
 class FakeCompatible(openai.FakeOpenAI):
