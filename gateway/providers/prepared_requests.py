@@ -21,7 +21,7 @@ BESIDE = "Members of parts that this provider has no field for were left out: {}
 LEFT_OUT = "Parts of earlier turns that only another provider reads were left out: {}."
 
 
-class Reader(NamedTuple):
+class ReadableParts(NamedTuple):
     """The parts that a target reads: of its `dialect`, and of these only the `kinds` (None: all)."""
 
     dialect: str
@@ -31,7 +31,7 @@ class Reader(NamedTuple):
         return part.vendor == self.dialect and (self.kinds is None or part.kind in self.kinds)
 
 
-def readable(conversation: Conversation, reader: Reader, warnings: list[str]) -> Conversation:
+def readable(conversation: Conversation, reader: ReadableParts, warnings: list[str]) -> Conversation:
     """Return the conversation for a target: parts and tools of other vendors are replaced by their counterparts, and
     parts without one are left out with a warning. NotSupported if nothing is left."""
     lost: dict[str, None] = {}
@@ -64,13 +64,13 @@ def _beside(message: Message, dialect: str) -> Iterator[str]:
             yield from (name[:NAME_LENGTH] for name in members.body)
 
 
-def _read_message(message: Message, reader: Reader, lost: dict[str, None]) -> Message:
+def _read_message(message: Message, reader: ReadableParts, lost: dict[str, None]) -> Message:
     if not any(isinstance(part, VendorPart | ToolResult) for part in message.parts):
         return message
     return replace(message, parts=tuple(read for part in message.parts for read in _read_part(part, reader, lost)))
 
 
-def _read_part(part: Part, reader: Reader, lost: dict[str, None]) -> tuple[Part, ...]:
+def _read_part(part: Part, reader: ReadableParts, lost: dict[str, None]) -> tuple[Part, ...]:
     if isinstance(part, VendorPart) and not reader.reads(part):
         if not part.instead and not part.silent:
             lost[part.kind] = None
@@ -144,7 +144,7 @@ def prepare(
         return PreparedRequest(request, NO_NAMES, NOTHING)
     changed = conversation
     if own_parts and (own_parts != dialect or kinds is not None):
-        changed = readable(changed, Reader(dialect, kinds), warnings)
+        changed = readable(changed, ReadableParts(dialect, kinds), warnings)
     changed = _without_repeated(_without_newer(changed, dialect, warnings, free_text=free_text), warnings)
     custom = NOTHING
     if not free_text:
