@@ -46,6 +46,7 @@ SIGNED_IN = {
     "key-new": "/console/keys/new",
     "people": "/console/people",
     "teams": "/console/teams",
+    "budgets": "/console/budgets",
     "projects": "/console/projects",
     "audit": "/console/audit",
     "settings": "/console/settings",

@@ -86,6 +86,9 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
                 "M4 5h7v6H4zM13 5h7v6h-7zM8.5 15h7v5h-7zM7.5 11v2h9v-2M12 13v2",
                 "teams:read",
             ),
+            PageLink(
+                "/console/budgets", "Budgets", "M4 18a8 8 0 1 1 16 0M12 18l4-6M4 18h2M18 18h2M12 10V8", "limits:read"
+            ),
             PageLink("/console/projects", "Projects", "M4 6h6l2 2h8v11H4z", "projects:write"),
             PageLink(
                 "/console/automation", "Automation", "M5 9h14v10H5zM12 4v5M9 13h.01M15 13h.01M9 16h6", "automation:read"

@@ -16,6 +16,7 @@ from gateway.surfaces.console import (
 )
 from gateway.surfaces.console.audit_log import audit_pages
 from gateway.surfaces.console.automation import automation_pages
+from gateway.surfaces.console.budgets import budget_pages
 from gateway.surfaces.console.first_run import first_run_pages
 from gateway.surfaces.console.keys import key_pages
 from gateway.surfaces.console.models import custom_model_pages, model_pages
@@ -66,6 +67,7 @@ SURFACE = Surface(
         *sign_in_pages.OPERATIONS,
         *sso_pages.OPERATIONS,
         *sso_settings_pages.OPERATIONS,
+        *budget_pages.OPERATIONS,
         *team_pages.OPERATIONS,
         *usage_pages.OPERATIONS,
         *old_addresses.OPERATIONS,

@@ -38,7 +38,8 @@ def test_each_page_belongs_to_an_entry() -> None:
 
 
 ORGANIZATION = {
-    f"/console/{name}" for name in ["people", "teams", "projects", "automation", "alerts", "audit", "settings"]
+    f"/console/{name}"
+    for name in ["people", "teams", "budgets", "projects", "automation", "alerts", "audit", "settings"]
 }
 WITH_KEYS = {f"/console/{name}" for name in ["logs", "sessions", "playground", "setup", "keys"]}
 
@@ -49,10 +50,18 @@ WITH_KEYS = {f"/console/{name}" for name in ["logs", "sessions", "playground", "
         ("owner", NO_PARTS, set()),
         ("admin", NO_PARTS, set()),
         ("developer", NO_PARTS, ORGANIZATION),
-        ("developer", Parts(teams=frozenset(("team_1",))), ORGANIZATION - {"/console/people", "/console/teams"}),
+        (
+            "developer",
+            Parts(teams=frozenset(("team_1",))),
+            ORGANIZATION - {"/console/people", "/console/teams", "/console/budgets"},
+        ),
         ("developer", Parts(projects=frozenset(("proj_1",))), ORGANIZATION - {"/console/projects"}),
-        ("viewer", NO_PARTS, WITH_KEYS | ORGANIZATION - {"/console/people", "/console/teams"}),
-        ("billing", NO_PARTS, WITH_KEYS | ORGANIZATION - {"/console/people", "/console/teams", "/console/settings"}),
+        ("viewer", NO_PARTS, WITH_KEYS | ORGANIZATION - {"/console/people", "/console/teams", "/console/budgets"}),
+        (
+            "billing",
+            NO_PARTS,
+            WITH_KEYS | ORGANIZATION - {"/console/people", "/console/teams", "/console/budgets", "/console/settings"},
+        ),
     ],
 )
 def test_a_person_sees_the_pages_of_the_own_role(role: str, parts: Parts, hidden: set[str]) -> None:

@@ -20,6 +20,7 @@ QUERIES = {
     "/console/people": ["Ada lovelace@acme.example developer Research", "grace@new.example admin"],
     "/console/teams": ["Research"],
     "/console/teams/{organization}/{team}": ["Ada lovelace@acme.example developer"],
+    "/console/budgets": ["search-month team=search"],
     "/console/projects": ["Default paid with credits"],
     "/console/providers": ["Z.ai zai"],
     "/console/providers/keys": ["Z.ai zai Spare …cdef https://llm.acme.example/v1 eu-west glm active"],
@@ -49,6 +50,8 @@ def filled(open_tenants: Callable[..., AbstractContextManager[Tenants]]) -> Iter
         provider = {"name": "own-llm", "baseUrl": "https://llm.acme.example/v1", "models": [{"id": "small"}]}
         tenants.ok("POST", f"{place}/custom-providers", owner, provider)
         tenants.ok("POST", f"{place}/service-accounts", owner, {"name": "Terraform", "scopes": ["keys:write"]})
+        limit = {"subjects": ["tag:team=search"], "amount": "5"}
+        tenants.ok("PUT", f"{place}/limits/search-month", owner, limit)
         identity = {"name": "CI", "issuer": "https://issuer.example", "audience": "spire", "claims": {"sub": "x"}}
         tenants.ok("POST", f"{place}/workload-identities", owner, {**identity, "projectId": owner.project_id})
         tenants.services.billing.ledger.grant(organization, 10**9, "lists")

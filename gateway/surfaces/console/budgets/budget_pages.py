@@ -1,0 +1,189 @@
+"""`/console/budgets`: the limits of an organization, with what is used of each, their raises and those who ask for
+more."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from gateway.limits.limit_rules import read_subject
+from gateway.money import format_usd, parse_usd
+from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.organization_choice import choose_organization
+from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
+from gateway.surfaces.web.http import Operation, Outbound
+
+TITLE = "Budgets"
+PATH = "/console/budgets"
+ONE = f"{PATH}/<organization_id>/<limit_id>"
+LIMITS = "/orgs/<organization_id>/limits"
+LIST = ManagementCall(f"GET {LIMITS}")
+FIND = ManagementCall(f"GET {LIMITS}/<limit_id>")
+PUT = ManagementCall(f"PUT {LIMITS}/<limit_id>")
+DELETE = ManagementCall(f"DELETE {LIMITS}/<limit_id>")
+RAISE = ManagementCall(f"PUT {LIMITS}/<limit_id>/raise")
+REQUESTS = ManagementCall(f"GET {LIMITS}/<limit_id>/requests")
+ASK = ManagementCall(f"POST {LIMITS}/<limit_id>/requests")
+GRANT = ManagementCall(f"PUT {LIMITS}/<limit_id>/requests/<request_id>")
+DECLINE = ManagementCall(f"DELETE {LIMITS}/<limit_id>/requests/<request_id>")
+COLUMNS = (
+    Column("Limit", "id"),
+    Column("Of", "of"),
+    Column("Used", "spent", numeric=True),
+    Column("Period", "span", extra=True),
+    Column("Reached", "forecastAt", extra=True),
+)
+MEMBER_COLUMNS = (Column("Member", "member"), Column("Used", "spent", numeric=True), Column("Renews", "renewsAt"))
+# Kind of a subject → the filter of the page Requests that shows what counts under it.
+FILTERS = {
+    "project": "projectId",
+    "key": "apiKeyId",
+    "customer": "apiKeyId",
+    "model": "model",
+    "provider": "provider",
+    "application": "source",
+    "session": "session",
+}
+
+
+def show_list(call: PageCall) -> Outbound:
+    """Show the limits with their use."""
+    choice = choose_organization(call, "limits:read")
+    rows = [_show_row(limit) for limit in call.run(LIST, organization_id=choice.id)]
+    return call.page(
+        "budgets/budgets.html",
+        TITLE,
+        limits=arrange(rows, COLUMNS, call.arguments, searched=("id", "of"), sort="id"),
+        choice=choice,
+        path=PATH,
+        manages=call.visitor.manages("limits:write", choice.id),
+    )
+
+
+def show_limit(call: PageCall) -> Outbound:
+    """Show a limit with its members, its raise and the requests for more."""
+    organization_id = call.params["organization_id"]
+    limit = _show_row(call.run(FIND, **_path(call)))
+    reach = call.visitor.reach(organization_id, "limits:raise")
+    subjects = tuple(map(read_subject, limit["subjects"]))
+    raises = reach.whole or any(subject.kind == "team" and subject.value in reach.teams for subject in subjects)
+    members = [_show_member(one, limit["amount"]) for one in limit["members"]]
+    return call.page(
+        "budgets/budget.html",
+        limit["id"],
+        limit=limit,
+        members=arrange(members, MEMBER_COLUMNS, call.arguments, searched=("member",), sort="-spent"),
+        manages=call.visitor.manages("limits:write", organization_id),
+        raises=raises,
+        requests=call.run(REQUESTS, **_path(call)) if raises else [],
+        behind=_link_requests(limit),
+        organization_id=organization_id,
+        path=PATH,
+    )
+
+
+def _put(call: PageCall) -> str:
+    choice = choose_organization(call, "limits:write")
+    limit = call.run(PUT, _read_limit(call.form), organization_id=choice.id, limit_id=call.form.get("id", "").strip())
+    return f"The limit {limit['id']} was saved."
+
+
+def _change(call: PageCall) -> str:
+    call.run(PUT, _read_limit(call.form), **_path(call))
+    return "The limit was saved."
+
+
+def _delete(call: PageCall) -> Outbound:
+    call.run(DELETE, **_path(call))
+    return show_instead(call, PATH, show_list, "The limit was deleted.")
+
+
+def _raise(call: PageCall) -> str:
+    call.run(RAISE, _read_raise(call.form), **_path(call))
+    return "The raise was saved."
+
+
+def _ask(call: PageCall) -> str:
+    note = call.form.get("note", "").strip()
+    call.run(ASK, {**_read_raise(call.form), "note": note}, **_path(call))
+    return "Owners, admins and billing see that you ask for more."
+
+
+def _grant(call: PageCall) -> str:
+    call.run(GRANT, request_id=call.form.get("request", "")[:80], **_path(call))
+    return "The raise was granted."
+
+
+def _decline(call: PageCall) -> str:
+    call.run(DECLINE, request_id=call.form.get("request", "")[:80], **_path(call))
+    return "The request was declined."
+
+
+def _read_limit(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the body of a limit from a form: subjects and actions are written with commas between them."""
+    return {
+        "subjects": _split(form.get("subjects", "")),
+        "amount": form.get("amount", "").strip(),
+        "period": form.get("period", "").strip() or None,
+        "timezone": form.get("timezone", "").strip() or None,
+        "actions": _split(form.get("actions", "")) or ["refuse@100"],
+        "reservation": form.get("reservation", "").strip() or "likely",
+        "values": form.get("values", "") or "request",
+    }
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _read_raise(form: Mapping[str, str]) -> dict[str, Any]:
+    return {"amount": form.get("amount", "").strip(), "until": form.get("until", "").strip()}
+
+
+def _path(call: PageCall) -> dict[str, Any]:
+    return {"organization_id": call.params["organization_id"], "limit_id": call.params["limit_id"]}
+
+
+def _show_row(limit: dict[str, Any]) -> dict[str, Any]:
+    zone = limit["timezone"]
+    span = limit["period"] or "in total"
+    return {
+        **limit,
+        "of": " × ".join(limit["subjects"]),
+        "spent": float(limit["usage"]),
+        "span": f"{span}, {zone}" if zone else span,
+        # The amount without a raise, which a form changes.
+        "ownAmount": format_usd(parse_usd(limit["amount"]) - parse_usd(limit["raisedBy"] or "0")),
+    }
+
+
+def _show_member(member: dict[str, Any], amount: str) -> dict[str, Any]:
+    return {**member, "spent": float(member["usage"]), "amount": member["limit"] or amount}
+
+
+def _link_requests(limit: dict[str, Any]) -> str:
+    """Return the address of the requests that count in the present window of a limit, as far as filters name them."""
+    query = {}
+    for subject in map(read_subject, limit["subjects"]):
+        if not subject.value or "*" in subject.value:
+            continue
+        if subject.kind in ("tag", "user", "run"):
+            query["metadata"] = f"{subject.name or subject.kind}:{subject.value}"
+        elif subject.kind in FILTERS:
+            query[FILTERS[subject.kind]] = subject.value
+    if limit["startedAt"]:
+        query["from"] = limit["startedAt"]
+    return f"/console/logs?{urlencode(query)}"
+
+
+ACTIONS: dict[str, PageAction] = {
+    "change": _change,
+    "delete": _delete,
+    "raise": _raise,
+    "ask": _ask,
+    "grant": _grant,
+    "decline": _decline,
+}
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show_list, {"put": _put}),
+    *page_operations(ONE, show_limit, ACTIONS),
+)

@@ -1,0 +1,104 @@
+"""Limits of an organization over the management API and on the page Budgets: checks, leads, requests for more."""
+
+import pytest
+from support.console import open_page, press_button
+from support.management import Tenants
+
+FAR = "2099-01-01T00:00:00Z"
+HOSTILE = '"><script>alert(1)</script>'
+REFUSED = {
+    "no subject": {"subjects": []},
+    "three subjects": {"subjects": ["each user", "each model", "each key"]},
+    "the same kind twice": {"subjects": ["each user", "user=ann"]},
+    "an unknown kind": {"subjects": ["planet=mars"]},
+    "a bare kind": {"subjects": ["user"]},
+    "requests without a key": {"subjects": ["no key"]},
+    "a tag without a name": {"subjects": ["each tag"]},
+    "a pattern with brackets": {"subjects": ["model=gpt-[45]"]},
+    "a negative amount": {"amount": "-1"},
+    "no amount": {"amount": None},
+    "an unknown period": {"period": "1y"},
+    "a time zone without a period": {"timezone": "UTC"},
+    "a time zone of a rolling period": {"period": "2w", "timezone": "UTC"},
+    "an unknown time zone": {"period": "day", "timezone": "Moon/Base"},
+    "an unknown action": {"actions": ["shout@80"]},
+    "a share above the whole": {"actions": ["refuse@101"]},
+    "a model without a name": {"actions": ["model@90"]},
+    "two refusals": {"actions": ["refuse@90", "refuse@100"]},
+    "no actions": {"actions": []},
+}
+
+
+def path_of(tenants: Tenants, who: str = "acme owner") -> str:
+    return f"/orgs/{tenants[who].organization_id}/limits"
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_wrong_limit_is_refused(case: str, shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    body = {"subjects": ["organization"], "amount": "5", **REFUSED[case]}
+    assert shared_tenants.call("PUT", f"{path_of(shared_tenants)}/wrong", owner, body)[0] == 400
+    assert shared_tenants.call("GET", f"{path_of(shared_tenants)}/wrong", owner)[0] == 404
+
+
+def test_a_limit_names_things_of_its_own_organization_alone(shared_tenants: Tenants) -> None:
+    owner, rival = shared_tenants["acme owner"], shared_tenants["rival owner"]
+    for subject in (f"project={rival.project_id}", f"member={rival.member_id}", f"key={rival.key.info.id}"):
+        body = {"subjects": [subject], "amount": "5"}
+        assert shared_tenants.call("PUT", f"{path_of(shared_tenants)}/theirs", owner, body)[0] == 404
+    assert shared_tenants.call("PUT", f"{path_of(shared_tenants)}/x", rival, body)[0] in (403, 404)
+
+
+def test_a_lead_sees_and_raises_the_limits_of_the_team_alone(shared_tenants: Tenants) -> None:
+    owner, lead = shared_tenants["acme owner"], shared_tenants["acme colleague"]
+    organization = f"/orgs/{owner.organization_id}"
+    team = shared_tenants.ok("POST", f"{organization}/teams", owner, {"name": "Led"})["team"]["id"]
+    shared_tenants.ok("PUT", f"{organization}/teams/{team}/leads/{lead.member_id}", owner)
+    limits = path_of(shared_tenants)
+    shared_tenants.ok("PUT", f"{limits}/theirs", owner, {"subjects": [f"team={team}", "each model"], "amount": "5"})
+    shared_tenants.ok("PUT", f"{limits}/all", owner, {"subjects": ["organization"], "amount": "9"})
+    try:
+        listed = shared_tenants.ok("GET", limits, lead)["limits"]
+        assert [one["id"] for one in listed] == ["theirs"]
+        raised = shared_tenants.ok("PUT", f"{limits}/theirs/raise", lead, {"amount": "2", "until": FAR})["limit"]
+        assert (raised["amount"], raised["raisedBy"], raised["raisedUntil"][:4]) == ("7", "2", "2099")
+        for method, place, body in (
+            ("GET", "all", None),
+            ("PUT", "all/raise", {"amount": "2", "until": FAR}),
+            ("PUT", "theirs", {"subjects": ["organization"], "amount": "50"}),
+            ("DELETE", "theirs", None),
+        ):
+            assert shared_tenants.call(method, f"{limits}/{place}", lead, body)[0] == 403
+    finally:
+        for name in ("theirs", "all"):
+            shared_tenants.ok("DELETE", f"{limits}/{name}", owner)
+        shared_tenants.ok("DELETE", f"{organization}/teams/{team}", owner)
+
+
+def test_a_member_asks_for_more_and_an_owner_grants_it_on_the_page(shared_tenants: Tenants) -> None:
+    owner, developer = shared_tenants["acme owner"], shared_tenants["acme developer"]
+    limits, page = path_of(shared_tenants), f"/console/budgets/{owner.organization_id}/users"
+    pages = f"/console/budgets?organization={owner.organization_id}"
+    fields = {"subjects": "each user", "period": "day", "timezone": "UTC", "actions": "warn@80, refuse@100"}
+    made = press_button(shared_tenants, owner, pages, "put", id="users", amount="2", **fields).text
+    assert "The limit users was saved" in made and "each user" in made
+    asked = {"amount": "1.50", "until": FAR, "note": HOSTILE}
+    request = shared_tenants.ok("POST", f"{limits}/users/requests", developer, asked)["request"]["id"]
+    shown = open_page(shared_tenants, owner, page)
+    assert "$1.50" in shown
+    raw = press_button(shared_tenants, owner, page, "decline", request="unknown").text
+    assert HOSTILE not in raw and "&lt;script&gt;" in raw
+    assert "was granted" in press_button(shared_tenants, owner, page, "grant", request=request).text
+    limit = shared_tenants.ok("GET", f"{limits}/users", owner)["limit"]
+    assert (limit["amount"], limit["actions"], limit["timezone"]) == ("3.5", ["warn@80", "refuse@100"], "UTC")
+    assert shared_tenants.ok("GET", f"{limits}/users/requests", owner)["requests"] == []
+    saved = press_button(shared_tenants, owner, page, "change", amount="4", reservation="exact", **fields).text
+    assert "The limit was saved" in saved
+    limit = shared_tenants.ok("GET", f"{limits}/users", owner)["limit"]
+    assert (limit["amount"], limit["reservation"]) == ("5.5", "exact")
+    assert press_button(shared_tenants, developer, page, "change", amount="400", **fields).status_code == 403
+    assert "was deleted" in press_button(shared_tenants, owner, page, "delete").text
+    actions = [
+        one["action"] for one in shared_tenants.ok("GET", f"/orgs/{owner.organization_id}/audit", owner)["entries"]
+    ]
+    assert actions[:5] == ["limit.delete", "limit.set", "limit.raise", "limit.ask", "limit.set"]
