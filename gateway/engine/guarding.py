@@ -24,6 +24,7 @@ from gateway.guardrails.guarded_texts import AnswerStream, AnswerTexts, Findings
 from gateway.guardrails.placeholders import Masks
 from gateway.guardrails.rule_sets import GuardrailRule, Match, Place, RuleSet
 from gateway.guardrails.texts import TextWalk
+from gateway.metering.counters import Counters
 from gateway.neutral.chat import ChatRequest, ChatResult, Choice, FinishReason
 from gateway.neutral.events import (
     Batch,
@@ -69,6 +70,8 @@ RECORD = Statement(
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (request_id, rule, kind, place) DO UPDATE SET "
     "count = guardrail_finding.count + excluded.count",
 )
+# Operations whose whole answers have no text: vectors, scores, and the id of a job.
+NUMBERS_ONLY = frozenset(("embeddings", "rerank", "videos"))
 PLAIN_EVENTS = (Started, Notice, Heartbeat, Progress)
 BLOCK_FINISH: FinishReason = "content_filter"
 
@@ -140,7 +143,9 @@ class Guarding:
         redis: Redis | None,
         clock: Clock,
         secret: bytes,
+        counters: Counters,
     ) -> None:
+        self._counters = counters
         self._database = database
         self._journal = journal
         self._clock = clock
@@ -200,22 +205,30 @@ class Guarding:
             return request
         guard = context.guard = GuardedRequest(self, context, applied, request)
         large = request.large or request.requirements.prompt_bytes > LARGE_TEXT
+        request.content()
         try:
-            return compute_if(large, guard.protect, request)
+            protected = compute_if(large, guard.protect, request)
         except ContentRefused:
             guard.record()
             raise
         except RecursionError:
             raise InvalidRequest("The body is nested too deeply to be checked by the guardrails.") from None
+        guard.keep()
+        return protected
 
     def record(self, context: RequestContext, findings: Findings) -> None:
         """Store what was found. Never waits and never fails."""
         caller = context.caller
+        found = findings.found()
+        owner = (caller.organization_id, caller.project_id, caller.key_id)
         rows = [
-            (RECORD, (context.request_id, rule.id, kind, place, caller.organization_id, caller.project_id,
-                      caller.key_id, rule.acts if not rule.probation else f"would {rule.action}", count, context.at_us))
-            for (rule, kind, place), count in findings.counts.items()
-        ]  # fmt: skip
+            (RECORD, (context.request_id, one.rule, one.kind, one.place, *owner, one.action, one.values, context.at_us))
+            for one in found
+        ]
+        for one in found:
+            self._counters.add("guardrail_findings_total", (one.kind, one.place, one.action), one.values)
+        for content in findings.not_checked():
+            self._counters.add("guardrail_unread_total", (content,))
         if rows:
             try:
                 self._journal.append(*rows)
@@ -244,6 +257,7 @@ class GuardedRequest:
         needs = request.requirements
         self._texts = AnswerTexts(rules, self._masks, self.findings, needs.json_object or needs.json_schema)
         self.is_chat = isinstance(request, ChatRequest)
+        self._operation = request.operation
         self._recorded = False
 
     def protect(self, request: R) -> R:
@@ -264,7 +278,6 @@ class GuardedRequest:
             changes["completion"] = walk.edit(request.completion, "prompt")
         if editor.error is not None:
             raise editor.error
-        self._guarding.keep(self._context, self._masks)
         needs = request.requirements
         if editor.growth:
             grown = {"longest_input": needs.longest_input + editor.growth} if needs.longest_input else {}
@@ -277,13 +290,17 @@ class GuardedRequest:
                 changes["inlined"] = None
         return structs.replace(request, **changes)
 
+    def keep(self) -> None:
+        """Store the values that the request added to its session."""
+        self._guarding.keep(self._context, self._masks)
+
     def answer(self, result: Any) -> Any:
         """Return a whole answer with its texts checked and its values restored. ContentRefused where a rule blocks it
         and its operation has no refusal of its own."""
         try:
             if isinstance(result, ChatResult):
-                result = self._answer_chat(result)
-            elif not hasattr(result, "vectors"):
+                result = compute_if(result.large, self._answer_chat, result)
+            elif self._operation not in NUMBERS_ONLY:
                 result = compute_if(result.large, edit_answer, result, self._texts, self.findings, self.rules)
         finally:
             self.record()

@@ -1,17 +1,30 @@
 """What rules do with the texts of one request and of its answer: findings, refusals, masks and their restoring."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.errors import ContentRefused
 from gateway.guardrails.placeholders import REMOVED, Masks
 from gateway.guardrails.rule_sets import EVERY_TOOL, GuardrailRule, Match, Place, RuleSet, changes_of
 from gateway.guardrails.texts import TextWalk
 from gateway.guardrails.windows import RestoredText, TextWindow
+from gateway.neutral.request import WholeResult
 
 BLOCKED = "guardrail_blocked"
 NOT_READABLE = "guardrail_unreadable"
 MAX_WARNINGS = 20
+# Fields of every result that no model wrote.
+OWN_FIELDS = frozenset(("usage", "model", "upstream_id", "service_tier", "warnings", "large"))
+
+
+class FoundValues(NamedTuple):
+    """How many values of a kind a rule found in a place, and what it did; on probation, what it would have done."""
+
+    rule: str
+    kind: str
+    place: str
+    action: str
+    values: int
 
 
 class Findings:
@@ -28,6 +41,17 @@ class Findings:
 
     def add_unread(self, direction: str, kind: str) -> None:
         self.unread.setdefault(direction, set()).add(kind)
+
+    def found(self) -> "list[FoundValues]":
+        """Return what was found, for logs and metrics."""
+        return [
+            FoundValues(rule.id, kind, place, f"would {rule.action}" if rule.probation else rule.action, count)
+            for (rule, kind, place), count in self.counts.items()
+        ]
+
+    def not_checked(self) -> list[str]:
+        """Return the content that no rule could read, for the log."""
+        return [f"{direction}: {kind}" for direction, kinds in self.unread.items() for kind in sorted(kinds)]
 
     def warnings(self, answer: bool) -> list[str]:
         """Return the warnings of rules for the answer or for the request."""
@@ -218,4 +242,7 @@ class AnswerEditor:
 
 def edit_answer(value: Any, texts: AnswerTexts, findings: Findings, rules: RuleSet) -> Any:
     """Return an answer of any operation with its texts edited. ContentRefused."""
-    return TextWalk(AnswerEditor(texts, findings, rules)).edit(value, "answer")
+    walk = TextWalk(AnswerEditor(texts, findings, rules))
+    return (
+        walk.edit_fields(value, "answer", OWN_FIELDS) if isinstance(value, WholeResult) else walk.edit(value, "answer")
+    )

@@ -29,6 +29,8 @@ COUNTERS = {
     "calls_left_total": ("Upstream calls abandoned for another provider because no content arrived.", CALL_LABELS),
     "streams_cut_total": ("Streams that failed after their first content.", CALL_LABELS),
     "requests_unlogged_total": ("Rejected requests that the request log omits because they exceed its limits.", ()),
+    "guardrail_findings_total": ("Values that guardrails found.", ("kind", "place", "action")),
+    "guardrail_unread_total": ("Requests with content that no guardrail could read.", ("content",)),
     "agent_exports_total": ("OTLP exports of coding agents by outcome.", ("signal", "outcome")),
     "state_changes_total": ("Logged state changes by event.", ("event",)),
 }

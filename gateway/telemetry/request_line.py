@@ -237,7 +237,16 @@ def _ids_of(finished: FinishedRequest) -> str:
         text = field("label", finished.shown_id)
     if trace_id := finished.trace_id:
         text += field("trace_id", trace_id)
+    if finished.context is not None and finished.context.guard is not None:
+        text += _guardrails_of(finished.context.guard.findings)
     return text
+
+
+def _guardrails_of(findings: Any) -> str:
+    """Return what the guardrails of a request found, and what they could not read."""
+    found = ",".join(":".join(map(str, one)) for one in findings.found())
+    unread = ",".join(findings.not_checked())
+    return (field("guardrails", found) if found else "") + (field("not_checked", unread) if unread else "")
 
 
 def _begin_of(result: tuple[str, int]) -> str:
@@ -356,6 +365,8 @@ class RequestLine(Struct, omit_defaults=True, gc=False):
     code: str | None = None
     tried: list[dict[str, Any]] | None = None
     remedy: str | None = None
+    guardrails: list[dict[str, Any]] | None = None
+    not_checked: list[str] | None = None
 
 
 write_json = json.Encoder().encode
@@ -444,12 +455,19 @@ def json_line(finished: FinishedRequest) -> bytes:
             line.model = context.request.requested_model
             if context.source:
                 line.source = context.source
+        _add_guardrails(line, context)
         outcome = context.outcome
         if outcome is not None and outcome.attempts:
             _add_served(line, context, outcome)
     if error is not None:
         line.code, line.tried, line.remedy = error.code, tried_of(context) or None, remedy_of(error) or None
     return write_json(line)
+
+
+def _add_guardrails(line: RequestLine, context: RequestContext) -> None:
+    if context.guard is not None:
+        line.guardrails = [found._asdict() for found in context.guard.findings.found()] or None
+        line.not_checked = context.guard.findings.not_checked() or None
 
 
 @lru_cache(maxsize=4)

@@ -390,7 +390,16 @@ def _open_engine(
     bodies = base.background.bodies
     coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s, bodies)
     reading_on = ReadingOn()
-    guarding = Guarding(store.database, store.control, store.journal, store.vault, store.redis, clock, base.hash_key)
+    guarding = Guarding(
+        store.database,
+        store.control,
+        store.journal,
+        store.vault,
+        store.redis,
+        clock,
+        base.hash_key,
+        base.background.counters,
+    )
     parts = EngineParts(
         routing.planner,
         settlements,

@@ -13,6 +13,7 @@ from support.gateways import LocalGateway
 
 from gateway.accounts import guardrail_changes
 from gateway.guardrails.rule_sets import GuardrailRule
+from gateway.surfaces.metrics import expose
 
 MODEL = "openai/gpt-4o-mini"
 CARD = "4929 1234 5678 9015"
@@ -47,6 +48,10 @@ def placeholder_in(upstream: FakeOpenAI, label: str, number: int = -1) -> str:
     text = sent(upstream, number)
     start = text.index(f"{label}_")
     return text[start : start + len(label) + 11]
+
+
+def metrics_of(gateway: LocalGateway) -> str:
+    return expose(gateway.services)[1].decode()
 
 
 def ask(client: OpenAI, content: str, **more: Any) -> Any:
@@ -234,3 +239,46 @@ def test_rule_on_probation_changes_nothing_and_is_counted(
     counts = guardrail_changes.count_findings(store.database, gateway.organization_id, 2)
     found = [(one.kind, one.place, one.action, one.values) for one in counts if one.rule_id == ident]
     assert found == [("email", "prompt", "would block", 2)]
+    counted = [line for line in metrics_of(gateway).splitlines() if "guardrail_findings_total{" in line]
+    assert any('action="would block"' in line and 'kind="email"' in line for line in counted)
+
+
+def test_cached_answer_has_placeholders_and_each_caller_gets_their_own_values(
+    client: OpenAI, upstream: FakeOpenAI, guard: Any, gateway: LocalGateway
+) -> None:
+    guard("mask", "email")
+    upstream.script(Answer("ok"))
+    ask(client, f"Write to {EMAIL}.")
+    placeholder = placeholder_in(upstream, "EMAIL")
+    store = gateway.services.store
+    switch = "UPDATE project SET cache_enabled = ? WHERE id = ?"
+    store.database.write(lambda: (store.database.execute(switch, (True, gateway.project_id)), store.control.bump()))
+    store.control.confirm()
+    try:
+        upstream.script(Answer(f"Done: {placeholder}."))
+        first, second = (ask(client, f"Write to {EMAIL}, now.") for _ in range(2))
+    finally:
+        store.database.write(
+            lambda: (store.database.execute(switch, (False, gateway.project_id)), store.control.bump())
+        )
+        store.control.confirm()
+    assert first.choices[0].message.content == second.choices[0].message.content == f"Done: {EMAIL}."
+    kept = store.database.read(lambda: store.database.execute("SELECT value FROM document").fetchall())
+    assert all(EMAIL.encode() not in bytes(row[0]) for row in kept)
+
+
+def test_session_restores_a_value_of_an_earlier_turn_from_its_encrypted_table(
+    client: OpenAI, upstream: FakeOpenAI, guard: Any, gateway: LocalGateway
+) -> None:
+    guard("mask", "email")
+    session = {"x-session-id": "a-session"}
+    upstream.script(Answer("ok"))
+    ask(client, f"Write to {EMAIL}.", extra_headers=session)
+    placeholder = placeholder_in(upstream, "EMAIL")
+    for headers, expected in ((session, EMAIL), ({"x-session-id": "another"}, placeholder), ({}, placeholder)):
+        upstream.script(Answer(f"It was {placeholder}."))
+        assert ask(client, "Whom did you write to?", extra_headers=headers).choices[0].message.content == (
+            f"It was {expected}."
+        )
+    tables = gateway.services.engine.guarding.tables
+    assert all(EMAIL.encode() not in sealed for _, sealed in tables._memory.values())

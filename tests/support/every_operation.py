@@ -587,7 +587,9 @@ STEPS = (*PEOPLE, *MODELS, *SERVICE, *WORK, *MONEY, *APPLICATIONS, *PROVISIONING
 
 
 class Tour:
-    """The steps at a gateway. `known` has the values of variables."""
+    """The steps at a gateway. `known` has the values of variables. `check`: responses must have the expected status."""
+
+    check = True
 
     def __init__(self, address: str, tokens: Mapping[str, str], password: str) -> None:
         self.address, self.tokens = address, dict(tokens)
@@ -613,12 +615,14 @@ class Tour:
         answer = self._web.request(
             step.method, url, json=sent, files=files or None, headers=headers, timeout=20, allow_redirects=False
         )
-        assert answer.status_code == step.status, f"{step.operation}: {answer.status_code} {answer.text[:1000]}"
+        assert not self.check or answer.status_code == step.status, (
+            f"{step.operation}: {answer.status_code} {answer.text[:1000]}"
+        )
         media = answer.headers.get("Content-Type", "").partition(";")[0]
         response = RecordedResponse(
             step, sent or {name: "…" for name in step.form} or None, step.status, media, answer.content
         )
-        for name, where in step.save.items():
+        for name, where in step.save.items() if self.check else ():
             self.known[name] = str(_look_up(json.loads(answer.content), where))
         return response
 
