@@ -46,7 +46,7 @@ class Settlements(SettlementServices):
         """
         context = admission.context
         cost_bound = admission.cost_bound
-        if self.limits.any:
+        if self.limits.any and context.limits is None:
             context.limits = limits_of(self.limits, context)
         terms = terms_of(context, admission.request)
         payer = payer_of(terms, admission.credits)
@@ -77,6 +77,7 @@ class Settlements(SettlementServices):
             context.limits = limits_of(self.limits, context)
         terms = terms_of(context, admission.request)
         payer = payer_of(terms, admission.credits)
+        context.limits = None  # its body may name an end user, or metadata
         if self.rates.limited(self.spending.check()):
             self._enter(terms, admission.model, admission.others, counted=False)
         self.spending.reserve(payer, admission.cost_bound, patient=False).release()

@@ -36,11 +36,14 @@ class Trace(Protocol):
 
 
 class ChargedLimits(Protocol):
-    """Interface of the limits that a request falls under (request_limits.py): the budgets that it charges, and the
-    limits that depend on its target."""
+    """Interface of the limits that a request falls under (request_limits.py): its payers with them, and the limits that
+    depend on its target."""
 
     @property
-    def shares(self) -> LimitSet: ...
+    def payer(self) -> Payer: ...
+
+    @property
+    def without_credits(self) -> Payer: ...
 
     @property
     def calls(self) -> tuple[LimitRule, ...]: ...

@@ -1,11 +1,13 @@
 """Which limits of its organization a request falls under, and which of them a call at a target charges too."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from gateway.billing.context import RequestContext
+from gateway.billing.terms import billing_identity_of
 from gateway.callers.authentication import Caller
+from gateway.limits.cost_bound import Payer
 from gateway.limits.limit_book import LimitBook, OrganizationLimits
 from gateway.limits.limit_rules import (
     APPLICATION,
@@ -27,20 +29,43 @@ from gateway.limits.limit_rules import (
 from gateway.providers.protocol import Target
 
 MEMO_KEY = "limits"
-MAX_SETS = 1_000  # of one caller
+MAX_SETS = 4_000  # results that are kept for one caller, about 2 KB each
+MAX_PLANS = 32
 Values = dict[tuple[str, str], tuple[str, ...]]
 
 
 class RequestLimits(Struct, frozen=True, eq=False):
-    """The limits of one request: the budgets `shares` that it charges, and the limits `calls` that depend on its target
-    too. `call_sets` keeps the budgets of targets. `facts` are the values of the request, `own_facts` those of its
-    credential alone."""
+    """The limits of requests with the same values: the budgets `shares` that they charge, and the limits `calls` that
+    depend on the target too. `payer` and `without_credits` are their payers. `facts` are the values of the requests,
+    `own_facts` those of their credential alone. `acts_early`: some of them do more than refuse. `call_sets` keeps the
+    budgets of targets, `plans` the limits of plans.
+    """
 
     shares: LimitSet
     calls: tuple[LimitRule, ...]
+    payer: Payer
+    without_credits: Payer
     facts: Values
     own_facts: Values
-    call_sets: dict[tuple[str, str, str], LimitSet]
+    acts_early: bool
+    call_sets: dict[tuple[str, str, str], LimitSet] = {}
+    plans: dict[int, "tuple[object, RequestLimits]"] = {}
+
+    def of_plan(self, plan: object, groups: Iterable[Iterable[Target]]) -> "RequestLimits":
+        """Return the limits of a request whose targets are known: if each of them charges the same budgets, these are
+        charged by the request itself, in one reservation."""
+        known = self.plans.get(id(plan))
+        if known is not None and known[0] is plan:
+            return known[1]
+        sets = {self.of_call(target) for group in groups for target in group}
+        limits = self
+        if len(sets) == 1:
+            shares = LimitSet((*self.shares.shares, *sets.pop().shares))
+            limits = make_limits(self.payer, shares, (), self.facts, self.own_facts)
+        if len(self.plans) >= MAX_PLANS:
+            self.plans.clear()
+        self.plans[id(plan)] = (plan, limits)
+        return limits
 
     def of_call(self, target: Target) -> LimitSet:
         """Return the budgets that a call of `target` charges besides."""
@@ -63,30 +88,56 @@ class RequestLimits(Struct, frozen=True, eq=False):
 
 class CallerLimits(Struct, frozen=True, eq=False):
     """The limits that may concern the requests of a caller: `varying` depend on the request. `whole` is the result for
-    every request if nothing depends on it."""
+    every request if nothing depends on it, `known` keeps the results by the values of requests. `names` are the tags
+    and other metadata that count, `kinds` the kinds of subjects."""
 
     whole: RequestLimits
     varying: tuple[LimitRule, ...]
-    varies: bool
-    tags: tuple[str, ...]
+    names: tuple[str, ...]
+    kinds: frozenset[str]
+    known: dict[tuple[str, ...], RequestLimits] = {}
 
     def of(self, context: RequestContext) -> RequestLimits:
         """Return the limits that a request falls under."""
-        if not self.varies:
+        kinds = self.kinds
+        if not kinds:
             return self.whole
+        metadata = context.metadata
+        key = (
+            context.source if APPLICATION in kinds else "",
+            context.end_user if USER in kinds else "",
+            context.session if SESSION in kinds else "",
+            *[metadata.get(name, "") for name in self.names],
+        )
+        limits = self.known.get(key)
+        if limits is None:
+            if len(self.known) >= MAX_SETS:
+                self.known.clear()
+            limits = self.known[key] = self._find(key, context.caller.tags)
+        return limits
+
+    def _find(self, key: tuple[str, ...], tags: Mapping[str, str]) -> RequestLimits:
         whole = self.whole
-        more = {
-            (APPLICATION, ""): (context.source,),
-            (USER, ""): (context.end_user,),
-            (SESSION, ""): (context.session,),
-            (RUN, ""): (context.metadata.get(RUN, ""),),
-        }
-        facts = {**whole.facts, **more, **{(TAG, name): (context.metadata.get(name, ""),) for name in self.tags}}
-        tags = context.caller.tags
-        own = {**whole.facts, **more, (USER, ""): (tags.get(USER, ""),)}
-        own |= {(TAG, name): (tags.get(name, ""),) for name in self.tags}
-        shares = LimitSet((*whole.shares.shares, *_shares(self.varying, facts, own)))
-        return RequestLimits(shares, whole.calls, facts, own, {})
+        source, user, session, *values = key
+        common = {**whole.facts, (APPLICATION, ""): (source,), (SESSION, ""): (session,)}
+        facts = common | {(USER, ""): (user,)}
+        own_facts = common | {(USER, ""): (tags.get(USER, ""),)}
+        for name, value in zip(self.names, values, strict=True):
+            facts[TAG, name] = (value,)
+            own_facts[TAG, name] = (tags.get(name, ""),)
+            if name == RUN:
+                facts[RUN, ""] = own_facts[RUN, ""] = (value,)
+        shares = LimitSet((*whole.shares.shares, *_shares(self.varying, facts, own_facts)))
+        return make_limits(whole.payer, shares, whole.calls, facts, own_facts)
+
+
+def make_limits(
+    payer: Payer, shares: LimitSet, calls: tuple[LimitRule, ...], facts: Values, own_facts: Values
+) -> RequestLimits:
+    """Return the limits of requests of a payer."""
+    payer = payer._replace(limits=shares or None)
+    acts_early = any(rule.acts_early for rule in (*calls, *(share.rule for share in shares.shares)))
+    return RequestLimits(shares, calls, payer, payer._replace(credits=False), facts, own_facts, acts_early)
 
 
 def limits_of(book: LimitBook, context: RequestContext) -> RequestLimits | None:
@@ -114,12 +165,13 @@ def _compile(caller: Caller, found: OrganizationLimits) -> CallerLimits | None:
     if not rules:
         return None
     fixed = [rule for rule in rules if not rule.by_call and not _varies(rule)]
-    whole = RequestLimits(
-        LimitSet(_shares(fixed, facts, facts)), tuple(rule for rule in rules if rule.by_call), facts, facts, {}
-    )
+    calls = tuple(rule for rule in rules if rule.by_call)
+    whole = make_limits(billing_identity_of(caller).payer, LimitSet(_shares(fixed, facts, facts)), calls, facts, facts)
     varying = tuple(rule for rule in rules if not rule.by_call and _varies(rule))
-    names = {subject.name for rule in rules for subject in rule.subjects if subject.kind == TAG}
-    return CallerLimits(whole, varying, any(map(_varies, rules)), tuple(sorted(names)))
+    subjects = [subject for rule in rules for subject in rule.subjects]
+    kinds = frozenset(subject.kind for subject in subjects if subject.kind in REQUEST_KINDS)
+    names = {subject.name for subject in subjects if subject.kind == TAG} | ({RUN} if RUN in kinds else set())
+    return CallerLimits(whole, varying, tuple(sorted(names)), kinds)
 
 
 def _shares(rules: Iterable[LimitRule], facts: Values, own_facts: Values) -> Iterable[LimitShare]:

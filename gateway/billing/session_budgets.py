@@ -27,11 +27,8 @@ LEASED = "SELECT 1 FROM lease WHERE budget = ? LIMIT 1"
 def payer_of(terms: Terms, credits: bool) -> Payer:
     """Return the payer of a request, with the budgets of its limits, session and run. InvalidRequest as of
     `with_sessions`."""
-    identity = terms.billing_identity
-    payer = identity.payer if credits else identity.without_credits
-    limits = terms.context.limits
-    if limits is not None and limits.shares:
-        payer = payer._replace(limits=limits.shares)
+    payers = terms.context.limits or terms.billing_identity
+    payer = payers.payer if credits else payers.without_credits
     if terms.context.attribution:
         return with_sessions(payer, terms.context)
     return payer

@@ -29,15 +29,18 @@ def apply_actions(
 
     Amounts are as old as LimitBook.used_nusd says. A model that may not serve the request replaces none.
     """
-    limits = context.limits = limits_of(book, context)
+    limits = limits_of(book, context)
     if limits is None:
+        return route_plan, request
+    if limits.calls:
+        limits = limits.of_plan(route_plan, route_plan.groups)
+    context.limits = limits
+    if not limits.acts_early:
         return route_plan, request
     shares = limits.shares.shares
     if limits.calls:
         shares += limits.of_call(route_plan.groups[0][0]).shares
     acting = _acting(book, [share for share in shares if share.rule.acts_early])
-    if not acting:
-        return route_plan, request
     notes = []
     for share, used, action in acting:
         if action.action == USE_MODEL and action.model != request.requested_model:
@@ -46,6 +49,7 @@ def apply_actions(
                 continue
             text = SUBSTITUTED.format(share.rule.name, used, action.model, request.requested_model)
             route_plan, request = planned
+            context.limits = limits_of(book, context)
             request = replace(request, warnings=(*request.warnings, text))
         notes.append(f"{share.rule.name}; used={used}; action={action.action}")
     context.limit_note = ", ".join(notes[:MAX_NOTES])
