@@ -126,9 +126,11 @@ class OpenIdClient:
             {"code": code, "redirect_uri": redirect_uri, "code_verifier": verifier},
         )
         claims = self._read_id_token(provider, endpoints, answer, nonce)
-        claims = self._with_userinfo(provider, endpoints, answer, claims)
+        claims, is_complete = self._with_userinfo(provider, endpoints, answer, claims)
         return SignedInIdentity(
-            read_identity(provider, claims), _text(answer.get("refresh_token")), _text(answer.get("id_token"))
+            read_identity(provider, claims, is_complete),
+            _text(answer.get("refresh_token")),
+            _text(answer.get("id_token")),
         )
 
     def logout_url(self, provider: IdentityProvider, id_token: str, return_uri: str) -> str:
@@ -152,10 +154,10 @@ class OpenIdClient:
         attributes: dict[str, str] = {}
         if answer.get("id_token"):
             claims = self._read_id_token(provider, endpoints, answer, "")
-            claims = self._with_userinfo(provider, endpoints, answer, claims)
+            claims, is_complete = self._with_userinfo(provider, endpoints, answer, claims)
             if claims["sub"] != subject:
                 raise PersonRefused("The identity provider answered for another person.")
-            groups = read_groups(provider, claims)
+            groups = read_groups(provider, claims, is_complete)
             attributes = read_attributes(provider, claims)
         return RefreshedIdentity(_text(answer.get("refresh_token")) or refresh_token, groups, attributes)
 
@@ -211,24 +213,24 @@ class OpenIdClient:
 
     def _with_userinfo(
         self, provider: IdentityProvider, endpoints: Endpoints, answer: Mapping[str, Any], claims: dict[str, Any]
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], bool]:
         """Return the claims, with those of the userinfo endpoint where the ID token lacks the e-mail address, groups or
-        an attribute."""
+        an attribute; and False if that endpoint gave no answer for the person, so that claims may be missing."""
         access_token = _text(answer.get("access_token"))
         lacking = "email" not in claims or (provider.groups_claim and not read_groups(provider, claims))
         lacking = lacking or len(read_attributes(provider, claims)) < len(provider.attribute_claims)
         if not lacking or not endpoints.userinfo or not access_token:
-            return claims
+            return claims, True
         headers = {"accept": "application/json", "authorization": f"Bearer {access_token}"}
         try:
             status, text = self._requests.send(provider, "GET", endpoints.userinfo, headers)
         except GatewayError:
-            return claims
+            return claims, False
         more = _read_object(text)
         # Section 5.3.2: the response must not be used for another subject.
         if status != 200 or more.get("sub") != claims["sub"]:
-            return claims
-        return {**more, **claims}
+            return claims, False
+        return {**more, **claims}, True
 
     def _verify(self, provider: IdentityProvider, endpoints: Endpoints, text: str) -> dict[str, Any]:
         """Return the claims of a token after checking its signature."""

@@ -35,23 +35,26 @@ class ProviderIdentity(Struct, frozen=True):
         return self.email.rpartition("@")[2]
 
 
-def read_identity(provider: IdentityProvider, claims: Mapping[str, Any]) -> ProviderIdentity:
-    """Return the identity of checked claims."""
+def read_identity(provider: IdentityProvider, claims: Mapping[str, Any], is_complete: bool = True) -> ProviderIdentity:
+    """Return the identity of checked claims; `is_complete`: as for `read_groups`."""
     sid = claims.get("sid")
     return ProviderIdentity(
         provider.issuer,
         claims["sub"],
         _read_email(provider, claims),
         _read_name(claims),
-        read_groups(provider, claims),
+        read_groups(provider, claims, is_complete),
         sid if isinstance(sid, str) else "",
         read_attributes(provider, claims),
     )
 
 
-def read_groups(provider: IdentityProvider, claims: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the groups of the claim that the provider's settings name; None without such a setting, and if there are
-    too many for a token. The name of the claim may be a path such as realm_access.roles."""
+def read_groups(
+    provider: IdentityProvider, claims: Mapping[str, Any], is_complete: bool = True
+) -> tuple[str, ...] | None:
+    """Return the groups of the claim that the provider's settings name. None if they are unknown: without such a
+    setting, if there are too many for a token, and if the claim is missing among claims that are not complete. The name
+    of the claim may be a path such as realm_access.roles."""
     name = provider.groups_claim
     if not name:
         return None
@@ -59,6 +62,8 @@ def read_groups(provider: IdentityProvider, claims: Mapping[str, Any]) -> tuple[
     if name not in claims and isinstance(overage, dict) and name in overage:
         return None
     value = _find_claim(claims, name)
+    if value is None and not is_complete:
+        return None
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list):

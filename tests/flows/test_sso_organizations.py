@@ -142,6 +142,24 @@ def test_groups_follow_each_check(company: Company) -> None:
     assert browser.me() is not None
 
 
+@pytest.mark.parametrize("status", [500, 403])
+def test_groups_stay_while_userinfo_fails(company: Company, status: int) -> None:
+    group_rules.create_rule(*company.stores, company.id, RuleDraft("leads", role="admin"), actor="test")
+    company.provider.thin_tokens = True
+    account = company.account("alice", groups=["leads"])
+    company.provider.account = account
+    company.sign_in()
+    assert company.member("alice").role == "admin"
+    account.claims["groups"] = []
+    company.provider.userinfo_status = status
+    company.check()
+    company.sign_in()
+    assert company.member("alice").role == "admin"
+    company.provider.userinfo_status = 200
+    company.check()
+    assert company.member("alice").role == "developer"
+
+
 def test_attributes_follow_each_sign_in_and_check(tenant: Tenant, provider: FakeIdentityProvider) -> None:
     claims = {"costCenter": "cost_center", "department": "company.department", "division": "division"}
     company = Company(tenant, provider, attribute_claims=claims)

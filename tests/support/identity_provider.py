@@ -66,6 +66,7 @@ class FakeIdentityProvider(FakeServer):
         self.silent_error = "login_required"
         self.sends_issuer = True
         self.thin_tokens = False  # ID tokens have the subject only; userinfo has the rest
+        self.userinfo_status = 200
         self.requested_paths: list[str] = []
         self.authorizations: list[Json] = []
         self._codes: dict[str, Json] = {}
@@ -94,6 +95,8 @@ class FakeIdentityProvider(FakeServer):
             return self._token(start, headers_of(environ), dict(parse_qsl(body)))
         if path == "/userinfo":
             granted = self._access_tokens.get(headers_of(environ).get("authorization", "").removeprefix("Bearer "))
+            if self.userinfo_status != 200:
+                return send_json(start, self.userinfo_status, {"error": "temporarily_unavailable"})
             return send_json(start, 200 if granted else 401, granted or {"error": "invalid_token"})
         return send_json(start, 404, {})
 
