@@ -16,7 +16,7 @@ from gateway.configuration.names import suggest_similar, unknown_variables
 from gateway.configuration.value_parsing import convert
 
 DEFAULTS = "default.toml"
-NO_ENVIRONMENTS = (DEFAULTS, "gateway.example.toml", "genai_names.toml", "invoices.toml")
+NO_ENVIRONMENTS = (DEFAULTS, "detectors.toml", "gateway.example.toml", "genai_names.toml", "invoices.toml")
 ENVIRONMENT_NAME = "GATEWAY_ENV"
 CONFIG_NAME = "GATEWAY_CONFIG"
 DEFAULT_ENVIRONMENT = "development"

@@ -219,7 +219,7 @@ def test_a_variable_that_means_nothing_is_a_mistake(load: Load, name: str, meant
     assert f"{name}: there is no such setting; did you mean {meant}" in mistakes(load, "", **{name: "x"})
 
 
-@pytest.mark.parametrize("name", ["default", "gateway.example", "genai_names", "invoices", "staging"])
+@pytest.mark.parametrize("name", ["default", "detectors", "gateway.example", "genai_names", "invoices", "staging"])
 def test_only_files_of_environments_are_environments(name: str) -> None:
     with pytest.raises(SettingsError, match=f"there is no '{name}', only development, production, test"):
         settings.load({"GATEWAY_ENV": name})
