@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help serve install test extended check lint types architecture bench bench-quick bench-statistics bench-storage month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp memory fairness stock-server drills browser screenshots console-assets clean requirements pages catalogue
+.PHONY: help serve install test extended check lint types architecture bench bench-quick bench-statistics bench-storage month profile wheel release container soak fuzz kills sessions templates public-client agents ai-sdk gemini media realtime mcp memory fairness stock-server drills browser screenshots console-assets clean requirements pages catalogue
 
 # Set everything up and serve on http://127.0.0.1:4001.
 serve: install
@@ -99,6 +99,10 @@ container: .venv/test.stamp
 soak: .venv/test.stamp
 	$(BIN)/pytest tests -m soak
 	$(BIN)/python -m bench.flat_memory
+
+# Play every session of agents that change the model: each pair of models with each feature on each surface.
+sessions: .venv/test.stamp
+	EVERY_SESSION=1 $(BIN)/pytest tests/sessions -q --processes=$(shell nproc)
 
 # Send REQUESTS through two nodes while a random worker is killed every ten seconds, on both stores, with ClickHouse:
 # minutes for the default, hours for a million.

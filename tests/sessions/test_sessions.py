@@ -1,9 +1,11 @@
 """Agents that change the model, and with it the vendor and its protocol, within a session: no session gets stuck.
 
 Each session has four turns: two with the first model, one with the other (which also answers for a first model that
-fails), and one with the first again. Every pair of models plays every feature on every surface, whole and streamed.
+fails), and one with the first again. Each pair of models plays a third of the features on each surface, whole and
+streamed; with EVERY_SESSION=1 (`make sessions`) all of them.
 """
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +16,7 @@ from sessions.vendors import pairs
 
 pytestmark = pytest.mark.extended
 TURNS = 4
+SHARE = 1 if os.environ.get("EVERY_SESSION") else 3  # one of this many pairs is played in each way
 
 
 def _ways() -> Iterator[tuple[str, str]]:
@@ -40,8 +43,9 @@ def test_a_session_goes_on_with_every_other_model(
 ) -> None:
     stuck = []
     rewritten = []
-    played = pairs()
-    for number, models in enumerate(played):
+    first = WAYS.index((surface, feature)) % SHARE
+    played = list(enumerate(pairs()))[first::SHARE]
+    for number, models in played:
         session = Session(stage, surface, feature, models)
         try:
             session.play(_streamed(number))
