@@ -33,7 +33,7 @@ from gateway.surfaces.web.http import Operation
 TAG = "Guardrails"
 MAX_TERMS, MAX_PATTERNS, MAX_NAMES = 500, 50, 100
 DEFAULT_DAYS = 30
-DETECTORS = "Detectors or groups of them: secrets, personal, network."
+DETECTORS = "Detectors or groups of them: secrets, personal, network, injection."
 TERMS = "Own terms, found in any case and as whole words."
 PATTERNS = "Own regular expressions in the syntax of RE2."
 PLACE = "Where the rule looks; the default is everywhere except in answers."
