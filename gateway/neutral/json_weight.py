@@ -16,15 +16,12 @@ from gateway.runtime.threads import compute, compute_if
 #
 # Each part takes memory, and time in the JSON decoder, which blocks all other threads of the process.
 
-SLICE = 1 << 18  # bytes counted at once, which holds the interpreter lock: about 0.3 ms
-PIECE_BYTES = (
-    1 << 18
-)  # bytes of one regular expression match, which holds the interpreter lock for about 10 ms per megabyte
-# Strings are matched as a whole, so that their contents do not count as structure. Possessive quantifiers read an
-# unterminated string only once. The group is the closing quote; it is empty if the piece ends before it.
-STRING_REST = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
-STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
-BACKSLASH, UNICODE = b"\\", ord("u")
+# Bytes that one call reads: it holds the interpreter lock for at most some 0.3 ms. A small request needs the lock some
+# twenty times, in the event loop and in the thread of its commits, and may wait that long for each.
+SLICE = 1 << 16
+PIECE_BYTES = 1 << 15
+QUOTE, BACKSLASH, UNICODE = b'"', b"\\", ord("u")
+ESCAPED_BACKSLASH, ESCAPED_QUOTE, BLANK = b"\\\\", b'\\"', b"__"
 ESCAPE_BYTES = 6
 CHARACTER_BYTES = 4
 CUT_BYTES = 16  # more than an escape and a half of a pair before it
@@ -40,6 +37,7 @@ FEW_CONTAINERS = 1_000
 BYTES_PER_COMMA = 32  # fewer bytes between commas are numbers, or small values
 MANY_CONTAINERS, BYTES_PER_VALUE = 8_000, 12  # the same for the decoder alone
 STRUCTURE = (*OPENING, COMMA)
+UNMARKED = bytes(byte for byte in range(256) if byte not in b"".join(STRUCTURE) + QUOTE)
 # First bytes, in UTF-8, of characters for which Python takes two or four bytes each, and of those that take four.
 WIDE_LEADS, FOUR_LEADS = bytes(range(0xC4, 0x100)), bytes(range(0xF0, 0x100))
 OTHERS = bytes(byte for byte in range(256) if byte not in b"".join(STRUCTURE) + WIDE_LEADS)
@@ -120,37 +118,29 @@ def has_more(raw: bytes, maximum: int, marks: tuple[bytes, ...] = STRUCTURE) -> 
     return False
 
 
-class StringPieces:
-    """The pieces of a JSON text, each with the place in it where the string ends that the piece before began.
-
-    The reader sets `inside` after each piece: whether the piece ended within a string.
-    """
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self.inside = False
-
-    def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        raw = self._raw
-        at = 0
-        while at < len(raw):
-            end = end_of_text(raw, at, at + PIECE_BYTES)
-            piece = raw[at:end]
-            start = 0
-            if self.inside and (rest := STRING_REST.match(piece)) is not None:
-                start = rest.end()
-                self.inside = not rest[1]
-            yield piece, start
-            at = end
-
-
 def outside_strings(raw: bytes) -> Iterator[bytes]:
-    """Yield a JSON text in pieces, with a quote in place of each string."""
-    pieces = StringPieces(raw)
-    for piece, start in pieces:
-        bare, strings = STRINGS.subn(rb"\1", piece[start:])
-        pieces.inside = pieces.inside or strings > bare.count(b'"')
-        yield bare
+    """Yield the marks (brackets and commas) of a JSON text that do not stand in strings, in pieces."""
+    inside = 0
+    for piece in pieces_of(raw):
+        parts = piece.translate(None, UNMARKED).split(QUOTE)
+        yield b"".join(parts[inside::2])
+        inside = (inside + len(parts) - 1) & 1
+
+
+def pieces_of(raw: bytes) -> Iterator[bytes]:
+    """Yield a JSON text in pieces, in which each quote begins or ends a string."""
+    at = 0
+    while at < len(raw):
+        end = end_of_text(raw, at, at + PIECE_BYTES)
+        yield blank_escapes(raw[at:end])
+        at = end
+
+
+def blank_escapes(piece: bytes) -> bytes:
+    """Return a text of the same length without escaped backslashes and quotes."""
+    if BACKSLASH not in piece:
+        return piece
+    return piece.replace(ESCAPED_BACKSLASH, BLANK).replace(ESCAPED_QUOTE, BLANK)
 
 
 def end_of_text(raw: bytes, start: int, end: int) -> int:
@@ -298,10 +288,12 @@ def _texts(raw: bytes) -> int:
 
 def _strings(raw: bytes) -> Iterator[tuple[bytes, bool]]:
     """Yield the strings in pieces, with whether each ends its string."""
-    pieces = StringPieces(raw)
-    for piece, start in pieces:
-        if start:
-            yield piece[:start], not pieces.inside
-        for found in STRINGS.finditer(piece, start):
-            pieces.inside = not found[1]
-            yield found[0], not pieces.inside
+    inside = False
+    for piece in pieces_of(raw):
+        *ended, rest = piece.split(QUOTE)
+        for text in ended:
+            if inside:
+                yield text, True
+            inside = not inside
+        if inside:
+            yield rest, False

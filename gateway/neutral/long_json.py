@@ -14,10 +14,11 @@ import orjson
 from msgspec import Struct
 
 from gateway.neutral.cut_pairs import without_halves
-from gateway.neutral.json_weight import BACKSLASH, STRING_REST, end_of_text
+from gateway.neutral.json_weight import blank_escapes, end_of_text
 from gateway.runtime.long_strings import join_pieces
 
-PIECE_BYTES = 1 << 16
+PIECE_BYTES = 1 << 15
+READ_BYTES = 1 << 14  # of one match of a pattern
 LONG_BYTES = 1 << 20  # a shorter text is decoded and encoded in one call
 LONG_STRING = 4_096  # bytes of a string that reaches from one piece to another, which is decoded on its own
 MAX_SEGMENT = 1 << 20  # bytes between two commas: blanks, or a name
@@ -75,7 +76,7 @@ def _find_places(raw: bytes) -> _Place:
     places = _Places(raw)
     at = 0
     while at < len(raw):
-        at = places.read(at, min(at + PIECE_BYTES, len(raw)))
+        at = places.read(at, min(at + READ_BYTES, len(raw)))
     return places.outermost()
 
 
@@ -106,7 +107,7 @@ class _Places:
             if closing < 0:
                 return end
             at = self._end_string(closing)
-            end = min(at + PIECE_BYTES, len(raw))
+            end = min(at + READ_BYTES, len(raw))
         top = self._open[-1]
         if at - top.cut >= PIECE_BYTES and (comma := TO_COMMA.match(raw, at, end)):
             self._cut(top, comma.end() - 1)
@@ -154,10 +155,10 @@ class _Places:
 def _end_of_string(raw: bytes, at: int, end: int) -> int:
     """Return the place behind the quote that ends a string; -1 if it does not end here."""
     quote = raw.find(b'"', at, end)
-    if quote < 0 or raw.find(BACKSLASH, at, quote) < 0:
-        return quote + 1 or -1
-    closing = STRING_REST.match(raw, at, end)
-    return closing.end() if closing and closing[1] else -1
+    if quote >= 0 and raw.find(b"\\", at, quote) >= 0:
+        within = blank_escapes(raw[at:end]).find(b'"')
+        quote = at + within if within >= 0 else -1
+    return quote + 1 or -1
 
 
 def _is_blank(raw: bytes, start: int, end: int) -> bool:

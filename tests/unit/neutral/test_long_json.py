@@ -15,7 +15,8 @@ from gateway.neutral.long_json import dumps_in_pieces, end_of_text, loads_in_pie
 from gateway.runtime import long_strings
 
 MEGABYTE = 1 << 20
-SHORT = {"PIECE_BYTES": 16, "LONG_STRING": 5, "NODES": 5, "WHOLE": 0, "CHARACTERS_PER_NODE": 3, "REPEATED_BYTES": -1}
+SHORT = {"PIECE_BYTES": 16, "READ_BYTES": 16, "LONG_STRING": 5, "NODES": 5, "WHOLE": 0, "CHARACTERS_PER_NODE": 3}
+SHORT |= {"REPEATED_BYTES": -1}
 SIGNS = ["a", '"', "\\", "\n", "é", "€", "\U0001f600", "\x01", "[", "}", ",", "x" * 9, "\\ud83d"]
 TEXTS = st.lists(st.sampled_from(SIGNS)).map("".join)
 VALUES = st.recursive(
