@@ -51,6 +51,7 @@ SIGNED_IN = {
     "audit": "/console/audit",
     "settings": "/console/settings",
     "alerts": "/console/alerts",
+    "guardrails": "/console/guardrails",
     "automation": "/console/automation",
     "account": "/console/account",
     "device": "/console/device",

@@ -94,6 +94,9 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
                 "/console/automation", "Automation", "M5 9h14v10H5zM12 4v5M9 13h.01M15 13h.01M9 16h6", "automation:read"
             ),
             PageLink("/console/alerts", "Alerts", "M6 16V11a6 6 0 0 1 12 0v5l1.5 2h-15zM10 21h4", "alerts:read"),
+            PageLink(
+                "/console/guardrails", "Guardrails", "M12 3l8 3v6c0 5-4 8-8 9-4-1-8-4-8-9V6zM9 12l2 2 4-4", "rules:read"
+            ),
             PageLink("/console/audit", "Audit log", "M6 3h9l4 4v14H6zM14 3v5h5M9 12h7M9 16h7", "audit:read"),
             PageLink("/console/settings", "Settings", SLIDERS, "credits:read"),
         ),

@@ -1,0 +1,186 @@
+"""`/console/guardrails`: the guardrails of organizations, a box to test them, and what they found."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.errors import GatewayError
+from gateway.guardrails.detectors import groups
+from gateway.guardrails.rule_sets import ACTIONS, PLACES
+from gateway.surfaces.console.page_calls import ManagementCall
+from gateway.surfaces.console.pages import page
+from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
+from gateway.worker.services import Services
+
+TITLE = "Guardrails"
+PATH = "/console/guardrails"
+FORM_NAME = "guardrails"
+RULES = "/orgs/<organization_id>/guardrails"
+LIST = ManagementCall(f"GET {RULES}")
+FINDINGS = ManagementCall(f"GET {RULES}/findings")
+CREATE = ManagementCall(f"POST {RULES}")
+CHECK = ManagementCall(f"POST {RULES}/test")
+UPDATE = ManagementCall(f"PATCH {RULES}/<guardrail_id>")
+DELETE = ManagementCall(f"DELETE {RULES}/<guardrail_id>")
+EXCEPT = ManagementCall(f"POST {RULES}/<guardrail_id>/exceptions")
+SHOWN_FINDINGS = 50
+DAYS = 30
+ACTION_NAMES = {
+    "block": "Block the request",
+    "mask": "Mask, and restore in the answer",
+    "remove": "Remove the value",
+    "warn": "Warn in the answer",
+    "log": "Only record",
+}
+PLACE_NAMES = {
+    "prompt": "prompts",
+    "system": "instructions and tools",
+    "history": "earlier messages",
+    "tool_arguments": "arguments of tools",
+    "tool_results": "results of tools",
+    "answer": "answers",
+}
+
+Changing = Callable[[Visitor, Inbound, dict[str, str]], str]
+
+
+def show(services: Services, inbound: Inbound) -> Outbound:
+    """Show the guardrails of every organization whose rules the visitor may read."""
+    return _page(services, inbound, require_visitor(services, inbound, PATH))
+
+
+def act(services: Services, inbound: Inbound) -> Outbound:
+    """Run the action of the button that was pressed."""
+    visitor, form = submitted_by_visitor(services, inbound, PATH, FORM_NAME)
+    actions: dict[str, Changing] = {
+        "add": _add,
+        "check": _check,
+        "switch": _switch,
+        "probation": _probation,
+        "except": _except,
+        "remove": _remove,
+    }
+    action = pressed(actions, form)
+    permission: Any = "rules:read" if action is _check else "rules:write"
+    try:
+        visitor.permitted(form.get("organization", "")[:80], permission)
+        message = action(visitor, inbound, form)
+    except GatewayError as error:
+        if error.blame != "caller":
+            raise
+        return _page(services, inbound, visitor, error=error)
+    return _page(services, inbound, visitor, message)
+
+
+def _add(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
+    fields: dict[str, Any] = {
+        "name": form.get("name", "").strip(),
+        "action": form.get("action_of_rule", ""),
+        "contact": form.get("contact", "").strip(),
+        "probation": form.get("probation") == "on",
+        "detectors": form.get("detectors", "").replace(",", " ").split(),
+        "terms": [line.strip() for line in form.get("terms", "").splitlines() if line.strip()],
+        "patterns": [line.strip() for line in form.get("patterns", "").splitlines() if line.strip()],
+    }
+    places = [place for place in PLACES if form.get(f"in_{place}") == "on"]
+    if places:
+        fields["places"] = places
+    CREATE.run(visitor, inbound, fields, organization_id=form["organization"])
+    return "The guardrail was added. It applies to the next request."
+
+
+def _check(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
+    fields = {"text": form.get("text", ""), "place": form.get("place", "prompt")}
+    tested = CHECK.run(visitor, inbound, fields, organization_id=form["organization"])
+    if not tested["findings"]:
+        return "No guardrail finds anything in this text."
+    found = ", ".join(f"{one['guardrail']}: {one['kind']} ({one['action']})" for one in tested["findings"])
+    result = "The request would be blocked." if tested["blocked"] else f"This would be sent: {tested['text']}"
+    return f"Found {found}. {result}"
+
+
+def _switch(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
+    status = "inactive" if form.get("status") == "active" else "active"
+    _update(visitor, inbound, form, {"status": status})
+    return f"The guardrail is {status}."
+
+
+def _probation(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
+    on = form.get("probation") != "True"
+    _update(visitor, inbound, form, {"probation": on})
+    return "The guardrail is on probation: it only records." if on else "The guardrail acts from the next request on."
+
+
+def _except(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
+    fields = {"value": form.get("value", "").strip()}
+    EXCEPT.run(visitor, inbound, fields, organization_id=form["organization"], guardrail_id=_rule_of(form))
+    return "The value is an exception now. Only its hash was stored."
+
+
+def _remove(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
+    DELETE.run(visitor, inbound, organization_id=form["organization"], guardrail_id=_rule_of(form))
+    return "The guardrail was removed."
+
+
+def _update(visitor: Visitor, inbound: Inbound, form: dict[str, str], fields: dict[str, Any]) -> None:
+    UPDATE.run(visitor, inbound, fields, organization_id=form["organization"], guardrail_id=_rule_of(form))
+
+
+def _rule_of(form: dict[str, str]) -> str:
+    return form.get("rule", "")[:80]
+
+
+def _page(
+    services: Services, inbound: Inbound, visitor: Visitor, message: str = "", error: GatewayError | None = None
+) -> Outbound:
+    shown = []
+    for organization in visitor.organizations():
+        if visitor.manages("rules:read", organization.id):
+            rules = LIST.run(visitor, inbound, organization_id=organization.id)
+            names = {rule["id"]: rule["name"] for rule in rules}
+            findings = FINDINGS.run(visitor, inbound, {"days": DAYS}, organization_id=organization.id)
+            shown.append(
+                {
+                    "id": organization.id,
+                    "name": organization.name,
+                    "writes": visitor.manages("rules:write", organization.id),
+                    "rules": [{**rule, "what": _what(rule)} for rule in rules],
+                    "findings": [
+                        {**one, "day": one["date"][:10], "rule": names.get(one["guardrailId"], one["guardrailId"])}
+                        for one in findings[:SHOWN_FINDINGS]
+                    ],
+                }
+            )
+    return page(
+        inbound,
+        "guardrails.html",
+        TITLE,
+        error=error,
+        visitor=visitor,
+        message=message,
+        csrf=make_csrf(services, visitor, FORM_NAME),
+        organizations=shown,
+        actions=[(action, ACTION_NAMES[action]) for action in ACTIONS],
+        places=[(place, PLACE_NAMES[place], place != "answer") for place in PLACES],
+        groups=groups(),
+        days=DAYS,
+    )
+
+
+def _what(rule: dict[str, Any]) -> str:
+    """Return a sentence about what a rule looks for, and where."""
+    wanted = [*rule["detectors"]]
+    for members, one in (("terms", "own term"), ("patterns", "own pattern")):
+        count = len(rule[members])
+        if count:
+            wanted.append(f"{count} {one}{'' if count == 1 else 's'}")
+    places = ", ".join(PLACE_NAMES[place] for place in rule["places"])
+    models = f" for {', '.join(rule['models'])}" if rule["models"] else ""
+    return f"{ACTION_NAMES[rule['action']]}: {', '.join(wanted)} in {places}{models}"
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", PATH, as_page(show)),
+    Operation("POST", PATH, as_page(act), body="form"),
+)
