@@ -1,6 +1,7 @@
 """Which limits of its organization a request falls under, and which of them a call at a target charges too."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -29,8 +30,9 @@ from gateway.limits.limit_rules import (
 from gateway.providers.protocol import Target
 
 MEMO_KEY = "limits"
-MAX_SETS = 4_000  # results that are kept for one caller, about 2 KB each
-MAX_PLANS = 32
+MAX_SETS = 32  # targets whose budgets are kept
+NOTHING: tuple[object, Any] = (None, None)
+UNKNOWN: tuple[Any, Any] = ((None, None), None)
 Values = dict[tuple[str, str], tuple[str, ...]]
 
 
@@ -38,7 +40,7 @@ class RequestLimits(Struct, frozen=True, eq=False):
     """The limits of requests with the same values: the budgets `shares` that they charge, and the limits `calls` that
     depend on the target too. `payer` and `without_credits` are their payers. `facts` are the values of the requests,
     `own_facts` those of their credential alone. `acts_early`: some of them do more than refuse. `call_sets` keeps the
-    budgets of targets, `plans` the limits of plans.
+    budgets of targets.
     """
 
     shares: LimitSet
@@ -49,22 +51,21 @@ class RequestLimits(Struct, frozen=True, eq=False):
     own_facts: Values
     acts_early: bool
     call_sets: dict[tuple[str, str, str], LimitSet] = {}
-    plans: dict[int, "tuple[object, RequestLimits]"] = {}
 
-    def of_plan(self, plan: object, groups: Iterable[Iterable[Target]]) -> "RequestLimits":
+    def of_plan(self, plan: object, groups: Iterable[Iterable[Target]], book: LimitBook) -> "RequestLimits":
         """Return the limits of a request whose targets are known: if each of them charges the same budgets, these are
         charged by the request itself, in one reservation."""
-        known = self.plans.get(id(plan))
-        if known is not None and known[0] is plan:
-            return known[1]
+        key = (id(self), id(plan))
+        (owner, other), kept = book.kept.get(key, UNKNOWN)
+        if owner is self and other is plan:
+            known: RequestLimits = kept
+            return known
         sets = {self.of_call(target) for group in groups for target in group}
         limits = self
         if len(sets) == 1:
             shares = LimitSet((*self.shares.shares, *sets.pop().shares))
             limits = make_limits(self.payer, shares, (), self.facts, self.own_facts)
-        if len(self.plans) >= MAX_PLANS:
-            self.plans.clear()
-        self.plans[id(plan)] = (plan, limits)
+        book.keep(key, (self, plan), limits)
         return limits
 
     def of_call(self, target: Target) -> LimitSet:
@@ -88,37 +89,38 @@ class RequestLimits(Struct, frozen=True, eq=False):
 
 class CallerLimits(Struct, frozen=True, eq=False):
     """The limits that may concern the requests of a caller: `varying` depend on the request. `whole` is the result for
-    every request if nothing depends on it, `known` keeps the results by the values of requests. `names` are the tags
-    and other metadata that count, `kinds` the kinds of subjects."""
+    every request if nothing depends on it, `names` are the tags and other metadata that count, `kinds` the kinds of
+    subjects that requests decide about."""
 
     whole: RequestLimits
     varying: tuple[LimitRule, ...]
     names: tuple[str, ...]
     kinds: frozenset[str]
-    known: dict[tuple[str, ...], RequestLimits] = {}
 
-    def of(self, context: RequestContext) -> RequestLimits:
+    def of(self, context: RequestContext, book: LimitBook) -> RequestLimits:
         """Return the limits that a request falls under."""
         kinds = self.kinds
         if not kinds:
             return self.whole
         metadata = context.metadata
-        key = (
+        values = (
             context.source if APPLICATION in kinds else "",
             context.end_user if USER in kinds else "",
             context.session if SESSION in kinds else "",
             *[metadata.get(name, "") for name in self.names],
         )
-        limits = self.known.get(key)
-        if limits is None:
-            if len(self.known) >= MAX_SETS:
-                self.known.clear()
-            limits = self.known[key] = self._find(key, context.caller.tags)
+        key = (id(self), *values)
+        owner, kept = book.kept.get(key, NOTHING)
+        if owner is self:
+            known: RequestLimits = kept
+            return known
+        limits = self._find(values, context.caller.tags)
+        book.keep(key, self, limits)
         return limits
 
-    def _find(self, key: tuple[str, ...], tags: Mapping[str, str]) -> RequestLimits:
+    def _find(self, given: tuple[str, ...], tags: Mapping[str, str]) -> RequestLimits:
         whole = self.whole
-        source, user, session, *values = key
+        source, user, session, *values = given
         common = {**whole.facts, (APPLICATION, ""): (source,), (SESSION, ""): (session,)}
         facts = common | {(USER, ""): (user,)}
         own_facts = common | {(USER, ""): (tags.get(USER, ""),)}
@@ -148,7 +150,7 @@ def limits_of(book: LimitBook, context: RequestContext) -> RequestLimits | None:
     else:
         found = book.find(caller.organization_id)
         limits = caller.memo[MEMO_KEY] = None if found is None else _compile(caller, found)
-    return None if limits is None else limits.of(context)
+    return None if limits is None else limits.of(context, book)
 
 
 def _compile(caller: Caller, found: OrganizationLimits) -> CallerLimits | None:

@@ -33,7 +33,7 @@ def apply_actions(
     if limits is None:
         return route_plan, request
     if limits.calls:
-        limits = limits.of_plan(route_plan, route_plan.groups)
+        limits = limits.of_plan(route_plan, route_plan.groups, book)
     context.limits = limits
     if not limits.acts_early:
         return route_plan, request

@@ -23,6 +23,7 @@ TEAMS = (
 USED = "SELECT id, settled_nusd + leased_nusd, period, window_start FROM budget WHERE id IN"
 SEEN_S = 1.0  # how old an amount may be by which a limit warns or uses another model
 MAX_SEEN = 10_000
+MAX_KEPT = 10_000
 
 
 class OrganizationLimits(Struct, frozen=True, eq=False):
@@ -43,6 +44,8 @@ class LimitBook:
         self._organizations: frozenset[str] | None = None
         self._read_ones: dict[str, OrganizationLimits] = {}
         self._used: dict[str, tuple[float, int]] = {}
+        # What requests have worked out for the next ones: key → (what the key's numbers identify, result).
+        self.kept: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self.any = True
         control.on_change(self._renew)
 
@@ -58,6 +61,12 @@ class LimitBook:
         if limits is None:
             limits = self._read(organization_id, self._version)
         return limits
+
+    def keep(self, key: tuple[Any, ...], owner: object, result: Any) -> None:
+        """Keep a result in `kept`, which holds at most MAX_KEPT of all callers, about 3 KB each."""
+        if len(self.kept) >= MAX_KEPT:
+            self.kept.clear()
+        self.kept[key] = (owner, result)
 
     def used_nusd(self, budgets: Sequence[str]) -> dict[str, int]:
         """Return budget id → what is used and reserved in its present window, as of the last SEEN_S. Unavailable."""
@@ -80,6 +89,7 @@ class LimitBook:
         """Forget the limits and read which organizations have any, even if that fails now."""
         self._organizations = None
         self._read_ones = {}
+        self.kept.clear()
         self.any = True
         try:
             self._read_organizations(version)
