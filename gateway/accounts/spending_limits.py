@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from gateway import ids
 from gateway.accounts import audit
@@ -153,7 +154,8 @@ class SpendingLimits:
                 raise InvalidRequest(text, code="too_many")
             before = None if known is None else self._rule(known.id)
             if known is not None and before is not None and _counts_alike(before, rule):
-                self._change(known, rule, now)
+                # In the order in which its members are counted.
+                self._change(known, replace(rule, subjects=before.subjects), now)
             else:
                 if known is not None:
                     LimitRow.update(deleted_at=now).where(LimitRow.id == known.id).execute()
@@ -221,27 +223,35 @@ class SpendingLimits:
 
     def grant(self, organization_id: str, name: str, ident: str, *, actor: str) -> LimitInfo:
         """Grant what a request asks for. NotFound."""
-        asked = self._database.read(partial(_find_request, organization_id, name, ident))
-        return self.grant_raise(organization_id, name, asked.amount_nusd, asked.until, actor=actor)
+
+        def work(now: int) -> None:
+            asked = _find_request(organization_id, name, ident)
+            self._raise(organization_id, name, asked.amount_nusd, asked.until, now, actor)
+
+        commit(self._database, self._control, work)
+        return self.find(organization_id, name)
 
     def grant_raise(self, organization_id: str, name: str, nusd: int, until_us: int, *, actor: str) -> LimitInfo:
         """Raise a limit by an amount until a time; 0 ends a raise. Answers the requests for it. NotFound,
         InvalidRequest."""
 
         def work(now: int) -> None:
-            row = _require(organization_id, name)
-            if nusd:
-                _check_raise(nusd, until_us, now)
-            mine = (LimitRequest.organization == organization_id) & (LimitRequest.name == name)
-            LimitRequest.delete().where(mine).execute()
-            self._set_raise(row, nusd, until_us if nusd else None, now)
-            detail: dict[str, object] = {"limit": name, "amount": format_usd(nusd)}
-            if nusd:
-                detail["until"] = to_iso(until_us)
-            audit.append("limit.raise", name, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+            self._raise(organization_id, name, nusd, until_us, now, actor)
 
         commit(self._database, self._control, work)
         return self.find(organization_id, name)
+
+    def _raise(self, organization_id: str, name: str, nusd: int, until_us: int, now: int, actor: str) -> None:
+        row = _require(organization_id, name)
+        if nusd:
+            _check_raise(nusd, until_us, now)
+        mine = (LimitRequest.organization == organization_id) & (LimitRequest.name == name)
+        LimitRequest.delete().where(mine).execute()
+        self._set_raise(row, nusd, until_us if nusd else None, now)
+        detail: dict[str, object] = {"limit": name, "amount": format_usd(nusd)}
+        if nusd:
+            detail["until"] = to_iso(until_us)
+        audit.append("limit.raise", name, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
 
     def end_raises(self, should_continue: Callable[[], bool] = lambda: True) -> int:
         """End the raises whose time is over; return how many."""
@@ -284,8 +294,8 @@ class SpendingLimits:
             "UPDATE limits SET limit_nusd = ?, alert_at = ? WHERE id = ?", (rule.limit_nusd, alert_at, ident)
         )
         self._database.execute(
-            "UPDATE budget SET limit_nusd = ?, alert_at = ?, reservation = ? WHERE limit_id = ?",
-            (rule.limit_nusd, alert_at, rule.reservation, ident),
+            "UPDATE budget SET limit_nusd = ?, alert_at = ?, reservation = ?, period = ? WHERE limit_id = ?",
+            (rule.limit_nusd, alert_at, rule.reservation, rule.period, ident),
         )
 
     def _rule(self, ident: str) -> LimitRule:
@@ -306,10 +316,14 @@ class SpendingLimits:
         return infos
 
     def _states(self, rule: LimitRule, now: int, maximum: int) -> tuple[MemberState, ...]:
-        """Return the states of the members that used most."""
+        """Return the states of the members that used most in the windows that run."""
+        since = read_period(rule.period).earliest_start(now) if rule.period else None
+        present = "b.settled_nusd + b.leased_nusd"
+        if since is not None:
+            present = f"CASE WHEN b.window_start >= {since} THEN {present} ELSE 0 END"
         sql = (
             f"SELECT b.member, b.limit_nusd, {SPENT} AS used, b.settled_nusd + b.leased_nusd, b.period, b.window_start "
-            "FROM budget b WHERE b.limit_id = ? ORDER BY b.settled_nusd + b.leased_nusd DESC, b.id LIMIT ?"
+            f"FROM budget b WHERE b.limit_id = ? ORDER BY {present} DESC, b.id LIMIT ?"
         )
         states = [_state(row, now) for row in self._database.fetch(sql, (rule.id, maximum))]
         return tuple(sorted(states, key=_by_use))
@@ -335,6 +349,7 @@ def describe(rule: LimitRule) -> dict[str, object]:
         "period": rule.period,
         "actions": to_builtins(rule.actions),
         "reservation": rule.reservation,
+        "values": rule.values_of,
     }
 
 
@@ -351,7 +366,11 @@ def _values(rule: LimitRule) -> dict[str, object]:
 
 def _counts_alike(before: LimitRule, after: LimitRule) -> bool:
     """Return whether what was used under a limit counts under another one."""
-    return (before.subjects, before.period, before.values_of) == (after.subjects, after.period, after.values_of)
+    if set(before.subjects) != set(after.subjects) or before.values_of != after.values_of:
+        return False
+    if before.period and after.period:
+        return read_period(before.period).is_as_long_as(read_period(after.period))
+    return before.period == after.period
 
 
 def _check_raise(nusd: int, until_us: int, now: int) -> None:
@@ -452,13 +471,20 @@ def _has_key(organization_id: str, ident: str) -> bool:
     return query.exists()
 
 
+def _has_customer(organization_id: str, ident: str) -> bool:
+    return (
+        _has_key(organization_id, ident)
+        and ApiKey.select().where(ApiKey.id == ident, ApiKey.kind == "customer").exists()
+    )
+
+
 CHECKS: dict[str, Callable[[str, str], bool]] = {
     "project": lambda organization, ident: _exists(Project, organization, ident),
     "team": lambda organization, ident: _exists(Team, organization, ident),
     "member": lambda organization, ident: _exists(Member, organization, ident),
     "provider_key": lambda organization, ident: _exists(ProviderKey, organization, ident),
     "key": _has_key,
-    "customer": _has_key,
+    "customer": _has_customer,
 }
 
 

@@ -54,9 +54,9 @@ def forget_limits(database: Database, should_continue: ShouldContinue = always) 
 def _is_over(row: Sequence[Any], before: int) -> bool:
     """Return whether a member counted nothing, or its window ended long ago."""
     _, _, _, period, start, counted = row
-    if start is None:
-        return bool(period) or not counted
-    return read_period(period).end(start) < before
+    if not counted:
+        return True
+    return bool(period) and (start is None or read_period(period).end(start) < before)
 
 
 def _forget_deleted(database: Database, before: int) -> int:

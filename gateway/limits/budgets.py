@@ -24,6 +24,7 @@ WHOLLY = 100
 NEARLY = (80,)  # the default percentages at which a budget is reported
 MAX_THRESHOLDS = 8
 MAX_ROWS = 2_000
+MAX_MEMBERS_SHOWN = 100  # of limits for each of one organization
 SPENT = (
     "b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l WHERE l.budget = b.id "
     "AND l.generation = b.generation), 0)"
@@ -33,10 +34,8 @@ OWNER_COLUMNS = (
     "COALESCE(p.organization_id, m.organization_id, t.organization_id, k.organization_id, y.organization, "
     "CASE WHEN b.scope = 'organization' THEN b.scope_id END, '')"
 )
-OWNER_NAME = (
-    "COALESCE(a.description, u.email, t.name, k.label, o.name, "
-    "CASE WHEN b.member = '' THEN y.name ELSE y.name || ' of ' || b.member END, '')"
-)
+OWNER_NAME = "COALESCE(a.description, u.email, t.name, k.label, o.name, y.name, '')"
+MEMBER_NAME = "CASE WHEN b.member = '' THEN y.name ELSE y.name || ' of ' || b.member END"
 # The amount of which a share is used: that of a limit may be another one than where it refuses.
 AMOUNT = "COALESCE(y.amount_nusd + y.raise_nusd, b.limit_nusd)"
 OWNER_JOINS = (
@@ -51,10 +50,19 @@ BUDGETS = (
     f"SELECT b.scope, b.scope_id, b.kind, {OWNER_COLUMNS}, {OWNER_NAME}, {AMOUNT}, {SPENT}, b.period, "
     f"b.window_start, b.alert_at "
     f"FROM budget b {OWNER_JOINS} WHERE b.kind <> 'credits' AND {AMOUNT} > 0 "
-    f"AND b.begun_at IS NULL AND (b.limit_id = '' OR y.id IS NOT NULL) "
-    # Members of a limit for each may be many: they are examined where it warns, once half of it is used.
-    f"AND CASE WHEN b.limit_id <> b.scope_id AND b.limit_id <> '' THEN b.alert_at <> '' AND b.settled_nusd >= "
-    f"{AMOUNT} / 2 ELSE b.alert_at <> '' OR b.settled_nusd >= {AMOUNT} / 100 * ? END ORDER BY b.id LIMIT {MAX_ROWS}"
+    f"AND b.begun_at IS NULL AND (b.limit_id = '' OR (y.id IS NOT NULL AND b.limit_id = b.scope_id)) "
+    f"AND (b.alert_at <> '' OR b.settled_nusd >= {AMOUNT} / 100 * ?) ORDER BY b.id LIMIT {MAX_ROWS}"
+)
+# Members of a limit for each may be many: they are examined where it warns, once half of it is used, and as many of one
+# organization as do not hide those of others. Those of windows that began last come first.
+MEMBERS = (
+    f"SELECT scope, scope_id, kind, owner, name, amount, used, period, window_start, alert_at FROM (SELECT b.scope, "
+    f"b.scope_id, b.kind, y.organization AS owner, {MEMBER_NAME} AS name, {AMOUNT} AS amount, {SPENT} AS used, "
+    f"b.period, b.window_start, b.alert_at, b.id, ROW_NUMBER() OVER "
+    f"(PARTITION BY y.organization ORDER BY b.window_start DESC, b.id) AS place "
+    f"FROM budget b JOIN limits y ON y.id = b.limit_id AND y.deleted_at IS NULL WHERE b.limit_id <> '' "
+    f"AND b.limit_id <> b.scope_id AND b.alert_at <> '' AND {AMOUNT} > 0 AND b.settled_nusd >= {AMOUNT} / 2) AS found "
+    f"WHERE place <= {MAX_MEMBERS_SHOWN} ORDER BY place, id LIMIT {MAX_ROWS}"
 )
 CREDIT = (
     f"SELECT b.scope, b.scope_id, b.kind, {OWNER_COLUMNS}, {OWNER_NAME}, b.limit_nusd, {SPENT}, b.period, "
@@ -121,6 +129,7 @@ def find_spent(database: Database, credits_low_nusd: int, thresholds: Sequence[i
     rows = database.report(
         lambda: [
             *database.execute(BUDGETS, (from_percent,)).fetchall(),
+            *database.execute(MEMBERS).fetchall(),
             *database.execute(CREDIT, (credits_low_nusd,)).fetchall(),
         ]
     )
@@ -213,19 +222,23 @@ class Budgets:
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.total_nusd, total.budget))
         if limits.period is not None:
             insert_budget(self._database, window, None)
-            self._begin_other_window(window.budget, str(limits.period))
+            self._begin_other_window(window.budget, limits.period)
         # Without a limit the period stays, so that a window that runs is continued by the next limit of that period.
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.period_nusd, window.budget))
         alert_at = pack_thresholds(read_thresholds(limits.alert_at))
         both = (alert_at, limits.reservation, total.budget, window.budget)
         self._database.execute("UPDATE budget SET alert_at = ?, reservation = ? WHERE id IN (?, ?)", both)
 
-    def _begin_other_window(self, budget: str, period: str) -> None:
-        """Forget the window of a budget if its period was another one."""
+    def _begin_other_window(self, budget: str, period: Period) -> None:
+        """Forget the window of a budget if its period was of another length or time zone."""
+        [(before,)] = self._database.fetch("SELECT period FROM budget WHERE id = ?", (budget,))
+        if before and read_period(before).is_as_long_as(period):
+            self._database.execute("UPDATE budget SET period = ? WHERE id = ?", (str(period), budget))
+            return
         self._database.execute(
             "UPDATE budget SET period = ?, window_start = NULL, settled_nusd = 0, leased_nusd = 0, "
-            "generation = generation + 1 WHERE id = ? AND period <> ?",
-            (period, budget, period),
+            "generation = generation + 1 WHERE id = ?",
+            (str(period), budget),
         )
 
     def write_bound(self, provider_key_id: str, max_nusd: int | None) -> None:

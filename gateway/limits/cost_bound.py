@@ -163,18 +163,19 @@ class Shortage(NamedTuple):
             return OutOfCredits(
                 f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD{rest}", code=code
             )
-        owner = self._owner()
-        span = f" for {self.period}" if self.kind == WINDOW else ""
+        span = " in total" if self.rule is not None else ""
+        if self.kind == WINDOW:
+            span = f" {read_period(self.period).describe()}"
         resets = f" It resets at {to_iso(self.resets_us)}." if self.resets_us else ""
         used = f"{format_usd(self.limit_nusd - self.unspent_nusd)} USD are used and " if self.rule is not None else ""
         refusal = SpendingLimitReached(
-            f"The {owner} has a spending limit of {format_usd(self.limit_nusd)} USD{span}, of which "
+            f"The {self._owner()} {format_usd(self.limit_nusd)} USD{span}, of which "
             f"{used}{left} USD are left.{resets} {verb} {need} USD{' more.' if mid_stream else f': {self._advice()}'}",
             code=code or self._code(),
         )
         if self.rule is not None:
             refusal.limit = self.rule.name
-            refusal.headers = ((LIMIT_HEADER, f"{self.rule.name}; action=refuse"),)
+            refusal.headers = self._headers()
         if self.resets_us and self.period:
             refusal.resets_us = self.resets_us
             refusal.period_unit = read_period(self.period).unit
@@ -182,14 +183,18 @@ class Shortage(NamedTuple):
 
     def _in_use(self, left: str, need: str) -> BudgetInUse:
         """The error of a request that the budget could cover if no other request were in progress."""
-        budget = "organization's credits have" if self.kind == CREDITS else f"{self._owner()} has a spending limit with"
+        budget = "organization's credits have" if self.kind == CREDITS else self._owner(" with")
         error = BudgetInUse(
             f"The {budget} {format_usd(self.unspent_nusd)} USD left; all but {left} USD of it are reserved by requests "
             f"in progress. This request may cost up to {need} USD: try again when others have ended.",
             retry_after=RETRY_AFTER_S,
+            headers=self._headers(),
         )
         error.spare_nusd = self.unspent_nusd - self.need_nusd
         return error
+
+    def _headers(self) -> tuple[tuple[str, str], ...]:
+        return () if self.rule is None else ((LIMIT_HEADER, f"{self.rule.name}; action=refuse"),)
 
     def _advice(self) -> str:
         if self.scope in AGENT_ADVICE:
@@ -201,10 +206,12 @@ class Shortage(NamedTuple):
             return f"or make a smaller request: max_tokens of at most {self.most_tokens} would be accepted now."
         return SMALLER_REQUEST_ADVICE
 
-    def _owner(self) -> str:
+    def _owner(self, of: str = " of") -> str:
+        """Return whose amount it is, as the beginning of a sentence that goes on with the amount."""
         if self.scope == LIMIT:
-            return f"limit {self.name}"
-        return OWNERS.get(self.scope) or f'team "{self.name}" (of the member who owns the API key)'
+            return f"limit {self.name} {'has' if of == ' with' else 'allows'}"
+        owner = OWNERS.get(self.scope) or f'team "{self.name}" (of the member who owns the API key)'
+        return f"{owner} has a spending limit{of}"
 
     def _code(self) -> str:
         scope = self.scope

@@ -17,6 +17,7 @@ from gateway.limits.leases import (
     SPEND,
     BudgetRow,
     LeaseRequest,
+    NotTaken,
     holds_of,
     load,
     lock_budgets,
@@ -80,15 +81,22 @@ class Holds:
         amounts in the leases of workers. SpendingLimitReached, OutOfCredits, Unavailable.
         """
         place = partial(self._place, ident, payer, cost_bound, rows)
-        outcome = self._database.write(place)
+        outcome = self._try_to(place)
         rounds_left = WAIT_ROUNDS if patient else 0
         while isinstance(outcome, Shortage):
             if not (outcome.others and rounds_left):
                 raise outcome.error()
             rounds_left -= 1
             pause(ROUND_WAIT_S)
-            outcome = self._database.write(place)
+            outcome = self._try_to(place)
         return outcome
+
+    def _try_to(self, place: Callable[[], JobHold | Shortage]) -> JobHold | Shortage:
+        try:
+            return self._database.write(place)
+        except NotTaken as refusal:
+            short: Shortage = refusal.outcome
+            return short
 
     def find(self, ident: str) -> JobHold | None:
         """Return the hold of a job, None when there is none or it has ended. Unavailable."""
@@ -135,7 +143,7 @@ class Holds:
         existing = self._find(ident)
         if existing is not None:
             return existing
-        requests = self._open(payer)
+        requests, opened = self._open(payer)
         budget_rows = load(database, requests, now, running=False)
         # A process that placed the hold at the same time had these budgets locked until now.
         existing = self._find(ident)
@@ -147,7 +155,10 @@ class Holds:
         need = fit(cost_bound, min(left) if left else None)
         if need is None:
             short = limited[left.index(min(left))]
-            return shortage_of(database, NO_WORKER, cost_bound, short, budget_rows, now)
+            refusal = shortage_of(database, NO_WORKER, cost_bound, short, budget_rows, now)
+            if opened:
+                raise NotTaken(refusal)
+            return refusal
         for budget in budgets:
             self._grant(ident, budget_rows[budget.budget], need.amount_nusd, now)
         hold = JobHold(ident, payer.organization_id, need.amount_nusd, need.output_cap, now)
@@ -157,16 +168,17 @@ class Holds:
         self.execute(rows)
         return hold
 
-    def _open(self, payer: Payer) -> list[LeaseRequest]:
-        """Return the budgets to reserve from, all of which exist; inside a write."""
+    def _open(self, payer: Payer) -> tuple[list[LeaseRequest], int]:
+        """Return the budgets to reserve from, all of which exist, and how many were inserted; inside a write."""
         requests = holds_of(payer)
-        untracked = open_members(self._database, [hold.share for hold in requests if hold.share])
-        if untracked is None:
-            return requests
-        apart = {share.budget for share in untracked.shares}
-        shared = {share.rule.others.budget: request_of(share.rule.others) for share in untracked.shares}
-        open_members(self._database, [hold.share for hold in shared.values() if hold.share])
-        return [*(hold for hold in requests if hold.budget not in apart), *shared.values()]
+        opened = open_members(self._database, [hold.share for hold in requests if hold.share])
+        if not opened.untracked:
+            return requests, opened.inserted
+        apart = {share.budget for share in opened.untracked}
+        shared = {share.rule.others.budget: request_of(share.rule.others) for share in opened.untracked}
+        more = open_members(self._database, [hold.share for hold in shared.values() if hold.share])
+        requests = [*(hold for hold in requests if hold.budget not in apart), *shared.values()]
+        return requests, opened.inserted + more.inserted
 
     def _grant(self, ident: str, row: BudgetRow, nusd: int, now: int) -> None:
         """Insert the lease of one budget; without a limit it is empty and only counts what is spent."""

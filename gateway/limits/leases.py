@@ -86,6 +86,13 @@ class LeaseGrant(NamedTuple):
     likely: bool = False
 
 
+class NotTaken(Exception):
+    """Takes back what a transaction wrote for a request that `outcome` refuses or delays."""
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome = outcome
+
+
 class LeaseGrants(NamedTuple):
     """The result of a successful take."""
 
@@ -174,10 +181,21 @@ def take(
 
     def work() -> LeaseGrants | Shortage | Untracked:
         _require_owner(database, epoch)
-        untracked = open_members(database, [hold.share for hold in holds if hold.share and not hold.lease])
-        return untracked or _take(database, holds, cost_bound, epoch, running=False)
+        opened = open_members(database, [hold.share for hold in holds if hold.share and not hold.lease])
+        outcome: LeaseGrants | Shortage | Untracked
+        if opened.untracked:
+            outcome = Untracked(opened.untracked)
+        else:
+            outcome = _take(database, holds, cost_bound, epoch, running=False)
+        if opened.inserted and not isinstance(outcome, LeaseGrants):
+            raise NotTaken(outcome)
+        return outcome
 
-    return database.write(work)
+    try:
+        return database.write(work)
+    except NotTaken as refusal:
+        untaken: Shortage | Untracked = refusal.outcome
+        return untaken
 
 
 def take_more(database: Database, epoch: int, holds: Sequence[LeaseRequest], nusd: int) -> LeaseGrants | Shortage:

@@ -69,21 +69,28 @@ class LimitBook:
         self.kept[key] = (owner, result)
 
     def used_nusd(self, budgets: Sequence[str]) -> dict[str, int]:
-        """Return budget id → what is used and reserved in its present window, as of the last SEEN_S. Unavailable."""
+        """Return budget id → what is used and reserved in its present window, as of the last SEEN_S. While the store is
+        down it is what was seen last."""
         now_s = self._clock.monotonic()
         used = {budget: seen[1] for budget in budgets if (seen := self._used.get(budget)) and now_s - seen[0] < SEEN_S}
         missing = [budget for budget in budgets if budget not in used]
         if missing:
-            sql = f"{USED} ({', '.join('?' * len(missing))})"
-            rows = self._database.read(lambda: self._database.fetch(sql, missing))
-            now = self._database.now_us()
-            found = {row[0]: 0 if _is_over(row[2], row[3], now) else int(row[1]) for row in rows}
+            found = self._read_used(missing)
             if len(self._used) > MAX_SEEN:
                 self._used.clear()
             for budget in missing:
                 used[budget] = found.get(budget, 0)
                 self._used[budget] = (now_s, used[budget])
         return used
+
+    def _read_used(self, budgets: list[str]) -> dict[str, int]:
+        sql = f"{USED} ({', '.join('?' * len(budgets))})"
+        try:
+            rows = self._database.read(lambda: self._database.fetch(sql, budgets))
+            now = self._database.now_us()
+        except GatewayError:
+            return {budget: self._used[budget][1] for budget in budgets if budget in self._used}
+        return {row[0]: 0 if _is_over(row[2], row[3], now) else int(row[1]) for row in rows}
 
     def _renew(self, version: int) -> None:
         """Forget the limits and read which organizations have any, even if that fails now."""

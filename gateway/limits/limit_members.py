@@ -14,6 +14,16 @@ class Untracked(NamedTuple):
     shares: list[LimitShare]
 
 
+class OpenedMembers(NamedTuple):
+    """How many budgets were inserted, and the members that got none."""
+
+    inserted: int
+    untracked: list[LimitShare]
+
+
+NONE_OPENED = OpenedMembers(0, [])
+
+
 # Locks the limit, so that a change of it reaches the budgets that are inserted meanwhile.
 CLAIM = "UPDATE limits SET members = members + ? WHERE id = ? AND deleted_at IS NULL AND members + ? <= ?"
 INSERT = """
@@ -25,17 +35,18 @@ WHERE l.id = ? AND l.deleted_at IS NULL ON CONFLICT (id) DO NOTHING
 EXISTS = "SELECT 1 FROM limits WHERE id = ? AND deleted_at IS NULL"
 
 
-def open_members(database: Database, shares: Sequence[LimitShare]) -> Untracked | None:
+def open_members(database: Database, shares: Sequence[LimitShare]) -> OpenedMembers:
     """Insert the missing budgets of limits; return the members that have none because their limits count as many
-    members as they may. A limit that was deleted meanwhile gets none. Inside a write, before any budget is locked."""
+    members as they may. A limit that was deleted meanwhile gets none. Inside a write, before any budget is locked; a
+    request that is refused then takes the insertion back, so that it fills no limit with members."""
     if not shares:
-        return None
+        return NONE_OPENED
     ids = [share.budget for share in shares]
     sql = f"SELECT id FROM budget WHERE id IN ({', '.join('?' * len(ids))})"
     known = {row[0] for row in database.execute(sql, ids).fetchall()}
     missing = sorted((share for share in shares if share.budget not in known), key=_place)
     untracked = [share for share in missing if not _open(database, share)]
-    return Untracked(untracked) if untracked else None
+    return OpenedMembers(len(missing) - len(untracked), untracked)
 
 
 def _place(share: LimitShare) -> tuple[str, str]:

@@ -18,6 +18,7 @@ SECONDS = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
 AMOUNT_FIELD = "periodUsageDurationValue"
 UNIT_FIELD = "periodUsageDurationUnit"
 ZONE_FIELD = "periodTimezone"
+LONGEST_US = 367 * 86_400 * SECOND_US
 PATTERN = re.compile(r"(\d{1,5})(h|d|w|mo)", re.ASCII)
 CALENDAR = re.compile(r"(day|week|month)@([A-Za-z0-9_+/-]{1,50})")
 CALENDAR_UNITS = ("day", "week", "month")
@@ -47,6 +48,29 @@ class Period(Struct, frozen=True):
         year, month = divmod(start.year * 12 + start.month - 1 + self.amount, 12)
         last = calendar.monthrange(year, month + 1)[1]
         return from_datetime(start.replace(year=year, month=month + 1, day=min(start.day, last)))
+
+    def earliest_start(self, now_us: int) -> int:
+        """Return the earliest start of a window that is still running; for months, hours around it at their ends."""
+        low, high = now_us - LONGEST_US, now_us
+        while low < high:  # a window that begins later ends no earlier
+            middle = (low + high) // 2
+            if self.end(middle) > now_us:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def is_as_long_as(self, other: "Period") -> bool:
+        """Return whether windows of both end at the same time: 24h and 1d."""
+        if self.zone or other.zone:
+            return self == other
+        return self == other or (self.span() is not None and self.span() == other.span())
+
+    def describe(self) -> str:
+        """Return the period for people: "each day (UTC)", "per 12 hours"."""
+        if self.zone:
+            return f"each {self.unit} ({self.zone})"
+        return f"per {self.unit}" if self.amount == 1 else f"per {self.amount} {self.unit}s"
 
     def span(self) -> timedelta | None:
         """Return the length; None for months, because their lengths differ."""

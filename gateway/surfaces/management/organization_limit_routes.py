@@ -20,12 +20,15 @@ from gateway.limits.limit_rules import (
     MAX_SUBJECTS,
     MAX_VALUE_LENGTH,
     REQUEST,
+    SESSION,
     LimitRule,
+    Subject,
     read_action,
     read_subject,
 )
 from gateway.limits.models import EXACT, LIKELY
 from gateway.limits.periods import find_zone, read_period
+from gateway.metering.session_ids import shorten
 from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_organization, in_part
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import IsoTime, OneOf, StrictBody, TextField, describe_field
@@ -182,7 +185,7 @@ def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
     values come from are others. In force for requests that arrive after this returns."""
     given = call.fields
     draft = LimitDraft(
-        tuple(map(read_subject, given["subjects"])),
+        tuple(map(_read_subject, given["subjects"])),
         given["amount"],
         _read_period(given["period"], given["timezone"]),
         tuple(map(read_action, given["actions"])),
@@ -225,6 +228,14 @@ def grant(call: ManagedCall[str]) -> OrganizationLimitAnswer:
 def decline(call: ManagedCall[str]) -> None:
     """Remove a request for more."""
     _limits(call).decline(*_find(call), call.params["request_id"], actor=call.actor)
+
+
+def _read_subject(text: str) -> Subject:
+    """Return a subject; a session as it is stored, which may be a digest."""
+    subject = read_subject(text)
+    if subject.kind == SESSION:
+        return Subject(SESSION, shorten(subject.value), each=subject.each)
+    return subject
 
 
 def _read_period(text: str | None, zone: str | None) -> str:

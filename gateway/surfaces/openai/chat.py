@@ -241,8 +241,9 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
         body, request = read_here(False, limits, raw)
     else:
         body, request = read(limits, raw)
-    if body.user is not None or body.metadata is not None:
-        attribution_module.add_body(context, body.user, body.metadata)
+    user = request.user
+    if user or body.metadata is not None:
+        attribution_module.add_body(context, user, body.metadata)
     try:
         if type(body) is chat_schema.OlderBody:
             return write_legacy_functions(_answer(services, context, request))

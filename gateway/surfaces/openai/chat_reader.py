@@ -265,7 +265,7 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
         lambda: decode_conversation(body, effort),
         options,
         _native(body, raw, prompt, effort, special),
-        body.user or "",
+        body.user or body.safety_identifier or "",
     )
     return _with_unknown(request, prompt) if prompt.unknown else request
 

@@ -160,6 +160,7 @@ class ChatBody(ChatOptions, kw_only=True):
     messages: Annotated[Messages, Meta(min_length=1)]
     onboarding: Any = None
     metadata: Any = None  # an object is kept with the request, any other type has no effect
+    safety_identifier: str | None = None
 
 
 class OlderBody(ChatBody):

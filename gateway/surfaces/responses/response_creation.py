@@ -210,7 +210,7 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
     limits = services.settings.limits
     raw = inbound.body
     body = caps_module.read(limits, raw, schema.decode, raw)
-    attribution_module.add_body(context, body.user, body.metadata)
+    attribution_module.add_body(context, body.user or body.safety_identifier, body.metadata)
     if body.prompt_cache_key:
         attribution_module.add_cache_key(context, body.prompt_cache_key)
     if keeps_nothing(context.caller.rules):

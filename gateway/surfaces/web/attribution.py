@@ -15,6 +15,7 @@ from gateway.secret_text import hide_tokens
 
 PREFIX = "x-llmgateway-"
 USER = "user"
+USER_MEMBERS = ("user_id", USER)  # of a body's metadata
 # Headers with the prefix that are no metadata.
 OPTIONS = frozenset((MODELS_HEADER, PROVIDER_HEADER, f"{PREFIX}session", SESSION_BUDGET, RUN_BUDGET))
 # Limits of what one request may store: the number of pairs, characters of a name and of a value, and of all together.
@@ -37,9 +38,13 @@ def add_body(context: RequestContext, user: str | None, metadata: Any = None) ->
     nothing is added, since these fields are not addressed to the gateway."""
     if not (user or metadata):
         return
+    named = user
     if isinstance(metadata, dict):
         _add_session(context, SESSIONS.of_metadata(metadata))
-    _add_end_user(context, user)
+        named = user or next(
+            (name for key in USER_MEMBERS if isinstance(name := metadata.get(key), str) and name), None
+        )
+    _add_end_user(context, named)
     if not keeps_nothing(context.caller.rules):
         context.metadata = _bounded(context.metadata, _pairs_of(user, metadata))
     context.attribute()

@@ -11,9 +11,10 @@ from gateway.billing.old_limits import forget_limits
 from gateway.billing.reconciliation import doctor
 from gateway.clock import DAY_US
 from gateway.errors import BudgetInUse, SpendingLimitReached
-from gateway.limits.budgets import find_spent
-from gateway.limits.cost_bound import CostBound
-from gateway.limits.limit_rules import MAX_MEMBERS, LimitAction, Subject
+from gateway.limits.budgets import MAX_MEMBERS_SHOWN, find_spent
+from gateway.limits.cost_bound import CostBound, Payer
+from gateway.limits.holds import Holds
+from gateway.limits.limit_rules import MAX_MEMBERS, LimitAction, LimitSet, Subject
 from gateway.neutral.usage import Usage
 
 COST = 20_000  # of `used`
@@ -315,3 +316,99 @@ def test_alerts_name_the_limit_its_member_and_its_organization(process, limits, 
     assert found == {("users of ann", funded.organization, 50, 50)}
     put(limits, funded, of("organization"), name="all", calls=1, actions=(LimitAction(100, "warn"),))
     assert ("all", 100) in {(one.name, one.reached) for one in find_spent(process.database, 0)}
+
+
+def test_a_refused_request_takes_no_place_among_the_members_of_a_limit(process, limits, requests, funded):
+    put(limits, funded, of("user", each=True), name="users", period="1d")
+    put(limits, funded, of("organization"), name="all", calls=0)
+    assert [requests.count(1, end_user=f"u{number}") for number in range(3)] == [0, 0, 0]
+    assert limits.find(funded.organization, "users").member_count == 0
+    assert limits.find(funded.organization, "users").members == ()
+
+
+def test_a_refused_job_takes_no_place_among_the_members_of_a_limit(process, limits, funded):
+    put(limits, funded, of("user", each=True), name="users", calls=0)
+    [rule] = [info.rule for info in limits.list_limits(funded.organization)]
+    payer = Payer("", "", funded.organization, False, limits=LimitSet([rule.share_of(["ann"])]))
+    with pytest.raises(SpendingLimitReached):
+        Holds(process.database).place("job-1", payer, BOUND, patient=False)
+    assert limits.find(funded.organization, "users").member_count == 0
+
+
+def test_two_subjects_in_the_other_order_are_the_same_limit(limits, requests, funded):
+    first, second = of("user", each=True), of("tag", each=True, name="team")
+    put(limits, funded, first, second)
+    assert requests.count(end_user="ann", metadata={"team": "search"}) == 2
+    put(limits, funded, second, first, calls=3)
+    assert requests.count(end_user="ann", metadata={"team": "search"}) == 1
+
+
+def test_an_equal_period_keeps_what_was_used(limits, requests, funded):
+    put(limits, funded, of("organization"), period="1d")
+    assert requests.count() == 2
+    put(limits, funded, of("organization"), period="24h", calls=3)
+    assert requests.count() == 1
+
+
+def test_a_member_whose_window_ended_hides_none_that_spends_now(process, limits, requests, funded):
+    put(limits, funded, of("user", each=True), calls=4, period="1d")
+    assert requests.count(3, end_user="yesterday") == 3
+    process.rest()
+    process.database.write(
+        lambda: process.database.execute(
+            "UPDATE budget SET window_start = window_start - ? WHERE member = 'yesterday'", (DAY_US,)
+        )
+    )
+    requests.pay(end_user="today")
+    process.rest()
+    [info] = limits.list_limits(funded.organization)
+    assert (info.state.member, info.state.used_nusd) == ("today", COST)
+
+
+@pytest.mark.parametrize(
+    ("period", "text"),
+    [
+        ("day@UTC", "0.00002 USD each day (UTC),"),
+        ("month@Europe/Berlin", "0.00002 USD each month (Europe/Berlin),"),
+        ("1d", "0.00002 USD per day,"),
+        ("12h", "0.00002 USD per 12 hours,"),
+        ("", "0.00002 USD in total,"),
+    ],
+)
+def test_the_refusal_says_the_period_in_words(period, text, limits, requests, funded):
+    put(limits, funded, of("organization"), calls=1, period=period)
+    assert requests.count() == 1
+    with pytest.raises(SpendingLimitReached) as refusal:
+        requests.pay()
+    assert text in refusal.value.message
+
+
+def test_the_refusal_for_requests_in_progress_names_the_limit_too(process, limits, requests, funded):
+    put(limits, funded, of("organization"), calls=1, name="all")
+    running = requests.admit()
+    with pytest.raises(BudgetInUse) as refusal:
+        requests.admit()
+    running.close()
+    assert dict(refusal.value.headers)["x-llmgateway-limit"] == "all; action=refuse"
+
+
+def test_the_audit_log_says_where_the_values_of_a_limit_come_from(process, limits, funded):
+    put(limits, funded, of("user", each=True), values_of="credential")
+    [(detail,)] = process.database.query_rows("SELECT detail FROM audit WHERE action = 'limit.set'")
+    assert '"credential"' in detail
+
+
+def test_members_of_a_limit_hide_no_alerts_of_others(process, limits, requests, funded):
+    warns = (LimitAction(50, "warn"), LimitAction(100, "refuse"))
+    put(limits, funded, of("user", each=True), name="users", period="1d", actions=warns, calls=1)
+    requests.pay(end_user="ann")
+    process.rest()
+    columns = "scope, kind, limit_nusd, settled_nusd, leased_nusd, period, window_start, generation, alert_at, limit_id"
+    copy = (
+        f"INSERT INTO budget (id, scope_id, member, {columns}) SELECT 'lim_' || ?, 'lim_' || ?, ?, {columns} "
+        "FROM budget WHERE member = 'ann'"
+    )
+    copies = [(f"{number:032x}:window", f"{number:032x}", f"user{number}") for number in range(2 * MAX_MEMBERS_SHOWN)]
+    process.database.write(lambda: process.database.execute_many(copy, copies))
+    found = [one.name for one in find_spent(process.database, 0)]
+    assert sum(name.startswith("users of ") for name in found) == MAX_MEMBERS_SHOWN

@@ -56,6 +56,7 @@ EDITS = {
     "lowered": [Limits(None, 2 * DOLLAR, DAY)],
     "with another total": [Limits(50 * DOLLAR, 5 * DOLLAR, DAY)],
     "with other alerts": [Limits(None, 5 * DOLLAR, DAY, (10,))],
+    "in other units": [Limits(None, 5 * DOLLAR, read_period("24h"))],
     "removed and set again": [Limits(), Limits(None, 5 * DOLLAR, DAY)],
     "removed and set to another amount": [Limits(), Limits(None, 7 * DOLLAR, DAY)],
     "edited six times": [Limits(None, (5 + number % 2) * DOLLAR, DAY) for number in range(6)],

@@ -107,3 +107,34 @@ def test_an_invalid_calendar_period_is_rejected(text):
 
 def test_a_year_before_1000_has_four_digits() -> None:
     assert to_iso(-56_578_952_354_000_000) == "0177-01-31T00:20:46.000Z"
+
+
+@pytest.mark.parametrize(
+    "text", ["1h", "12h", "1d", "2w", "1mo", "12mo", "day@Europe/Berlin", "week@UTC", "month@Asia/Tokyo"]
+)
+def test_the_earliest_window_that_runs_begins_when_the_one_before_it_ended(text: str) -> None:
+    period = read_period(text)
+    now = from_datetime(datetime(2026, 7, 15, 9, 30, tzinfo=ZoneInfo("UTC")))
+    earliest = period.earliest_start(now)
+    assert period.end(earliest) > now >= period.end(earliest - 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1d", "per day"),
+        ("12h", "per 12 hours"),
+        ("1mo", "per month"),
+        ("2w", "per 2 weeks"),
+        ("day@UTC", "each day (UTC)"),
+        ("month@Europe/Berlin", "each month (Europe/Berlin)"),
+    ],
+)
+def test_a_period_is_described_in_words(text: str, words: str) -> None:
+    assert read_period(text).describe() == words
+
+
+def test_periods_of_equal_length_are_equal_in_other_units() -> None:
+    assert read_period("24h").is_as_long_as(read_period("1d")) and read_period("7d").is_as_long_as(read_period("1w"))
+    assert not read_period("1mo").is_as_long_as(read_period("30d"))
+    assert not read_period("1d").is_as_long_as(read_period("day@UTC"))

@@ -101,7 +101,7 @@ def test_refusals_show_their_limits_apart(make_worker, books, payer):
     books.budgets.set_limits("key", payer.key_id, month)
     books.budgets.set_limits("member", other_payer.member_id, Limits(total_nusd=CENT))
     worker = make_worker()
-    with pytest.raises(SpendingLimitReached, match="for 1mo") as period:
+    with pytest.raises(SpendingLimitReached, match="per month") as period:
         worker.spending.reserve(payer, CALL)
     with pytest.raises(SpendingLimitReached, match="member") as member:
         worker.spending.reserve(other_payer, CALL)
@@ -397,7 +397,7 @@ def test_a_rejection_names_the_team_with_the_reached_limit(make_worker, books, p
     fund(books, payer)
     both = in_team(in_team(payer, "Everyone"), "Research")
     books.budgets.set_limits("team", both.teams[1][0], Limits(None, CENT, read_period("2w")))
-    with pytest.raises(SpendingLimitReached, match=r'team "Research".* for 2w') as caught:
+    with pytest.raises(SpendingLimitReached, match=r'team "Research".* per 2 weeks') as caught:
         make_worker().spending.reserve(both, CALL)
     assert caught.value.code == "team_limit_reached"
 

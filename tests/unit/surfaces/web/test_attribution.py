@@ -7,7 +7,8 @@ from gateway.surfaces.web import attribution as attribution_module
 
 
 def record(user: str | None, metadata: Any, headers: dict[str, str] | None = None, rules: tuple = ()) -> dict[str, str]:
-    context: Any = SimpleNamespace(metadata=headers or {}, caller=SimpleNamespace(rules=rules), attribute=lambda: None)
+    caller = SimpleNamespace(rules=rules)
+    context: Any = SimpleNamespace(metadata=headers or {}, caller=caller, attribute=lambda: None, end_user="")
     attribution_module.add_body(context, user, metadata)
     return context.metadata
 
