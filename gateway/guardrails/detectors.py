@@ -21,6 +21,8 @@ else:
 
 TABLE = CONFIG / "detectors.toml"
 ALNUM = string.ascii_letters + string.digits
+# Characters of escapes and look-alikes, in which a value may be written too.
+OTHERWISE = "\\%\u00a0\u00ad\u2010\u2011\u200b\u200c\u200d\u202f\u2060\ufeff" + "".join(map(chr, range(0xFF01, 0xFF5F)))
 # Characters that a value may consist of, by the name of the alphabet; a name that is missing allows any character.
 ALPHABETS = {
     "number": string.digits + "+-. ()/",
@@ -71,13 +73,19 @@ class Detector(Struct, frozen=True):
 def _continues(edges: Edges, before: str, after: str) -> bool:
     """Return whether the text beside a match continues it, so that the match is a part of something else."""
     last, first = before[-1:], after[:1]
-    if last.isalnum() or first.isalnum() or "_" in (last, first):
+    if _is_word(last) or _is_word(first):
         return True
     if edges == "word":
         return False
     if last in (".", ",", "-", "/") and before[:1].isdigit() and len(before) == 2:
         return True
     return first in (".", ",", "-", "/", ":") and after[1:].isdigit()
+
+
+def _is_word(character: str) -> bool:
+    """Return whether a character continues a word. Only those of ASCII do: other scripts have no blanks beside
+    numbers."""
+    return character.isascii() and (character.isalnum() or character == "_")
 
 
 @cache
@@ -177,7 +185,7 @@ def _read(row: dict[str, Any]) -> Detector:
         value=row.get("value", 1 if expression.groups else 0),
         check=find_check(row["check"]),
         edges=row.get("edges", ""),
-        alphabet=ALPHABETS.get(row["alphabet"], ""),
+        alphabet=ALPHABETS[row["alphabet"]] + OTHERWISE if row["alphabet"] in ALPHABETS else "",
         longest=row["longest"],
         opening=row.get("opening", ""),
     )

@@ -129,7 +129,7 @@ class RequestEditor:
             self.text(text, place)  # a value may be blocked
             return text
         for match in changes:
-            value = text[match.start : match.end]
+            value = match.value_in(text)
             if match.rule.acts != "mask" or self._masks.values.get(self._masks.ident_of(value)) != value:
                 return None
         return self.text(text, place)
@@ -147,7 +147,7 @@ class RequestEditor:
         pieces = []
         start = 0
         for match in changes:
-            value = text[match.start : match.end]
+            value = match.value_in(text)
             written = self._masks.mask(value, match.detector.label) if match.rule.acts == "mask" else REMOVED
             self.growth += max(0, len(written) - len(value))
             pieces += [text[start : match.start], written]

@@ -18,16 +18,20 @@ LEAST_CUT = 6  # characters of the id that a cut placeholder has
 LABELS = ("CARD", "EMAIL", "IBAN", "ID", "IP", "KEY", "PASSWORD", "PHONE", "SECRET", "TERM", "TOKEN")
 REMOVED = "[removed]"
 LABEL = f"(?:{'|'.join(LABELS)})"
+ESCAPE = r"(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})"  # an escape of JSON, whose last character is no part of a word
+BEGIN = rf"(?:(?<![0-9A-Za-z])(?<!\\(?=[nrtbfu]))|{ESCAPE})"
 # A label with an id that may be cut, or a whole id with or without its label.
 WRITTEN = re.compile(
-    rf"(?<![0-9A-Za-z])(?:{LABEL}\\{{0,2}}[_-](?P<cut>[0-9A-Za-z]{{{LEAST_CUT},{ID_LENGTH}}})"
+    rf"{BEGIN}(?:{LABEL}\\{{0,2}}[_-](?P<cut>[0-9A-Za-z]{{{LEAST_CUT},{ID_LENGTH}}})"
     rf"|(?:{LABEL}\s)?(?P<id>[0-9A-Za-z]{{{ID_LENGTH}}}))(?![0-9A-Za-z])",
     re.IGNORECASE,
 )
 OWN = re.compile(rf"{LABEL}_[{ALPHABET}]{{{ID_LENGTH}}}")
 LONGEST = max(map(len, LABELS)) + 3 + ID_LENGTH
 # The end of a text that may be the beginning of a placeholder.
-BEGUN = re.compile(rf"(?<![0-9A-Za-z])(?:[A-Za-z]{{1,8}}(?:\\{{0,2}}[_-]|\s|\\{{1,2}}))?[0-9A-Za-z]{{0,{ID_LENGTH}}}$")
+BEGUN = re.compile(rf"{BEGIN}(?:[A-Za-z]{{1,8}}(?:\\{{0,2}}[_-]|\s|\\{{1,2}}))?[0-9A-Za-z]{{0,{ID_LENGTH}}}$")
+BOUNDARY = re.compile(BEGIN)
+BEGUN_ESCAPE = re.compile(r"\\(?:u[0-9A-Fa-f]{0,3})?$")
 
 
 class Masks:
@@ -70,11 +74,14 @@ class Masks:
         """Return how many characters at the end of a text may be the beginning of a placeholder."""
         if not self.values:
             return 0
+        escape = BEGUN_ESCAPE.search(text, max(0, len(text) - 5))
+        if escape is not None:
+            return len(text) - escape.start()
         begun = BEGUN.search(text, max(0, len(text) - LONGEST))
         if begun is None:
             return 0
         for start in range(begun.start(), len(text)):
-            if (start == begun.start() or not text[start - 1].isalnum()) and self._may_begin(text[start:]):
+            if BOUNDARY.match(text, start) and self._may_begin(text[start:]):
                 return len(text) - start
         return 0
 

@@ -77,12 +77,18 @@ def _is_named(pattern: str, name: str) -> bool:
 
 
 class Match(Struct, frozen=True):
-    """A value that a rule found: its place in a text, in characters."""
+    """A value that a rule found: its place in a text, in characters. `value` is the value if it is written in another
+    way there, such as with escapes."""
 
     start: int
     end: int
     rule: GuardrailRule
     detector: Detector
+    value: str = ""
+
+    def value_in(self, text: str) -> str:
+        """Return the value that was found in `text`."""
+        return self.value or text[self.start : self.end]
 
 
 class RuleSet:
@@ -152,13 +158,13 @@ class RuleSet:
         are no values. `once`: the text does not come again."""
         found: list[Match] = []
         for finding in self.scanner.scan_once(text) if once else self.scanner.scan(text):
-            value = text[finding.start : finding.end]
+            value = finding.value or text[finding.start : finding.end]
             if OWN.fullmatch(value):
                 continue
             for rule in self._users[finding.detector]:
                 if rule.looks_in(place) and not (rule.exceptions and self._fingerprint(value) in rule.exceptions):
                     detector = self.scanner.detectors[finding.detector]
-                    found.append(Match(finding.start, finding.end, rule, detector))
+                    found.append(Match(finding.start, finding.end, rule, detector, finding.value))
         return found
 
 
@@ -184,5 +190,7 @@ def changes_of(matches: Sequence[Match]) -> list[Match]:
             changed.append(match)
             continue
         first = min(last, match, key=lambda one: ACTIONS.index(one.rule.acts))
-        changed[-1] = Match(last.start, max(last.end, match.end), first.rule, first.detector)
+        is_whole = (first.start, first.end) == (last.start, max(last.end, match.end))
+        value = first.value if is_whole else ""
+        changed[-1] = Match(last.start, max(last.end, match.end), first.rule, first.detector, value)
     return changed

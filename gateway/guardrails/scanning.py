@@ -1,6 +1,8 @@
 """Finds the values of detectors in texts, in one pass for all detectors and never twice in the same text."""
 
+import re
 import threading
+from bisect import bisect
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -14,14 +16,32 @@ from gateway.guardrails.value_checks import CONTEXT
 MAX_FINDINGS = 10_000  # of one detector in one text; a text with more of them counts as one finding
 CACHE_SIZE = 16_384  # texts whose findings a scanner remembers; texts are known by their digest only
 SHORT = 64  # texts up to this length are not remembered
+INVISIBLE = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f"
+BLANKS = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
+DASHES = "\u2010-\u2015\u2212"
+WIDE = "\uff0b\uff0d-\uff1a\uff20-\uff3a\uff3f\uff41-\uff5a"  # full-width forms that values consist of
+WIDE_SHIFT = 0xFEE0
+DASHES_ONLY = re.compile(f"[{DASHES}]")
+# Other ways to write a character: escapes of JSON, also within strings of JSON, of URLs and HTML, and look-alikes. The
+# first character comes from one set, which is found fast.
+WRITTEN_OTHERWISE = re.compile(
+    rf"[\\%&{INVISIBLE}{BLANKS}{DASHES}{WIDE}](?:(?<=[^\\%&])"
+    r"|(?<=\\)(?<!\\\\)\\*+(?:u(?P<json>[0-9A-Fa-f]{4})|(?P<control>[nrtbf])|(?P<mark>[\"'/]))"
+    r"|(?<=%)(?P<url>[2-7][0-9A-Fa-f])|(?<=&)#(?:x(?P<hex>[0-9A-Fa-f]{2,4})|(?P<decimal>[0-9]{2,4}));)"
+)
+# The usual escapes.
+PLAIN = {"\\n": "\n", "\\r": "\n", "\\t": "\n", '\\"': '"', "\\\\n": "\n", '\\\\\\"': '"'}
+HINTS = ("\\", "%", "&#")
 
 
 class Finding(Struct, frozen=True):
-    """A value in a text: the number of its detector, and its place in characters."""
+    """A value in a text: the number of its detector, and its place in characters. `value` is the value if it is written
+    in another way there, such as with escapes."""
 
     detector: int
     start: int
     end: int
+    value: str = ""
 
 
 class Scanner:
@@ -56,18 +76,125 @@ class Scanner:
         return self._find(text)
 
     def _find(self, text: str, data: bytes | None = None) -> tuple[Finding, ...]:
-        if data is None:
-            data = text.encode("utf-8", "surrogatepass")
-        numbers = self._set.Match(data)
-        if not numbers:
-            return ()
-        found = [
-            Finding(number, start, end)
-            for number in numbers
-            for start, end in _spans(self.detectors[number], text, data)
-        ]
+        found = self._find_written(text, data)
+        plain = PlainText.of(text)
+        if plain is not None:
+            found = plain.place(self._find_written(plain.text), found)
         found.sort(key=lambda finding: (finding.start, -finding.end))
         return tuple(found)
+
+    def _find_written(self, text: str, data: bytes | None = None) -> list[Finding]:
+        """Return the values that are written in `text` as they are."""
+        if data is None:
+            data = text.encode("utf-8", "surrogatepass")
+        return [
+            Finding(number, start, end)
+            for number in self._set.Match(data) or ()
+            for start, end in _spans(self.detectors[number], text, data)
+        ]
+
+
+class PlainText:
+    """A text without escapes and look-alikes, and the places of its characters in the text as it was written."""
+
+    def __init__(self, written: str, text: str) -> None:
+        self.text = text
+        self._written = written
+        # Of each piece: where it begins here and as written, and where it ends as written.
+        self._starts: list[int] = []
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+
+    @classmethod
+    def of(cls, written: str) -> "PlainText | None":
+        """Return the plain text, None if the text is plain."""
+        if written.isascii() and not any(hint in written for hint in HINTS):
+            return None
+        text, count = WRITTEN_OTHERWISE.subn(_read, written)
+        return cls(written, text) if count else None
+
+    def _index(self) -> None:
+        """Find the pieces of the text."""
+        size = done = 0
+        for match in WRITTEN_OTHERWISE.finditer(self._written):
+            start, end = match.span()
+            for length, begin, stop in ((start - done, done, start), (len(_read(match)), start, end)):
+                if length:
+                    self._starts.append(size)
+                    self._begins.append(begin)
+                    self._ends.append(stop)
+                    size += length
+            done = end
+        self._starts.append(size)
+        self._begins.append(done)
+        self._ends.append(len(self._written))
+
+    def place(self, found: Sequence[Finding], written: Sequence[Finding]) -> list[Finding]:
+        """Return what was found here at its places as written, with what was found as `written` itself unless that
+        begins within an escape."""
+        if not found and not written:
+            return []
+        self._index()
+        placed: dict[tuple[int, int, int], Finding] = {}
+        for finding in found:
+            start, end = self._start_of(finding.start), self._end_of(finding.end)
+            value = self.text[finding.start : finding.end]
+            placed[finding.detector, start, end] = Finding(finding.detector, start, end, value)
+        for finding in written:
+            if not self._cuts(finding.start):
+                placed.setdefault((finding.detector, finding.start, finding.end), finding)
+        return list(placed.values())
+
+    def _start_of(self, place: int) -> int:
+        piece = bisect(self._starts, place) - 1
+        inside = place - self._starts[piece]
+        return min(self._begins[piece] + inside, self._ends[piece])
+
+    def _end_of(self, place: int) -> int:
+        piece = bisect(self._starts, place - 1) - 1
+        if self._is_read(piece):
+            return self._ends[piece]
+        return self._begins[piece] + place - self._starts[piece]
+
+    def _cuts(self, place: int) -> bool:
+        """Return whether a place as written is within an escape."""
+        piece = bisect(self._begins, place) - 1
+        return piece >= 0 and self._begins[piece] < place < self._ends[piece] and self._is_read(piece)
+
+    def _is_read(self, piece: int) -> bool:
+        """Return whether a piece is a character that was written in another way."""
+        next_start = self._starts[piece + 1] if piece + 1 < len(self._starts) else len(self.text)
+        return next_start - self._starts[piece] != self._ends[piece] - self._begins[piece]
+
+
+def _read(match: re.Match[str]) -> str:
+    """Return the plain text of an escape or look-alike, "" for what is invisible."""
+    plain = PLAIN.get(match[0])
+    if plain is not None:
+        return plain
+    kind = match.lastgroup
+    if kind is None:
+        return _plain_of(match[0])
+    written = match[kind]
+    if kind in ("json", "url", "hex"):
+        return _printed(int(written, 16))
+    if kind == "decimal":
+        return _printed(int(written))
+    return written if kind == "mark" else "\n"
+
+
+def _plain_of(character: str) -> str:
+    """Return what a look-alike stands for, "" for what is invisible."""
+    if "\uff01" <= character <= "\uff5e":
+        return chr(ord(character) - WIDE_SHIFT)
+    if DASHES_ONLY.match(character):
+        return "-"
+    return " " if character.isspace() else ""
+
+
+def _printed(number: int) -> str:
+    """Return a character; a line feed for control characters, which are no part of a value, and for surrogates."""
+    return "\n" if number < 32 or 0xD800 <= number < 0xE000 else chr(number)
 
 
 def _spans(detector: Detector, text: str, data: bytes) -> Iterator[tuple[int, int]]:

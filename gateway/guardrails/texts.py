@@ -16,7 +16,8 @@ from gateway.runtime.large_files import StoredFile
 
 V = TypeVar("V")
 
-LEAST_DIGITS = 8  # of a number in JSON that is read as text
+LEAST_NUMBER = 10_000_000  # of those in JSON that are read as text
+NUMBERS = (int, float)
 # Fields that no text is in: opaque values that only the vendor that wrote them reads.
 OPAQUE = frozenset(("signature", "sealed"))
 READABLE_TYPES = ("text/", "application/json", "application/xml", "application/x-yaml", "application/javascript")
@@ -39,6 +40,7 @@ class TextWalk:
 
     def __init__(self, editor: TextEditor) -> None:
         self._editor = editor
+        self._in_json = False  # where lists of numbers are data, and no token ids
 
     def edit(self, value: Any, place: Place) -> Any:
         """Return `value` with its texts edited; all of them are in `place` unless their type says otherwise."""
@@ -87,41 +89,41 @@ class TextWalk:
                 value = orjson.loads(text)
             except ValueError:
                 return self._editor.text(text, place)
-            edited = self.edit(value, place)
+            edited = self._edit_data(value, place)
             if edited is not value:
                 text = orjson.dumps(edited).decode()
         return self._editor.text(text, place)
+
+    def _edit_data(self, value: Any, place: Place) -> Any:
+        """Return a value of JSON with its texts and long numbers edited."""
+        outside, self._in_json = self._in_json, True
+        try:
+            return self._edit_number(value, place) if type(value) in NUMBERS else self.edit(value, place)
+        finally:
+            self._in_json = outside
 
     def _edit_mapping(self, value: Mapping[Any, Any], place: Place) -> Any:
         changed = False
         edited: dict[Any, Any] = {}
         for name, before in value.items():
             key = self._editor.text(name, place) if type(name) is str else name
-            after = self._edit_number(before, place) if type(before) is int else self.edit(before, place)
+            after = self._edit_data(before, place)
             changed = changed or key is not name or after is not before
             edited[key] = after
         return edited if changed else value
 
     def _edit_items(self, value: Any, place: Place) -> Any:
-        if value and type(value) in (list, tuple) and type(value[0]) is int:
-            return self._edit_numbers(value, place)
-        edited = [self.edit(item, place) for item in value]
-        if all(after is before for after, before in zip(edited, value, strict=True)):
-            return value
-        return _like(value, edited)
-
-    def _edit_numbers(self, value: Any, place: Place) -> Any:
-        if all(type(item) is int for item in value) and len(value) > 1:
+        if not self._in_json and len(value) > 1 and all(type(item) is int for item in value):
             self._editor.unread(UNREAD_TOKENS)
-        edited = [self._edit_number(item, place) if type(item) is int else self.edit(item, place) for item in value]
+        edited = [self._edit_number(item, place) if type(item) in NUMBERS else self.edit(item, place) for item in value]
         if all(after is before for after, before in zip(edited, value, strict=True)):
             return value
         return _like(value, edited)
 
-    def _edit_number(self, value: int, place: Place) -> Any:
-        text = str(value)
-        if len(text) < LEAST_DIGITS:
+    def _edit_number(self, value: float, place: Place) -> Any:
+        if abs(value) < LEAST_NUMBER or value % 1:
             return value
+        text = str(int(value))
         edited = self._editor.text(text, place)
         return value if edited == text else edited
 

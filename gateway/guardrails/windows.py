@@ -57,11 +57,11 @@ class TextWindow:
     def _edit(self, text: str, matches: Sequence[Match], start: int, until: int) -> str:
         for match in matches:
             if match.rule.acts not in CHANGES:
-                self._replace(match, text[match.start : match.end])
+                self._replace(match, match.value_in(text))
         pieces = []
         for match in changes_of(matches):
             pieces.append(text[start : max(start, match.start)])
-            pieces.append(self._replace(match, text[match.start : match.end]))
+            pieces.append(self._replace(match, match.value_in(text)))
             start = match.end
         pieces.append(text[start:until])
         return "".join(pieces)

@@ -1,5 +1,6 @@
 """Placeholders: stable, and found again however a model writes them."""
 
+import json
 import random
 
 import pytest
@@ -78,3 +79,13 @@ def test_text_without_a_beginning_of_a_placeholder_is_passed_on_at_once(masks: M
         assert stream.feed(word) == word
     assert stream.feed("EMAIL_") == ""
     assert len(masks.ident_of("x")) == ID_LENGTH
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("before", ["Hello\n", "\t", '"', "\u0001", "名", "x\\n"])
+def test_placeholder_after_an_escape_in_json_is_restored(before: str, size: int) -> None:
+    masks = Masks(b"key")
+    text = json.dumps({"body": f"{before}{masks.mask('anna@mail.test', 'EMAIL')} and more"})
+    restored = RestoredText(masks, escaped=True)
+    pieces = [restored.feed(text[start : start + size]) for start in range(0, len(text), size)]
+    assert "".join([*pieces, restored.flush()]) == json.dumps({"body": f"{before}anna@mail.test and more"})
