@@ -38,6 +38,10 @@ LIVE = ("active", "inactive", "revoked")
 OF_ACCOUNT = ("second_factor", "passkey", "passkey_challenge", "oauth_grant", "user_identity", "sso_login", "session")
 SCIM = "SELECT user_name, external_id, email, attributes FROM scim_user WHERE member_id = ?"
 # The data of an export. Sessions of a provider of another organization, and applications of its keys, are not part.
+FORGET_END_USER = (
+    "UPDATE budget SET member = 'erased' WHERE limit_id IN (SELECT id FROM limits WHERE organization = ?) "
+    "AND member <> '' AND LOWER(member) LIKE LOWER(?) ESCAPE '\\'"
+)
 GROUPS = "SELECT name, source FROM member_group WHERE member = ? ORDER BY source, name"
 INVITATIONS = (
     "SELECT id, email, role, status, created_at FROM invitation WHERE organization_id = ? AND email = ? ORDER BY id"
@@ -276,7 +280,12 @@ def _delete_of_member(database: Database, member: MemberInfo, words: set[str]) -
     Invitation.delete().where(
         Invitation.organization == member.organization_id, Invitation.email.in_(addresses)
     ).execute()
+    sql = "DELETE FROM limit_request WHERE organization = ? AND user_id = ?"
+    database.execute(sql, (member.organization_id, member.user_id))
     for address in addresses:
+        # Applications name end users by their addresses; the counter of such a member stays.
+        pattern = "%" + address.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+        database.execute(FORGET_END_USER, (member.organization_id, pattern))
         sql = "DELETE FROM alert_hook WHERE organization = ? AND url = ?"
         database.execute(sql, (member.organization_id, MAILTO + address))
     for key, value in database.fetch("SELECT key, value FROM document WHERE kind = ?", (STORED_ALERTS,)):

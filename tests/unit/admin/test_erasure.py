@@ -9,8 +9,11 @@ import pytest
 from gateway import ids
 from gateway.accounts import audit, keys, members, organizations, projects
 from gateway.accounts.members import MemberInfo
+from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
 from gateway.admin.erasure import KIND, PAGE_ROWS, ErasureJob, erase_member
 from gateway.control.version import Control
+from gateway.limits.limit_members import insert_share
+from gateway.limits.limit_rules import Subject
 from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
@@ -101,9 +104,16 @@ def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(databa
     person, colleague = site.add(EMAIL, name=NAME), site.add("ann@acme.example")
     for member in (person, colleague):
         site.log(member, site.make_key(member), 3)
+    limits = SpendingLimits(database, site.control)
+    limits.put(site.id, "users", LimitDraft((Subject("user", each=True),), 5), **BY)
+    limits.ask(site.id, "users", 5, database.now_us() * 2, EMAIL, actor=person.user_id)
+    rule = limits.find(site.id, "users").rule
+    for name in (EMAIL.upper(), "ann@acme.example"):
+        database.write(lambda name=name: insert_share(database, rule.share_of([name])))
     assert len(find_text(database, "nn@acme.example")) >= 10
     erase_member(database, site.control, person, **BY)
     ErasureJob(database, Documents(database)).finish()
+    assert find_text(database, EMAIL.upper()) == []
     left = [row for row in find_text(database, EMAIL) if "ann@acme.example" not in row]
     assert left == [] and find_text(database, NAME) == []
     assert len(find_text(database, "ann@acme.example")) >= 5
