@@ -17,6 +17,7 @@ from gateway.neutral.events import (
     Failed,
     Finished,
     Heartbeat,
+    NativeChunk,
     ReasoningDelta,
     RefusalDelta,
     Started,
@@ -301,6 +302,12 @@ def _in_pieces(batch: Batch) -> Iterator[Batch]:
     would silence the worker."""
     short: Batch = []
     for event in batch:
+        if type(event) is NativeChunk and event.size >= TEXT_PIECE:
+            yield from _in_turns(short)
+            short = []
+            give_way()
+            yield [event]
+            continue
         member, first_only = LONG_TEXTS.get(type(event), ("", NO_MEMBERS))
         text = getattr(event, member) if member else ""
         if type(text) is not str or len(text) <= TEXT_PIECE:

@@ -12,6 +12,9 @@ from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 from msgspec import UNSET, DecodeError, Meta, Struct, UnsetType
 from msgspec.json import Decoder, Encoder
 
+from gateway.neutral.events import Batch, NativeChunk
+from gateway.providers.sse import TEXT_PIECE
+
 Nothing = None | UnsetType
 
 
@@ -70,6 +73,7 @@ PLACES = re.compile(
 )
 ENDS_IN_BACKSLASH = b'\\","'  # in texts that were joined with `","`
 MAX_SHAPED_BYTES = 16_384  # the longest piece that is compared by its shape; longer ones are few
+SPLIT_MEMBERS = ("content", "reasoning_content", "reasoning", "refusal")  # texts of a delta
 BLOCK = 4  # events that are worth comparing as a block
 NAME_OF = itemgetter(0)
 DATA_OF = itemgetter(1)
@@ -190,3 +194,25 @@ def take_texts(pieces: AlikePieces) -> list[str]:
 
 RELAYED = KeptValues(write_choices, cut_choices)
 REBUILT = KeptValues(piece_text, take_texts)
+
+
+def split_chunk(chunk: NativeChunk) -> Batch:
+    """Return a decoded chunk with one choice and one long text as several: the first has the role, the last everything
+    else. Written at once, 16 MB would silence the worker."""
+    choices = chunk.body["choices"]
+    delta = choices[0]["delta"]
+    long = [name for name in SPLIT_MEMBERS if type(delta.get(name)) is str and len(delta[name]) > TEXT_PIECE]
+    if len(choices) > 1 or len(long) != 1:
+        return [chunk]
+    name = long[0]
+    text = delta[name]
+    end = (len(text) - 1) // TEXT_PIECE * TEXT_PIECE
+    added = {"role": delta.pop("role")} if "role" in delta else {}
+    split: Batch = []
+    for at in range(0, end, TEXT_PIECE):
+        choice = {"index": choices[0].get("index", 0), "delta": {**added, name: text[at : at + TEXT_PIECE]}}
+        split.append(NativeChunk(chunk.dialect, {"choices": [choice]}, True, TEXT_PIECE))
+        added = {}
+    delta[name] = text[end:]
+    chunk.size -= end
+    return [*split, chunk]

@@ -43,7 +43,7 @@ from gateway.providers.answer_checks import (
     is_empty,
 )
 from gateway.providers.failures import stream_failure, truncated
-from gateway.providers.openai.pieces import REBUILT, RELAYED, read_run
+from gateway.providers.openai.pieces import REBUILT, RELAYED, read_run, split_chunk
 from gateway.providers.openai.reply import (
     arguments_text,
     details_text,
@@ -55,7 +55,7 @@ from gateway.providers.openai.reply import (
     text_of,
     write_annotation,
 )
-from gateway.providers.sse import WireStream
+from gateway.providers.sse import TEXT_PIECE, WireStream
 
 # The state of the choices of one stream of chat completion chunks: their blocks, calls and ends.
 
@@ -402,7 +402,11 @@ class ChatStreamReader(WireStream):
             return
         self._content = self._content or has_content
         self._texting = self._fast_tries > 0 and _is_text(chunk["choices"])
-        batch.append(NativeChunk(dialect.NAME, chunk, has_content, size))
+        native = NativeChunk(dialect.NAME, chunk, has_content, size)
+        if size > TEXT_PIECE:
+            batch += split_chunk(native)
+        else:
+            batch.append(native)
 
     def _relay_calls(self, choice: dict[str, Any], calls: list[dict[str, Any]]) -> int:
         """Number the pieces of calls, and return the length of their arguments."""

@@ -10,6 +10,7 @@ from gateway.neutral.events import Failed, Finished, Heartbeat, NativeChunk, Sta
 from gateway.neutral.parts import Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers.openai.chat import OpenAIChat
+from gateway.providers.sse import TEXT_PIECE
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "openai"
 TEXT_STREAM = (SAMPLES / "text_stream.sse").read_bytes()
@@ -218,6 +219,24 @@ def test_relayed_chunks_show_what_a_caller_sees():
     assert [event.content for event in chunks] == [False, True, True, False]
     assert chunks[1].body["choices"][0]["delta"]["content"] == "Grüße" and chunks[1].size == 5
     assert len(chunks[2].ready) == 2
+
+
+@pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning", "refusal"])
+def test_a_relayed_chunk_with_a_long_text_is_passed_on_in_pieces(name):
+    """Written at once, 16 MB held the event loop for 60 ms."""
+    text = "Grüße\n" * 60_000
+    wire = chunk({"role": "assistant", name: text, "more": 1}, logprobs={"content": []})
+    stream = [wire[at : at + 50_000] for at in range(0, len(wire), 50_000)]
+    batches = list(PROTOCOL.read_stream(MemoryReply(*stream, chunk({}, "stop", **USAGE), DONE), True))
+    pieces = [event for batch in batches for event in batch if type(event) is NativeChunk and event.content]
+    choices = [event.body["choices"][0] for event in pieces]
+    assert len(pieces) == 6 and all([event] in batches for event in pieces[:-1])
+    assert "".join(choice["delta"][name] for choice in choices) == text
+    assert [event.size for event in pieces] == [len(choice["delta"][name]) for choice in choices]
+    assert max(event.size for event in pieces) <= TEXT_PIECE
+    assert [choice["delta"].get("role") for choice in choices] == ["assistant"] + [None] * 5
+    assert all(set(choice["delta"]) <= {"role", name} for choice in choices[:-1])
+    assert choices[-1]["delta"]["more"] == 1 and pieces[-1].body["logprobs"] == {"content": []}
 
 
 @pytest.mark.parametrize(
