@@ -190,9 +190,10 @@ class SpendingLimits:
             _require(organization_id, name)
             _check_raise(nusd, until_us, now)
             table = LimitRequest
-            of_limit = (table.organization == organization_id) & (table.name == name)
-            table.delete().where(of_limit & ((table.user_id == actor) | (table.until <= now))).execute()
-            check_quota(table.select().where(table.organization == organization_id), MAX_REQUESTS, "requests for more")
+            of_person = (table.name == name) & (table.user_id == actor)
+            here = table.organization == organization_id
+            table.delete().where(here & (of_person | (table.until <= now))).execute()
+            check_quota(table.select().where(here), MAX_REQUESTS, "requests for more")
             values = {"amount_nusd": nusd, "until": until_us, "note": note, "created_at": now}
             table.insert(id=ident, organization=organization_id, name=name, user_id=actor, **values).execute()
             detail: dict[str, object] = {"limit": name, "amount": format_usd(nusd), "until": to_iso(until_us)}

@@ -54,7 +54,8 @@ class Subject(Struct, frozen=True):
             return values
         if self.kind == MODEL:
             names = (*values, *facts.get((MAPPING, ""), ()))
-            return (self.value,) if any(fnmatchcase(name, self.value) for name in names) else ()
+            pattern = self.value.lower()
+            return (self.value,) if any(fnmatchcase(name.lower(), pattern) for name in names) else ()
         return (self.value,) if self.value in values else ()
 
     def __str__(self) -> str:

@@ -6,11 +6,11 @@ import pytest
 from support.billing import DOLLAR, BillingIdentity, BillingProcess, admission_of, attempt_at, target
 
 from gateway import ids
-from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
+from gateway.accounts.spending_limits import MAX_REQUESTS, LimitDraft, SpendingLimits
 from gateway.billing.old_limits import forget_limits
 from gateway.billing.reconciliation import doctor
 from gateway.clock import DAY_US
-from gateway.errors import BudgetInUse, SpendingLimitReached
+from gateway.errors import BudgetInUse, GatewayError, SpendingLimitReached
 from gateway.limits.budgets import MAX_MEMBERS_SHOWN, find_spent
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds
@@ -94,6 +94,7 @@ SUBJECTS = {
     "requests without an end user": (of("user"), {}, {"end_user": "bob"}),
     "model": (of("model", "m-1"), {}, None),
     "pattern of models": (of("model", "m-*"), {}, None),
+    "model in capitals": (of("model", "M-1"), {}, None),
     "provider": (of("provider", "mock"), {}, None),
 }
 
@@ -412,3 +413,29 @@ def test_members_of_a_limit_hide_no_alerts_of_others(process, limits, requests, 
     process.database.write(lambda: process.database.execute_many(copy, copies))
     found = [one.name for one in find_spent(process.database, 0)]
     assert sum(name.startswith("users of ") for name in found) == MAX_MEMBERS_SHOWN
+
+
+def test_requests_for_more_that_are_over_leave_room_for_others(process, limits, funded):
+    until = process.database.now_us() + DAY_US
+    for name in ("one", "two"):
+        put(limits, funded, of("organization"), name=name)
+    for number in range(MAX_REQUESTS):
+        limits.ask(funded.organization, "one", COST, until, "", actor=f"user_{number}")
+    with pytest.raises(GatewayError):
+        limits.ask(funded.organization, "two", COST, until, "", actor="user_last")
+    process.database.write(lambda: process.database.execute("UPDATE limit_request SET until = 1"))
+    limits.ask(funded.organization, "two", COST, until, "", actor="user_last")
+    assert [asked.name for asked in limits.requests(funded.organization)] == ["two"]
+
+
+def test_a_limit_that_warns_shows_what_it_saw_last_while_the_database_is_down(process, limits, requests, funded, clock):
+    put(limits, funded, of("organization"))
+    requests.pay()
+    process.rest()
+    [info] = limits.list_limits(funded.organization)
+    book = process.settlements.limits
+    budget = info.rule.share_of(()).budget
+    assert book.used_nusd([budget]) == {budget: COST}
+    clock.advance(2.0)
+    process.database.close()
+    assert book.used_nusd([budget, "unknown"]) == {budget: COST, "unknown": 0}
