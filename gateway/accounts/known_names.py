@@ -51,6 +51,10 @@ class KnownNames:
         for member, kind in POLICY.items():
             self._check(kind, policy.get(member), member)
 
+    def check_names(self, kind: str, names: list[str], param: str) -> None:
+        """InvalidRequest for a name that is neither known nor a pattern with *."""
+        self._check(kind, [name for name in names if "*" not in name], param)
+
     def _check(self, kind: str, names: Any, param: str) -> None:
         """Raise InvalidRequest for an unknown name. The reader of the value checks that it is a list of names."""
         known = self._is_model if kind == MODELS else self._is_provider

@@ -77,7 +77,7 @@ class RequestLimits(Struct, frozen=True, eq=False):
         if found is None:
             more = {
                 (MODEL, ""): (mapping.model,),
-                (MAPPING, ""): (mapping.key,),
+                (MAPPING, ""): (mapping.key, f"{target.provider.id}/{mapping.model}"),
                 (PROVIDER, ""): (target.provider.id,),
                 (PROVIDER_KEY, ""): (credential.ident,),
             }

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from marshmallow import ValidationError, fields, validate
 from msgspec import Meta
 
+from gateway.accounts.known_names import MODELS, PROVIDERS
 from gateway.accounts.spending_limits import (
     MAX_ACTIONS,
     LimitDraft,
@@ -19,6 +20,8 @@ from gateway.limits.limit_rules import (
     CREDENTIAL,
     MAX_SUBJECTS,
     MAX_VALUE_LENGTH,
+    MODEL,
+    PROVIDER,
     REQUEST,
     SESSION,
     LimitRule,
@@ -184,8 +187,12 @@ def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
     """Set the limit of this id, which you choose. What is used stays, unless its subjects, its period or where its
     values come from are others. In force for requests that arrive after this returns."""
     given = call.fields
+    subjects = tuple(map(_read_subject, given["subjects"]))
+    known = call.visitor.names_known_to(call.params["organization_id"])
+    for kind, names in ((MODEL, MODELS), (PROVIDER, PROVIDERS)):
+        known.check_names(names, [one.value for one in subjects if one.kind == kind], "subjects")
     draft = LimitDraft(
-        tuple(map(_read_subject, given["subjects"])),
+        subjects,
         given["amount"],
         _read_period(given["period"], given["timezone"]),
         tuple(map(read_action, given["actions"])),

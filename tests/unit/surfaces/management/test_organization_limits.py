@@ -4,6 +4,8 @@ import pytest
 from support.console import open_page, press_button
 from support.management import Tenants
 
+from gateway.metering.session_ids import shorten
+
 FAR = "2099-01-01T00:00:00Z"
 HOSTILE = '"><script>alert(1)</script>'
 REFUSED = {
@@ -15,7 +17,11 @@ REFUSED = {
     "requests without a key": {"subjects": ["no key"]},
     "a tag without a name": {"subjects": ["each tag"]},
     "a pattern with brackets": {"subjects": ["model=gpt-[45]"]},
+    "a model that nobody serves": {"subjects": ["model=gpt-9000"]},
+    "a provider that nobody knows": {"subjects": ["provider=opnai"]},
     "a negative amount": {"amount": "-1"},
+    "an amount in digits of another script": {"amount": "５"},
+    "an amount that is too large": {"amount": "1000000001"},
     "no amount": {"amount": None},
     "an unknown period": {"period": "1y"},
     "a time zone without a period": {"timezone": "UTC"},
@@ -102,3 +108,20 @@ def test_a_member_asks_for_more_and_an_owner_grants_it_on_the_page(shared_tenant
         one["action"] for one in shared_tenants.ok("GET", f"/orgs/{owner.organization_id}/audit", owner)["entries"]
     ]
     assert actions[:5] == ["limit.delete", "limit.set", "limit.raise", "limit.ask", "limit.set"]
+
+
+def test_a_session_is_stored_as_requests_name_it(shared_tenants: Tenants) -> None:
+    owner, path = shared_tenants["acme owner"], f"{path_of(shared_tenants)}/session"
+    subjects = {}
+    for session in ("plain-1", "with spaces/and slashes"):
+        answer = shared_tenants.ok("PUT", path, owner, {"subjects": [f"session={session}"], "amount": "5"})
+        subjects[session] = answer["limit"]["subjects"]
+    shared_tenants.ok("DELETE", path, owner)
+    assert subjects["plain-1"] == ["session=plain-1"]
+    assert subjects["with spaces/and slashes"] == [f"session={shorten('with spaces/and slashes')}"]
+
+
+def test_a_customer_is_one_of_the_keys_of_customers(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    body = {"subjects": [f"customer={owner.key.info.id}"], "amount": "5"}
+    assert shared_tenants.call("PUT", f"{path_of(shared_tenants)}/customer", owner, body)[0] == 404
