@@ -54,6 +54,7 @@ TRIED_THROUGH = {
     "accounts/authority.py": ("unit/surfaces/management/test_changes_table.py", "flows/test_planted_authority.py"),
     "accounts/guardrail_changes.py": ("flows/test_guardrails.py",),
     "callers/guardrail_rows.py": ("flows/test_guardrails.py",),
+    "engine/guardrail_replay.py": ("flows/test_guardrail_replay.py",),
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
     "admin/key_setters.py": (
         "unit/surfaces/management/test_session_routes.py",

@@ -169,6 +169,17 @@ def list_guardrails(database: Database, organization_id: str, part: ListSlice = 
     return database.read(read)
 
 
+def find_guardrail(database: Database, organization_id: str, guardrail_id: str) -> StoredGuardrail:
+    """Return a rule of an organization. NotFound."""
+    return database.read(lambda: _find(organization_id, guardrail_id))
+
+
+def projects_of(database: Database, organization_id: str) -> list[str]:
+    """Return the ids of the projects of an organization."""
+    projects = Project.select(Project.id).where(Project.organization == organization_id)
+    return database.read(lambda: [project.id for project in projects])
+
+
 def count_findings(database: Database, organization_id: str, days: int) -> list[FindingCount]:
     """Return what the rules of an organization found in the latest days, the newest first."""
     finding = GuardrailFinding

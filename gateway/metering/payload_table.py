@@ -214,6 +214,19 @@ def payloads_of(database: Database, requests: list[bytes]) -> dict[bytes, LogInf
     return {info.request: info for info in records}
 
 
+def newest_logs(database: Database, projects: Sequence[bytes], since_us: int, most: int) -> list[LogInfo]:
+    """Return the retained requests of projects since a time, the newest first, without fields from usage rows."""
+    if not projects:
+        return []
+    marks = ", ".join("?" * len(projects))
+    sql = (
+        f"SELECT {SELECTED_COLUMNS} FROM request_log WHERE project IN ({marks}) AND at >= ? "
+        f"AND expires_at > {database.moment_sql()} ORDER BY at DESC LIMIT ?"
+    )
+    rows = database.report(lambda: database.execute(sql, (*projects, since_us, most)).fetchall())
+    return [_read_info(tuple(row)) for row in rows]
+
+
 def read_packed(database: Database, request: bytes) -> tuple[bytes, bytes, bytes | None] | None:
     """Return the packed request, answer and raw exchanges of a log; None if it was deleted."""
     sql = "SELECT sent, answer, raw FROM request_log WHERE request = ?"

@@ -463,6 +463,7 @@ DOORS = (
     Step("POST", f"{ORGANIZATION}/guardrails/test", {"text": "4111 1111 1111 1111"}),
     Step("GET", f"{ORGANIZATION}/guardrails/findings"),
     Step("PATCH", f"{ORGANIZATION}/guardrails/{{guardrail_id}}", {"action": "mask"}),
+    Step("POST", f"{ORGANIZATION}/guardrails/{{guardrail_id}}/replay", {"days": 7}),
     Step("POST", f"{ORGANIZATION}/guardrails/{{guardrail_id}}/exceptions", {"value": "4111 1111 1111 1111"},
          {"fingerprint": "guardrail.exceptions.0.fingerprint"}, status=201),
     Step("DELETE", f"{ORGANIZATION}/guardrails/{{guardrail_id}}/exceptions/{{fingerprint}}"),

@@ -48,6 +48,7 @@ BODIES = {
     "NewGuardrail": lambda p: {"name": f"spies of {p.user_id}", "action": "log", "detectors": ["email"]},
     "GuardrailChange": lambda p: {"action": "warn"},
     "NewGuardrailException": lambda p: {"value": "anna@mail.test"},
+    "ReplayBody": lambda p: {"days": 7},
     "GuardrailTest": lambda p: {"text": "anna@mail.test"},
     "PreviewedRule": lambda p: {"group": "engineers"},
     "LimitBody": lambda p: {"subjects": ["organization"], "amount": "5"},

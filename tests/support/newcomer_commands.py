@@ -160,6 +160,7 @@ MANAGE = {
         guardrails list --organization {organization}
         guardrails test '4111 1111 1111 1111' --organization {organization}
         guardrails findings --organization {organization}
+        guardrails replay {guard} --days 7 --organization {organization}
         guardrails set {guard} --action block --organization {organization}
         guardrails except {guard} '4111 1111 1111 1111' --organization {organization}
         guardrails delete {guard} --organization {organization}

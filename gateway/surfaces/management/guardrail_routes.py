@@ -12,8 +12,11 @@ from gateway.accounts.guardrail_changes import (
 )
 from gateway.clock import DAY_US, to_iso
 from gateway.engine.guarding import MAX_TEST
+from gateway.engine.guardrail_replay import RetainedRequests
 from gateway.errors import InvalidRequest, NotFound
 from gateway.guardrails.rule_sets import ACTIONS, INPUTS, PLACES, UNREAD, GuardrailRule
+from gateway.metering.payload_table import LogInfo
+from gateway.metering.usage_table import raw_id
 from gateway.surfaces.management.access_groups import in_organization
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
@@ -26,6 +29,7 @@ from gateway.surfaces.visitors.validation_schemas import (
     StrictBody,
     StrictBoolean,
     TextField,
+    WholeNumber,
 )
 from gateway.surfaces.web.answer_structs import Answer, Time
 from gateway.surfaces.web.http import Operation
@@ -33,6 +37,7 @@ from gateway.surfaces.web.http import Operation
 TAG = "Guardrails"
 MAX_TERMS, MAX_PATTERNS, MAX_NAMES = 500, 50, 100
 DEFAULT_DAYS = 30
+REPLAY_DAYS, MAX_REPLAY_DAYS = 7, 90
 DETECTORS = "Detectors or groups of them: secrets, personal, network, injection."
 TERMS = "Own terms, found in any case and as whole words."
 PATTERNS = "Own regular expressions in the syntax of RE2."
@@ -91,6 +96,10 @@ class GuardrailTest(StrictBody):
 
 class FindingsQuery(Body):
     days = QueryInteger(1, 366, about=f"Of how many days; default: {DEFAULT_DAYS}.")
+
+
+class ReplayBody(StrictBody):
+    days = WholeNumber(1, MAX_REPLAY_DAYS, load_default=REPLAY_DAYS, about=f"Of how many days; default: {REPLAY_DAYS}.")
 
 
 class GuardrailExceptionAnswer(Answer):
@@ -152,6 +161,36 @@ class GuardrailFindingAnswer(Answer):
     action: str
     requests: int
     values: int
+
+
+class ReplayCountAnswer(Answer):
+    """`values` of one kind in one place, in `requests`."""
+
+    kind: str
+    place: str
+    requests: int
+    values: int
+
+
+class ReplayExampleAnswer(Answer):
+    """A value of which only the first and last character are shown, and the request that it was in."""
+
+    log_id: str
+    kind: str
+    place: str
+    masked: str
+
+
+class ReplayAnswer(Answer):
+    """`found` of `requests` have a finding. `unread` have a body that is no JSON. `complete` is false if there were
+    more than are read at once; the newest were read."""
+
+    requests: int
+    found: int
+    unread: int
+    complete: bool
+    counts: list[ReplayCountAnswer]
+    examples: list[ReplayExampleAnswer]
 
 
 def list_guardrails(call: ManagedCall[str]) -> list[GuardrailAnswer]:
@@ -241,6 +280,32 @@ def list_findings(call: ManagedCall[str]) -> list[GuardrailFindingAnswer]:
     return [_show_count(count) for count in guardrail_changes.count_findings(call.database, call.subject, days)]
 
 
+def replay(call: ManagedCall[str]) -> ReplayAnswer:
+    """Show what a rule would have found in the retained requests of the latest days, also while it is inactive. Nothing
+    is changed or counted."""
+    call.visitor.permitted(call.subject, "logs:read")
+    stored = guardrail_changes.find_guardrail(call.database, call.subject, call.params["guardrail_id"])
+    rules = call.services.engine.guarding.rule_set(call.subject, (stored.rule,))
+    places = {"organization": "organization", "project": "project", "key": "api_key"}
+    scope_id = raw_id(stored.scope_id)
+
+    def applies(info: LogInfo) -> bool:
+        names = (info.asked, info.served, *info.served.split("/", 1))
+        return getattr(info, places[stored.scope]) == scope_id and stored.rule.applies_to(names)
+
+    projects = [raw_id(project_id) for project_id in guardrail_changes.projects_of(call.database, call.subject)]
+    retained = RetainedRequests(call.database, call.services.store.vault)
+    done = retained.replay(projects, rules, call.fields["days"], applies)
+    return ReplayAnswer(
+        done.requests,
+        done.found,
+        done.unread,
+        done.complete,
+        [ReplayCountAnswer(one.kind, one.place, one.requests, one.values) for one in done.counts.values()],
+        [ReplayExampleAnswer(one.request_id, one.kind, one.place, one.masked) for one in done.examples],
+    )
+
+
 def _change_exceptions(call: ManagedCall[str], change: Any) -> GuardrailAnswer:
     rule_id = call.params["guardrail_id"]
     return _show(guardrail_changes.change_exceptions(*call.stores, call.subject, rule_id, change, actor=call.actor))
@@ -313,6 +378,9 @@ OPERATIONS: tuple[Operation, ...] = (
             commands=(f"guardrails set <guardrail_id> --name=name --action=action {WHAT} {HOW}",)),
     managed("DELETE", RULE, delete, "Delete a guardrail", tag=TAG, who=WRITE, scope="rules:write",
             message="Guardrail deleted.", audit="guardrail.delete", commands=("guardrails delete <guardrail_id>",)),
+    managed("POST", f"{RULE}/replay", replay, "Replay a guardrail over retained requests", tag=TAG, who=WRITE,
+            scope="rules:write", request=ReplayBody, inside="replay",
+            commands=("guardrails replay <guardrail_id> --days=days",)),
     managed("POST", f"{RULE}/exceptions", add_exception, "Add an exception to a guardrail", tag=TAG, who=WRITE,
             scope="rules:write", request=NewGuardrailException, inside="guardrail", success=201,
             audit="guardrail.update", commands=("guardrails except <guardrail_id> <value> --note=note",)),
