@@ -52,7 +52,6 @@ TRIED_THROUGH = {
     "callers/scopes.py": ("flows/test_oauth.py",),
     "runtime/early_answers.py": ("unit/server/test_early_writer.py", "flows/test_early_blanks.py"),
     "accounts/authority.py": ("unit/surfaces/management/test_changes_table.py", "flows/test_planted_authority.py"),
-    "accounts/guardrail_changes.py": ("flows/test_guardrails.py",),
     "callers/guardrail_rows.py": ("flows/test_guardrails.py",),
     "engine/guardrail_replay.py": ("flows/test_guardrail_replay.py",),
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),

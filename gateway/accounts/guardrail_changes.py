@@ -191,8 +191,8 @@ def count_findings(database: Database, organization_id: str, days: int) -> list[
         query = (
             finding.select(day.alias("day"), *fields, peewee.fn.COUNT(finding.request_id), peewee.fn.SUM(finding.count))
             .where(finding.organization == organization_id, finding.at >= since)
-            .group_by(day, *fields)
-            .order_by(day.desc(), finding.rule, finding.kind, finding.place)
+            .group_by(peewee.SQL("day"), *fields)
+            .order_by(peewee.SQL("day").desc(), finding.rule, finding.kind, finding.place)
             .limit(MAX_COUNTS)
         )
         rows: Any = query.tuples()

@@ -38,6 +38,7 @@ MAX_PATTERN = 500  # characters of an organization's pattern
 MAX_TERM = 200
 PATTERN_MEMORY = 1 << 20  # bytes that RE2 may use for the automaton of one pattern
 SET_MEMORY = 32 << 20
+PROBE = "guardrail-probe-7f3a"  # a pattern of each set, and a text that it matches
 OWN_LONGEST = 512  # characters of a match of an organization's own pattern
 Edges = Literal["", "word", "number", "groups"]
 GROUP_BEFORE = re.compile(r"[A-Z0-9]{4}[ -]$")
@@ -160,17 +161,39 @@ def compile_pattern(pattern: str) -> Any:
     return re2.compile(pattern, options)
 
 
-def compile_set(patterns: Sequence[str]) -> Any:
-    """Return the set of RE2 that says in one pass which of the patterns match a text."""
+def compile_sets(patterns: Sequence[str], first: int = 0) -> list[tuple[int, Any]]:
+    """Return sets of RE2 that say in one pass which of the patterns match a text, each with the number of its first
+    pattern. A set that is too large for its memory would match nothing, so it is divided. InvalidRequest."""
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
     options.max_mem = SET_MEMORY
     compiled = re2.Set.SearchSet(options)
-    for pattern in patterns:
+    for pattern in (*patterns, PROBE):
         compiled.Add(pattern)
-    compiled.Compile()
-    return compiled
+    try:
+        compiled.Compile()
+        works = len(patterns) in (compiled.Match(PROBE.encode()) or ())
+    except re2.error:
+        works = False
+    if works:
+        return [(first, _WithoutProbe(compiled, len(patterns)))]
+    if len(patterns) < 2:
+        raise InvalidRequest(f"The pattern {patterns[0][:80]!r} is too large.", param="patterns")
+    half = len(patterns) // 2
+    return [*compile_sets(patterns[:half], first), *compile_sets(patterns[half:], first + half)]
+
+
+class _WithoutProbe:
+    """A set of RE2 whose last pattern only proves that the set works."""
+
+    def __init__(self, compiled: Any, count: int) -> None:
+        self._compiled = compiled
+        self._count = count
+
+    def Match(self, data: bytes) -> list[int]:
+        """Return the numbers of the patterns that match."""
+        return [number for number in self._compiled.Match(data) or () if number < self._count]
 
 
 def _read(row: dict[str, Any]) -> Detector:

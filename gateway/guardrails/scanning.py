@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.guardrails.detectors import Detector, compile_set
+from gateway.guardrails.detectors import Detector, compile_sets
 from gateway.guardrails.value_checks import CONTEXT
 
 MAX_FINDINGS = 10_000  # of one detector in one text; a text with more of them counts as one finding
@@ -49,7 +49,7 @@ class Scanner:
 
     def __init__(self, detectors: Sequence[Detector]) -> None:
         self.detectors = tuple(detectors)
-        self._set = compile_set([detector.pattern for detector in detectors])
+        self._sets = compile_sets([detector.pattern for detector in detectors])
         self._known: OrderedDict[bytes, tuple[Finding, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -87,9 +87,10 @@ class Scanner:
         """Return the values that are written in `text` as they are."""
         if data is None:
             data = text.encode("utf-8", "surrogatepass")
+        numbers = [first + number for first, patterns in self._sets for number in patterns.Match(data)]
         return [
             Finding(number, start, end)
-            for number in self._set.Match(data) or ()
+            for number in numbers
             for start, end in _spans(self.detectors[number], text, data)
         ]
 

@@ -9,13 +9,13 @@ from support.labelled_texts import MAKERS, LabelledText, negatives, positives
 
 from gateway.configuration.settings import ROOT
 from gateway.errors import InvalidRequest
+from gateway.guardrails import detectors
 from gateway.guardrails.detectors import OWN_LONGEST, built_in, expand, own_pattern, own_term
 from gateway.guardrails.scanning import Scanner
 
 PAGE = ROOT / "docs/guardrails.md"
 POSITIVES_EACH = 60
 NEGATIVES = 6000
-HEURISTICS = "injection"  # the group whose detectors are measured in test_injection_detectors.py
 # Detectors whose check has digits of its own; the others are found by their form, and measured by the same numbers.
 LEAST_PRECISION, LEAST_RECALL = 0.98, 0.95
 BEGIN, END = "<!-- detectors: begin -->\n", "<!-- detectors: end -->\n"
@@ -24,7 +24,7 @@ BEGIN, END = "<!-- detectors: begin -->\n", "<!-- detectors: end -->\n"
 @pytest.fixture(scope="module")
 def measured() -> dict[str, tuple[float, float]]:
     """Return precision and recall of each detector."""
-    scanner = Scanner([detector for detector in built_in().values() if detector.group != HEURISTICS])
+    scanner = Scanner(tuple(built_in().values()))
     hits: Counter[str] = Counter()
     misses: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
@@ -49,7 +49,7 @@ def found_in(scanner: Scanner, labelled: LabelledText) -> list[tuple[str, str]]:
 
 
 def test_every_detector_is_measured() -> None:
-    assert set(MAKERS) == {name for name, detector in built_in().items() if detector.group != HEURISTICS}
+    assert set(MAKERS) == set(built_in())
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
@@ -62,8 +62,6 @@ def test_detector_finds_its_values_and_no_others(name: str, measured: dict[str, 
 def test_the_page_has_the_measured_table(measured: dict[str, tuple[float, float]]) -> None:
     rows = ["| Detector | Group | Finds | Precision | Recall |\n", "|---|---|---|---|---|\n"]
     for detector in built_in().values():
-        if detector.group == HEURISTICS:
-            continue
         precision, recall = measured[detector.name]
         rows.append(f"| `{detector.name}` | {detector.group} | {detector.title} | {precision:.3f} | {recall:.3f} |\n")
     text = PAGE.read_text()
@@ -99,6 +97,24 @@ def test_own_pattern_takes_linear_time_on_hostile_text() -> None:
     scanner = Scanner([own_pattern(r"(a+)+$"), own_pattern(r"(x+x+)+y")])
     text = "a" * 200_000 + "!" + "x" * 200_000
     assert scanner.scan(text) == ()
+
+
+def test_many_large_patterns_are_all_found() -> None:
+    patterns = [f"value{number}x(?:[a-z0-9]{{1,90}}-){{1,9}}[a-z]{{1,60}}end{number}" for number in range(40)]
+    scanner = Scanner([own_pattern(pattern) for pattern in patterns])
+    for number in (0, 17, 39):
+        text = f"a value{number}xabc-def-ghiend{number} b"
+        assert [found.detector for found in scanner.scan(text)] == [number]
+
+
+def test_set_that_is_too_large_is_divided_and_never_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = tuple(built_in().values())
+    whole = Scanner(known)
+    monkeypatch.setattr(detectors, "SET_MEMORY", 1 << 18)
+    divided = Scanner(known)
+    assert len(divided._sets) > len(whole._sets)
+    for labelled in positives(11, 3):
+        assert divided.scan(labelled.text) == whole.scan(labelled.text)
 
 
 def test_value_is_found_behind_characters_of_several_bytes() -> None:

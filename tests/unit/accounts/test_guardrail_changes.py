@@ -1,0 +1,52 @@
+"""Rules of guardrails and their findings in both stores."""
+
+from gateway.accounts import guardrail_changes
+from gateway.callers.models import GuardrailFinding
+from gateway.clock import DAY_US
+from gateway.guardrails.rule_sets import GuardrailRule
+
+
+def test_findings_are_counted_by_day_rule_kind_and_place(company) -> None:
+    now = company.database.now_us()
+    rows = [
+        {
+            "request_id": f"r{number}", "rule": "guard_1", "kind": kind, "place": "prompt", "action": "mask",
+            "organization": organization, "project": "proj", "api_key": "key", "count": 3, "at": now - days * DAY_US,
+        }
+        for number, (kind, organization, days) in enumerate(
+            [("email", company.organization_id, 0), ("email", company.organization_id, 0),
+             ("iban", company.organization_id, 1), ("email", company.organization_id, 9), ("email", "org_other", 0)]
+        )
+    ]  # fmt: skip
+    company.database.write(lambda: GuardrailFinding.insert_many(rows).execute())
+    counts = guardrail_changes.count_findings(company.database, company.organization_id, 5)
+    assert [(one.day, one.kind, one.requests, one.values) for one in counts] == [
+        (now // DAY_US, "email", 2, 6),
+        (now // DAY_US - 1, "iban", 1, 3),
+    ]
+
+
+def test_rule_is_stored_changed_and_removed_with_all_of_its_members(company) -> None:
+    stores = (company.database, company.control)
+    rule = GuardrailRule(
+        "",
+        "Mask",
+        "mask",
+        ("email",),
+        ("Falcon",),
+        ("x[0-9]+",),
+        ("prompt", "answer"),
+        ("gpt-*",),
+        "refuse",
+        "ops",
+        True,
+    )
+    place = (company.organization_id, "organization", company.organization_id)
+    stored = guardrail_changes.add_guardrail(*stores, *place, rule, active=True, actor="operator")
+    changed = guardrail_changes.change_guardrail(
+        *stores, company.organization_id, stored.id, {"action": "block", "probation": False}, False, actor="operator"
+    )
+    assert (changed.rule.action, changed.rule.probation, changed.active) == ("block", False, False)
+    assert changed.rule.terms == ("Falcon",) and changed.rule.places == ("prompt", "answer")
+    guardrail_changes.remove_guardrail(*stores, company.organization_id, stored.id, actor="operator")
+    assert guardrail_changes.list_guardrails(company.database, company.organization_id) == []
