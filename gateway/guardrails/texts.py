@@ -193,7 +193,7 @@ class TextWalk:
             self._editor.unread(UNREAD_MEDIA)
             return rest
         try:
-            text = base64.b64decode(value.data).decode()
+            text = base64.b64decode(value.data, validate=True).decode()
         except ValueError:
             self._editor.unread(UNREAD_MEDIA)
             return rest

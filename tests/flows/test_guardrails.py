@@ -282,3 +282,23 @@ def test_session_restores_a_value_of_an_earlier_turn_from_its_encrypted_table(
         )
     tables = gateway.services.engine.guarding.tables
     assert all(EMAIL.encode() not in sealed for _, sealed in tables._memory.values())
+
+
+@pytest.mark.parametrize("piece", [1, 6])
+def test_structured_output_and_reasoning_get_values_back(
+    client: OpenAI, upstream: FakeOpenAI, guard: Any, piece: int
+) -> None:
+    name = 'Acme "Gold"'
+    guard("mask", terms=(name,))
+    json_mode = {"response_format": {"type": "json_object"}, "stream": True}
+    upstream.script(Answer("{}"))
+    ask(client, f"JSON about {name}, please.")
+    placeholder = placeholder_in(upstream, "TERM")
+    upstream.script(Answer(json.dumps({"name": placeholder}), thought=f"So {placeholder} it is.", piece=piece))
+    text = thought = ""
+    for chunk in ask(client, f"JSON about {name}, please.", **json_mode):
+        if chunk.choices:
+            text += chunk.choices[0].delta.content or ""
+            thought += getattr(chunk.choices[0].delta, "reasoning", None) or ""
+    assert json.loads(text) == {"name": name}
+    assert placeholder not in thought
