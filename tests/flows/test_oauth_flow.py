@@ -204,19 +204,20 @@ def test_a_request_without_a_page_gets_its_error_by_redirect(
         person.decide(app.address())
     web = person.web if is_signed_in else app.web
     for one, back in ((app, BACK), (website, site)):
-        answer = web.get(one.address(redirect_uri=back, prompt=prompt))
+        address = one.address(redirect_uri=back, prompt=prompt)
+        answer = web.get(address, headers={"sec-fetch-dest": "iframe"})
         assert answer.status_code == 302 and answer.headers["location"].startswith(f"{back}?")
         redirect = parameters(answer.headers["location"])
         assert (redirect["error"], redirect["iss"], redirect["state"]) == (error, app.base, "the state")
 
 
+@pytest.mark.parametrize("visible", [{"sec-fetch-dest": "document"}, {}], ids=["a page", "an unknown place"])
 def test_a_request_without_a_page_redirects_no_visible_page_to_an_unauthorized_site(
-    gateway: Tenant, person: Person
+    gateway: Tenant, person: Person, visible: dict[str, str]
 ) -> None:
     site = "https://site.example/back"
     app = App(gateway.address, redirect_uris=[site])
     address = app.address(redirect_uri=site, prompt="none")
-    visible = {"sec-fetch-dest": "document"}
     for signed_in in (False, True):
         if signed_in:
             person.open(app.address(redirect_uri=site))

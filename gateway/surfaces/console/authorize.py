@@ -58,14 +58,14 @@ def _reject(services: Services, inbound: Inbound, parameters: Parameters, reject
     """Return to the application with the error.
 
     A redirect to another site happens only if the person has authorized the application before, or if the application
-    wants an answer without a page (prompt=none) and the browser shows none of it to the person, as in a hidden frame.
-    Other people get a page with a link.
+    wants an answer without a page (prompt=none) and the browser states that it shows none of it to the person, as in a
+    hidden frame. Other people get a page with a link.
     """
     if not rejection.redirects_to_website:
         return _redirect(rejection.location)
     if not authorization.is_silent(parameters):
         visitor: Visitor | None = require_visitor(services, inbound, _target(parameters))
-    elif inbound.header("sec-fetch-dest") != TOP_LEVEL:
+    elif inbound.header("sec-fetch-dest") not in (TOP_LEVEL, ""):
         return _redirect(rejection.location)
     else:
         visitor = find_visitor(services, inbound)
