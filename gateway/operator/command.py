@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "discounts": ("derived_commands", "discounts", "Discounts on the list price."),
     "managed-settings": ("derived_commands", "managed_settings", "Settings that Claude Code gets."),
     "session-budgets": ("derived_commands", "session_budgets", "Budgets of sessions and runs of agents."),
-    "limits": ("member_commands", "limits", "Spending limits of keys, members and teams."),
+    "limits": ("member_commands", "limits", "Spending limits of any subject."),
     "rates": ("derived_commands", "rates", "Rate limits."),
     "alerts": ("derived_commands", "alerts", "Webhook addresses that receive alerts."),
     "doctor": ("doctor", "doctor", "Check that ledger, balances, counters and usage agree."),

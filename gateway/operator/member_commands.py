@@ -74,7 +74,7 @@ def _set_status(ctx: click.Context, organization_id: str, status: OrganizationSt
 LIMIT_SCOPES: tuple[Scope, ...] = ("key", "member", "team")
 HEADER = ("ID", "LIMIT", "USED", "PERIOD LIMIT", "PERIOD", "USED IN IT", "RESETS", "ALERT AT")
 
-limits = make_group("limits", "Spending limits of API keys, members and teams.")
+limits = make_group("limits", "Spending limits of any subject: keys, people, teams, models, end users.")
 
 
 @limits.command()

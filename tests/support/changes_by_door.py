@@ -16,6 +16,7 @@ from gateway.accounts import group_rules, members, teams
 from gateway.accounts.changes import commit
 from gateway.accounts.group_rules import RuleDraft
 from gateway.accounts.keys import Draft
+from gateway.accounts.member_attributes import ENTERPRISE, read_current
 from gateway.accounts.organizations import change_organization
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provisioning.user_rows import ProvisioningClient, UserValues
@@ -159,13 +160,17 @@ class Doors:
         if "email" in wanted:
             before = users.find(self.id, person.member_id)
             users.update(client, before, UserValues(before.user_name, f"evil-{person.member_id}@acme.example"))
+        if "attributes" in wanted:
+            before = users.find(self.id, person.member_id)
+            stated = {ENTERPRISE: wanted["attributes"]}
+            users.update(client, before, UserValues(before.user_name, before.email, attributes=stated))
 
     def _sign_in(self, change: Change, door: str, person: Person) -> None:
         wanted = change.wanted
         group = self._add_rule(wanted, person) if "role" in wanted or "team" in wanted else "nothing"
         provider = self.services.sso.service.providers.find(self.providers[door])
         email = f"evil-{person.member_id}@acme.example" if "email" in wanted else ""
-        identity = ProviderIdentity(provider.issuer, person.member_id, email, "", (group,))
+        identity = ProviderIdentity(provider.issuer, person.member_id, email, "", (group,), "", wanted.get("attributes", {}))
         if "removed" in wanted:
             self.database.write(Organization.update(sso_required=True).where(Organization.id == self.id).execute)
             self.services.sso.service.accounts.suspensions.suspend(provider, person.user_id, actor="test")
@@ -254,6 +259,10 @@ def of_user(name: str) -> Callable[[Doors, Person], Any]:
 
 def of_key(name: str) -> Callable[[Doors, Person], Any]:
     return lambda doors, person: doors.database.read(lambda: getattr(ApiKey.get_by_id(person.key.info.id), name))
+
+
+def attributes_of(doors: Doors, person: Person) -> Any:
+    return read_current(doors.database, [person.member_id])
 
 
 def is_in_team(doors: Doors, person: Person) -> Any:
@@ -358,6 +367,9 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         Change("membership of an owner", is_in_force, f"DELETE {MEMBER}", of=OWNER, wanted={"removed": True}),
         Change("e-mail address of a developer made by provisioning", of_user("email"), wanted={"email": True}),
         Change("e-mail address of an owner made by provisioning", of_user("email"), of=OWNER, wanted={"email": True}),
+        Change("attributes of a developer, such as the cost center", attributes_of,
+               wanted={"attributes": {"costCenter": "4711"}}),
+        Change("attributes of an owner", attributes_of, of=OWNER, wanted={"attributes": {"costCenter": "4711"}}),
         Change("password of another", of_user("password_hash"), "POST /auth/change-password",
                lambda d, p: {"currentPassword": "x", "newPassword": "a new password"}, by_operator=set_password),
         Change("second factor of another", factor, "POST /auth/second-factor/remove",
