@@ -75,7 +75,7 @@ def is_luhn(digits: str) -> bool:
     """Return whether the last digit is the check digit of ISO/IEC 7812-1."""
     total = 0
     for place, digit in enumerate(map(int, reversed(digits))):
-        total += digit if place % 2 == 0 else (digit * 2 - 9 if digit > 4 else digit * 2)
+        total += digit if place % 2 == 0 else sum(divmod(digit * 2, 10))
     return total % 10 == 0
 
 

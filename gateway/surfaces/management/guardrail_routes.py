@@ -43,6 +43,8 @@ TERMS = "Own terms, found in any case and as whole words."
 PATTERNS = "Own regular expressions in the syntax of RE2."
 PLACE = "Where the rule looks; the default is everywhere except in answers."
 MODELS = "Models to which the rule applies, with * for any characters; default: all."
+SCOPE = "Whose requests the rule checks: those of the organization, a project or a key."
+STATUS = "An inactive rule checks no requests."
 ACTION = "What happens to a value. A masked value is restored in the answer."
 UNREADABLE = "What happens to content that cannot be read, such as images; by default a rule that blocks refuses it."
 PROBATION = "The rule acts on nothing, and records what it would have done."
@@ -53,7 +55,7 @@ HIDDEN = "Tools whose arguments keep placeholders instead of values; * for all t
 class NewGuardrail(StrictBody):
     name = TextField(1, 80, required=True)
     action = OneOf(ACTIONS, required=True, about=ACTION)
-    scope = OneOf(SCOPES, load_default="organization")
+    scope = OneOf(SCOPES, load_default="organization", about=SCOPE)
     scopeId = TextField(1, 40, about="Id of the project or key; not needed for the organization.")
     detectors = NameList(MAX_NAMES, 80, load_default=list, about=DETECTORS)
     terms = NameList(MAX_TERMS, 200, load_default=list, about=TERMS)
@@ -64,13 +66,13 @@ class NewGuardrail(StrictBody):
     contact = TextField(0, 200, load_default="", about=CONTACT)
     probation = StrictBoolean(load_default=False, about=PROBATION)
     hiddenFrom = NameList(MAX_NAMES, 128, load_default=list, about=HIDDEN)
-    status = StatusField(load_default="active")
+    status = StatusField(load_default="active", about=STATUS)
 
 
 class GuardrailChange(StrictBody):
     """Absent members stay unchanged."""
 
-    name = TextField(1, 80)
+    name = TextField(1, 80, about="New name.")
     action = OneOf(ACTIONS, about=ACTION)
     detectors = NameList(MAX_NAMES, 80, about=DETECTORS)
     terms = NameList(MAX_TERMS, 200, about=TERMS)
@@ -81,7 +83,7 @@ class GuardrailChange(StrictBody):
     contact = TextField(0, 200, about=CONTACT)
     probation = StrictBoolean(about=PROBATION)
     hiddenFrom = NameList(MAX_NAMES, 128, about=HIDDEN)
-    status = StatusField()
+    status = StatusField(about=STATUS)
 
 
 class NewGuardrailException(StrictBody):
