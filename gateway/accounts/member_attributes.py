@@ -119,7 +119,7 @@ def current_of(periods: Iterable[AttributePeriod]) -> dict[str, str]:
 
 def read_current(database: Database, member_ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the current values by name of each member."""
-    found = read_periods(database, member_ids)
+    found = database.read(lambda: load_periods(member_ids, is_current=True))
     return {member_id: current_of(found.get(member_id, ())) for member_id in member_ids}
 
 
@@ -155,8 +155,10 @@ def _end(member_id: str, name: str, hour: int) -> None:
     MemberAttribute.update(until=hour).where(_of(member_id, name), later).execute()
 
 
-def load_periods(member_ids: Sequence[str], name: str = "") -> dict[str, list[AttributePeriod]]:
-    """The part of `read_periods` that runs within a read or write."""
+def load_periods(
+    member_ids: Sequence[str], name: str = "", is_current: bool = False
+) -> dict[str, list[AttributePeriod]]:
+    """The part of `read_periods` that runs within a read or write; `is_current`: only the values that still hold."""
     found: dict[str, list[AttributePeriod]] = {}
     for start in range(0, len(member_ids), MEMBERS_PER_STATEMENT):
         some = list(member_ids[start : start + MEMBERS_PER_STATEMENT])
@@ -165,6 +167,8 @@ def load_periods(member_ids: Sequence[str], name: str = "") -> dict[str, list[At
         rows = rows.where(MemberAttribute.member.in_(some))
         if name:
             rows = rows.where(MemberAttribute.name == name)
+        if is_current:
+            rows = rows.where(MemberAttribute.until.is_null())
         for member_id, *period in rows.order_by(MemberAttribute.member, MemberAttribute.since).tuples():
             found.setdefault(member_id, []).append(AttributePeriod(*period))
     return found
