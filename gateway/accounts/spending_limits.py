@@ -39,6 +39,8 @@ from gateway.limits.models import EXACT, LIKELY, LimitRequest, LimitRow
 from gateway.limits.periods import read_period
 from gateway.money import MAX_AMOUNT_NUSD, format_usd
 from gateway.store.database import Database
+from gateway.store.list_slices import WHOLE as WHOLE_LIST
+from gateway.store.list_slices import ListSlice
 
 MAX_LIMITS = 200  # of an organization; each request is compared with all of them
 MAX_ACTIONS = 8
@@ -128,9 +130,9 @@ class SpendingLimits:
         self._database = database
         self._control = control
 
-    def list_limits(self, organization_id: str) -> list[LimitInfo]:
-        """Return the limits of an organization with their states, by name."""
-        return self._database.read(partial(self._list, organization_id))
+    def list_limits(self, organization_id: str, part: ListSlice = WHOLE_LIST) -> list[LimitInfo]:
+        """Return the limits of an organization with their states, by name; those of a part follow the name `after`."""
+        return self._database.read(partial(self._list, organization_id, part=part))
 
     def find(self, organization_id: str, name: str) -> LimitInfo:
         """Return one limit. NotFound."""
@@ -302,12 +304,12 @@ class SpendingLimits:
     def _rule(self, ident: str) -> LimitRule:
         return rule_of(self._database.execute(f"SELECT {COLUMNS} FROM limits WHERE id = ?", (ident,)).fetchall()[0])
 
-    def _list(self, organization_id: str, name: str = "") -> list[LimitInfo]:
+    def _list(self, organization_id: str, name: str = "", part: ListSlice = WHOLE_LIST) -> list[LimitInfo]:
         sql = (
             f"SELECT raise_nusd, raise_until, members, created_at, {COLUMNS} FROM limits WHERE organization = ? "
-            "AND deleted_at IS NULL AND (? = '' OR name = ?) ORDER BY name"
+            "AND deleted_at IS NULL AND (? = '' OR name = ?) AND name > ? ORDER BY name LIMIT ?"
         )
-        rows = self._database.fetch(sql, (organization_id, name, name))
+        rows = self._database.fetch(sql, (organization_id, name, name, part.after, part.limit or MAX_LIMITS))
         now = self._database.now_us()
         infos = []
         for raise_nusd, until, count, created, *columns in rows:

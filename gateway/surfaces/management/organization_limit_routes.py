@@ -32,7 +32,9 @@ from gateway.limits.limit_rules import (
 from gateway.limits.models import EXACT, LIKELY
 from gateway.limits.periods import find_zone, read_period
 from gateway.metering.session_ids import shorten
+from gateway.store.list_slices import WHOLE, ListSlice
 from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_organization, in_part
+from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import IsoTime, OneOf, StrictBody, TextField, describe_field
 from gateway.surfaces.visitors.validation_schemas import Usd as Amount
@@ -174,8 +176,12 @@ def list_all(call: ManagedCall[str]) -> list[OrganizationLimitAnswer]:
     """The limits of the organization with what is used of them, by id. Leads of teams see those of their teams."""
     now = call.database.now_us()
     reach = call.visitor.reach(call.subject, "limits:read")
-    infos = _limits(call).list_limits(call.subject)
-    return [show_limit(info, now) for info in infos if reach.whole or is_of_teams(info.rule, reach.teams)]
+
+    def read(part: ListSlice) -> list[OrganizationLimitAnswer]:
+        infos = _limits(call).list_limits(call.subject, part)
+        return [show_limit(info, now) for info in infos if reach.whole or is_of_teams(info.rule, reach.teams)]
+
+    return call.page.read(read) if reach.whole else call.page.cut(read(WHOLE))
 
 
 def show(call: ManagedCall[str]) -> OrganizationLimitAnswer:
@@ -339,7 +345,7 @@ def _show_request(asked: RaiseRequest) -> RaiseRequestAnswer:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", PATH, list_all, "List the limits of an organization", tag=TAG, who=in_part("limits:read"),
-            scope="limits:read", inside="limits", commands=("limits list",)),
+            scope="limits:read", query=ListPageQuery, inside="limits", commands=("limits list",)),
     managed("GET", ONE, show, "Show a limit", tag=TAG, who=READER, scope="limits:read", inside="limit",
             commands=("limits get <limit_id>",)),
     managed("PUT", ONE, put, "Set a limit", tag=TAG, who=in_organization("limits:write"), scope="limits:write",

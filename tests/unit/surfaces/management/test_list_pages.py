@@ -38,7 +38,9 @@ SHORT = {
     f"{ORG}/custom-providers": "a few providers",
     f"{ORG}/discounts": "set by operators",
     f"{ORG}/group-rules": "groups of identity providers",
+    f"{ORG}/guardrails/findings": "has days, and at most 5,000 rows",
     f"{ORG}/identity-providers": "a few providers",
+    f"{ORG}/limits/<limit_id>/requests": "at most 200 in an organization",
     f"{ORG}/scim/tokens": "one for each identity provider",
     f"{ORG}/skills": "published by hand",
 }
@@ -80,6 +82,7 @@ def add(tenants: Tenants, path: str, place: str, number: int) -> None:
     bodies: dict[str, dict[str, Any]] = {
         "/keys/api": {"description": f"key {number}", "projectId": owner.project_id},
         "/keys/provider": {"provider": "openai", "token": f"sk-{number:040d}", "organizationId": org},
+        f"{ORG}/guardrails": {"name": f"guardrail {number}", "action": "block", "detectors": ["secrets"]},
         f"{ORG}/iam": {"scope": "organization", "scopeId": org, **rule},
         f"{ORG}/invitations": {"email": f"invited{number}@acme.example"},
         f"{ORG}/projects": {"organizationId": org, "name": f"project {number}"},
@@ -97,6 +100,8 @@ def add(tenants: Tenants, path: str, place: str, number: int) -> None:
         tenants.ok("PUT", f"{place}/{member.id}", owner)
     elif path == f"{ORG}/members":
         members.add_member(store.database, store.control, org, f"person{number}@acme.example", actor="test")
+    elif path == f"{ORG}/limits":
+        tenants.ok("PUT", f"{place}/limit-{number}", owner, {"subjects": ["organization"], "amount": "5"})
     elif path == "/auth/sessions":
         services.management.sessions.open(owner.user_id)
     elif path == "/orgs":
