@@ -112,7 +112,7 @@ class LimitInfo(NamedTuple):
 
 
 class RaiseRequest(NamedTuple):
-    """What a member asks for: more of a limit until a time."""
+    """A request of a member for more of a limit until a time."""
 
     id: str
     name: str

@@ -82,7 +82,7 @@ class LimitRow(Base):
 
 
 class LimitRequest(Base):
-    """What a member (`user_id`) asks for: `amount_nusd` more of the limit `name` of an organization until a time."""
+    """A request of a member (`user_id`) for `amount_nusd` more of the limit `name` of an organization until a time."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.CharField(40)

@@ -170,7 +170,8 @@ class Doors:
         group = self._add_rule(wanted, person) if "role" in wanted or "team" in wanted else "nothing"
         provider = self.services.sso.service.providers.find(self.providers[door])
         email = f"evil-{person.member_id}@acme.example" if "email" in wanted else ""
-        identity = ProviderIdentity(provider.issuer, person.member_id, email, "", (group,), "", wanted.get("attributes", {}))
+        attributes = wanted.get("attributes", {})
+        identity = ProviderIdentity(provider.issuer, person.member_id, email, "", (group,), attributes=attributes)
         if "removed" in wanted:
             self.database.write(Organization.update(sso_required=True).where(Organization.id == self.id).execute)
             self.services.sso.service.accounts.suspensions.suspend(provider, person.user_id, actor="test")

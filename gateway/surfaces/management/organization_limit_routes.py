@@ -107,7 +107,7 @@ class RaiseBody(StrictBody):
 
 
 class AskingBody(StrictBody):
-    """What a person asks for."""
+    """A request of a person for more of a limit."""
 
     amount = Amount(required=True, about="US dollars more.")
     until = IsoTime(required=True, about="When the raise would end.")
@@ -233,7 +233,7 @@ def list_requests(call: ManagedCall[str]) -> list[RaiseRequestAnswer]:
 
 
 def grant(call: ManagedCall[str]) -> OrganizationLimitAnswer:
-    """Grant what a person asked for."""
+    """Grant a request. The raise replaces the one before."""
     info = _limits(call).grant(*_find(call), call.params["request_id"], actor=call.actor)
     return show_limit(info, call.database.now_us())
 
