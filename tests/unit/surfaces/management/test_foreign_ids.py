@@ -31,7 +31,7 @@ FIELDS = {
     "userId": "user_id",
 }
 SCOPED = {"organization": "organization_id", "team": "team_id", "member": "member_id", "key": "key_id",
-          "service_account": "account_id"}  # fmt: skip
+          "service_account": "account_id", "project": "project_id"}  # fmt: skip
 # Members without which a body's id has no effect.
 NEEDED = {"breakGlassMemberId": {"required": True}}
 # A team takes any member, so its members do not belong to its path.
@@ -104,10 +104,11 @@ def test_an_id_of_another_organization_is_unknown_in_the_own_path(
 SENT = [(row, name) for row in MANAGED for name in id_fields(row.about.request)]
 
 
-def foreign(name: str, ids: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the members of a body that name something by the ids."""
+def foreign(name: str, ids: dict[str, str], schema: Any) -> list[dict[str, Any]]:
+    """Return the members of a body or a query that name something by the ids."""
     if name == "scopeId":
-        return [{"scope": scope, "scopeId": ids[SCOPED[scope]]} for scope in SCOPES]
+        scopes = getattr(schema().fields["scope"], "choices", SCOPES)
+        return [{"scope": scope, "scopeId": ids[SCOPED[scope]]} for scope in scopes]
     value: Any = ids[FIELDS[name]]
     if name.endswith("Ids"):
         value = [value]
@@ -119,7 +120,7 @@ def test_an_id_of_another_organization_is_unknown_in_a_body(
     shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation, name: str
 ) -> None:
     owner = shared_tenants["rival owner"]
-    for members in foreign(name, things["acme"]):
+    for members in foreign(name, things["acme"], operation.about.request):
         body = {**body_of(operation, owner), **members}
         path = fill(operation.path, things["rival"])
         status, answer = shared_tenants.call(operation.method, path, owner, body)
@@ -144,7 +145,7 @@ def test_an_id_of_another_organization_finds_nothing_in_a_query(
     shared_tenants: Tenants, things: dict[str, dict[str, str]], operation: ManagedOperation, name: str
 ) -> None:
     owner = shared_tenants["rival owner"]
-    for members in foreign(name, things["acme"]):
+    for members in foreign(name, things["acme"], operation.about.query):
         query = "&".join(f"{field}={value}" for field, value in members.items())
         path = f"{fill(operation.path, things['rival'])}?{query}"
         status, answer = shared_tenants.call(operation.method, path, owner)
@@ -160,7 +161,7 @@ def test_a_developer_who_made_no_requests_finds_none_by_the_ids_of_others(
 ) -> None:
     owner = shared_tenants["acme owner"]
     developer = shared_tenants["acme developer"]
-    for members in foreign(name, things["acme"]):
+    for members in foreign(name, things["acme"], operation.about.query):
         query = "&".join(f"{field}={value}" for field, value in members.items())
         path = f"{fill(operation.path, things['acme'])}?{query}"
         status, answer = shared_tenants.call(operation.method, path, developer)
