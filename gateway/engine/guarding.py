@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 from collections import OrderedDict
 from collections.abc import Generator
 from functools import partial
@@ -59,9 +60,13 @@ KNOWN = "guardrails"  # in a caller's memo: the RuleSet, or NO_RULES
 NO_RULES = "none"
 LARGE_TEXT = 1 << 16  # bytes of input that are checked in a thread
 MAX_TEST = 200_000  # characters of a text that is tested
+FEW_RULES = 5  # that are compiled at once
 SETS = 1000  # of rules that a worker remembers
 SESSIONS = 10_000  # whose tables a worker remembers
 SESSION_VALUES = 2_000  # of one session's table; the oldest are forgotten
+SESSION_BYTES = 1 << 18  # of the values of one session's table
+TABLES_BYTES = 64 << 20  # of all tables that a worker remembers
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 SESSION_TTL_S = 24 * 3600.0
 OPTIONS = ("extra", "image_config", "prompt_cache_key", "service_tier")  # that are sent to providers
 RECORD = Statement(
@@ -93,23 +98,27 @@ class SessionTables:
         self._redis = redis
         self._clock = clock
         self._memory: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._size = 0  # of `_memory`, in bytes
 
     def read(self, session: str) -> dict[str, str]:
         """Return the values of a session by the ids of their placeholders."""
         sealed = self._find(session)
         if sealed is None:
             return {}
-        values: dict[str, str] = orjson.loads(self._vault.open_bytes(sealed))
+        try:
+            values: dict[str, str] = orjson.loads(self._vault.open_bytes(sealed))
+        except Unavailable:
+            return {}  # sealed with a former key of the installation
         return values
 
     def write(self, session: str, values: dict[str, str], shared: bool) -> None:
         """Store the values of a session; `shared`: also where other workers read them."""
-        newest = dict(list(values.items())[-SESSION_VALUES:])
-        sealed = self._vault.seal_bytes(orjson.dumps(newest))
+        sealed = self._vault.seal_bytes(orjson.dumps(_newest(values)))
+        self._forget(session)
         self._memory[session] = (self._clock.monotonic() + SESSION_TTL_S, sealed)
-        self._memory.move_to_end(session)
-        while len(self._memory) > SESSIONS:
-            self._memory.popitem(last=False)
+        self._size += len(sealed)
+        while len(self._memory) > SESSIONS or self._size > TABLES_BYTES:
+            self._forget(next(iter(self._memory)))
         if shared and self._redis is not None:
             try:
                 self._redis.put(redis_keys.masked_values(session), sealed, SESSION_TTL_S)
@@ -126,9 +135,27 @@ class SessionTables:
                 return sealed
         until, sealed = self._memory.get(session, (0.0, None))
         if sealed is None or until < self._clock.monotonic():
-            self._memory.pop(session, None)
+            self._forget(session)
             return None
         return sealed
+
+    def _forget(self, session: str) -> None:
+        _, sealed = self._memory.pop(session, (0.0, b""))
+        self._size -= len(sealed)
+
+
+def _newest(values: dict[str, str]) -> dict[str, str]:
+    """Return the newest values of a session that its table has room for."""
+    kept: list[tuple[str, str]] = []
+    size = 0
+    for ident, value in reversed(values.items()):
+        length = len(value.encode("utf-8", "surrogatepass"))
+        size += length
+        if len(kept) == SESSION_VALUES or size > SESSION_BYTES:
+            break
+        if value.isascii() or not LONE_SURROGATE.search(value):  # which JSON cannot write
+            kept.append((ident, value))
+    return dict(reversed(kept))
 
 
 class Guarding:
@@ -170,7 +197,9 @@ class Guarding:
         """Return the set of these rules of an organization."""
         found = self._sets.get(rules)
         if found is None:
-            found = self._sets[rules] = RuleSet(rules, partial(self.fingerprint_of, organization_id))
+            # Thousands of terms take a second to compile.
+            found = compute_if(len(rules) > FEW_RULES, RuleSet, rules, partial(self.fingerprint_of, organization_id))
+            self._sets[rules] = found
             while len(self._sets) > SETS:
                 self._sets.popitem(last=False)
         return found
