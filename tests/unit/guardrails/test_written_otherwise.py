@@ -77,3 +77,12 @@ def test_plain_text_of_many_escapes_takes_linear_work() -> None:
     plain = PlainText.of('\\"' * 500_000)
     assert plain is not None
     assert plain.text == '"' * 500_000
+
+
+def test_thousands_of_terms_of_an_organization_are_all_found() -> None:
+    terms = [f"{number:05} " + "long term " * 15 for number in range(4000)]
+    rules = [
+        GuardrailRule(str(first), "r", "log", terms=tuple(terms[first : first + 500])) for first in range(0, 4000, 500)
+    ]
+    found = RuleSet(rules, str).find(f"before {terms[0]} between {terms[-1]} after", "prompt")
+    assert [match.rule.id for match in found] == ["0", "3500"]
