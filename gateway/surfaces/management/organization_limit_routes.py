@@ -74,7 +74,7 @@ class LimitBody(StrictBody):
         TextField(1, 2 * MAX_VALUE_LENGTH, checks=(_readable_by(read_subject),)),
         required=True,
         validate=validate.Length(1, MAX_SUBJECTS),
-        metadata=describe_field(SUBJECTS, examples=[["team=team_0199…", "model=deepseek-*"]]),
+        metadata=describe_field(SUBJECTS, examples=[["each user", "model=deepseek-*"]]),
     )
     amount = Amount(required=True, about="US dollars, in total or per period.")
     period = TextField(1, 20, allow_none=True, load_default=None, about=PERIOD, example="1mo")
@@ -132,7 +132,7 @@ class OrganizationLimitAnswer(Answer):
 
     columns = ("id", "subjects", "amount", "period", "usage", "reserved", "remaining", "renews_at", "actions")
     id: str
-    subjects: Annotated[list[str], Meta(examples=[["team=team_0199", "model=deepseek-*"]])]
+    subjects: Annotated[list[str], Meta(examples=[["each user", "model=deepseek-*"]])]
     amount: Usd
     period: str | None
     timezone: str | None
