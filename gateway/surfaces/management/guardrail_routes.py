@@ -49,7 +49,6 @@ ACTION = "What happens to a value. A masked value is restored in the answer."
 UNREADABLE = "What happens to content that cannot be read, such as images; by default a rule that blocks refuses it."
 PROBATION = "The rule acts on nothing, and records what it would have done."
 CONTACT = "Whom callers ask about a refusal."
-STATUS = "Whether the rule is in force."
 HIDDEN = "Tools whose arguments keep placeholders instead of values; * for all tools."
 
 
