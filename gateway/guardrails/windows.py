@@ -1,5 +1,6 @@
 """Windows over streams: text is passed on as soon as no value can begin in what is held back."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from gateway.guardrails.detectors import Detector
@@ -7,10 +8,12 @@ from gateway.guardrails.placeholders import Masks
 from gateway.guardrails.rule_sets import CHANGES, Match, RuleSet, changes_of
 
 CONTEXT = 256  # characters before the window that patterns may read
+LONG_HELD = 512  # a window that holds back more is not read for each further character
 MOST_HELD = 1 << 15  # characters that a window holds back; longer values are cut here
 HEADER = 64  # characters in which the kind of a block of PEM is named
 KEY_HEADER = "PRIVATE KEY"
 END = "-----END "
+BLANK = re.compile(r"\s")
 
 # Returns what is written instead of a value, and records it; raises to end the stream.
 Replace = Callable[[Match, str], str]
@@ -25,11 +28,17 @@ class TextWindow:
         self._alphabets, self._openings = _holds_of(rules.answer_detectors)
         self._before = ""
         self._held = ""
+        self._wait = 0  # characters until the window is read again, unless a blank comes before
 
     def feed(self, text: str) -> str:
         """Add a piece of text, and return what may be sent now."""
         self._held += text
-        return self._release(len(self._held) - self._held_back())
+        self._wait -= len(text)
+        if self._wait > 0 and not BLANK.search(text):
+            return ""
+        held_back = self._held_back()
+        self._wait = held_back // 8 if held_back > LONG_HELD else 0
+        return self._release(len(self._held) - held_back)
 
     def flush(self) -> str:
         """Return the rest."""

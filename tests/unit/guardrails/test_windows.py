@@ -67,3 +67,23 @@ def test_own_pattern_is_held_as_far_as_it_may_reach() -> None:
     window = TextWindow(rules_of(patterns=("project-[0-9]+",)), removed)
     sent = "".join(window.feed(piece) for piece in ("a project", "-1", "2", " is secret"))
     assert sent + window.flush() == "a [removed] is secret"
+
+
+@pytest.mark.parametrize("text", ["A" * 20_000, "a." * 10_000, "-----BEGIN RSA PRIVATE KEY-----\n" + "A" * 15_000])
+def test_long_text_without_blanks_in_pieces_of_one_character_takes_linear_work(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = rules_of("secrets", "personal")
+    find = rules.find
+    read = []
+
+    def counted(given: str, *place: object, **more: object) -> list[Match]:
+        read.append(len(given))
+        return find(given, *place, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rules, "find", counted)
+    window = TextWindow(rules, removed)
+    for character in text:
+        window.feed(character)
+    window.flush()
+    assert sum(read) < 30 * len(text)
