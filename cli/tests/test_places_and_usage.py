@@ -54,7 +54,7 @@ def test_limits_of_an_organization_are_set_shown_raised_and_deleted(client: Clie
     assert "$2.50 more" in client.run("budget", "ask", "users", "2.50", "--until", "2d", "--note", "A launch").stderr
     (asked,) = account("GET", f"{limits}/users/requests")["requests"]
     assert (asked["amount"], asked["note"]) == ("2.5", "A launch")
-    assert client.document("budget", "raise", "users", "3", "--until", "2099-01-01")["amount"] == "5"
+    assert client.document("budget", "raise", "users", "3", "--until", "2099-01-01")["limit"] == "5"
     assert account("GET", f"{limits}/users/requests")["requests"] == []
     client.run("budget", "delete", "users")
     assert account("GET", limits)["limits"] == []

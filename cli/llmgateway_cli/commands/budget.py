@@ -107,7 +107,7 @@ def list_limits(context: ClientContext, org: str | None) -> None:
     columns = (
         Column("LIMIT"),
         Column("OF", shorten=True),
-        Column("USED / AMOUNT"),
+        Column("USED / LIMIT"),
         Column("PERIOD"),
         Column("RENEWS", rank=1),
     )
@@ -216,7 +216,7 @@ def _row(limit: Record) -> tuple[str, ...]:
     return (
         text_of(limit, "id"),
         " × ".join(map(str, limit.get("subjects", ()))),
-        f"{show_usd(limit.get('usage'))} / {show_usd(limit.get('amount'))}",
+        f"{show_usd(limit.get('usage'))} / {show_usd(limit.get('limit'))}",
         period,
         str(limit.get("renewsAt") or NO_VALUE),
     )

@@ -128,9 +128,10 @@ class LimitMemberAnswer(Answer):
 
 
 class OrganizationLimitAnswer(Answer):
-    """A limit with its state: for a limit for each, that of the member that used most. `amount` includes a raise."""
+    """A limit with its state: for a limit for each, that of the member that used most. `amount` is the one that
+    was set; `limit` is the one in force, with a raise."""
 
-    columns = ("id", "subjects", "amount", "period", "usage", "reserved", "remaining", "renews_at", "actions")
+    columns = ("id", "subjects", "limit", "period", "usage", "reserved", "remaining", "renews_at", "actions")
     id: str
     subjects: Annotated[list[str], Meta(examples=[["each user", "model=deepseek-*"]])]
     amount: Usd
@@ -139,6 +140,7 @@ class OrganizationLimitAnswer(Answer):
     actions: Annotated[list[str], Meta(examples=[["warn@80", "refuse@100"]])]
     reservation: str
     values: str
+    limit: Usd
     usage: Usd
     reserved: Usd
     remaining: Usd
@@ -308,12 +310,13 @@ def show_limit(info: LimitInfo, now: int) -> OrganizationLimitAnswer:
     return OrganizationLimitAnswer.of(
         id=rule.name,
         subjects=list(map(str, rule.subjects)),
-        amount=rule.amount_nusd,
+        amount=rule.amount_nusd - info.raise_nusd,
         period=shown_period,
         timezone=zone or None,
         actions=list(map(str, rule.actions)),
         reservation=rule.reservation,
         values=rule.values_of,
+        limit=rule.amount_nusd,
         usage=state.used_nusd,
         reserved=state.held_nusd,
         remaining=state.left_nusd(rule.amount_nusd),

@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from gateway.limits.limit_rules import read_subject
-from gateway.money import format_usd, parse_usd
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
@@ -66,7 +65,7 @@ def show_limit(call: PageCall) -> Outbound:
     reach = call.visitor.reach(organization_id, "limits:raise")
     subjects = tuple(map(read_subject, limit["subjects"]))
     raises = reach.whole or any(subject.kind == "team" and subject.value in reach.teams for subject in subjects)
-    members = [_show_member(one, limit["amount"]) for one in limit["members"]]
+    members = [_show_member(one, limit["limit"]) for one in limit["members"]]
     return call.page(
         "budgets/budget.html",
         limit["id"],
@@ -151,8 +150,6 @@ def _show_row(limit: dict[str, Any]) -> dict[str, Any]:
         "of": " × ".join(limit["subjects"]),
         "spent": float(limit["usage"]),
         "span": f"{span}, {zone}" if zone else span,
-        # The amount without a raise, which a form changes.
-        "ownAmount": format_usd(parse_usd(limit["amount"]) - parse_usd(limit["raisedBy"] or "0")),
     }
 
 

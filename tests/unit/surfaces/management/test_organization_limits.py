@@ -67,7 +67,8 @@ def test_a_lead_sees_and_raises_the_limits_of_the_team_alone(shared_tenants: Ten
         listed = shared_tenants.ok("GET", limits, lead)["limits"]
         assert [one["id"] for one in listed] == ["theirs"]
         raised = shared_tenants.ok("PUT", f"{limits}/theirs/raise", lead, {"amount": "2", "until": FAR})["limit"]
-        assert (raised["amount"], raised["raisedBy"], raised["raisedUntil"][:4]) == ("7", "2", "2099")
+        assert [raised[part] for part in ("amount", "limit", "raisedBy")] == ["5", "7", "2"]
+        assert raised["raisedUntil"].startswith("2099")
         for method, place, body in (
             ("GET", "all", None),
             ("PUT", "all/raise", {"amount": "2", "until": FAR}),
@@ -96,18 +97,31 @@ def test_a_member_asks_for_more_and_an_owner_grants_it_on_the_page(shared_tenant
     assert HOSTILE not in raw and "&lt;script&gt;" in raw
     assert "was granted" in press_button(shared_tenants, owner, page, "grant", request=request).text
     limit = shared_tenants.ok("GET", f"{limits}/users", owner)["limit"]
-    assert (limit["amount"], limit["actions"], limit["timezone"]) == ("3.5", ["warn@80", "refuse@100"], "UTC")
+    assert (limit["limit"], limit["actions"], limit["timezone"]) == ("3.5", ["warn@80", "refuse@100"], "UTC")
     assert shared_tenants.ok("GET", f"{limits}/users/requests", owner)["requests"] == []
     saved = press_button(shared_tenants, owner, page, "change", amount="4", reservation="exact", **fields).text
     assert "The limit was saved" in saved
     limit = shared_tenants.ok("GET", f"{limits}/users", owner)["limit"]
-    assert (limit["amount"], limit["reservation"]) == ("5.5", "exact")
+    assert (limit["amount"], limit["limit"], limit["reservation"]) == ("4", "5.5", "exact")
     assert press_button(shared_tenants, developer, page, "change", amount="400", **fields).status_code == 403
     assert "was deleted" in press_button(shared_tenants, owner, page, "delete").text
     actions = [
         one["action"] for one in shared_tenants.ok("GET", f"/orgs/{owner.organization_id}/audit", owner)["entries"]
     ]
     assert actions[:5] == ["limit.delete", "limit.set", "limit.raise", "limit.ask", "limit.set"]
+
+
+def test_a_raised_limit_that_is_set_as_it_was_read_is_raised_once(shared_tenants: Tenants) -> None:
+    owner, path = shared_tenants["acme owner"], f"{path_of(shared_tenants)}/raised"
+    shared_tenants.ok("PUT", path, owner, {"subjects": ["organization"], "amount": "10"})
+    shared_tenants.ok("PUT", f"{path}/raise", owner, {"amount": "5", "until": FAR})
+    read = shared_tenants.ok("GET", path, owner)["limit"]
+    settable = ("subjects", "amount", "period", "timezone", "actions", "reservation", "values")
+    written = shared_tenants.ok("PUT", path, owner, {part: read[part] for part in settable})["limit"]
+    (listed,) = shared_tenants.ok("GET", path_of(shared_tenants), owner)["limits"]
+    shared_tenants.ok("DELETE", path, owner)
+    for shown in (read, written, listed):
+        assert [shown[part] for part in ("amount", "raisedBy", "limit")] == ["10", "5", "15"]
 
 
 def test_a_session_is_stored_as_requests_name_it(shared_tenants: Tenants) -> None:
