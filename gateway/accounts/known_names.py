@@ -55,6 +55,13 @@ class KnownNames:
         """InvalidRequest for a name that is neither known nor a pattern with *."""
         self._check(kind, [name for name in names if "*" not in name], param)
 
+    def check_requested_model(self, name: str, param: str) -> None:
+        """InvalidRequest for a model that requests could not name either; they may name an alias, a dated version and a
+        region too."""
+        names = (name, name.rpartition(":")[0])
+        if not any(self.catalogue.find_version(one) for one in names if one):
+            self._check(MODELS, [name], param)
+
     def _check(self, kind: str, names: Any, param: str) -> None:
         """Raise InvalidRequest for an unknown name. The reader of the value checks that it is a list of names."""
         known = self._is_model if kind == MODELS else self._is_provider

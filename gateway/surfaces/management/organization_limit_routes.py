@@ -199,11 +199,15 @@ def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
     known = call.visitor.names_known_to(call.params["organization_id"])
     for kind, names in ((MODEL, MODELS), (PROVIDER, PROVIDERS)):
         known.check_names(names, [one.value for one in subjects if one.kind == kind], "subjects")
+    actions = tuple(map(read_action, given["actions"]))
+    for action in actions:
+        if action.model:
+            known.check_requested_model(action.model, "actions")
     draft = LimitDraft(
         subjects,
         given["amount"],
         _read_period(given["period"], given["timezone"]),
-        tuple(map(read_action, given["actions"])),
+        actions,
         given["reservation"],
         given["values"],
     )

@@ -30,6 +30,8 @@ REFUSED = {
     "an unknown action": {"actions": ["shout@80"]},
     "a share above the whole": {"actions": ["refuse@101"]},
     "a model without a name": {"actions": ["model@90"]},
+    "an action with a model that nobody serves": {"actions": ["model@90=gpt-4o-minni", "refuse@100"]},
+    "an action with a pattern as its model": {"actions": ["model@90=gpt-*", "refuse@100"]},
     "two refusals": {"actions": ["refuse@90", "refuse@100"]},
     "no actions": {"actions": []},
 }
@@ -122,6 +124,17 @@ def test_a_raised_limit_that_is_set_as_it_was_read_is_raised_once(shared_tenants
     shared_tenants.ok("DELETE", path, owner)
     for shown in (read, written, listed):
         assert [shown[part] for part in ("amount", "raisedBy", "limit")] == ["10", "5", "15"]
+
+
+def test_the_model_of_an_action_is_one_that_requests_may_name(shared_tenants: Tenants) -> None:
+    owner, path = shared_tenants["acme owner"], f"{path_of(shared_tenants)}/substitute"
+    body = {"subjects": ["organization"], "amount": "5"}
+    status, answer = shared_tenants.call("PUT", path, owner, {**body, "actions": ["model@90=gpt-4o-minni"]})
+    assert status == 400 and "gpt-4o-mini" in str(answer) and "actions" in str(answer)
+    for model in ("gpt-4o-mini", "openai/gpt-4o-mini", "GPT-4o-Mini", "gpt-4o-mini-2024-07-18"):
+        set_one = shared_tenants.ok("PUT", path, owner, {**body, "actions": [f"model@90={model}"]})["limit"]
+        assert set_one["actions"] == [f"model@90={model}"]
+    shared_tenants.ok("DELETE", path, owner)
 
 
 def test_a_session_is_stored_as_requests_name_it(shared_tenants: Tenants) -> None:
