@@ -98,7 +98,7 @@ def write_attributes(member_id: str, stated: Mapping[str, str], *, actor: str, n
             # Nobody can have used a key before they became a member.
             is_first = not periods and member.created_at // HOUR_US == hour
             since = 0 if is_first else hour
-            MemberAttribute.insert(member=member_id, name=name, since=since, value=stated[name]).execute()
+            _insert(member_id, name, since, stated[name])
     detail = {"attributes": changed}
     audit.append(
         "member.update", member_id, actor=actor, at_us=now, organization_id=member.organization_id, detail=detail
@@ -153,6 +153,15 @@ def _end(member_id: str, name: str, hour: int) -> None:
     MemberAttribute.delete().where(_of(member_id, name), MemberAttribute.since >= hour).execute()
     later = MemberAttribute.until.is_null() | (MemberAttribute.until > hour)
     MemberAttribute.update(until=hour).where(_of(member_id, name), later).execute()
+
+
+def _insert(member_id: str, name: str, since: int, value: str) -> None:
+    """Insert the current value. A transaction that runs at the same time may have inserted one for the same hour, which
+    this one replaces."""
+    MemberAttribute.insert(member=member_id, name=name, since=since, value=value).on_conflict(
+        conflict_target=[MemberAttribute.member, MemberAttribute.name, MemberAttribute.since],
+        update={"value": value, "until": None},
+    ).execute()
 
 
 def load_periods(

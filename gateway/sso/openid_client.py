@@ -215,7 +215,8 @@ class OpenIdClient:
         self, provider: IdentityProvider, endpoints: Endpoints, answer: Mapping[str, Any], claims: dict[str, Any]
     ) -> tuple[dict[str, Any], bool]:
         """Return the claims, with those of the userinfo endpoint where the ID token lacks the e-mail address, groups or
-        an attribute; and False if that endpoint gave no answer for the person, so that claims may be missing."""
+        an attribute; an empty list of groups counts as lacking. Also return False if that endpoint gave no answer for
+        the person, so that claims may be missing."""
         access_token = _text(answer.get("access_token"))
         lacking = "email" not in claims or (provider.groups_claim and not read_groups(provider, claims))
         lacking = lacking or len(read_attributes(provider, claims)) < len(provider.attribute_claims)
@@ -230,7 +231,11 @@ class OpenIdClient:
         # Section 5.3.2: the response must not be used for another subject.
         if status != 200 or more.get("sub") != claims["sub"]:
             return claims, False
-        return {**more, **claims}, True
+        merged = {**more, **claims}
+        groups = read_groups(provider, more)
+        if groups and not read_groups(provider, claims):
+            merged[provider.groups_claim] = list(groups)
+        return merged, True
 
     def _verify(self, provider: IdentityProvider, endpoints: Endpoints, text: str) -> dict[str, Any]:
         """Return the claims of a token after checking its signature."""

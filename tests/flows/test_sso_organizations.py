@@ -160,6 +160,24 @@ def test_groups_stay_while_userinfo_fails(company: Company, status: int) -> None
     assert company.member("alice").role == "developer"
 
 
+@pytest.mark.parametrize(("claim", "empty"), [("groups", {"groups": []}), ("realm.roles", {"realm": {"roles": []}})])
+def test_groups_of_userinfo_count_if_the_id_token_has_none(
+    tenant: Tenant, provider: FakeIdentityProvider, claim: str, empty: dict[str, Any]
+) -> None:
+    company = Company(tenant, provider, groups_claim=claim)
+    group_rules.create_rule(*company.stores, company.id, RuleDraft("leads", role="admin"), actor="test")
+    company.provider.falsify = lambda claims: {**claims, **empty}
+    account = company.account("alice", groups=["leads"], realm={"roles": ["leads"]})
+    company.provider.account = account
+    company.sign_in()
+    assert company.member("alice").role == "admin"
+    company.check()
+    assert company.member("alice").role == "admin"
+    account.claims.update(groups=[], realm={"roles": []})
+    company.check()
+    assert company.member("alice").role == "developer"
+
+
 def test_attributes_follow_each_sign_in_and_check(tenant: Tenant, provider: FakeIdentityProvider) -> None:
     claims = {"costCenter": "cost_center", "department": "company.department", "division": "division"}
     company = Company(tenant, provider, attribute_claims=claims)

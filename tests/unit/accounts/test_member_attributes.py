@@ -4,6 +4,8 @@ import importlib
 import json
 from typing import Any
 
+import gevent
+
 from gateway.accounts import audit, member_attributes, members
 from gateway.accounts.member_attributes import (
     ENTERPRISE,
@@ -64,6 +66,29 @@ def test_the_last_change_in_an_hour_counts_for_all_of_it(company: Any) -> None:
     assert periods(company) == [("2", 1_010, None)]
     state(company, 1_005, costCenter="9")  # the clock was corrected
     assert periods(company) == [("9", 1_005, None)]
+
+
+def test_two_sign_ins_at_the_same_time_store_one_value(company: Any) -> None:
+    """On PostgreSQL the second write waits for the row of the first, which it did not see; SQLite has one writer."""
+    settle(company)
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    is_overlapping = company.database.kind == "postgresql"
+    second = gevent.Greenlet(state, company, 1_010, costCenter="4712")
+
+    def sign_in() -> None:
+        write_attributes(company.member_id, {"costCenter": "4711"}, actor="idp_1", now=1_010 * HOUR_US)
+        if is_overlapping and not second:
+            second.start()
+            with gevent.Timeout(30):
+                while company.database.execute(waiting).fetchone()[0] == 0:
+                    gevent.sleep(0.01)
+
+    company.database.write(sign_in)
+    if not is_overlapping:
+        second.start()
+    second.get(timeout=30)
+    assert periods(company) == [("4712", 1_010, None)]
+    assert audit.verify(company.database)[1] == []
 
 
 def test_unchanged_values_leave_no_trace(company: Any) -> None:
