@@ -257,7 +257,7 @@ def _audit(action: str, stored: StoredGuardrail, actor: str, now: int) -> None:
     detail = {
         **{"name": rule.name, "action": rule.action, "scope": stored.scope, "scope_id": stored.scope_id},
         **{"detectors": list(rule.detectors), "terms": len(rule.terms), "patterns": len(rule.patterns)},
-        **{"places": list(rule.places), "models": list(rule.models), "unread": rule.unread},
+        **{"places": list(rule.places), "models": list(rule.models), "unread": rule.on_unread},
         **{"probation": rule.probation, "active": stored.active, "exceptions": len(stored.exceptions)},
     }
     audit.append(action, stored.id, actor=actor, at_us=now, organization_id=stored.organization_id, detail=detail)

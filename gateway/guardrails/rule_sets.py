@@ -25,7 +25,8 @@ class GuardrailRule(Struct, frozen=True):
     """A rule. It looks for values of `detectors` (names of detectors or groups), for `terms` and `patterns`, in
     `places`, in requests for `models` (names, * for any characters; none: all).
 
-    `unread`: what happens to a request with content that cannot be read, such as an image. `contact` is whom callers
+    `unread`: what happens to a request with content that cannot be read, such as an image; "" for the default of the
+    action. `contact` is whom callers
     ask. `probation`: it acts on nothing and is only recorded. `hidden_from` are names of tools whose arguments keep
     placeholders ("*": all tools). `exceptions` are fingerprints of values that are no findings.
     """
@@ -38,11 +39,16 @@ class GuardrailRule(Struct, frozen=True):
     patterns: tuple[str, ...] = ()
     places: tuple[Place, ...] = INPUTS
     models: tuple[str, ...] = ()
-    unread: Unread = "pass"
+    unread: Unread | Literal[""] = ""
     contact: str = ""
     probation: bool = False
     hidden_from: tuple[str, ...] = ()
     exceptions: frozenset[str] = frozenset()
+
+    @property
+    def on_unread(self) -> Unread:
+        """What happens to content that cannot be read: by default a rule that blocks refuses it."""
+        return self.unread or ("refuse" if self.action == "block" else "pass")
 
     @property
     def acts(self) -> Action:
@@ -136,7 +142,7 @@ class RuleSet:
         one."""
         for rule in self.rules:
             looks = rule.places != ("answer",) if inputs else rule.looks_in("answer")
-            if rule.unread == "refuse" and not rule.probation and looks:
+            if rule.on_unread == "refuse" and not rule.probation and looks:
                 return rule
         return None
 

@@ -205,8 +205,7 @@ def list_guardrails(call: ManagedCall[str]) -> list[GuardrailAnswer]:
 def create(call: ManagedCall[str]) -> GuardrailAnswer:
     """Add a rule to the organization, a project or a key. It applies to the next request."""
     fields = call.fields
-    unread = fields.get("unread", "refuse" if fields["action"] == "block" else "pass")
-    rule = GuardrailRule("", fields["name"], fields["action"], **{**_members(fields), "unread": unread})
+    rule = GuardrailRule("", fields["name"], fields["action"], **_members(fields))
     scope_id = fields.get("scopeId", "") or (call.subject if fields["scope"] == "organization" else "")
     place = (call.subject, fields["scope"], scope_id)
     active = fields["status"] == "active"
@@ -339,7 +338,7 @@ def _show(stored: StoredGuardrail) -> GuardrailAnswer:
         patterns=list(rule.patterns),
         places=list(rule.places),
         models=list(rule.models),
-        unread=rule.unread,
+        unread=rule.on_unread,
         contact=rule.contact,
         probation=rule.probation,
         hidden_from=list(rule.hidden_from),

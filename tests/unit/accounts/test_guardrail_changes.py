@@ -1,9 +1,11 @@
 """Rules of guardrails and their findings in both stores."""
 
+import pytest
+
 from gateway.accounts import guardrail_changes
 from gateway.callers.models import GuardrailFinding
 from gateway.clock import DAY_US
-from gateway.guardrails.rule_sets import GuardrailRule
+from gateway.guardrails.rule_sets import GuardrailRule, RuleSet
 
 
 def test_findings_are_counted_by_day_rule_kind_and_place(company) -> None:
@@ -50,3 +52,16 @@ def test_rule_is_stored_changed_and_removed_with_all_of_its_members(company) -> 
     assert changed.rule.terms == ("Falcon",) and changed.rule.places == ("prompt", "answer")
     guardrail_changes.remove_guardrail(*stores, company.organization_id, stored.id, actor="operator")
     assert guardrail_changes.list_guardrails(company.database, company.organization_id) == []
+
+
+@pytest.mark.parametrize(("given", "after"), [({}, "refuse"), ({"unread": "pass"}, "pass")])
+def test_unread_content_follows_a_changed_action_unless_it_was_set(company, given, after) -> None:
+    stores = (company.database, company.control)
+    place = (company.organization_id, "organization", company.organization_id)
+    rule = GuardrailRule("", "Mask", "mask", ("email",), **given)
+    stored = guardrail_changes.add_guardrail(*stores, *place, rule, active=True, actor="operator")
+    changed = guardrail_changes.change_guardrail(
+        *stores, company.organization_id, stored.id, {"action": "block"}, None, actor="operator"
+    )
+    refusing = RuleSet([changed.rule], str).refusing(inputs=True)
+    assert (stored.rule.on_unread, changed.rule.on_unread, refusing is not None) == ("pass", after, after == "refuse")
