@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -176,8 +176,11 @@ class IsoTime(fields.String):
 class NameList(fields.List[Any]):
     """A list of names."""
 
-    def __init__(self, maximum: int = 1000, longest: int = 255, about: str = "", **more: Any) -> None:
-        metadata = describe_field(about)
+    def __init__(
+        self, maximum: int = 1000, longest: int = 255, about: str = "", example: Sequence[str] = (), **more: Any
+    ) -> None:
+        shown: dict[str, Any] = {"examples": [list(example)]} if example else {}
+        metadata = describe_field(about, **shown)
         super().__init__(TextField(1, longest), validate=validate.Length(0, maximum), metadata=metadata, **more)
 
 
