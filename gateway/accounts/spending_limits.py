@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -123,12 +123,28 @@ class RaiseRequest(NamedTuple):
     created_at_us: int
 
 
-class SpendingLimits:
-    """The limits of all organizations. A change is in force on every worker when the call returns."""
+class LimitHolder(Protocol):
+    """Remembers who set each limit, and raises Forbidden within the transaction of a change that may not be made by
+    `actor`."""
 
-    def __init__(self, database: Database, control: Control) -> None:
+    def check_put(
+        self, organization_id: str, row: LimitRow | None, before: LimitRule | None, after: LimitRule, actor: str
+    ) -> None:
+        """A limit is set in place of `before`. `after.id` is `row.id` if what was used stays."""
+
+    def check_delete(self, row: LimitRow, actor: str) -> None: ...
+
+    def check_raise(self, row: LimitRow, nusd: int, until_us: int, actor: str) -> None: ...
+
+
+class SpendingLimits:
+    """The limits of all organizations. A change is in force on every worker when the call returns. Without `holder`
+    any actor may make any change."""
+
+    def __init__(self, database: Database, control: Control, holder: LimitHolder | None = None) -> None:
         self._database = database
         self._control = control
+        self._holder = holder
 
     def list_limits(self, organization_id: str, part: ListSlice = WHOLE_LIST) -> list[LimitInfo]:
         """Return the limits of an organization with their states, by name; those of a part follow the name `after`."""
@@ -155,9 +171,14 @@ class SpendingLimits:
                 text = f"An organization has at most {MAX_LIMITS} limits; delete some."
                 raise InvalidRequest(text, code="too_many")
             before = None if known is None else self._rule(known.id)
-            if known is not None and before is not None and _counts_alike(before, rule):
+            alike = known is not None and before is not None and _counts_alike(before, rule)
+            if known is not None and before is not None and alike:
                 # In the order in which its members are counted.
-                self._change(known, replace(rule, subjects=before.subjects), now)
+                rule = replace(rule, id=known.id, subjects=before.subjects)
+            if self._holder is not None:
+                self._holder.check_put(organization_id, known, before, rule, actor)
+            if known is not None and alike:
+                self._change(known, rule, now)
             else:
                 if known is not None:
                     LimitRow.update(deleted_at=now).where(LimitRow.id == known.id).execute()
@@ -173,6 +194,8 @@ class SpendingLimits:
 
         def work(now: int) -> None:
             row = _require(organization_id, name)
+            if self._holder is not None:
+                self._holder.check_delete(row, actor)
             LimitRow.update(deleted_at=now).where(LimitRow.id == row.id).execute()
             LimitRequest.delete().where(
                 LimitRequest.organization == organization_id, LimitRequest.name == name
@@ -248,6 +271,8 @@ class SpendingLimits:
         row = _require(organization_id, name)
         if nusd:
             _check_raise(nusd, until_us, now)
+            if self._holder is not None:
+                self._holder.check_raise(row, nusd, until_us, actor)
         mine = (LimitRequest.organization == organization_id) & (LimitRequest.name == name)
         LimitRequest.delete().where(mine).execute()
         self._set_raise(row, nusd, until_us if nusd else None, now)

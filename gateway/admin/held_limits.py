@@ -1,4 +1,4 @@
-"""Rate limits, budgets of sessions, rules and teams that a lower role may not relax or end.
+"""Rate limits, budgets of sessions, limits of organizations, rules and teams that a lower role may not relax or end.
 
 A limit of a higher role stays in force whatever a lower role changes around it: the amount itself, the access rule of a
 key, and the membership in a limited team. Everyone who may change an amount may lower it.
@@ -11,17 +11,22 @@ import orjson
 
 from gateway.accounts.managed_settings import ManagedSettings
 from gateway.accounts.teams import TeamInfo
-from gateway.admin.funding import AUDITED, LimitSetter, check_held, read_setters, setter_of, write_setters
+from gateway.admin.funding import AUDITED, LimitSetter, Setter, check_held, read_setters, setter_of, write_setters
 from gateway.callers.models import AccessRule, Audit, TeamMember
 from gateway.callers.roles import LIMIT_RANKS
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Budgets, Limits
-from gateway.limits.models import TEAM
+from gateway.limits.limit_rules import WARN, LimitAction, LimitRule
+from gateway.limits.models import EXACT, TEAM, LimitRow
 from gateway.store.database import Database
 
 CODE = "limit_not_yours"
 NOT_HIGHER = (
     "This limit was set by a person with a higher role. You can lower it, but only that role can raise or remove it."
+)
+NOT_YOUR_LIMIT = (
+    "This limit was set by a person with a higher role. You can make it stricter, but only that role can raise it, "
+    "delete it or change what it counts."
 )
 NOT_YOUR_RULE = "This rule was added by a person with a higher role. Only that role can disable or remove it."
 STILL_RULED = (
@@ -35,6 +40,7 @@ STILL_LIMITED = (
 OTHER_SETTINGS = (
     "Owners and admins set managed settings for a team of this member, who could choose yours instead. Ask one of them."
 )
+AMOUNT = "amount"
 RULE_CHANGES = ("access_rule.create", "access_rule.update_status")
 TRAIL_ROWS = 100
 
@@ -79,6 +85,76 @@ class AmountHold:
             if part in orjson.loads(row.detail):
                 return LimitSetter(*setter_of(row.actor, self._organization_id), amount, "")
         return None
+
+
+class OrganizationLimitHold:
+    """Checks changes of the limits of organizations (SpendingLimits), and stores their setters. Who may set or raise
+    limits at all has at least the rank of billing: also a service account, and a lead for limits of the team."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def check_put(
+        self, organization_id: str, row: LimitRow | None, before: LimitRule | None, after: LimitRule, actor: str
+    ) -> None:
+        """Raise Forbidden (limit_not_yours) if a limit of a higher role would become less strict."""
+        own = _setter_of_limit(actor, organization_id)
+        known = None if row is None else self._find_setter(row)
+        if row is None or before is None or known is None or own.rank >= known.rank:
+            setter = LimitSetter(*own, after.amount_nusd, "")
+        elif after.id == row.id and after.amount_nusd <= known.nusd and _is_as_strict(before, after):
+            setter = known
+        else:
+            raise Forbidden(NOT_YOUR_LIMIT, code=CODE)
+        if row is not None and row.id != after.id:
+            self._forget(row)
+        write_setters(self._database, after.id, {AMOUNT: setter})
+
+    def check_delete(self, row: LimitRow, actor: str) -> None:
+        """Raise Forbidden (limit_not_yours) if a higher role set the limit."""
+        if _setter_of_limit(actor, row.organization).rank < self._find_setter(row).rank:
+            raise Forbidden(NOT_YOUR_LIMIT, code=CODE)
+        self._forget(row)
+
+    def check_raise(self, row: LimitRow, nusd: int, until_us: int, actor: str) -> None:
+        """Raise Forbidden (limit_not_yours) if a higher role set a lower limit and granted no such raise."""
+        known = self._find_setter(row)
+        lowers = nusd <= row.raise_nusd and row.raise_until is not None and until_us <= row.raise_until
+        if lowers or row.amount_nusd + nusd <= known.nusd:
+            return
+        if _setter_of_limit(actor, row.organization).rank < known.rank:
+            raise Forbidden(NOT_YOUR_LIMIT, code=CODE)
+
+    def _find_setter(self, row: LimitRow) -> LimitSetter:
+        """Return the setter of a limit; that of one without a stored setter, from the audit trail."""
+        known = (read_setters(self._database, row.id) or {}).get(AMOUNT)
+        if known is not None:
+            return known
+        trail = _list_trail(row.organization, row.name, ("limit.set",))
+        setter = _setter_of_limit(trail[0].actor if trail else "", row.organization)
+        return LimitSetter(*setter, row.amount_nusd, "")
+
+    def _forget(self, row: LimitRow) -> None:
+        self._database.execute("DELETE FROM limit_setter WHERE scope_id = ?", (row.id,))
+
+
+def _setter_of_limit(actor: str, organization_id: str) -> Setter:
+    setter = setter_of(actor, organization_id)
+    return setter._replace(rank=max(setter.rank, LIMIT_RANKS["billing"]))
+
+
+def _is_as_strict(before: LimitRule, after: LimitRule) -> bool:
+    """Return whether everything that a limit does, it does afterwards too, at the same share of the amount or earlier;
+    a warning at the same share."""
+    if before.reservation == EXACT != after.reservation:
+        return False
+    return all(any(_covers(one, action) for one in after.actions) for action in before.actions)
+
+
+def _covers(one: LimitAction, action: LimitAction) -> bool:
+    if one.action != action.action or one.model != action.model:
+        return False
+    return one.share == action.share if action.action == WARN else one.share <= action.share
 
 
 def check_rule_author(organization_id: str, rule_id: str, actor: str) -> None:

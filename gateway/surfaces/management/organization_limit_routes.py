@@ -15,6 +15,7 @@ from gateway.accounts.spending_limits import (
     RaiseRequest,
     SpendingLimits,
 )
+from gateway.admin.held_limits import OrganizationLimitHold
 from gateway.errors import Forbidden, InvalidRequest
 from gateway.limits.limit_rules import (
     CREDENTIAL,
@@ -167,7 +168,7 @@ class RaiseRequestAnswer(Answer):
 
 
 def _limits(call: ManagedCall[Any]) -> SpendingLimits:
-    return SpendingLimits(*call.stores)
+    return SpendingLimits(*call.stores, OrganizationLimitHold(call.database))
 
 
 def _find(call: ManagedCall[Any]) -> tuple[str, str]:

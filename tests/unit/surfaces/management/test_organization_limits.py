@@ -2,8 +2,9 @@
 
 import pytest
 from support.console import open_page, press_button
-from support.management import Tenants
+from support.management import Person, Tenants
 
+from gateway.ids import new_hex
 from gateway.metering.session_ids import shorten
 
 FAR = "2099-01-01T00:00:00Z"
@@ -57,13 +58,78 @@ def test_a_limit_names_things_of_its_own_organization_alone(shared_tenants: Tena
     assert shared_tenants.call("PUT", f"{path_of(shared_tenants)}/x", rival, body)[0] in (403, 404)
 
 
+def administrator(tenants: Tenants) -> Person:
+    """Return a new admin of acme."""
+    owner = tenants["acme owner"]
+    return tenants.join(owner.organization_id, owner.project_id, f"{new_hex()}@acme.example", "admin")
+
+
+HELD = {"subjects": ["each user"], "amount": "5", "actions": ["warn@80", "refuse@100"], "reservation": "exact"}
+WEAKER = {
+    "a higher amount": {"amount": "6"},
+    "a later refusal": {"amount": "1", "actions": ["warn@80"]},
+    "without a warning": {"actions": ["refuse@100"]},
+    "another reservation": {"reservation": "likely"},
+    "another subject": {"subjects": ["each model"]},
+    "another period": {"period": "1d"},
+    "another source of values": {"values": "credential"},
+}
+
+
+@pytest.mark.parametrize("case", WEAKER)
+def test_an_admin_does_not_weaken_a_limit_that_an_owner_set(case: str, shared_tenants: Tenants) -> None:
+    owner, path = shared_tenants["acme owner"], f"{path_of(shared_tenants)}/held"
+    before = shared_tenants.ok("PUT", path, owner, HELD)["limit"]
+    status, answer = shared_tenants.call("PUT", path, administrator(shared_tenants), {**HELD, **WEAKER[case]})
+    after = shared_tenants.ok("GET", path, owner)["limit"]
+    changed = shared_tenants.ok("PUT", path, owner, {**HELD, **WEAKER[case]})["limit"]
+    shared_tenants.ok("DELETE", path, owner)
+    assert status == 403 and "limit_not_yours" in str(answer)
+    assert after == before != changed
+
+
+def test_an_admin_makes_a_limit_of_an_owner_stricter_and_takes_that_back(shared_tenants: Tenants) -> None:
+    owner, admin, path = shared_tenants["acme owner"], administrator(shared_tenants), f"{path_of(shared_tenants)}/held"
+    shared_tenants.ok("PUT", path, owner, HELD)
+    more = {"amount": "2", "until": FAR}
+    asked = shared_tenants.ok("POST", f"{path}/requests", admin, more)["request"]["id"]
+    refused = (
+        ("DELETE", path, None),
+        ("PUT", f"{path}/raise", more),
+        ("PUT", f"{path}/requests/{asked}", None),
+    )
+    for method, place, body in refused:
+        status, answer = shared_tenants.call(method, place, admin, body)
+        assert status == 403 and "limit_not_yours" in str(answer)
+    stricter = {**HELD, "amount": "2", "actions": ["warn@50", "warn@80", "refuse@100"]}
+    assert shared_tenants.ok("PUT", path, admin, stricter)["limit"]["amount"] == "2"
+    assert shared_tenants.ok("PUT", path, admin, {**stricter, "amount": "5"})["limit"]["amount"] == "5"
+    assert shared_tenants.call("PUT", path, admin, {**stricter, "amount": "5.01"})[0] == 403
+    granted = shared_tenants.ok("PUT", f"{path}/requests/{asked}", owner)["limit"]
+    lowered = shared_tenants.ok("PUT", f"{path}/raise", admin, {"amount": "1", "until": FAR})["limit"]
+    ended = shared_tenants.ok("PUT", f"{path}/raise", admin, {"amount": "0", "until": FAR})["limit"]
+    shared_tenants.ok("DELETE", path, owner)
+    assert [one["limit"] for one in (granted, lowered, ended)] == ["7", "6", "5"]
+
+
+def test_a_limit_that_an_admin_set_is_changed_by_everyone_who_may_set_limits(shared_tenants: Tenants) -> None:
+    path = f"{path_of(shared_tenants)}/open"
+    shared_tenants.ok("PUT", path, administrator(shared_tenants), HELD)
+    another = administrator(shared_tenants)
+    for amount in ("9", "4"):
+        set_one = shared_tenants.ok("PUT", path, another, {"subjects": ["each model"], "amount": amount})["limit"]
+        assert set_one["amount"] == amount
+    shared_tenants.ok("DELETE", path, another)
+
+
 def test_a_lead_sees_and_raises_the_limits_of_the_team_alone(shared_tenants: Tenants) -> None:
     owner, lead = shared_tenants["acme owner"], shared_tenants["acme colleague"]
     organization = f"/orgs/{owner.organization_id}"
     team = shared_tenants.ok("POST", f"{organization}/teams", owner, {"name": "Led"})["team"]["id"]
     shared_tenants.ok("PUT", f"{organization}/teams/{team}/leads/{lead.member_id}", owner)
     limits = path_of(shared_tenants)
-    shared_tenants.ok("PUT", f"{limits}/theirs", owner, {"subjects": [f"team={team}", "each model"], "amount": "5"})
+    theirs = {"subjects": [f"team={team}", "each model"], "amount": "5"}
+    shared_tenants.ok("PUT", f"{limits}/theirs", administrator(shared_tenants), theirs)
     shared_tenants.ok("PUT", f"{limits}/all", owner, {"subjects": ["organization"], "amount": "9"})
     try:
         listed = shared_tenants.ok("GET", limits, lead)["limits"]
@@ -78,6 +144,9 @@ def test_a_lead_sees_and_raises_the_limits_of_the_team_alone(shared_tenants: Ten
             ("DELETE", "theirs", None),
         ):
             assert shared_tenants.call(method, f"{limits}/{place}", lead, body)[0] == 403
+        shared_tenants.ok("PUT", f"{limits}/theirs", owner, theirs)
+        status, answer = shared_tenants.call("PUT", f"{limits}/theirs/raise", lead, {"amount": "3", "until": FAR})
+        assert status == 403 and "limit_not_yours" in str(answer)
     finally:
         for name in ("theirs", "all"):
             shared_tenants.ok("DELETE", f"{limits}/{name}", owner)
