@@ -211,7 +211,7 @@ class Guarding:
         chosen = RuleSet(rules, partial(self.fingerprint_of, organization_id))
         key = hmac.digest(self._secret, f"test\0{organization_id}".encode(), "sha256")
         editor = RequestEditor(chosen, Masks(key), Findings())
-        edited = compute_if(len(text) > LARGE_TEXT, editor.text, text, place)
+        edited = compute_if(chosen.slow or len(text) > LARGE_TEXT, editor.text, text, place)
         return TestedText(chosen.find(text, place), edited, editor.error is not None)
 
     def masks_of(self, caller: Caller, session: str) -> Masks:
@@ -233,7 +233,7 @@ class Guarding:
         if applied is None:
             return request
         guard = context.guard = GuardedRequest(self, context, applied, request)
-        large = request.large or request.requirements.prompt_bytes > LARGE_TEXT
+        large = applied.slow or request.large or request.requirements.prompt_bytes > LARGE_TEXT
         request.content()
         try:
             protected = compute_if(large, guard.protect, request)
@@ -328,9 +328,10 @@ class GuardedRequest:
         and its operation has no refusal of its own."""
         try:
             if isinstance(result, ChatResult):
-                result = compute_if(result.large, self._answer_chat, result)
+                result = compute_if(self.rules.slow or result.large, self._answer_chat, result)
             elif self._operation not in NUMBERS_ONLY:
-                result = compute_if(result.large, edit_answer, result, self._texts, self.findings, self.rules)
+                large = self.rules.slow or result.large
+                result = compute_if(large, edit_answer, result, self._texts, self.findings, self.rules)
         finally:
             self.record()
         warnings = self.findings.warnings(answer=True)

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from gateway.guardrails.detectors import Detector, built_in, expand, own_pattern, own_term
+from gateway.guardrails.detectors import Detector, built_in, expand, own_patterns, own_term
 from gateway.guardrails.placeholders import OWN
 from gateway.guardrails.scanning import Scanner
 
@@ -103,6 +103,8 @@ class RuleSet:
 
     def __init__(self, rules: Sequence[GuardrailRule], fingerprint: Callable[[str], str]) -> None:
         self.rules = tuple(rules)
+        # Own patterns can take much longer than the built-in detectors, so that a thread searches for them.
+        self.slow = any(rule.patterns for rule in rules)
         self._fingerprint = fingerprint
         detectors: list[Detector] = []
         users: list[list[GuardrailRule]] = []
@@ -180,7 +182,7 @@ def detectors_of(rule: GuardrailRule) -> list[Detector]:
     return [
         *(known[name] for name in expand(rule.detectors)),
         *map(own_term, rule.terms),
-        *map(own_pattern, rule.patterns),
+        *own_patterns(rule.patterns),
     ]
 
 

@@ -10,7 +10,7 @@ from support.labelled_texts import MAKERS, LabelledText, negatives, positives
 from gateway.configuration.settings import ROOT
 from gateway.errors import InvalidRequest
 from gateway.guardrails import detectors
-from gateway.guardrails.detectors import OWN_LONGEST, built_in, expand, own_pattern, own_term
+from gateway.guardrails.detectors import OWN_LONGEST, built_in, expand, own_pattern, own_patterns, own_term
 from gateway.guardrails.scanning import Scanner
 
 PAGE = ROOT / "docs/guardrails.md"
@@ -94,6 +94,14 @@ def test_own_term_is_found_in_any_case_and_spacing_but_not_inside_of_words() -> 
 def test_own_pattern_that_cannot_be_used_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidRequest):
         own_pattern(pattern)
+
+
+def test_own_patterns_are_refused_where_they_are_slow_together() -> None:
+    assert len(own_patterns([r"PRJ-[0-9]{4,12}", r"[A-Z]{2}\d{6,20}"])) == 2
+    with pytest.raises(InvalidRequest, match="too large together"):
+        own_patterns([r"(?:a|b|c).{900}cnd"])
+    with pytest.raises(InvalidRequest, match="too large together"):
+        own_patterns([rf"{letter}.{{100}}x" for letter in "abcdefghij"])
 
 
 def test_own_pattern_takes_linear_time_on_hostile_text() -> None:
