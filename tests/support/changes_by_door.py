@@ -236,6 +236,7 @@ class Doors:
             "project_id": self.owner.project_id,
             "team_id": self.team,
             "rule_id": self.rule,
+            "limit_id": f"of-{self.team}",
             "provider_id": self.providers["identity provider of an admin"],
         }
 
@@ -315,6 +316,21 @@ def limit_team(role: str) -> Callable[[Doors, Person], None]:
     return limit
 
 
+def any_limit(doors: Doors, amount: str) -> dict[str, Any]:
+    """Return the body of a limit of the team."""
+    return {"subjects": [f"team={doors.team}"], "amount": amount}
+
+
+def set_any_limit(role: str) -> Callable[[Doors, Person], None]:
+    """Return a function that lets a person with this role set a limit of the team."""
+
+    def limit(doors: Doors, person: Person) -> None:
+        path = doors.fill(ANY_LIMIT, person)
+        doors.tenants.ok("PUT", path, doors.tenants[f"acme {role}"], any_limit(doors, "5"))
+
+    return limit
+
+
 def restrict_team(doors: Doors, person: Person) -> None:
     """Let an admin add an access rule to the team."""
     body = {**RULE, "scope": "team", "scopeId": doors.team, "status": "active"}
@@ -353,6 +369,10 @@ MEMBER = "/orgs/<organization_id>/members/<member_id>"
 KEY = "/keys/api/<key_id>"
 IN_TEAM = "/orgs/<organization_id>/teams/<team_id>/members/<member_id>"
 ORG = "/orgs/<organization_id>"
+ANY_LIMIT = f"{ORG}/limits/<limit_id>"
+SUM_OF_LIMITS = value(
+    "SELECT COALESCE(SUM(amount_nusd + raise_nusd), 0) FROM limits WHERE organization = ? AND deleted_at IS NULL"
+)
 CHANGES: dict[str, tuple[Change, ...]] = {
     "A person": (
         Change("role: developer becomes admin", of_member("role"), f"PATCH {MEMBER}", lambda d, p: {"role": ADMIN},
@@ -405,6 +425,15 @@ CHANGES: dict[str, tuple[Change, ...]] = {
                lambda d, p: {"usageLimit": str(9 + int(d.database.now_us() % 1000))}),
         Change("limits of a team that an owner set: raised", limits_of(lambda d, p: d.team),
                f"PATCH {ORG}/teams/<team_id>/limit", lambda d, p: {"usageLimit": "9"}, prepare=limit_team(OWNER)),
+        Change("a limit of any subject: set", SUM_OF_LIMITS, f"PUT {ANY_LIMIT}", lambda d, p: any_limit(d, "5")),
+        Change("a limit of any subject that an admin set: raised for a time", SUM_OF_LIMITS, f"PUT {ANY_LIMIT}/raise",
+               lambda d, p: {"amount": "2", "until": FAR}, prepare=set_any_limit(ADMIN)),
+        Change("a limit of any subject that an owner set: raised for a time", SUM_OF_LIMITS, f"PUT {ANY_LIMIT}/raise",
+               lambda d, p: {"amount": "2", "until": FAR}, prepare=set_any_limit(OWNER)),
+        Change("a limit of any subject that an owner set: raised", SUM_OF_LIMITS, f"PUT {ANY_LIMIT}",
+               lambda d, p: any_limit(d, "9"), prepare=set_any_limit(OWNER)),
+        Change("a limit of any subject that an owner set: deleted", SUM_OF_LIMITS, f"DELETE {ANY_LIMIT}",
+               prepare=set_any_limit(OWNER)),
         Change("caps on active keys", value("SELECT max_keys FROM organization WHERE id = ?"), f"PATCH {ORG}/key-caps",
                lambda d, p: {"maxKeys": 100_000 + int(d.database.now_us() % 1000)}),
         Change("credits", count("ledger"), f"POST {ORG}/credits", lambda d, p: {"amount": "5"}),
