@@ -36,7 +36,7 @@ SESSIONS = 20
 SETTLE_S = 3.0
 IDLE_S = 6.0
 SHOWN_BYTES = 4  # a table with less of a request is not listed
-# Tables that grow with hours and workers, and those of the server, whose growth is not that of requests.
+# Tables that grow with hours and workers, and those of the server, which do not grow with requests.
 OTHER_TABLES = ("rollup", "document", "worker", "leader", "health_delta", "migration", "pg_")
 
 SIZES = """

@@ -95,7 +95,7 @@ def write_attributes(member_id: str, stated: Mapping[str, str], *, actor: str, n
         for oldest in periods[: 1 - MAX_PERIODS]:
             MemberAttribute.delete().where(_of(member_id, name), MemberAttribute.since == oldest.since).execute()
         if stated[name]:
-            # Nobody can have used a key before they became a member.
+            # A person cannot have used a key before they became a member.
             is_first = not periods and member.created_at // HOUR_US == hour
             since = 0 if is_first else hour
             _insert(member_id, name, since, stated[name])

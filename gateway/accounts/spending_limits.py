@@ -50,7 +50,7 @@ MAX_SHOWN_MEMBERS = 100
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TAG_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 USUAL_ACTIONS = (LimitAction(WHOLE, REFUSE),)
-# Kinds whose requests may be without a value.
+# Kinds of subjects that a request may leave out.
 OPTIONAL_KINDS = ("team", "customer", "application", "tag", "user", "session", "run")
 
 
@@ -66,7 +66,7 @@ class LimitDraft(NamedTuple):
 
 
 class MemberState(NamedTuple):
-    """What was used of one budget in its present window, and what requests in progress and workers hold of it.
+    """The amounts that were used of one budget in its present window and that requests in progress and workers hold.
     `renews_us` is when the window ends, 0 for a total and before the first request."""
 
     member: str
@@ -228,7 +228,7 @@ class SpendingLimits:
         return commit(self._database, self._control, work, confirm=False)
 
     def requests(self, organization_id: str, name: str = "") -> list[RaiseRequest]:
-        """Return the requests for more that nobody has answered, oldest first."""
+        """Return the pending requests for a higher amount, oldest first."""
         sql = (
             "SELECT id, name, user_id, amount_nusd, until, note, created_at FROM limit_request WHERE organization = ? "
             "AND (? = '' OR name = ?) AND until > ? ORDER BY created_at, id"
@@ -248,7 +248,7 @@ class SpendingLimits:
         commit(self._database, self._control, work, confirm=False)
 
     def grant(self, organization_id: str, name: str, ident: str, *, actor: str) -> LimitInfo:
-        """Grant what a request asks for. NotFound."""
+        """Grant a request for a higher amount. Raises NotFound."""
 
         def work(now: int) -> None:
             asked = _find_request(organization_id, name, ident)
@@ -282,7 +282,7 @@ class SpendingLimits:
         audit.append("limit.raise", name, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
 
     def end_raises(self, should_continue: Callable[[], bool] = lambda: True) -> int:
-        """End the raises whose time is over; return how many."""
+        """End the expired raises and return their number."""
         sql = "SELECT id FROM limits WHERE raise_until IS NOT NULL AND raise_until <= ?"
         over = self._database.read(lambda: self._database.fetch(sql, (self._database.now_us(),)))
         count = 0

@@ -22,8 +22,8 @@ Adapt = Callable[[Any], None]
 
 
 class Attribution(Struct, frozen=True):
-    """What usage rows have of a request beside its caller: the session of an agent, and the metadata as a JSON object
-    of strings. Both are None for a request that has only a label."""
+    """The data of a request in its usage rows beside its caller: the session of an agent, and the metadata as a JSON
+    object of strings. Both are None for a request that has only a label."""
 
     session: str | None
     tags: str | None

@@ -46,7 +46,7 @@ SETTLED = f"""
 SELECT {ID_DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l
     WHERE l.budget = b.id AND l.generation = b.generation), 0) AS nusd FROM budget b WHERE b.kind = '{{kind}}'
 """
-# What every total counted, and every limit of a row of `limits` in all of its windows.
+# The amount that every total counted, and every limit of a row of `limits` in all of its windows.
 COUNTERS = f"""
 SELECT {ID_DIGITS.format("b.scope_id")} AS id, b.settled_nusd + b.past_nusd + COALESCE((SELECT SUM(l.spent_nusd)
     FROM lease l WHERE l.budget = b.id AND (l.generation = b.generation OR b.scope = 'limit')), 0) AS nusd

@@ -30,7 +30,7 @@ from gateway.limits.limit_rules import (
 from gateway.providers.protocol import Target
 
 MEMO_KEY = "limits"
-MAX_SETS = 32  # targets whose budgets are kept
+MAX_SETS = 32  # targets with cached budgets
 NOTHING: tuple[object, Any] = (None, None)
 UNKNOWN: tuple[Any, Any] = ((None, None), None)
 Values = dict[tuple[str, str], tuple[str, ...]]
@@ -53,7 +53,7 @@ class RequestLimits(Struct, frozen=True, eq=False):
     call_sets: dict[tuple[str, str, str], LimitSet] = {}
 
     def of_plan(self, plan: object, groups: Iterable[Iterable[Target]], book: LimitBook) -> "RequestLimits":
-        """Return the limits of a request whose targets are known: if each of them charges the same budgets, these are
+        """Return the limits of a request with known targets: if each of them charges the same budgets, these are
         charged by the request itself, in one reservation."""
         key = (id(self), id(plan))
         (owner, other), kept = book.kept.get(key, UNKNOWN)

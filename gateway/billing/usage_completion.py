@@ -25,7 +25,7 @@ OUTPUT_RATES = prices_of("output")
 # Uses of a tool in one answer; the longest research of a model has some two hundred searches.
 MAX_USES = 500
 USES = tuple(unit.count for unit in UNITS if unit.billed == "each" and unit.cost in (SEARCH_COST, CODE_COST))
-# Of one document, of one query with its documents, and of one sound, if the request does not allow more.
+# Limits for one document, one query with its documents, and one sound, if the request does not allow more.
 MAX_PAGES = MAX_SEARCHES = 1_000
 MAX_SOUND_MS = 24 * 3_600_000
 # Units with their own price: usage field → price key.

@@ -28,7 +28,7 @@ KEY_TYPE_OF = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 KEY_TYPES = frozenset(KEY_TYPE_OF.values())
 MAX_BYTES = 256 << 10
 MAX_KEYS = 50
-# Keys with which a signature is checked. A key set whose keys have no ids would let each token cost MAX_KEYS checks.
+# Keys with which a signature is checked. With a key set without ids each token would cost MAX_KEYS checks.
 MAX_TRIED_KEYS = 8
 MAX_TOKEN_LENGTH = 16_000  # characters
 # Limits of RSA keys: bits of the modulus and of the exponent. A check takes less than a millisecond within them.

@@ -62,7 +62,7 @@ LARGE_TEXT = 1 << 16  # bytes of input that are checked in a thread
 MAX_TEST = 200_000  # characters of a text that is tested
 FEW_RULES = 5  # that are compiled at once
 SETS = 1000  # of rules that a worker remembers
-SESSIONS = 10_000  # whose tables a worker remembers
+SESSIONS = 10_000  # with a table that a worker remembers
 SESSION_VALUES = 2_000  # of one session's table; the oldest are forgotten
 SESSION_BYTES = 1 << 18  # of the values of one session's table
 TABLES_BYTES = 64 << 20  # of all tables that a worker remembers
@@ -75,14 +75,14 @@ RECORD = Statement(
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (request_id, rule, kind, place) DO UPDATE SET "
     "count = guardrail_finding.count + excluded.count",
 )
-# Operations whose whole answers have no text: vectors, scores, and the id of a job.
+# Operations without text in their whole answers: vectors, scores, and the id of a job.
 NUMBERS_ONLY = frozenset(("embeddings", "rerank", "videos"))
 PLAIN_EVENTS = (Started, Notice, Heartbeat, Progress)
 BLOCK_FINISH: FinishReason = "content_filter"
 
 
 class TestedText(NamedTuple):
-    """What rules would do with a text: the values that they found, and the text that would be sent."""
+    """The result of rules for a text: the values that they found, and the text that would be sent."""
 
     matches: list[Match]
     text: str
@@ -324,8 +324,8 @@ class GuardedRequest:
         self._guarding.keep(self._context, self._masks)
 
     def answer(self, result: Any) -> Any:
-        """Return a whole answer with its texts checked and its values restored. ContentRefused where a rule blocks it
-        and its operation has no refusal of its own."""
+        """Return a whole answer with its texts checked and its values restored. Raises ContentRefused if a rule blocks
+        it and its operation has no form for a refusal."""
         try:
             if isinstance(result, ChatResult):
                 result = compute_if(self.rules.slow or result.large, self._answer_chat, result)

@@ -55,8 +55,8 @@ class ReplayExample(Struct, frozen=True):
 
 
 class Replay(Struct):
-    """What a rule would have found in `requests`. `unread` is how many have a body that is no JSON or cannot be
-    decrypted. `complete` is false if there were more requests than are read at once."""
+    """The values that a rule would have found in `requests`. `unread` counts those with a body that is not JSON or
+    cannot be decrypted. `complete` is false if there were more requests than are read at once."""
 
     requests: int = 0
     found: int = 0

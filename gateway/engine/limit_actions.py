@@ -1,4 +1,4 @@
-"""What limits do before they refuse: a warning in the answer, and another model than the requested one."""
+"""Actions of limits before they refuse: a warning in the answer, and another model than the requested one."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -49,7 +49,7 @@ GROUP_AFTER = re.compile(r"[ -][0-9]{2,4}\b")
 
 
 class Detector(Struct, frozen=True):
-    """What finds one kind of value; the fields are those of config/detectors.toml. `expression` is the compiled
+    """A detector of one kind of value; the fields are those of config/detectors.toml. `expression` is the compiled
     pattern, and `value` the number of the group that is the value."""
 
     name: str
@@ -200,7 +200,7 @@ def compile_sets(patterns: Sequence[str], first: int = 0) -> list[tuple[int, Any
 
 
 class _WithoutProbe:
-    """A set of RE2 whose last pattern only proves that the set works."""
+    """A set of RE2 with a last pattern that only proves that the set works."""
 
     def __init__(self, compiled: Any, count: int) -> None:
         self._compiled = compiled

@@ -1,4 +1,4 @@
-"""What rules do with the texts of one request and of its answer: findings, refusals, masks and their restoring."""
+"""Guardrails on the texts of one request and of its answer: findings, refusals, masks and their restoring."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ class FoundValues(NamedTuple):
 
 
 class Findings:
-    """What the rules found in one request: counts by rule, kind of value, place and action, never a value. `unread`
+    """The findings in one request: counts by rule, kind of value, place and action, never a value. `unread`
     are the kinds of content that could not be read, by direction ("request", "answer")."""
 
     def __init__(self) -> None:

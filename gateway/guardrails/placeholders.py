@@ -18,7 +18,7 @@ LEAST_CUT = 6  # characters of the id that a cut placeholder has
 LABELS = ("CARD", "EMAIL", "IBAN", "ID", "IP", "KEY", "PASSWORD", "PHONE", "SECRET", "TERM", "TOKEN")
 REMOVED = "[removed]"
 LABEL = f"(?:{'|'.join(LABELS)})"
-ESCAPE = r"(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})"  # an escape of JSON, whose last character is no part of a word
+ESCAPE = r"(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})"  # an escape of JSON; its last character is not part of a word
 BEGIN = rf"(?:(?<![0-9A-Za-z])(?<!\\(?=[nrtbfu]))|{ESCAPE})"
 # A label with an id that may be cut, or a whole id with or without its label.
 WRITTEN = re.compile(

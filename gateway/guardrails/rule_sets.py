@@ -132,7 +132,7 @@ class RuleSet:
 
     @cached_property
     def answer_detectors(self) -> tuple[Detector, ...]:
-        """The detectors of rules for answers, whose values streams hold back."""
+        """The detectors of rules for answers. Streams hold back their values."""
         return tuple(
             detector
             for detector, users in zip(self.scanner.detectors, self._users, strict=True)

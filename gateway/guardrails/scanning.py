@@ -14,7 +14,7 @@ from gateway.guardrails.detectors import Detector, compile_sets
 from gateway.guardrails.value_checks import CONTEXT
 
 MAX_FINDINGS = 10_000  # of one detector in one text; a text with more of them counts as one finding
-CACHE_SIZE = 16_384  # texts whose findings a scanner remembers; texts are known by their digest only
+CACHE_SIZE = 16_384  # texts for which a scanner caches the findings, by digest only
 SHORT = 64  # texts up to this length are not remembered
 INVISIBLE = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f"
 BLANKS = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
@@ -101,7 +101,7 @@ class PlainText:
     def __init__(self, written: str, text: str) -> None:
         self.text = text
         self._written = written
-        # Of each piece: where it begins here and as written, and where it ends as written.
+        # The positions of each piece: its beginning here and as written, and its end as written.
         self._starts: list[int] = []
         self._begins: list[int] = []
         self._ends: list[int] = []

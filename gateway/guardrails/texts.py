@@ -27,7 +27,7 @@ UNREAD_FILE = "a file"
 
 
 class TextEditor(Protocol):
-    """What is done with the texts of a value. `text` returns a text as it is sent; `sealed` is true for a text that is
+    """Edits the texts of a value. `text` returns a text as it is sent; `sealed` is true for a text that is
     bound to a signature, and then None means that it must not be sent. `unread` reports content that has no text."""
 
     def text(self, text: str, place: Place) -> str: ...
@@ -133,7 +133,7 @@ class TextWalk:
         self._editor.unread(UNREAD_FILE)
         return value
 
-    # Types whose texts have a place of their own, or that have content without text.
+    # Types with a separate place for their texts, or with content without text.
 
     def _edit_conversation(self, value: Conversation, place: Place) -> Conversation:
         last = max((number for number, message in enumerate(value.messages) if message.role == "assistant"), default=-1)

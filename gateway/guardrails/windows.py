@@ -115,7 +115,7 @@ def _holds_of(detectors: Sequence[Detector]) -> tuple[list[tuple[str, int]], lis
 
 
 class RestoredText:
-    """Restores the values of placeholders in one text of a stream, whose pieces may cut a placeholder anywhere."""
+    """Restores the values of placeholders in one text of a stream. Its pieces may cut a placeholder anywhere."""
 
     def __init__(self, masks: Masks, escaped: bool) -> None:
         self._masks = masks

@@ -207,7 +207,7 @@ class Shortage(NamedTuple):
         return SMALLER_REQUEST_ADVICE
 
     def _owner(self, of: str = " of") -> str:
-        """Return whose amount it is, as the beginning of a sentence that goes on with the amount."""
+        """Return the owner of the amount, as the beginning of a sentence that continues with the amount."""
         if self.scope == LIMIT:
             return f"limit {self.name} {'has' if of == ' with' else 'allows'}"
         owner = OWNERS.get(self.scope) or f'team "{self.name}" (of the member who owns the API key)'

@@ -176,7 +176,7 @@ def take(
     database: Database, epoch: int, holds: Sequence[LeaseRequest], cost_bound: CostBound
 ) -> LeaseGrants | Shortage | Untracked:
     """Take leases that make every budget sufficient for `cost_bound`, or return the first that is not; all of them or
-    none. Untracked: a limit has as many members as it counts apart. Unavailable when the worker's row is gone.
+    none. Untracked: a limit has as many members as it counts apart. Raises Unavailable if the worker's row is missing.
     """
 
     def work() -> LeaseGrants | Shortage | Untracked:

@@ -44,7 +44,7 @@ class LimitBook:
         self._organizations: frozenset[str] | None = None
         self._read_ones: dict[str, OrganizationLimits] = {}
         self._used: dict[str, tuple[float, int]] = {}
-        # What requests have worked out for the next ones: key → (what the key's numbers identify, result).
+        # Cached results of earlier requests: key → (the objects that the key's numbers identify, result).
         self.kept: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self.any = True
         control.on_change(self._renew)

@@ -39,8 +39,8 @@ NOTHING = ("",)
 
 
 class Subject(Struct, frozen=True):
-    """What a limit limits: the value of a kind, or `each` of them. `value` "" are the requests without one; that of a
-    model may be a pattern with *. `name` is that of a tag."""
+    """The subject of a limit: the value of a kind, or `each` of them. `value` "" stands for the requests without one;
+    that of a model may be a pattern with *. `name` is that of a tag."""
 
     kind: str
     value: str = ""
@@ -81,7 +81,7 @@ def read_subject(text: str) -> Subject:
 
 
 class LimitAction(Struct, frozen=True):
-    """What happens at `share` percent of the amount: warn, refuse, or use `model` instead of the requested one."""
+    """The action at `share` percent of the amount: warn, refuse, or use `model` instead of the requested one."""
 
     share: int
     action: str

@@ -160,7 +160,7 @@ def budget_id(scope_id: str, kind: str) -> str:
 
 
 def split_groups(budgets: Iterable[str]) -> tuple[bytes | None, tuple[str, ...]]:
-    """Return the teams whose totals are among these budgets, as a usage row has them (None: no team), and the ids of
+    """Return the teams that have totals among these budgets, as a usage row has them (None: no team), and the ids of
     the sessions, runs and rows of `limits`."""
     groups = [group for budget in budgets if (group := group_of(budget))]
     teams = sorted(bytes.fromhex(group[len(TEAM_PREFIX) :]) for group in groups if group.startswith(TEAM_PREFIX))

@@ -358,7 +358,7 @@ def compatible(body: Body, request: ChatRequest) -> None:
 
 
 def _is_odd_answer(message: Any) -> bool:
-    """Return whether a past answer has a refusal, or a call whose arguments are no JSON object."""
+    """Return whether a past answer has a refusal, or a call with arguments that are not a JSON object."""
     if _role(message) != "assistant":
         return False
     if _member(message, "refusal"):

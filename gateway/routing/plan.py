@@ -318,7 +318,7 @@ class Router:
 
     def explain_mix(self, request: RouteRequest, model: str) -> TokenMix | None:
         """Return the mix of tokens for which the prices of a model's providers are compared; None for a small prompt
-        without a session, whose input and output count alike."""
+        without a session: its input and output count alike."""
         demand = read_demand(request.requirements, request.options, 0)
         if not _compares_mixes(request, demand):
             return None

@@ -72,7 +72,7 @@ def read_groups(
 
 
 def read_attributes(provider: IdentityProvider, claims: Mapping[str, Any]) -> dict[str, str]:
-    """Return the attributes whose claims are there, "" for empty ones. A missing claim states nothing: some answers of
+    """Return the attributes that the claims state, "" for empty ones. A missing claim states nothing: some answers of
     a provider have fewer claims than others."""
     found = {name: _find_claim(claims, claim, MISSING) for name, claim in provider.attribute_claims.items() if claim}
     return {name: clean_value(value) for name, value in found.items() if value is not MISSING}

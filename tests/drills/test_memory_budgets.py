@@ -40,7 +40,7 @@ RUNNING = 40  # streams at once
 RETURNED_S = 33.0  # in which free memory is returned to the system
 SHARE = 1.0  # of its prompt, which a stream may take with everything else
 READERS = 60
-STREAM_BYTES = 1 << 20  # that a stream may take whose caller does not read
+STREAM_BYTES = 1 << 20  # that a stream may take while its caller does not read
 CONNECTIONS = 400
 CONNECTION_BYTES = 24 << 10  # that an idle connection may take, with its greenlet
 

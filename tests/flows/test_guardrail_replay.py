@@ -34,7 +34,7 @@ def gateway(
 
 @pytest.fixture
 def owner(gateway: LocalGateway) -> SignedInOwner:
-    """The owner of an organization whose project retains payloads."""
+    """The owner of an organization with a project that retains payloads."""
     owner = SignedInOwner(gateway.address)
     organization = owner("GET", "/orgs")["organizations"][0]["id"]
     project = owner("GET", f"/orgs/{organization}/projects")["projects"][0]["id"]

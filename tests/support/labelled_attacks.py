@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class LabelledAttack(NamedTuple):
-    """A text, and the detector whose kind of attack is in it; "" for a harmless text."""
+    """A text, and the detector for the kind of attack in it; "" for a harmless text."""
 
     text: str
     detector: str

@@ -63,7 +63,7 @@ def texts(draw: sdk.Draw) -> list[str]:
     return draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3))
 
 
-# Members that no SDK has, or whose values its types do not say.
+# Members that no SDK has, or that it declares without their values.
 BESIDE: dict[str, Callable[[sdk.Draw], Any]] = {
     "size": lambda draw: draw(st.sampled_from(ANY_SIZE)),
     "aspect_ratio": lambda draw: draw(st.sampled_from(("1:1", "16:9"))),

@@ -188,7 +188,7 @@ def join_halves(data: bytes) -> None:
 
 
 class Peer:
-    """A channel whose peer has sent some frames and closed the connection."""
+    """A channel after its peer has sent some frames and closed the connection."""
 
     def __init__(self, data: bytes) -> None:
         self._pieces = iter(pieces_of(data, 4096))

@@ -30,7 +30,7 @@ from llmgateway_cli.shapes import list_of, object_of, text_of
 from llmgateway_cli.tables import Column
 from llmgateway_cli.values import NO_VALUE
 
-# What each role may do, in the order of the console.
+# The permissions of each role, in the order of the console.
 ROLES = {
     "viewer": "see usage, models, teams and people of the whole organization, and change nothing",
     "billing": "see spending and credits, and set spending limits, without keys and requests",

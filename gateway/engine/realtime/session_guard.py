@@ -20,7 +20,7 @@ SOUND = "audio"
 PICTURES = ("input_image", "image_url")
 DELTA, DONE = ".delta", ".done"
 ARGUMENTS = "arguments"
-# Members of the provider's events whose values have no text of the answer.
+# Members of the provider's events without text of the answer.
 NAMES = frozenset(
     ("type", "id", "event_id", "item_id", "response_id", "call_id", "object", "status", "previous_item_id")
 )

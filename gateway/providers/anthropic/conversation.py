@@ -181,7 +181,7 @@ def _add(turns: list[Turn], role: str, blocks: list[Block]) -> None:
 
 def _close(turns: list[Turn], target: Target, warnings: list[str]) -> None:
     """Complete the end of the turns: a conversation of blank texts says so, and an answer to be continued has no white
-    space at its end (API reference, "Prefill"). A model that continues none is asked to."""
+    space at its end (API reference, "Prefill"). A model that does not continue answers receives a request to do so."""
     if not turns:
         turns.append({"role": "user", "content": [{"type": "text", "text": NOTHING_SAID}]})
     last = turns[-1]["content"][-1]

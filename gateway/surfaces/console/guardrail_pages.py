@@ -46,7 +46,7 @@ Changing = Callable[[Visitor, Inbound, dict[str, str]], str]
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
-    """Show the guardrails of every organization whose rules the visitor may read."""
+    """Show the guardrails of every organization in which the visitor may read rules."""
     return _page(services, inbound, require_visitor(services, inbound, PATH))
 
 

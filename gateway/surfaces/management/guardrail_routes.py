@@ -153,7 +153,7 @@ class GuardrailTestAnswer(Answer):
 
 
 class GuardrailFindingAnswer(Answer):
-    """What a rule found on one day: `values` in `requests`. `action` begins with "would" on probation."""
+    """The findings of a rule on one day: `values` in `requests`. `action` begins with "would" on probation."""
 
     columns = ("date", "guardrail_id", "kind", "place", "action", "requests", "values")
     date: Time
@@ -276,7 +276,7 @@ def check_text(call: ManagedCall[str]) -> GuardrailTestAnswer:
 
 
 def list_findings(call: ManagedCall[str]) -> list[GuardrailFindingAnswer]:
-    """What the rules found, by day, rule, kind, place and action; never a value."""
+    """Count the findings of the rules by day, rule, kind, place and action, without values."""
     days = call.fields.get("days", DEFAULT_DAYS)
     return [_show_count(count) for count in guardrail_changes.count_findings(call.database, call.subject, days)]
 

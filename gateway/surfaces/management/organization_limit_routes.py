@@ -116,8 +116,8 @@ class AskingBody(StrictBody):
 
 
 class LimitMemberAnswer(Answer):
-    """What was used of one budget: that of a limit, or of one member of a limit for each. `reserved` includes what
-    workers hold for a moment. `member` "" are the requests without a value."""
+    """The amounts of one budget: that of a limit, or of one member of a limit for each. `reserved` includes the amounts
+    that workers hold for a moment. `member` "" stands for the requests without a value."""
 
     member: str
     limit: Usd | None
@@ -155,7 +155,7 @@ class OrganizationLimitAnswer(Answer):
 
 
 class RaiseRequestAnswer(Answer):
-    """A request for more of a limit that nobody has answered."""
+    """A pending request for a higher amount of a limit."""
 
     columns = ("id", "limit_id", "user_id", "amount", "until", "note")
     id: str

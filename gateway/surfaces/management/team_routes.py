@@ -91,8 +91,8 @@ def join(call: ManagedCall[MemberInfo]) -> None:
 
 
 def leave(call: ManagedCall[MemberInfo]) -> None:
-    """The team's rules and limits no longer apply to the member. Nobody ends the limits of a higher role in this way,
-    and leads no access rules and managed settings."""
+    """The team's rules and limits no longer apply to the member. A person cannot end the limits of a higher
+    role in this way, and leads cannot end access rules and managed settings."""
     _set(call, False, _hold(call, _find_team(call)).check_end)
 
 

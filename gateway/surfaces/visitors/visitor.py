@@ -171,7 +171,7 @@ class Visitor:
         return key
 
     def may_change_key(self, key: KeyInfo) -> bool:
-        """Return whether the owner of a key is the visitor or a person whom the visitor may change."""
+        """Return whether the owner of a key is the visitor or a person that the visitor may change."""
         is_own = key.member_id == self.member(key.organization_id).id
         return is_own or self.authority_for(key.organization_id, "keys:write").covers(key.owner_role)
 

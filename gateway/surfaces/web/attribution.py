@@ -81,7 +81,7 @@ def _add_session(context: RequestContext, session: str) -> None:
 
 
 def _add_end_user(context: RequestContext, user: str | None) -> None:
-    """Set the person whom the caller serves unless it is known; a long name, and any under zero data retention, is
+    """Set the end user of the caller unless it is known; a long name, and any under zero data retention, is
     stored as its digest."""
     name = hide_tokens((user or "")[: 2 * MAX_VALUE_LENGTH]).strip().replace("\0", "")
     if not name or context.end_user:

@@ -112,7 +112,7 @@ def rest_of(walk: Walk, error: GatewayError) -> list[str]:
 def test_keys_follow_the_provider_whose_key_was_at_fault(
     first: GatewayError, second: GatewayError, tried: list[str]
 ) -> None:
-    """Of three mappings, each of two calls at once counts as one."""
+    """Each of two parallel calls counts as one of three mappings."""
     walk = walk_of(keys("a", 2), keys("b", 2), keys("c", 1))
     walk.lose_current(first)
     walk.go_aside()

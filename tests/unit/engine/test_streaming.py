@@ -111,7 +111,7 @@ def test_a_silent_provider_is_left_for_one_that_waits(clock):
 
 
 class Prompt(UserList):
-    """A prompt that tells when nothing refers to it any more."""
+    """A prompt that shows when nothing refers to it any more."""
 
 
 def chat_with(prompt, **more):

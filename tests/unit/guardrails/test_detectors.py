@@ -16,8 +16,8 @@ from gateway.guardrails.scanning import Scanner
 PAGE = ROOT / "docs/guardrails.md"
 POSITIVES_EACH = 60
 NEGATIVES = 6000
-HEURISTICS = "injection"  # the group whose detectors are measured in test_injection_detectors.py
-# Detectors whose check has digits of its own; the others are found by their form, and measured by the same numbers.
+HEURISTICS = "injection"  # the group of detectors that test_injection_detectors.py measures
+# Detectors with check digits; the others are found by their form, and measured by the same numbers.
 LEAST_PRECISION, LEAST_RECALL = 0.98, 0.95
 BEGIN, END = "<!-- detectors: begin -->\n", "<!-- detectors: end -->\n"
 
