@@ -55,6 +55,7 @@ class Guard(Protocol):
     """Interface of the guardrails that are in force for a request (engine/guarding.py)."""
 
     findings: Any
+    blocked: Any  # the error by which a rule ended a streamed answer; None without one
 
     def answer(self, result: Any) -> Any: ...
     def stream(self, batches: Any) -> Any: ...

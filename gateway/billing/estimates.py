@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from gateway.billing import unit_estimates
-from gateway.billing.outcome import SUPERSEDED, Attempt
+from gateway.billing.outcome import GUARDRAIL_BLOCKED, SUPERSEDED, Attempt
 from gateway.billing.terms import Terms
 from gateway.billing.unit_estimates import BYTES_PER_TOKEN
 from gateway.billing.usage_completion import complete
@@ -21,7 +21,7 @@ from gateway.neutral.usage import Usage
 
 CLIENT_DISCONNECT = "client_disconnect"
 # Ends of attempts that were cancelled while the provider worked: what it consumed until then is billed.
-CANCELLED = (CLIENT_DISCONNECT, SUPERSEDED)
+CANCELLED = (CLIENT_DISCONNECT, GUARDRAIL_BLOCKED, SUPERSEDED)
 NONE = "none"
 # Reasoning models write 40 to 150 tokens a second; a model that does not reason begins within two seconds.
 REASONING_TOKENS_PER_SECOND = 50

@@ -27,7 +27,9 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
 PAYMENT_REQUIRED = 402
+GUARDRAIL_BLOCKED = "guardrail_blocked"  # the end of an attempt whose streamed answer a guardrail blocked
 SUPERSEDED = "superseded"  # the error of an attempt when another one of its request answered first
+UNFINISHED = ("client_disconnect", GUARDRAIL_BLOCKED, SUPERSEDED, "interrupted")
 MAX_ERROR_TEXT = 500  # characters of a provider's error text that are stored
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 TRAIL_KEY = "trail"  # key of the cached trail entry in a target's memo
@@ -53,8 +55,8 @@ class Attempt(Struct, eq=False):
     """One upstream call. Times are monotonic seconds; `at_us` is the wall clock at its start.
 
     `usage` is None until the provider reports it; `used` returns what a stream in progress has reported. `finish` is a
-    FinishReason, "error", "client_disconnect", "superseded" or "interrupted". `output_length` is the size of the
-    answer's text so far in bytes, for an estimate (for sound, the size of a text with the same number of tokens).
+    FinishReason, "error" or one of UNFINISHED. `output_length` is the size of the answer's text so far in bytes, for an
+    estimate (for sound, the size of a text with the same number of tokens).
     `overrun`: the true cost exceeded the reservation. `capped`: counts or cost exceeded what is plausible and were
     reduced to that. `asked_tier` is the requested service tier, once the prompt is gone. The settlement sets `charge`,
     and `usage` where it was missing.
@@ -102,7 +104,7 @@ class Attempt(Struct, eq=False):
 
     @property
     def succeeded(self) -> bool:
-        return self.error is None and self.finish not in ("", "error", "client_disconnect", "superseded", "interrupted")
+        return self.error is None and self.finish not in ("", "error", *UNFINISHED)
 
 
 class Outcome(Struct, eq=False):

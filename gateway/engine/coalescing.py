@@ -10,7 +10,7 @@ from gateway.billing.outcome import Outcome
 from gateway.clock import Clock
 from gateway.engine.answer_serialization import read_batch, write_batch, write_result
 from gateway.engine.cache import AnswerOrigin, CachedAnswer, ResponseCache
-from gateway.engine.free_answers import CLIENT_DISCONNECT, Batches, FreeAnswers, SharedRequest
+from gateway.engine.free_answers import Batches, FreeAnswers, SharedRequest
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.run import Run
 from gateway.errors import GatewayError, Internal, UpstreamFailed, UpstreamTimeout
@@ -436,7 +436,7 @@ class RequestCoalescing:
             if slot is not None:
                 slot.release()
                 if not done:
-                    self._free.finish(shared, outcome, None, CLIENT_DISCONNECT)
+                    self._free.finish(shared, outcome, None, self._free.end_of(shared))
 
 
 def _reading(shared_call: SharedCall, batches: Batches) -> Batches:

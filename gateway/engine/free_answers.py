@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.billing.admission import Settlements
 from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.outcome import GUARDRAIL_BLOCKED, Attempt, Outcome
 from gateway.billing.terms import terms_of
 from gateway.billing.usage_rows import mode_of, record_of
 from gateway.catalogue.prices import FREE
@@ -116,6 +116,11 @@ class FreeAnswers:
             shared.route_plan.others,
         )
 
+    def end_of(self, shared: SharedRequest) -> str:
+        """Return the finish of an answer that ended before all of it was read."""
+        guard = shared.context.guard
+        return CLIENT_DISCONNECT if guard is None or guard.blocked is None else GUARDRAIL_BLOCKED
+
     def finish(self, shared: SharedRequest, outcome: Outcome, origin: AnswerOrigin | None, finish: str = "") -> None:
         """Complete the outcome of a replayed answer and write a usage row without cost. Never raises."""
         attempt = outcome.serving
@@ -135,7 +140,7 @@ class FreeAnswers:
         try:
             row = write_row(record._replace(flags=record.flags | CACHED))
             ticket = self._settlements.journal.append(row)
-            if finish != CLIENT_DISCONNECT:
+            if finish not in (CLIENT_DISCONNECT, GUARDRAIL_BLOCKED):
                 ticket.wait(ROW_TIMEOUT_S)
         except GatewayError:
             return  # the answer is free, so it does not depend on its row
@@ -161,4 +166,4 @@ class FreeAnswers:
         finally:
             slot.release()
             if not done:
-                self.finish(shared, outcome, entry.origin, CLIENT_DISCONNECT)
+                self.finish(shared, outcome, entry.origin, self.end_of(shared))

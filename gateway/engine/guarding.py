@@ -288,6 +288,7 @@ class GuardedRequest:
         self.is_chat = isinstance(request, ChatRequest)
         self._operation = request.operation
         self._recorded = False
+        self.blocked: ContentRefused | None = None
 
     def protect(self, request: R) -> R:
         """Return the request with its texts edited. It is rebuilt for its provider rather than relayed, so that a
@@ -406,6 +407,7 @@ class GuardedStream:
                     for event in batch:
                         self._take(event, sent)
                 except ContentRefused as error:
+                    self._guard.blocked = error
                     self._batches.close()
                     yield [*sent, *self._refuse(error)]
                     return

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 from gateway.billing.bounds import compute_bound
 from gateway.billing.context import RequestContext
 from gateway.billing.estimates import CANCELLED, CLIENT_DISCONNECT, learn_speed, may_reason
-from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.outcome import GUARDRAIL_BLOCKED, Attempt, Outcome
 from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
@@ -313,8 +313,13 @@ class Run(Struct, eq=False):
         self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
 
     def hung_up(self, attempt: Attempt) -> None:
-        """Record that the caller disconnected. Appends to the journal and never waits."""
-        self.note(attempt, CLIENT_DISCONNECT, Cancelled(CALLER_DISCONNECTED))
+        """Record that the caller disconnected, or that a guardrail blocked the answer. Appends to the journal and never
+        waits."""
+        guard = self.context.guard
+        if guard is not None and guard.blocked is not None:
+            self.note(attempt, GUARDRAIL_BLOCKED, guard.blocked)
+        else:
+            self.note(attempt, CLIENT_DISCONNECT, Cancelled(CALLER_DISCONNECTED))
         self.keep_decision()
         if self.caller_gone:
             self._leave_reading()

@@ -10,6 +10,7 @@ import pytest
 from fakes.openai import Answer, FakeOpenAI
 from openai import OpenAI
 from support.gateways import LocalGateway
+from support.spending import until
 
 from gateway.accounts import guardrail_changes
 from gateway.guardrails.rule_sets import GuardrailRule
@@ -188,6 +189,28 @@ def test_blocked_value_in_a_stream_ends_it_with_a_refusal_before_any_of_it_is_se
     upstream.script(Answer(f"The number is {CARD}."))
     whole = ask(client, "What is it?").choices[0]
     assert (whole.finish_reason, CARD in (whole.message.content or "")) == ("content_filter", False)
+
+
+def test_usage_of_a_stream_that_a_guardrail_ended_says_so_and_is_billed(
+    gateway: LocalGateway, client: OpenAI, upstream: FakeOpenAI, guard: Any
+) -> None:
+    guard("block", "payment_card", places=("answer",))
+    upstream.script(Answer(f"The number is {CARD}, keep it." + " More of it." * 200, piece=4))
+    chunks = list(ask(client, "What is it?", stream=True))
+    assert "content_filter" in [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]
+    store = gateway.services.store
+    rows: list[Any] = []
+
+    def is_settled() -> bool:
+        store.journal.flush(60)
+        sql = "SELECT finish, error, cost_nusd, output FROM usage"
+        rows[:] = store.database.read(lambda: store.database.execute(sql).fetchall())
+        return bool(rows)
+
+    assert until(is_settled)
+    finish, error, cost, output = rows[-1]
+    assert (finish, error) == ("guardrail_blocked", "guardrail_blocked")
+    assert cost > 0 and output > 0
 
 
 def test_anthropic_sdk_gets_values_back_and_refusals_in_its_form(

@@ -19,6 +19,7 @@ from gateway.store.partitions import time_of
 
 OK = 200
 CLIENT_DISCONNECT = "client_disconnect"
+GUARDRAIL_BLOCKED = "guardrail_blocked"
 INTERRUPTED = "interrupted"
 
 
@@ -142,9 +143,11 @@ class LoggedRequest(Struct, frozen=True):
         last = self.last
         if last is None or last.error is None or (last.flags & STREAMED and (last.ttft_ms or last.output)):
             return OK
-        return {CLIENT_DISCONNECT: Cancelled.status, INTERRUPTED: Internal.status}.get(
-            last.finish, UpstreamFailed.status
-        )
+        return {
+            CLIENT_DISCONNECT: Cancelled.status,
+            GUARDRAIL_BLOCKED: OK,  # a stream that began with its refusal
+            INTERRUPTED: Internal.status,
+        }.get(last.finish, UpstreamFailed.status)
 
     @property
     def error(self) -> str:
