@@ -21,7 +21,8 @@ from gateway.store.database import Database
 from gateway.store.list_slices import WHOLE, ListSlice
 
 SCOPES = ("organization", "project", "key")
-MAX_GUARDRAILS = 100
+MAX_GUARDRAILS = 100  # in force: without those of archived projects and their keys
+MAX_STORED = 1000  # those of archived projects among them, which may be activated again
 MAX_EXCEPTIONS = 500  # of one rule
 MAX_COUNTS = 5000  # rows of a report of findings
 
@@ -76,8 +77,10 @@ def add_guardrail(
 
     def work(now: int) -> StoredGuardrail:
         _check_place(organization_id, scope, scope_id)
+        _remove_of_deleted_keys(organization_id, actor, now)
         rows = GuardrailRow.select().where(GuardrailRow.organization == organization_id)
-        check_quota(rows, MAX_GUARDRAILS, "guardrails")
+        check_quota(rows, MAX_STORED, "guardrails, those of archived projects among them")
+        check_quota(rows.where(GuardrailRow.scope_id.not_in(_archived(organization_id))), MAX_GUARDRAILS, "guardrails")
         GuardrailRow.insert(
             id=new.id,
             organization=organization_id,
@@ -236,6 +239,26 @@ def _check_place(organization_id: str, scope: str, scope_id: str) -> None:
         known = keys.where(ApiKey.status != "deleted").exists()
     if not known:
         raise NotFound(f"There is no {scope} {scope_id} in this organization.")
+
+
+def _archived(organization_id: str) -> Any:
+    """Return a query of the ids of an organization's archived projects and of their keys."""
+    archived = (Project.organization == organization_id) & (Project.status == "archived")
+    keys = ApiKey.select(ApiKey.id).join(Project).where(archived)
+    return Project.select(Project.id).where(archived).union_all(keys)
+
+
+def _remove_of_deleted_keys(organization_id: str, actor: str, now: int) -> None:
+    """Delete the rules of keys that were deleted, which never come back."""
+    keys = ApiKey.select(ApiKey.id).join(Project).where(Project.organization == organization_id)
+    rows = GuardrailRow.select().where(
+        GuardrailRow.organization == organization_id,
+        GuardrailRow.scope == "key",
+        GuardrailRow.scope_id.not_in(keys.where(ApiKey.status != "deleted")),
+    )
+    for row in rows.order_by(GuardrailRow.id):
+        GuardrailRow.delete().where(GuardrailRow.id == row.id).execute()
+        _audit("guardrail.delete", _stored(row), actor, now)
 
 
 def _find(organization_id: str, guardrail_id: str) -> StoredGuardrail:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from gateway.accounts import guardrail_changes
-from gateway.callers.models import GuardrailFinding
+from gateway.accounts import guardrail_changes, keys, projects
+from gateway.callers.models import Audit, GuardrailFinding
 from gateway.clock import DAY_US
+from gateway.errors import InvalidRequest
 from gateway.guardrails.rule_sets import GuardrailRule, RuleSet
 
 
@@ -65,3 +66,36 @@ def test_unread_content_follows_a_changed_action_unless_it_was_set(company, give
     )
     refusing = RuleSet([changed.rule], str).refusing(inputs=True)
     assert (stored.rule.on_unread, changed.rule.on_unread, refusing is not None) == ("pass", after, after == "refuse")
+
+
+def test_rules_of_deleted_keys_and_archived_projects_leave_room_for_others(company, monkeypatch) -> None:
+    monkeypatch.setattr(guardrail_changes, "MAX_GUARDRAILS", 2)
+    stores = (company.database, company.control)
+    organization_id = company.organization_id
+
+    def add(scope: str, scope_id: str) -> str:
+        rule = GuardrailRule("", "Mask", "mask", ("email",))
+        return guardrail_changes.add_guardrail(
+            *stores, organization_id, scope, scope_id, rule, active=True, actor="operator"
+        ).id
+
+    def listed() -> list[str]:
+        return [entry.id for entry in guardrail_changes.list_guardrails(company.database, organization_id)]
+
+    key_id = company.make_key().info.id
+    of_key, of_project = add("key", key_id), add("project", company.project_id)
+    with pytest.raises(InvalidRequest, match="at most 2 guardrails"):
+        add("organization", organization_id)
+    keys.delete(*stores, key_id, actor="operator")
+    of_all = add("organization", organization_id)
+    assert listed() == [of_project, of_all]
+    entries = company.database.read(lambda: [(row.action, row.subject) for row in Audit.select()])
+    assert ("guardrail.delete", of_key) in entries
+    with pytest.raises(InvalidRequest, match="at most 2 guardrails"):
+        add("organization", organization_id)
+    projects.update_project(*stores, company.project_id, projects.ProjectChange(status="archived"), actor="operator")
+    newest = add("organization", organization_id)
+    assert listed() == [of_project, of_all, newest]
+    monkeypatch.setattr(guardrail_changes, "MAX_STORED", 3)
+    with pytest.raises(InvalidRequest, match="at most 3 guardrails"):
+        add("organization", organization_id)
