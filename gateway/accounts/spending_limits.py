@@ -45,10 +45,15 @@ from gateway.store.list_slices import ListSlice
 MAX_LIMITS = 200  # of an organization; each request is compared with all of them
 MAX_ACTIONS = 8
 MAX_REQUESTS = 200  # for more, that wait in an organization
+MAX_REQUESTS_OF_PERSON = 10
 FORECAST_US = 366 * DAY_US  # how far ahead an end is foreseen
 MAX_SHOWN_MEMBERS = 100
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TAG_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+OWN_REQUESTS = (
+    f"At most {MAX_REQUESTS_OF_PERSON} of your requests for more may wait in an organization. Wait until one is "
+    "answered or over, or ask again for one of the same limits, which replaces the earlier request."
+)
 USUAL_ACTIONS = (LimitAction(WHOLE, REFUSE),)
 # Kinds of subjects that a request may leave out.
 OPTIONAL_KINDS = ("team", "customer", "application", "tag", "user", "session", "run")
@@ -218,6 +223,8 @@ class SpendingLimits:
             of_person = (table.name == name) & (table.user_id == actor)
             here = table.organization == organization_id
             table.delete().where(here & (of_person | (table.until <= now))).execute()
+            if table.select().where(here, table.user_id == actor).count() >= MAX_REQUESTS_OF_PERSON:
+                raise InvalidRequest(OWN_REQUESTS, code="too_many")
             check_quota(table.select().where(here), MAX_REQUESTS, "requests for more")
             values = {"amount_nusd": nusd, "until": until_us, "note": note, "created_at": now}
             table.insert(id=ident, organization=organization_id, name=name, user_id=actor, **values).execute()

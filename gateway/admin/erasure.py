@@ -51,6 +51,10 @@ SESSIONS = (
     "SELECT s.agent, s.created_at, s.refreshed_at, s.expires_at FROM session s LEFT JOIN sso_login l "
     "ON l.id = s.sso_login WHERE s.user_id = ? AND COALESCE(l.organization, '') IN ('', ?) ORDER BY s.id"
 )
+RAISE_REQUESTS = (
+    "SELECT id, name, amount_nusd, until, note, created_at FROM limit_request WHERE user_id = ? AND organization = ? "
+    "ORDER BY id"
+)
 PASSKEYS = "SELECT name, created_at, used_at FROM passkey WHERE user_id = ? ORDER BY id"
 SECOND_FACTOR = "SELECT 1 FROM second_factor WHERE user_id = ? AND confirmed_at IS NOT NULL"
 APPLICATIONS = (
@@ -124,6 +128,17 @@ class ExportedApplication(Struct, frozen=True):
     last_used_at_us: int
 
 
+class ExportedRaiseRequest(Struct, frozen=True):
+    """A request of the person for more of a limit of the organization."""
+
+    id: str
+    limit_id: str
+    amount_nusd: int
+    until_us: int
+    note: str
+    created_at_us: int
+
+
 class PersonalData(Struct, frozen=True):
     """The data about a person besides those of the member and the keys. `role_in` are the teams that the person leads,
     and the projects of which the person is an admin; `attributes` are those of all times."""
@@ -140,6 +155,7 @@ class PersonalData(Struct, frozen=True):
     passkeys: tuple[ExportedPasskey, ...]
     second_factor: bool
     applications: tuple[ExportedApplication, ...]
+    limit_requests: tuple[ExportedRaiseRequest, ...]
     entries: tuple[audit.AuditEntry, ...]
 
 
@@ -232,6 +248,7 @@ def export_member(database: Database, member: MemberInfo) -> PersonalData:
             passkeys=tuple(ExportedPasskey(*row) for row in database.fetch(PASSKEYS, of_user)),
             second_factor=bool(factors),
             applications=tuple(ExportedApplication(*row) for row in database.fetch(APPLICATIONS, here)),
+            limit_requests=tuple(ExportedRaiseRequest(*row) for row in database.fetch(RAISE_REQUESTS, here)),
             entries=tuple(map(audit.read_entry, entries.order_by(Audit.seq.desc()).limit(MAX_ENTRIES))),
         )
 

@@ -387,6 +387,17 @@ class ExportedApplicationAnswer(Answer):
     last_used_at: Time
 
 
+class ExportedRaiseRequestAnswer(Answer):
+    """A request of the person for more of a limit."""
+
+    id: str
+    limit_id: str
+    amount: Usd
+    until: Time
+    note: str
+    created_at: Time
+
+
 class PersonalDataAnswer(Answer):
     """`created_at` is that of the account, `role_in` has the ids of the teams that the person leads and of the projects
     of which the person is an admin, `second_factor` is true if there is one, `audit` has the newest 1,000 entries."""
@@ -406,6 +417,7 @@ class PersonalDataAnswer(Answer):
     passkeys: Sequence[ExportedPasskeyAnswer]
     second_factor: bool
     applications: Sequence[ExportedApplicationAnswer]
+    limit_requests: Sequence[ExportedRaiseRequestAnswer]
     audit: Sequence[AuditEntryAnswer]
 
 

@@ -17,6 +17,7 @@ from gateway.surfaces.management.answers import (
     ExportedGroupAnswer,
     ExportedInvitationAnswer,
     ExportedPasskeyAnswer,
+    ExportedRaiseRequestAnswer,
     ExportedSessionAnswer,
     PersonalDataAnswer,
     ProvisionedAnswer,
@@ -53,6 +54,7 @@ def export(call: ManagedCall[MemberInfo]) -> PersonalDataAnswer:
         sessions=[ExportedSessionAnswer.of(session) for session in data.sessions],
         passkeys=[ExportedPasskeyAnswer.of(passkey) for passkey in data.passkeys],
         applications=[ExportedApplicationAnswer.of(application) for application in data.applications],
+        limit_requests=[ExportedRaiseRequestAnswer.of(asked) for asked in data.limit_requests],
         audit=[AuditEntryAnswer.of(entry, detail=Raw(entry.detail)) for entry in data.entries],
     )
 

@@ -4,6 +4,7 @@ import pytest
 from support.console import open_page, press_button
 from support.management import Person, Tenants
 
+from gateway.accounts.spending_limits import MAX_REQUESTS_OF_PERSON
 from gateway.ids import new_hex
 from gateway.metering.session_ids import shorten
 
@@ -204,6 +205,23 @@ def test_the_model_of_an_action_is_one_that_requests_may_name(shared_tenants: Te
         set_one = shared_tenants.ok("PUT", path, owner, {**body, "actions": [f"model@90={model}"]})["limit"]
         assert set_one["actions"] == [f"model@90={model}"]
     shared_tenants.ok("DELETE", path, owner)
+
+
+def test_requests_for_more_of_a_person_are_few_and_in_the_export(tenants: Tenants) -> None:
+    owner, developer, limits = tenants["acme owner"], tenants["acme developer"], path_of(tenants)
+    names = [f"limit-{number:02}" for number in range(MAX_REQUESTS_OF_PERSON + 1)]
+    more = {"amount": "1.5", "until": FAR, "note": "A launch"}
+    for name in names:
+        tenants.ok("PUT", f"{limits}/{name}", owner, {"subjects": ["organization"], "amount": "5"})
+    for name in names[:-1] + names[:1]:
+        tenants.ok("POST", f"{limits}/{name}/requests", developer, more)
+    status, answer = tenants.call("POST", f"{limits}/{names[-1]}/requests", developer, more)
+    assert status == 400 and "too_many" in str(answer)
+    tenants.ok("POST", f"{limits}/{names[-1]}/requests", tenants["acme colleague"], more)
+    path = f"/orgs/{owner.organization_id}/members/{developer.member_id}/export"
+    exported = tenants.ok("GET", path, owner)["person"]["limitRequests"]
+    assert sorted(one["limitId"] for one in exported) == names[:-1]
+    assert {(one["amount"], one["until"][:4], one["note"]) for one in exported} == {("1.5", "2099", "A launch")}
 
 
 def test_a_session_is_stored_as_requests_name_it(shared_tenants: Tenants) -> None:
