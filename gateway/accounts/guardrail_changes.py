@@ -183,12 +183,13 @@ def projects_of(database: Database, organization_id: str) -> list[str]:
     return database.read(lambda: [project.id for project in projects])
 
 
-def count_findings(database: Database, organization_id: str, days: int) -> list[FindingCount]:
-    """Return what the rules of an organization found in the latest days, the newest first."""
+def count_findings(database: Database, organization_id: str, days: int) -> tuple[list[FindingCount], bool]:
+    """Return what the rules of an organization found in the latest days, the newest first, and whether that is all of
+    it: at most MAX_COUNTS rows are returned."""
     finding = GuardrailFinding
     day = (finding.at / DAY_US).cast("integer")
 
-    def read() -> list[FindingCount]:
+    def read() -> tuple[list[FindingCount], bool]:
         since = database.now_us() - days * DAY_US
         fields = (finding.rule, finding.kind, finding.place, finding.action)
         query = (
@@ -196,10 +197,11 @@ def count_findings(database: Database, organization_id: str, days: int) -> list[
             .where(finding.organization == organization_id, finding.at >= since)
             .group_by(peewee.SQL("day"), *fields)
             .order_by(peewee.SQL("day").desc(), finding.rule, finding.kind, finding.place)
-            .limit(MAX_COUNTS)
+            .limit(MAX_COUNTS + 1)
         )
         rows: Any = query.tuples()
-        return [FindingCount(*map(_plain, row)) for row in rows]
+        counts = [FindingCount(*map(_plain, row)) for row in rows]
+        return counts[:MAX_COUNTS], len(counts) <= MAX_COUNTS
 
     return database.read(read)
 

@@ -66,7 +66,7 @@ def outcome(gateway: LocalGateway, step: Step, **members: Any) -> str:
     store.journal.flush(10)
     if "refuses what it cannot read" in text:
         return "refused as unreadable"
-    counts = guardrail_changes.count_findings(store.database, gateway.organization_id, 2)
+    counts, _ = guardrail_changes.count_findings(store.database, gateway.organization_id, 2)
     return "checked" if any(count.rule_id == stored.id for count in counts) else "no text"
 
 

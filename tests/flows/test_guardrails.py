@@ -259,7 +259,7 @@ def test_rule_on_probation_changes_nothing_and_is_counted(
     assert EMAIL in sent(upstream)
     store = gateway.services.store
     store.journal.flush(10)
-    counts = guardrail_changes.count_findings(store.database, gateway.organization_id, 2)
+    counts, _ = guardrail_changes.count_findings(store.database, gateway.organization_id, 2)
     found = [(one.kind, one.place, one.action, one.values) for one in counts if one.rule_id == ident]
     assert found == [("email", "prompt", "would block", 2)]
     counted = [line for line in metrics_of(gateway).splitlines() if "guardrail_findings_total{" in line]

@@ -139,7 +139,7 @@ def _page(
         if visitor.manages("rules:read", organization.id):
             rules = LIST.run(visitor, inbound, organization_id=organization.id)
             names = {rule["id"]: rule["name"] for rule in rules}
-            findings = FINDINGS.run(visitor, inbound, {"days": DAYS}, organization_id=organization.id)
+            findings = FINDINGS.run(visitor, inbound, {"days": DAYS}, organization_id=organization.id)["findings"]
             shown.append(
                 {
                     "id": organization.id,

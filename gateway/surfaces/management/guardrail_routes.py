@@ -165,6 +165,13 @@ class GuardrailFindingAnswer(Answer):
     values: int
 
 
+class GuardrailFindingsAnswer(Answer):
+    """The findings, the newest first. `complete` is false if there were more than are shown; ask for fewer days."""
+
+    findings: list[GuardrailFindingAnswer]
+    complete: bool
+
+
 class ReplayCountAnswer(Answer):
     """`values` of one kind in one place, in `requests`."""
 
@@ -275,10 +282,11 @@ def check_text(call: ManagedCall[str]) -> GuardrailTestAnswer:
     return GuardrailTestAnswer(tested.blocked, None if tested.blocked else tested.text, findings)
 
 
-def list_findings(call: ManagedCall[str]) -> list[GuardrailFindingAnswer]:
+def list_findings(call: ManagedCall[str]) -> GuardrailFindingsAnswer:
     """Count the findings of the rules by day, rule, kind, place and action, without values."""
     days = call.fields.get("days", DEFAULT_DAYS)
-    return [_show_count(count) for count in guardrail_changes.count_findings(call.database, call.subject, days)]
+    counts, complete = guardrail_changes.count_findings(call.database, call.subject, days)
+    return GuardrailFindingsAnswer([_show_count(count) for count in counts], complete)
 
 
 def replay(call: ManagedCall[str]) -> ReplayAnswer:
@@ -372,8 +380,8 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("POST", f"{RULES}/test", check_text, "Test guardrails with a text", tag=TAG, who=READ, scope="rules:read",
             request=GuardrailTest, inside="test", commands=("guardrails test <text> --place=place",)),
     managed("GET", f"{RULES}/findings", list_findings, "List findings of guardrails", tag=TAG, who=READ,
-            scope="rules:read", query=FindingsQuery, inside="findings",
-            commands=("guardrails findings --days=days",)),
+            scope="rules:read", query=FindingsQuery,
+            commands=("guardrails findings --days=days .findings",)),
     managed("PATCH", RULE, update, "Change a guardrail", tag=TAG, who=WRITE, scope="rules:write",
             request=GuardrailChange, inside="guardrail", audit="guardrail.update",
             commands=(f"guardrails set <guardrail_id> --name=name --action=action {WHAT} {HOW}",)),

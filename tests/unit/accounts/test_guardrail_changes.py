@@ -9,7 +9,7 @@ from gateway.errors import InvalidRequest
 from gateway.guardrails.rule_sets import GuardrailRule, RuleSet
 
 
-def test_findings_are_counted_by_day_rule_kind_and_place(company) -> None:
+def test_findings_are_counted_by_day_rule_kind_and_place(company, monkeypatch) -> None:
     now = company.database.now_us()
     rows = [
         {
@@ -22,11 +22,15 @@ def test_findings_are_counted_by_day_rule_kind_and_place(company) -> None:
         )
     ]  # fmt: skip
     company.database.write(lambda: GuardrailFinding.insert_many(rows).execute())
-    counts = guardrail_changes.count_findings(company.database, company.organization_id, 5)
+    counts, complete = guardrail_changes.count_findings(company.database, company.organization_id, 5)
+    assert complete
     assert [(one.day, one.kind, one.requests, one.values) for one in counts] == [
         (now // DAY_US, "email", 2, 6),
         (now // DAY_US - 1, "iban", 1, 3),
     ]
+    monkeypatch.setattr(guardrail_changes, "MAX_COUNTS", 1)
+    newest = guardrail_changes.count_findings(company.database, company.organization_id, 5)
+    assert newest == (counts[:1], False)
 
 
 def test_rule_is_stored_changed_and_removed_with_all_of_its_members(company) -> None:

@@ -38,7 +38,6 @@ SHORT = {
     f"{ORG}/custom-providers": "a few providers",
     f"{ORG}/discounts": "set by operators",
     f"{ORG}/group-rules": "groups of identity providers",
-    f"{ORG}/guardrails/findings": "has days, and at most 5,000 rows",
     f"{ORG}/identity-providers": "a few providers",
     f"{ORG}/limits/<limit_id>/requests": "at most 200 in an organization",
     f"{ORG}/scim/tokens": "one for each identity provider",
