@@ -1,5 +1,6 @@
 """Options for spending limits, which keys and budgets share, and the presentation of a key's spending."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -45,6 +46,24 @@ def limit_options(command: Decorated) -> Decorated:
     return command
 
 
+def limit_change_options(command: Decorated) -> Decorated:
+    """Add the options for limits and `--clear` to a command, which gets the members of its request as `changes`."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        limit: str | None,
+        period_limit: str | None,
+        period: str | None,
+        reservation: str | None,
+        clear: bool,
+        **others: Any,
+    ) -> Any:
+        return command(*args, changes=read_changes(limit, period_limit, period, reservation, clear), **others)
+
+    return limit_options(click.option("--clear", is_flag=True, help="Remove every limit.")(run))
+
+
 def read_limits(
     limit: str | None, period_limit: str | None, period: str | None, reservation: str | None = None
 ) -> dict[str, Any]:
@@ -84,17 +103,8 @@ def _length_members(length: Period) -> dict[str, Any]:
     return {"periodUsageDurationValue": length.value, "periodUsageDurationUnit": length.unit}
 
 
-def set_limits(
-    context: ClientContext,
-    named: str,
-    limit: str | None,
-    period_limit: str | None,
-    period: str | None,
-    reservation: str | None,
-    clear: bool,
-) -> None:
+def set_limits(context: ClientContext, named: str, members: dict[str, Any]) -> None:
     """Set or remove the limits of a key, given by id or description, and print its spending."""
-    members = read_changes(limit, period_limit, period, reservation, clear)
     key_id = key_id_of(context, named)
     key = change_limits(context, f"/keys/api/limit/{quote(key_id, safe='')}", "apiKey", key_id, members)
     context.output.success(f"The limits of {key.get('description')!r} were set.")

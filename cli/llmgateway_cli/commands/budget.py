@@ -12,7 +12,7 @@ from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.limit_options import (
-    limit_options,
+    limit_change_options,
     period_limit_of,
     period_spending,
     set_limits,
@@ -60,21 +60,12 @@ def show_own_budget(context: ClientContext, org: str | None) -> None:
 
 @budget.command("set")
 @click.argument("named", metavar="KEY")
-@limit_options
-@click.option("--clear", is_flag=True, help="Remove every limit.")
+@limit_change_options
 @json_option
 @pass_context
-def set_budget(
-    context: ClientContext,
-    named: str,
-    limit: str | None,
-    period_limit: str | None,
-    period: str | None,
-    reservation: str | None,
-    clear: bool,
-) -> None:
+def set_budget(context: ClientContext, named: str, changes: dict[str, Any]) -> None:
     """Set the spending limits of an API key, by id or description."""
-    set_limits(context, named, limit, period_limit, period, reservation, clear)
+    set_limits(context, named, changes)
 
 
 @budget.command("get")

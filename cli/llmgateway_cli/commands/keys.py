@@ -12,6 +12,7 @@ from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.limit_options import (
     key_path,
+    limit_change_options,
     limit_options,
     new_limits,
     period_limit_of,
@@ -205,21 +206,12 @@ def update_key(context: ClientContext, named: str, activate: bool, deactivate: b
 
 @keys.command("limit")
 @click.argument("named", metavar="KEY")
-@limit_options
-@click.option("--clear", is_flag=True, help="Remove every limit.")
+@limit_change_options
 @json_option
 @pass_context
-def limit_key(
-    context: ClientContext,
-    named: str,
-    limit: str | None,
-    period_limit: str | None,
-    period: str | None,
-    reservation: str | None,
-    clear: bool,
-) -> None:
+def limit_key(context: ClientContext, named: str, changes: dict[str, Any]) -> None:
     """Set the spending limits of an API key, by id or description; the same as `budget set`."""
-    set_limits(context, named, limit, period_limit, period, reservation, clear)
+    set_limits(context, named, changes)
 
 
 @keys.command("roll")

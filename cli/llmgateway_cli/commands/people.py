@@ -19,11 +19,11 @@ from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.limit_options import (
     change_limits,
+    limit_change_options,
     limit_options,
     new_limits,
     period_limit_of,
     period_spending,
-    read_changes,
     total_spending,
 )
 from llmgateway_cli.shapes import list_of, object_of, text_of
@@ -151,26 +151,15 @@ def deactivate(context: ClientContext, named: str, org: str | None, yes: bool) -
 
 @members.command("limit")
 @member_argument
-@limit_options
-@click.option("--clear", is_flag=True, help="Remove every limit.")
+@limit_change_options
 @organization_option
 @json_option
 @pass_context
-def limit_member(
-    context: ClientContext,
-    named: str,
-    org: str | None,
-    limit: str | None,
-    period_limit: str | None,
-    period: str | None,
-    reservation: str | None,
-    clear: bool,
-) -> None:
+def limit_member(context: ClientContext, named: str, org: str | None, changes: dict[str, Any]) -> None:
     """Set the spending limits that all keys of a member share."""
-    fields = read_changes(limit, period_limit, period, reservation, clear)
     organization, member = _find_member(context, named, org)
     path = f"{_path(organization, 'members', text_of(member, 'id'))}/limit"
-    changed = change_limits(context, path, "member", named, fields)
+    changed = change_limits(context, path, "member", named, changes)
     context.output.success(f"The limits of {member.get('email')} were set.")
     _print_member(context, organization, changed)
 
@@ -297,26 +286,15 @@ _team_command("remove-lead", "DELETE", "leads", "End a member's role as lead.", 
 
 @teams.command("limit")
 @team_argument
-@limit_options
-@click.option("--clear", is_flag=True, help="Remove every limit.")
+@limit_change_options
 @organization_option
 @json_option
 @pass_context
-def limit_team(
-    context: ClientContext,
-    named: str,
-    org: str | None,
-    limit: str | None,
-    period_limit: str | None,
-    period: str | None,
-    reservation: str | None,
-    clear: bool,
-) -> None:
+def limit_team(context: ClientContext, named: str, org: str | None, changes: dict[str, Any]) -> None:
     """Set the spending limits that the members of a team share."""
-    fields = read_changes(limit, period_limit, period, reservation, clear)
     organization, team = _find_team(context, named, org)
     path = f"{_path(organization, 'teams', text_of(team, 'id'))}/limit"
-    changed = change_limits(context, path, "team", named, fields)
+    changed = change_limits(context, path, "team", named, changes)
     context.output.success(f"The limits of the team {team.get('name')} were set.")
     if context.output.as_json:
         context.output.document(changed)
