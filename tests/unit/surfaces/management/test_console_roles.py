@@ -27,11 +27,18 @@ WALKING = (*ROLES, "acme colleague", "rival owner")
 UNLINKED = frozenset(("/console/models/compare", "/console/welcome", "/console/start"))
 # Actions that end what the walk needs: the session or the account.
 ENDING = frozenset(("everywhere", "end", "sign-out", "leave", "change", "begin", "confirm", "remove-factor"))
-# Forms that need more than a plausible text in each field: a passkey, another type of rule, a provider that answers.
+# Forms that need more than a plausible text in each field: a passkey, another type of rule, a provider that answers,
+# the subjects of a limit, what a guardrail looks for, a date;
+# and the deletion of a limit that a higher role set.
 DEMANDING = frozenset(
     (
         ("/console/account", ""),
         ("/console/automation/<organization_id>/accounts/<account_id>", "add-rule"),
+        ("/console/budgets", "put"),
+        ("/console/budgets/<organization_id>/<limit_id>", "ask"),
+        ("/console/budgets/<organization_id>/<limit_id>", "raise"),
+        ("/console/budgets/<organization_id>/<limit_id>", "delete"),
+        ("/console/guardrails", "add"),
         ("/console/providers/keys", "test"),
         ("/console/start", "connect"),
     )
@@ -94,6 +101,8 @@ def furnish(tenants: Tenants, owner: Person) -> None:
     tenants.services.billing.ledger.grant(organization, 10**9, organization)
     key = {"organizationId": organization, "provider": "openai", "token": "sk-0123456789abcdef"}
     tenants.ok("POST", "/keys/provider", owner, key)
+    limit = {"subjects": ["organization"], "amount": "5000"}
+    tenants.ok("PUT", f"/orgs/{organization}/limits/everything", owner, limit)
     provider = {"name": "own-llm", "baseUrl": "https://llm.acme.example/v1", "models": [{"id": "small"}]}
     tenants.ok("POST", f"/orgs/{organization}/custom-providers", owner, provider)
     teams = f"/orgs/{organization}/teams"
