@@ -195,7 +195,8 @@ def test_usage_of_a_stream_that_a_guardrail_ended_says_so_and_is_billed(
     gateway: LocalGateway, client: OpenAI, upstream: FakeOpenAI, guard: Any
 ) -> None:
     guard("block", "payment_card", places=("answer",))
-    upstream.script(Answer(f"The number is {CARD}, keep it." + " More of it." * 200, piece=4))
+    # The provider is still writing when the rule finds the number.
+    upstream.script(Answer(f"The number is {CARD}, keep it." + " More of it." * 50, piece=4, gap_s=0.01))
     chunks = list(ask(client, "What is it?", stream=True))
     assert "content_filter" in [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]
     store = gateway.services.store
