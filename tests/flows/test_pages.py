@@ -221,6 +221,11 @@ def run_python(installation: Installation, block: Block, folder: Path) -> None:
             assert not isinstance(value, kind) or ask(value)
 
 
+def run_jinja(installation: Installation, block: Block, folder: Path) -> None:
+    """A template of the console."""
+    check_followed(block)
+
+
 def run_toml(installation: Installation, block: Block, folder: Path) -> None:
     """A part of the catalogue, the operator's file, or the configuration of a client."""
     if block.text.startswith("# file:"):
@@ -319,6 +324,7 @@ RUNNERS: Mapping[str, Callable[[Installation, Block, Path], None]] = {
     "sh": run_shell,
     "python": run_python,
     "toml": run_toml,
+    "jinja": run_jinja,
     "json": run_json,
     "yaml": run_yaml,
     "ts": run_script,
