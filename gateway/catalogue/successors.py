@@ -11,9 +11,9 @@ from gateway.catalogue.entries import Model
 from gateway.catalogue.lifecycle import ACTIVE, state_on
 
 WORDS = re.compile(r"[^-._:/@ ]+")
-SIZE = re.compile(r"\d+[bmk]\Z")
-VERSION = re.compile(r"v?\d+[a-z]?\Z")
-WORD_WITH_VERSION = re.compile(r"([a-z]+?)v?\d+\Z")
+SIZE = re.compile(r"\A\d+[bmk]\Z")
+VERSION = re.compile(r"\Av?\d+[a-z]?\Z")
+WORD_WITH_VERSION = re.compile(r"\A([a-z]+?)v?\d+\Z")
 STAGES = frozenset(("beta", "default", "exp", "experimental", "latest", "preview"))
 STABLE = "stable"
 # The share of the context length of a model that its successor has at least.
