@@ -8,6 +8,7 @@ from support.chromium import MARKS, Chromium
 from support.gateways import LocalGateway, local_gateway
 
 from gateway.accounts.members import add_member, list_members
+from gateway.callers.models import ApiKey
 from gateway.configuration.settings import Settings
 
 pytestmark = MARKS
@@ -30,9 +31,11 @@ def gateway(settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
 
 @pytest.fixture
 def people(gateway: LocalGateway) -> Iterator[list[Chromium]]:
-    """The browsers of the owner and of an admin, who are signed in."""
+    """The browsers of the owner and of an admin, who has the organization's only key; both are signed in."""
     store = gateway.services.store
     add_member(store.database, store.control, gateway.organization_id, "admin@acme.example", "admin", actor="test")
+    (admin,) = [one for one in list_members(store.database, gateway.organization_id) if one.role == "admin"]
+    store.database.write(ApiKey.update(member=admin.id).execute)
     with ExitStack() as stack:
         browsers = []
         for member in list_members(store.database, gateway.organization_id):
@@ -61,7 +64,7 @@ def submit(browser: Chromium, field: str, value: str) -> None:
 def test_two_people_change_one_key_at_once_and_see_the_same(gateway: LocalGateway, people: list[Chromium]) -> None:
     for browser in people:
         open_key(gateway, browser)
-    # An admin may lower the limit of an owner, and an owner may change that of an admin: both orders are accepted.
+    # An admin may lower a limit that an owner set, and an owner may change that of an admin: both orders are accepted.
     for browser, limit in zip(people, ("5", "3"), strict=True):
         submit(browser, "usageLimit", limit)
     for browser in people:
