@@ -10,10 +10,12 @@ import pytest
 
 from gateway import errors
 from gateway.accounts import change_quota, custom_providers, key_caps
+from gateway.admin import held_limits
 from gateway.application import app  # noqa: F401 - the whole gateway, so that every kind of error is known
 from gateway.callers import throttle as throttle_module
 from gateway.catalogue import video_shapes
 from gateway.dialects.anthropic import UNTHREADED
+from gateway.guardrails import guarded_texts
 from gateway.limits import cost_bound
 from gateway.neutral.videos import CONTENT_FILTER
 from gateway.providers import failures
@@ -50,6 +52,9 @@ VARIABLE = {
     ("surfaces/blueprints.py", "operation"): None,
     ("callers/throttle.py", "gate.code"): {throttle_module.ThrottleGate("", "", 0, 0).code, change_quota.CODE},
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
+    ("admin/held_limits.py", "CODE"): {held_limits.CODE},
+    ("guardrails/guarded_texts.py", "BLOCKED"): {guarded_texts.BLOCKED},
+    ("guardrails/guarded_texts.py", "NOT_READABLE"): {guarded_texts.NOT_READABLE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own code for an invalid request; the page says so.
     ("providers/failures.py", "TOO_LONG"): {failures.TOO_LONG},
