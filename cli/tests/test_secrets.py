@@ -30,6 +30,8 @@ COMMAND_LINES = [
     ("orgs", "use", "Acme"),
     ("projects", "list"),
     ("projects", "use", "project_1"),
+    ("members", "list"),
+    ("teams", "list"),
     ("credits",),
     ("keys", "list"),
     ("keys", "update", "key_1", "--activate"),

@@ -5,7 +5,7 @@ Media are counted by their content. A name or a media type from the caller can o
 
 import mimetypes
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -134,8 +134,16 @@ def _media_of(parts: tuple[Part, ...]) -> Iterator[Image | Audio | Video | File]
             yield part
         elif isinstance(part, VendorPart):
             yield from _media_of(part.instead)
-            for data, _ in inline_media(part.body):
-                yield File(Media(data=data))
+            yield from _inline_files(part.body)
+        beside = getattr(part, "beside", None)
+        if beside is not None:
+            yield from _inline_files(beside.body)
+
+
+def _inline_files(body: Any) -> Iterator[File]:
+    """Yield the inline files in content of a form that is newer than this gateway."""
+    for data, _ in inline_media(body):
+        yield File(Media(data=data))
 
 
 def _is_named_as_file(media: Media) -> bool:

@@ -38,6 +38,7 @@ REMEDIES = {
     "key_period_limit_reached": f"raise the key's limit ({MANAGE} limits set) or wait for its period's end",
     "member_limit_reached": f"raise the member's limit: {MANAGE} limits set",
     "team_limit_reached": f"raise the team's limit: {MANAGE} limits set",
+    "spending_limit_reached": f"raise the organization's limit that the message names: {MANAGE} limits",
     "session_budget_reached": f"a new session, or a higher budget of sessions: {MANAGE} session-budgets set",
     "run_budget_reached": f"a new run, or a higher budget of runs: {MANAGE} session-budgets set",
     "session_spending_limit_reached": "raise realtime.session_usd, or let the client open another session",

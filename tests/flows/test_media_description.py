@@ -40,6 +40,7 @@ OF_THE_MODEL = {
     "model",
     "routing",
     "voice",
+    "voice.id",
     "dimensions",
     "size",
     "quality",

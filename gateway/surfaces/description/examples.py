@@ -99,6 +99,19 @@ TEXTS = {
     "used_provider": "openai",
     "userCode": "BCDF-GHJK",
     "user_code": "BCDF-GHJK",
+    "costCenter": "4711",
+    "department": "Research",
+    "detectors": "payment_card",
+    "guardrail": "cards",
+    "masked": "4••• 1111",
+    "patterns": "ACME-[0-9]{6}",
+    "places": "prompt",
+    "place": "prompt",
+    "successor": "gpt-5.2",
+    "timezone": "Europe/Berlin",
+    "terms": "Project Falcon",
+    "currency": "USD",
+    "title": "Research",
 }
 # A picture of one pixel, where an example needs one that can be loaded.
 PICTURE = (

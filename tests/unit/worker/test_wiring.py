@@ -112,9 +112,16 @@ class Called:
     def __getattr__(self, name: str) -> "Called":
         return Called(getattr(self._part, name), self._names)
 
-    def __call__(self, *args: object) -> int:
+    def __call__(self, *args: object) -> "Nothing":
         self._names.add(getattr(self._part, "__qualname__", ""))
-        return 0
+        return Nothing()
+
+
+class Nothing(int):
+    """The answer of a call that did nothing: zero, or no rows."""
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(())
 
 
 def methods_in_steps(path: Path) -> Iterator[str]:

@@ -31,7 +31,8 @@ change of their own.
 
 Each change of a role, a membership, an address or a sign-in asks the same question (`gateway/accounts/authority.py`):
 the authority of the door must cover the role of the person before and after the change. It must also cover the role
-of the owner of a key that is changed. Nobody ends a limit that a higher role set (`gateway/admin/held_limits.py`).
+of the owner of a key that is changed. A person cannot end a limit that a higher role set
+(`gateway/admin/held_limits.py`).
 
 """
 
