@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import re
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -48,7 +48,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Part, Refusal, ToolCall
 from gateway.neutral.request import Request
-from gateway.runtime.threads import compute_if
+from gateway.runtime.threads import compute, compute_if
 from gateway.store import redis as redis_keys
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Statement
@@ -57,11 +57,11 @@ from gateway.store.redis import Redis
 R = TypeVar("R", bound=Request)
 
 KNOWN = "guardrails"  # in a caller's memo: the RuleSet, or NO_RULES
+CURRENT = "current guardrails"  # the same with the rows that it was made of
 NO_RULES = "none"
 LARGE_TEXT = 1 << 16  # bytes of input that are checked in a thread
 MAX_TEST = 200_000  # characters of a text that is tested
-FEW_RULES = 5  # that are compiled at once
-SETS = 1000  # of rules that a worker remembers
+SETS = 100  # of rules that a worker remembers; those in use are held by their callers
 SESSIONS = 10_000  # with a table that a worker remembers
 SESSION_VALUES = 2_000  # of one session's table; the oldest are forgotten
 SESSION_BYTES = 1 << 18  # of the values of one session's table
@@ -178,15 +178,33 @@ class Guarding:
         self._clock = clock
         self._secret = secret
         self._rows: VersionedCache[str, tuple[tuple[str, str, GuardrailRule], ...]] = VersionedCache(control, 10_000)
-        self._sets: OrderedDict[tuple[GuardrailRule, ...], RuleSet] = OrderedDict()
+        self._sets: OrderedDict[tuple[str, tuple[GuardrailRule, ...]], RuleSet] = OrderedDict()
         self.tables = SessionTables(vault, redis, clock)
 
     def rules_of(self, caller: Caller) -> RuleSet | str:
         """Return the rules for a caller, NO_RULES without any. Unavailable if they cannot be read."""
         known: RuleSet | str | None = caller.memo.get(KNOWN)
         if known is None:
-            known = caller.memo[KNOWN] = self._find(caller)
+            known = caller.memo[KNOWN] = self.current_rules(caller)
         return known
+
+    def current_rules(self, caller: Caller) -> RuleSet | str:
+        """Return the same as they are now, for a caller that was read some time ago, such as that of a session."""
+        organization_id = caller.organization_id
+        rows = self._rows.get(organization_id, partial(self._read, organization_id))
+        known: tuple[Any, RuleSet | str] | None = caller.memo.get(CURRENT)
+        if known is None or known[0] is not rows:
+            places = {organization_id, caller.project_id, caller.key_id}
+            rules = tuple(rule for _, scope_id, rule in rows if scope_id in places)
+            known = caller.memo[CURRENT] = (rows, self.rule_set(organization_id, rules) if rules else NO_RULES)
+        return known[1]
+
+    def rules_for(self, caller: Caller, rules: RuleSet, names: Iterable[str]) -> RuleSet | None:
+        """Return those of a caller's rules that apply to a model with any of these names; None when none does."""
+        chosen = rules.chosen_for(names)
+        if len(chosen) == len(rules.rules):
+            return rules
+        return self.rule_set(caller.organization_id, chosen) if chosen else None
 
     def fingerprint_of(self, organization_id: str, value: str) -> str:
         """Return the hash of a value by which exceptions of an organization name it."""
@@ -195,24 +213,30 @@ class Guarding:
 
     def rule_set(self, organization_id: str, rules: tuple[GuardrailRule, ...]) -> RuleSet:
         """Return the set of these rules of an organization."""
-        found = self._sets.get(rules)
+        key = (organization_id, rules)
+        found = self._sets.get(key)
         if found is None:
             # Thousands of terms take a second to compile.
-            found = compute_if(len(rules) > FEW_RULES, RuleSet, rules, partial(self.fingerprint_of, organization_id))
-            self._sets[rules] = found
+            found = self._sets[key] = compute(RuleSet, rules, partial(self.fingerprint_of, organization_id))
             while len(self._sets) > SETS:
                 self._sets.popitem(last=False)
+        else:
+            self._sets.move_to_end(key)
         return found
 
     def test(self, organization_id: str, rules: tuple[GuardrailRule, ...], text: str, place: Place) -> TestedText:
         """Return what these rules of an organization would do with a text in a request without a session."""
         if not rules:
             return TestedText([], text, False)
-        chosen = RuleSet(rules, partial(self.fingerprint_of, organization_id))
+        chosen = self.rule_set(organization_id, rules)
         key = hmac.digest(self._secret, f"test\0{organization_id}".encode(), "sha256")
         editor = RequestEditor(chosen, Masks(key), Findings())
-        edited = compute_if(chosen.slow or len(text) > LARGE_TEXT, editor.text, text, place)
-        return TestedText(chosen.find(text, place), edited, editor.error is not None)
+
+        def search() -> TestedText:
+            edited = editor.text(text, place)
+            return TestedText(chosen.find(text, place), edited, editor.error is not None)
+
+        return compute_if(chosen.slow or len(text) > LARGE_TEXT, search)
 
     def masks_of(self, caller: Caller, session: str) -> Masks:
         """Return the placeholders of a session of a key, with the values that it has had."""
@@ -226,10 +250,11 @@ class Guarding:
         if masks.added and context.session:
             shared = not keeps_nothing(caller.rules)
             self.tables.write(_table_of(caller, context.session), masks.values, shared)
+            masks.added = False
 
     def protect(self, context: RequestContext, request: R, route_plan: RoutePlan, rules: RuleSet) -> R:
         """Return the request as it may be sent. ContentRefused where a rule blocks it."""
-        applied = rules.for_models(_names_of(request, route_plan))
+        applied = self.rules_for(context.caller, rules, _names_of(request, route_plan))
         if applied is None:
             return request
         guard = context.guard = GuardedRequest(self, context, applied, request)
@@ -263,12 +288,6 @@ class Guarding:
                 self._journal.append(*rows)
             except Unavailable:
                 return
-
-    def _find(self, caller: Caller) -> RuleSet | str:
-        rows = self._rows.get(caller.organization_id, partial(self._read, caller.organization_id))
-        places = {caller.organization_id, caller.project_id, caller.key_id}
-        rules = tuple(rule for _, scope_id, rule in rows if scope_id in places)
-        return self.rule_set(caller.organization_id, rules) if rules else NO_RULES
 
     def _read(self, organization_id: str, version: int) -> tuple[tuple[str, str, GuardrailRule], ...]:
         return self._database.read(lambda: read_rules(organization_id))
@@ -479,9 +498,8 @@ class GuardedStream:
         elif isinstance(event, PartFound):
             sent.append(structs.replace(event, part=self._guard.edit_part(event.part)))
         elif isinstance(event, MediaPiece | ImageMade):
-            if not self._open:
-                self._open[(0, event.block)] = (self._texts.stream(), TextDelta(""))
-                self._guard.note_unread("media")
+            self._guard.note_unread("media")
+            self._flush_all(sent, event.choice)
             sent.append(event)
         else:
             raise TypeError(f"an event {type(event).__name__} passed the guardrails unread")

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from gateway.errors import ContentRefused
 from gateway.guardrails.placeholders import REMOVED, Masks
-from gateway.guardrails.rule_sets import EVERY_TOOL, GuardrailRule, Match, Place, RuleSet, changes_of
+from gateway.guardrails.rule_sets import ACTIONS, EVERY_TOOL, GuardrailRule, Match, Place, RuleSet, changes_of
 from gateway.guardrails.texts import TextWalk
 from gateway.guardrails.windows import RestoredText, TextWindow
 from gateway.neutral.request import WholeResult
@@ -13,6 +13,7 @@ from gateway.neutral.request import WholeResult
 BLOCKED = "guardrail_blocked"
 NOT_READABLE = "guardrail_unreadable"
 MAX_WARNINGS = 20
+MAX_ROWS = 50  # of findings that are logged and stored of one request
 # Fields of every result that no model wrote.
 OWN_FIELDS = frozenset(("usage", "model", "upstream_id", "service_tier", "warnings", "large"))
 
@@ -43,10 +44,13 @@ class Findings:
         self.unread.setdefault(direction, set()).add(kind)
 
     def found(self) -> "list[FoundValues]":
-        """Return what was found, for logs and metrics."""
+        """Return what was found, for logs and metrics: at most MAX_ROWS rows, those with the strongest actions."""
+        counts = list(self.counts.items())
+        if len(counts) > MAX_ROWS:
+            counts = sorted(counts, key=lambda entry: ACTIONS.index(entry[0][0].acts))[:MAX_ROWS]
         return [
             FoundValues(rule.id, kind, place, f"would {rule.action}" if rule.probation else rule.action, count)
-            for (rule, kind, place), count in self.counts.items()
+            for (rule, kind, place), count in counts
         ]
 
     def not_checked(self) -> list[str]:

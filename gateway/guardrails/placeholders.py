@@ -51,6 +51,12 @@ class Masks:
             self.added = True
         return f"{label}_{ident}"
 
+    def keep_newest(self, count: int) -> None:
+        """Forget all but the latest values."""
+        if len(self.values) > count:
+            self.values = dict(list(self.values.items())[-count:])
+            self._ordered = []
+
     def ident_of(self, value: str) -> str:
         """Return the id of the placeholder of a value."""
         digest = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256")

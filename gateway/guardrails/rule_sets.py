@@ -118,7 +118,6 @@ class RuleSet:
                 users[number].append(rule)
         self.scanner = Scanner(detectors)
         self._users = tuple(map(tuple, users))
-        self._by_model: dict[tuple[GuardrailRule, ...], RuleSet] = {}
 
     @cached_property
     def masks(self) -> bool:
@@ -148,18 +147,10 @@ class RuleSet:
                 return rule
         return None
 
-    def for_models(self, names: Iterable[str]) -> "RuleSet | None":
-        """Return the rules that apply to a model with any of these names; None when none does."""
+    def chosen_for(self, names: Iterable[str]) -> tuple[GuardrailRule, ...]:
+        """Return the rules that apply to a model with any of these names."""
         known = tuple(names)
-        chosen = tuple(rule for rule in self.rules if rule.applies_to(known))
-        if len(chosen) == len(self.rules):
-            return self
-        if not chosen:
-            return None
-        found = self._by_model.get(chosen)
-        if found is None:
-            found = self._by_model[chosen] = RuleSet(chosen, self._fingerprint)
-        return found
+        return tuple(rule for rule in self.rules if rule.applies_to(known))
 
     def find(self, text: str, place: Place, once: bool = False) -> list[Match]:
         """Return the values that rules for `place` find in a text, ordered by their start. Placeholders of the gateway

@@ -84,3 +84,17 @@ def test_blocked_event_is_answered_with_an_error_and_never_sent(
             continue
         assert event.error.code == "guardrail_blocked"
     assert CARD not in json.dumps(provider.last.events)
+
+
+def test_rule_that_is_added_during_a_session_applies_to_its_next_event(
+    gateway: LocalGateway, provider: FakeRealtime, guard: Any
+) -> None:
+    with session(gateway) as connection:
+        say(connection, f"My card is {CARD}.")
+        respond(connection)
+        guard("mask", "payment_card")
+        say(connection, f"I have another one: {CARD}. It is red.")
+        respond(connection)
+    heard = [json.dumps(event) for event in provider.last.events]
+    assert [CARD in text for text in heard if "My card is" in text] == [True]
+    assert [CARD in text for text in heard if "It is red." in text] == [False]

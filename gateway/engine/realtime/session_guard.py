@@ -8,18 +8,21 @@ import orjson
 from msgspec import structs
 
 from gateway.billing.context import RequestContext
-from gateway.engine.guarding import Guarding
+from gateway.engine.guarding import LARGE_TEXT, SESSION_VALUES, Guarding
 from gateway.engine.realtime.books import SessionPlace
+from gateway.errors import InvalidRequest, UpstreamFailed
 from gateway.guardrails.guarded_texts import AnswerStream, AnswerTexts, Findings, RequestEditor, unreadable
 from gateway.guardrails.placeholders import Masks
 from gateway.guardrails.rule_sets import Place, RuleSet
 from gateway.guardrails.texts import TextWalk
 from gateway.neutral.realtime import ClientEvent
+from gateway.runtime.threads import compute_if
 
 SOUND = "audio"
 PICTURES = ("input_image", "image_url")
 DELTA, DONE = ".delta", ".done"
 ARGUMENTS = "arguments"
+MAX_OPEN = 1000  # texts in progress, and tools, that a session remembers
 # Members of the provider's events without text of the answer.
 NAMES = frozenset(
     ("type", "id", "event_id", "item_id", "response_id", "call_id", "object", "status", "previous_item_id")
@@ -51,21 +54,18 @@ class SessionGuard:
         if rules is None:
             return event
         findings = Findings()
-        editor = RequestEditor(rules, self._known(), findings)
+        masks = self._known()
+        editor = RequestEditor(rules, masks, findings)
         try:
-            if event.begins == "sound":
-                editor.unread("sound")
-                text = event.text
-            else:
-                body = orjson.loads(event.text)
-                _note_unread(body, editor)
-                edited = TextWalk(editor).edit(body, _place_of(body))
-                text = event.text if edited is body else orjson.dumps(edited).decode()
+            text = compute_if(_is_slow(rules, event.text), _edit_request, event, editor)
             if editor.error is not None:
                 raise editor.error
+        except RecursionError:
+            raise InvalidRequest("The event is nested too deeply to be checked by the guardrails.") from None
         finally:
             self._guarding.record(self._context, findings)
-        self._guarding.keep(self._context, self._known())
+        masks.keep_newest(SESSION_VALUES)
+        self._guarding.keep(self._context, masks)
         return event if text is event.text else structs.replace(event, text=text)
 
     def answers(self, text: str) -> list[str]:
@@ -78,19 +78,25 @@ class SessionGuard:
         findings = Findings()
         texts = AnswerTexts(rules, self._known(), findings, escaped=False)
         try:
-            body = orjson.loads(text)
-            return [orjson.dumps(event).decode() for event in self._edit(body, texts, rules, findings)]
+            return compute_if(_is_slow(rules, text), self._edit_answer, text, texts, rules, findings)
+        except (ValueError, RecursionError):
+            raise UpstreamFailed("The provider sent an event that the guardrails cannot read.") from None
         finally:
             self._guarding.record(self._context, findings)
 
     def _rules(self) -> RuleSet | None:
-        rules = self._guarding.rules_of(self._context.caller)
-        return None if isinstance(rules, str) else rules.for_models(self._names)
+        caller = self._context.caller
+        rules = self._guarding.current_rules(caller)
+        return None if isinstance(rules, str) else self._guarding.rules_for(caller, rules, self._names)
 
     def _known(self) -> Masks:
         if self._masks is None:
             self._masks = self._guarding.masks_of(self._context.caller, self._context.session)
         return self._masks
+
+    def _edit_answer(self, text: str, texts: AnswerTexts, rules: RuleSet, findings: Findings) -> list[str]:
+        body = orjson.loads(text)
+        return [orjson.dumps(event).decode() for event in self._edit(body, texts, rules, findings)]
 
     def _edit(
         self, body: dict[str, Any], texts: AnswerTexts, rules: RuleSet, findings: Findings
@@ -99,6 +105,7 @@ class SessionGuard:
         item = body.get("item")
         if isinstance(item, dict) and item.get("name"):
             self._tools[str(item.get("id", ""))] = str(item["name"])
+            _keep_newest(self._tools)
         if _is_sound(kind):
             findings.add_unread("answer", "sound")
             refusing = rules.refusing(inputs=False)
@@ -114,6 +121,7 @@ class SessionGuard:
         if kind.endswith(DELTA) and isinstance(body.get("delta"), str):
             stream, _ = self._streams.get(place) or (self._begin(kind, body, texts), body)
             self._streams[place] = (stream, body)
+            _keep_newest(self._streams)
             written = stream.feed(body["delta"])
             if written:
                 yield {**body, "delta": written}
@@ -144,6 +152,28 @@ class SessionGuard:
         if isinstance(value, list):
             return [self._edit_whole(one, texts, restored) for one in value]
         return value
+
+
+def _edit_request(event: ClientEvent, editor: RequestEditor) -> str:
+    """Return the text of a caller's event as it may be sent."""
+    if event.begins == "sound":
+        editor.unread("sound")
+        return event.text
+    body = orjson.loads(event.text)
+    _note_unread(body, editor)
+    edited = TextWalk(editor).edit(body, _place_of(body))
+    return event.text if edited is body else orjson.dumps(edited).decode()
+
+
+def _is_slow(rules: RuleSet, text: str) -> bool:
+    """Return whether a thread searches in a text."""
+    return rules.slow or len(text) > LARGE_TEXT
+
+
+def _keep_newest(entries: dict[Any, Any]) -> None:
+    """Forget the oldest entry when there are too many."""
+    if len(entries) > MAX_OPEN:
+        del entries[next(iter(entries))]
 
 
 def _is_sound(kind: str) -> bool:
