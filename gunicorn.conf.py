@@ -1,7 +1,7 @@
 """gunicorn's configuration; all settings that an operator may change come from config/ and the environment."""
 
 # Must run before any other import: modules imported earlier would keep blocking sockets and real thread locals.
-from gateway.runtime.cooperation import patch_all
+from gateway.runtime.process import patch_all
 
 patch_all()
 

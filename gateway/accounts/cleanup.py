@@ -10,7 +10,7 @@ from gateway.accounts import audit
 from gateway.callers.models import DeviceCode, GuardrailFinding, Invitation, Session
 from gateway.clock import DAY_US
 from gateway.configuration.settings import RetentionSettings
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 

@@ -9,7 +9,7 @@ from gateway import ids
 from gateway.callers.vault import Vault
 from gateway.clock import Clock
 from gateway.errors import GatewayError
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import Job
 from gateway.store.documents import Documents
 from gateway.transport.mail import Mail, Mailer, MailFailed

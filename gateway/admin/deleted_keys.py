@@ -8,7 +8,7 @@ from gateway.clock import DAY_US
 from gateway.limits.models import KEY, TOTAL, WINDOW, budget_id
 from gateway.limits.rate_rules import OF_ACCOUNTS
 from gateway.metering.rollups.rollup_table import Series, read_state
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 

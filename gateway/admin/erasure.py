@@ -23,7 +23,7 @@ from gateway.callers.models import ApiKey, Audit, Invitation, Member, ScopedRole
 from gateway.control.version import Control
 from gateway.errors import Conflict
 from gateway.metering.usage_table import raw_id
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 

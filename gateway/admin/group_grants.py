@@ -23,7 +23,7 @@ from gateway.errors import Forbidden, NotFound
 from gateway.limits.budgets import Limits
 from gateway.limits.models import MEMBER
 from gateway.limits.periods import read_period
-from gateway.runtime.stepwise import ShouldContinue
+from gateway.runtime.loop_turns import ShouldContinue
 from gateway.store.database import Database
 
 ACTOR = "group_rules"  # of audit entries when the rules were changed

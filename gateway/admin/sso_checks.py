@@ -20,7 +20,7 @@ from gateway.admin.sso_sign_in import OFFLINE, SingleSignOnService
 from gateway.errors import GatewayError, NotFound
 from gateway.oauth.grants import Grants
 from gateway.runtime.lazy_import import LazyImport
-from gateway.runtime.stepwise import ShouldContinue
+from gateway.runtime.loop_turns import ShouldContinue
 from gateway.runtime.threads import Job
 
 client = LazyImport("gateway.sso.openid_client")

@@ -19,12 +19,10 @@ from gateway.surfaces import model_surfaces
 from gateway.surfaces.early_auth import EarlyAuth
 from gateway.surfaces.metrics import expose
 from gateway.surfaces.web import http_responses as http_responses_module
-from gateway.surfaces.web.allowed_hosts import Hosts
-from gateway.surfaces.web.cors import Browsers
 from gateway.surfaces.web.http import Inbound, Outbound, Surface
 from gateway.surfaces.web.operation_guard import guard_among
+from gateway.surfaces.web.origins import Browsers, Hosts, make_proxies
 from gateway.surfaces.web.path_spelling import Addresses
-from gateway.surfaces.web.proxies import make_proxies
 from gateway.telemetry.gauges import JobHealth
 from gateway.worker import extensions
 from gateway.worker.recurring_jobs import Background, make_background

@@ -12,9 +12,8 @@ from gateway.server.refusal_reports import reporter_of
 from gateway.surfaces import surface_table
 from gateway.surfaces.blueprints import compile_rules, mount, respond
 from gateway.surfaces.web import http_responses as http_responses_module
-from gateway.surfaces.web.allowed_hosts import Hosts
-from gateway.surfaces.web.cors import Browsers
 from gateway.surfaces.web.http import Outbound, Surface
+from gateway.surfaces.web.origins import Browsers, Hosts
 from gateway.surfaces.web.path_spelling import Addresses
 from gateway.surfaces.web.wsgi import REQUEST_ID
 from gateway.worker.services import Services

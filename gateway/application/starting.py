@@ -25,11 +25,9 @@ from gateway.store import migrations
 from gateway.store.migrations import SchemaMismatch
 from gateway.surfaces import health
 from gateway.surfaces.web import http_responses as http_responses_module
-from gateway.surfaces.web.allowed_hosts import Hosts
-from gateway.surfaces.web.cors import Browsers
 from gateway.surfaces.web.http import Outbound
 from gateway.surfaces.web.operation_guard import name_of
-from gateway.surfaces.web.proxies import make_proxies
+from gateway.surfaces.web.origins import Browsers, Hosts, make_proxies
 from gateway.surfaces.web.wsgi import REQUEST_ID, read_headers
 from gateway.surfaces.web.wsgi import start as send
 from gateway.telemetry.finished import LIVENESS, READINESS, UNMATCHED

@@ -11,7 +11,7 @@ from gateway.errors import Unavailable
 from gateway.limits.ledger import LATE_PREFIX, LedgerBook
 from gateway.metering.models import CREDITS
 from gateway.metering.rollups.row_sums import HEX
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 

@@ -11,7 +11,7 @@ from gateway.limits.limit_rules import OTHERS, scope_id_of
 from gateway.limits.models import group_of
 from gateway.limits.periods import read_period
 from gateway.metering.usage_table import raw_id
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
 
 # Counters of a deleted limit stay for the requests that were in progress; those of a member until this long after its

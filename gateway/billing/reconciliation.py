@@ -18,8 +18,8 @@ from gateway.metering.rollups.proof import ROWS, compare_rollups
 from gateway.metering.rollups.rollup_table import hour_of
 from gateway.metering.rollups.row_sums import HEX
 from gateway.money import NANO, format_usd
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.state_changes import ERROR, INFO, StateChange, StateLog
-from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Job
 from gateway.store.database import Database
 from gateway.store.documents import Documents

@@ -13,8 +13,8 @@ from gateway.limits.lease_folding import charge, forget_returned, list_lost, ret
 from gateway.limits.models import split_groups
 from gateway.metering.rollups.rollup_table import read_state
 from gateway.metering.usage_table import RECORD, known, write_groups
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.state_changes import ERROR, StateChange, StateLog
-from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.store.intents import Intent, Orphan, orphans
 from gateway.store.outage_journal import RETENTION_US, path_of, post_orphans

@@ -11,7 +11,7 @@ from gateway.limits.cost_bound import Payer
 from gateway.limits.leases import lock_budgets
 from gateway.limits.models import RUN, SESSION, group_of
 from gateway.metering.usage_table import raw_id
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
 
 # The headers that set a budget for one request, in US dollars.

@@ -8,8 +8,8 @@ from typing import Any
 from gateway import errors
 from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control
+from gateway.runtime.loop_turns import until_tick
 from gateway.runtime.threads import spawn
-from gateway.runtime.ticks import until_tick
 from gateway.store.database import Database
 
 log = logging.getLogger(__name__)

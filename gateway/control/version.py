@@ -10,8 +10,8 @@ from typing import Any, NoReturn, TypeVar
 
 from gateway import errors
 from gateway.clock import SECOND_US, Clock
+from gateway.runtime.loop_turns import RESTING_TICK_S, TICK_S, until_tick
 from gateway.runtime.threads import Job, pause, spawn
-from gateway.runtime.ticks import RESTING_TICK_S, TICK_S, until_tick
 from gateway.store.database import Database
 
 T = TypeVar("T")

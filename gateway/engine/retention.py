@@ -17,7 +17,7 @@ from gateway.errors import NotFound
 from gateway.metering import payload_table
 from gateway.metering.payload_table import LogInfo
 from gateway.runtime.allowances import Allowances
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Row, Ticket

@@ -12,7 +12,7 @@ from gateway.metering.usage_table import UsageRecord, find, raw_id
 from gateway.routing.decision import Plan
 from gateway.routing.record import Packed, RoutingDecision, leave_out_figures, pack, unpack
 from gateway.runtime.allowances import Allowances
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store import partitions
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Statement

@@ -24,7 +24,7 @@ from gateway.metering.payload_table import pack, unpack
 from gateway.neutral.json_weight import LARGE, weigh
 from gateway.neutral.long_json import LONG_BYTES, dumps, dumps_in_pieces, loads_long
 from gateway.runtime.byte_budget import ByteBudget
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import Slots, Threads, compute, compute_if
 from gateway.store.conversation_turns import (
     DIGEST_BYTES,

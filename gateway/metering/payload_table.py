@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.callers.vault import Vault
 from gateway.errors import Unavailable
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.runtime.zstd import zstd
 from gateway.store.database import Database

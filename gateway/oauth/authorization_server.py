@@ -16,7 +16,7 @@ from gateway.oauth.client_documents import ClientDocuments, DocumentFetcher
 from gateway.oauth.clients import Clients
 from gateway.oauth.grants import Grants
 from gateway.runtime.lazy_import import LazyImport
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import compute, pause
 from gateway.store.database import Database
 from gateway.store.documents import Documents

@@ -1,7 +1,7 @@
 """The operator command, run as `python -m gateway.operator.command <command>`."""
 
 from gateway.configuration.file import SettingsError
-from gateway.runtime.cooperation import patch_all
+from gateway.runtime.process import patch_all
 
 if __name__ == "__main__":  # before any other import, so that every lock and socket is cooperative
     patch_all()
@@ -17,7 +17,7 @@ import click
 from gateway.build_stamp import full_version
 from gateway.configuration.settings import MANAGE, hide_settings
 from gateway.errors import GatewayError, Unavailable
-from gateway.runtime.process_exit import end_with
+from gateway.runtime.process import end_with
 from gateway.secret_text import hide_secrets
 
 # Command → (module of gateway.operator, attribute, help). With the help here, listing the commands imports no modules.

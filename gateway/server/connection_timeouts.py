@@ -6,7 +6,7 @@ from operator import attrgetter
 from gevent import GreenletExit
 
 from gateway.runtime.disconnects import dismiss
-from gateway.runtime.ticks import TICK_S
+from gateway.runtime.loop_turns import TICK_S
 from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.worker_state import ClientGone, WorkerState
 

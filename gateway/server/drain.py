@@ -8,7 +8,7 @@ import gevent
 from msgspec import Struct
 
 from gateway.clock import Clock
-from gateway.runtime.ticks import TICK_S
+from gateway.runtime.loop_turns import TICK_S
 from gateway.server.connection import IDLE, CallerConnection
 from gateway.server.connection_timeouts import end, ticks
 from gateway.server.worker_state import ServerStopping

@@ -5,11 +5,9 @@ from typing import Any
 
 from gateway.ids import new_hex
 from gateway.server.request_heads import Handler, RequestHead
-from gateway.surfaces.web.allowed_hosts import Hosts
-from gateway.surfaces.web.cors import Browsers, takes_keys
 from gateway.surfaces.web.http import Inbound, Outbound
+from gateway.surfaces.web.origins import Browsers, Hosts, Proxies, takes_keys
 from gateway.surfaces.web.path_spelling import PATH_MODEL, Addresses, use_path_model
-from gateway.surfaces.web.proxies import Proxies
 from gateway.surfaces.web.query_keys import hide_credentials
 from gateway.surfaces.web.wsgi import (
     FREE_BODY,

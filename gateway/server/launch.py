@@ -3,7 +3,7 @@
 import os
 import sys
 
-from gateway.runtime.cooperation import patch_all
+from gateway.runtime.process import patch_all
 
 if __name__ == "__main__":  # before any other import, so that every lock and socket is cooperative
     patch_all()
@@ -11,7 +11,7 @@ if __name__ == "__main__":  # before any other import, so that every lock and so
 from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.util import daemonize
 
-from gateway.runtime.process_exit import end_with
+from gateway.runtime.process import end_with
 from gateway.server.master import Master
 
 

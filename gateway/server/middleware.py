@@ -6,12 +6,11 @@ from typing import Any
 
 from gateway import ids
 from gateway.errors import GatewayError
-from gateway.surfaces.web import cors as cors_module
+from gateway.surfaces.web import origins as cors_module
 from gateway.surfaces.web import wsgi as wsgi_module
-from gateway.surfaces.web.allowed_hosts import Hosts, refuse_host
-from gateway.surfaces.web.cors import Browsers
 from gateway.surfaces.web.http import LABEL_LENGTH, ErrorFormat, Outbound
 from gateway.surfaces.web.http_responses import error_reply
+from gateway.surfaces.web.origins import Browsers, Hosts, refuse_host
 from gateway.surfaces.web.path_spelling import PATH_MODEL, Addresses
 from gateway.surfaces.web.query_keys import hide_credentials
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.configuration.settings import Server
 from gateway.errors import GatewayError
-from gateway.surfaces.web.proxies import make_proxies
+from gateway.surfaces.web.origins import make_proxies
 from gateway.surfaces.web.wsgi import read_headers
 from gateway.telemetry.request_observers import RequestObservers
 

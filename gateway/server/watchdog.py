@@ -16,7 +16,7 @@ from typing import Any
 import gevent
 from gevent import monkey
 
-from gateway.runtime.ticks import TICK_S, rest, until_tick
+from gateway.runtime.loop_turns import TICK_S, rest, until_tick
 
 log = logging.getLogger("gateway")
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway.clock import SECOND_US
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
 
 DIGEST_BYTES = 16

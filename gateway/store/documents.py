@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from gateway.clock import SECOND_US, Clock
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
 

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from gateway import errors, ids
 from gateway.clock import SECOND_US, Clock
+from gateway.runtime.loop_turns import until_tick
 from gateway.runtime.send_batch import current_batch
 from gateway.runtime.threads import IdleWait, pause, spawn
-from gateway.runtime.ticks import until_tick
 from gateway.store.database import Database
 from gateway.store.statement_batch import StatementBatch
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from gateway.clock import DAY_US, SECOND_US
 from gateway.errors import Unavailable
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 

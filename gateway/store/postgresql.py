@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import error_from_result
 
 from gateway.configuration import settings
-from gateway.runtime.stepwise import always
+from gateway.runtime.loop_turns import always
 from gateway.runtime.threads import follow
 from gateway.store.pool import DRIVER_ERRORS, PooledPostgresql
 from gateway.store.statement_batch import StatementBatch

@@ -34,8 +34,8 @@ from gateway.accounts.alert_hooks import (
 from gateway.clock import HOUR_US, SECOND_US, Clock, to_iso
 from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.state_changes import StateChange, StateLog
-from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Job
 from gateway.store.documents import Documents
 from gateway.telemetry.alert_incidents import Incidents, OutageClaims

@@ -15,8 +15,8 @@ from msgspec import Struct, field
 
 from gateway.clock import MINUTE_US, SECOND_US, Clock
 from gateway.metering.models import CACHED, SETTLEMENT
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.state_changes import INFO, StateChange, StateLog
-from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import give_way
 from gateway.store.database import Database
 

@@ -20,9 +20,9 @@ from gateway.configuration.settings import CONFIG, Otel
 from gateway.neutral.usage import Usage
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Call, Target
-from gateway.runtime.cooperation import without_fork_hooks
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.process import without_fork_hooks
 from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import Job
 from gateway.telemetry.collector import WatchedExporter, silence_export_errors

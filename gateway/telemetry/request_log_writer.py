@@ -13,7 +13,7 @@ from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.usage_table import raw_id
 from gateway.runtime.allowances import Allowances
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.secret_text import hide_tokens
 from gateway.store.journal import Journal
 from gateway.store.partitions import AgingTables

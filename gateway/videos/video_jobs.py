@@ -31,7 +31,7 @@ from gateway.errors import (
 from gateway.limits.holds import Holds
 from gateway.neutral.videos import VideosRequest, VideoStatus
 from gateway.providers.job_calls import CALL_TIMEOUT_S, JobCalls
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import Job
 from gateway.store.database import Database
 from gateway.transport import Transport

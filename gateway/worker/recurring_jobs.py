@@ -35,9 +35,8 @@ from gateway.metering.rollups.queries import sum_tokens
 from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
 from gateway.routing.candidates import MIN_OBSERVED_TOKENS, TokenMix, observe_mix
 from gateway.runtime.lazy_import import LazyImport
-from gateway.runtime.stepwise import ShouldContinue
+from gateway.runtime.loop_turns import RESTING_TICK_S, TICK_S, ShouldContinue, until_tick
 from gateway.runtime.threads import compute, pause, return_free_memory, spawn
-from gateway.runtime.ticks import RESTING_TICK_S, TICK_S, until_tick
 from gateway.store.documents import Documents
 from gateway.store.journal import forget_writers
 from gateway.store.outage_journal import DEDUPLICATION_US

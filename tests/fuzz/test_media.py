@@ -11,8 +11,7 @@ from gateway.providers.sandbox import ocr as sandbox_ocr
 from gateway.providers.sandbox import speech as made
 from gateway.providers.sandbox.images import png
 from gateway.runtime.large_files import StoredFile
-from gateway.surfaces.bodies import audio_uploads as audio_uploads_module
-from gateway.surfaces.bodies import image_uploads as image_uploads_module
+from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.openai import ocr
 
 WELL_MADE = [made.make(kind, 0.2) for kind in ("wav", "flac", "mp3", "opus", "aac")] + [png(2, 2, "")]
@@ -54,7 +53,7 @@ def test_a_sound_of_any_bytes_has_a_length_or_is_not_a_sound(data: bytes) -> Non
         read = frame_counting.Bytes.at
         patch.setattr(frame_counting.Bytes, "at", lambda self, *given: looks.append(1) or read(self, *given))
         try:
-            found = audio_uploads_module.detect_format(StoredFile.of(data), "file")
+            found = uploads_module.detect_sound(StoredFile.of(data), "file")
         except InvalidRequest:
             return
     assert 0 < found.length.likely_ms <= found.length.foreseen_ms <= found.length.max_ms and len(
@@ -65,7 +64,7 @@ def test_a_sound_of_any_bytes_has_a_length_or_is_not_a_sound(data: bytes) -> Non
 @given(FROM_SCRATCH | damaged() | st.binary(max_size=100))
 def test_a_picture_of_any_bytes_is_one_or_refused(data: bytes) -> None:
     try:
-        assert image_uploads_module.detect_format(StoredFile.of(data), "image").media_type.startswith("image/")
+        assert uploads_module.detect_picture(StoredFile.of(data), "image").media_type.startswith("image/")
     except InvalidRequest:
         return
 

@@ -12,8 +12,8 @@ from gateway.metering.clickhouse.clickhouse_http import open_client
 from gateway.metering.clickhouse.sink import COMMIT_LAG_US, UsageSink
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
+from gateway.runtime.loop_turns import always
 from gateway.runtime.state_changes import StateLog
-from gateway.runtime.stepwise import always
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.transport import Transport

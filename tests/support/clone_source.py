@@ -14,7 +14,7 @@ from typing import Any
 def load_manage(clone: str) -> Callable[[], Any]:
     """Import what `./manage` runs, and all of its commands."""
     sys.path[0] = clone  # instead of the folder of this script
-    cooperation = importlib.import_module("gateway.runtime.cooperation")
+    cooperation = importlib.import_module("gateway.runtime.process")
     cooperation.patch_all()
     command = importlib.import_module("gateway.operator.command")
     for module in {module for module, _, _ in command.COMMANDS.values()}:

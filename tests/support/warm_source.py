@@ -18,7 +18,7 @@ if __name__ == "__main__":
     sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
     gc.disable()  # during the imports: their objects live until the end; programs enable it
 
-    from gateway.runtime.cooperation import patch_all
+    from gateway.runtime.process import patch_all
 
     patch_all()
 
@@ -40,7 +40,7 @@ import gateway.server.logging_setup  # noqa: E402
 import gateway.server.worker  # noqa: E402, F401
 from gateway.metering.sources import known_clients  # noqa: E402
 from gateway.operator import command as manage  # noqa: E402
-from gateway.runtime.process_exit import end_with  # noqa: E402
+from gateway.runtime.process import end_with  # noqa: E402
 from gateway.server import boot, launch  # noqa: E402
 from gateway.surfaces import surface_table  # noqa: E402
 from gateway.surfaces.blueprints import compile_rules  # noqa: E402

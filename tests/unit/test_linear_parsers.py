@@ -36,7 +36,7 @@ from gateway.runtime.large_files import StoredFile
 from gateway.server.http1 import read_chunked, read_head
 from gateway.surfaces import health, surface_table
 from gateway.surfaces.anthropic import schema as messages
-from gateway.surfaces.bodies import audio_uploads as audio_uploads_module
+from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.bodies.media_urls import read_media
 from gateway.surfaces.google import schema as generate
 from gateway.surfaces.openai import chat_schema
@@ -233,7 +233,7 @@ OF_BYTES: dict[str, Callable[[bytes], object]] = {
     "messages": lambda data: messages.decode(b'{"model":"m","max_tokens":1,"messages":[' + data + b"]}"),
     "a response": lambda data: responses.decode(b'{"model":"m","input":[' + data + b"]}"),
     "contents": lambda data: generate.decode(b'{"contents":[{"parts":[' + data + b"]}]}"),
-    "a sound": lambda data: audio_uploads_module.detect_format(stored(data), "file"),
+    "a sound": lambda data: uploads_module.detect_sound(stored(data), "file"),
     "response fields": lambda data: read_fields(b"HTTP/1.1 200 OK\r\n" + data + b"\r\n\r\n"),
     "frames of a WebSocket": read_frames,
     "a message in fragments": lambda data: read_frames(in_fragments(data)),

@@ -19,8 +19,8 @@ from gateway.metering.figures import FIGURES, figures_sql, last_params, rows_sql
 from gateway.metering.rollups.queries import rows_begin_us
 from gateway.metering.rollups.row_sums import START_MARGIN_US
 from gateway.money import format_usd
+from gateway.runtime.loop_turns import ShouldContinue
 from gateway.runtime.state_changes import INFO, WARNING, StateChange, StateLog
-from gateway.runtime.stepwise import ShouldContinue
 from gateway.runtime.threads import compute
 from gateway.store.database import Database
 from gateway.store.documents import Documents

@@ -24,7 +24,7 @@ from gateway.metering.rollups.rollup_table import (
     read_state,
     run_sums,
 )
-from gateway.runtime.stepwise import ShouldContinue
+from gateway.runtime.loop_turns import ShouldContinue
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 

@@ -46,7 +46,7 @@ from gateway.metering.rollups.row_sums import (
     sum_outrun,
     sum_rows,
 )
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import compute, pause
 from gateway.store.database import Database
 

@@ -26,7 +26,7 @@ from gateway.metering.rollups.rollup_table import (
 )
 from gateway.metering.rollups.row_sums import Group, add_pieces, count_pieces, list_pieces, sum_rows, sweep_pieces
 from gateway.metering.usage_table import split_teams
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import Partition, Partitions, id_at, time_of

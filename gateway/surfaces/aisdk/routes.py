@@ -30,10 +30,10 @@ from gateway.surfaces.web import caps as caps_module
 from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web import listing as listing_module
 from gateway.surfaces.web.answer_structs import Answer, ModelApiAnswer, Usd, describe_answer
-from gateway.surfaces.web.availability import beyond, lists_available, reach_of, within
 from gateway.surfaces.web.facts import Facts, headers_of
 from gateway.surfaces.web.http import About, ErrorFormat, HeaderParameter, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.web.http_responses import json_reply
+from gateway.surfaces.web.listing import beyond, lists_available, reach_of, within
 from gateway.worker.services import Services
 
 # `GET …/config`: the language models that a key can call, with an entry for each provider and prices.

@@ -29,9 +29,9 @@ from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import caps as caps_module
 from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web.answer_structs import ModelApiAnswer, describe_answer
-from gateway.surfaces.web.availability import reach_of
 from gateway.surfaces.web.facts import Facts, headers_of
 from gateway.surfaces.web.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.web.listing import reach_of
 from gateway.worker.services import Services
 
 # Models that serve in place of one of this vendor that is unknown or cannot be called: the vendor's nearest one, then

@@ -11,8 +11,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, field
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.parameters import CHAT, ChoiceCount, Count, Effort, Level, ServiceTier, Temperature, words_in
-from gateway.surfaces.bodies.lenient_chat import KNOWN_CHOICES, KNOWN_TOOLS, correct_spelling
-from gateway.surfaces.bodies.lenient_parsing import correct_numbers
+from gateway.surfaces.bodies.lenient_parsing import KNOWN_CHOICES, KNOWN_TOOLS, correct_numbers, correct_spelling
 from gateway.surfaces.bodies.preference_checks import ImageOptions, Routing, Switch
 from gateway.surfaces.bodies.request_parameters import with_parameters
 from gateway.surfaces.bodies.unknown_parts import UNKNOWN, require_unknown

@@ -1,16 +1,21 @@
-"""Validation errors of bodies, with the dotted path of the field: shared by the surfaces of the hot operations."""
+"""JSON bodies, decoded and validated, and their validation errors with the dotted path of the field: shared by the
+surfaces of the hot operations."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
-from typing import Any, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
-from msgspec import inspect
+from msgspec import DecodeError, ValidationError, inspect
+from msgspec.json import Decoder
 
+from gateway.configuration.settings import LimitSettings
 from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
+from gateway.surfaces.bodies.lenient_parsing import decode_again
 from gateway.surfaces.bodies.unknown_parts import UNKNOWN
+from gateway.surfaces.web import caps as caps_module
 
 FIELD_PATH = re.compile(r" - at `\$?([^`]*)`$")
 MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
@@ -142,3 +147,30 @@ def either(words: tuple[str, ...]) -> str:
 def _in_json_words(types: str) -> str:
     """Convert "str | int | null" to "string, integer or null"."""
     return either(tuple(JSON_WORDS.get(word, word) for word in types.split(" | ")))
+
+
+# JSON bodies of the service's own format, decoded and validated.
+
+T = TypeVar("T")
+
+
+def read_json(limits: LimitSettings, decoder: Decoder[T], raw: bytes) -> T:
+    """Return the decoded body of a request.
+
+    Raises InvalidRequest `invalid_json`, `request_too_complex`, or `invalid_parameters` with `param` set.
+    """
+    return caps_module.read(limits, raw, decode_json, decoder, raw)
+
+
+def decode_json(decoder: Decoder[T], raw: bytes) -> T:
+    """Decode a body as `read_json` does, after its parts were counted."""
+    try:
+        return decoder.decode(raw)
+    except ValidationError as error:
+        try:
+            repaired: T = decode_again(decoder, raw, error)
+        except ValidationError as still:
+            raise explain(str(still), words_of(cast(Hashable, decoder.type))) from None
+        return repaired
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return decode_json(decoder, readable(raw, error))

@@ -9,7 +9,7 @@ from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.bodies.json_bodies import decode_json
+from gateway.surfaces.bodies.validation_errors import decode_json
 from gateway.surfaces.cohere import chat_v1_writer, cohere_chat_reader
 from gateway.surfaces.cohere.chat_v1_writer import DECODER, History, V1ChatBody, to_v2
 from gateway.surfaces.web import auth as auth_module

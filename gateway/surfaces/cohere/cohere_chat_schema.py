@@ -11,9 +11,9 @@ from msgspec.json import Decoder
 
 from gateway.dialects.cohere import NAME
 from gateway.neutral.parameters import Count
-from gateway.surfaces.bodies.json_bodies import decode_json
 from gateway.surfaces.bodies.request_parameters import with_parameters
 from gateway.surfaces.bodies.unknown_parts import UNKNOWN, require_unknown, wrap
+from gateway.surfaces.bodies.validation_errors import decode_json
 
 Json = dict[str, Any]
 Name = Annotated[str, Meta(min_length=1)]

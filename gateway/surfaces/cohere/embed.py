@@ -24,8 +24,7 @@ from gateway.neutral.embeddings import (
 )
 from gateway.neutral.request import NO_OPTIONS, Options, Requirements
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.bodies.json_bodies import decode_json
-from gateway.surfaces.bodies.validation_errors import invalid
+from gateway.surfaces.bodies.validation_errors import decode_json, invalid
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import caps as caps_module
 from gateway.surfaces.web import http_responses as http_responses_module

@@ -13,9 +13,8 @@ from gateway.runtime.threads import compute
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web.answer_structs import Answer
-from gateway.surfaces.web.availability import lists_available, prefer_reachable, reach_of
 from gateway.surfaces.web.http import Inbound, Outbound
-from gateway.surfaces.web.listing import own_models
+from gateway.surfaces.web.listing import lists_available, own_models, prefer_reachable, reach_of
 from gateway.worker.services import Services
 
 PREFIX = "models/"

@@ -23,7 +23,7 @@ from gateway.neutral.parts import Image, Media, Refusal, Text
 from gateway.neutral.request import Requirements
 from gateway.oauth.redirects import LOOPBACK
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.bodies import image_uploads as image_uploads_module
+from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.mcp import tool_schemas
 from gateway.surfaces.mcp.tool_schemas import Json, ToolContext, blocks, text_of
 from gateway.surfaces.web import auth as auth_module
@@ -312,13 +312,13 @@ def generate_image(ctx: ToolContext, arguments: tool_schemas.ImageArguments) -> 
     content = ImagesInput(arguments.prompt, arguments.n, arguments.size)
     address = address_of(ctx)
     if address:
-        return blocks(*_show(images(ctx, address, content, arguments.model or image_uploads_module.AUTO)))
+        return blocks(*_show(images(ctx, address, content, arguments.model or uploads_module.AUTO)))
     return blocks(
         *_show(
             _make(
                 ctx,
                 content,
-                image_uploads_module.model_of(ctx.services, ctx.caller, arguments.model),
+                uploads_module.model_of(ctx.services, ctx.caller, arguments.model),
             )
         )
     )
@@ -330,7 +330,7 @@ def generate_alt_image(ctx: ToolContext, arguments: tool_schemas.AltImageArgumen
     content = ImagesInput(arguments.prompt, aspect_ratio=arguments.aspect_ratio or "")
     address = address_of(ctx)
     if address:
-        result = images(ctx, address, content, ctx.services.settings.media.alt_image_model or image_uploads_module.AUTO)
+        result = images(ctx, address, content, ctx.services.settings.media.alt_image_model or uploads_module.AUTO)
     else:
         result = _make(ctx, content, alt_model_of(ctx))
     shown = _show(result)
@@ -340,7 +340,7 @@ def generate_alt_image(ctx: ToolContext, arguments: tool_schemas.AltImageArgumen
 
 def alt_model_of(ctx: ToolContext) -> str:
     """Return the model of generate-alt-image."""
-    return image_uploads_module.model_of(ctx.services, ctx.caller, "", ctx.services.settings.media.alt_image_model)
+    return uploads_module.model_of(ctx.services, ctx.caller, "", ctx.services.settings.media.alt_image_model)
 
 
 def _context_of(ctx: ToolContext, operation: str) -> RequestContext:

@@ -16,13 +16,13 @@ from gateway.errors import GatewayError, RateLimited, Unavailable, UpstreamTimeo
 from gateway.money import format_price, usd_number
 from gateway.reports.report_answers import AccountReport, BreakdownReport, UsageReport
 from gateway.reports.scope import ReportScope, scope_of_caller
-from gateway.surfaces.bodies import image_uploads as image_uploads_module
+from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.mcp import generation, tool_schemas
 from gateway.surfaces.mcp.json_rpc import TIMED_OUT, Fault
 from gateway.surfaces.mcp.tool_schemas import Json, ToolContext, failed, structured, text_of
 from gateway.surfaces.web import listing as listing_module
 from gateway.surfaces.web.answer_structs import describe_answer
-from gateway.surfaces.web.availability import prefer_reachable, reach_of
+from gateway.surfaces.web.listing import prefer_reachable, reach_of
 
 # The tools that list models: those that the caller's key may call, first those with a credential, with prices and
 # capabilities.
@@ -99,7 +99,7 @@ def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json
 def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) -> Json:
     """Return models that generate images; `default` is the default of generate-image, `altDefault` that of
     generate-alt-image."""
-    default = image_uploads_module.model_of(ctx.services, ctx.caller, "").rpartition("/")[2]
+    default = uploads_module.model_of(ctx.services, ctx.caller, "").rpartition("/")[2]
     alt = generation.alt_model_of(ctx).rpartition("/")[2]
     reach = reach_of(ctx.services, ctx.caller)
     shown: list[CallableImageModel] = []

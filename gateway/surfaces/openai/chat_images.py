@@ -15,7 +15,7 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Choice
 from gateway.neutral.events import Batch, Event, Finished, ImageMade, PartFound, TextDelta
 from gateway.neutral.images import ImageEditsRequest, ImagesRequest, ImagesResult
 from gateway.neutral.parts import Image, Text
-from gateway.surfaces.bodies import image_uploads as image_uploads_module
+from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.bodies.validation_errors import explain, invalid, words_of
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai import chat_writer, images
@@ -81,7 +81,7 @@ def read(
     context.operation = kind.operation
     config = _config_of(chat)
     fields = _read_fields(prompt, body, config)
-    pictures = tuple(image_uploads_module.load(services, inbound, url, param) for param, url in urls)
+    pictures = tuple(uploads_module.load(services, inbound, url, param) for param, url in urls)
     request = images.request_of(services, context, fields, kind, pictures, {}, seed=config.get("seed"))
     kept = {name: getattr(chat.requirements, name) for name in IMAGE_REQUIREMENTS}
     request.requirements = replace(request.requirements, **kept)

@@ -7,8 +7,7 @@ from msgspec.json import Decoder
 
 from gateway.surfaces.bodies import chat_options as chat_options_module
 from gateway.surfaces.bodies.chat_options import CacheControl, ChatOptions, Name, Shape, check_together
-from gateway.surfaces.bodies.lenient_chat import KNOWN_PARTS, correct_spelling
-from gateway.surfaces.bodies.lenient_parsing import read_again, write_again
+from gateway.surfaces.bodies.lenient_parsing import KNOWN_PARTS, correct_spelling, read_again, write_again
 from gateway.surfaces.bodies.unknown_parts import UNKNOWN, require_unknown
 from gateway.surfaces.bodies.validation_errors import explain, readable, words_of
 from gateway.surfaces.web.model_options import name_model

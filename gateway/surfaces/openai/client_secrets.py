@@ -8,7 +8,7 @@ from msgspec.json import Decoder
 from gateway.billing.context import RequestContext
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, UnknownModel
 from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, SessionLock
-from gateway.surfaces.bodies.json_bodies import read_json
+from gateway.surfaces.bodies.validation_errors import read_json
 from gateway.surfaces.openai.realtime_events import names_of, own_transcriber
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module

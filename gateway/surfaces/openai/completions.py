@@ -30,7 +30,7 @@ from gateway.neutral.chat import (
 from gateway.neutral.parameters import ChoiceCount
 from gateway.neutral.parts import Message, Text
 from gateway.runtime.threads import Job, compute_if
-from gateway.surfaces.bodies import json_bodies as json_bodies_module
+from gateway.surfaces.bodies import validation_errors as json_bodies_module
 from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
 from gateway.surfaces.bodies.request_parameters import ParameterReader, with_parameters
 from gateway.surfaces.bodies.validation_errors import invalid

@@ -23,9 +23,8 @@ from gateway.neutral.embeddings import (
 )
 from gateway.neutral.request import Native, Options, Requirements
 from gateway.runtime.threads import compute
-from gateway.surfaces.bodies.json_bodies import decode_json
 from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
-from gateway.surfaces.bodies.validation_errors import invalid
+from gateway.surfaces.bodies.validation_errors import decode_json, invalid
 from gateway.surfaces.web import attribution as attribution_module
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import caps as caps_module

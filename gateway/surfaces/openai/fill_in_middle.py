@@ -17,7 +17,7 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Choice
 from gateway.neutral.events import Batch
 from gateway.neutral.parts import Text
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.bodies import json_bodies as json_bodies_module
+from gateway.surfaces.bodies import validation_errors as json_bodies_module
 from gateway.surfaces.openai import chat_writer, completions
 from gateway.surfaces.openai.chat_answers import ID_PREFIX, ChatCompletion, ChatCompletionChunk
 from gateway.surfaces.openai.code_fences import UnfencedStream, without_fence

@@ -15,10 +15,9 @@ from gateway.neutral.images import ImageEditsRequest, ImagesInput, ImagesRequest
 from gateway.neutral.parts import WEB
 from gateway.neutral.request import Options, Requirements
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.bodies import image_uploads as image_uploads_module
-from gateway.surfaces.bodies.json_bodies import read_json
+from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
-from gateway.surfaces.bodies.validation_errors import explain, invalid, words_of
+from gateway.surfaces.bodies.validation_errors import explain, invalid, read_json, words_of
 from gateway.surfaces.description.examples import PICTURE
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.web import attribution as attribution_module
@@ -177,7 +176,7 @@ def _write_usage(facts: Facts) -> ImagesUsageAnswer:
 ID_PREFIX = "img-"
 OLD_QUALITIES = {"standard": "medium", "hd": "high"}
 MAX_IMAGES = 16
-LIMITS = FormLimits(parts=64, files=MAX_IMAGES + 2, field_bytes=128 << 10, file_bytes=image_uploads_module.MAX_BYTES)
+LIMITS = FormLimits(parts=64, files=MAX_IMAGES + 2, field_bytes=128 << 10, file_bytes=uploads_module.MAX_BYTES)
 NUMBERS = ("n", "output_compression", "partial_images")
 DIGITS = re.compile(r"[0-9]{1,9}")
 NULL = b"null"
@@ -191,7 +190,7 @@ class ImagesFields(Struct, kw_only=True, gc=False):
     """Every field that has an effect, except for the images; all others are accepted and dropped."""
 
     prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
-    model: str = image_uploads_module.AUTO
+    model: str = uploads_module.AUTO
     n: Annotated[int, Meta(ge=1, le=10)] | None = None
     size: Word | None = None
     quality: Quality | None = None
@@ -266,7 +265,7 @@ def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tupl
     body = read_json(services.settings.limits, EDITS, inbound.body)
 
     def load(row: Raw, param: str) -> Picture:
-        return image_uploads_module.load(services, inbound, _address_of(row, param), param)
+        return uploads_module.load(services, inbound, _address_of(row, param), param)
 
     pictures = tuple(load(one, f"images.{number}.image_url") for number, one in enumerate(_rows_of(body.images)))
     marks = {name: load(row, name) for name in MARKS if bytes(row := getattr(body, name)) != NULL}
@@ -308,7 +307,7 @@ def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
     pictures: list[Picture] = []
     marks: Marks = {}
     for file in form.files:
-        picture = image_uploads_module.detect_format(file.data, file.name[:64])
+        picture = uploads_module.detect_picture(file.data, file.name[:64])
         if file.name in MARKS:
             marks[file.name] = picture
         else:
@@ -356,7 +355,7 @@ def request_of(
     options = Options(**read_preferences(routing=body.routing), service_tier=body.service_tier or "")
     size = sum(len(picture.file) for picture in pictures)
     return kind(
-        image_uploads_module.model_of(services, context.caller, body.model),
+        uploads_module.model_of(services, context.caller, body.model),
         needs,
         lambda: content,
         options,

@@ -25,7 +25,7 @@ from gateway.surfaces.openai.model_answers import (
     ProviderMappingAnswer,
     TopProviderAnswer,
 )
-from gateway.surfaces.web.availability import AUTO, prefer_reachable
+from gateway.surfaces.web.listing import AUTO, prefer_reachable
 
 # Prices of an entry of the model list.
 

@@ -29,10 +29,18 @@ from gateway.surfaces.openai.model_entries import (
 from gateway.surfaces.visitors.validation_schemas import Body, QueryFlag
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import listing as listing_module
-from gateway.surfaces.web.availability import AUTO, choices_of, lists_available, reach_of, within
 from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.web.http_responses import JSON
-from gateway.surfaces.web.listing import HEADERS, own_models, tag_of
+from gateway.surfaces.web.listing import (
+    AUTO,
+    HEADERS,
+    choices_of,
+    lists_available,
+    own_models,
+    reach_of,
+    tag_of,
+    within,
+)
 from gateway.worker.services import Services
 
 # The model list in the forms of other vendors: their clients read it at the same path, and name themselves in the

@@ -9,8 +9,8 @@ from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.structured import RerankInput, RerankRequest, RerankResult, units_of
-from gateway.surfaces.bodies.json_bodies import read_json
 from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
+from gateway.surfaces.bodies.validation_errors import read_json
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import caps as caps_module
 from gateway.surfaces.web import http_responses as http_responses_module

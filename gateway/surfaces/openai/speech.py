@@ -16,8 +16,8 @@ from gateway.money import format_usd
 from gateway.neutral.events import Batch, Failed, Finished, MediaPiece
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.speech import FORMATS, SpeechInput, SpeechRequest, format_among, units_of, voice_uses
-from gateway.surfaces.bodies.json_bodies import read_json
 from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
+from gateway.surfaces.bodies.validation_errors import read_json
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.structured import TokensUsedAnswer, write_tokens
 from gateway.surfaces.web import auth as auth_module

@@ -11,8 +11,8 @@ from gateway.neutral.hosted_uses import NO_USES, HostedUse
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Units
-from gateway.surfaces.bodies.json_bodies import read_json
 from gateway.surfaces.bodies.preference_checks import read_preferences
+from gateway.surfaces.bodies.validation_errors import read_json
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import caps as caps_module
 from gateway.surfaces.web import http_responses as http_responses_module

@@ -22,7 +22,7 @@ from gateway.neutral.transcriptions import (
 )
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.bodies import audio_uploads as audio_uploads_module
+from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.bodies.preference_checks import read_preferences
 from gateway.surfaces.bodies.validation_errors import either, invalid, missing
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
@@ -173,7 +173,7 @@ def read(
     if chosen not in RESPONSE_FORMATS:
         raise invalid("response_format", f"'{chosen[:SHOWN_CHARACTERS]}' is not one of {either(RESPONSE_FORMATS)}")
     file, param = _file_of(services, inbound, form)
-    sound = audio_uploads_module.detect_format(file, param)
+    sound = uploads_module.detect_sound(file, param)
     content = TranscriptionInput(
         file,
         sound.media_type,
@@ -315,14 +315,14 @@ def _usage(facts: Facts) -> TranscriptionUsage:
     """Return tokens where the provider counts them, else seconds."""
     used = facts.usage
     if not used.input_total and not used.output_total:
-        return {"type": "duration", "seconds": used.audio_ms / audio_uploads_module.SECOND_MS, **facts.cost()}
+        return {"type": "duration", "seconds": used.audio_ms / uploads_module.SECOND_MS, **facts.cost()}
     return _write_tokens(facts)
 
 
 def _write_streamed_usage(facts: Facts) -> StreamedSoundUsage:
     usage: StreamedSoundUsage = {**_write_tokens(facts)}
     if facts.usage.audio_ms:
-        usage["seconds"] = facts.usage.audio_ms / audio_uploads_module.SECOND_MS
+        usage["seconds"] = facts.usage.audio_ms / uploads_module.SECOND_MS
     return usage
 
 

@@ -17,10 +17,9 @@ from gateway.neutral.images import Picture
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.videos import MAX_SECONDS, VideosInput, VideosRequest, units_of
 from gateway.runtime.threads import give_way
-from gateway.surfaces.bodies import image_uploads as image_uploads_module
-from gateway.surfaces.bodies.json_bodies import read_json
+from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
-from gateway.surfaces.bodies.validation_errors import explain, invalid, words_of
+from gateway.surfaces.bodies.validation_errors import explain, invalid, read_json, words_of
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryInteger, TextField, read_query
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import caps as caps_module
@@ -46,7 +45,7 @@ VIDEO_SIZES = (
 SANDBOX_MODEL = "sandbox/sandbox-film"
 MAX_IMAGES = 9
 MAX_FILES = 3
-LIMITS = FormLimits(parts=64, files=MAX_IMAGES + 2, field_bytes=128 << 10, file_bytes=image_uploads_module.MAX_BYTES)
+LIMITS = FormLimits(parts=64, files=MAX_IMAGES + 2, field_bytes=128 << 10, file_bytes=uploads_module.MAX_BYTES)
 DIGITS = re.compile(r"[0-9]{1,9}")
 # Form fields that hold a URL: `image`, and `image[image_url]` as clients write an object in a form.
 NESTED_FIELD = re.compile(r"(\w+)(?:\[\d*\])?\[(image_url|video_url|audio_url)\]")
@@ -81,7 +80,7 @@ class VideoFields(Struct, kw_only=True, gc=False):
     """Every field that has an effect; all others are accepted and dropped."""
 
     prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
-    model: Annotated[str, Meta(max_length=255)] = image_uploads_module.AUTO
+    model: Annotated[str, Meta(max_length=255)] = uploads_module.AUTO
     seconds: Annotated[int, Meta(ge=1, le=MAX_SECONDS)] | Annotated[str, Meta(pattern=r"^[0-9]{1,4}$")] | None = None
     size: Literal[VIDEO_SIZES] | None = None  # type: ignore[valid-type]
     audio: bool | None = None
@@ -120,9 +119,7 @@ def read_video_input(services: Services, inbound: Inbound, caller: Caller) -> tu
     for name, given in _addresses(body).items():
         if given and pictures.get(name):
             raise invalid(name, "send a file or a URL, not both")
-        pictures.setdefault(name, []).extend(
-            image_uploads_module.load(services, inbound, value, name) for value in given
-        )
+        pictures.setdefault(name, []).extend(uploads_module.load(services, inbound, value, name) for value in given)
     return _request(services, caller, body, pictures), callback
 
 
@@ -175,7 +172,7 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
         name = file.name.removesuffix("[]")
         if name not in ("image", "last_frame", REFERENCE, "reference_images"):
             raise invalid(name[:64], "this field does not accept a file")
-        pictures.setdefault(name, []).append(image_uploads_module.detect_format(file.data, name))
+        pictures.setdefault(name, []).append(uploads_module.detect_picture(file.data, name))
     return body, pictures
 
 
@@ -261,7 +258,7 @@ def _https(given: Any, param: str) -> str:
 
 def _model_of(services: Services, caller: Caller, requested: str) -> str:
     """Return the named model; for "auto" the configured one where it is reachable, else the sandbox's."""
-    if requested not in ("", image_uploads_module.AUTO):
+    if requested not in ("", uploads_module.AUTO):
         return requested
     chosen = services.settings.video.model
     mappings = services.routing.catalogue.current().mappings_of(chosen.rpartition("/")[2])

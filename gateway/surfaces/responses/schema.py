@@ -12,9 +12,9 @@ from msgspec.json import Decoder
 from gateway.errors import InvalidRequest
 from gateway.neutral.parameters import Count, Effort, Level, ServiceTier
 from gateway.surfaces.bodies import chat_options as chat_options_module
-from gateway.surfaces.bodies.json_bodies import decode_json
 from gateway.surfaces.bodies.preference_checks import Routing, Switch
 from gateway.surfaces.bodies.request_parameters import with_parameters
+from gateway.surfaces.bodies.validation_errors import decode_json
 from gateway.surfaces.web.model_options import Models, ProviderOptions
 
 Detail = Literal["low", "high", "auto", "original"]

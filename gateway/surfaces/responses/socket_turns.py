@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 
 from gateway.dialects import openai
 from gateway.errors import GatewayError, Internal, InvalidRequest
-from gateway.surfaces.bodies.json_bodies import decode_json
+from gateway.surfaces.bodies.validation_errors import decode_json
 from gateway.surfaces.responses.response_creation import SocketTurn, create
 from gateway.surfaces.responses.socket_memory import SocketMemory, TurnMemory
 from gateway.surfaces.web import http_responses as http_responses_module

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.runtime.large_files import PIECE_BYTES, StoredFile, copy
 from gateway.surfaces.web.http import Inbound, Outbound
-from gateway.surfaces.web.proxies import Proxies
+from gateway.surfaces.web.origins import Proxies
 from gateway.surfaces.web.request_decompression import Run, decode_body, is_coded, too_large
 
 MAX_BODY = 32 * 1024 * 1024

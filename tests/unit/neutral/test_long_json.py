@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from gateway.neutral import long_json
 from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.long_json import dumps_in_pieces, end_of_text, loads_in_pieces
-from gateway.runtime import long_strings
 
 MEGABYTE = 1 << 20
 SHORT = {"PIECE_BYTES": 16, "READ_BYTES": 16, "LONG_STRING": 5, "NODES": 5, "WHOLE": 0, "CHARACTERS_PER_NODE": 3}
@@ -42,7 +41,7 @@ def short_pieces() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SHORT.items():
             patch.setattr(long_json, name, value)
-        patch.setattr(long_strings, "JOINED", 0)
+        patch.setattr(long_json, "JOINED", 0)
         yield
 
 
@@ -154,3 +153,16 @@ def test_a_text_is_cut_between_its_characters(text: bytes, before: int) -> None:
         assert at < end
         assert (max(0, end - before)) % len(text) == 0
         at = end
+
+
+# Strings that are put together piece by piece are the strings that the interpreter joins.
+
+
+@pytest.mark.parametrize("signs", ["a", "é", "€", "\U0001f600", "aé", "a€", "é\U0001f600", "€\U0001f600"])
+def test_joined_strings_are_those_of_join(monkeypatch: pytest.MonkeyPatch, signs: str) -> None:
+    monkeypatch.setattr(long_json, "JOINED", 0)
+    pieces = [sign * 1000 for sign in signs] * 3
+    joined = long_json.join_pieces(pieces)
+    assert joined == "".join(pieces)
+    assert hash(joined) == hash("".join(pieces))
+    assert joined.__sizeof__() == "".join(pieces).__sizeof__()

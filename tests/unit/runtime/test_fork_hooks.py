@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gateway.runtime.cooperation import without_fork_hooks
+from gateway.runtime.process import without_fork_hooks
 
 
 def make_hook(module: str):

@@ -10,7 +10,7 @@ from gateway.errors import Overloaded, Unauthenticated
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.threads import hold, spawn
 from gateway.server.request_bodies import BodyReservation, ConnectionCounts
-from gateway.surfaces.web.proxies import Proxies
+from gateway.surfaces.web.origins import Proxies
 
 FREE = 10
 

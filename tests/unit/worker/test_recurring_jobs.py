@@ -12,7 +12,7 @@ from gateway.control.leadership import TERM_DURATION_S, Leadership
 from gateway.control.version import Control
 from gateway.oauth import client_documents
 from gateway.runtime.fair_threads import native_id
-from gateway.runtime.stepwise import always
+from gateway.runtime.loop_turns import always
 from gateway.store.documents import Documents
 from gateway.telemetry.gauges import job_rows
 from gateway.worker import recurring_jobs

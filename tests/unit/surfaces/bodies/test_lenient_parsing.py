@@ -1,11 +1,19 @@
 """Bodies in another spelling than the documented one."""
 
+from typing import Any
+
 import orjson
 import pytest
 from msgspec import Struct, ValidationError
 from msgspec.json import Decoder
 
-from gateway.surfaces.bodies.lenient_parsing import correct_numbers, decode_again, read_choice, tool_type_of
+from gateway.surfaces.bodies.lenient_parsing import (
+    correct_numbers,
+    correct_spelling,
+    decode_again,
+    read_choice,
+    tool_type_of,
+)
 
 
 def test_whole_numbers_are_corrected_outside_of_schemas_and_content() -> None:
@@ -50,3 +58,29 @@ def test_the_first_of_several_models_is_the_model_only_where_a_body_may_have_sev
 def test_a_tool_without_a_type_has_that_of_its_member(kind: str) -> None:
     assert tool_type_of({kind: {"name": "look"}}) == kind
     assert read_choice({"type": kind, "name": "look"}, lambda kind, choice: [kind]) == [kind]
+
+
+# Bodies of chat completions in another spelling than the documented one.
+
+IMAGE = {"url": "https://example.com/cat.png"}
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"type": "input_text", "text": "Hello"}, {"type": "text", "text": "Hello"}),
+        ({"type": "output_text", "text": "Hello"}, {"type": "text", "text": "Hello"}),
+        ({"type": "input_image", "image_url": IMAGE["url"]}, {"type": "image_url", "image_url": IMAGE}),
+        ({"type": "image", "image_url": IMAGE}, {"type": "image_url", "image_url": IMAGE}),
+    ],
+)
+def test_content_parts_of_other_formats_are_understood(given: dict[str, Any], part: dict[str, Any]) -> None:
+    wire: dict[str, Any] = {"messages": [{"role": "user", "content": [given]}]}
+    correct_spelling(wire)
+    assert wire["messages"] == [{"role": "user", "content": [part]}]
+
+
+def test_words_are_understood_in_any_case() -> None:
+    wire: dict[str, Any] = {"tool_choice": "Required", "reasoning_effort": "HIGH"}
+    correct_spelling(wire)
+    assert wire == {"tool_choice": "required", "reasoning_effort": "high"}

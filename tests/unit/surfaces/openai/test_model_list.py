@@ -14,7 +14,7 @@ from gateway.errors import NotFound, Unauthenticated
 from gateway.surfaces.openai import model_entries
 from gateway.surfaces.openai.model_entries import NAME_PLACEHOLDER, Query, serialise_alike, write_entries
 from gateway.surfaces.openai.model_list import handle_model, handle_models
-from gateway.surfaces.web import availability as availability_module
+from gateway.surfaces.web import listing as availability_module
 from gateway.surfaces.web import listing as listing_module
 from gateway.surfaces.web.http import Inbound
 

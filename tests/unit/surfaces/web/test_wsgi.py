@@ -10,7 +10,7 @@ import pytest
 from gateway.errors import InvalidRequest, RequestTooLarge, Unauthenticated, UnsupportedMediaType
 from gateway.runtime.zstd import zstd
 from gateway.surfaces.web.http import Inbound, Outbound
-from gateway.surfaces.web.proxies import Proxies
+from gateway.surfaces.web.origins import Proxies
 from gateway.surfaces.web.request_decompression import decode_body
 from gateway.surfaces.web.wsgi import FREE_BODY, HELD_KEY, read_inbound, start
 

@@ -1,11 +1,16 @@
-"""Uploaded images: their format, from their first bytes and never from their name; and the default image model."""
+"""Uploaded images and audio: their format, from their first bytes and never from their name. The default image model,
+and the duration of audio."""
+
+from typing import NamedTuple
 
 from gateway.callers.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.media.sounds import SECOND_MS as SECOND_MS
+from gateway.media.sounds import SoundDuration, length_of
 from gateway.neutral.file_types import HEAD_BYTES, decode_pieces, type_of
 from gateway.neutral.images import ENDINGS, Picture
 from gateway.runtime.large_files import StoredFile
-from gateway.runtime.threads import compute_if
+from gateway.runtime.threads import compute, compute_if
 from gateway.surfaces.web.http import Inbound
 from gateway.worker.services import Services
 
@@ -40,7 +45,7 @@ def model_of(services: Services, caller: Caller, requested: str, default: str = 
     return chosen
 
 
-def detect_format(file: StoredFile, param: str) -> Picture:
+def detect_picture(file: StoredFile, param: str) -> Picture:
     """Detect the format of a file. Raises InvalidRequest `empty_file`, or `unsupported_media` for other formats than
     PNG, JPEG and WebP."""
     if not len(file):
@@ -60,7 +65,7 @@ def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
             compute_if(len(url) > LARGE, _store, url, file)
         except ValueError:
             raise InvalidRequest("The data URL is not valid base64.", param=param, code="invalid_parameters") from None
-        return detect_format(file, param)
+        return detect_picture(file, param)
     try:
         fetched = services.routing.transport.fetch(url, MAX_BYTES, timeout_s=FETCH_TIMEOUT_S)
         why = "" if fetched.status == 200 else f"status {fetched.status}"
@@ -69,7 +74,7 @@ def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
     if why:
         raise InvalidRequest(f"The image could not be downloaded ({why}).", param=param, code="media_not_loaded")
     file.write(fetched.body)
-    return detect_format(file, param)
+    return detect_picture(file, param)
 
 
 def _store(url: str, file: StoredFile) -> None:
@@ -77,3 +82,43 @@ def _store(url: str, file: StoredFile) -> None:
     start = url.find(",") + 1
     for piece in decode_pieces(url, start) if start else ():
         file.write(piece)
+
+
+# Uploaded audio: its format, from its first bytes and never from its name, and its duration.
+
+# Kind of audio → media type sent upstream. Containers that may also hold video are treated as audio.
+KINDS = {
+    "audio/wav": ("audio/wav", "wav"),
+    "audio/aiff": ("audio/aiff", "aiff"),
+    "audio/mpeg": ("audio/mpeg", "mp3"),
+    "audio/aac": ("audio/aac", "aac"),
+    "audio/flac": ("audio/flac", "flac"),
+    "audio/ogg": ("audio/ogg", "ogg"),
+    "audio/amr": ("audio/amr", "amr"),
+    "audio/mp4": ("audio/mp4", "m4a"),
+    "video/mp4": ("audio/mp4", "m4a"),
+    "video/webm": ("audio/webm", "webm"),
+}
+
+
+class Sound(NamedTuple):
+    """The format and duration of an audio file."""
+
+    media_type: str
+    filename: str
+    length: SoundDuration
+
+
+def detect_sound(file: StoredFile, param: str) -> Sound:
+    """Detect the format of a file. Raises InvalidRequest `empty_file`, or `unsupported_media` for other content than
+    audio."""
+    if not len(file):
+        raise InvalidRequest("The file is empty.", param=param, code="empty_file")
+    kind, ending = KINDS.get(type_of(file.read(HEAD_BYTES)), ("", ""))
+    if not kind:
+        raise InvalidRequest(
+            "The audio format of the file is not supported: send WAV, MP3, FLAC, Ogg, MP4, WebM, AAC, AIFF or AMR.",
+            param=param,
+            code="unsupported_media",
+        )
+    return Sound(kind, f"sound.{ending}", compute(length_of, file))

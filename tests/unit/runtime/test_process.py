@@ -1,4 +1,4 @@
-"""A process exits as with sys.exit, but without freeing its memory."""
+"""Patching the standard library: complete, and without a search for plugins."""
 
 import subprocess
 import sys
@@ -7,10 +7,27 @@ from typing import Any
 
 import pytest
 
+PROGRAM = """
+import sys
+from gateway.runtime.process import patch_all
+patch_all()
+from gevent import monkey
+print(*(monkey.is_module_patched(name) for name in ("socket", "threading", "subprocess", "time")))
+print("importlib.metadata" in sys.modules)
+"""
+
+
+def test_waiting_is_cooperative_and_no_metadata_of_packages_is_read() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True", "True", "True", "False"]
+
+
+# A process exits as with sys.exit, but without freeing its memory.
+
 ROOT = Path(__file__).resolve().parents[3]
 BEGIN = """
 import atexit, os, sys
-from gateway.runtime.process_exit import end_with
+from gateway.runtime.process import end_with
 class Kept:
     def __del__(self): os.write(1, b"freed ")
 kept = Kept()
