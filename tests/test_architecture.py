@@ -23,7 +23,7 @@ LAYERS = (
     ("accounts", "metering", "routing"),
     ("oauth", "providers", "reports", "sso"),
     ("billing",),
-    ("engine", "telemetry"),
+    ("engine", "jobs", "telemetry"),
     ("admin", "videos"),
     ("worker",),
     ("surfaces.web",),
@@ -76,6 +76,7 @@ FORBIDDEN = {
     "gateway.engine": ("gateway.dialects",),
     "gateway.billing": ("gateway.dialects",),
     "gateway.admin": ("gateway.dialects",),
+    "gateway.jobs": ("gateway.dialects",),
     "gateway.videos": ("gateway.dialects",),
 }
 

@@ -19,6 +19,7 @@ from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
 from gateway.engine.run import Run
 from gateway.errors import GatewayError, Internal, NotSupported, Unavailable
+from gateway.jobs.callbacks import CallbackOptions
 from gateway.limits.holds import Holds
 from gateway.neutral.request import Request
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoTask
@@ -33,21 +34,12 @@ from gateway.videos.job_table import (
     RUNNING,
     VideoJob,
     VideoJobs,
-    delete_rows,
-    insert_rows,
 )
 from gateway.videos.tasks import SealedColumns, Task
 
 # A job without an accepting provider counts as lost this long after the deadline of its request.
 GRACE_US = 60 * SECOND_US
 SHOWN_PROMPT = 10_000  # stored characters of a prompt: more than any provider uses; lists show a hundred jobs
-
-
-class CallbackOptions(NamedTuple):
-    """The webhook for the end of a job: its URL ("": none), and its signing secret ("": the project's)."""
-
-    url: str = ""
-    secret: str = ""
 
 
 class AcceptedVideo(NamedTuple):
@@ -115,7 +107,7 @@ class VideoCreation:
         video: VideosInput = request.content()
         task = Task(base_url=base_url, callback_url=callback.url, callback_secret=callback.secret)
         job = self._draft(context, request, video, task)
-        pending = PendingJob(self._holds, job.id, insert_rows(job), delete_rows(job.id))
+        pending = PendingJob(self._holds, job.id, self._jobs.insert_rows(job), self._jobs.delete_rows(job.id))
         context.job = pending
         answer = self._executor.generate(context, request)
         if pending.accepted is None:

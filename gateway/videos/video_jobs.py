@@ -1,11 +1,7 @@
 """Video jobs, as used by the surfaces; the polling of providers and the delivery of callbacks are recurring work."""
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable
 from functools import partial
-
-from msgspec import json
 
 from gateway.accounts import organizations, projects
 from gateway.billing.context import RequestContext
@@ -28,83 +24,34 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.jobs.callbacks import CallbackEvent, CallbackOptions, Callbacks, Deliveries
+from gateway.jobs.job_rows import owner_of
+from gateway.jobs.rounds import Rounds, StoreClock
 from gateway.limits.holds import Holds
 from gateway.neutral.videos import VideosRequest, VideoStatus
 from gateway.providers.job_calls import CALL_TIMEOUT_S, JobCalls
 from gateway.runtime.loop_turns import ShouldContinue, always
-from gateway.runtime.threads import Job
 from gateway.store.database import Database
 from gateway.transport import Transport
-from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 from gateway.videos.content_proxy import VideoContent, VideoContents
-from gateway.videos.creation import AcceptedVideo, CallbackOptions, VideoCreation
-from gateway.videos.ending import DELIVERED, FAILED, RETRYING, Callback, Callbacks, DeliveryAttempt, Endings
+from gateway.videos.creation import AcceptedVideo, VideoCreation
+from gateway.videos.ending import Endings
 from gateway.videos.job_table import (
+    CALLBACK_TABLE,
     CANCELED,
     COMPLETED,
     CREATING,
+    FAILED,
     MOVES,
     PREFIX,
-    JobOwner,
+    TABLE,
     VideoJob,
     VideoJobs,
     is_shown,
 )
-from gateway.videos.job_table import FAILED as JOB_FAILED
 from gateway.videos.links import Links
 from gateway.videos.shown import Presenter
 from gateway.videos.tasks import SealedColumns, Targets, Task
-
-# The store's clock as a Clock: a time that several nodes agree on, while their own clocks may differ by hours.
-
-
-class StoreClock(Clock):
-    """Wall time of the store; `now_us` raises Unavailable without it. Durations are those of `clock`."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self.monotonic = clock.monotonic
-
-    def now_us(self) -> int:
-        return self._database.now_us()
-
-
-# Recurring work for several owners, where slow providers or URLs of one owner must not delay the others.
-
-# Unfinished work continues in parallel with the next rounds.
-ROUND_TIMEOUT_S = 1.0
-
-
-class Rounds:
-    """Starts due work, at most `of_one` items of an owner and `of_all` in total at a time."""
-
-    def __init__(self, of_one: int, of_all: int, clock: Clock) -> None:
-        self.of_one = of_one
-        self.of_all = of_all
-        self._clock = clock
-        self._under_way: list[tuple[str, Job[None]]] = []
-
-    def run(self, due: Iterable[tuple[str, Callable[[], None]]], should_continue: ShouldContinue) -> None:
-        """Run one round of work items by owner, the most urgent first. Items above the limits are left out; items
-        handle their own errors."""
-        self._under_way = [(owner, job) for owner, job in self._under_way if not job.is_over]
-        owners = Counter(owner for owner, _ in self._under_way)
-        for owner, work in due:
-            if len(self._under_way) >= self.of_all or not should_continue():
-                break
-            if owners[owner] < self.of_one:
-                owners[owner] += 1
-                self._under_way.append((owner, Job(work)))
-        self._wait()
-
-    def _wait(self) -> None:
-        end = self._clock.monotonic() + ROUND_TIMEOUT_S
-        for _, job in self._under_way:
-            try:
-                job.result(max(0.0, end - self._clock.monotonic()))
-            except TimeoutError:
-                return
-
 
 # Polling of providers for the status of jobs: recurring work of the leading worker.
 #
@@ -205,7 +152,7 @@ class Poller:
         failures = job.failures + 1
         if failures >= MAX_FAILURES and not _is_outage(error):
             message = f"The status of the video could not be read: {error.message}"
-            self._endings.end_without_video(job, task, JOB_FAILED, "poll_error", message)
+            self._endings.end_without_video(job, task, FAILED, "poll_error", message)
             return
         wait_s = min(FIRST_POLL_INTERVAL_S * 2 ** min(failures - 1, MAX_FAILURES), MAX_INTERVAL_S)
         self._move(job, due_at=self._clock.now_us() + round(wait_s * SECOND_US), failures=failures)
@@ -215,7 +162,7 @@ class Poller:
             self._calls.cancel(task.ident, self._targets.find(job.organization, task))
         except GatewayError as error:
             log.info("the video %s timed out and could not be canceled: %s", job.id, error.message)
-        self._endings.end_without_video(job, task, JOB_FAILED, "timeout", "The video was not ready in time.")
+        self._endings.end_without_video(job, task, FAILED, "timeout", "The video was not ready in time.")
 
     def _move(self, job: VideoJob, **values: object) -> VideoJob | None:
         return self._jobs.database.write(partial(self._jobs.change, job, **values))
@@ -224,100 +171,6 @@ class Poller:
 def _is_outage(error: GatewayError) -> bool:
     """Return whether the provider cannot be reached at present, which is no statement about the job."""
     return isinstance(error, OUTAGES) or error.upstream_status >= 500
-
-
-# Delivery of callbacks: signed, retried until the URL accepts them, with a record of every attempt.
-
-# Concurrent deliveries per project (a URL may never answer) and in total.
-MAX_DELIVERIES_PER_PROJECT = 4
-MAX_DELIVERIES = 64
-# A worker claims a callback for this long; afterwards another worker may retry it.
-DELIVERY_CLAIM_US = round(3 * TIMEOUT_S * SECOND_US)
-
-
-class Deliveries:
-    """Sends due callbacks. Recurring work of the leading worker; safe to run on several workers."""
-
-    def __init__(
-        self,
-        callbacks: Callbacks,
-        jobs: VideoJobs,
-        sealed: SealedColumns,
-        presenter: Presenter,
-        vault: Vault,
-        transport: Transport,
-        clock: Clock,
-    ) -> None:
-        self._callbacks = callbacks
-        self._jobs = jobs
-        self._sealed = sealed
-        self._presenter = presenter
-        self._vault = vault
-        self._transport = transport
-        self._clock = clock
-        self._database: Database = jobs.database
-        self._rounds = Rounds(MAX_DELIVERIES_PER_PROJECT, MAX_DELIVERIES, clock)
-
-    def run(self, should_continue: ShouldContinue = always) -> None:
-        """Run one round. Unavailable when the store is down."""
-        due = self._callbacks.due(self._clock.now_us(), MAX_DELIVERIES_PER_PROJECT, MAX_DELIVERIES)
-        self._rounds.run(((project, partial(self._follow, callback)) for project, callback in due), should_continue)
-
-    def _follow(self, callback: Callback) -> None:
-        try:
-            job = self._jobs.find(callback.job)
-            if job is None:
-                self._change(callback, FAILED, None, callback.tried)
-            elif claimed := self._claim(callback):
-                self._try(claimed, job)
-        except GatewayError as error:
-            log.warning("the callback %s will be retried: %s", callback.id, error.message)
-        except Exception:  # A callback that cannot be sent must not block the others.
-            log.exception("the callback %s could not be sent", callback.id)
-
-    def _claim(self, callback: Callback) -> Callback | None:
-        due_at = self._clock.now_us() + DELIVERY_CLAIM_US
-        return self._database.write(lambda: self._callbacks.change(callback, due_at=due_at))
-
-    def _try(self, callback: Callback, job: VideoJob) -> None:
-        task = self._sealed.task(job.task)
-        body = self._write(callback, job, task)
-        now = self._clock.now_us()
-        status, problem = deliver(
-            self._transport, task.callback_url, self._secret_of(job, task), callback.id, body, now
-        )
-        tried = [*callback.tried, DeliveryAttempt(now, status, problem[:500])]
-        wait_us = next_wait_us(len(tried)) if problem else None
-        if not problem:
-            self._change(callback, DELIVERED, None, tried)
-        elif wait_us is not None:
-            self._change(callback, RETRYING, self._clock.now_us() + wait_us, tried)
-        else:
-            self._change(callback, FAILED, None, tried)
-            log.warning("the callback %s was abandoned after %d attempts: %s", callback.id, len(tried), problem)
-
-    def _change(self, callback: Callback, state: str, due_at: int | None, tried: list[DeliveryAttempt]) -> None:
-        attempts = json.encode(tried).decode()
-        self._database.write(lambda: self._callbacks.change(callback, state=state, due_at=due_at, attempts=attempts))
-
-    def _write(self, callback: Callback, job: VideoJob, task: Task) -> bytes:
-        return json.encode(
-            {
-                "object": "event",
-                "id": callback.id,
-                "type": "video.completed" if job.state == COMPLETED else "video.failed",
-                "created_at": (job.completed_at or job.created_at) // SECOND_US,
-                "data": self._presenter.show(job, task.base_url),
-            }
-        )
-
-    def _secret_of(self, job: VideoJob, task: Task) -> str:
-        if task.callback_secret:
-            return task.callback_secret
-        try:
-            return projects.callback_secret(self._database, self._vault, job.project)
-        except NotFound:
-            return ""
 
 
 UNKNOWN = "There is no video {} in this project."
@@ -358,7 +211,7 @@ class Videos:
         self.targets = targets
         self.calls = calls
         self.jobs = VideoJobs(database)
-        self.callbacks = Callbacks(database)
+        self.callbacks = Callbacks(database, CALLBACK_TABLE, TABLE)
         self.links = links
         self.presenter = Presenter(sealed, links)
         holds = Holds(database)
@@ -368,7 +221,7 @@ class Videos:
         self._creation = VideoCreation(parts, self.jobs, holds, self.endings, sealed, calls, clock, every_s, longest_s)
         self._contents = VideoContents(sealed, targets, calls)
         self.poller = Poller(self.jobs, self.endings, sealed, targets, calls, clock, every_s)
-        self.deliveries = Deliveries(self.callbacks, self.jobs, sealed, self.presenter, vault, transport, clock)
+        self.deliveries = Deliveries(self.callbacks, self, vault, transport, clock)
 
     def create(
         self, context: RequestContext, request: VideosRequest, callback: CallbackOptions, base_url: str
@@ -425,6 +278,20 @@ class Videos:
             return job
         return None
 
+    def event_of(self, job_id: str) -> CallbackEvent | None:
+        """Return the event that tells of the end of a job; None when it was deleted. Unavailable."""
+        job = self.jobs.find(job_id)
+        if job is None:
+            return None
+        task = self.sealed.task(job.task)
+        return CallbackEvent(
+            job.project,
+            CallbackOptions(task.callback_url, task.callback_secret),
+            "video.completed" if job.state == COMPLETED else "video.failed",
+            job.completed_at or job.created_at,
+            self.presenter.show(job, task.base_url),
+        )
+
     def check_open(self, job: VideoJob) -> None:
         """Check that a job's organization and project are active; signed links of inactive ones are invalid. Raises
         Gone (project_archived, organization_blocked) or Unavailable."""
@@ -444,8 +311,3 @@ class Videos:
         """Delete jobs that ended long ago. Unavailable: the next round continues."""
         while self.jobs.purge(self._clock.now_us(), self._settings.keep_days) and should_continue():
             continue
-
-
-def owner_of(caller: Caller) -> JobOwner:
-    """Return the owner of the jobs that a caller may see: the project, or for a customer's key that key alone."""
-    return JobOwner(caller.project_id, "" if caller.key_kind == "user" else caller.key_id)

@@ -15,7 +15,7 @@ from support.shared import Share
 from support.videos import MODEL, REFUSED, SOON, begin, call, end_of, films_of
 
 from gateway.accounts.projects import callback_secret
-from gateway.videos.ending import DELIVERED, FAILED, RETRYING, Callback
+from gateway.jobs.callbacks import DELIVERED, FAILED, RETRYING, Callback
 
 OWN = "the caller's own secret"
 

@@ -12,6 +12,8 @@ from msgspec.json import Decoder
 from gateway.callers.authentication import Caller
 from gateway.engine.payload_collection import Payload
 from gateway.errors import GatewayError, InvalidRequest, NotFound, RangeNotSatisfiable, Unauthenticated
+from gateway.jobs.callbacks import CallbackOptions
+from gateway.jobs.job_rows import JobOwner, owner_of
 from gateway.money import format_usd
 from gateway.neutral.images import Picture
 from gateway.neutral.request import Options, Requirements
@@ -30,10 +32,8 @@ from gateway.surfaces.web.forms import FILE, Form, FormLimits, describe_fields, 
 from gateway.surfaces.web.http import VARY_BY_KEY, About, HeaderParameter, Inbound, Operation, Outbound
 from gateway.transport.addresses import check_spelling, read_receiver
 from gateway.videos.content_proxy import RANGED, VideoContent
-from gateway.videos.creation import CallbackOptions
-from gateway.videos.job_table import JobOwner, VideoJob
+from gateway.videos.job_table import VideoJob
 from gateway.videos.shown import VideoAnswer
-from gateway.videos.video_jobs import owner_of
 from gateway.worker.services import Services
 
 # The body of POST /v1/videos, as JSON or as a form: read into a neutral request.

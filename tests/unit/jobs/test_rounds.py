@@ -7,14 +7,14 @@ import pytest
 from gevent.event import Event
 
 from gateway.clock import Clock
-from gateway.videos import video_jobs
-from gateway.videos.video_jobs import Rounds
+from gateway.jobs import rounds
+from gateway.jobs.rounds import Rounds
 
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
     """Set when the silent provider answers."""
-    monkeypatch.setattr(video_jobs, "ROUND_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(rounds, "ROUND_TIMEOUT_S", 0.01)
     event = Event()
     yield event
     event.set()
