@@ -1,6 +1,7 @@
 """Prefixed, time-ordered ids and secret tokens."""
 
 import secrets
+from hashlib import blake2b
 
 from uuid_utils import uuid7
 
@@ -22,6 +23,11 @@ def token(prefix: str) -> str:
     if prefix not in TOKEN_PREFIXES:
         raise ValueError(f"{prefix!r} is missing in TOKEN_PREFIXES")
     return prefix + secrets.token_urlsafe(30)
+
+
+def digest(text: str) -> str:
+    """Return 32 hex digits that stand for a text which may not be stored, such as the name of a session."""
+    return blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def mask(secret: str) -> str:

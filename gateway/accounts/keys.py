@@ -316,9 +316,18 @@ def revoke(database: Database, control: Control, key_id: str, *, actor: str) -> 
     return commit(database, control, lambda now: _apply(_load(key_id, now), "revoke", {}, actor, now))
 
 
-def delete(database: Database, control: Control, key_id: str, *, actor: str) -> None:
-    """Delete the key (its row stays for the history); refused everywhere when this returns. NotFound."""
-    commit(database, control, lambda now: _apply(_load(key_id, now), "delete", {}, actor, now))
+def delete(
+    database: Database, control: Control, key_id: str, *, actor: str, check: Callable[[], None] = lambda: None
+) -> None:
+    """Delete the key (its row stays for the history); refused everywhere when this returns. `check` raises within the
+    transaction if `actor` may not end it. NotFound."""
+
+    def work(now: int) -> None:
+        before = _load(key_id, now)
+        check()
+        _apply(before, "delete", {}, actor, now)
+
+    commit(database, control, work)
 
 
 def read_description(text: str) -> str:

@@ -1,7 +1,7 @@
 """Projects: making, listing, settings, archiving."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Self
@@ -165,11 +165,18 @@ def list_projects(
 
 
 def update_project(
-    database: Database, control: Control, project_id: str, change: ProjectChange, *, actor: str
+    database: Database,
+    control: Control,
+    project_id: str,
+    change: ProjectChange,
+    *,
+    actor: str,
+    check: Callable[[], None] = lambda: None,
 ) -> ProjectInfo:
     """Set what `change` names, in force everywhere when this returns.
 
-    Archiving is a change of status: keys of the project are answered 410 then. NotFound, InvalidRequest, Conflict
+    Archiving is a change of status: keys of the project are answered 410 then. `check` raises within the transaction if
+    `actor` may not make the change. NotFound, InvalidRequest, Conflict
     (a response cache under a policy of zero data retention).
     """
     values = read_change(change)
@@ -178,6 +185,7 @@ def update_project(
 
     def work(now: int) -> ProjectInfo:
         before = _load(project_id)
+        check()
         if change.cache_enabled:
             _check_cacheable(before.organization_id)
         return _set(before, values, values, actor, now)

@@ -160,11 +160,15 @@ class ProviderKeys(StoredKeys):
             raise InvalidRequest("Give at least one field to change.")
         return values
 
-    def remove(self, organization_id: str, key_id: str, *, actor: str) -> None:
-        """Remove a key and destroy its secret; unused everywhere when this returns. NotFound."""
+    def remove(
+        self, organization_id: str, key_id: str, *, actor: str, check: Callable[[], None] = lambda: None
+    ) -> None:
+        """Remove a key and destroy its secret; unused everywhere when this returns. `check` raises within the
+        transaction if `actor` may not remove it. NotFound."""
 
         def work(now: int) -> None:
             row = _load(organization_id, key_id)
+            check()
             row.status = "deleted"
             row.updated_at = now
             row.secret = ""

@@ -17,7 +17,7 @@ from gateway.callers.models import ApiKey, Member, Project, ProviderKey, Team
 from gateway.clock import DAY_US, to_iso
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
-from gateway.limits.budgets import SPENT, pack_thresholds
+from gateway.limits.budgets import pack_thresholds
 from gateway.limits.limit_book import COLUMNS, rule_of
 from gateway.limits.limit_members import insert_share
 from gateway.limits.limit_rules import (
@@ -35,6 +35,7 @@ from gateway.limits.limit_rules import (
     LimitRule,
     Subject,
 )
+from gateway.limits.limit_states import MAX_SORTED, MemberState, read_states
 from gateway.limits.models import EXACT, LIKELY, LimitRequest, LimitRow
 from gateway.limits.periods import read_period
 from gateway.money import MAX_AMOUNT_NUSD, format_usd
@@ -68,22 +69,6 @@ class LimitDraft(NamedTuple):
     actions: tuple[LimitAction, ...] = USUAL_ACTIONS
     reservation: str = LIKELY
     values_of: str = REQUEST
-
-
-class MemberState(NamedTuple):
-    """The amounts that were used of one budget in its present window and that requests in progress and workers hold.
-    `renews_us` is when the window ends, 0 for a total and before the first request."""
-
-    member: str
-    limit_nusd: int | None
-    used_nusd: int
-    held_nusd: int
-    renews_us: int = 0
-    started_us: int = 0
-
-    def left_nusd(self, amount_nusd: int) -> int:
-        limit = amount_nusd if self.limit_nusd is None else self.limit_nusd
-        return max(0, limit - self.used_nusd - self.held_nusd)
 
 
 class LimitInfo(NamedTuple):
@@ -278,8 +263,8 @@ class SpendingLimits:
         row = _require(organization_id, name)
         if nusd:
             _check_raise(nusd, until_us, now)
-            if self._holder is not None:
-                self._holder.check_raise(row, nusd, until_us, actor)
+        if self._holder is not None:
+            self._holder.check_raise(row, nusd, until_us, actor)
         mine = (LimitRequest.organization == organization_id) & (LimitRequest.name == name)
         LimitRequest.delete().where(mine).execute()
         self._set_raise(row, nusd, until_us if nusd else None, now)
@@ -326,7 +311,8 @@ class SpendingLimits:
         rule = self._rule(ident)
         alert_at = pack_thresholds(rule.alert_at)
         self._database.execute(
-            "UPDATE limits SET limit_nusd = ?, alert_at = ? WHERE id = ?", (rule.limit_nusd, alert_at, ident)
+            "UPDATE limits SET limit_nusd = ?, alert_at = ?, alert_from = ? WHERE id = ?",
+            (rule.limit_nusd, alert_at, min(rule.alert_at, default=None), ident),
         )
         self._database.execute(
             "UPDATE budget SET limit_nusd = ?, alert_at = ?, reservation = ?, period = ? WHERE limit_id = ?",
@@ -338,42 +324,18 @@ class SpendingLimits:
 
     def _list(self, organization_id: str, name: str = "", part: ListSlice = WHOLE_LIST) -> list[LimitInfo]:
         sql = (
-            f"SELECT raise_nusd, raise_until, members, created_at, {COLUMNS} FROM limits WHERE organization = ? "
-            "AND deleted_at IS NULL AND (? = '' OR name = ?) AND name > ? ORDER BY name LIMIT ?"
+            f"SELECT raise_nusd, raise_until, members, top_budget, created_at, {COLUMNS} FROM limits "
+            "WHERE organization = ? AND deleted_at IS NULL AND (? = '' OR name = ?) AND name > ? ORDER BY name LIMIT ?"
         )
         rows = self._database.fetch(sql, (organization_id, name, name, part.after, part.limit or MAX_LIMITS))
         now = self._database.now_us()
         infos = []
-        for raise_nusd, until, count, created, *columns in rows:
+        for raise_nusd, until, count, top, created, *columns in rows:
             rule = rule_of(tuple(columns))
-            states = self._states(rule, now, MAX_SHOWN_MEMBERS if name else 1)
+            if name or count <= MAX_SORTED or not (states := read_states(self._database, rule, now, budget=top)):
+                states = read_states(self._database, rule, now, MAX_SHOWN_MEMBERS if name else 1)
             infos.append(LimitInfo(rule, organization_id, int(raise_nusd), until, int(count), created, states))
         return infos
-
-    def _states(self, rule: LimitRule, now: int, maximum: int) -> tuple[MemberState, ...]:
-        """Return the states of the members that used most in the windows that run."""
-        since = read_period(rule.period).earliest_start(now) if rule.period else None
-        present = "b.settled_nusd + b.leased_nusd"
-        if since is not None:
-            present = f"CASE WHEN b.window_start >= {since} THEN {present} ELSE 0 END"
-        sql = (
-            f"SELECT b.member, b.limit_nusd, {SPENT} AS used, b.settled_nusd + b.leased_nusd, b.period, b.window_start "
-            f"FROM budget b WHERE b.limit_id = ? ORDER BY {present} DESC, b.id LIMIT ?"
-        )
-        states = [_state(row, now) for row in self._database.fetch(sql, (rule.id, maximum))]
-        return tuple(sorted(states, key=_by_use))
-
-
-def _state(row: Sequence[Any], now: int) -> MemberState:
-    member, limit_nusd, used, whole, period, start = row
-    end = read_period(period).end(start) if period and start is not None else 0
-    if period and end <= now:
-        return MemberState(member, limit_nusd, 0, 0)
-    return MemberState(member, limit_nusd, int(used), max(0, int(whole) - int(used)), end, start or 0)
-
-
-def _by_use(state: MemberState) -> int:
-    return -(state.used_nusd + state.held_nusd)
 
 
 def describe(rule: LimitRule) -> dict[str, object]:

@@ -4,8 +4,8 @@ A limit of a higher role stays in force whatever a lower role changes around it:
 key, and the membership in a limited team. Everyone who may change an amount may lower it.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -16,7 +16,8 @@ from gateway.callers.models import AccessRule, Audit, TeamMember
 from gateway.callers.roles import LIMIT_RANKS
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Budgets, Limits
-from gateway.limits.limit_rules import WARN, LimitAction, LimitRule
+from gateway.limits.limit_book import read_limits
+from gateway.limits.limit_rules import WARN, LimitAction, LimitRule, Subject
 from gateway.limits.models import EXACT, TEAM, LimitRow
 from gateway.store.database import Database
 
@@ -28,6 +29,11 @@ NOT_YOUR_LIMIT = (
     "This limit was set by a person with a higher role. You can make it stricter, but only that role can raise it, "
     "delete it or change what it counts."
 )
+STILL_NAMED = (
+    'The limit "{}", which a person with a higher role set, names this {}. Only that role can end it. Ask one of them '
+    "to delete the limit first."
+)
+KEY_ADVICE = " You can deactivate the key instead."
 NOT_YOUR_RULE = "This rule was added by a person with a higher role. Only that role can disable or remove it."
 STILL_RULED = (
     "Owners and admins set access rules or managed settings for this team, which would no longer apply to the member. "
@@ -41,6 +47,7 @@ OTHER_SETTINGS = (
     "Owners and admins set managed settings for a team of this member, who could choose yours instead. Ask one of them."
 )
 AMOUNT = "amount"
+RAISE = "raise"
 RULE_CHANGES = ("access_rule.create", "access_rule.update_status")
 TRAIL_ROWS = 100
 
@@ -87,6 +94,13 @@ class AmountHold:
         return None
 
 
+class LimitHolding(NamedTuple):
+    """Whether a person may delete, raise and weaken a limit, and who granted its raise ("" without one)."""
+
+    is_theirs: bool
+    raised_by: str
+
+
 class OrganizationLimitHold:
     """Checks changes of the limits of organizations (SpendingLimits), and stores their setters. Who may set or raise
     limits at all has at least the rank of billing: also a service account, and a lead for limits of the team."""
@@ -106,9 +120,12 @@ class OrganizationLimitHold:
             setter = known
         else:
             raise Forbidden(NOT_YOUR_LIMIT, code=CODE)
-        if row is not None and row.id != after.id:
+        held: dict[str, LimitSetter | None] = {AMOUNT: setter}
+        if row is not None and row.id == after.id:
+            held = (read_setters(self._database, row.id) or {}) | held
+        elif row is not None:
             self._forget(row)
-        write_setters(self._database, after.id, {AMOUNT: setter})
+        write_setters(self._database, after.id, held)
 
     def check_delete(self, row: LimitRow, actor: str) -> None:
         """Raise Forbidden (limit_not_yours) if a higher role set the limit."""
@@ -117,25 +134,69 @@ class OrganizationLimitHold:
         self._forget(row)
 
     def check_raise(self, row: LimitRow, nusd: int, until_us: int, actor: str) -> None:
-        """Raise Forbidden (limit_not_yours) if a higher role set a lower limit and granted no such raise."""
+        """Raise Forbidden (limit_not_yours) if a higher role set a lower limit and granted no such raise. Stores who
+        granted it; 0 ends a raise."""
         known = self._find_setter(row)
+        own = _setter_of_limit(actor, row.organization)
         lowers = nusd <= row.raise_nusd and row.raise_until is not None and until_us <= row.raise_until
-        if lowers or row.amount_nusd + nusd <= known.nusd:
-            return
-        if _setter_of_limit(actor, row.organization).rank < known.rank:
+        if nusd and not lowers and row.amount_nusd + nusd > known.nusd and own.rank < known.rank:
             raise Forbidden(NOT_YOUR_LIMIT, code=CODE)
+        granted = LimitSetter(*own, nusd, "") if nusd else None
+        write_setters(self._database, row.id, {AMOUNT: known, RAISE: granted})
+
+    def held_for(self, rows: Sequence[tuple[str, str]], organization_id: str, actor: str) -> dict[str, LimitHolding]:
+        """Return how limits (id and name) are held from an actor. Within a read."""
+        own = _setter_of_limit(actor, organization_id)
+        holdings = {}
+        for ident, name in rows:
+            held = read_setters(self._database, ident) or {}
+            setter = held.get(AMOUNT) or _setter_of_trail(organization_id, name)
+            granted = held.get(RAISE)
+            holdings[ident] = LimitHolding(own.rank >= setter.rank, granted.actor if granted else "")
+        return holdings
 
     def _find_setter(self, row: LimitRow) -> LimitSetter:
         """Return the setter of a limit; that of one without a stored setter, from the audit trail."""
         known = (read_setters(self._database, row.id) or {}).get(AMOUNT)
         if known is not None:
             return known
-        trail = _list_trail(row.organization, row.name, ("limit.set",))
-        setter = _setter_of_limit(trail[0].actor if trail else "", row.organization)
-        return LimitSetter(*setter, row.amount_nusd, "")
+        return LimitSetter(*_setter_of_trail(row.organization, row.name), row.amount_nusd, "")
 
     def _forget(self, row: LimitRow) -> None:
         self._database.execute("DELETE FROM limit_setter WHERE scope_id = ?", (row.id,))
+
+
+class SubjectHold:
+    """Checks that what limits of an organization name stays as long as a limit of a higher role names it: teams,
+    projects, keys and provider keys. `sets_limits`: the person could delete limits that no higher role set, too."""
+
+    def __init__(self, database: Database, organization_id: str, actor: str, sets_limits: bool) -> None:
+        self._database = database
+        self._organization_id = organization_id
+        self._actor = actor
+        self._sets_limits = sets_limits
+
+    def check_end(self, kinds: Sequence[str], ident: str) -> None:
+        """Raise Forbidden (limit_not_yours) if a subject of one of these kinds may not end. Within the transaction of
+        the change."""
+        named = {Subject(kind, ident) for kind in kinds}
+        rules = [rule for rule in read_limits(self._database, self._organization_id).rules if named & {*rule.subjects}]
+        if not rules:
+            return
+        own = setter_of(self._actor, self._organization_id)
+        rank = max(own.rank, LIMIT_RANKS["billing"]) if self._sets_limits else own.rank
+        for rule in rules:
+            setter = (read_setters(self._database, rule.id) or {}).get(AMOUNT)
+            known = setter or _setter_of_trail(self._organization_id, rule.name)
+            if rank < known.rank and self._actor != known.actor:
+                text = STILL_NAMED.format(rule.name, kinds[0].replace("_", " "))
+                raise Forbidden(text + (KEY_ADVICE if "key" in kinds else ""), code=CODE)
+
+
+def _setter_of_trail(organization_id: str, name: str) -> Setter:
+    """Return the setter of a limit from the audit trail."""
+    trail = _list_trail(organization_id, name, ("limit.set",))
+    return _setter_of_limit(trail[0].actor if trail else "", organization_id)
 
 
 def _setter_of_limit(actor: str, organization_id: str) -> Setter:

@@ -60,7 +60,7 @@ def _acting(book: LimitBook, shares: list[LimitShare]) -> list[tuple[LimitShare,
     """Return the highest action of each limit that is reached, with the percentage that is used."""
     if not shares:
         return []
-    amounts = book.used_nusd([share.budget for share in shares])
+    amounts = book.used_nusd(shares)
     acting = []
     for share in shares:
         rule = share.rule

@@ -38,6 +38,7 @@ OWNER_NAME = "COALESCE(a.description, u.email, t.name, k.label, o.name, y.name, 
 MEMBER_NAME = "CASE WHEN b.member = '' THEN y.name ELSE y.name || ' of ' || b.member END"
 # The amount of which a share is used: that of a limit may be another one than where it refuses.
 AMOUNT = "COALESCE(y.amount_nusd + y.raise_nusd, b.limit_nusd)"
+ALERT_FROM = "COALESCE(y.alert_from, 50)"  # a worker of an earlier release sets none
 OWNER_JOINS = (
     "LEFT JOIN api_key a ON b.scope = 'key' AND a.id = b.scope_id LEFT JOIN project p ON p.id = a.project_id "
     "LEFT JOIN member m ON b.scope = 'member' AND m.id = b.scope_id LEFT JOIN \"user\" u ON u.id = m.user_id "
@@ -53,7 +54,7 @@ BUDGETS = (
     f"AND b.begun_at IS NULL AND (b.limit_id = '' OR (y.id IS NOT NULL AND b.limit_id = b.scope_id)) "
     f"AND (b.alert_at <> '' OR b.settled_nusd >= {AMOUNT} / 100 * ?) ORDER BY b.id LIMIT {MAX_ROWS}"
 )
-# Members of a limit for each may be many: they are examined where it warns, once half of it is used, and as many of one
+# Members of a limit for each may be many: they are examined from the lowest share at which it warns, and as many of one
 # organization as do not hide those of others. Those of windows that began last come first.
 MEMBERS = (
     f"SELECT scope, scope_id, kind, owner, name, amount, used, period, window_start, alert_at FROM (SELECT b.scope, "
@@ -61,7 +62,9 @@ MEMBERS = (
     f"b.period, b.window_start, b.alert_at, b.id, ROW_NUMBER() OVER "
     f"(PARTITION BY y.organization ORDER BY b.window_start DESC, b.id) AS place "
     f"FROM budget b JOIN limits y ON y.id = b.limit_id AND y.deleted_at IS NULL WHERE b.limit_id <> '' "
-    f"AND b.limit_id <> b.scope_id AND b.alert_at <> '' AND {AMOUNT} > 0 AND b.settled_nusd >= {AMOUNT} / 2) AS found "
+    f"AND b.limit_id <> b.scope_id AND b.alert_at <> '' AND {AMOUNT} > 0 "
+    f"AND b.settled_nusd >= {AMOUNT} / 100 * ({ALERT_FROM} - {WATCH_MARGIN}) "
+    f"AND {SPENT} >= {AMOUNT} / 100 * {ALERT_FROM}) AS found "
     f"WHERE place <= {MAX_MEMBERS_SHOWN} ORDER BY place, id LIMIT {MAX_ROWS}"
 )
 CREDIT = (

@@ -9,7 +9,8 @@ from msgspec import Struct, convert
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.errors import GatewayError
-from gateway.limits.limit_rules import LimitAction, LimitRule, Subject
+from gateway.limits.leases import marks
+from gateway.limits.limit_rules import MAX_MEMBERS, LimitAction, LimitRule, LimitShare, Subject
 from gateway.limits.periods import read_period
 from gateway.store.database import Database
 
@@ -21,6 +22,8 @@ TEAMS = (
     "ORDER BY tm.team_id"
 )
 USED = "SELECT id, settled_nusd + leased_nusd, period, window_start FROM budget WHERE id IN"
+# Which of these limits count as many members apart as they may.
+FULL = f"SELECT id FROM limits WHERE members >= {MAX_MEMBERS} AND id IN"
 SEEN_S = 1.0  # how old an amount may be by which a limit warns or uses another model
 MAX_SEEN = 10_000
 MAX_KEPT = 10_000
@@ -68,29 +71,44 @@ class LimitBook:
             self.kept.clear()
         self.kept[key] = (owner, result)
 
-    def used_nusd(self, budgets: Sequence[str]) -> dict[str, int]:
-        """Return budget id → what is used and reserved in its present window, as of the last SEEN_S. While the store is
-        down it is what was seen last."""
+    def used_nusd(self, shares: Sequence[LimitShare]) -> dict[str, int]:
+        """Return budget id → what is used and reserved in its present window, as of the last SEEN_S. That of a member
+        beyond the bound is the budget of all of these. While the store is down it is what was seen last."""
         now_s = self._clock.monotonic()
-        used = {budget: seen[1] for budget in budgets if (seen := self._used.get(budget)) and now_s - seen[0] < SEEN_S}
-        missing = [budget for budget in budgets if budget not in used]
+        used = {}
+        missing = []
+        for share in shares:
+            seen = self._used.get(share.budget)
+            if seen and now_s - seen[0] < SEEN_S:
+                used[share.budget] = seen[1]
+            else:
+                missing.append(share)
         if missing:
             found = self._read_used(missing)
             if len(self._used) > MAX_SEEN:
                 self._used.clear()
-            for budget in missing:
-                used[budget] = found.get(budget, 0)
-                self._used[budget] = (now_s, used[budget])
+            for share in missing:
+                used[share.budget] = found.get(share.budget, 0)
+                self._used[share.budget] = (now_s, used[share.budget])
         return used
 
-    def _read_used(self, budgets: list[str]) -> dict[str, int]:
-        sql = f"{USED} ({', '.join('?' * len(budgets))})"
+    def _read_used(self, shares: list[LimitShare]) -> dict[str, int]:
         try:
-            rows = self._database.read(lambda: self._database.fetch(sql, budgets))
-            now = self._database.now_us()
+            return self._database.read(lambda: self._fetch_used(shares))
         except GatewayError:
-            return {budget: self._used[budget][1] for budget in budgets if budget in self._used}
-        return {row[0]: 0 if _is_over(row[2], row[3], now) else int(row[1]) for row in rows}
+            return {share.budget: self._used[share.budget][1] for share in shares if share.budget in self._used}
+
+    def _fetch_used(self, shares: list[LimitShare]) -> dict[str, int]:
+        ids = [share.budget for share in shares] + [share.rule.others.budget for share in shares if share.rule.each]
+        now = self._database.now_us()
+        rows = self._database.fetch(f"{USED} ({marks(ids)})", ids)
+        found = {row[0]: 0 if _is_over(row[2], row[3], now) else int(row[1]) for row in rows}
+        uncounted = [share for share in shares if share.budget not in found and share.rule.others.budget in found]
+        if uncounted:
+            limits = [share.rule.id for share in uncounted]
+            full = {row[0] for row in self._database.fetch(f"{FULL} ({marks(limits)})", limits)}
+            found |= {share.budget: found[share.rule.others.budget] for share in uncounted if share.rule.id in full}
+        return found
 
     def _renew(self, version: int) -> None:
         """Forget the limits and read which organizations have any, even if that fails now."""

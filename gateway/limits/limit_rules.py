@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
-from hashlib import blake2b
 from itertools import product
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from gateway.ids import digest
 from gateway.limits.models import TOTAL, WINDOW, budget_id
 
 # The kinds of subjects. Those of the caller are known with its key, those of the request with its headers and its body;
@@ -20,6 +20,7 @@ REQUEST_KINDS = (APPLICATION, TAG, USER, SESSION, RUN)
 MODEL, PROVIDER, PROVIDER_KEY = "model", "provider", "provider_key"
 MAPPING = "mapping"  # a model at its provider, which the pattern of a model may name too
 CALL_KINDS = (MODEL, PROVIDER, PROVIDER_KEY)
+DIGESTED_KINDS = (USER, SESSION)  # under zero data retention requests have digests in place of them
 KINDS = (*CALLER_KINDS, *REQUEST_KINDS, *CALL_KINDS)
 MAX_SUBJECTS = 2
 MAX_VALUE_LENGTH = 256
@@ -56,7 +57,10 @@ class Subject(Struct, frozen=True):
             names = (*values, *facts.get((MAPPING, ""), ()))
             pattern = self.value.lower()
             return (self.value,) if any(fnmatchcase(name.lower(), pattern) for name in names) else ()
-        return (self.value,) if self.value in values else ()
+        is_named = self.value in values
+        if not is_named and self.value and self.kind in DIGESTED_KINDS:
+            is_named = digest(self.value) in values
+        return (self.value,) if is_named else ()
 
     def __str__(self) -> str:
         """Return the text that `read_subject` accepts."""
@@ -188,7 +192,7 @@ class LimitRule(Struct, frozen=True, eq=False, dict=True):
 def scope_id_of(limit_id: str, members: Iterable[str], mark: str = "member") -> str:
     """Return the id under which a member of a limit is counted, which is also its id in usage rows of groups."""
     text = "\0".join((mark, limit_id, *members))
-    return f"lim_{blake2b(text.encode(errors='replace'), digest_size=16).hexdigest()}"
+    return f"lim_{digest(text)}"
 
 
 class LimitShare(NamedTuple):

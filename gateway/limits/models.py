@@ -66,11 +66,13 @@ class LimitRow(Base):
     amount_nusd = NanoField()
     limit_nusd = NanoField(null=True)
     alert_at = peewee.CharField(40, default="")
+    alert_from = peewee.IntegerField(null=True)  # the lowest of alert_at
     period = peewee.CharField(64, default="")
     actions = peewee.TextField(default="[]")
     reservation = peewee.CharField(8, default="")
     values_of = peewee.CharField(16, default="request")
     members = peewee.BigIntegerField(default=0)
+    top_budget = peewee.CharField(64, default="")  # of the member that used most lately, if there are many
     raise_nusd = NanoField(default=0)
     raise_until = TimeField(null=True)
     created_at = TimeField()

@@ -3,12 +3,12 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from typing import Any
 
 import orjson
 
 from gateway.configuration.settings import CONFIG
+from gateway.ids import digest
 
 TABLE = CONFIG / "catalogue" / "sessions.toml"
 MAX_ID_LENGTH = 64  # the width of the column
@@ -85,11 +85,6 @@ def shorten(session: str) -> str:
     if not session or PLAIN_ID.fullmatch(session):
         return session
     return digest(session)
-
-
-def digest(session: str) -> str:
-    """Return 32 hex digits that stand for a session id."""
-    return blake2b(session.encode(errors="replace"), digest_size=16).hexdigest()
 
 
 SESSIONS = SessionTable(tomllib.loads(TABLE.read_text())["client"])

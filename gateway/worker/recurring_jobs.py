@@ -31,6 +31,7 @@ from gateway.billing.provider_objects import MAX_OBJECTS
 from gateway.clock import HOUR_US, Clock
 from gateway.configuration.file import SettingsError
 from gateway.control.leadership import Leadership
+from gateway.limits.limit_states import note_top_members
 from gateway.metering.rollups.queries import sum_tokens
 from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
 from gateway.routing.candidates import MIN_OBSERVED_TOKENS, TokenMix, observe_mix
@@ -466,6 +467,7 @@ def _end_raises(services: Services, should_continue: ShouldContinue) -> None:
 
 def _forget_limits(services: Services, should_continue: ShouldContinue) -> None:
     forget_limits(services.store.database, should_continue)
+    note_top_members(services.store.database, should_continue)
 
 
 # Kinds of documents that anyone can create, and how many are kept.

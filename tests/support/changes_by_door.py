@@ -331,6 +331,16 @@ def set_any_limit(role: str) -> Callable[[Doors, Person], None]:
     return limit
 
 
+def limit_named(subject: Callable[[Doors, Person], str]) -> Callable[[Doors, Person], None]:
+    """Return a function that lets an owner set a limit that names something."""
+
+    def limit(doors: Doors, person: Person) -> None:
+        body = {"subjects": [subject(doors, person)], "amount": "5"}
+        doors.tenants.ok("PUT", doors.fill(ANY_LIMIT, person), doors.owner, body)
+
+    return limit
+
+
 def restrict_team(doors: Doors, person: Person) -> None:
     """Let an admin add an access rule to the team."""
     body = {**RULE, "scope": "team", "scopeId": doors.team, "status": "active"}
@@ -406,6 +416,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
                prepare=limit_team(ADMIN)),
         Change("team of a developer: removed, where an owner set limits", is_in_team, f"DELETE {IN_TEAM}", in_team=True,
                prepare=limit_team(OWNER)),
+        Change("team of a developer: removed, where an owner set a limit of any subject", is_in_team,
+               f"DELETE {IN_TEAM}", in_team=True, prepare=set_any_limit(OWNER)),
         Change("team of a developer: removed, where access rules apply", is_in_team, f"DELETE {IN_TEAM}", in_team=True,
                prepare=restrict_team),
         Change("team of an owner: removed", is_in_team, f"DELETE {IN_TEAM}", of=OWNER, in_team=True),
@@ -450,6 +462,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         Change("token of an owner's key", of_key("token_hash"), f"POST {KEY}/roll", of=OWNER),
         Change("deletion of a developer's key", of_key("status"), f"DELETE {KEY}", wanted={"removed": True}),
         Change("deletion of an owner's key", of_key("status"), f"DELETE {KEY}", of=OWNER, wanted={"removed": True}),
+        Change("deletion of a developer's key that a limit of an owner names", of_key("status"), f"DELETE {KEY}",
+               prepare=limit_named(lambda d, p: f"key={p.key.info.id}")),
         Change("access rules of a developer's key", count("access_rule"), f"POST {KEY}/iam",
                lambda d, p: {**RULE, "status": "inactive"}),
         Change("access rules of an owner's key", count("access_rule"), f"POST {KEY}/iam",
@@ -480,9 +494,14 @@ CHANGES: dict[str, tuple[Change, ...]] = {
                "PATCH /projects/<project_id>", lambda d, p: {"cacheDurationSeconds": 10 + d.database.now_us() % 10**6}),
         Change("a project: archived", count("project", "status = 'archived'"), "PATCH /projects/<project_id>",
                lambda d, p: {"status": "archived"}),
+        Change("a project: archived, where a limit of an owner names it", count("project", "status = 'archived'"),
+               "PATCH /projects/<project_id>", lambda d, p: {"status": "archived"},
+               prepare=limit_named(lambda d, p: f"project={d.owner.project_id}")),
         Change("teams: deleted", count("team"), f"DELETE {ORG}/teams/<team_id>"),
         Change("teams: deleted, where an owner set limits", count("team"), f"DELETE {ORG}/teams/<team_id>",
                prepare=limit_team(OWNER)),
+        Change("teams: deleted, where an owner set a limit of any subject", count("team"),
+               f"DELETE {ORG}/teams/<team_id>", prepare=set_any_limit(OWNER)),
         Change("provider keys", count("provider_key"), "POST /keys/provider",
                lambda d, p: BODIES["NewProviderKey"](d.owner)),
         Change("invitation of a developer", count("invitation"), f"POST {ORG}/invitations",

@@ -27,6 +27,7 @@ from gateway.surfaces.management.answers import (
     UserAnswer,
     limits_of,
 )
+from gateway.surfaces.management.held_subjects import hold_subject
 from gateway.surfaces.management.limit_routes import (
     FIELDS,
     RESERVATION,
@@ -187,8 +188,10 @@ def roll(call: ManagedCall[KeyInfo]) -> NewApiKeyAnswer:
 
 
 def delete(call: ManagedCall[KeyInfo]) -> None:
-    """Delete a key permanently; its history is kept."""
-    keys.delete(*call.stores, call.subject.id, actor=call.actor)
+    """Delete a key permanently; its history is kept. A key that a limit of a higher role names stays."""
+    key = call.subject
+    check = hold_subject(call, key.organization_id, ("key", "customer"), key.id)
+    keys.delete(*call.stores, key.id, actor=call.actor, check=check)
 
 
 def show_key(info: KeyInfo, status: Status, rules: list[RuleInfo], last_used_us: int | None) -> ApiKeyAnswer:

@@ -11,11 +11,10 @@ from gateway.accounts.spending_limits import (
     MAX_ACTIONS,
     LimitDraft,
     LimitInfo,
-    MemberState,
     RaiseRequest,
     SpendingLimits,
 )
-from gateway.admin.held_limits import OrganizationLimitHold
+from gateway.admin.held_limits import LimitHolding, OrganizationLimitHold
 from gateway.errors import Forbidden, InvalidRequest
 from gateway.limits.limit_rules import (
     CREDENTIAL,
@@ -30,6 +29,7 @@ from gateway.limits.limit_rules import (
     read_action,
     read_subject,
 )
+from gateway.limits.limit_states import MemberState
 from gateway.limits.models import EXACT, LIKELY
 from gateway.limits.periods import find_zone, read_period
 from gateway.metering.session_ids import shorten
@@ -130,7 +130,8 @@ class LimitMemberAnswer(Answer):
 
 class OrganizationLimitAnswer(Answer):
     """A limit with its state: for a limit for each, that of the member that used most. `amount` is the one that
-    was set; `limit` is the one in force, with a raise."""
+    was set; `limit` is the one in force, with a raise. `raiseGrantedBy` is a user's id or operator. `deletable`: you
+    may delete, raise and weaken it, since no higher role set it."""
 
     columns = ("id", "subjects", "limit", "period", "usage", "reserved", "remaining", "renews_at", "actions")
     id: str
@@ -150,6 +151,8 @@ class OrganizationLimitAnswer(Answer):
     forecast_at: Time | None
     raised_by: Usd | None
     raised_until: Time | None
+    raise_granted_by: str | None
+    deletable: bool
     member_count: int
     members: list[LimitMemberAnswer]
 
@@ -177,19 +180,18 @@ def _find(call: ManagedCall[Any]) -> tuple[str, str]:
 
 def list_all(call: ManagedCall[str]) -> list[OrganizationLimitAnswer]:
     """The limits of the organization with what is used of them, by id. Leads of teams see those of their teams."""
-    now = call.database.now_us()
     reach = call.visitor.reach(call.subject, "limits:read")
 
     def read(part: ListSlice) -> list[OrganizationLimitAnswer]:
         infos = _limits(call).list_limits(call.subject, part)
-        return [show_limit(info, now) for info in infos if reach.whole or is_of_teams(info.rule, reach.teams)]
+        return _show_all(call, [info for info in infos if reach.whole or is_of_teams(info.rule, reach.teams)])
 
     return call.page.read(read) if reach.whole else call.page.cut(read(WHOLE))
 
 
 def show(call: ManagedCall[str]) -> OrganizationLimitAnswer:
     """A limit with what is used of it; of a limit for each, the hundred members that used most."""
-    return show_limit(_limits(call).find(*_find(call)), call.database.now_us())
+    return _show(call, _limits(call).find(*_find(call)))
 
 
 def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
@@ -213,7 +215,7 @@ def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
         given["values"],
     )
     info = _limits(call).put(*_find(call), draft, actor=call.actor)
-    return show_limit(info, call.database.now_us())
+    return _show(call, info)
 
 
 def delete(call: ManagedCall[str]) -> None:
@@ -224,7 +226,7 @@ def delete(call: ManagedCall[str]) -> None:
 def grant_raise(call: ManagedCall[str]) -> OrganizationLimitAnswer:
     """Raise a limit by an amount until a time. Another raise replaces it."""
     info = _limits(call).grant_raise(*_find(call), call.fields["amount"], call.fields["until"], actor=call.actor)
-    return show_limit(info, call.database.now_us())
+    return _show(call, info)
 
 
 def ask(call: ManagedCall[str]) -> RaiseRequestAnswer:
@@ -242,7 +244,7 @@ def list_requests(call: ManagedCall[str]) -> list[RaiseRequestAnswer]:
 def grant(call: ManagedCall[str]) -> OrganizationLimitAnswer:
     """Grant a request. The raise replaces the one before."""
     info = _limits(call).grant(*_find(call), call.params["request_id"], actor=call.actor)
-    return show_limit(info, call.database.now_us())
+    return _show(call, info)
 
 
 def decline(call: ManagedCall[str]) -> None:
@@ -304,7 +306,24 @@ RAISER = AccessGroup("limits:raise", describe("limits:raise"), _may_raise)
 READER = AccessGroup("limits:read", describe("limits:read"), _may_read)
 
 
-def show_limit(info: LimitInfo, now: int) -> OrganizationLimitAnswer:
+def _show(call: ManagedCall[Any], info: LimitInfo) -> OrganizationLimitAnswer:
+    return _show_all(call, [info])[0]
+
+
+def _show_all(call: ManagedCall[Any], infos: list[LimitInfo]) -> list[OrganizationLimitAnswer]:
+    if not infos:
+        return []
+    now = call.database.now_us()
+    organization_id = infos[0].organization_id
+    rows = [(info.rule.id, info.rule.name) for info in infos]
+    hold = OrganizationLimitHold(call.database)
+    held = call.database.read(lambda: hold.held_for(rows, organization_id, call.actor))
+    manages = call.visitor.manages("limits:write", organization_id)
+    return [show_limit(info, now, held[info.rule.id], manages) for info in infos]
+
+
+def show_limit(info: LimitInfo, now: int, holding: LimitHolding, manages: bool) -> OrganizationLimitAnswer:
+    """Return the answer for a person who `manages` limits, as far as nobody with a higher role holds them."""
     rule = info.rule
     period = read_period(rule.period) if rule.period else None
     state = info.state
@@ -330,6 +349,8 @@ def show_limit(info: LimitInfo, now: int) -> OrganizationLimitAnswer:
         forecast_at=info.forecast_us(now),
         raised_by=info.raise_nusd or None,
         raised_until=info.raise_until_us,
+        raise_granted_by=(holding.raised_by or None) if info.raise_nusd else None,
+        deletable=manages and holding.is_theirs,
         member_count=info.member_count,
         members=[_show_member(one, rule.amount_nusd) for one in info.members] if rule.each else [],
     )

@@ -8,6 +8,7 @@ from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInf
 from gateway.neutral.request import STRATEGIES
 from gateway.runtime import webhook_signatures
 from gateway.surfaces.management.access_groups import in_organization, in_project
+from gateway.surfaces.management.held_subjects import hold_subject
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryFlag, StrictBoolean, TextField, WholeNumber
@@ -113,13 +114,21 @@ def update(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
     if chosen:
         changed["settings"] = {**call.subject.settings, **chosen}
     change = ProjectChange(**changed)
-    return show_project(projects.update_project(*call.stores, call.subject.id, change, actor=call.actor))
+    return show_project(_change(call, change))
 
 
 def archive(call: ManagedCall[ProjectInfo]) -> None:
     """Archive a project: its keys are refused with 410 until its status is set to active again. It ends the keys of
-    all members."""
-    projects.update_project(*call.stores, call.subject.id, ProjectChange(status="archived"), actor=call.actor)
+    all members. A project that a limit of a higher role names stays."""
+    _change(call, ProjectChange(status="archived"))
+
+
+def _change(call: ManagedCall[ProjectInfo], change: ProjectChange) -> ProjectInfo:
+    project = call.subject
+    if change.status == "archived" != project.status:
+        check = hold_subject(call, project.organization_id, ("project",), project.id)
+        return projects.update_project(*call.stores, project.id, change, actor=call.actor, check=check)
+    return projects.update_project(*call.stores, project.id, change, actor=call.actor)
 
 
 def read_secret(call: ManagedCall[ProjectInfo]) -> str | None:

@@ -25,6 +25,7 @@ from gateway.surfaces.management.answers import (
     UnusedProjectAnswer,
     UsingProjectAnswer,
 )
+from gateway.surfaces.management.held_subjects import hold_subject
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import (
@@ -219,8 +220,10 @@ def rotate_key(call: ManagedCall[str]) -> ProviderKeyAnswer:
 
 
 def remove_key(call: ManagedCall[str]) -> None:
-    """Remove a key and destroy its secret."""
-    call.management.provider_keys.remove(call.subject, call.params["key_id"], actor=call.actor)
+    """Remove a key and destroy its secret. A key that a limit of a higher role names stays."""
+    key_id = call.params["key_id"]
+    check = hold_subject(call, call.subject, ("provider_key",), key_id)
+    call.management.provider_keys.remove(call.subject, key_id, actor=call.actor, check=check)
 
 
 def check_key(call: ManagedCall[str]) -> KeyCheckAnswer:

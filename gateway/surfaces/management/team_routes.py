@@ -13,6 +13,7 @@ from gateway.errors import Forbidden
 from gateway.limits.budgets import Status
 from gateway.surfaces.management.access_groups import in_organization, in_part, of_team, of_team_member
 from gateway.surfaces.management.answers import TeamAnswer, limits_of
+from gateway.surfaces.management.held_subjects import hold_subject
 from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
 from gateway.surfaces.management.list_pages import ListPageQuery
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
@@ -67,8 +68,7 @@ def rename(call: ManagedCall[TeamInfo]) -> TeamAnswer:
 def delete(call: ManagedCall[TeamInfo]) -> None:
     """Delete a team with its access rules and limits, unless limits of a higher role would end."""
     team = call.subject
-    check = _hold(call, team).check_end
-    teams.delete_team(*call.stores, team.organization_id, team.id, actor=call.actor, check=check)
+    teams.delete_team(*call.stores, team.organization_id, team.id, actor=call.actor, check=_check_end(call, team))
 
 
 def set_limits(call: ManagedCall[TeamInfo]) -> TeamAnswer:
@@ -93,7 +93,7 @@ def join(call: ManagedCall[MemberInfo]) -> None:
 def leave(call: ManagedCall[MemberInfo]) -> None:
     """The team's rules and limits no longer apply to the member. A person cannot end the limits of a higher
     role in this way, and leads cannot end access rules and managed settings."""
-    _set(call, False, _hold(call, _find_team(call)).check_end)
+    _set(call, False, _check_end(call, _find_team(call)))
 
 
 def _set(call: ManagedCall[MemberInfo], belongs: bool, check: Callable[[], None]) -> None:
@@ -108,6 +108,18 @@ def _find_team(call: ManagedCall[MemberInfo]) -> TeamInfo:
 def _hold(call: ManagedCall[Any], team: TeamInfo) -> TeamHold:
     is_manager = call.visitor.reach(team.organization_id, "teams:members").whole
     return TeamHold(call.database, call.management.budgets, team, call.actor, is_manager)
+
+
+def _check_end(call: ManagedCall[Any], team: TeamInfo) -> Callable[[], None]:
+    """Return what checks that no limit of a higher role ends with the team, or with a membership in it."""
+    hold = _hold(call, team)
+    check_named = hold_subject(call, team.organization_id, ("team",), team.id)
+
+    def check() -> None:
+        hold.check_end()
+        check_named()
+
+    return check
 
 
 def show_team(info: TeamInfo, status: Status) -> TeamAnswer:

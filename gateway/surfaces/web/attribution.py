@@ -9,7 +9,8 @@ from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER, RequestConte
 from gateway.billing.session_budgets import RUN_BUDGET, SESSION_BUDGET
 from gateway.callers.access import keeps_nothing
 from gateway.errors import InvalidRequest
-from gateway.metering.session_ids import SESSIONS, digest
+from gateway.ids import digest
+from gateway.metering.session_ids import SESSIONS
 from gateway.money import parse_usd
 from gateway.secret_text import hide_tokens
 

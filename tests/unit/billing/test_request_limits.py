@@ -11,10 +11,12 @@ from gateway.billing.old_limits import forget_limits
 from gateway.billing.reconciliation import doctor
 from gateway.clock import DAY_US
 from gateway.errors import BudgetInUse, GatewayError, SpendingLimitReached
+from gateway.ids import digest
 from gateway.limits.budgets import MAX_MEMBERS_SHOWN, find_spent
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds
 from gateway.limits.limit_rules import MAX_MEMBERS, LimitAction, LimitSet, Subject
+from gateway.limits.limit_states import MAX_SORTED, note_top_members
 from gateway.neutral.usage import Usage
 
 COST = 20_000  # of `used`
@@ -434,8 +436,64 @@ def test_a_limit_that_warns_shows_what_it_saw_last_while_the_database_is_down(pr
     process.rest()
     [info] = limits.list_limits(funded.organization)
     book = process.settlements.limits
-    budget = info.rule.share_of(()).budget
-    assert book.used_nusd([budget]) == {budget: COST}
+    share = info.rule.share_of(())
+    assert book.used_nusd([share]) == {share.budget: COST}
     clock.advance(2.0)
     process.database.close()
-    assert book.used_nusd([budget, "unknown"]) == {budget: COST, "unknown": 0}
+    unknown = share._replace(budget="unknown")
+    assert book.used_nusd([share, unknown]) == {share.budget: COST, "unknown": 0}
+
+
+@pytest.mark.parametrize(
+    ("subject", "facts"),
+    [
+        (of("user", "ann"), {"end_user": digest("ann")}),
+        (of("session", "s1"), {"session": digest("s1")}),
+    ],
+)
+def test_a_named_person_is_limited_where_digests_stand_for_names(subject, facts, limits, requests, funded):
+    put(limits, funded, subject)
+    assert requests.count(**facts) == 2
+    assert requests.count(3, **{name: digest("other") for name in facts}) == 3
+
+
+def test_members_beyond_the_bound_act_by_what_they_share(process, limits, requests, funded):
+    put(limits, funded, of("user", each=True), calls=4, actions=(LimitAction(50, "warn"), LimitAction(100, "refuse")))
+    process.database.write(lambda: process.database.execute("UPDATE limits SET members = ?", (MAX_MEMBERS,)))
+    requests.pay(end_user="bob")
+    requests.pay(end_user="eve")
+    process.rest()
+    [info] = limits.list_limits(funded.organization)
+    zoe = info.rule.share_of(["zoe"])
+    assert process.settlements.limits.used_nusd([zoe]) == {zoe.budget: 2 * COST}
+    process.database.write(lambda: process.database.execute("UPDATE limits SET members = members - 1"))
+    ned = info.rule.share_of(["ned"])
+    assert process.settlements.limits.used_nusd([ned]) == {ned.budget: 0}
+
+
+@pytest.mark.parametrize(("share", "used"), [(20, 1), (80, 4)])
+def test_members_of_a_limit_are_reported_from_the_share_that_it_names(share, used, process, limits, requests, funded):
+    warns = (LimitAction(share, "warn"), LimitAction(100, "refuse"))
+    put(limits, funded, of("user", each=True), name="users", calls=5, period="1d", actions=warns)
+    for number in range(used):
+        assert find_spent(process.database, 0) == [], number
+        requests.pay(end_user="ann")
+        process.rest()
+    assert [(one.name, one.reached) for one in find_spent(process.database, 0)] == [("users of ann", share)]
+
+
+def test_the_list_of_limits_sorts_few_members(process, limits, requests, funded, monkeypatch):
+    put(limits, funded, of("user", each=True), calls=9, period="1d")
+    for user in ("ann", "bob", "bob", "eve"):
+        requests.pay(end_user=user)
+    process.rest()
+    process.database.write(lambda: process.database.execute("UPDATE limits SET members = ?", (MAX_SORTED + 1,)))
+    note_top_members(process.database)
+    requests.pay(end_user="bob")
+    process.rest()
+    asked = []
+    fetch = process.database.fetch
+    monkeypatch.setattr(process.database, "fetch", lambda sql, *more: asked.append(sql) or fetch(sql, *more))
+    [info] = limits.list_limits(funded.organization)
+    assert (info.state.member, info.state.used_nusd) == ("bob", 3 * COST)
+    assert [sql for sql in asked if "b.limit_id = ?" in sql and "b.id = ?" not in sql] == []

@@ -28,8 +28,7 @@ UNLINKED = frozenset(("/console/models/compare", "/console/welcome", "/console/s
 # Actions that end what the walk needs: the session or the account.
 ENDING = frozenset(("everywhere", "end", "sign-out", "leave", "change", "begin", "confirm", "remove-factor"))
 # Forms that need more than a plausible text in each field: a passkey, another type of rule, a provider that answers,
-# the subjects of a limit, what a guardrail looks for, a date;
-# and the deletion of a limit that a higher role set.
+# the subjects of a limit, what a guardrail looks for, a date.
 DEMANDING = frozenset(
     (
         ("/console/account", ""),
@@ -37,7 +36,6 @@ DEMANDING = frozenset(
         ("/console/budgets", "put"),
         ("/console/budgets/<organization_id>/<limit_id>", "ask"),
         ("/console/budgets/<organization_id>/<limit_id>", "raise"),
-        ("/console/budgets/<organization_id>/<limit_id>", "delete"),
         ("/console/guardrails", "add"),
         ("/console/providers/keys", "test"),
         ("/console/start", "connect"),

@@ -123,6 +123,85 @@ def test_a_limit_that_an_admin_set_is_changed_by_everyone_who_may_set_limits(sha
     shared_tenants.ok("DELETE", path, another)
 
 
+def make_named(tenants: Tenants, kind: str) -> tuple[str, str]:
+    """Return a new thing of acme that a limit can name: its id and its address."""
+    owner = tenants["acme owner"]
+    organization = f"/orgs/{owner.organization_id}"
+    if kind == "team":
+        ident = tenants.ok("POST", f"{organization}/teams", owner, {"name": new_hex()})["team"]["id"]
+        return ident, f"{organization}/teams/{ident}"
+    if kind == "project":
+        ident = tenants.ok("POST", "/projects", owner, {"organizationId": owner.organization_id, "name": new_hex()})[
+            "project"
+        ]["id"]
+        return ident, f"/projects/{ident}"
+    if kind == "key":
+        developer = tenants["acme developer"]
+        body = {"projectId": owner.project_id, "description": "named"}
+        ident = tenants.ok("POST", "/keys/api", developer, body)["apiKey"]["id"]
+        return ident, f"/keys/api/{ident}"
+    body = {"organizationId": owner.organization_id, "provider": "openai", "token": f"sk-{new_hex()}"}
+    ident = tenants.ok("POST", "/keys/provider", owner, body)["providerKey"]["id"]
+    return ident, f"/keys/provider/{ident}?organizationId={owner.organization_id}"
+
+
+@pytest.mark.parametrize("kind", ["team", "project", "key", "provider_key"])
+def test_a_lower_role_does_not_end_what_a_limit_of_an_owner_names(kind: str, shared_tenants: Tenants) -> None:
+    owner, admin = shared_tenants["acme owner"], administrator(shared_tenants)
+    ident, place = make_named(shared_tenants, kind)
+    path = f"{path_of(shared_tenants)}/{new_hex()}"
+    body = {"subjects": [f"{kind}={ident}", "each model"], "amount": "5"}
+    shared_tenants.ok("PUT", path, owner, body)
+    status, answer = shared_tenants.call("DELETE", place, admin)
+    assert status == 403 and "limit_not_yours" in str(answer), answer
+    if kind == "project":
+        assert shared_tenants.call("PATCH", place, admin, {"status": "archived"})[0] == 403
+    shared_tenants.ok("DELETE", path, owner)
+    shared_tenants.ok("PUT", path, administrator(shared_tenants), body)
+    shared_tenants.ok("DELETE", place, admin)
+    shared_tenants.ok("DELETE", path, admin)
+
+
+def test_a_member_stays_in_a_team_that_a_limit_of_an_owner_names(shared_tenants: Tenants) -> None:
+    owner, admin, developer = (
+        shared_tenants["acme owner"],
+        administrator(shared_tenants),
+        shared_tenants["acme developer"],
+    )
+    ident, place = make_named(shared_tenants, "team")
+    path = f"{path_of(shared_tenants)}/{new_hex()}"
+    membership = f"{place}/members/{developer.member_id}"
+    shared_tenants.ok("PUT", membership, owner)
+    shared_tenants.ok("PUT", path, owner, {"subjects": [f"team={ident}"], "amount": "5"})
+    status, answer = shared_tenants.call("DELETE", membership, admin)
+    assert status == 403 and "limit_not_yours" in str(answer)
+    shared_tenants.ok("DELETE", path, owner)
+    shared_tenants.ok("DELETE", membership, admin)
+
+
+def test_answers_say_who_granted_a_raise_and_whether_a_limit_is_yours(shared_tenants: Tenants) -> None:
+    owner, admin, path = shared_tenants["acme owner"], administrator(shared_tenants), f"{path_of(shared_tenants)}/said"
+    page = f"/console/budgets/{owner.organization_id}/said"
+    shared_tenants.ok("PUT", path, owner, HELD)
+    raised = shared_tenants.ok("PUT", f"{path}/raise", owner, {"amount": "2", "until": FAR})["limit"]
+    lowered = shared_tenants.ok("PUT", f"{path}/raise", admin, {"amount": "1", "until": FAR})["limit"]
+    shared_tenants.ok("PUT", path, owner, {**HELD, "amount": "6"})
+    (listed,) = (
+        one for one in shared_tenants.ok("GET", path_of(shared_tenants), owner)["limits"] if one["id"] == "said"
+    )
+    pages = {who.user_id: open_page(shared_tenants, who, page) for who in (owner, admin)}
+    ended = shared_tenants.ok("PUT", f"{path}/raise", admin, {"amount": "0", "until": FAR})["limit"]
+    shared_tenants.ok("DELETE", path, owner)
+    assert [one["raiseGrantedBy"] for one in (raised, lowered, listed, ended)] == [
+        owner.user_id,
+        admin.user_id,
+        admin.user_id,
+        None,
+    ]
+    assert [one["deletable"] for one in (raised, lowered, listed)] == [True, False, True]
+    assert 'value="delete"' in pages[owner.user_id] and 'value="delete"' not in pages[admin.user_id]
+
+
 def test_a_lead_sees_and_raises_the_limits_of_the_team_alone(shared_tenants: Tenants) -> None:
     owner, lead = shared_tenants["acme owner"], shared_tenants["acme colleague"]
     organization = f"/orgs/{owner.organization_id}"
