@@ -8,7 +8,7 @@ from gateway.limits.budgets import SPENT
 from gateway.limits.limit_book import COLUMNS, rule_of
 from gateway.limits.limit_rules import LimitRule
 from gateway.limits.periods import read_period
-from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
 
 # Members of one limit among which each listing finds the one that used most; of a limit with more, a job finds it.
