@@ -418,7 +418,7 @@ def test_names_of_the_wire_are_of_different_surface_modules(name: str) -> None:
 # Base names that several folders have, because the modules implement one interface: an operation of several protocols
 # or dialects, a part of every dialect or protocol, the tables of a package.
 INTERFACE_NAMES = {
-    *("chat", "decisions", "embeddings", "images", "moderations", "ocr", "realtime", "rerank"),
+    *("chat", "decisions", "embeddings", "images", "moderations", "ocr", "realtime"),
     *("speech", "structured", "transcriptions", "videos"),
     *("routes", "schema", "reader", "writer", "stream", "table", "opaque_tokens", "model_list"),
     *("request", "reply", "conversation", "content"),

@@ -18,7 +18,7 @@ from gateway.catalogue.offered_models import OfferedModel
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.money import format_price, price_per_million, read_decimal
 from gateway.providers.identities.upstream_identity import signed_in
-from gateway.providers.local.model_discovery import HttpClient
+from gateway.providers.model_discovery import HttpClient
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Target
 

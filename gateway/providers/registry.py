@@ -7,35 +7,29 @@ from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
-from gateway.providers.alibaba.images import AlibabaImages
-from gateway.providers.alibaba.videos import AlibabaVideos
+from gateway.providers import atlascloud, bytedance, deepinfra, elevenlabs, minimax, xai
+from gateway.providers.alibaba import AlibabaImages, AlibabaVideos
 from gateway.providers.anthropic.messages import AnthropicMessages
-from gateway.providers.atlascloud import videos as atlascloud
-from gateway.providers.atlascloud.videos import AtlasCloudVideos
-from gateway.providers.aws.role_credentials import AwsIdentity
-from gateway.providers.azure.entra_tokens import EntraIdentity
+from gateway.providers.atlascloud import AtlasCloudVideos
 from gateway.providers.bedrock.converse import BedrockConverse
-from gateway.providers.bytedance import videos as bytedance
-from gateway.providers.bytedance.videos import ByteDanceVideos
+from gateway.providers.bytedance import ByteDanceVideos
 from gateway.providers.cohere.chat import CohereChat
 from gateway.providers.cohere.embeddings import CohereEmbeddings, CohereRerank
-from gateway.providers.deepinfra import rerank as deepinfra
-from gateway.providers.deepinfra.rerank import DeepInfraRerank
-from gateway.providers.elevenlabs import speech as elevenlabs
-from gateway.providers.elevenlabs.speech import ElevenLabsSpeech
+from gateway.providers.deepinfra import DeepInfraRerank
+from gateway.providers.elevenlabs import ElevenLabsSpeech
 from gateway.providers.failures import upstream_failure
-from gateway.providers.google.default_credentials import GoogleIdentity
 from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.google.images import GoogleImages
 from gateway.providers.google.live.live_session import GoogleRealtime
-from gateway.providers.google.service_account_tokens import AccessTokens, fetch_over
 from gateway.providers.google.speech import GoogleSpeech
 from gateway.providers.google.videos import GoogleVideos
-from gateway.providers.identities.identity_calls import IdentityCalls
-from gateway.providers.identities.upstream_identity import TokenSource, UpstreamIdentities
-from gateway.providers.minimax import videos as minimax
-from gateway.providers.minimax.videos import MiniMaxVideos
+from gateway.providers.identities.entra_tokens import EntraIdentity
+from gateway.providers.identities.google_credentials import AccessTokens, GoogleIdentity, fetch_over
+from gateway.providers.identities.role_credentials import AwsIdentity
+from gateway.providers.identities.upstream_identity import IdentityCalls, TokenSource, UpstreamIdentities
+from gateway.providers.media_codecs import job_failure
+from gateway.providers.minimax import MiniMaxVideos
 from gateway.providers.openai.address import Tokens
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
@@ -49,9 +43,7 @@ from gateway.providers.openai.videos import OpenAIVideos
 from gateway.providers.openers import Local, LocalServer, Network
 from gateway.providers.protocol import ChatCodec, Codec, JobCodec, WireFormat
 from gateway.providers.upstream import Upstreams
-from gateway.providers.video_codecs import job_failure
-from gateway.providers.xai import videos as xai
-from gateway.providers.xai.videos import XaiVideos
+from gateway.providers.xai import XaiVideos
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import compute, pause

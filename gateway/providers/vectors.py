@@ -1,5 +1,7 @@
-"""Decodes the vectors of an answer individually. Decoding all of them at once would block every other thread, for 0.2
-seconds with three million numbers."""
+"""The vectors of embeddings, decoded individually, and the input types of their texts.
+
+Decoding all vectors of an answer at once would block every other thread, for 0.2 seconds with three million numbers.
+"""
 
 import re
 from array import array
@@ -9,9 +11,43 @@ from typing import Any, TypeVar
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
+from gateway.catalogue.entries import Mapping
 from gateway.errors import NotSupported, UpstreamFailed
-from gateway.neutral.embeddings import EmbeddingsInput, Vector
+from gateway.neutral.embeddings import GENERAL, EmbeddingsInput, InputType, Vector
 from gateway.providers.answer_checks import EMPTY, NOT_JSON, UNKNOWN_SHAPE
+
+# The field of an embeddings call with the purpose of the vectors, or the prefix of its texts.
+
+# A key of a mapping's `extra`: the name of the provider's field (`field`), and its words for the input types. Without
+# a field, the words are prefixes of the texts.
+INPUT_TYPES = "input_types"
+FIELD = "field"
+
+
+def write_input_type(kind: InputType, mapping: Mapping, body: dict[str, Any]) -> tuple[str, ...]:
+    """Add the field to a body. Return a warning when the model does not distinguish this type."""
+    if not kind:
+        return ()
+    words = mapping.extra.get(INPUT_TYPES, {})
+    word = _word_of(kind, words)
+    if word is None:
+        return (f"input_type was left out: {mapping.key} does not distinguish {kind}.",)
+    if FIELD in words:
+        body[words[FIELD]] = word
+    return ()
+
+
+def prefix_of(kind: InputType, mapping: Mapping) -> str:
+    """Return the prefix of each text that states the purpose of the vectors; "" for models with a field for it."""
+    words = mapping.extra.get(INPUT_TYPES, {})
+    if FIELD in words:
+        return ""
+    return _word_of(kind, words) or ""
+
+
+def _word_of(kind: InputType, words: dict[str, str]) -> str | None:
+    return words.get(kind) or words.get(GENERAL.get(kind, ""))
+
 
 # Decoding of the rows of a long answer in pieces.
 #

@@ -60,7 +60,7 @@ from gateway.neutral.request import Request
 from gateway.oauth.authorization_server import OAuth
 from gateway.providers.credentials import Credentials
 from gateway.providers.identities.upstream_identity import UpstreamIdentities
-from gateway.providers.local.model_discovery import Discovery
+from gateway.providers.model_discovery import Discovery
 from gateway.providers.upstream import Upstreams
 from gateway.reports.usage_reports import Reports
 from gateway.routing.provider_health import Health

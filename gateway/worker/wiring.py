@@ -76,7 +76,7 @@ from gateway.money import NANO
 from gateway.oauth.authorization_server import OAuth
 from gateway.providers.credentials import Credentials
 from gateway.providers.job_calls import JobCalls
-from gateway.providers.local.model_discovery import Discovery
+from gateway.providers.model_discovery import Discovery
 from gateway.providers.registry import make_identities, make_protocols, make_upstreams
 from gateway.reports.usage_reports import Reports
 from gateway.routing.plan import Router

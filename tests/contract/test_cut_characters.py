@@ -13,7 +13,7 @@ from support.replies import MemoryReply
 from gateway.neutral.events import Failed, Finished, TextDelta
 from gateway.providers.anthropic.stream import AnthropicStreamReader
 from gateway.providers.bedrock.converse import BedrockStreamReader
-from gateway.providers.cohere.stream import CohereStreamReader
+from gateway.providers.cohere.reply import CohereStreamReader
 from gateway.providers.google.stream import GoogleStreamReader
 from gateway.providers.openai.responses_stream import ResponsesStreamReader
 from gateway.providers.openai.stream import ChatStreamReader

@@ -64,7 +64,7 @@ VARIABLE = {
     ("catalogue/video_shapes.py", "f'unsupported_{word}'"): {
         f"unsupported_{word}" for word in (*video_shapes.CODES.values(), "input")
     },
-    ("providers/video_codecs.py", "CONTENT_FILTER"): {CONTENT_FILTER},
+    ("providers/media_codecs.py", "CONTENT_FILTER"): {CONTENT_FILTER},
     # The code of an ended job: the provider's own, or one of these.
     ("videos/ending.py", "code"): {
         CONTENT_FILTER,

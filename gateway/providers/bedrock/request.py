@@ -24,8 +24,7 @@ from gateway.neutral.chat import (
 )
 from gateway.neutral.parameters import RISING, nearest
 from gateway.neutral.parts import Message, Text, ToolCall, ToolResult
-from gateway.providers.bedrock.content import Block, PartWriter, cache_point
-from gateway.providers.bedrock.families import Family, family_of
+from gateway.providers.bedrock.content import Block, Family, PartWriter, cache_point, family_of
 from gateway.providers.grammars import ANTHROPIC_OUTPUT, BEDROCK, Grammar
 from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.parameter_writer import ParameterWriter

@@ -25,8 +25,7 @@ from gateway.neutral.chat import (
 from gateway.neutral.events import Batch
 from gateway.neutral.parts import Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, VendorPart
 from gateway.neutral.tool_arguments import object_text
-from gateway.providers.cohere.reply import read_result
-from gateway.providers.cohere.stream import CohereStreamReader
+from gateway.providers.cohere.reply import CohereStreamReader, read_result
 from gateway.providers.failures import classify, explain, read_refusal, retry_after
 from gateway.providers.grammars import COHERE as COHERE_GRAMMAR
 from gateway.providers.grammars import OUTPUTS

@@ -14,9 +14,8 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
-from gateway.providers.input_types import prefix_of, write_input_type
 from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
-from gateway.providers.vectors import read_apart, read_vectors, require_floats
+from gateway.providers.vectors import prefix_of, read_apart, read_vectors, require_floats, write_input_type
 from gateway.runtime.threads import compute_if
 
 BATCH = "batchEmbedContents"

@@ -18,9 +18,9 @@ from gateway.providers.failures import RETRY_LIMIT_S, classify, diagnose, explai
 from gateway.providers.google.contents import NO_SIGNATURE
 from gateway.providers.google.reply import read_result
 from gateway.providers.google.request import write_body, write_generation, write_schema
-from gateway.providers.google.service_account_tokens import is_service_account
 from gateway.providers.google.stream import GoogleStreamReader
 from gateway.providers.google.traits import Traits, traits_of
+from gateway.providers.identities.google_credentials import is_service_account
 from gateway.providers.prepared_requests import prepare
 from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
 from gateway.providers.tool_names import GOOGLE

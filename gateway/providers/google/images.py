@@ -17,8 +17,8 @@ from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, 
 from gateway.providers.google.generate import GENERATE_CONTENT, Authorize, address_of
 from gateway.providers.google.request import DEFAULT_SIZE, IMAGE_SIZES, PREDICTED_RATIOS, ratios_of, sizes_of
 from gateway.providers.google.traits import Traits, traits_of
-from gateway.providers.image_codecs import SHOWN, ImageChoices, WholeImages, fit_preferences, refuse_marks
 from gateway.providers.inline_files import Base64Files
+from gateway.providers.media_codecs import SHOWN, ImageChoices, WholeImages, fit_preferences, refuse_marks
 from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
 
 PREDICT = "predict"

@@ -21,8 +21,8 @@ from gateway.providers.function_parameters import complete
 from gateway.providers.google.contents import Contents
 from gateway.providers.google.traits import Traits, makes_images
 from gateway.providers.grammars import GOOGLE, GOOGLE_JSON, OUTPUTS
-from gateway.providers.image_codecs import SHOWN
 from gateway.providers.json_schema_subset import rewrite
+from gateway.providers.media_codecs import SHOWN
 from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
 from gateway.providers.unsupported_parts import spell_out, warn_of_mode, warn_of_names, with_late_instructions

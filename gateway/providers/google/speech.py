@@ -18,8 +18,8 @@ from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.google.generate import GENERATE_CONTENT, Authorize, address_of
+from gateway.providers.media_codecs import as_wav, format_of, voice_of
 from gateway.providers.protocol import Call, PiecesCodec, PiecesReader, Target, UpstreamReply
-from gateway.providers.speech_codecs import as_wav, format_of, voice_of
 from gateway.runtime.threads import compute
 
 RATE = re.compile(r"rate=(\d{4,6})")

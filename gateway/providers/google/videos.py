@@ -17,8 +17,8 @@ from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoS
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.inline_files import Base64Files, InlineFiles
+from gateway.providers.media_codecs import JobReader, completed, ended, ident_in, progress_in, ratio_of, refuse
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.video_codecs import JobReader, completed, ended, ident_in, progress_in, ratio_of, refuse
 from gateway.runtime.large_files import StoredFile
 
 BEGIN = "predictLongRunning"

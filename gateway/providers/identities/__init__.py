@@ -1,4 +1,4 @@
 """Workload identities: short-lived credentials of the host at a cloud provider, instead of stored keys.
 
-A vendor's folder implements a `TokenSource`; this package caches and renews the tokens.
+A module of each vendor implements a `TokenSource`; `upstream_identity` caches and renews the tokens.
 """

@@ -14,11 +14,10 @@ from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, Embed
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
-from gateway.providers.input_types import write_input_type
 from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.openai.request import shorten_user
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.vectors import VECTOR, read_apart, read_vectors, require_floats
+from gateway.providers.vectors import VECTOR, read_apart, read_vectors, require_floats, write_input_type
 
 PATH = "/embeddings"
 DIMENSIONS = "dimensions_field"  # a key of a mapping's `extra`: the provider's name of that field, "" without one

@@ -30,7 +30,8 @@ from gateway.neutral.images import (
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
-from gateway.providers.image_codecs import (
+from gateway.providers.inline_files import Base64Files
+from gateway.providers.media_codecs import (
     PREFERENCES,
     ImageChoices,
     WholeImages,
@@ -38,7 +39,6 @@ from gateway.providers.image_codecs import (
     fit_preferences,
     refuse_marks,
 )
-from gateway.providers.inline_files import Base64Files
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of, endpoint_of
 from gateway.providers.openai.typed_events import TypedEvents

@@ -16,10 +16,10 @@ from gateway.neutral.events import Batch, Event, Failed, Finished, MediaPiece
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import EMPTY
+from gateway.providers.media_codecs import format_of, read_binary, voice_of
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import Call, PiecesCodec, Target, UpstreamReply
-from gateway.providers.speech_codecs import format_of, read_binary, voice_of
 from gateway.providers.sse import read_batches
 
 PATH = "/audio/speech"

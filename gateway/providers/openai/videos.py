@@ -10,10 +10,7 @@ from gateway.catalogue.video_shapes import fit
 from gateway.dialects import openai as dialect
 from gateway.neutral.images import ENDINGS
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.multipart import FormBody, UploadPart
-from gateway.providers.openai.address import address_of
-from gateway.providers.protocol import Call, Target
-from gateway.providers.video_codecs import (
+from gateway.providers.media_codecs import (
     JobReader,
     ended,
     ident_in,
@@ -24,6 +21,9 @@ from gateway.providers.video_codecs import (
     sound_warning,
     state_in,
 )
+from gateway.providers.multipart import FormBody, UploadPart
+from gateway.providers.openai.address import address_of
+from gateway.providers.protocol import Call, Target
 
 PATH = "/videos"
 REFERENCE = "input_reference"

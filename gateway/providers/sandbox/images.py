@@ -14,9 +14,9 @@ import orjson
 
 from gateway.neutral.images import shape_of
 from gateway.providers.sandbox.checks import Check, accept, check_fields, of, one_of
-from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.prose import count
 from gateway.providers.sandbox.response import Response, refuse, write_event
 
 # Generates valid image files of the requested size in a single colour, which is derived from a text.

@@ -10,8 +10,8 @@ import orjson
 from msgspec import Struct
 
 from gateway.neutral.file_types import decode_base64
-from gateway.providers.sandbox.counting import IMAGE_TOKENS, count, count_media
 from gateway.providers.sandbox.directives import strip
+from gateway.providers.sandbox.prose import IMAGE_TOKENS, count, count_media
 from gateway.providers.sandbox.response import refuse
 
 # Reads type, size and tokens of images, audio, video and files.

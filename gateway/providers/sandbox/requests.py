@@ -11,8 +11,17 @@ from msgspec import Meta
 from gateway.dialects.openai import NAME
 from gateway.neutral import parameters
 from gateway.neutral.parameters import Parameter, fields_of
-from gateway.providers.sandbox.checks import Check, between, check_fields, member, of, one_of, wrong_type, wrong_value
-from gateway.providers.sandbox.message_validation import check_messages
+from gateway.providers.sandbox.checks import (
+    Check,
+    between,
+    check_fields,
+    check_messages,
+    member,
+    of,
+    one_of,
+    wrong_type,
+    wrong_value,
+)
 from gateway.providers.sandbox.response import refuse
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")

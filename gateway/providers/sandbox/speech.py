@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.neutral.speech import FORMATS
+from gateway.providers.media_codecs import as_wav
 from gateway.providers.sandbox.checks import Check, between, check_fields, of, one_of
-from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.prose import count
 from gateway.providers.sandbox.response import Response, refuse, write_event
-from gateway.providers.speech_codecs import as_wav
 
 # Generates valid audio files of a given duration.
 #

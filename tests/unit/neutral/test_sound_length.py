@@ -3,8 +3,8 @@ import random
 import pytest
 
 from gateway.neutral.sound_length import SoundLength
+from gateway.providers.media_codecs import as_wav
 from gateway.providers.sandbox import speech
-from gateway.providers.speech_codecs import as_wav
 
 SECONDS = 12.5
 

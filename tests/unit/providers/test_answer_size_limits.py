@@ -17,20 +17,20 @@ from gateway.neutral.embeddings import EmbeddingsResult
 from gateway.neutral.parts import Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers import offload
-from gateway.providers.alibaba.videos import AlibabaVideos
+from gateway.providers.alibaba import AlibabaVideos
 from gateway.providers.answer_checks import MAX_PARTS, check_parts
-from gateway.providers.atlascloud.videos import AtlasCloudVideos
-from gateway.providers.bytedance.videos import ByteDanceVideos
+from gateway.providers.atlascloud import AtlasCloudVideos
+from gateway.providers.bytedance import ByteDanceVideos
 from gateway.providers.cohere.embeddings import CohereEmbeddings
 from gateway.providers.failures import MAX_ERROR_BYTES, read_refusal
 from gateway.providers.google.embeddings import GoogleEmbeddings
-from gateway.providers.minimax.videos import MiniMaxVideos
+from gateway.providers.media_codecs import MAX_ANSWER_BYTES, JobReader
+from gateway.providers.minimax import MiniMaxVideos
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.openai.videos import OpenAIVideos
 from gateway.providers.sse import THREAD_BYTES, EventReader, LongEvent
 from gateway.providers.vectors import MAX_VECTOR_BYTES
-from gateway.providers.video_codecs import MAX_ANSWER_BYTES, JobReader
-from gateway.providers.xai.videos import XaiVideos
+from gateway.providers.xai import XaiVideos
 from gateway.surfaces.openai import embeddings
 
 

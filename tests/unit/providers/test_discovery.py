@@ -7,7 +7,7 @@ from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Model
 from gateway.configuration.settings import Security, Timeouts
-from gateway.providers.local.model_discovery import Discovery, merge, read_details, read_list
+from gateway.providers.model_discovery import Discovery, merge, read_details, read_list
 from gateway.routing.resolve import resolve
 from gateway.transport import Transport
 

@@ -4,7 +4,7 @@ from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import NotSupported
 from gateway.neutral.request import Requirements
 from gateway.neutral.speech import SpeechInput, SpeechRequest
-from gateway.providers.elevenlabs.speech import ElevenLabsSpeech
+from gateway.providers.elevenlabs import ElevenLabsSpeech
 from gateway.providers.protocol import Call, Credential, Target
 
 

@@ -9,8 +9,8 @@ from fakes.identity_services import CLIENT, TENANT, Failure, FakeEntra
 from gateway.clock import Clock
 from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import IdentityFailed
-from gateway.providers.azure.entra_tokens import EntraIdentity
-from gateway.providers.identities.identity_calls import IdentityCalls
+from gateway.providers.identities.entra_tokens import EntraIdentity
+from gateway.providers.identities.upstream_identity import IdentityCalls
 from gateway.transport import Transport
 
 

@@ -8,7 +8,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from gateway.errors import UpstreamFailed, UpstreamRefused, UpstreamUnreachable
-from gateway.providers.google.service_account_tokens import TOKEN_URL, AccessTokens, fetch_over
+from gateway.providers.identities.google_credentials import TOKEN_URL, AccessTokens, fetch_over
 from gateway.transport import Transport
 
 KEY = RSAKey.generate_key(2048)

@@ -10,9 +10,9 @@ from fakes.identity_services import ACCOUNT, AWS_TOKEN, Failure, FakeAwsIdentity
 from gateway.clock import Clock
 from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import IdentityFailed
-from gateway.providers.google.default_credentials import GoogleIdentity
-from gateway.providers.identities import identity_calls
-from gateway.providers.identities.identity_calls import IdentityCalls
+from gateway.providers.identities import upstream_identity
+from gateway.providers.identities.google_credentials import GoogleIdentity
+from gateway.providers.identities.upstream_identity import IdentityCalls
 from gateway.transport import Transport
 
 
@@ -77,7 +77,7 @@ def test_failures_of_the_metadata_server_show_status_and_code(google, make, fail
 
 
 def test_slow_metadata_server_is_not_waited_for(google, make, monkeypatch):
-    monkeypatch.setattr(identity_calls, "CALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(upstream_identity, "CALL_TIMEOUT_S", 0.05)
     google.script(Failure(silence_s=30))
     with pytest.raises(IdentityFailed, match="did not answer"):
         make(GCE_METADATA_HOST=google.host).fetch({})

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.errors import IdentityFailed
-from gateway.providers.identities.identity_calls import refusal, seconds_in
+from gateway.providers.identities.upstream_identity import refusal, seconds_in
 from gateway.transport.upstream_responses import Answer
 
 

@@ -10,9 +10,9 @@ from fakes.identity_services import OTHER_ROLE, ROLE, Failure, FakeAwsIdentity
 from gateway.clock import Clock
 from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import IdentityFailed
-from gateway.providers.aws.role_credentials import AwsIdentity, sts_address
 from gateway.providers.bedrock.signing import read_access_key
-from gateway.providers.identities.identity_calls import IdentityCalls
+from gateway.providers.identities.role_credentials import AwsIdentity, sts_address
+from gateway.providers.identities.upstream_identity import IdentityCalls
 from gateway.transport import Transport
 
 

@@ -8,9 +8,9 @@ from gateway.catalogue.entries import Mapping
 from gateway.catalogue.environment_credentials import settings_for
 from gateway.clock import Clock
 from gateway.errors import IdentityFailed
-from gateway.providers.aws.role_credentials import AwsIdentity
-from gateway.providers.azure.entra_tokens import EntraIdentity
 from gateway.providers.identities import upstream_identity
+from gateway.providers.identities.entra_tokens import EntraIdentity
+from gateway.providers.identities.role_credentials import AwsIdentity
 from gateway.providers.identities.upstream_identity import IssuedToken, UpstreamIdentities, signed_in, signed_in_again
 from gateway.providers.protocol import Credential, Target
 from gateway.runtime.state_changes import StateLog

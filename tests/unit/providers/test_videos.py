@@ -21,9 +21,9 @@ from gateway.errors import (
 from gateway.neutral.images import Picture
 from gateway.neutral.request import Requirements
 from gateway.neutral.videos import CONTENT_FILTER, VideoFile, VideosInput, VideosRequest
+from gateway.providers.media_codecs import FAILED
 from gateway.providers.protocol import Call, Credential, Target
 from gateway.providers.registry import FACTORIES, Resources
-from gateway.providers.video_codecs import FAILED
 from gateway.runtime.large_files import StoredFile, whole
 
 HOST = "https://fake.example"

@@ -10,12 +10,11 @@ from typing import Any
 from gateway.catalogue.video_shapes import fit
 from gateway.errors import UpstreamFailed
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.image_codecs import data_url
 from gateway.providers.inline_files import Base64Files
-from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.video_codecs import (
+from gateway.providers.media_codecs import (
     JobReader,
     completed,
+    data_url,
     ended,
     ident_in,
     milliseconds,
@@ -27,6 +26,7 @@ from gateway.providers.video_codecs import (
     sound_warning,
     state_in,
 )
+from gateway.providers.protocol import Call, Target, UpstreamReply
 
 NAME = "xai"
 RATIOS = ("1:1", "16:9", "9:16", "4:3", "3:4", "3:2", "2:3")

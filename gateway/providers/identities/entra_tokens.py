@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from gateway.errors import IdentityFailed
-from gateway.providers.identities.identity_calls import (
+from gateway.providers.identities.upstream_identity import (
     FORM_HEADERS,
     IdentityCalls,
+    IssuedToken,
     read_object,
     read_token_file,
     refusal,
     seconds_in,
     text_in,
 )
-from gateway.providers.identities.upstream_identity import IssuedToken
 from gateway.providers.protocol import UpstreamReply
 
 ENTRA = "Microsoft Entra token service"

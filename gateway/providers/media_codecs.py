@@ -1,24 +1,171 @@
-"""The base class and readers of all video codecs: calls about a task, and validation of each field of the answers."""
+"""What the codecs of images, videos and speech share.
+
+For images: preferences fitted to a model, complete answers as a stream, images fetched by URL, and checks of masks. For
+videos: calls about a task, and validation of each field of the answers. For speech: voices and formats of a mapping,
+and a binary answer as batches of chunks.
+"""
 
 import re
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from gateway.catalogue.video_shapes import VideoShape
 from gateway.errors import ContentRefused, GatewayError, NotSupported, UpstreamFailed
-from gateway.neutral.images import nearest_shape
-from gateway.neutral.parts import WEB
+from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, ImageMade, MediaPiece, Started
+from gateway.neutral.file_types import HEAD_BYTES, type_of
+from gateway.neutral.images import AUTO, ENDINGS, ImagesInput, ImagesResult, Picture, nearest_shape, shape_of
+from gateway.neutral.parts import WEB, Image, Media
+from gateway.neutral.speech import FORMATS, SpeechInput, format_among
+from gateway.neutral.usage import Usage
 from gateway.neutral.videos import CONTENT_FILTER, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask
-from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, check_parts, read_object
+from gateway.providers import offload
+from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, check_parts, read_object
 from gateway.providers.failures import classify, explain, read_refusal, retry_after, scrub
-from gateway.providers.image_codecs import data_url
 from gateway.providers.inline_files import Base64Files
+from gateway.providers.media_fetching import MAX_BYTES, Fetcher
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
 from gateway.runtime.large_files import MessageBody
-from gateway.runtime.threads import compute_if
+from gateway.runtime.threads import Job, compute, compute_if
+
+FETCH_TIMEOUT_S = 60.0
+PREFERENCES = (
+    "size",
+    "quality",
+    "aspect_ratio",
+    "background",
+    "output_format",
+    "moderation",
+    "style",
+    "input_fidelity",
+)
+STEP = re.compile(r"\dK")  # a size that names the longer edge
+SHOWN = 32  # characters of a value that a warning repeats
+
+
+class ImageChoices(Struct, frozen=True):
+    """The values that a model accepts for size, ratio and quality; () where every value is passed on. `fields` are the
+    preferences that the format has a field for, `seed` whether it has one for a seed, and `steps` whether the
+    sizes 1K, 2K and 4K exist."""
+
+    fields: tuple[str, ...]
+    size: tuple[str, ...] = ()
+    aspect_ratio: tuple[str, ...] = ()
+    quality: tuple[str, ...] = ()
+    seed: bool = False
+    steps: bool = False
+
+
+def fit_preferences(content: ImagesInput, target: Target, choices: ImageChoices, warnings: list[str]) -> ImagesInput:
+    """Return the input without the preferences that the model cannot fulfil, and add a line to `warnings` for each.
+
+    Later steps must use the result: prices depend on the quality and size that were sent.
+    """
+    dropped: dict[str, Any] = {}
+    for name in PREFERENCES:
+        value: str = getattr(content, name)
+        reason = _reason_against(name, value, target, choices) if value else ""
+        if reason:
+            dropped[name] = ""
+            if value != AUTO:
+                warnings.append(reason)
+    if content.seed is not None and not choices.seed:
+        dropped["seed"] = None
+        warnings.append(_unsupported("seed", target))
+    if dropped:
+        return replace(content, **dropped)
+    return content
+
+
+def _reason_against(name: str, value: str, target: Target, choices: ImageChoices) -> str:
+    """Return why a preference is left out; "" where it is sent."""
+    offered: tuple[str, ...] = getattr(choices, name, ())
+    if name not in choices.fields:
+        return _unsupported(name, target)
+    if offered and value not in offered:
+        return f"{name} {value[:SHOWN]} was left out: {target.mapping.key} takes {', '.join(offered)}."
+    if name == "size" and value != AUTO and not shape_of(value) and not (choices.steps and STEP.fullmatch(value)):
+        return f"size {value[:SHOWN]} was left out: it is not a width and height."
+    return ""
+
+
+def _unsupported(name: str, target: Target) -> str:
+    return f"{name} is not supported by {target.mapping.key} and was left out."
+
+
+def refuse_marks(content: ImagesInput, target: Target) -> None:
+    """Raise NotSupported for a mask or markup, for a model that accepts neither."""
+    if content.marked:
+        what = f"{target.mapping.key} does not support {content.marked}."
+        raise NotSupported(what, param=content.marked, code="unsupported_input")
+
+
+class WholeImages(ABC):
+    """A codec or reader of a provider that returns all images at once."""
+
+    @abstractmethod
+    def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
+        """Return all images. UpstreamFailed."""
+
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
+        """Yield all images at the end of the stream."""
+        try:
+            result: ImagesResult = offload.read(self, reply, relayed)
+        except GatewayError as error:
+            yield [Failed(error)]
+            return
+        yield [Started(result.model, result.upstream_id), *_made(result)]
+        yield [Finished("content_filter" if result.blocked else "stop", result.usage)]
+
+
+def _made(result: ImagesResult) -> Iterator[ImageMade]:
+    for image in result.images:
+        yield ImageMade(
+            image.media,
+            edges=result.size,
+            quality=result.quality,
+            background=result.background,
+            output_format=result.output_format,
+        )
+
+
+def data_url(picture: Picture, files: Base64Files) -> str:
+    """Return the data URL of an image in a JSON body; `files` encodes the image while it sends the body."""
+    return f"data:{picture.media_type};base64,{files.hold(picture.file)}"
+
+
+def load_images(fetcher: Fetcher, urls: Sequence[str]) -> tuple[Image, ...]:
+    """Return the images that an answer refers to by URL, fetched concurrently through the SSRF guard.
+    UpstreamFailed."""
+    jobs = [Job(_load, fetcher, url) for url in urls]
+    try:
+        return tuple(job.result(FETCH_TIMEOUT_S) for job in jobs)
+    except TimeoutError:
+        raise UpstreamFailed("The images at the provider's URLs could not be loaded in time.") from None
+    finally:
+        for job in jobs:
+            job.stop()
+
+
+def _load(fetcher: Fetcher, url: str) -> Image:
+    try:
+        answer = fetcher.fetch(url, MAX_BYTES, timeout_s=FETCH_TIMEOUT_S, headers={})
+    except GatewayError as error:
+        raise UpstreamFailed(f"An image at the provider's URL could not be loaded ({error.code}).") from None
+    kind = type_of(answer.body[:HEAD_BYTES])
+    if answer.status != 200 or kind not in ENDINGS:
+        raise UpstreamFailed("The provider's URL did not lead to an image.", upstream_status=200)
+    return Image(Media(media_type=kind, data=compute(b64encode, answer.body).decode()))
+
+
+# The base class and readers of all video codecs: calls about a task, and validation of each field of the answers.
 
 LARGE = 1 << 17  # bytes of an answer that is read in a thread
 MAX_ANSWER_BYTES = 1 << 20  # bytes of a status: hundreds are polled concurrently, and custom servers are not trusted
@@ -237,3 +384,70 @@ def sound_warning(content: VideosInput, target: Target) -> tuple[str, ...]:
     if content.audio is not None and not known:
         return (f"audio is not supported by {target.mapping.key} and was left out.",)
     return ()
+
+
+# Functions for all speech codecs: voices and formats of a mapping, and a binary answer as batches of chunks.
+
+WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
+
+
+def format_of(content: SpeechInput, target: Target) -> str:
+    """Return the audio format to request. NotSupported for a format that the mapping lacks."""
+    offered = target.mapping.formats or tuple(FORMATS)
+    chosen = format_among(content.format, offered)
+    if chosen not in offered:
+        raise NotSupported(
+            f"{target.mapping.key} does not support the format {chosen}; it supports {', '.join(offered)}.",
+            param="response_format",
+            code="unsupported_format",
+        )
+    return chosen
+
+
+def voice_of(content: SpeechInput, target: Target) -> str:
+    """Return the voice in the mapping's spelling, or its first voice if none was requested. NotSupported for an unknown
+    voice."""
+    offered = target.mapping.voices
+    if not offered:
+        return content.voice
+    if not content.voice:
+        return offered[0]
+    if content.own_voice:
+        message = f"{target.mapping.key} does not support custom voices."
+        raise NotSupported(message, param="voice", code="unsupported_voice")
+    known = next((voice for voice in offered if voice.lower() == content.voice.lower()), "")
+    if not known:
+        raise NotSupported(
+            f"{target.mapping.key} has no voice {content.voice[:64]!r}; it has {', '.join(offered)}.",
+            param="voice",
+            code="unsupported_voice",
+        )
+    return known
+
+
+def read_binary(reply: UpstreamReply, usage: Usage | None = None) -> Iterator[Batch]:
+    """Yield the bytes of a 2xx response as they arrive. Yields Failed for text or JSON, and for an empty response."""
+    kind = reply.headers.get("content-type", "").lower()
+    if "json" in kind or kind.startswith("text/"):
+        yield [Failed(UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200))]
+        return
+    yield [Started()]
+    has_sound = False
+    try:
+        for chunk in reply.chunks():
+            has_sound = has_sound or bool(chunk)
+            yield [MediaPiece(chunk)] if chunk else [Heartbeat()]
+    except GatewayError as error:
+        yield [Failed(error)]
+        return
+    yield [Finished("stop", usage)] if has_sound else [Failed(UpstreamFailed(EMPTY, upstream_status=200))]
+
+
+def as_wav(samples: bytes, rate: int, channels: int = 1, bits: int = 16) -> bytes:
+    """Return PCM samples as a WAV file."""
+    frame = channels * bits // 8
+    size = len(samples)
+    head = WAV_HEAD.pack(
+        b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, 1, channels, rate, rate * frame, frame, bits, b"data", size
+    )
+    return head + samples

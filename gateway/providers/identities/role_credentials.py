@@ -11,14 +11,14 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from gateway.errors import IdentityFailed
 from gateway.providers.bedrock.signing import AccessKey, CredentialScope, sign
-from gateway.providers.identities.identity_calls import (
+from gateway.providers.identities.upstream_identity import (
     IdentityCalls,
+    IssuedToken,
     read_token_file,
     refused,
     text_in,
     text_of,
 )
-from gateway.providers.identities.upstream_identity import IssuedToken
 from gateway.providers.protocol import UpstreamReply
 from gateway.runtime.lazy_import import LazyImport
 from gateway.transport.upstream_responses import Answer

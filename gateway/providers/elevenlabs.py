@@ -13,9 +13,9 @@ from msgspec import json
 from gateway.errors import NotSupported
 from gateway.neutral.events import Batch
 from gateway.neutral.speech import VOICE_ID, VOICE_IDS, SpeechInput, SpeechRequest
+from gateway.providers.media_codecs import format_of, read_binary, voice_of
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Call, PiecesCodec, Target, UpstreamReply
-from gateway.providers.speech_codecs import format_of, read_binary, voice_of
 
 NAME = "elevenlabs"
 PATH = "/text-to-speech/{voice}/stream"

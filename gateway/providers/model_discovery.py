@@ -1,4 +1,8 @@
-"""Finds the models of local engines and merges them into the current catalogue."""
+"""Finds the models of local engines and merges them into the current catalogue.
+
+The engines use the OpenAI format, so their requests need no separate protocol. Decided against: one adapter per engine
+(engines differ only in how they list their models) and guessing addresses (a base URL enables an engine).
+"""
 
 import hashlib
 import logging

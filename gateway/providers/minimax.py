@@ -18,13 +18,12 @@ from gateway.neutral.usage import read_count
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE
 from gateway.providers.failures import Explanation, classify, scrub
-from gateway.providers.image_codecs import data_url
 from gateway.providers.inline_files import Base64Files
-from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.video_codecs import (
+from gateway.providers.media_codecs import (
     JobReader,
     completed,
     content_parts,
+    data_url,
     ended,
     ident_in,
     milliseconds,
@@ -36,6 +35,7 @@ from gateway.providers.video_codecs import (
     state_in,
     url_in,
 )
+from gateway.providers.protocol import Call, Target, UpstreamReply
 
 NAME = "minimax"
 FORM_KEY = "video_form"

@@ -12,12 +12,11 @@ from gateway.catalogue.video_shapes import VideoShape, fit
 from gateway.errors import NotSupported
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.failures import Explanation, classify, scrub
-from gateway.providers.image_codecs import data_url
 from gateway.providers.inline_files import Base64Files
-from gateway.providers.protocol import Call, Target
-from gateway.providers.video_codecs import (
+from gateway.providers.media_codecs import (
     JobReader,
     completed,
+    data_url,
     ended,
     ident_in,
     ratio_of,
@@ -26,6 +25,7 @@ from gateway.providers.video_codecs import (
     sound_warning,
     state_in,
 )
+from gateway.providers.protocol import Call, Target
 
 NAME = "atlascloud"
 RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9", "3:2", "2:3")

@@ -12,8 +12,7 @@ from gateway.catalogue.video_shapes import fit
 from gateway.neutral.usage import read_count
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.inline_files import Base64Files
-from gateway.providers.protocol import Call, Target
-from gateway.providers.video_codecs import (
+from gateway.providers.media_codecs import (
     JobReader,
     completed,
     content_parts,
@@ -25,6 +24,7 @@ from gateway.providers.video_codecs import (
     sound_warning,
     state_in,
 )
+from gateway.providers.protocol import Call, Target
 
 NAME = "bytedance"
 PATH = "/contents/generations/tasks"

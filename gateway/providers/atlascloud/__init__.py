@@ -1,1 +1,0 @@
-"""Atlas Cloud's prediction format: a task that names its outputs."""

@@ -1,1 +1,0 @@
-"""Temporary credentials of AWS roles."""

@@ -1,1 +1,0 @@
-"""Microsoft Entra tokens for providers on Azure. Their wire formats are those of other folders."""

@@ -1,1 +1,0 @@
-"""ByteDance's formats (BytePlus ModelArk, Volcengine Ark) for videos; its chat uses the OpenAI format."""

@@ -1,4 +1,0 @@
-"""DeepInfra's inference API, for rerank, which DeepInfra does not serve in OpenAI's format.
-
-The package knows neither the engine nor surfaces nor other providers' folders, except OpenAI's for URLs.
-"""

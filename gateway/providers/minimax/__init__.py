@@ -1,1 +1,0 @@
-"""MiniMax's formats for videos; its chat uses the OpenAI format."""

@@ -1,1 +1,0 @@
-"""xAI's formats for videos; its chat uses the OpenAI format."""
