@@ -193,7 +193,7 @@ def test_each_call_keeps_the_span_that_its_provider_was_told(settings, tmp_path,
     """The first attempt wins, and so its row gets the higher number."""
     environment = write_twins(tmp_path / "catalogue", upstream.url, south.url, "reasoning = false\n")
     upstream.script(SLOW)
-    south.script(HANG)
+    south.script(Answer("Too late.", silence_s=6, **COUNTS))  # the gateway waits for it when it stops
     with FakeCollector() as collector:
         environment |= FIRST_BYTE | {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
         with local_gateway(settings, **environment) as gateway:
