@@ -45,8 +45,8 @@ from gateway.runtime.threads import Threads, pause
 from gateway.store.database import Database, open_database
 from gateway.store.migrations import migrate
 from gateway.store.partitions import id_at
-from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
-from gateway.surfaces.console.usage.usage_pages import UsageQuestion, read_usage
+from gateway.surfaces.console.grouping import GROUPS, GroupName
+from gateway.surfaces.console.usage_pages import UsageQuestion, read_usage
 from gateway.surfaces.visitors.report_windows import read_window
 from gateway.surfaces.visitors.usage_report import SHORT_FIGURES, write_rows
 

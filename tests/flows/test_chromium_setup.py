@@ -6,7 +6,7 @@ from support.gateways import LocalGateway
 from support.signed_in import sign_in
 
 from gateway.accounts.projects import create_project
-from gateway.surfaces.console.setup.client_settings import load_clients
+from gateway.surfaces.console.client_settings import load_clients
 
 pytestmark = MARKS
 

@@ -13,7 +13,7 @@ from support.gateways import LocalGateway
 from support.pages import ROOT, blocks, spans
 
 from gateway.accounts.members import list_members
-from gateway.surfaces.console.setup.client_settings import PLACEHOLDER, load_clients, show_client
+from gateway.surfaces.console.client_settings import PLACEHOLDER, load_clients, show_client
 
 MODEL = "gpt-4o-mini"
 CSRF = re.compile(r'name="csrf" value="([^"]*)"')

@@ -63,7 +63,7 @@ def test_served_files_are_in_the_installation(gateway: GatewayProcess) -> None:
 
 
 def test_settings_of_clients_are_in_the_installation(program: str) -> None:
-    listing = "from gateway.surfaces.console.setup.client_settings import load_clients; print(len(load_clients()))"
+    listing = "from gateway.surfaces.console.client_settings import load_clients; print(len(load_clients()))"
     command = [str(Path(program).with_name("python")), "-P", "-c", listing]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and int(done.stdout) > 10, done.stderr

@@ -20,7 +20,7 @@ from gateway.admin import sso_sign_in
 from gateway.errors import Forbidden, RateLimited
 from gateway.limits.budgets import Limits
 from gateway.sso.provider_identity import ProviderIdentity
-from gateway.surfaces.console.single_sign_on.sso_pages import BROWSER_COOKIE
+from gateway.surfaces.console.sso_pages import BROWSER_COOKIE
 from gateway.surfaces.console.visits import PROVIDER_COOKIE
 
 PASSWORD = "correct horse battery"

@@ -18,7 +18,7 @@ from support.shared import Share, Tenant
 from gateway.accounts.service_accounts import ServiceAccountDraft
 from gateway.accounts.workload_identities import WorkloadIdentityDraft
 from gateway.limits.budgets import Limits
-from gateway.surfaces.management.management_scopes import SCOPES
+from gateway.surfaces.management.access_groups import SCOPES
 
 METRICS = "the operator's token for metrics"
 ISSUER = Issuer("https://issuer.example", make_key("one"))

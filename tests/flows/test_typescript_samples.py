@@ -12,7 +12,7 @@ from support.gateways import LocalGateway
 from support.pages import Block, blocks
 from support.shared import Share
 
-from gateway.surfaces.console.setup.client_settings import AUTO, ClientSetup, load_clients, show_client
+from gateway.surfaces.console.client_settings import AUTO, ClientSetup, load_clients, show_client
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow]
 # npm installs the newest version of each package that this machine's node runs.

@@ -31,7 +31,7 @@ from gateway.oauth.grant_values import Consent
 from gateway.operator.derived_commands import visit_as_operator
 from gateway.sso.provider_identity import ProviderIdentity
 from gateway.surfaces.console.page_calls import ManagementCall
-from gateway.surfaces.management.management_scopes import SCOPES
+from gateway.surfaces.management.access_groups import SCOPES
 from gateway.surfaces.web.http import Inbound
 
 DEVELOPER, ADMIN, OWNER = "developer", "admin", "owner"

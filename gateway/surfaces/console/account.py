@@ -12,7 +12,7 @@ from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
 from gateway.surfaces.console.pages import page, redirect
 from gateway.surfaces.console.sign_in_pages import SIGN_OUT, are_offered, browser_of
-from gateway.surfaces.console.single_sign_on.sso_pages import CONNECT
+from gateway.surfaces.console.sso_pages import CONNECT
 from gateway.surfaces.console.visits import LOGIN, as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.visitors.visitor import Visitor, write_cookie
 from gateway.surfaces.web.http import Inbound, Operation, Outbound

@@ -11,7 +11,7 @@ from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.callers.authentication import Caller
 from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden
-from gateway.surfaces.console.keys.key_pages import list_visible_keys
+from gateway.surfaces.console.key_pages import list_visible_keys
 from gateway.surfaces.console.page_calls import PageCall
 from gateway.surfaces.visitors.visitor import Visitor
 

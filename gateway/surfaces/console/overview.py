@@ -14,12 +14,12 @@ from gateway.limits.budgets import Status
 from gateway.money import NANO, round_usd
 from gateway.routing.cooldowns import POLICIES
 from gateway.runtime.threads import compute
-from gateway.surfaces.console.keys.key_pages import list_visible_keys
+from gateway.surfaces.console.grouping import NO_APP
+from gateway.surfaces.console.key_pages import list_visible_keys
 from gateway.surfaces.console.page_calls import ManagementCall
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, page
 from gateway.surfaces.console.plots import Plot, build_plot, plot_outcomes
-from gateway.surfaces.console.providers.provider_pages import list_cooldowns
-from gateway.surfaces.console.usage.grouping import NO_APP
+from gateway.surfaces.console.provider_pages import list_cooldowns
 from gateway.surfaces.console.visits import as_page, require_visitor
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors.usage_report import apps_of, usage_of, visible_keys

@@ -7,7 +7,7 @@ from gateway.accounts.passkeys import CHALLENGE_LIFETIME_S, Browser, site_of
 from gateway.admin.sign_in import PendingSignIn, SignedIn
 from gateway.errors import GatewayError
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, own_path, page, redirect
-from gateway.surfaces.console.single_sign_on.sso_pages import MARK, begin_on_page
+from gateway.surfaces.console.sso_pages import MARK, begin_on_page
 from gateway.surfaces.console.visits import (
     LOGIN,
     PROVIDER_COOKIE,

@@ -5,33 +5,36 @@ from gateway.surfaces.console import (
     agent_session_pages,
     alert_pages,
     assets,
+    audit_pages,
     authorize,
+    automation_pages,
+    custom_model_pages,
+    first_run_pages,
     guardrail_pages,
     guide_pages,
     invitation,
+    key_pages,
     lost_password,
+    model_pages,
     old_addresses,
     overview,
+    people_pages,
+    playground_pages,
+    project_pages,
+    provider_key_pages,
+    provider_pages,
     reference_page,
+    request_pages,
+    routing_pages,
+    settings_pages,
+    setup_pages,
     sign_in_pages,
+    sso_pages,
+    sso_settings_pages,
+    team_pages,
+    usage_pages,
 )
-from gateway.surfaces.console.audit_log import audit_pages
-from gateway.surfaces.console.automation import automation_pages
 from gateway.surfaces.console.budgets import budget_pages
-from gateway.surfaces.console.first_run import first_run_pages
-from gateway.surfaces.console.keys import key_pages
-from gateway.surfaces.console.models import custom_model_pages, model_pages
-from gateway.surfaces.console.people import people_pages
-from gateway.surfaces.console.playground import playground_pages
-from gateway.surfaces.console.projects import project_pages
-from gateway.surfaces.console.providers import provider_key_pages, provider_pages
-from gateway.surfaces.console.requests import request_pages
-from gateway.surfaces.console.routing import routing_pages
-from gateway.surfaces.console.settings import settings_pages
-from gateway.surfaces.console.setup import setup_pages
-from gateway.surfaces.console.single_sign_on import sso_pages, sso_settings_pages
-from gateway.surfaces.console.teams import team_pages
-from gateway.surfaces.console.usage import usage_pages
 from gateway.surfaces.visitors.visitor import MANAGEMENT
 from gateway.surfaces.web.http import Surface
 

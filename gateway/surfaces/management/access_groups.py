@@ -1,12 +1,12 @@
 """The people who may call a management operation: each check finds what the path names, or refuses the visitor.
-
+The scopes of service accounts.
 Each group asks a row of the table of permissions (`gateway/callers/permissions.py`).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from gateway.accounts import members, teams
 from gateway.accounts.keys import KeyInfo
@@ -187,3 +187,33 @@ OPERATOR = AccessGroup(
     "For the operators: the owners of the installation's first organization.",
     _find_for_operator,
 )
+
+
+# The scopes of service accounts: the type of the column `scope` in the management table, which says what each allows.
+
+# "" is the value of operations for people only.
+ManagementScope = Literal[
+    "",
+    "audit:read",
+    "keys:read",
+    "keys:write",
+    "limits:read",
+    "limits:write",
+    "logs:read",
+    "logs:write",
+    "members:read",
+    "members:write",
+    "projects:read",
+    "projects:write",
+    "providers:read",
+    "providers:write",
+    "rules:read",
+    "rules:write",
+    "service_accounts:read",
+    "settings:read",
+    "settings:write",
+    "teams:read",
+    "teams:write",
+    "usage:read",
+]
+SCOPES: tuple[str, ...] = tuple(scope for scope in get_args(ManagementScope) if scope)

@@ -7,8 +7,7 @@ from gateway.accounts.keys import KeyInfo
 from gateway.oauth.grant_values import GrantInfo
 from gateway.surfaces.management.access_groups import SIGNED_IN, AccessGroup, Values, of_key
 from gateway.surfaces.management.answers import ApplicationAnswer
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Operation
 

@@ -14,7 +14,7 @@ from gateway.reports.focus import COLUMNS, read_charges, read_month
 from gateway.reports.shares import GROUPS, Share, ShareQuestion, forecast_month, read_held, read_shares
 from gateway.runtime.loop_turns import low_priority_turn
 from gateway.surfaces.management.access_groups import anywhere, in_organization
-from gateway.surfaces.management.downloads import check_again, download
+from gateway.surfaces.management.exports import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.visitors import tabular as tabular_module
 from gateway.surfaces.visitors.report_windows import RANGES, read_window

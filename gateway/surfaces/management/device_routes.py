@@ -11,7 +11,7 @@ from gateway.dialects.management_errors import DeviceError
 from gateway.errors import RateLimited
 from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.managed_operation import ManagedCall, managed, public
-from gateway.surfaces.management.sign_in_answers import DeviceGrantAnswer, DeviceRequestAnswer, DeviceTokenAnswer
+from gateway.surfaces.management.sign_in_routes import DeviceGrantAnswer, DeviceRequestAnswer, DeviceTokenAnswer
 from gateway.surfaces.visitors.validation_schemas import Body, TextField, read_body
 from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.surfaces.web.http_responses import json_reply

@@ -22,10 +22,10 @@ from gateway.surfaces.management.answers import (
     PersonalDataAnswer,
     ProvisionedAnswer,
 )
-from gateway.surfaces.management.identity_routes import show_identity
 from gateway.surfaces.management.key_routes import show_keys
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.member_routes import show_member
+from gateway.surfaces.management.sign_in_routes import show_identity
 from gateway.surfaces.web.http import Operation
 
 TAG = "Members"

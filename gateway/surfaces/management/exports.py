@@ -5,14 +5,16 @@ holds neither memory nor a transaction; what is added meanwhile is not part of i
 export says from when on they exist: statistics of the time before are in `GET /activity`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import to_builtins
 
+from gateway.accounts.members import list_members
 from gateway.accounts.projects import find_project
 from gateway.callers.permissions import Permission
 from gateway.clock import DAY_US, to_iso
+from gateway.errors import Forbidden, RateLimited, Unauthenticated
 from gateway.metering.figures import CLIENT_CODES
 from gateway.metering.log.archived_requests import log_begins_us, search_log
 from gateway.metering.log.records import LoggedRequest
@@ -21,8 +23,8 @@ from gateway.metering.models import CACHED
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
 from gateway.runtime.loop_turns import low_priority_turn
+from gateway.store.shared_slots import HeldSlots
 from gateway.surfaces.management.access_groups import anywhere
-from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors import tabular as tabular_module
@@ -33,6 +35,63 @@ from gateway.surfaces.visitors.usage_report import ActivityQuery
 from gateway.surfaces.visitors.validation_schemas import OneOf
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Operation, Outbound
+from gateway.telemetry.request_observers import ClosingBody
+
+# Shared parts of all exports: a limit per organization, response headers, and checks that the visitor has access.
+
+BUSY_RETRY_AFTER_S = 10.0
+
+
+def download(
+    visitor: Visitor,
+    owners: Collection[str],
+    file: str,
+    media: str,
+    pieces: Iterator[bytes],
+    more: Sequence[tuple[str, str]] = (),
+) -> Outbound:
+    """Return the `pieces` as a file. It takes an export slot of each organization in `owners`. Raises RateLimited."""
+    held = visitor.services.background.exports.take(owners)
+    if held is None:
+        raise RateLimited(
+            "Your organization has reached its limit of simultaneous exports. Try again when one of them has ended.",
+            code="too_many_exports",
+            retry_after=BUSY_RETRY_AFTER_S,
+        )
+    headers = [
+        ("Content-Type", media),
+        ("Cache-Control", "no-store"),
+        ("Content-Disposition", f'attachment; filename="{file}"'),
+        *more,
+    ]
+    # Given back whether it is read to its end, breaks off, or is never begun.
+    return Outbound(200, headers, ClosingBody(_holding(pieces, held), held.give))
+
+
+def check_again(visitor: Visitor) -> None:
+    """Check that the visitor still has the access with which the export began. Raises Unauthenticated if the session
+    has ended, Forbidden if the visitor's access has changed. The error makes a broken export recognizable; an export
+    that silently shows less would look complete."""
+    services = visitor.services
+    if visitor.account is not None:
+        services.accounts.service_accounts.check(visitor.token)
+        return
+    if all(member.id != visitor.session.id for member in services.management.sessions.list_sessions(visitor.user_id)):
+        raise Unauthenticated("The session has ended.", code="session_invalid")
+    memberships = list_members(services.store.database, user_id=visitor.user_id)
+    roles = {member.organization_id: member.role for member in memberships if member.status == "active"}
+    if any(roles.get(member.organization_id) != member.role for member in visitor.memberships.values()):
+        raise Forbidden("Your membership changed during the export. Start it again.")
+
+
+def _holding(pieces: Iterator[bytes], held: HeldSlots) -> Iterator[bytes]:
+    try:
+        for piece in pieces:
+            held.renew()
+            yield piece
+    finally:
+        held.give()
+
 
 TAG = "Exports"
 # Since when usage rows are there, where an export would begin before that.

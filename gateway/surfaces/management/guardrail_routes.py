@@ -18,8 +18,7 @@ from gateway.guardrails.rule_sets import ACTIONS, INPUTS, PLACES, UNREAD, Guardr
 from gateway.metering.payload_table import LogInfo
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.management.access_groups import in_organization
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import (
     Body,
     NameList,

@@ -1,4 +1,4 @@
-"""`/keys/api`: API keys, as the public client creates, lists, limits, rolls and deletes them."""
+"""`/keys/api`: API keys with their limits, and how many active ones an organization and its members may have."""
 
 from functools import partial
 from typing import Literal
@@ -7,6 +7,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from gateway.accounts import keys
+from gateway.accounts.key_caps import MAX_CAP, OwnCaps
 from gateway.accounts.keys import MAX_DESCRIPTION_LENGTH, Change, Draft, Expiry, KeyInfo, KeyOwners
 from gateway.accounts.members import MemberInfo, find_in_organization, load_members
 from gateway.accounts.projects import ProjectInfo, list_projects
@@ -18,11 +19,13 @@ from gateway.callers.rule_values import RuleInfo
 from gateway.errors import Forbidden, NotFound
 from gateway.limits.budgets import Status
 from gateway.metering.log.search import find_last_hours
-from gateway.surfaces.management.access_groups import anywhere, in_project, of_key
+from gateway.surfaces.management.access_groups import OPERATOR, anywhere, in_organization, in_project, of_key
 from gateway.surfaces.management.answers import (
     ApiKeyAnswer,
     ApiKeysAnswer,
+    KeyCapsAnswer,
     NewApiKeyAnswer,
+    OwnCapsAnswer,
     PlanLimitsAnswer,
     UserAnswer,
     limits_of,
@@ -37,10 +40,9 @@ from gateway.surfaces.management.limit_routes import (
     limit_commands,
     read_limits,
 )
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
+from gateway.surfaces.management.managed_operation import Creating, Creation, ListPageQuery, ManagedCall, managed
 from gateway.surfaces.management.rule_routes import show_rule
-from gateway.surfaces.visitors.validation_schemas import Body, IsoTime, OneOf, TextField
+from gateway.surfaces.visitors.validation_schemas import Body, IsoTime, OneOf, StrictBody, TextField, WholeNumber
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Operation
 
@@ -242,6 +244,41 @@ def _find_role(visitor: Visitor, organization_ids: dict[str, list[str]]) -> str:
 
 KEY = "/keys/api/<key_id>"
 
+
+# `/orgs/…/key-caps`: how many active API keys an organization and each of its members may have.
+
+CAP_WORDS = {"none": 0, "default": None}
+CAP_DESCRIPTION = "a number, none, or default (the installation's)."
+
+
+class CapChange(StrictBody):
+    """Absent members stay unchanged; null restores the installation's value, 0 means no cap."""
+
+    maxKeys = WholeNumber(
+        0, MAX_CAP, allow_none=True, words=CAP_WORDS, about=f"Maximum of active API keys: {CAP_DESCRIPTION}"
+    )
+    maxKeysPerMember = WholeNumber(
+        0, MAX_CAP, allow_none=True, words=CAP_WORDS, about=f"Maximum per member: {CAP_DESCRIPTION}"
+    )
+
+
+def find_caps(call: ManagedCall[str]) -> KeyCapsAnswer:
+    """The caps in force, and how many active keys there are."""
+    own, caps = call.management.find_key_caps(call.subject)
+    count = call.management.find_key_cap_usage(call.subject).count
+    return KeyCapsAnswer(caps.total or None, caps.member or None, count, OwnCapsAnswer(own.total, own.member))
+
+
+def change_caps(call: ManagedCall[str]) -> KeyCapsAnswer:
+    """Set an organization's own caps; existing keys above them are kept."""
+    own, _ = call.management.find_key_caps(call.subject)
+    caps = OwnCaps(call.fields.get("maxKeys", own.total), call.fields.get("maxKeysPerMember", own.member))
+    call.management.set_key_caps(call.subject, caps, actor=call.actor)
+    return find_caps(call)
+
+
+CAPS_PATH = "/orgs/<organization_id>/key-caps"
+
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/keys/api", list_keys, "List API keys", tag=TAG,
             who=anywhere("keys:read"), scope="keys:read", query=KeyQuery,
@@ -270,4 +307,10 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("DELETE", KEY, delete, "Delete an API key", tag=TAG,
             who=of_key("keys:write"), scope="keys:write", message="API key deleted.",
             audit="api_key.delete", commands=("keys delete <key_id>",)),
+    managed("GET", CAPS_PATH, find_caps, "Show caps on active API keys", tag=TAG,
+            who=in_organization("key_caps:read"), scope="keys:read",
+            inside="keyCaps", commands=("organizations key-caps <organization_id>",)),
+    managed("PATCH", CAPS_PATH, change_caps, "Set an organization's caps on active API keys", tag=TAG, who=OPERATOR,
+            request=CapChange, inside="keyCaps", audit="organization.update_key_caps",
+            commands=("organizations key-caps <organization_id> --max=maxKeys --per-member=maxKeysPerMember",)),
 )  # fmt: skip

@@ -26,8 +26,7 @@ from gateway.surfaces.management.answers import (
     limits_of,
 )
 from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, LimitFields, limit_commands, read_limits
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import Body, NameList, OneOf, StatusField, StrictBody, TextField
 from gateway.surfaces.web.http import Operation
 

@@ -35,8 +35,7 @@ from gateway.limits.periods import find_zone, read_period
 from gateway.metering.session_ids import shorten
 from gateway.store.list_slices import WHOLE, ListSlice
 from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_organization, in_part
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import IsoTime, OneOf, StrictBody, TextField, describe_field
 from gateway.surfaces.visitors.validation_schemas import Usd as Amount
 from gateway.surfaces.visitors.visitor import Visitor

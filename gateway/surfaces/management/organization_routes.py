@@ -9,8 +9,7 @@ from gateway.accounts.skills import SkillInfo
 from gateway.limits.ledger import Balance
 from gateway.surfaces.management.access_groups import SIGNED_IN, in_organization
 from gateway.surfaces.management.answers import PLAN, OrganizationAnswer, SkillAnswer, WholeSkillAnswer
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, StrictBoolean, TextField
 from gateway.surfaces.web.http import Operation
 

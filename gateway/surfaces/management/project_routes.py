@@ -9,8 +9,7 @@ from gateway.neutral.request import STRATEGIES
 from gateway.runtime import webhook_signatures
 from gateway.surfaces.management.access_groups import in_organization, in_project
 from gateway.surfaces.management.held_subjects import hold_subject
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
+from gateway.surfaces.management.managed_operation import Creating, Creation, ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryFlag, StrictBoolean, TextField, WholeNumber
 from gateway.surfaces.web.answer_structs import Answer, Time, to_camel
 from gateway.surfaces.web.http import Operation

@@ -26,8 +26,7 @@ from gateway.surfaces.management.answers import (
     UsingProjectAnswer,
 )
 from gateway.surfaces.management.held_subjects import hold_subject
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
+from gateway.surfaces.management.managed_operation import Creating, Creation, ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import (
     ON_OFF,
     Body,

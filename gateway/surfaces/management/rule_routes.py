@@ -13,8 +13,7 @@ from gateway.callers.rule_values import READERS, SCOPES, RuleInfo
 from gateway.errors import NotFound
 from gateway.surfaces.management.access_groups import in_organization, of_key
 from gateway.surfaces.management.answers import AccessRuleAnswer
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import ON_OFF, Body, OneOf, StatusField, TextField, describe_field
 from gateway.surfaces.web.http import Operation
 

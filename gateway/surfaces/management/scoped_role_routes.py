@@ -7,8 +7,7 @@ from gateway.accounts.members import MemberInfo
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.teams import TeamInfo
 from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_project, of_team, of_team_member
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.answer_structs import Answer
 from gateway.surfaces.web.http import Operation

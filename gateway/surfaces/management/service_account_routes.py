@@ -16,11 +16,9 @@ from gateway.accounts.service_accounts import (
     ServiceAccountInfo,
 )
 from gateway.callers.rule_values import RuleInfo
-from gateway.surfaces.management.access_groups import in_organization
+from gateway.surfaces.management.access_groups import SCOPES, in_organization
 from gateway.surfaces.management.answers import NewServiceAccountAnswer, ServiceAccountAnswer
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
-from gateway.surfaces.management.management_scopes import SCOPES
+from gateway.surfaces.management.managed_operation import Creating, Creation, ListPageQuery, ManagedCall, managed
 from gateway.surfaces.management.rule_routes import show_rule
 from gateway.surfaces.visitors.validation_schemas import Body, IsoTime, OneOf, StatusField, TextField, describe_field
 from gateway.surfaces.web.http import Operation

@@ -15,8 +15,7 @@ from gateway.surfaces.management.access_groups import in_organization, in_part, 
 from gateway.surfaces.management.answers import TeamAnswer, limits_of
 from gateway.surfaces.management.held_subjects import hold_subject
 from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
+from gateway.surfaces.management.managed_operation import Creating, Creation, ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import Body, TextField
 from gateway.surfaces.web.http import Operation
 

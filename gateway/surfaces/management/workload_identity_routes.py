@@ -21,8 +21,7 @@ from gateway.surfaces.management.access_groups import in_organization
 from gateway.surfaces.management.answers import TokenCheckAnswer, WorkloadIdentityAnswer
 from gateway.surfaces.management.key_routes import show_key
 from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
+from gateway.surfaces.management.managed_operation import Creating, Creation, ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import Body, StatusField, TextField, describe_field
 from gateway.surfaces.web.http import Operation
 

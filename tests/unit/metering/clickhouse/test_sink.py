@@ -19,8 +19,8 @@ from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.queries import RollupQuestion, StepColumns, at_once, fetch_columns, fetch_rows
 from gateway.metering.rollups.rollup_table import Series
 from gateway.reports.shares import ShareQuestion, read_shares
-from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
-from gateway.surfaces.console.usage.usage_pages import PeriodUsage, UsageQuestion, read_usage
+from gateway.surfaces.console.grouping import GROUPS, GroupName
+from gateway.surfaces.console.usage_pages import PeriodUsage, UsageQuestion, read_usage
 from gateway.surfaces.visitors.report_windows import read_window
 
 pytestmark = pytest.mark.slow  # the engine takes seconds to start

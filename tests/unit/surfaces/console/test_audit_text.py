@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.surfaces.console.audit_log.audit_pages import describe_action, describe_details
+from gateway.surfaces.console.audit_pages import describe_action, describe_details
 
 
 @pytest.mark.parametrize(

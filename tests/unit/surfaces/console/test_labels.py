@@ -13,11 +13,14 @@ from gateway.configuration.settings import ProjectMode
 from gateway.neutral.request import STRATEGIES
 from gateway.routing import candidate_filter, record
 from gateway.routing.score import Weights
-from gateway.surfaces.console import alert_pages, authorize, limit_forms
-from gateway.surfaces.console.people import people_pages
-from gateway.surfaces.console.projects import project_pages
-from gateway.surfaces.console.requests import routing_text
-from gateway.surfaces.console.routing import routing_pages
+from gateway.surfaces.console import (
+    alert_pages,
+    authorize,
+    limit_forms,
+    people_pages,
+    project_pages,
+    routing_pages,
+)
 from gateway.surfaces.management import rule_routes
 
 
@@ -28,7 +31,7 @@ from gateway.surfaces.management import rule_routes
         (routing_pages.STRATEGIES, STRATEGIES),
         (dict(project_pages.STRATEGIES), STRATEGIES),
         (routing_pages.WEIGHTS, Weights._fields),
-        (routing_text.REASONS, record.REASONS),
+        (routing_pages.REASONS, record.REASONS),
         (dict(project_pages.MARKERS), projects.MARKERS),
         (alert_pages.FORM_NAMES, alert_hooks.FORMS),
         ({role: label for role, label, _ in people_pages.ROLES}, roles_module.ROLES),

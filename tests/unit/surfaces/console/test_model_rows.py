@@ -1,4 +1,4 @@
-from gateway.surfaces.console.models.model_rows import list_prices
+from gateway.surfaces.console.model_rows import list_prices
 
 
 def test_prices_of_tokens_are_shown_by_the_million_and_others_by_the_unit() -> None:

@@ -20,10 +20,10 @@ from gateway.metering.usage_table import UsageRecord
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database, open_database
 from gateway.store.migrations import migrate
+from gateway.surfaces.console import usage_pages
+from gateway.surfaces.console.grouping import GROUPS, GroupName
 from gateway.surfaces.console.plots import MAX_SERIES, OTHER_SERIES
-from gateway.surfaces.console.usage import usage_pages
-from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
-from gateway.surfaces.console.usage.usage_pages import PeriodUsage, UsageQuestion, read_usage
+from gateway.surfaces.console.usage_pages import PeriodUsage, UsageQuestion, read_usage
 from gateway.surfaces.visitors.report_windows import read_window
 
 NOW_US = int(datetime(2026, 4, 20, 11, 20, tzinfo=UTC).timestamp()) * SECOND_US

@@ -6,8 +6,8 @@ import pytest
 from support.usage import usage_row
 
 from gateway.routing.plan import SINGLE
-from gateway.surfaces.console.requests.request_pages import draw_waterfall
-from gateway.surfaces.console.requests.routing_text import describe_decision
+from gateway.surfaces.console.request_pages import draw_waterfall
+from gateway.surfaces.console.routing_pages import describe_decision
 
 ARRIVED = 1_800_000_000_000_000
 

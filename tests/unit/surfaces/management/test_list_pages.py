@@ -9,8 +9,7 @@ from support.management import Person, Tenants
 from support.management_bodies import allow
 
 from gateway.accounts import members
-from gateway.surfaces.management.list_pages import ListPageQuery
-from gateway.surfaces.management.managed_operation import Action, ManagedOperation
+from gateway.surfaces.management.managed_operation import Action, ListPageQuery, ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS
 
 COUNT = 5

@@ -107,7 +107,7 @@ def test_people_return_to_the_page_after_signing_in(asked: Tenants) -> None:
 
 
 def test_older_requests_are_behind_a_link(asked: Tenants, monkeypatch) -> None:
-    monkeypatch.setattr("gateway.surfaces.console.requests.request_pages.ROWS", 1)
+    monkeypatch.setattr("gateway.surfaces.console.request_pages.ROWS", 1)
     owner = asked["acme owner"]
     _, page, _ = read(asked, "/console/logs?source=unknown", owner)
     [older] = re.findall(r'href="[^"]*(/console/logs\?[^"]+)">Older', page)

@@ -9,7 +9,7 @@ from support.console import open_page, press_button
 from support.management import Tenants
 
 from gateway.surfaces.console import lists
-from gateway.surfaces.console.models.model_rows import CAPABILITIES, ModelRow, list_rows
+from gateway.surfaces.console.model_rows import CAPABILITIES, ModelRow, list_rows
 
 CUSTOM = "/console/models/custom"
 

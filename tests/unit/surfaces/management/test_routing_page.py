@@ -11,7 +11,7 @@ from support.management import Person, Tenants
 
 from gateway.neutral.request import STRATEGIES
 from gateway.routing import candidate_filter
-from gateway.surfaces.console.routing import routing_pages
+from gateway.surfaces.console import routing_pages
 
 PATH = "/console/routing"
 MODEL = "gpt-4o-mini"

@@ -13,8 +13,8 @@ from gateway.accounts.service_accounts import ServiceAccountDraft
 from gateway.callers.permissions import TABLE
 from gateway.surfaces import surface_table
 from gateway.surfaces.management import table as management
+from gateway.surfaces.management.access_groups import SCOPES
 from gateway.surfaces.management.managed_operation import ManagedOperation
-from gateway.surfaces.management.management_scopes import SCOPES
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from support.management import Person, Tenants
 
 from gateway.accounts.organizations import set_organization_status
 from gateway.callers.models import ServiceAccount, User
-from gateway.surfaces.management.management_scopes import SCOPES
+from gateway.surfaces.management.access_groups import SCOPES
 
 ALL = list(SCOPES)
 

@@ -12,8 +12,8 @@ from gateway.accounts import audit
 from gateway.callers import compliance as compliance_module
 from gateway.clock import DAY_US
 from gateway.money import NANO
-from gateway.surfaces.console.audit_log import audit_pages
-from gateway.surfaces.console.settings.settings_pages import FLAGS, SETS
+from gateway.surfaces.console import audit_pages
+from gateway.surfaces.console.settings_pages import FLAGS, SETS
 
 
 def test_an_organization_is_renamed_and_gets_a_policy_and_rules(open_tenants) -> None:

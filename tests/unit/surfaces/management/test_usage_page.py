@@ -13,10 +13,10 @@ from gateway.clock import DAY_US, to_iso
 from gateway.metering.rollups.rollup_table import DAILY, Series
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.store.partitions import id_at
+from gateway.surfaces.console import usage_pages
+from gateway.surfaces.console.grouping import GROUPS
 from gateway.surfaces.console.shown_figures import show_change
-from gateway.surfaces.console.usage import usage_pages
-from gateway.surfaces.console.usage.grouping import GROUPS
-from gateway.surfaces.console.usage.usage_pages import MEASURES, RANGES
+from gateway.surfaces.console.usage_pages import MEASURES, RANGES
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
 

@@ -1,1 +1,0 @@
-"""The pages for automation: service accounts, and tokens of identity providers as credentials."""

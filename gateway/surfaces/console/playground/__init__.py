@@ -1,1 +1,0 @@
-"""`/console/playground`: chat, images and speech through the API, with a short-lived key."""

@@ -1,1 +1,0 @@
-"""`/console/providers`: providers with their keys and health, and the provider keys of organizations."""

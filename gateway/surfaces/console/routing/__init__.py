@@ -1,1 +1,0 @@
-"""`/console/routing`: where a request would be routed and why, before it is sent."""

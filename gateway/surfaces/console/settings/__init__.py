@@ -1,1 +1,0 @@
-"""The page of an organization: its name, credits, compliance policy, key caps, access rules and managed settings."""

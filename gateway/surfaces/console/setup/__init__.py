@@ -1,1 +1,0 @@
-"""The page with settings of agents, editors and MCP clients, each with a test."""

@@ -1,1 +1,0 @@
-"""Sign-in with identity providers: the way to the provider and back, its logout, and the settings of organizations."""

@@ -1,1 +1,0 @@
-"""The pages of teams: groups of members with shared limits and rules."""

@@ -1,1 +1,0 @@
-"""The page of usage: spend, requests and tokens over time, compared with the period before."""
