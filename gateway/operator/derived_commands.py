@@ -440,6 +440,8 @@ def _make_option(option: str, members: tuple[str, ...], usage: CommandUsage) -> 
 def _describe(usages: list[CommandUsage]) -> str:
     """Return the help: the summaries of the operations, and the description of the first."""
     summaries = [usage.operation.about.summary for usage in usages if usage.operation.about is not None]
+    if usages[0].name == "clear":  # it sends the operation that sets values, with null for each
+        summaries = [summary.replace("Set ", "Remove ", 1) for summary in summaries]
     text = f"{'; '.join(dict.fromkeys(summaries))}. {usages[0].action.view.__doc__ or ''}"
     if STANDARD_INPUT in usages[0].constants.values():
         text += " The secret is asked for at a terminal, and otherwise read from standard input."
