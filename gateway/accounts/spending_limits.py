@@ -147,6 +147,11 @@ class SpendingLimits:
             raise _missing(name)
         return rows[0]
 
+    def draft_rule(self, organization_id: str, draft: LimitDraft) -> LimitRule:
+        """Return the limit of a draft, which is not stored. InvalidRequest, NotFound."""
+        subjects = self._database.read(partial(check_subjects, organization_id, draft.subjects))
+        return LimitRule("", "draft", subjects, *checked(draft)[1:])
+
     def put(self, organization_id: str, name: str, draft: LimitDraft, *, actor: str) -> LimitInfo:
         """Set the limit of this name, instead of the one that it was. What was used stays, unless its subjects or its
         period are others. InvalidRequest."""

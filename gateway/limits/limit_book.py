@@ -146,11 +146,16 @@ def _is_over(period: str, start: int | None, now: int) -> bool:
 def read_limits(database: Database, organization_id: str) -> OrganizationLimits:
     """Return the limits of an organization; inside a read."""
     rules = tuple(map(rule_of, database.fetch(RULES, (organization_id,))))
+    has_teams = any(subject.kind == "team" for rule in rules for subject in rule.subjects)
+    return OrganizationLimits(rules, read_teams(database, organization_id) if has_teams else {})
+
+
+def read_teams(database: Database, organization_id: str) -> dict[str, set[str]]:
+    """Return the members of each team; inside a read."""
     teams: dict[str, set[str]] = {}
-    if any(subject.kind == "team" for rule in rules for subject in rule.subjects):
-        for team, member in database.fetch(TEAMS, (organization_id,)):
-            teams.setdefault(team, set()).add(member)
-    return OrganizationLimits(rules, teams)
+    for team, member in database.fetch(TEAMS, (organization_id,)):
+        teams.setdefault(team, set()).add(member)
+    return teams
 
 
 def rule_of(row: tuple[Any, ...]) -> LimitRule:

@@ -375,6 +375,8 @@ MONEY = (
     ),
     Step("GET", f"{ORGANIZATION}/limits"),
     Step("GET", f"{ORGANIZATION}/limits/team-month", of=LIMIT_PATH),
+    Step("GET", f"{ORGANIZATION}/limits/team-month/simulation", query="days=7", of=f"{LIMIT_PATH}/simulation"),
+    Step("POST", f"{ORGANIZATION}/limits/simulation", {"subjects": ["each user"], "amount": "5", "days": 7}),
     Step(
         "PUT",
         f"{ORGANIZATION}/limits/team-month/raise",

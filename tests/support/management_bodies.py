@@ -52,6 +52,7 @@ BODIES = {
     "GuardrailTest": lambda p: {"text": "anna@mail.test"},
     "PreviewedRule": lambda p: {"group": "engineers"},
     "LimitBody": lambda p: {"subjects": ["organization"], "amount": "5"},
+    "SimulatedLimitBody": lambda p: {"subjects": ["organization"], "amount": "5", "days": 7},
     "RaiseBody": lambda p: {"amount": "5", "until": "2099-01-01T00:00:00Z"},
     "AskingBody": lambda p: {"amount": "5", "until": "2099-01-01T00:00:00Z"},
     "NewDiscount": lambda p: {"fraction": "0.5"},

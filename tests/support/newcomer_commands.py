@@ -120,6 +120,8 @@ MANAGE = {
         limits put users 2 --subject "each user" --period day --timezone UTC --organization {default}
         limits list --organization {default}
         limits get users --organization {default}
+        limits preview 1 --subject "each user" --period day --timezone UTC --organization {default}
+        limits simulate users --days 7 --organization {default}
         limits raise users 5 --until 2099-01-01 --organization {default}
         limits requests users --organization {default}
         limits delete users --organization {default}

@@ -113,6 +113,7 @@ def list_limits(context: ClientContext, org: str | None) -> None:
 @click.option("--timezone", metavar="ZONE", help="Time zone of a day, week or month of the calendar.")
 @click.option("--action", "actions", multiple=True, help="warn@80, refuse@100, model@90=ID (default: refuse@100).")
 @click.option("--reservation", type=click.Choice(("likely", "exact")), help="What requests reserve.")
+@click.option("--dry-run", is_flag=True, help="Save nothing; show what the limit would have done in the last 30 days.")
 @organization_option
 @json_option
 @pass_context
@@ -125,6 +126,7 @@ def put_limit(
     timezone: str | None,
     actions: tuple[str, ...],
     reservation: str | None,
+    dry_run: bool,
     org: str | None,
 ) -> None:
     """Set the limit of an organization with the id LIMIT, which you choose, to AMOUNT US dollars."""
@@ -137,7 +139,23 @@ def put_limit(
         "reservation": reservation,
     }
     body = {name: value for name, value in given.items() if value}
+    if dry_run:
+        path = _limits_path(context, org, "simulation")
+        _show_simulation(context, context.client.management("POST", path, body=body))
+        return
     _show(context, context.client.management("PUT", _limits_path(context, org, limit), body=body))
+
+
+@budget.command("simulate")
+@click.argument("limit")
+@click.option("--days", type=click.IntRange(1, 92), default=30, help="Of how many days (default: 30).")
+@organization_option
+@json_option
+@pass_context
+def simulate_limit(context: ClientContext, limit: str, days: int, org: str | None) -> None:
+    """Show which requests of the last days a limit would have refused."""
+    path = _limits_path(context, org, limit, "/simulation")
+    _show_simulation(context, context.client.management("GET", path, query={"days": str(days)}))
 
 
 @budget.command("delete")
@@ -220,3 +238,25 @@ def _show(context: ClientContext, answer: Any) -> None:
         return
     names = ("Limit", "Subjects", "Used", "Period", "Renews")
     context.output.fields(tuple(zip(names, _row(limit), strict=True)))
+
+
+def _show_simulation(context: ClientContext, answer: Record) -> None:
+    done = object_of(answer, "simulation")
+    if context.output.as_json:
+        context.output.document(done)
+        return
+    first = str(done.get("firstRefusedAt") or "")[:10] or NO_VALUE
+    people = ", ".join(f"{text_of(one, 'email')} ({one.get('requests')})" for one in list_of(done, "people"))
+    requests = f"{done.get('refusedRequests')} of {done.get('requests')}"
+    fields = [
+        ("Since", str(done.get("since"))[:10]),
+        ("Requests refused", requests),
+        ("Their cost", f"{show_usd(done.get('refusedCost'))} of {show_usd(done.get('cost'))}"),
+        ("First refused", first),
+        ("People", f"{done.get('peopleCount')}{f': {people}' if people else ''}"),
+        ("Requests warned", str(done.get("warnedRequests"))),
+        ("Other model", str(done.get("substitutedRequests"))),
+    ]
+    if not done.get("complete"):
+        fields.append(("Complete", "no: earlier usage was too much to read"))
+    context.output.fields(tuple(fields))

@@ -196,6 +196,12 @@ def show(call: ManagedCall[str]) -> OrganizationLimitAnswer:
 def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
     """Set the limit of this id, which you choose. What is used stays, unless its subjects, its period or where its
     values come from are others. In force for requests that arrive after this returns."""
+    info = _limits(call).put(*_find(call), read_draft(call), actor=call.actor)
+    return _show(call, info)
+
+
+def read_draft(call: ManagedCall[str]) -> LimitDraft:
+    """Return the limit of a body. InvalidRequest for names of models and providers that nobody knows."""
     given = call.fields
     subjects = tuple(map(_read_subject, given["subjects"]))
     known = call.visitor.names_known_to(call.params["organization_id"])
@@ -205,7 +211,7 @@ def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
     for action in actions:
         if action.model:
             known.check_requested_model(action.model, "actions")
-    draft = LimitDraft(
+    return LimitDraft(
         subjects,
         given["amount"],
         _read_period(given["period"], given["timezone"]),
@@ -213,8 +219,6 @@ def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
         given["reservation"],
         given["values"],
     )
-    info = _limits(call).put(*_find(call), draft, actor=call.actor)
-    return _show(call, info)
 
 
 def delete(call: ManagedCall[str]) -> None:

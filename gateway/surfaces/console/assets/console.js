@@ -52,6 +52,12 @@ function openDialog(dialog) {
   if (first) first.focus();
 }
 
+// A dialog that shows what came of its form is opened again.
+function reopen() {
+  const dialog = document.querySelector("dialog[data-again]");
+  if (dialog) openDialog(dialog);
+}
+
 // The page of a request leads to its neighbours in the list from which it was opened.
 const OPENED = "opened rows";
 const rowLinks = () => [...document.querySelectorAll("table.rows tbody tr a.open")];
@@ -135,7 +141,9 @@ document.addEventListener("htmx:beforeRequest", (event) => {
 document.addEventListener("htmx:afterSettle", (event) => {
   showLocalTimes(document);
   showNeighbours();
-  if (event.detail.elt.id === "content") announce();
+  if (event.detail.elt.id !== "content") return;
+  announce();
+  reopen();
 });
 document.addEventListener("htmx:sendError", () => {
   document.getElementById("live").textContent = "The gateway cannot be reached. Try again.";

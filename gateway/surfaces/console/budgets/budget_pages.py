@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from msgspec.structs import replace
+
 from gateway.limits.limit_rules import read_subject
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
+from gateway.surfaces.console.shown_figures import show_cost
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Budgets"
@@ -24,6 +27,9 @@ REQUESTS = ManagementCall(f"GET {LIMITS}/<limit_id>/requests")
 ASK = ManagementCall(f"POST {LIMITS}/<limit_id>/requests")
 GRANT = ManagementCall(f"PUT {LIMITS}/<limit_id>/requests/<request_id>")
 DECLINE = ManagementCall(f"DELETE {LIMITS}/<limit_id>/requests/<request_id>")
+SIMULATE = ManagementCall(f"GET {LIMITS}/<limit_id>/simulation")
+PREVIEW = ManagementCall(f"POST {LIMITS}/simulation")
+SIMULATED_DAYS = 30
 COLUMNS = (
     Column("Limit", "id"),
     Column("Of", "of"),
@@ -53,6 +59,7 @@ def show_list(call: PageCall) -> Outbound:
         TITLE,
         limits=arrange(rows, COLUMNS, call.arguments, searched=("id", "of"), sort="id"),
         choice=choice,
+        reopens=call.form.get("action") == "preview",
         path=PATH,
         manages=call.visitor.manages("limits:write", choice.id),
     )
@@ -66,10 +73,14 @@ def show_limit(call: PageCall) -> Outbound:
     subjects = tuple(map(read_subject, limit["subjects"]))
     raises = reach.whole or any(subject.kind == "team" and subject.value in reach.teams for subject in subjects)
     members = [_show_member(one, limit["limit"]) for one in limit["members"]]
+    form = limit
+    if call.form.get("action") in ("try", "change") and (call.error or call.message):
+        form = {**limit, **_read_limit(call.form)}
     return call.page(
         "budgets/budget.html",
         limit["id"],
         limit=limit,
+        form=form,
         members=arrange(members, MEMBER_COLUMNS, call.arguments, searched=("member",), sort="-spent"),
         manages=call.visitor.manages("limits:write", organization_id),
         raises=raises,
@@ -78,6 +89,49 @@ def show_limit(call: PageCall) -> Outbound:
         organization_id=organization_id,
         path=PATH,
     )
+
+
+def _preview(call: PageCall) -> Outbound:
+    """Show what a limit would have done, with the form as it was."""
+    choice = choose_organization(call, "limits:write")
+    body = {**_read_limit(call.form), "days": SIMULATED_DAYS}
+    done = call.run(PREVIEW, body, organization_id=choice.id)
+    return show_list(replace(call, message=describe_simulation(done)))
+
+
+def _simulate(call: PageCall) -> str:
+    return describe_simulation(call.run(SIMULATE, {"days": SIMULATED_DAYS}, **_path(call)))
+
+
+def _simulate_change(call: PageCall) -> Outbound:
+    """Show what the limit of a form would have done, with the form as it was."""
+    body = {**_read_limit(call.form), "days": SIMULATED_DAYS}
+    done = call.run(PREVIEW, body, organization_id=call.params["organization_id"])
+    return show_limit(replace(call, message=describe_simulation(done)))
+
+
+def describe_simulation(done: dict[str, Any]) -> str:
+    """Return what a simulation says, as a sentence or a few."""
+    since = done["since"][:10]
+    if not done["requests"]:
+        return f"No request since {since} would have counted under this limit."
+    counted = f"{_count(done['requests'], 'request')} for {show_cost(done['cost'])}"
+    text = f"With this limit, none of {counted} since {since} would have been refused."
+    if done["refusedRequests"]:
+        people = _count(done["peopleCount"], "person", "people")
+        refused = f"{_count(done['refusedRequests'], 'request')} of {people}"
+        first = done["firstRefusedAt"][:10]
+        text = f"With this limit, {refused} would have been refused since {since}, of {counted}; the first on {first}."
+    for name, what in (("warnedRequests", "warned"), ("substitutedRequests", "served by another model")):
+        if done[name]:
+            text += f" {_count(done[name], 'request')} would have been {what}."
+    if not done["complete"]:
+        text += " Earlier usage was too much to read."
+    return text
+
+
+def _count(number: int, one: str, several: str = "") -> str:
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
 def _put(call: PageCall) -> str:
@@ -176,11 +230,13 @@ ACTIONS: dict[str, PageAction] = {
     "change": _change,
     "delete": _delete,
     "raise": _raise,
+    "simulate": _simulate,
+    "try": _simulate_change,
     "ask": _ask,
     "grant": _grant,
     "decline": _decline,
 }
 OPERATIONS: tuple[Operation, ...] = (
-    *page_operations(PATH, show_list, {"put": _put}),
+    *page_operations(PATH, show_list, {"put": _put, "preview": _preview}),
     *page_operations(ONE, show_limit, ACTIONS),
 )

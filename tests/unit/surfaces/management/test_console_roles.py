@@ -34,15 +34,17 @@ DEMANDING = frozenset(
         ("/console/account", ""),
         ("/console/automation/<organization_id>/accounts/<account_id>", "add-rule"),
         ("/console/budgets", "put"),
+        ("/console/budgets", "preview"),
         ("/console/budgets/<organization_id>/<limit_id>", "ask"),
         ("/console/budgets/<organization_id>/<limit_id>", "raise"),
+        ("/console/budgets/<organization_id>/<limit_id>", "try"),
         ("/console/guardrails", "add"),
         ("/console/providers/keys", "test"),
         ("/console/start", "connect"),
     )
 )
 # Actions that change nothing; what they show is tested with their pages.
-READING = frozenset(("explain",))
+READING = frozenset(("explain", "simulate", "preview", "try"))
 PROBLEM = re.compile(r'class="problem" role="alert">(.*?)</p>')
 REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 

@@ -1,5 +1,7 @@
 """Limits of an organization over the management API and on the page Budgets: checks, leads, requests for more."""
 
+from html import unescape
+
 import pytest
 from support.console import open_page, press_button
 from support.management import Person, Tenants
@@ -7,6 +9,7 @@ from support.management import Person, Tenants
 from gateway.accounts.spending_limits import MAX_REQUESTS_OF_PERSON
 from gateway.ids import new_hex
 from gateway.metering.session_ids import shorten
+from gateway.surfaces.management.limit_simulation_routes import PER_MINUTE
 
 FAR = "2099-01-01T00:00:00Z"
 HOSTILE = '"><script>alert(1)</script>'
@@ -260,6 +263,43 @@ def test_a_member_asks_for_more_and_an_owner_grants_it_on_the_page(shared_tenant
         one["action"] for one in shared_tenants.ok("GET", f"/orgs/{owner.organization_id}/audit", owner)["entries"]
     ]
     assert actions[:5] == ["limit.delete", "limit.set", "limit.raise", "limit.ask", "limit.set"]
+
+
+def test_a_limit_is_simulated_on_its_page_before_it_is_saved_and_afterwards(tenants: Tenants) -> None:
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    tenants.services.billing.ledger.grant(owner.organization_id, 10**9, "grant")
+    pages, page = (
+        f"/console/budgets?organization={owner.organization_id}",
+        f"/console/budgets/{owner.organization_id}/tight",
+    )
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    for who in (owner, developer, developer):
+        tenants.ok("POST", "/v1/chat/completions", who.key.token, body)
+    fields = {"subjects": "project=" + owner.project_id, "actions": "refuse@100", "amount": "0"}
+    tried = unescape(press_button(tenants, owner, pages, "preview", id="tight", **fields).text)
+    assert "With this limit, 3 requests of 2 people would have been refused since" in tried
+    assert "data-again" in tried and f'value="project={owner.project_id}"' in tried
+    assert tenants.ok("GET", path_of(tenants), owner)["limits"] == []
+    tenants.ok("PUT", f"{path_of(tenants)}/tight", owner, {"subjects": ["organization"], "amount": "5"})
+    assert "none of 3 requests for" in press_button(tenants, owner, page, "simulate").text
+    changed = unescape(press_button(tenants, owner, page, "try", **fields).text)
+    assert (
+        "3 requests of 2 people would have been refused" in changed and f'value="project={owner.project_id}"' in changed
+    )
+    assert tenants.ok("GET", f"{path_of(tenants)}/tight", owner)["limit"]["subjects"] == ["organization"]
+    wrong = press_button(tenants, owner, pages, "preview", **fields | {"subjects": "planet=mars"})
+    assert "is no subject" in unescape(wrong.text) and "data-again" in wrong.text
+    assert press_button(tenants, developer, page, "try", **fields).status_code == 403
+
+
+def test_simulations_of_an_organization_are_few_in_a_minute(tenants: Tenants) -> None:
+    owner, rival = tenants["acme owner"], tenants["rival owner"]
+    path = f"{path_of(tenants)}/simulation"
+    body = {"subjects": ["organization"], "amount": "5"}
+    statuses = [tenants.call("POST", path, owner, body)[0] for _ in range(PER_MINUTE + 1)]
+    assert statuses == [200] * PER_MINUTE + [429]
+    assert tenants.call("POST", path, rival, body)[0] in (403, 404)
+    assert tenants.call("POST", path_of(tenants, "rival owner") + "/simulation", rival, body)[0] == 200
 
 
 def test_a_raised_limit_that_is_set_as_it_was_read_is_raised_once(shared_tenants: Tenants) -> None:

@@ -1,0 +1,296 @@
+"""Simulation of a limit over stored usage: which requests of the last days it would have refused."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from heapq import merge
+from itertools import islice, product
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from gateway.callers.models import ApiKey, Project
+from gateway.clock import DAY_US
+from gateway.limits.limit_book import read_teams
+from gateway.limits.limit_rules import (
+    APPLICATION,
+    MAPPING,
+    MAX_MEMBERS,
+    MODEL,
+    ORGANIZATION,
+    PROVIDER,
+    PROVIDER_KEY,
+    REFUSE,
+    RUN,
+    SESSION,
+    TAG,
+    USE_MODEL,
+    USER,
+    WARN,
+    WHOLE,
+    LimitRule,
+)
+from gateway.limits.periods import read_period
+from gateway.metering.usage_table import raw_id
+from gateway.runtime.threads import compute, give_way
+from gateway.store.database import Database
+from gateway.store.partitions import id_at, time_of
+
+MAX_ROWS = 200_000  # usage rows that one simulation reads, the newest of its days
+MAX_DAYS = 92
+MAX_PEOPLE = 20  # who are named
+CHUNK_ROWS = 2_000
+# The rows of one project that a query reads: few at first, since there may be many projects.
+FIRST_ROWS = 20
+MOST_ROWS = 1_000
+ROWS = (
+    "SELECT request, cost_nusd, api_key, member, project, provider, served, source, session, tags, extra FROM usage "
+    "WHERE project = ? AND request >= ? AND request < ? ORDER BY request DESC LIMIT ?"
+)
+NEWEST = b"\xff" * 16
+BY_TAGS = (TAG, USER, RUN)
+Values = tuple[tuple[str, ...], ...]  # those of each counter that a row charges
+
+
+class RefusedPerson(Struct, frozen=True):
+    """A member whose keys sent requests that would have been refused."""
+
+    member_id: str
+    email: str
+    requests: int
+
+
+class LimitSimulation(Struct):
+    """The requests that a limit would have counted in [since_us, until_us), each at its cost, from nothing at the
+    start, and those it would have refused, warned about or sent to another model. `people_count` are the owners of
+    the keys of refused requests, `people` those with most of them. `complete` is false if the days have more usage than
+    is read at once; then `since_us` is later."""
+
+    since_us: int
+    until_us: int
+    complete: bool = True
+    requests: int = 0
+    cost_nusd: int = 0
+    refused_requests: int = 0
+    refused_cost_nusd: int = 0
+    first_refused_at_us: int | None = None
+    warned_requests: int = 0
+    substituted_requests: int = 0
+    people_count: int = 0
+    people: list[RefusedPerson] = field(default_factory=list)
+
+
+def simulate_limit(database: Database, organization_id: str, rule: LimitRule, days: int) -> LimitSimulation:
+    """Return what a limit would have done in the last days. Rows are read a few at a time, and examined in a thread."""
+    until = database.now_us()
+    done = LimitSimulation(until - days * DAY_US, until)
+    low = id_at(done.since_us)
+    projects = database.read(partial(_list_projects, organization_id, rule))
+    teams = database.read(partial(read_teams, database, organization_id))
+    found = _Charges(rule, organization_id, teams)
+    rows = merge(*(_read_rows(database, raw_id(project), low) for project in projects), key=_request_of, reverse=True)
+    read = 0
+    while chunk := list(islice(rows, min(CHUNK_ROWS, MAX_ROWS + 1 - read))):
+        read += len(chunk)
+        if "customer" in found.kinds:
+            found.learn_customers(database, chunk)
+        compute(found.add, chunk)
+        give_way()
+        if read > MAX_ROWS:
+            done.complete = False
+            done.since_us = max(done.since_us, time_of(bytes(chunk[-1][0])))
+            break
+    refused = compute(found.play, done)
+    done.people_count = len(refused)
+    most = refused.most_common(MAX_PEOPLE)
+    emails = database.read(partial(_find_emails, database, [member for member, _ in most]))
+    done.people = [RefusedPerson(member, emails.get(member, ""), count) for member, count in most]
+    return done
+
+
+def _list_projects(organization_id: str, rule: LimitRule) -> list[str]:
+    """Return the projects in which a request may fall under a limit."""
+    query = Project.select(Project.id).where(Project.organization == organization_id)
+    for subject in rule.subjects:
+        if subject.value and subject.kind == "project":
+            query = query.where(Project.id == subject.value)
+        if subject.value and subject.kind in ("key", "customer"):
+            query = query.where(Project.id.in_(ApiKey.select(ApiKey.project).where(ApiKey.id == subject.value)))
+    return [row.id for row in query]
+
+
+def _find_emails(database: Database, members: Sequence[str]) -> dict[str, str]:
+    marks = ", ".join("?" * len(members))
+    sql = f'SELECT m.id, u.email FROM member m JOIN "user" u ON u.id = m.user_id WHERE m.id IN ({marks})'
+    return dict(database.fetch(sql, members)) if members else {}
+
+
+def _request_of(row: Sequence[Any]) -> bytes:
+    return bytes(row[0])
+
+
+def _read_rows(database: Database, project: bytes, low: bytes) -> Iterator[Sequence[Any]]:
+    """Yield the usage rows of a project, newest first; the rows of a request in one go."""
+    before = NEWEST
+    size = FIRST_ROWS
+    while True:
+        rows = database.view(partial(database.fetch, ROWS, (project, low, before, size)))
+        if len(rows) < size:
+            yield from rows
+            return
+        size = min(2 * size, MOST_ROWS)
+        last = _request_of(rows[-1])
+        whole = [row for row in rows if _request_of(row) != last]
+        if whole:
+            yield from whole
+            before = _request_of(whole[-1])
+        elif size == MOST_ROWS:  # more attempts than any request has
+            yield from rows
+            before = last
+
+
+class _Charges:
+    """The requests that a limit counts, newest first, and the play of them from the oldest to the newest."""
+
+    def __init__(self, rule: LimitRule, organization_id: str, teams: Mapping[str, set[str]]) -> None:
+        self._rule = rule
+        self._organization_id = organization_id
+        self._teams = teams
+        self._customers: dict[bytes, bool] = {}
+        self._known: dict[Values, Values] = {}
+        # (request, cost, member, the counters that it charges)
+        self._rows: list[tuple[bytes, int, bytes, Values]] = []
+        self.kinds = frozenset(subject.kind for subject in rule.subjects)
+
+    def learn_customers(self, database: Database, rows: Sequence[Sequence[Any]]) -> None:
+        """Find out which keys of rows are keys of customers."""
+        keys = {bytes(row[2]) for row in rows} - self._customers.keys()
+        ids = [f"key_{key.hex()}" for key in keys]
+        query = ApiKey.select(ApiKey.id).where(ApiKey.id.in_(ids), ApiKey.kind == "customer")
+        customers = database.read(lambda: {raw_id(row.id) for row in query})
+        self._customers |= {key: key in customers for key in keys}
+
+    def add(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Keep what counts of rows."""
+        for row in rows:
+            cost = int(row[1])
+            if cost <= 0:
+                continue
+            facts = self._facts_of(row)
+            matches = [subject.matches(facts) for subject in self._rule.subjects]
+            if not all(matches):
+                continue
+            values: Values = tuple(product(*matches))
+            values = self._known.setdefault(values, values)
+            self._rows.append((bytes(row[0]), cost, bytes(row[3]), values))
+
+    def _facts_of(self, row: Sequence[Any]) -> dict[tuple[str, str], tuple[str, ...]]:
+        _, _, key, member, project, provider, served, source, session, tags, extra = row
+        kinds = self.kinds
+        member_id = f"member_{bytes(member).hex()}"
+        key_id = f"key_{bytes(key).hex()}"
+        facts: dict[tuple[str, str], tuple[str, ...]] = {
+            (ORGANIZATION, ""): (self._organization_id,),
+            ("project", ""): (f"proj_{bytes(project).hex()}",),
+            ("member", ""): (member_id,),
+            ("key", ""): (key_id,),
+            (APPLICATION, ""): (source or "",),
+            (SESSION, ""): (session or "",),
+            (MODEL, ""): (served,),
+            (MAPPING, ""): (f"{provider}/{served}",),
+            (PROVIDER, ""): (provider,),
+        }
+        if "team" in kinds:
+            facts["team", ""] = tuple(team for team, members in self._teams.items() if member_id in members)
+        if "customer" in kinds and self._customers.get(bytes(key)):
+            facts["customer", ""] = (key_id,)
+        if PROVIDER_KEY in kinds and extra:
+            facts[PROVIDER_KEY, ""] = (msgspec.json.decode(extra).get(PROVIDER_KEY, ""),)
+        if tags and not kinds.isdisjoint(BY_TAGS):
+            metadata = msgspec.json.decode(tags)
+            facts[USER, ""] = (metadata.get(USER) or metadata.get("user_id", ""),)
+            facts[RUN, ""] = (metadata.get(RUN, ""),)
+            for subject in self._rule.subjects:
+                if subject.kind == TAG:
+                    facts[TAG, subject.name] = (metadata.get(subject.name, ""),)
+        return facts
+
+    def play(self, done: LimitSimulation) -> Counter[str]:
+        """Count what the limit would have done, and return the refused requests of each member."""
+        counters = _Counters(self._rule)
+        refused: Counter[str] = Counter()
+        last = b""
+        action = ""
+        for request, cost, member, values in reversed(self._rows):
+            at = time_of(request)
+            if at < done.since_us:
+                continue
+            charged = [counters.find(value, at) for value in values]
+            if request != last:
+                last = request
+                action = counters.action_of(charged, cost)
+                _count(done, action, at)
+                refused[f"member_{member.hex()}"] += action == REFUSE
+            done.cost_nusd += cost
+            if action == REFUSE:
+                done.refused_cost_nusd += cost
+                continue
+            for counter in charged:
+                counter.used_nusd += cost
+        return +refused
+
+
+def _count(done: LimitSimulation, action: str, at: int) -> None:
+    done.requests += 1
+    if action == REFUSE:
+        done.refused_requests += 1
+        if done.first_refused_at_us is None:
+            done.first_refused_at_us = at
+    done.substituted_requests += action == USE_MODEL
+    done.warned_requests += action == WARN
+
+
+class _Counter:
+    """What is used in one window."""
+
+    __slots__ = ("end_us", "used_nusd")
+
+    def __init__(self) -> None:
+        self.end_us = 0
+        self.used_nusd = 0
+
+
+class _Counters:
+    """The counters of a limit and its members."""
+
+    def __init__(self, rule: LimitRule) -> None:
+        self._rule = rule
+        self._period = read_period(rule.period) if rule.period else None
+        shares = sorted(((action.share, action.action) for action in rule.actions), reverse=True)
+        self._shares = {action: share for share, action in shares}  # the lowest of each action
+        self._members: dict[tuple[str, ...], _Counter] = {}
+        self._others = _Counter()
+
+    def find(self, member: tuple[str, ...], at: int) -> _Counter:
+        """Return the counter of a member, in the window of a moment."""
+        counter = self._members.get(member)
+        if counter is None:
+            counter = self._others
+            if len(self._members) < MAX_MEMBERS:
+                counter = self._members[member] = _Counter()
+        if self._period is not None and at >= counter.end_us:
+            counter.end_us = self._period.end(at)
+            counter.used_nusd = 0
+        return counter
+
+    def action_of(self, charged: Sequence[_Counter], cost: int) -> str:
+        """Return what the limit does with a request of this cost, "" if nothing."""
+        used = max(counter.used_nusd for counter in charged)
+        limit = self._rule.limit_nusd
+        if limit is not None and used + cost > limit:
+            return REFUSE
+        amount = self._rule.amount_nusd
+        share = used * WHOLE // amount if amount else WHOLE
+        reached = (action for action in (USE_MODEL, WARN) if share >= self._shares.get(action, WHOLE + 1))
+        return next(reached, "")
