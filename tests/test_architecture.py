@@ -24,7 +24,7 @@ LAYERS = (
     ("oauth", "providers", "reports", "sso"),
     ("billing",),
     ("engine", "jobs", "telemetry"),
-    ("admin", "videos"),
+    ("admin", "files", "videos"),
     ("worker",),
     ("surfaces.web",),
     ("server", "surfaces.bodies", "surfaces.description", "surfaces.oauth", "surfaces.scim", "surfaces.visitors"),
@@ -76,6 +76,7 @@ FORBIDDEN = {
     "gateway.engine": ("gateway.dialects",),
     "gateway.billing": ("gateway.dialects",),
     "gateway.admin": ("gateway.dialects",),
+    "gateway.files": ("gateway.dialects",),
     "gateway.jobs": ("gateway.dialects",),
     "gateway.videos": ("gateway.dialects",),
 }
@@ -419,7 +420,7 @@ def test_names_of_the_wire_are_of_different_surface_modules(name: str) -> None:
 # or dialects, a part of every dialect or protocol, the tables of a package.
 INTERFACE_NAMES = {
     *("chat", "decisions", "embeddings", "images", "moderations", "ocr", "realtime"),
-    *("speech", "structured", "transcriptions", "videos"),
+    *("files", "speech", "structured", "transcriptions", "videos"),
     *("routes", "schema", "reader", "writer", "stream", "table", "opaque_tokens", "model_list"),
     *("request", "reply", "conversation", "content"),
     *("models", "__init__"),

@@ -318,8 +318,8 @@ def _is_about(waiting: dict[str, Any], organization_id: str, addresses: Collecti
 
 
 class ErasureJob:
-    """Deletes metadata of requests of erased members, and lets their payloads expire, which the purge of payloads then
-    deletes."""
+    """Deletes metadata of requests of erased members, and lets their payloads and files expire, which purges then
+    delete."""
 
     def __init__(self, database: Database, documents: Documents) -> None:
         self._database = database
@@ -336,6 +336,10 @@ class ErasureJob:
 def _walk_requests(database: Database, member_id: str) -> Iterator[None]:
     keys = database.query_rows("SELECT id, project_id FROM api_key WHERE member_id = ?", (member_id,))
     for key_id, _ in keys:
+        # The purge of files then deletes them with their contents.
+        database.change_rows(
+            f"UPDATE stored_file SET expires_at = {database.moment_sql()} WHERE api_key = ?", (key_id,)
+        )
         owner = raw_id(key_id)
         for page in _pages(database, "log_entry", "api_key", owner):
             sql = "UPDATE log_entry SET metadata = NULL WHERE api_key = ? AND request BETWEEN ? AND ?"

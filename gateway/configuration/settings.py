@@ -253,6 +253,14 @@ class VideoSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FileSettings:
+    folder: str
+    max_mb: Annotated[int, NumberRange(1, 65_536)]
+    organization_mb: Annotated[int, NumberRange(0, 1 << 30)]
+    keep_days: Annotated[int, NumberRange(0, MAX_DAYS)]
+
+
+@dataclass(frozen=True, slots=True)
 class McpSettings:
     gateway_url: Annotated[str, Scheme(("https", "http"))] = field(repr=False)
     tool_timeout_s: Annotated[float, NumberRange(1, 3600)]
@@ -322,6 +330,7 @@ class Settings:
     bootstrap: Bootstrap
     media: MediaSettings
     video: VideoSettings
+    files: FileSettings
     mcp: McpSettings
     realtime: RealtimeSettings
     log: Log
@@ -340,6 +349,11 @@ class Settings:
     def spool_dir(self) -> str:
         """Return the folder of large uploads during their processing; its files do not outlive the process."""
         return str(Path(self.database.data_dir) / "spool")
+
+    @property
+    def files_dir(self) -> Path:
+        """Return the folder of the contents of stored files."""
+        return Path(self.files.folder or Path(self.database.data_dir) / "files")
 
     def secret(self, name: str) -> str:
         """Return the secret NAME from the environment, or the contents of the file NAME_FILE; "" if unset."""
@@ -405,7 +419,13 @@ SECRETS = {
 MIGRATE_LATE = "GATEWAY_MIGRATE_LATE"
 KNOWN_OTHERS = {ENVIRONMENT_NAME, CONFIG_NAME, MIGRATE_LATE, *SECRETS.values()}
 # Paths in gateway.toml that are relative to the folder of the file.
-PATHS = {("database", "data_dir"), ("catalogue", "path"), ("media", "upload_dir"), ("outgoing", "ca_file")}
+PATHS = {
+    ("database", "data_dir"),
+    ("catalogue", "path"),
+    ("media", "upload_dir"),
+    ("files", "folder"),
+    ("outgoing", "ca_file"),
+}
 
 
 def choose_file(path: str) -> None:

@@ -25,7 +25,16 @@ class Moves(dict[tuple[str, str], str]):
         raise Internal(f"A {self._kind} in the state {move[0]} does not support {move[1]}.")
 
 
-class JobRow(Protocol):
+class OwnedRow(Protocol):
+    """A row that belongs to a key of a project."""
+
+    @property
+    def project(self) -> str: ...
+    @property
+    def api_key(self) -> str: ...
+
+
+class JobRow(OwnedRow, Protocol):
     """The columns that the rows of every kind have, a named tuple in the order of its columns. Times are microseconds;
     `due_at` is when a worker continues the job, None after its end."""
 
@@ -34,23 +43,19 @@ class JobRow(Protocol):
     @property
     def organization(self) -> str: ...
     @property
-    def project(self) -> str: ...
-    @property
     def state(self) -> str: ...
     @property
     def due_at(self) -> int | None: ...
-    @property
-    def api_key(self) -> str: ...
 
 
 class JobOwner(NamedTuple):
-    """The owner of visible jobs: all keys of a project, or only one key of it."""
+    """The owner of visible jobs and files: all keys of a project, or only one key of it."""
 
     project: str
     api_key: str = ""
 
-    def owns(self, job: JobRow) -> bool:
-        return job.project == self.project and self.api_key in ("", job.api_key)
+    def owns(self, row: OwnedRow) -> bool:
+        return row.project == self.project and self.api_key in ("", row.api_key)
 
 
 def owner_of(caller: Caller) -> JobOwner:

@@ -15,6 +15,7 @@ from gateway.neutral.chat import ChatRequest
 from gateway.neutral.file_types import decode_base64, normalize_base64, type_of
 from gateway.neutral.hosted_uses import HostedUse, is_stored
 from gateway.neutral.inline_media import inline_media
+from gateway.neutral.own_files import check_foreign
 from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, VendorPart, Video
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute_if
@@ -75,6 +76,8 @@ def counted(request: ChatRequest) -> ChatRequest:
     for message in request.conversation().messages:
         for part in _media_of(message.parts):
             total = total.plus(count(part))
+            if part.media.file_id:
+                check_foreign(part.media.file_id)
             if part.media.file_id or (part.media.url and is_stored(part.media.url)):
                 uses = STORED_FILE
     changed = structs.replace(

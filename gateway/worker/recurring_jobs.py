@@ -489,6 +489,7 @@ JOB_TABLE = (
     RecurringJob("alerts_noted", 1.0, Scope.WORKER, _call("telemetry.alerts.spread")),
     RecurringJob("memory", 30.0, Scope.WORKER, lambda services, should_continue: return_free_memory()),
     # Files of the node.
+    RecurringJob("file_contents", 3600.0, Scope.NODE, _steps("engine.files.sweep")),
     RecurringJob("recovery", 1.0, Scope.NODE, _call("billing.recovery.run")),
     # Rows of the installation.
     RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, _steps("billing.recovery.sweep_lost")),
@@ -518,6 +519,7 @@ JOB_TABLE = (
     RecurringJob("videos", 1.0, Scope.INSTALLATION, _steps("engine.videos.poller.run"), first_s=1.0),
     RecurringJob("video_callbacks", 2.0, Scope.INSTALLATION, _steps("engine.videos.deliveries.run")),
     RecurringJob("video_jobs", 3600.0, Scope.INSTALLATION, _steps("engine.videos.purge")),
+    RecurringJob("stored_files", 60.0, Scope.INSTALLATION, _steps("engine.files.purge")),
     RecurringJob("mail", 2.0, Scope.INSTALLATION, _steps("telemetry.mail.deliver")),
     RecurringJob("alerts", 2.0, Scope.INSTALLATION, _steps("telemetry.alerts.deliver")),
     RecurringJob("models_ending", 3600.0, Scope.INSTALLATION, _watch_models),

@@ -46,6 +46,7 @@ from gateway.engine.retention import Retention
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
 from gateway.errors import GatewayError
+from gateway.files.project_files import Files
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.rate_rules import RateLimits
@@ -185,6 +186,7 @@ class EngineServices:
     payload_quota: PayloadQuota
     realtime: RealtimeEngine
     videos: Videos
+    files: Files
 
 
 @dataclass(slots=True)

@@ -59,6 +59,9 @@ from gateway.engine.replays import Replays
 from gateway.engine.retention import Retention
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
+from gateway.files.file_contents import FileContents
+from gateway.files.project_files import Files
+from gateway.jobs.rounds import StoreClock
 from gateway.limits.lease_keeping import OutageLimits
 from gateway.limits.limit_book import LimitBook
 from gateway.limits.rate_limits import RateLimiter
@@ -439,7 +442,15 @@ def _open_engine(
         realtime=RealtimeEngine(parts, store.documents, routing.catalogue),
         payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
         videos=_open_videos(base, accounts, routing, parts),
+        files=_open_files(base),
     )
+
+
+def _open_files(base: WorkerBase) -> Files:
+    store = base.store
+    contents = FileContents(base.settings.files_dir, store.vault)
+    clock = StoreClock(store.database, base.clock)
+    return Files(store.database, contents, store.vault, clock, base.settings.files)
 
 
 def _open_videos(base: WorkerBase, accounts: AccountServices, routing: RoutingServices, parts: EngineParts) -> Videos:

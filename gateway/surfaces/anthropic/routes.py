@@ -19,7 +19,7 @@ from gateway.limits.rate_limits import RateLimitStatus
 from gateway.limits.rate_rules import REQUESTS, TOKENS
 from gateway.neutral.chat import ChatRequest
 from gateway.routing.candidate_filter import NoCredential
-from gateway.surfaces.anthropic import frames, reader, schema, usage_limits, writer
+from gateway.surfaces.anthropic import files, frames, reader, schema, usage_limits, writer
 from gateway.surfaces.anthropic.reader import PromptSummary
 from gateway.surfaces.anthropic.schema import Prompt
 from gateway.surfaces.anthropic.writer import Message, MessageEvent
@@ -229,6 +229,7 @@ ABOUT_COUNT = About("Estimate the input tokens of a message", request=schema.Pro
 OPERATIONS = (
     Operation("POST", "/v1/messages", create, body="json", hot=True, paid=True, about=ABOUT),
     Operation("POST", "/v1/messages/count_tokens", count, body="json", about=ABOUT_COUNT),
+    *files.OPERATIONS,
 )
 
 UNSUPPORTED_PATHS = {"/v1/messages/batches": "batches are not supported: send each request separately."}

@@ -10,6 +10,7 @@ from gateway.dialects.openai import NAME
 from gateway.media.pdf_reader import PDF, READER, is_pdf
 from gateway.neutral.file_types import decode_base64, type_of
 from gateway.neutral.hosted_uses import HostedUse
+from gateway.neutral.own_files import check_foreign
 from gateway.neutral.parts import WEB
 from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
@@ -120,6 +121,7 @@ def read_document(services: Services, inbound: Inbound) -> Outbound:
 
 def _uses(body: OcrBody) -> tuple[HostedUse, ...]:
     """Return the document's file, if the provider stores it, and annotations, which have a price of their own."""
+    check_foreign(str(body.document.get("file_id", "")))
     found = [HostedUse("", "document.file_id", "object")] if body.document.get("file_id") else []
     found += [HostedUse(NAME, name, "units", ("annotated_pages",)) for name in ANNOTATIONS if getattr(body, name)]
     return tuple(found)

@@ -7,6 +7,7 @@ from gateway.surfaces.openai import (
     decisions,
     embeddings,
     explain,
+    files,
     fill_in_middle,
     images,
     key,
@@ -36,12 +37,9 @@ ALIASES = {f"/openai/deployments/<path:model>{path}": f"/v1{path}" for path in O
     "/v1beta/openai": "/v1",
     "/openai": "/v1",
 }
-NO_FILES = "files are not stored: send their content in the request that uses it."
 NO_BATCHES = "batches are not supported: send each request separately."
 NO_ASSISTANTS = "assistants are not supported: use POST /v1/responses."
 UNSUPPORTED_PATHS = {
-    "/v1/files": NO_FILES,
-    "/v1/uploads": NO_FILES,
     "/v1/batches": NO_BATCHES,
     "/v1/vector_stores": "vector stores are not supported.",
     "/v1/assistants": NO_ASSISTANTS,
@@ -69,6 +67,7 @@ SURFACE = Surface(
         *realtime.OPERATIONS,
         *client_secrets.OPERATIONS,
         *videos.OPERATIONS,
+        *files.OPERATIONS,
         *model_list.OPERATIONS,
         *explain.OPERATIONS,
         *key.OPERATIONS,

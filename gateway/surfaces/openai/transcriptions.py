@@ -208,8 +208,10 @@ def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFi
         raise invalid("url", "send a file or a url, not both")
     if form.files:
         return form.files[0].data, form.files[0].name[:64]
+    if not url and (ident := form.text("file_id")):
+        return _load_stored(services, inbound, ident), "file_id"
     if not url:
-        raise invalid("file", "send the audio in file or url")
+        raise invalid("file", "send the audio in file, url or file_id")
     try:
         fetched = services.routing.transport.fetch(url, FETCH_BYTES, timeout_s=FETCH_TIMEOUT_S)
     except GatewayError as error:
@@ -219,6 +221,17 @@ def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFi
     file = inbound.new_file(services.settings.spool_dir)
     file.write(fetched.body)
     return file, "url"
+
+
+def _load_stored(services: Services, inbound: Inbound, ident: str) -> StoredFile:
+    """Return the content of a file that the caller stored earlier. NotFound."""
+    stored = services.engine.files.find(auth_module.caller_of(services, inbound), ident, "file_id")
+    if stored.size > LIMITS.file_bytes:
+        raise invalid("file_id", f"the file is larger than {LIMITS.file_bytes} bytes")
+    file = inbound.new_file(services.settings.spool_dir)
+    for piece in services.engine.files.open(stored):
+        file.write(piece)
+    return file
 
 
 def _not_loaded(why: str) -> InvalidRequest:
@@ -372,11 +385,12 @@ FORM_FIELDS = {
     "type": "object",
     "required": ["model"],
     # Exactly one of them.
-    "oneOf": [{"required": ["file"]}, {"required": ["url"]}],
+    "oneOf": [{"required": ["file"]}, {"required": ["url"]}, {"required": ["file_id"]}],
     "properties": {
         "model": {**FIELD, "minLength": 1},
         "file": FILE,
         "url": {**FIELD, "pattern": "^https?://", "description": "URL of the audio, instead of a file."},
+        "file_id": {**FIELD, "pattern": "^file_[0-9a-f]{32}$", "description": "The id of a stored file."},
         "language": FIELD,
         "prompt": FIELD,
         "response_format": {"enum": RESPONSE_FORMATS},

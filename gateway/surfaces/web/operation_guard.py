@@ -11,9 +11,11 @@ from gateway.callers.authentication import Caller
 from gateway.engine.idempotency import KeyedRequest, StoredReply
 from gateway.engine.payload_collection import Payload
 from gateway.errors import Cancelled, GatewayError, Gone
+from gateway.neutral.own_files import OwnFileNamed
 from gateway.runtime.threads import compute
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web import inlined_files as inlined_files_module
 from gateway.surfaces.web import policy as policy_module
 from gateway.surfaces.web.forms import digest_without
 from gateway.surfaces.web.http import ErrorFormat, Handler, Inbound, Operation, Outbound
@@ -106,6 +108,7 @@ def _end(payload: Payload, status: int) -> None:
         log.error("a usage record is left to crash recovery: %s", error.message)
 
 
+NO_RESPONSE = Outbound(500, [])
 KEY_HEADER = "idempotency-key"
 CALLER_DISCONNECTED = "The caller disconnected before the response was ready."
 # Headers that change the meaning of a request, as body fields of other surfaces do. Headers that identify one attempt
@@ -134,7 +137,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         except GatewayError as error:
             # The traceback is dropped because it refers to this frame: the cycle would keep the body in memory until
             # the next garbage collection.
-            failure = error.with_traceback(None)
+            outbound, failure = _respond_with_files(services, inbound, handler, error.with_traceback(None))
         except Exception as error:
             failure = http_responses_module.crashed(inbound, error, inbound.shown_id)
         except BaseException:
@@ -155,6 +158,21 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         return outbound
 
     return _with_deprecation_headers(handle, operation)
+
+
+def _respond_with_files(
+    services: Services, inbound: Inbound, handler: Handler, error: GatewayError
+) -> tuple[Outbound, GatewayError | None]:
+    """Return the response of a request that names stored files, once their contents are in it; for any other error the
+    error."""
+    if not isinstance(error, OwnFileNamed):
+        return NO_RESPONSE, error
+    try:
+        return inlined_files_module.respond(services, inbound, handler, error), None
+    except GatewayError as failure:
+        return NO_RESPONSE, failure.with_traceback(None)
+    except Exception as failure:
+        return NO_RESPONSE, http_responses_module.crashed(inbound, failure, inbound.shown_id)
 
 
 def guard_among(

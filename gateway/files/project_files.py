@@ -1,0 +1,300 @@
+"""Files of projects, as the surfaces use them: stored, listed, read, deleted, and uploaded in parts."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from gateway import ids
+from gateway.callers.access import keeps_nothing
+from gateway.callers.authentication import Caller
+from gateway.callers.vault import Vault
+from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
+from gateway.configuration.settings import FileSettings
+from gateway.errors import Conflict, InvalidRequest, NotFound, RequestTooLarge
+from gateway.files.file_contents import FileContents
+from gateway.files.file_rows import CANCELED, COMPLETED, KEPT, PENDING, STORED, FileRow, FileRows, PartRow
+from gateway.jobs.job_rows import owner_of
+from gateway.neutral.own_files import FILE_PREFIX
+from gateway.runtime.loop_turns import ShouldContinue, always
+from gateway.runtime.threads import compute
+from gateway.store.database import Database
+
+UPLOAD_PREFIX = "upload"
+PART_PREFIX = "part"
+BATCH = "batch"
+BATCH_OUTPUT = "batch_output"
+BATCH_FILE_DAYS = 30  # without another expiry, as at OpenAI
+UPLOAD_LIFETIME_US = HOUR_US
+MAX_PARTS = 1_000
+MAX_NAME_LENGTH = 255
+ECHOED_ID_LENGTH = 80
+UNKNOWN = "There is no file {} in this project."
+UNKNOWN_UPLOAD = "There is no upload {} in this project."
+SWEEP_AGE_US = HOUR_US  # an upload in progress has no row yet
+SWEPT = 200  # contents that one query looks up
+ZERO_RETENTION = (
+    "The organization is under zero data retention, so the gateway stores no files: send the content in the request."
+)
+FULL = "The organization's files would exceed {} MB, which is the limit (files.organization_mb). Delete some first."
+
+
+class NewFile(NamedTuple):
+    """The description of a file to store. `lifetime_s` None: the default of its purpose."""
+
+    name: str
+    media_type: str
+    purpose: str
+    lifetime_s: int | None = None
+
+
+class Files:
+    """The files of all projects; a file belongs to the project of the key that stored it."""
+
+    def __init__(
+        self, database: Database, contents: FileContents, vault: Vault, clock: Clock, settings: FileSettings
+    ) -> None:
+        self._rows = FileRows(database)
+        self._contents = contents
+        self._vault = vault
+        self._clock = clock
+        self._max_bytes = settings.max_mb << 20
+        self._total_bytes = settings.organization_mb << 20
+        self._keep_us = settings.keep_days * DAY_US
+
+    def create(self, caller: Caller, new: NewFile, size: int, pieces: Iterable[bytes]) -> FileRow:
+        """Store a file of a known size. InvalidRequest (zdr_storage_conflict, file_storage_full), RequestTooLarge,
+        Unavailable."""
+        check_kept(caller)
+        self._check_size(size)
+        self._check_room(size, self._rows.stored_bytes(caller.organization_id))
+        return self._store(caller, new, pieces)
+
+    def keep_output(self, caller: Caller, new: NewFile, pieces: Iterable[bytes]) -> FileRow:
+        """Store a file that the gateway made for a caller, which is not refused for its size."""
+        content, size = self._contents.write(pieces)
+        file = self._new_row(caller, new, size, content)
+        self._insert(file, None)
+        return file
+
+    def find(self, caller: Caller, ident: str, param: str = "") -> FileRow:
+        """Return a file that the caller may see. NotFound, Unavailable."""
+        file = self._rows.find(ident)
+        if file is None or file.state != STORED or not owner_of(caller).owns(file) or self._has_expired(file):
+            raise NotFound(UNKNOWN.format(ident[:ECHOED_ID_LENGTH]), param=param)
+        return file
+
+    def page(self, caller: Caller, after: str, limit: int, newest_first: bool, purpose: str = "") -> list[FileRow]:
+        """Return up to `limit` files that the caller may see, after the id `after` ("": from the start)."""
+        now_us = self._clock.now_us()
+        return self._rows.page(owner_of(caller), after, limit, newest_first, purpose, now_us)
+
+    def delete(self, caller: Caller, ident: str) -> None:
+        """Delete a file. NotFound, Unavailable."""
+        self._contents.delete(self._rows.delete(self.find(caller, ident).id))
+
+    def name_of(self, file: FileRow) -> str:
+        return self._vault.open(file.name)
+
+    def open(self, file: FileRow, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Return the bytes of a file in pieces; the iterator must be closed. Unavailable."""
+        return self._contents.read(file.content, start, file.size if end is None else end)
+
+    # The inputs of batches, which last as long as these.
+
+    def keep(self, file: FileRow) -> FileRow:
+        """Return another row with the content of a file, which remains when the file is deleted."""
+        kept = file._replace(id=ids.new(FILE_PREFIX), state=KEPT, expires_at=None)
+        self._insert(kept, None)
+        return kept
+
+    def keep_pieces(self, caller: Caller, pieces: Iterable[bytes]) -> FileRow:
+        """Store bytes that only `find_kept` returns."""
+        content, size = self._contents.write(pieces)
+        kept = self._new_row(caller, NewFile("", "", BATCH), size, content)._replace(state=KEPT, expires_at=None)
+        self._insert(kept, None)
+        return kept
+
+    def find_kept(self, ident: str) -> FileRow | None:
+        """Return what `keep` stored; None once it was released."""
+        return self._rows.find(ident)
+
+    def release(self, ident: str) -> None:
+        """Delete what `keep` stored."""
+        self._contents.delete(self._rows.delete(ident))
+
+    # Uploads in parts.
+
+    def begin_upload(self, caller: Caller, new: NewFile, size: int) -> FileRow:
+        """Begin an upload of `size` bytes. Errors as of `create`."""
+        check_kept(caller)
+        self._check_size(size)
+        self._check_room(size, self._rows.stored_bytes(caller.organization_id))
+        upload = self._new_row(caller, new, size, "")
+        expires_at = upload.created_at + UPLOAD_LIFETIME_US
+        lifetime = "" if new.lifetime_s is None else str(new.lifetime_s)
+        upload = upload._replace(id=ids.new(UPLOAD_PREFIX), state=PENDING, expires_at=expires_at, made=lifetime)
+        self._rows.insert(upload)
+        return upload
+
+    def find_upload(self, caller: Caller, ident: str) -> FileRow:
+        """Return an upload that the caller may see. NotFound, Unavailable."""
+        upload = self._rows.find(ident)
+        if upload is None or upload.state in (STORED, KEPT) or not owner_of(caller).owns(upload):
+            raise NotFound(UNKNOWN_UPLOAD.format(ident[:ECHOED_ID_LENGTH]))
+        return upload
+
+    def add_part(self, caller: Caller, ident: str, pieces: Iterable[bytes]) -> PartRow:
+        """Store a part. Conflict (upload_not_pending) once the upload has ended; errors as of `create`."""
+        upload = self._pending(caller, ident)
+        content, size = self._contents.write(pieces)
+        part = PartRow(ids.new(PART_PREFIX), upload.id, caller.organization_id, size, content)
+
+        def check(stored: int, uploaded: int) -> None:
+            if uploaded + size > upload.size:
+                raise InvalidRequest(f"The parts have more than the {upload.size} bytes of this upload.", param="data")
+            self._check_room(size, stored)
+
+        try:
+            self._rows.add_part(part, check)
+        except BaseException:
+            self._contents.delete([content])
+            raise
+        return part
+
+    def complete_upload(self, caller: Caller, ident: str, part_ids: Sequence[str], md5: str) -> tuple[FileRow, FileRow]:
+        """Join the parts in this order into a file; return the upload and the file. InvalidRequest for unknown parts,
+        and where the size or `md5` ("": unknown) differ; Conflict (upload_not_pending)."""
+        upload = self._pending(caller, ident)
+        known = self._rows.parts(upload.id)
+        missing = [part_id for part_id in part_ids if part_id not in known]
+        if missing or len(set(part_ids)) != len(part_ids):
+            raise InvalidRequest("The list must name parts of this upload, each once.", param="part_ids")
+        parts = [known[part_id] for part_id in part_ids]
+        size = sum(part.size for part in parts)
+        if size != upload.size:
+            raise InvalidRequest(f"The parts have {size} bytes, but the upload is of {upload.size}.", param="part_ids")
+        digest = hashlib.md5(usedforsecurity=False)
+        content, _ = self._contents.write(self._join(parts, digest.update))
+        if md5 and digest.hexdigest() != md5.lower():
+            self._contents.delete([content])
+            raise InvalidRequest("The MD5 digest of the parts differs.", param="md5")
+        lifetime_s = int(upload.made) if upload.made else None
+        new = NewFile(self.name_of(upload), upload.media_type, upload.purpose, lifetime_s)
+        file = self._new_row(caller, new, size, content)
+        contents = self._rows.replace_upload(upload, file)
+        if contents is None:
+            self._contents.delete([content])
+            raise _ended(upload)
+        self._contents.delete(contents)
+        return upload._replace(state=COMPLETED, made=file.id), file
+
+    def cancel_upload(self, caller: Caller, ident: str) -> FileRow:
+        """Cancel an upload. Conflict (upload_not_pending)."""
+        upload = self._pending(caller, ident)
+        contents = self._rows.cancel_upload(upload)
+        if contents is None:
+            raise _ended(upload)
+        self._contents.delete(contents)
+        return upload._replace(state=CANCELED)
+
+    # Recurring work.
+
+    def purge(self, should_continue: ShouldContinue = always) -> None:
+        """Delete files that have expired. Unavailable: the next round continues."""
+        count = 1
+        while count and should_continue():
+            count, contents = self._rows.purge(self._clock.now_us())
+            self._contents.delete(contents)
+
+    def sweep(self, should_continue: ShouldContinue = always) -> None:
+        """Delete contents of this node that no file has: of an upload that was interrupted, or of a file that another
+        node deleted. Unavailable: the next round continues."""
+        old = self._contents.older_than(SWEEP_AGE_US, self._clock.now_us())
+        while should_continue() and (some := list(islice(old, SWEPT))):
+            self._contents.delete(self._rows.unknown(some))
+
+    def _store(self, caller: Caller, new: NewFile, pieces: Iterable[bytes]) -> FileRow:
+        content, size = self._contents.write(pieces)
+        file = self._new_row(caller, new, size, content)
+        self._insert(file, partial(self._check_room, size))
+        return file
+
+    def _insert(self, file: FileRow, check: Callable[[int], None] | None) -> None:
+        try:
+            self._rows.insert(file, check)
+        except BaseException:
+            if file.state != KEPT:
+                self._contents.delete([file.content])
+            raise
+
+    def _new_row(self, caller: Caller, new: NewFile, size: int, content: str) -> FileRow:
+        now = self._clock.now_us()
+        return FileRow(
+            id=ids.new(FILE_PREFIX),
+            organization=caller.organization_id,
+            project=caller.project_id,
+            api_key=caller.key_id,
+            state=STORED,
+            name=self._vault.seal(_clean(new.name)),
+            media_type=new.media_type[:127],
+            purpose=new.purpose,
+            size=size,
+            created_at=now,
+            expires_at=self._expiry_of(new, now),
+            content=content,
+        )
+
+    def _expiry_of(self, new: NewFile, now: int) -> int | None:
+        """Return when a file expires: what its caller chose, within what the operator allows."""
+        lifetimes = []
+        if new.lifetime_s is not None:
+            lifetimes.append(new.lifetime_s * SECOND_US)
+        elif new.purpose in (BATCH, BATCH_OUTPUT):
+            lifetimes.append(BATCH_FILE_DAYS * DAY_US)
+        if self._keep_us:
+            lifetimes.append(self._keep_us)
+        return now + min(lifetimes) if lifetimes else None
+
+    def _has_expired(self, file: FileRow) -> bool:
+        return file.expires_at is not None and file.expires_at <= self._clock.now_us()
+
+    def _pending(self, caller: Caller, ident: str) -> FileRow:
+        upload = self.find_upload(caller, ident)
+        if upload.state != PENDING or self._has_expired(upload):
+            raise _ended(upload)
+        return upload
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            limit = self._max_bytes >> 20
+            raise RequestTooLarge(f"The file is larger than {limit} MB, which is the limit (files.max_mb).")
+
+    def _check_room(self, size: int, stored: int) -> None:
+        """Raise InvalidRequest when an organization that stores `stored` bytes has no room for `size` more."""
+        if self._total_bytes and stored + size > self._total_bytes:
+            raise InvalidRequest(FULL.format(self._total_bytes >> 20), code="file_storage_full")
+
+    def _join(self, parts: Iterable[PartRow], note: Callable[[bytes], object]) -> Iterator[bytes]:
+        for part in parts:
+            for piece in self._contents.read(part.content, 0, part.size):
+                compute(note, piece)
+                yield piece
+
+
+def check_kept(caller: Caller) -> None:
+    """Raise InvalidRequest for a caller for whom nothing may be stored."""
+    if keeps_nothing(caller.rules):
+        raise InvalidRequest(ZERO_RETENTION, code="zdr_storage_conflict")
+
+
+def _clean(name: str) -> str:
+    """Return a file name without its folders and control characters."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    return "".join(char for char in last if char.isprintable()).encode("utf-8", "replace").decode()[:MAX_NAME_LENGTH]
+
+
+def _ended(upload: FileRow) -> Conflict:
+    state = "expired" if upload.state == PENDING else upload.state
+    return Conflict(f"The upload is {state}: begin another one.", code="upload_not_pending")

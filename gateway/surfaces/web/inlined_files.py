@@ -1,0 +1,151 @@
+"""Inlines stored files: a request that names files of the gateway is read again with their contents in it."""
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway.callers.authentication import Caller
+from gateway.errors import RequestTooLarge
+from gateway.files.file_rows import FileRow
+from gateway.files.project_files import Files
+from gateway.neutral.own_files import OwnFileNamed, is_own_file
+from gateway.runtime.threads import compute, hold_more
+from gateway.surfaces.web.http import Handler, Inbound, Outbound
+from gateway.worker.services import Services
+
+FILE_ID = "file_id"
+MAX_FILES = 100  # files that one request names
+SHARE = 3  # bytes in memory for each byte of a file: its base64 in the body, and again in the decoded request
+SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/flac": "flac"}
+Json = dict[str, Any]
+
+
+class InlinedFile:
+    """A file as parts of requests have it."""
+
+    def __init__(self, name: str, media_type: str, data: bytes) -> None:
+        self.name = name
+        self.media_type = media_type
+        self.data = data
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+    @property
+    def base64(self) -> str:
+        return base64.b64encode(self.data).decode()
+
+    @property
+    def url(self) -> str:
+        return f"data:{self.media_type};base64,{self.base64}"
+
+
+def respond(services: Services, inbound: Inbound, handler: Handler, error: OwnFileNamed) -> Outbound:
+    """Call the handler of a request again, with the contents of the files that it names. NotFound for a file of another
+    project, RequestTooLarge; `error` where the request is no JSON."""
+    context = inbound.context
+    if context is None or inbound.upload is not None:
+        raise error
+    inbound.body = inline(services, context.caller, inbound.body, error)
+    return handler(services, inbound)
+
+
+def inline(services: Services, caller: Caller, body: bytes, error: OwnFileNamed) -> bytes:
+    """Return a JSON body with the contents of the files that it names."""
+    parts, idents = compute(_find_parts, body)
+    if not idents:
+        raise error
+    maximum = services.settings.server.max_body_mb << 20
+    files = services.engine.files
+    rows = [files.find(caller, ident, FILE_ID) for ident in idents]
+    size = sum(row.size for row in rows)
+    if len(rows) > MAX_FILES or size * 4 // 3 + len(body) > maximum:
+        raise RequestTooLarge(f"The files of a request may have {maximum >> 20} MB as base64 together.", param=FILE_ID)
+    hold_more(size * SHARE)
+    loaded = {row.id: _load(files, row) for row in rows}
+    return compute(_write, parts, loaded)
+
+
+def _load(files: Files, row: FileRow) -> InlinedFile:
+    pieces = files.open(row)
+    data = b"".join(pieces)
+    return InlinedFile(files.name_of(row), row.media_type, data)
+
+
+def _find_parts(body: bytes) -> tuple[Any, list[str]]:
+    """Return the decoded body, and the ids of the gateway's files in it."""
+    root = orjson.loads(body)
+    return root, list(dict.fromkeys(holder[FILE_ID] for holder in _holders(root)))
+
+
+def _holders(root: Any) -> Iterator[Json]:
+    """Yield the objects with the id of a file of the gateway."""
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, dict):
+            ident = node.get(FILE_ID)
+            if isinstance(ident, str) and is_own_file(ident):
+                yield node
+            rest += [inner for inner in node.values() if isinstance(inner, dict | list)]
+        else:
+            rest += [inner for inner in node if isinstance(inner, dict | list)]
+
+
+def _write(root: Any, files: dict[str, InlinedFile]) -> bytes:
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, dict):
+            _replace(node, files)
+            rest += [inner for inner in node.values() if isinstance(inner, dict | list)]
+        else:
+            rest += [inner for inner in node if isinstance(inner, dict | list)]
+    return orjson.dumps(root)
+
+
+def _replace(node: Json, files: dict[str, InlinedFile]) -> None:
+    """Replace the id of a file in a part, in the form of any dialect, by its content."""
+    match node:
+        case {"type": "file", "file": {"file_id": str(ident)}} if ident in files:  # chat completions
+            _set(node, _write_chat_part(files[ident]))
+        case {"type": "input_file", "file_id": str(ident)} if ident in files:  # responses
+            file = files[ident]
+            if file.media_type.startswith("image/"):
+                _set(node, {"type": "input_image", "image_url": file.url})
+            else:
+                node |= {"filename": node.get("filename") or file.name, "file_data": file.url}
+                del node[FILE_ID]
+        case {"type": "input_image", "file_id": str(ident)} if ident in files:
+            node["image_url"] = files[ident].url
+            del node[FILE_ID]
+        case {"source": {"type": "file", "file_id": str(ident)}} if ident in files:  # messages
+            node["source"] = _write_source(files[ident])
+        case {"type": "file", "file_id": str(ident)} if ident in files:  # OCR
+            file = files[ident]
+            kind = "image_url" if file.media_type.startswith("image/") else "document_url"
+            _set(node, {"type": kind, kind: file.url})
+
+
+def _set(node: Json, part: Json) -> None:
+    """Replace a part; members that say nothing about its file stay."""
+    for name in ("file", FILE_ID):
+        node.pop(name, None)
+    node |= part
+
+
+def _write_chat_part(file: InlinedFile) -> Json:
+    if file.media_type.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": file.url}}
+    if file.media_type in SOUNDS:
+        return {"type": "input_audio", "input_audio": {"data": file.base64, "format": SOUNDS[file.media_type]}}
+    return {"type": "file", "file": {"filename": file.name, "file_data": file.url}}
+
+
+def _write_source(file: InlinedFile) -> Json:
+    if file.media_type.startswith("text/"):
+        return {"type": "text", "media_type": "text/plain", "data": file.text}
+    return {"type": "base64", "media_type": file.media_type, "data": file.base64}

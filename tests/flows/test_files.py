@@ -1,0 +1,193 @@
+"""Files through the official clients: stored, listed, read, deleted, uploaded in parts, and named in requests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import anthropic
+import httpx
+import openai
+import pytest
+from fakes.openai import FakeOpenAI
+from openai import OpenAI
+from support.shared import Tenant
+
+from gateway.accounts import keys
+
+PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+
+
+@pytest.fixture
+def messages(gateway: Tenant) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=gateway.url.removesuffix("/v1"), api_key=gateway.key, max_retries=0)
+
+
+def test_the_official_client_stores_lists_reads_and_deletes_files(client: OpenAI):
+    data = b'{"custom_id": "1"}\n' * 50_000  # several pieces
+    made = client.files.create(file=("lines.jsonl", data), purpose="batch")
+    assert (made.filename, made.bytes, made.purpose, made.object) == ("lines.jsonl", len(data), "batch", "file")
+    assert made.expires_at is not None and made.expires_at - made.created_at == 30 * 86_400
+    other = client.files.create(
+        file=("note.txt", b"Tea."), purpose="user_data", expires_after={"anchor": "created_at", "seconds": 3600}
+    )
+    assert [one.id for one in client.files.list()] == [other.id, made.id]
+    assert [one.id for one in client.files.list(limit=1, order="asc")] == [made.id, other.id]
+    assert [one.id for one in client.files.list(purpose="batch")] == [made.id]
+    assert client.files.retrieve(other.id) == other
+    assert client.files.content(made.id).read() == data
+    assert client.files.wait_for_processing(other.id).status == "processed"
+    assert client.files.delete(made.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.files.content(made.id)
+
+
+def test_a_range_of_a_file_is_sent_alone(client: OpenAI, gateway: Tenant):
+    data = bytes(range(256)) * 3000
+    made = client.files.create(file=("data.bin", data), purpose="user_data")
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    url = f"{gateway.url}/files/{made.id}/content"
+    for first, last in ((0, 0), (262_100, 262_200), (len(data) - 5, len(data) + 100)):
+        answer = httpx.get(url, headers=headers | {"Range": f"bytes={first}-{last}"}, timeout=60)
+        assert (answer.status_code, answer.content) == (206, data[first : last + 1])
+    assert httpx.get(url, headers=headers | {"Range": f"bytes={len(data)}-"}, timeout=60).status_code == 416
+
+
+def test_a_file_in_parts_is_joined_in_the_order_of_its_list(client: OpenAI, gateway: Tenant):
+    data = hashlib.sha256(b"seed").digest() * 40_000
+    done = client.uploads.upload_file_chunked(
+        file=data,
+        filename="big.bin",
+        bytes=len(data),
+        mime_type="application/x-big",
+        purpose="user_data",
+        part_size=300_000,
+        md5=hashlib.md5(data).hexdigest(),
+    )
+    assert done.status == "completed" and done.file is not None
+    assert client.files.content(done.file.id).read() == data
+    with pytest.raises(openai.ConflictError):
+        client.uploads.cancel(done.id)
+
+
+def test_an_upload_whose_parts_do_not_fit_makes_no_file(client: OpenAI, gateway: Tenant):
+    begun = client.uploads.create(bytes=10, filename="small.txt", mime_type="text/plain", purpose="user_data")
+    part = client.uploads.parts.create(begun.id, data=b"0123456789")
+    with pytest.raises(openai.BadRequestError, match="more than the 10 bytes"):
+        client.uploads.parts.create(begun.id, data=b"x")
+    with pytest.raises(openai.BadRequestError, match="MD5"):
+        client.uploads.complete(begun.id, part_ids=[part.id], md5="0" * 32)
+    with pytest.raises(openai.BadRequestError, match="parts of this upload"):
+        client.uploads.complete(begun.id, part_ids=[part.id, part.id])
+    assert client.uploads.cancel(begun.id).status == "cancelled"
+    assert list(client.files.list()) == [] and contents_of(gateway) == []
+
+
+def test_the_client_of_anthropic_sees_the_same_files_in_its_own_form(messages: anthropic.Anthropic, client: OpenAI):
+    made = messages.beta.files.upload(file=("note.pdf", PDF, "application/pdf"))
+    assert (made.filename, made.mime_type, made.size_bytes) == ("note.pdf", "application/pdf", len(PDF))
+    second = messages.beta.files.upload(file=("two.txt", b"Two", "text/plain"))
+    assert [one.id for one in messages.beta.files.list(limit=1)] == [second.id, made.id]
+    assert messages.beta.files.retrieve_metadata(made.id).id == made.id
+    assert messages.beta.files.download(made.id).read() == PDF
+    assert {one.id for one in client.files.list()} == {made.id, second.id}
+    assert messages.beta.files.delete(made.id).type == "file_deleted"
+    with pytest.raises(anthropic.NotFoundError):
+        messages.beta.files.retrieve_metadata(made.id)
+
+
+def test_a_file_of_another_project_or_customer_key_is_unknown(client: OpenAI, gateway: Tenant):
+    made = client.files.create(file=("note.txt", b"Tea."), purpose="user_data")
+    other = OpenAI(base_url=gateway.url, api_key=customer_key(gateway), max_retries=0)
+    own = other.files.create(file=("own.txt", b"Own."), purpose="user_data")
+    assert [one.id for one in other.files.list()] == [own.id]
+    for refused in (other.files.retrieve, other.files.content, other.files.delete):
+        with pytest.raises(openai.NotFoundError):
+            refused(made.id)
+    with pytest.raises(openai.NotFoundError):
+        other.chat.completions.create(model="gpt-4o", messages=chat_of(made.id))
+
+
+def test_a_file_is_an_input_of_every_dialect(
+    client: OpenAI, messages: anthropic.Anthropic, upstream: FakeOpenAI, gateway: Tenant
+):
+    pdf = client.files.create(file=("note.pdf", PDF), purpose="user_data").id
+    png = client.files.create(file=("dot.png", PNG), purpose="vision").id
+    client.chat.completions.create(model="gpt-4o", messages=chat_of(pdf))
+    assert "data:application/pdf;base64,JVBERi0" in sent_to(upstream)
+    client.chat.completions.create(model="gpt-4o", messages=chat_of(png))
+    assert "data:image/png;base64,iVBORw0" in sent_to(upstream)
+    client.responses.create(
+        model="gpt-4o",
+        input=[{"role": "user", "content": [{"type": "input_image", "file_id": png, "detail": "low"}]}],
+        store=False,
+    )
+    assert "data:image/png;base64,iVBORw0" in sent_to(upstream)
+    messages.messages.create(
+        model="gpt-4o",
+        max_tokens=50,
+        messages=[{"role": "user", "content": [{"type": "image", "source": {"type": "file", "file_id": png}}]}],
+    )
+    assert "data:image/png;base64,iVBORw0" in sent_to(upstream)
+    body = {"model": "sandbox-read", "document": {"type": "file", "file_id": png}}
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    assert httpx.post(f"{gateway.url}/ocr", json=body, headers=headers, timeout=60).status_code == 200
+
+
+def test_an_expired_file_is_gone_with_its_content(client: OpenAI, gateway: Tenant):
+    made = client.files.create(file=("note.txt", b"Secret tea."), purpose="user_data")
+    assert b"Secret" not in b"".join(path.read_bytes() for path in contents_of(gateway))
+    database = gateway.services.store.database
+    database.write(lambda: database.execute("UPDATE stored_file SET expires_at = 1 WHERE id = ?", (made.id,)))
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(made.id)
+    gateway.services.engine.files.purge()
+    assert contents_of(gateway) == []
+
+
+def test_what_an_interrupted_upload_left_is_swept(gateway: Tenant, client: OpenAI, monkeypatch: pytest.MonkeyPatch):
+    kept = client.files.create(file=("note.txt", b"Tea."), purpose="user_data")
+    files = gateway.services.engine.files
+    files._contents.write([b"never inserted"])
+    assert len(contents_of(gateway)) == 2
+    files.sweep()
+    assert len(contents_of(gateway)) == 2  # it may be an upload in progress
+    monkeypatch.setattr("gateway.files.project_files.SWEEP_AGE_US", -1_000_000)
+    files.sweep()
+    assert len(contents_of(gateway)) == 1 and client.files.content(kept.id).read() == b"Tea."
+
+
+def chat_of(ident: str) -> list:
+    part = {"type": "file", "file": {"file_id": ident}}
+    return [{"role": "user", "content": [{"type": "text", "text": "Read this."}, part]}]
+
+
+def sent_to(upstream: FakeOpenAI) -> str:
+    return json.dumps(upstream.calls[-1].body)
+
+
+def contents_of(gateway: Tenant) -> list[Path]:
+    """Return the contents on the disk of this organization's files."""
+    database = gateway.services.store.database
+    others = {
+        row[0]
+        for table in ("stored_file", "file_part")
+        for row in database.query_rows(f"SELECT content, organization FROM {table}", ())
+        if row[1] != gateway.organization_id
+    }
+    files = gateway.services.settings.files_dir.rglob("*")
+    return [path for path in files if path.is_file() and path.name not in others]
+
+
+def customer_key(gateway: Tenant) -> str:
+    """Return a new key for a customer of the gateway's project."""
+    services = gateway.services
+    owner = services.accounts.authentication.caller(gateway.key)
+    draft = keys.Draft(owner.project_id, owner.member_id, "customer", "customer")
+    stores = services.store
+    return keys.create(stores.database, stores.control, stores.secrets.hash_keys, draft, actor="test").token
