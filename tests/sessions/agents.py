@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 from contract.cases import PNG
 from contract.views import events_of, fold
 
+from gateway.dialects.aisdk import OWN_NAMESPACE
+
 Json = dict[str, Any]
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 # Names that the format of a surface takes and some vendors refuse.
@@ -223,8 +225,11 @@ def _join(parts: list[Json], part: Json) -> None:
 
 
 class SdkAgent(Agent):
+    """The SDK's major version 7."""
+
     surface = "ai4"
     place = "prompt"
+    thought: ClassVar[Json] = {"reasoning": "medium"}
 
     def open(self, names: tuple[str, ...]) -> Json:
         content: list[Json] = [{"type": "text", "text": "Weather?"}]
@@ -232,16 +237,17 @@ class SdkAgent(Agent):
             content.append(self.picture)
         tools = [{"type": "function", "name": name, "inputSchema": WEATHER} for name in names]
         start = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
-        return {"prompt": start, "tools": tools, **({"reasoning": "medium"} if "thought" in self.feature else {})}
+        return {"prompt": start, "tools": tools, **(self.thought if "thought" in self.feature else {})}
 
     picture: ClassVar[Json] = {"type": "file", "mediaType": "image/png", "data": {"type": "data", "data": PNG}}
+    found_picture = picture  # in the result of a tool
 
     def take(self, reply: Json) -> None:
         said = [_returned(part) for part in reply["content"] if part["type"] not in ("source", "file")]
         calls = [part for part in said if part["type"] == "tool-call"]
         output: Json = {"type": "text", "value": "Rain."}
         if self.feature == "images":
-            output = {"type": "content", "value": [{"type": "text", "text": "Rain."}, self.picture]}
+            output = {"type": "content", "value": [{"type": "text", "text": "Rain."}, self.found_picture]}
         results = [
             {"type": "tool-result", "toolCallId": call["toolCallId"], "toolName": call["toolName"], "output": output}
             for call in calls
@@ -253,6 +259,18 @@ class SdkAgent(Agent):
         if not results:
             following = {"role": "user", "content": [{"type": "text", "text": "Go on."}]}
         self.turns.append(following)
+
+
+class Sdk6Agent(SdkAgent):
+    surface = "ai3"
+    thought: ClassVar[Json] = {"providerOptions": {OWN_NAMESPACE: {"reasoning_effort": "medium"}}}
+    picture: ClassVar[Json] = {"type": "file", "mediaType": "image/*", "data": DATA_URL}
+    found_picture: ClassVar[Json] = {"type": "image-data", "mediaType": "image/png", "data": PNG}
+
+
+class Sdk5Agent(Sdk6Agent):
+    surface = "ai2"
+    found_picture: ClassVar[Json] = {"type": "media", "mediaType": "image/png", "data": PNG}
 
 
 class CohereAgent(Agent):
@@ -314,5 +332,9 @@ def _returned(part: Json) -> Json:
 
 
 AGENTS: dict[str, type[Agent]] = {
-    agent.surface: agent for agent in (ChatAgent, MessagesAgent, ResponsesAgent, GeminiAgent, SdkAgent, CohereAgent)
+    agent.surface: agent
+    for agent in (
+        *(ChatAgent, MessagesAgent, ResponsesAgent, GeminiAgent, CohereAgent),
+        *(Sdk5Agent, Sdk6Agent, SdkAgent),
+    )
 }
