@@ -224,6 +224,7 @@ ID_LENGTH = 64
 
 # Coding agents of this format recognize these words, with any model, and compact their conversation.
 TOO_LONG = "prompt is too long"
+OUTPUT_TOO_LONG = "exceed context limit"  # beside the prompt: agents then ask for a shorter answer
 
 ERROR_TYPES = {
     401: "authentication_error",
@@ -275,7 +276,8 @@ class MessageError(TypedDict):
 def error_body(error: GatewayError, request_id: str) -> MessageError:
     """Return `{type: "error", error: {type, message, param, code}, request_id}`."""
     message = error.message
-    if error.code == "context_length_exceeded" and TOO_LONG not in message.lower():
+    said = message.lower()
+    if error.code == "context_length_exceeded" and TOO_LONG not in said and OUTPUT_TOO_LONG not in said:
         message = f"{TOO_LONG}: {message}"
     inner: MessageErrorContent = {
         "type": LIMIT_TYPE if error.kind == "limit_reached" else error_type(error.status),

@@ -51,7 +51,9 @@ WORDS = re.compile(
     r"|longer than the (?:maximum model length|model's context length)|prompt exceeds max length"
     r"|range of input length should be|`?inputs`? tokens \+ `?max_new_tokens`? must be"
     r"|`?inputs`? must have less than \d+ tokens|max_prompt_tokens|max input (?:characters|tokens|length)"
-    r"|input tokens exceed|too many tokens: |exceed max message tokens|max size: \d+ tokens"
+    r"|input tokens exceed|too many tokens: |exceed max message tokens|max size: \d+ tokens|exceeds? context limit"
+    r"|(?:input|prompt) token count (?:is \d+ but|of \d+ exceeds)|token length exceeds? model limit"
+    r"|sum of prompt length|context size has been exceeded|request too large for model"
     r"|\b(?:input|prompt)(?: text| messages?)?(?: tokens?)?(?: length| count| size)? ?(?:\([^)]{0,40}\) ?)?"
     r"(?:is |are |has |have )?(?:too long|exceed)"
     r"|(?:输入|上下文|prompt|tokens?).{0,12}(?:超长|过长|超过|超出)",

@@ -37,8 +37,12 @@ def test_a_too_long_prompt_is_refused_in_words_that_agents_parse():
     said = "This model's maximum context length is 10 tokens."
     inner = dialect.error_body(InvalidRequest(said, code="context_length_exceeded"), "r1")["error"]
     assert inner["message"] == f"prompt is too long: {said}"
-    own = InvalidRequest("Prompt is too long: 11 tokens > 10 maximum", code="context_length_exceeded")
-    assert dialect.error_body(own, "r1")["error"]["message"] == own.message
+    for own in (
+        "Prompt is too long: 11 tokens > 10 maximum",
+        "input and `max_tokens` exceed context limit: 9 + 2 > 10",
+    ):
+        error = InvalidRequest(own, code="context_length_exceeded")
+        assert dialect.error_body(error, "r1")["error"]["message"] == own
 
 
 def test_details_never_replace_the_envelopes_own_members():

@@ -119,6 +119,16 @@ OVERFLOWS = (
     {"message": "The model is loaded with context length of only 4096 tokens, which is not enough."},
     {"message": "The decoder prompt (length 9000) is longer than the maximum model length of 4096."},
     {"message": "The input (9000 tokens) is longer than the model's context length (4096 tokens)."},
+    {"message": "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease either"},
+    {"message": "Unable to submit request: the input token count is 1200000 but the model only supports 1048576."},
+    {"message": "prompt token count of 140000 exceeds the limit of 128000", "code": "invalid_request_body"},
+    {"message": "Total message token length exceed model limit (8192)", "code": "InvalidParameter"},
+    {"message": "The sum of prompt length (35000.0), query length (0) should not exceed max_num_tokens (32768)"},
+    {"message": "Context size has been exceeded."},
+    {
+        "message": "Request too large for model `m` on tokens per minute (TPM): Limit 6000.",
+        "code": "rate_limit_exceeded",
+    },
 )
 
 
