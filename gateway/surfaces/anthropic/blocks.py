@@ -48,6 +48,14 @@ class ImageBlock(Block, tag="image"):
     cache_control: CacheControl | None = None
 
 
+PDF = "application/pdf"
+
+
+def is_document(block: ImageBlock) -> bool:
+    """Return whether an image is a PDF, which vendors of this format take as a document only."""
+    return isinstance(block.source, Base64Source) and block.source.media_type == PDF
+
+
 class ContentSource(Shape, tag_field="type", tag="content"):
     content: str | list[TextBlock | ImageBlock]
 

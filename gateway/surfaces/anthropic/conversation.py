@@ -37,6 +37,7 @@ from gateway.neutral.parts import (
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
 from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, REASONING, TEXT, OpaqueToken, is_ours, read_token
+from gateway.surfaces.bodies.media_urls import PDF_NAME
 from gateway.surfaces.bodies.request_parameters import ParameterReader
 
 # Converts content blocks to neutral parts.
@@ -65,7 +66,7 @@ def _read_block(block: Struct) -> list[Part]:
             )
             return [Text(block.text, read_mark(block.cache_control), sources)]
         case wire.ImageBlock():
-            return [Image(_read_media(block.source), cache=read_mark(block.cache_control))]
+            return [_read_image(block)]
         case wire.DocumentBlock():
             return _read_document(block)
         case wire.SearchResultBlock():
@@ -84,6 +85,11 @@ def _read_block(block: Struct) -> list[Part]:
             return [_read_call(block)]
         case _:
             return [_read_other(block)]
+
+
+def _read_image(block: wire.ImageBlock) -> Image | File:
+    media, mark = _read_media(block.source), read_mark(block.cache_control)
+    return File(media, PDF_NAME, cache=mark) if wire.is_document(block) else Image(media, cache=mark)
 
 
 def _read_call(block: wire.ToolUseBlock | wire.ServerToolUseBlock | wire.ServerResult) -> Part:
