@@ -9,6 +9,7 @@ message(s) should alternate with assistant message(s)" and "Last message must ha
 
 import hashlib
 import re
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,7 @@ TAKEN_NOTE = "I have the results."
 OPENING = "Begin."  # before a conversation that the assistant begins
 CONTINUE = "Continue."
 PARAGRAPH = "\n\n"
+SEVERAL = 2
 
 
 def known_members(messages: Messages) -> Messages:
@@ -70,6 +72,37 @@ def late_instructions_as_user(messages: Messages) -> Messages:
     for message in messages:
         begun = begun or message["role"] != "system"
         changed.append(_as_reminder(message) if begun and message["role"] == "system" else message)
+    return changed
+
+
+def one_instruction_in_front(messages: Messages) -> Messages:
+    """Join the instructions in front into one message; later ones become marked user messages."""
+    messages = late_instructions_as_user(messages)
+    front = next((place for place, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    if front < SEVERAL:
+        return messages
+    joined = messages[0]
+    for message in messages[1:front]:
+        joined = {**joined, "content": _joined_content(joined.get("content"), message.get("content"))}
+    return [joined, *messages[front:]]
+
+
+def results_behind_calls(messages: Messages) -> Messages:
+    """Move each result behind its call; all other messages keep their order."""
+    calls = {call.get("id") for message in messages for call in message.get("tool_calls") or ()}
+    results: dict[str, deque[Message]] = {}
+    for message in messages:
+        if message["role"] == "tool" and message["tool_call_id"] in calls:
+            results.setdefault(message["tool_call_id"], deque()).append(message)
+    changed: Messages = []
+    for message in messages:
+        if message["role"] == "tool" and message["tool_call_id"] in calls:
+            continue
+        changed.append(message)
+        for call in message.get("tool_calls") or ():
+            waiting = results.get(call.get("id"))
+            if waiting:
+                changed.append(waiting.popleft())
     return changed
 
 

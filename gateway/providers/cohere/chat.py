@@ -30,6 +30,7 @@ from gateway.providers.failures import classify, explain, read_refusal, retry_af
 from gateway.providers.grammars import COHERE as COHERE_GRAMMAR
 from gateway.providers.grammars import OUTPUTS
 from gateway.providers.json_schema_subset import rewrite
+from gateway.providers.message_shapes import one_instruction_in_front, results_behind_calls
 from gateway.providers.openai.address import address_of
 from gateway.providers.openai.request import write_image
 from gateway.providers.parameter_writer import ParameterWriter
@@ -302,6 +303,32 @@ PATH = "/chat"
 STATUSES = {498: 401, 499: 504}
 
 
+def _is_refused(messages: list[Any]) -> bool:
+    """Return whether the API refuses the order of a caller's own messages: instructions behind another message, or a
+    message between a call and its result."""
+    known: set[str] = set()
+    open_ids: set[str] = set()  # of the last message, if nothing but results followed it
+    for place, message in enumerate(messages):
+        ident = _member(message, "tool_call_id")
+        if ident is not None:
+            if ident in known and ident not in open_ids:
+                return True
+            continue
+        if place and _role(message) == "system":
+            return True
+        open_ids = {_member(call, "id") for call in _member(message, "tool_calls") or ()}
+        known |= open_ids
+    return False
+
+
+def _role(message: Any) -> Any:
+    return message["role"] if isinstance(message, dict) else message.__struct_config__.tag
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+
+
 class CohereChat:
     """POST {address}/chat."""
 
@@ -325,6 +352,9 @@ class CohereChat:
         """Build the call from the caller's native body."""
         stream = request.requirements.stream
         body = {**native.body, "model": target.mapping.external_id, "stream": stream}
+        if _is_refused(body["messages"]):
+            plain = json.decode(json.encode(body["messages"]))
+            body["messages"] = results_behind_calls(one_instruction_in_front(plain))
         cap = target.output_cap
         if cap is not None and body.get("max_tokens", cap + 1) > cap:
             body["max_tokens"] = cap

@@ -199,8 +199,9 @@ def _name_tool(kind: str, named: Json) -> Json:
 
 
 def _messages(messages: list[Any]) -> Iterator[Any]:
-    """Return the messages, with calls and results in the older format as tool calls and their results."""
-    open_calls: dict[str, str] = {}  # calls in the older format: id by function name
+    """Return the messages, with calls and results in the older format as tool calls and their results. Calls without
+    an id get one, and a result without an id that of the first call of its function that has no result."""
+    open_calls: dict[str, str] = {}  # of the last turn with calls: name by id
     for place, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             yield message
@@ -210,31 +211,48 @@ def _messages(messages: list[Any]) -> Iterator[Any]:
         ident = f"call_{place}"
         if role == "assistant":
             _correct_calls(message, ident)
-            open_calls |= {name: ident for name in _legacy_call(message, ident)}
+            _correct_legacy_call(message, ident)
+            open_calls = _names_of(message) or open_calls
         elif role == "function":
             name = message.get("name")
             if not isinstance(name, str) or not name:
                 name = "function"
-            if name not in open_calls:
+            called = next((known for known, called in open_calls.items() if called == name), "")
+            if not called:
                 call = {"id": ident, "type": "function", "function": {"name": name, "arguments": "{}"}}
                 yield {"role": "assistant", "content": None, "tool_calls": [call]}
-            message = {
-                "role": "tool",
-                "tool_call_id": open_calls.pop(name, ident),
-                "content": message.get("content") or "",
-            }
+            open_calls.pop(called, None)
+            message = {"role": "tool", "tool_call_id": called or ident, "content": message.get("content") or ""}
+        elif role == "tool":
+            if not message.get("tool_call_id") and open_calls:
+                message["tool_call_id"] = _unanswered(open_calls, message.get("name"))
+            open_calls.pop(str(message.get("tool_call_id")), None)
         yield message
 
 
-def _legacy_call(message: Json, ident: str) -> tuple[str, ...]:
-    """Turn a `function_call` into a tool call; return its name, if there was one."""
+def _unanswered(open_calls: Json, name: Any) -> str:
+    """Return the id of the first call of a function, or of any if the result does not name its function."""
+    return next((ident for ident, called in open_calls.items() if called == name), next(iter(open_calls)))
+
+
+def _names_of(message: Json) -> Json:
+    """Return the name of each called function or tool by the id of the call."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return {}
+    return {str(call.get("id")): _name_of(call) for call in calls if isinstance(call, dict)}
+
+
+def _name_of(call: Json) -> Any:
+    called = call.get("function") or call.get("custom")
+    return called.get("name") if isinstance(called, dict) else None
+
+
+def _correct_legacy_call(message: Json, ident: str) -> None:
+    """Turn a `function_call` into a tool call."""
     call = message.pop("function_call", None)
-    if not isinstance(call, dict) or message.get("tool_calls"):
-        return ()
-    message["tool_calls"] = [{"id": ident, "type": "function", "function": _function(call)}]
-    if isinstance(call.get("name"), str):
-        return (call["name"],)
-    return ()
+    if isinstance(call, dict) and not message.get("tool_calls"):
+        message["tool_calls"] = [{"id": ident, "type": "function", "function": _function(call)}]
 
 
 def _correct_calls(message: Json, ident: str) -> None:
@@ -251,11 +269,8 @@ def _correct_calls(message: Json, ident: str) -> None:
                 call["type"] = "function"
         if isinstance(call.get("function"), dict):
             call["function"] = _function(call["function"])
-        if not call.get("id") and len(calls) == 1:
-            if number == 0:
-                call["id"] = ident
-            else:
-                call["id"] = f"{ident}_{number}"
+        if not call.get("id"):
+            call["id"] = f"{ident}_{number}" if number else ident
 
 
 def _function(function: Json) -> Json:

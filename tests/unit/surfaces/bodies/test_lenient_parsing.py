@@ -84,3 +84,31 @@ def test_words_are_understood_in_any_case() -> None:
     wire: dict[str, Any] = {"tool_choice": "Required", "reasoning_effort": "HIGH"}
     correct_spelling(wire)
     assert wire == {"tool_choice": "required", "reasoning_effort": "high"}
+
+
+def test_calls_and_results_without_ids_find_each_other() -> None:
+    def call(name: str) -> dict[str, Any]:
+        return {"id": "", "type": "function", "function": {"name": name, "arguments": "{}"}}
+
+    wire: dict[str, Any] = {
+        "messages": [
+            {"role": "user", "content": "Weather and time?"},
+            {"role": "assistant", "content": None, "tool_calls": [call("weather"), call("clock"), call("weather")]},
+            {"role": "tool", "tool_call_id": "", "name": "clock", "content": "Noon."},
+            {"role": "tool", "tool_call_id": None, "content": "Rain."},
+            {"role": "tool", "content": "Snow."},
+            {"role": "assistant", "content": None, "tool_calls": [call("clock")]},
+            {"role": "tool", "tool_call_id": "", "content": "One."},
+        ]
+    }
+    correct_spelling(wire)
+    messages = wire["messages"]
+    weather, clock, second, later = (call["id"] for turn in messages for call in turn.get("tool_calls", ()))
+    assert len({weather, clock, second, later}) == 4
+    assert [turn["tool_call_id"] for turn in messages if turn["role"] == "tool"] == [clock, weather, second, later]
+
+
+@pytest.mark.parametrize("calls", [5, [5], [{"type": ["x"], "function": 5}], [{"id": {}, "custom": "x"}], {"id": ""}])
+def test_calls_of_a_wrong_shape_are_left_to_the_schema(calls: Any) -> None:
+    turns = [{"role": "assistant", "tool_calls": calls}, {"role": "tool", "content": "x"}]
+    correct_spelling({"messages": turns})
