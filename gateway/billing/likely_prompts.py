@@ -153,12 +153,17 @@ class LikelyPrompts:
             likely, cached = self._tokens(
                 context, requirements, model, MARGIN * max(density.tokens_per_byte for density in known)
             )
-            hourly = any(density.hourly for density in known)
+            hourly = any(density.hourly for density in known) or self._has_paused(context, model)
         else:
             likely, cached = self._tokens(context, requirements, model, 1 / UNKNOWN_BYTES_PER_TOKEN)
             hourly = True
         likely = min(max(likely, int(LEAST_PER_BYTE * requirements.prompt_bytes)), text)
         return _Counts(text, likely, min(cached, likely), media, hourly)
+
+    def _has_paused(self, context: RequestContext, model: str) -> bool:
+        """Return whether the session was silent for so long that its prompt may be written for an hour from now on."""
+        turn = self._turns.get((context.caller.project_id, context.session, model)) if context.session else None
+        return turn is not None and context.started - turn.at > CACHED_S
 
     def _tokens(
         self, context: RequestContext, requirements: Requirements, model: str, density: float

@@ -320,7 +320,7 @@ def _capabilities(entry: dict[str, Any], ident: str, sources: dict[str, str]) ->
         "max_n": _matches("supports_n", ident, sources) and int(sources.get("max_n", 0)),
         "extra": _extra(ident, sources),
         "max_temperature": float(sources.get("max_temperature", 0)),
-        "min_cacheable_tokens": "cache_read" in entry.get("cost", {}) and int(sources.get("min_cacheable", 0)),
+        "min_cacheable_tokens": "cache_read" in entry.get("cost", {}) and _min_cacheable(ident, sources),
         "protocol": _matches("responses", ident, sources) and "openai-responses",
         "quirks": entry.get("temperature") is False and ["no_sampling"],
         "stability": STABILITY.get(entry.get("status", ""), "stable"),
@@ -330,6 +330,15 @@ def _capabilities(entry: dict[str, Any], ident: str, sources: dict[str, str]) ->
 
 def _matches(name: str, ident: str, sources: dict[str, str]) -> bool:
     return name in sources and re.search(sources[name], ident) is not None
+
+
+def _min_cacheable(ident: str, sources: dict[str, str]) -> int:
+    """Return the shortest prompt that is cached from "pattern=512 pattern=2048 1024"; the first match applies."""
+    for pair in sources.get("min_cacheable", "").split():
+        pattern, _, tokens = pair.rpartition("=")
+        if re.search(pattern, ident):
+            return int(tokens)
+    return 0
 
 
 def _efforts(ident: str, sources: dict[str, str]) -> list[str]:

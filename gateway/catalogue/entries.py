@@ -128,7 +128,8 @@ class Provider:
     name. `identity` is the kind of workload identity that can replace the key ("": none; `catalogue/protocols.py`).
     `search_price` (as in TokenRates) is the price of a web search for mappings without their own price,
     `tool_prices` those of other tools that the provider runs, by the names of TokenRates, and `tool_prices_of` those
-    for models by a pattern. `tool_models`: its tools call further models of it. `responses_tools` are the
+    for models by a pattern. `tool_models`: its tools call further models of it. `session_header` is the header in which
+    it takes the name of a session, whose requests it sends to the server with their cache. `responses_tools` are the
     tool types that its Responses API accepts, if not all. `cancellation`: closing the connection of a streamed
     response ends generation and billing; `plain_cancellation`: the same for responses without streaming. Other
     responses are read to their end for the usage. `version_path` is the end of `address` that an operator's base URL
@@ -162,6 +163,7 @@ class Provider:
     tool_prices: dict[str, Any] = field(default_factory=dict)
     tool_prices_of: dict[str, Any] = field(default_factory=dict)
     tool_models: bool = False
+    session_header: str = ""
     responses_tools: tuple[str, ...] = ()
     deprecated_models: dict[str, str] = field(default_factory=dict)
     deactivated_models: dict[str, str] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan, with_choice
 from gateway.engine.run import Run
 from gateway.media.token_counting import counted
+from gateway.neutral.cache_marks import AUTOMATIC
 from gateway.neutral.chat import ChatRequest, ChatResult, Choice, FinishReason, ResponseFormat
 from gateway.neutral.events import (
     Batch,
@@ -202,8 +203,8 @@ class ChatEngine(Executor[ChatRequest]):
         self._fingerprint_key = fingerprint_key
 
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
-        """Plan as for every request, with the caller's cache key hashed and the response format prepared for JSON
-        repair."""
+        """Plan as for every request, with the caller's cache key hashed, or that of the session in its place, and the
+        response format prepared for JSON repair."""
         if context.choice:
             request = with_choice(context, request)
         options = request.options
@@ -211,6 +212,9 @@ class ChatEngine(Executor[ChatRequest]):
             request = counted(request)
         if options.prompt_cache_key:
             request = self._hash_cache_key(context, request)
+        elif context.session and context.caller.cache_markers == AUTOMATIC:
+            key = self._hash(f"{context.caller.project_id}\nsession\n{context.session}")
+            request = replace(request, options=replace(options, session_cache_key=key))
         if options.heal and requested_format(request) is not None:
             request = replace(request, native=None)
         route_plan, request = super()._plan(context, request)

@@ -27,6 +27,7 @@ from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.routing.answer_times import AnswerTimes
+from gateway.routing.cache_lifetimes import CacheLifetimes
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.candidates import TokenMix
 from gateway.routing.decision import Plan, reweigh
@@ -232,7 +233,9 @@ class Planner:
         custom_models: CustomModels,
         bounds: KeyBounds,
         unlisted: UnlistedModels,
+        cache_lifetimes: CacheLifetimes,
     ) -> None:
+        self.cache_lifetimes = cache_lifetimes
         self._unlisted = unlisted
         self._router = router
         self._credentials = credentials

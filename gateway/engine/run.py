@@ -10,6 +10,7 @@ from gateway.billing.context import RequestContext
 from gateway.billing.estimates import CANCELLED, CLIENT_DISCONNECT, learn_speed, may_reason
 from gateway.billing.outcome import GUARDRAIL_BLOCKED, Attempt, Outcome
 from gateway.billing.settlement import Settlement
+from gateway.catalogue.entries import Mapping
 from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
 from gateway.engine.attempts import Walk, final_error
@@ -28,13 +29,14 @@ from gateway.errors import (
 )
 from gateway.limits.cost_bound import CostBound
 from gateway.money import format_usd
-from gateway.neutral.cache_marks import apply_policy
+from gateway.neutral.cache_marks import AUTOMATIC, LEAST_BYTES, Ttl, apply_policy, minimum_bytes
 from gateway.neutral.chat import ChatRequest, FinishReason
 from gateway.neutral.request import Request
 from gateway.neutral.usage import Usage
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
+from gateway.routing.cache_lifetimes import CacheTurn
 from gateway.runtime.disconnects import CallerGone
 from gateway.runtime.threads import release_held
 
@@ -77,7 +79,8 @@ class Run(Struct, eq=False):
     `deadline` is in monotonic seconds. `passed` are provider keys that were skipped; `left` is the attempt that was
     abandoned because it was silent. `caller_gone`: the caller disconnected and the answer is read on. `shared`: the
     answer may have several callers, so it is completed even when one of them disconnects. `hedges`: a second attempt
-    may begin beside the first (engine/hedging.py); `hedged`: that was tried.
+    may begin beside the first (engine/hedging.py); `hedged`: that was tried. `cache_turns` are the turns of
+    the session by mapping key, where the lifetime of cache marks is chosen.
     """
 
     context: RequestContext
@@ -99,6 +102,7 @@ class Run(Struct, eq=False):
     shared: bool = False
     hedges: bool = False
     hedged: bool = False
+    cache_turns: dict[str, CacheTurn] = {}
 
     def request_for(self, target: Target) -> Request:
         """Return the request for `target`, with the cache marks of the project's policy where its format has them."""
@@ -107,7 +111,24 @@ class Run(Struct, eq=False):
             request = self.route_plan.adapt(request, target.mapping)
         if target.protocol not in self.upstreams.marked or not isinstance(request, ChatRequest):
             return request
-        return apply_policy(request, self.context.caller.cache_markers)
+        policy = self.context.caller.cache_markers
+        mapping = target.mapping
+        ttl: Ttl = ""
+        if request.requirements.prompt_bytes > LEAST_BYTES and policy == AUTOMATIC:
+            ttl = self._cache_ttl(request, mapping)
+        return apply_policy(request, policy, mapping.min_cacheable_tokens, ttl)
+
+    def _cache_ttl(self, request: ChatRequest, mapping: Mapping) -> Ttl:
+        """Return how long the provider is to keep the prompt of a session, "" for its default."""
+        session = self.context.session or self.request.options.session
+        if not session or request.requirements.prompt_bytes < minimum_bytes(mapping.min_cacheable_tokens):
+            return ""
+        turn = self.cache_turns.get(mapping.key)
+        if turn is None:
+            scope = self.context.caller.project_id
+            turn = self.planner.cache_lifetimes.begin(scope, session, mapping, request)
+            self.cache_turns[mapping.key] = turn
+        return turn.ttl
 
     def choices_a_call(self, target: Target) -> int:
         """Return how many answers one call of `target` gives when the caller wants more of them, else 0."""
@@ -295,6 +316,11 @@ class Run(Struct, eq=False):
         usage = attempt.usage
         if usage is not None and usage.reasoning:
             learn_speed(attempt, usage)
+        if self.cache_turns and usage is not None:
+            mapping = attempt.target.mapping
+            turn = self.cache_turns.get(mapping.key)
+            if turn is not None:
+                self.planner.cache_lifetimes.served(turn, mapping, usage)
         self.planner.succeeded(attempt, self.request.requirements.stream, self.request.operation)
         if self.route_plan.remembered:
             self.planner.served(self.route_plan, attempt)

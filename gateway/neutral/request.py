@@ -160,8 +160,11 @@ class Options(Struct, frozen=True):
     session: Annotated[str, UNPLANNED] = ""  # prompt_cache_key, else user: the fallback for sticky sessions
     prompt_cache_key: Annotated[str, UNPLANNED] = ""
     prompt_cache_retention: Annotated[str, UNPLANNED] = ""
-    # Treatment of cache marks in a native body.
+    # The name of the session in requests to providers: a keyed digest, for a request without prompt_cache_key.
+    session_cache_key: Annotated[str, UNPLANNED] = ""
+    # Treatment of cache marks in a native body, and the lifetime of those that are added.
     cache_marks: Annotated[Literal["", "automatic", "disabled"], UNPLANNED] = ""
+    cache_ttl: Annotated[Literal["", "5m", "1h"], UNPLANNED] = ""
     heal: Annotated[bool, UNPLANNED] = False  # plugins: response-healing
     hides_reasoning: Annotated[bool, UNPLANNED] = False  # the caller requested no reasoning, so none is returned
     image_config: Annotated[dict[str, Any] | None, UNPLANNED] = None

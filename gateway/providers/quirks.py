@@ -334,12 +334,23 @@ def sends_prompt_cache(body: Body, request: ChatRequest) -> None:
     options = request.options
     if options is NO_OPTIONS:
         return
-    if options.prompt_cache_key:
-        body["prompt_cache_key"] = options.prompt_cache_key
+    sends_cache_key(body, request)
     if options.prompt_cache_retention:
         body["prompt_cache_retention"] = options.prompt_cache_retention
     if options.extra.get("prompt_cache_options"):
         body["prompt_cache_options"] = options.extra["prompt_cache_options"]
+
+
+def sends_cache_key(body: Body, request: ChatRequest) -> None:
+    """Send the prompt cache key to providers that accept nothing else of the prompt cache."""
+    key = cache_key_of(request)
+    if key:
+        body["prompt_cache_key"] = key
+
+
+def cache_key_of(request: ChatRequest) -> str:
+    """Return the digest of the caller's prompt cache key, else that of the session; "" without any."""
+    return request.options.prompt_cache_key or request.options.session_cache_key
 
 
 def sends_sensitive_word_check(body: Body, request: ChatRequest) -> None:
@@ -461,6 +472,7 @@ QUIRKS: dict[str, Quirk] = {
             system_as_user,
             no_names,
             no_format_with_tools,
+            sends_cache_key,
             sends_prompt_cache,
             sends_sensitive_word_check,
             compatible,

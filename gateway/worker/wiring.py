@@ -82,6 +82,7 @@ from gateway.providers.job_calls import JobCalls
 from gateway.providers.model_discovery import Discovery
 from gateway.providers.registry import make_identities, make_protocols, make_upstreams
 from gateway.reports.usage_reports import Reports
+from gateway.routing.cache_lifetimes import CacheLifetimes
 from gateway.routing.plan import Router
 from gateway.routing.provider_health import Health
 from gateway.routing.sticky import Sticky
@@ -279,10 +280,11 @@ def _open_routing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
     counters = base.background.counters
     bounds = KeyBounds(accounts.funding.budgets, settings.limits.default_max_output)
     protocols = make_protocols(base.transport, clock, settings.spool_dir)
+    pins = open_pins(store, clock)
     router = Router(
         catalogue.current,
         health,
-        Sticky(clock, settings.routing.sticky_ttl_s, open_pins(store, clock)),
+        Sticky(clock, settings.routing.sticky_ttl_s, pins),
         settings.routing,
         settings.catalogue.auto_models,
         random.random,
@@ -294,7 +296,8 @@ def _open_routing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
     unlisted = UnlistedModels(
         catalogue.current, credentials, store.control, accounts.funding.ledger, settings.routing.provider_objects
     )
-    planner = Planner(router, credentials, health, counters, accounts.custom_models, bounds, unlisted)
+    lifetimes = CacheLifetimes(clock, pins)
+    planner = Planner(router, credentials, health, counters, accounts.custom_models, bounds, unlisted, lifetimes)
     store.control.on_change(planner.forget)
     return RoutingServices(
         catalogue=catalogue,

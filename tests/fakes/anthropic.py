@@ -13,12 +13,13 @@ of the script; after its end every request gets `Answer("Hello.")`.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gevent
 from fakes import anthropic_types as published
 from fakes.anthropic_checks import Refused, check_request, sign
+from fakes.prompt_cache import PromptCache
 from fakes.server import FakeServer, RecordedCall, headers_of, send
 
 # The real service's error bodies for common statuses.
@@ -70,9 +71,10 @@ class Answer:
 
 
 class FakeAnthropic(FakeServer):
-    """The service; `calls` are RecordedCall."""
+    """The service; `calls` are RecordedCall. With a `prompt_cache` it counts the prompts of its answers."""
 
     base = "/v1"
+    prompt_cache: PromptCache | None = None
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         headers = headers_of(environ)
@@ -87,6 +89,15 @@ class FakeAnthropic(FakeServer):
         call.status = answer.status
         if answer.status != 200:
             return _respond(start, environ, call, answer, _error(answer))
+        if self.prompt_cache is not None:
+            counts = self.prompt_cache.count(call.body)
+            answer = replace(
+                answer,
+                input=counts.input,
+                cache_read=counts.read,
+                cache_5m=counts.written_5m,
+                cache_1h=counts.written_1h,
+            )
         call.usage = usage_of(answer, call.body)
         if call.body.get("stream"):
             return _respond(start, environ, call, answer, None)

@@ -153,7 +153,9 @@ def marks_of(vendor: FakeAnthropic) -> list[str]:
     return [block["text"][:5] for block in (*body["system"], *blocks) if "cache_control" in block]
 
 
-@pytest.mark.parametrize(("policy", "expected"), [("automatic", ["Rules", "And?"]), ("client", []), ("disabled", [])])
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("automatic", ["Rules", "Hello", "And?"]), ("client", []), ("disabled", [])]
+)
 def test_the_projects_policy_marks_the_prompt_for_the_vendors_cache(
     installation: LocalGateway,
     claude: anthropic.Anthropic,

@@ -10,8 +10,19 @@ from msgspec.structs import replace
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.anthropic import THINKING
 from gateway.errors import ContentNeeded, ContentRefused, GatewayError, UpstreamRefused
-from gateway.neutral.cache_marks import AUTOMATIC, DISABLED, LONG_TEXTS, MIN_CACHED_CHARACTERS, MIN_TURNS
-from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Native, WebSearch
+from gateway.neutral.cache_marks import (
+    AUTOMATIC,
+    DISABLED,
+    HOUR,
+    SHORT,
+    MarkableBlock,
+    Ttl,
+    choose_places,
+    member,
+    minimum_bytes,
+    size_of,
+)
+from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Native, Options, WebSearch
 from gateway.neutral.events import Batch
 from gateway.neutral.parameters import lost_by
 from gateway.neutral.parts import Media
@@ -39,14 +50,17 @@ from gateway.providers.tool_names import ANTHROPIC
 
 CACHE_CONTROL = "cache_control"
 EPHEMERAL_MARK = {"type": "ephemeral"}
+HOUR_MARK = {"type": "ephemeral", "ttl": HOUR}
+SYSTEM_ROW = "system"
 Body = dict[str, Any]
 
 
-def apply_policy(body: Body, policy: str) -> Body:
-    """Return the body with the cache marks of `policy`; a copy if anything changes."""
-    if policy == AUTOMATIC and not _is_marked(body):
-        return _add_marks(body)
-    if policy == DISABLED and _is_marked(body):
+def apply_policy(body: Body, options: Options, prompt_bytes: int, minimum_tokens: int) -> Body:
+    """Return the body with the cache marks of the options' policy; a copy if anything changes. `minimum_tokens` as in
+    neutral/cache_marks.py."""
+    if options.cache_marks == AUTOMATIC:
+        return _add_marks(body, prompt_bytes, minimum_bytes(minimum_tokens), options.cache_ttl)
+    if options.cache_marks == DISABLED and _is_marked(body):
         return _strip_marks(body)
     return body
 
@@ -59,48 +73,49 @@ def _is_marked(body: Body) -> bool:
     for message in body["messages"]:
         for block in _blocks(message):
             blocks += [block, *_blocks(block)]
-    return bool(body.get(CACHE_CONTROL)) or any(_get(block, CACHE_CONTROL) for block in blocks)
+    return bool(body.get(CACHE_CONTROL)) or any(member(block, CACHE_CONTROL) for block in blocks)
 
 
-def _add_marks(body: Body) -> Body:
+def _add_marks(body: Body, prompt_bytes: int, minimum: int, ttl: Ttl) -> Body:
+    system = body.get("system")
+    rows = [(SYSTEM_ROW, _rows_of(system))]
+    rows += [(member(message, "role"), _rows_of(member(message, "content"))) for message in body["messages"]]
+    tools = [life for tool in body.get("tools") or () for life in _lives_of(tool)]
+    at_end = next(iter(_lives_of(body)), "")
+    places = choose_places(tools, rows, prompt_bytes, minimum, ttl, at_end)
+    if not places:
+        return body
     messages = [*body["messages"]]
-    texts = [
-        (row, column)
-        for row, message in enumerate(messages)
-        for column, text in enumerate(_texts(message))
-        if len(text) >= MIN_CACHED_CHARACTERS
-    ]
-    chosen = set(texts[-LONG_TEXTS:])
-    if len(messages) >= MIN_TURNS:
-        chosen |= _last_block(messages)
-    for row in {row for row, _ in chosen}:
-        messages[row] = _marked(messages[row], {column for chosen_row, column in chosen if chosen_row == row})
     changed = {**body, "messages": messages}
-    if body.get("system"):
-        changed["system"] = _mark_system(body["system"])
+    for (row, column), life in places.items():
+        mark = HOUR_MARK if life == HOUR else EPHEMERAL_MARK
+        if row:
+            content = member(messages[row - 1], "content")
+            messages[row - 1] = _set(messages[row - 1], "content", _with_mark(content, column, mark))
+        else:
+            changed[SYSTEM_ROW] = _with_mark(system, column, mark)
     return changed
 
 
-def _texts(message: Any) -> list[str]:
-    """Return the text of each block ("" for blocks without text); a string content counts as one block."""
-    content = _get(message, "content")
+def _rows_of(content: Any) -> list[MarkableBlock]:
+    """Return the blocks of a content, of which a string is one."""
     if isinstance(content, str):
-        return [content]
-    return [_get(block, "text") or "" for block in content or ()]
+        return [MarkableBlock(size_of(content), bool(content.strip()))]
+    return [_block_of(block) for block in content or ()]
 
 
-def _last_block(messages: list[Any]) -> set[tuple[int, int]]:
-    """Return the position of the last block in the last message that can have a mark; empty if there is none."""
-    row = len(messages) - 1
-    content = _get(messages[row], "content")
-    if isinstance(content, str):
-        if content.strip():
-            return {(row, 0)}
-        return set()
-    columns = [column for column, block in enumerate(content or ()) if _can_have_mark(block)]
-    if columns:
-        return {(row, columns[-1])}
-    return set()
+def _block_of(block: Any) -> MarkableBlock:
+    text = member(block, "text")
+    lives = tuple([life for each in (*_blocks(block), block) for life in _lives_of(each)])
+    if isinstance(text, str):
+        return MarkableBlock(size_of(text), bool(text.strip()), lives)
+    return MarkableBlock(0, _can_have_mark(block), lives)
+
+
+def _lives_of(value: Any) -> tuple[str, ...]:
+    """Return the lifetime of the mark of a block, a tool or a body, if it has one."""
+    mark = member(value, CACHE_CONTROL)
+    return (member(mark, "ttl") or SHORT,) if mark else ()
 
 
 def _can_have_mark(block: Any) -> bool:
@@ -109,30 +124,12 @@ def _can_have_mark(block: Any) -> bool:
     return hasattr(block, CACHE_CONTROL)
 
 
-def _marked(message: Any, columns: set[int]) -> Any:
-    content = _get(message, "content")
+def _with_mark(content: Any, column: int, mark: dict[str, str]) -> list[Any]:
     if isinstance(content, str):
-        return _set(message, "content", [{"type": "text", "text": content, CACHE_CONTROL: EPHEMERAL_MARK}])
-    blocks = [
-        _set(block, CACHE_CONTROL, EPHEMERAL_MARK) if column in columns else block
-        for column, block in enumerate(content)
-    ]
-    return _set(message, "content", blocks)
-
-
-def _mark_system(system: Any) -> Any:
-    """Return the system instructions with a mark on the last long block."""
-    if isinstance(system, str):
-        if len(system) >= MIN_CACHED_CHARACTERS:
-            return [{"type": "text", "text": system, CACHE_CONTROL: EPHEMERAL_MARK}]
-        return system
-    long_blocks = [
-        index for index, block in enumerate(system) if len(_get(block, "text") or "") >= MIN_CACHED_CHARACTERS
-    ]
-    marked = list(system)
-    for index in long_blocks[-1:]:
-        marked[index] = _set(marked[index], CACHE_CONTROL, EPHEMERAL_MARK)
-    return marked
+        return [{"type": "text", "text": content, CACHE_CONTROL: mark}]
+    blocks = list(content)
+    blocks[column] = _set(blocks[column], CACHE_CONTROL, mark)
+    return blocks
 
 
 def _strip_marks(body: Body) -> Body:
@@ -152,7 +149,7 @@ def _strip_blocks(holder: Any) -> Any:
 
 
 def _without_mark(value: Any) -> Any:
-    if not _get(value, CACHE_CONTROL):
+    if not member(value, CACHE_CONTROL):
         return value
     if isinstance(value, dict):
         return {name: member for name, member in value.items() if name != CACHE_CONTROL}
@@ -160,16 +157,10 @@ def _without_mark(value: Any) -> Any:
 
 
 def _blocks(holder: Any) -> list[Any]:
-    content = _get(holder, "content")
+    content = member(holder, "content")
     if isinstance(content, list):
         return content
     return []
-
-
-def _get(value: Any, name: str) -> Any:
-    if isinstance(value, dict):
-        return value.get(name)
-    return getattr(value, name, None)
 
 
 def _set(value: Any, name: str, new: Any) -> Any:
@@ -348,10 +339,15 @@ class AnthropicMessages:
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """Build the call from the caller's native body, with what this target would refuse changed in place."""
-        native = replace(native, body=apply_policy(dict(native.body), request.options.cache_marks))
+        body = dict(native.body)
+        if request.options.cache_marks:
+            size = request.requirements.prompt_bytes
+            body = apply_policy(body, request.options, size, target.mapping.min_cacheable_tokens)
+        native = replace(native, body=body)
         warnings: list[str] = []
         whole = target.unseals and takes_whole(native, request, target)
-        body = native.body if whole else mend(native, request, target, warnings)
+        if not whole:
+            body = mend(native, request, target, warnings)
         cap = target.output_cap
         if cap is not None and body["max_tokens"] > cap:
             _cap_output(body, cap)

@@ -128,11 +128,13 @@ class OpenAIChat:
 
 class Custom(Struct, eq=False):
     """The values that all calls of a target share: the provider's model name, the fields that may need a change
-    (`watched`), the quirks, and URL and headers (None: determined for each call)."""
+    (`watched`), the quirks, the header for the session ("": none), and URL and headers (None: determined for each
+    call)."""
 
     model: str
     watched: frozenset[str]
     quirks: tuple[quirks.Quirk, ...]
+    session_header: str
     endpoint: CallEndpoint | None = None
 
 
@@ -162,11 +164,20 @@ def _finish(
         quirk(body, request)
     endpoint = custom.endpoint
     if endpoint is None:
-        endpoint = endpoint_of(target, PATH, stream, tokens)
-        if is_lasting(target):
-            custom.endpoint = endpoint
+        endpoint = _endpoint_of(custom, request, target, tokens)
     reported = tuple(warnings) if warnings else ()
     return Call("POST", endpoint.url, endpoint.headers, json.encode(body), stream, reported, None, endpoint)
+
+
+def _endpoint_of(custom: Custom, request: ChatRequest, target: Target, tokens: Tokens | None) -> CallEndpoint:
+    """Return URL and headers, with the digest of the session where the provider finds its cache by a header."""
+    endpoint = endpoint_of(target, PATH, request.requirements.stream, tokens)
+    if custom.session_header:
+        key = quirks.cache_key_of(request)
+        return CallEndpoint(endpoint.url, {**endpoint.headers, custom.session_header: key}) if key else endpoint
+    if is_lasting(target):
+        custom.endpoint = endpoint
+    return endpoint
 
 
 def _custom_of(target: Target) -> Custom:
@@ -182,7 +193,9 @@ def _custom_of(target: Target) -> Custom:
     names = [name for name in target.quirks if name != quirks.REASONED_CALLS]
     if mapping.reasoning and quirks.REASONED_CALLS in target.quirks:
         names.append(quirks.REASONED_CALLS)  # the last one, since others set or remove the switch that it reads
-    return Custom(mapping.external_id, frozenset(watched), quirks.find_quirks(names))
+    return Custom(
+        mapping.external_id, frozenset(watched), quirks.find_quirks(names), target.provider.session_header.lower()
+    )
 
 
 def _limit(body: dict[str, Any], cap: int) -> None:

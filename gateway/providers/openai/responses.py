@@ -407,8 +407,8 @@ def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) 
         if not getattr(mapping, flag):
             quirks.drop_field(body, path)
     _fit_reasoning(body, target)
-    if options.prompt_cache_key:
-        body["prompt_cache_key"] = options.prompt_cache_key
+    if options.prompt_cache_key or options.session_cache_key:
+        body["prompt_cache_key"] = quirks.cache_key_of(request)
     if options.service_tier:
         write_tier(body, options.service_tier, target)
 

@@ -180,7 +180,7 @@ def test_fields_of_one_vendor_are_sent_to_it_alone():
     user = Message("user", (Text("hi"),))
     for provider in ("openai", "azure", "zai", "groq"):
         body = sent_to(provider, user)
-        assert ("prompt_cache_key" in body) == (provider in ("openai", "azure"))
+        assert ("prompt_cache_key" in body) == (provider in ("azure", "meta", "mistral", "openai"))
         assert ("sensitive_word_check" in body) == (provider == "zai")
 
 

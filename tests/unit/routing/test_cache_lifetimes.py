@@ -1,0 +1,150 @@
+"""How long a conversation's prompt is kept: by its pauses, across workers, and only where providers offer a choice."""
+
+import pytest
+from support.clock import FakeClock
+
+from gateway.catalogue.entries import Mapping, Prices, TokenRates
+from gateway.errors import Unavailable
+from gateway.neutral.chat import ChatRequest, Conversation, Native, Requirements
+from gateway.neutral.parts import Message, Text
+from gateway.neutral.usage import Usage
+from gateway.routing.cache_lifetimes import CacheLifetimes, conversation_key
+
+RATES = TokenRates(prompt=300, input_cache_read=30, input_cache_write=375, input_cache_write_1h=600)
+CLAUDE = Mapping("a", "claude", "claude", prices=(Prices(RATES),))
+MINUTE_S = 60.0
+
+
+class SharedStore:
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.away = False
+        self.reads = self.writes = 0
+
+    def get(self, key: str) -> str | None:
+        self.reads += 1
+        if self.away:
+            raise Unavailable()
+        return self.values.get(key)
+
+    def put(self, key: str, value: str, ttl_s: float) -> None:
+        self.writes += 1
+        if self.away:
+            raise Unavailable()
+        self.values[key] = value
+
+
+def request(task: str = "Mend it.", messages: int = 3) -> ChatRequest:
+    talk = Conversation((Message("system", (Text("S."),)), Message("user", (Text(task),))))
+    return ChatRequest("m", Requirements(messages=messages), lambda: talk)
+
+
+def turn(lifetimes: CacheLifetimes, tokens: int = 10_000, mapping: Mapping = CLAUDE, **asked) -> str:
+    """Serve a turn of the session and return the lifetime of its marks."""
+    begun = lifetimes.begin("project", "session", mapping, request(**asked))
+    lifetimes.served(begun, mapping, Usage(input=tokens))
+    return begun.ttl
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    clock = FakeClock()
+    clock.freeze()
+    return clock
+
+
+def lives(lifetimes: CacheLifetimes, clock: FakeClock, *pauses_min: float) -> list[str]:
+    found = []
+    for minutes in pauses_min:
+        clock.advance(minutes * MINUTE_S)
+        found.append(turn(lifetimes))
+    return found
+
+
+def test_a_conversation_that_pauses_is_kept_for_an_hour_from_its_next_loss_on(clock: FakeClock) -> None:
+    assert lives(CacheLifetimes(clock, None), clock, 0, 1, 10, 1, 59, 1) == ["", "", "1h", "1h", "1h", "1h"]
+
+
+def test_the_growth_and_the_losses_of_a_conversation_count_against_the_hour(clock: FakeClock) -> None:
+    growing = CacheLifetimes(clock, None)
+    assert turn(growing, 1000) == "" and turn(growing, 50_000) == ""
+    clock.advance(10 * MINUTE_S)
+    assert turn(growing, 60_000) == ""  # 1 x 345 x 50,000 is below 225 x (50,000 + 49,000)
+    clock.advance(10 * MINUTE_S)
+    assert turn(growing, 61_000) == "1h"
+    assert lives(CacheLifetimes(clock, None), clock, 0, 61, 61, 10, 61) == [""] * 5
+
+
+def test_an_hour_ends_where_its_pauses_became_longer(clock: FakeClock) -> None:
+    lifetimes = CacheLifetimes(clock, None)
+    assert lives(lifetimes, clock, 0, 10, 70) == ["", "1h", ""]
+
+
+def test_a_provider_with_one_lifetime_has_no_choice(clock: FakeClock) -> None:
+    store = SharedStore()
+    lifetimes = CacheLifetimes(clock, store)
+    only = Mapping("n", "nova", "nova", prices=(Prices(TokenRates(prompt=300, input_cache_write=0)),))
+    for _ in range(4):
+        assert turn(lifetimes, mapping=only) == ""
+        clock.advance(10 * MINUTE_S)
+    assert (store.reads, store.writes) == (0, 0)
+
+
+def test_the_turns_of_other_workers_are_no_pauses(clock: FakeClock) -> None:
+    store = SharedStore()
+    one, other = CacheLifetimes(clock, store), CacheLifetimes(clock, store)
+    assert lives(one, clock, 0) == [""]
+    for _ in range(5):
+        assert lives(other, clock, 4) == [""]
+    assert lives(one, clock, 4) == [""]
+
+
+def test_pauses_are_known_to_all_workers(clock: FakeClock) -> None:
+    store = SharedStore()
+    one, other = CacheLifetimes(clock, store), CacheLifetimes(clock, store)
+    assert lives(one, clock, 0, 1) == ["", ""]
+    assert lives(other, clock, 10) == ["1h"]
+    assert lives(one, clock, 10) == ["1h"]
+
+
+def test_a_store_that_is_away_leaves_each_worker_what_it_served(clock: FakeClock) -> None:
+    store = SharedStore()
+    store.away = True
+    assert lives(CacheLifetimes(clock, store), clock, 0, 10) == ["", "1h"]
+
+
+def test_the_store_is_read_after_pauses_and_written_once_a_minute(clock: FakeClock) -> None:
+    store = SharedStore()
+    lifetimes = CacheLifetimes(clock, store)
+    turn(lifetimes, messages=1)
+    assert store.reads == 0  # a first turn has no turn before it
+    for _ in range(60):
+        clock.advance(2)
+        turn(lifetimes)
+    assert store.reads == 0 and store.writes <= 4
+
+
+def test_names_of_sessions_and_texts_reach_the_store_as_digests(clock: FakeClock) -> None:
+    store = SharedStore()
+    turn(CacheLifetimes(clock, store), task="Secret plan")
+    assert not [name for name in store.values if "session" in name or "Secret" in name or len(name) != 32]
+
+
+def test_a_conversation_is_told_by_project_session_model_and_opening() -> None:
+    def key(scope: str = "p", session: str = "s", mapping: Mapping = CLAUDE, task: str = "t") -> str:
+        return conversation_key(scope, session, mapping, request(task))
+
+    other = Mapping("b", "claude", "claude")
+    keys = [key(), key(scope="q"), key(session="x"), key(mapping=other), key(task="u")]
+    assert len(set(keys)) == 5 and key() == keys[0]
+
+
+def test_a_relayed_body_is_not_decoded_for_its_opening() -> None:
+    def decode() -> Conversation:
+        raise AssertionError("decoded")
+
+    def key(content: object) -> str:
+        native = Native("x", {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": content}]})
+        return conversation_key("p", "s", CLAUDE, ChatRequest("m", Requirements(), decode, native=native))
+
+    assert key("Mend it.") == key([{"type": "text", "text": "Mend it."}]) != key("Break it.")
