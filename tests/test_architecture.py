@@ -101,6 +101,7 @@ LIBRARIES = {
         "gateway.accounts",
         "gateway.telemetry",
         "gateway.worker.recurring_jobs",
+        "gateway.server.logging_setup",
         "gateway.neutral.long_json",
         "gateway.neutral.tool_arguments",
         "gateway.guardrails",

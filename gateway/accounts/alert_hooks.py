@@ -16,8 +16,8 @@ from gateway.callers.models import Member, Team, User
 from gateway.callers.vault import Vault
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
-from gateway.runtime import webhook_signatures
 from gateway.store.database import Database
+from gateway.transport import webhook_delivery
 from gateway.transport.addresses import check_spelling, read_receiver
 
 STORED_ALERTS = "alert"  # kind of the documents with alerts that wait for their delivery
@@ -267,7 +267,7 @@ def _make_secret(form: str, routing_key: str) -> str:
     if form != PAGERDUTY:
         if routing_key:
             raise InvalidRequest("Only PagerDuty webhooks have a routing key.", param="routingKey")
-        return webhook_signatures.make_secret()
+        return webhook_delivery.make_secret()
     if not PAGERDUTY_KEY.fullmatch(routing_key):
         text = "PagerDuty requires the integration key of an Events API v2 integration: 32 letters and digits."
         raise InvalidRequest(text, param="routingKey")

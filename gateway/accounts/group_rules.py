@@ -20,7 +20,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.members import check_role
 from gateway.accounts.scoped_roles import check_parts
 from gateway.callers.models import Organization, Team
-from gateway.callers.roles import RANKS, Role
+from gateway.callers.permissions import RANKS, Role
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Base, Database, TimeField

@@ -17,8 +17,7 @@ from gateway.clock import DAY_US
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.guardrails.rule_sets import GuardrailRule, detectors_of
-from gateway.store.database import Database
-from gateway.store.list_slices import WHOLE, ListSlice
+from gateway.store.database import WHOLE, Database, ListSlice
 
 SCOPES = ("organization", "project", "key")
 MAX_GUARDRAILS = 100  # in force: without those of archived projects and their keys

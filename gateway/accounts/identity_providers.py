@@ -13,7 +13,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.sso_logins import delete_logins
 from gateway.accounts.sso_models import IdentityDomain, IdentityProviderRow, SsoLogin, UserIdentity
 from gateway.callers.models import Organization
-from gateway.callers.roles import Role
+from gateway.callers.permissions import Role
 from gateway.callers.vault import Vault
 from gateway.configuration.configured_providers import DEFAULT_SCOPES, ConfiguredProvider
 from gateway.control.version import Control

@@ -16,8 +16,7 @@ from gateway.accounts.quotas import MAX_INVITATIONS, check_quota
 from gateway.accounts.scoped_roles import check_parts
 from gateway.callers import tokens as tokens_module
 from gateway.callers.models import Invitation, Member, Organization, ServiceAccount, Team, User
-from gateway.callers.permissions import reach_of, roles_within
-from gateway.callers.roles import ROLES, Role
+from gateway.callers.permissions import ROLES, Role, reach_of, roles_within
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, NotFound

@@ -20,8 +20,7 @@ from gateway.callers.models import ApiKey, Member, Organization, Project, User, 
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.ids import mask
-from gateway.store.database import Database
-from gateway.store.list_slices import WHOLE, ListSlice
+from gateway.store.database import WHOLE, Database, ListSlice
 
 Action = Literal["", "activate", "deactivate"]
 State = Literal["", "active", "inactive", "expired", "revoked", "deleted"]

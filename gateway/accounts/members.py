@@ -23,11 +23,10 @@ from gateway.callers.models import (
     UserKind,
     is_suspended,
 )
-from gateway.callers.roles import ROLES, Role
+from gateway.callers.permissions import ROLES, Role
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
-from gateway.store.database import Database
-from gateway.store.list_slices import WHOLE, ListSlice
+from gateway.store.database import WHOLE, Database, ListSlice
 
 
 class UserInfo(Struct, frozen=True):

@@ -18,9 +18,8 @@ from gateway.callers.vault import Vault
 from gateway.configuration.settings import OrganizationDefaults
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
-from gateway.runtime import webhook_signatures
-from gateway.store.database import Database
-from gateway.store.list_slices import WHOLE, ListSlice
+from gateway.store.database import WHOLE, Database, ListSlice
+from gateway.transport import webhook_delivery
 
 # The party that marks prompts for providers' caches: public name → stored value.
 MARKERS = {"automatic": "automatic", "client-managed": "client", "disabled": "disabled"}
@@ -221,7 +220,7 @@ def ensure_callback_secret(database: Database, control: Control, vault: Vault, p
     """Give a project without a callback secret a new one. NotFound, Unavailable."""
     if callback_secret(database, vault, project_id):
         return
-    sealed = vault.seal(webhook_signatures.make_secret())
+    sealed = vault.seal(webhook_delivery.make_secret())
 
     def work(now: int) -> None:
         project = _load(project_id)

@@ -11,7 +11,14 @@ from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.quotas import MAX_PROVIDER_KEYS, check_quota
 from gateway.callers.models import Organization, ProviderKey
-from gateway.callers.stored_keys import ProviderKeyInfo, StoredCredential, StoredKeys, info_of, mask_secret, select_keys
+from gateway.callers.stored_keys import (
+    ProviderKeyInfo,
+    StoredCredential,
+    StoredKeys,
+    info_of,
+    mask_secret,
+    select_keys,
+)
 from gateway.callers.vault import Vault
 from gateway.catalogue.environment_credentials import WORKLOAD_IDENTITY
 from gateway.control.version import Control

@@ -17,8 +17,7 @@ from gateway.callers.models import AccessRule, ApiKey, Member, Organization, Pro
 from gateway.callers.rule_values import ADDRESS_RULES, SCOPES, RuleInfo, read_value
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
-from gateway.store.database import Database
-from gateway.store.list_slices import WHOLE, ListSlice
+from gateway.store.database import WHOLE, Database, ListSlice
 
 KEYS_OF_QUERY = 500  # of one statement
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.callers.models import Member, Project, ScopedRole, Team
-from gateway.callers.roles import PROJECT_ADMIN, TEAM_LEAD
+from gateway.callers.permissions import PROJECT_ADMIN, TEAM_LEAD
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database

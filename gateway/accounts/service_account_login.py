@@ -12,9 +12,9 @@ from gateway.accounts.service_accounts import info_of as account_of
 from gateway.callers import tokens as tokens_module
 from gateway.callers.access import Level, address_refusal, forbid
 from gateway.callers.authentication import Authentication
-from gateway.callers.hash_renewal import renew_hash
 from gateway.callers.models import AccessRule, Organization, ServiceAccount, User
 from gateway.callers.rule_values import ADDRESS_RULES, compile_levels
+from gateway.callers.tokens import renew_hash
 from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control

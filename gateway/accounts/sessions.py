@@ -15,9 +15,8 @@ from gateway.callers import tokens as tokens_module
 from gateway.callers.models import Session, User
 from gateway.clock import SECOND_US
 from gateway.errors import Forbidden, NotFound, Unauthenticated
-from gateway.store.database import Database
+from gateway.store.database import WHOLE, Database, ListSlice
 from gateway.store.installation_identity import Secrets
-from gateway.store.list_slices import WHOLE, ListSlice
 
 PREFIX = "llmgses_"
 LIFETIME_S = 30 * 86_400

@@ -39,9 +39,8 @@ from gateway.limits.limit_states import MAX_SORTED, MemberState, read_states
 from gateway.limits.models import EXACT, LIKELY, LimitRequest, LimitRow
 from gateway.limits.periods import read_period
 from gateway.money import MAX_AMOUNT_NUSD, format_usd
-from gateway.store.database import Database
-from gateway.store.list_slices import WHOLE as WHOLE_LIST
-from gateway.store.list_slices import ListSlice
+from gateway.store.database import WHOLE as WHOLE_LIST
+from gateway.store.database import Database, ListSlice
 
 MAX_LIMITS = 200  # of an organization; each request is compared with all of them
 MAX_ACTIONS = 8

@@ -16,8 +16,7 @@ from gateway.accounts.scoped_roles import end_roles
 from gateway.callers.models import AccessRule, Member, Organization, Team, TeamMember
 from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
-from gateway.store.database import Database
-from gateway.store.list_slices import WHOLE, ListSlice
+from gateway.store.database import WHOLE, Database, ListSlice
 
 
 class TeamInfo(Struct, frozen=True):

@@ -10,7 +10,7 @@ from gateway import ids, money
 from gateway.accounts import audit, organizations, teams
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.callers.models import Audit, Member
-from gateway.callers.roles import LIMIT_RANKS
+from gateway.callers.permissions import LIMIT_RANKS
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest
 from gateway.limits.budgets import Budgets, Limits

@@ -17,7 +17,7 @@ from gateway.accounts.members import MemberInfo
 from gateway.accounts.scoped_roles import end_roles, find_existing, write_role
 from gateway.admin.funding import Funding
 from gateway.callers.models import Member, Organization, ScopedRole, Team, TeamMember
-from gateway.callers.roles import Role
+from gateway.callers.permissions import Role
 from gateway.control.version import Control
 from gateway.errors import Forbidden, NotFound
 from gateway.limits.budgets import Limits

@@ -13,7 +13,7 @@ from gateway.accounts.managed_settings import ManagedSettings
 from gateway.accounts.teams import TeamInfo
 from gateway.admin.funding import AUDITED, LimitSetter, Setter, check_held, read_setters, setter_of, write_setters
 from gateway.callers.models import AccessRule, Audit, TeamMember
-from gateway.callers.roles import LIMIT_RANKS
+from gateway.callers.permissions import LIMIT_RANKS
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Budgets, Limits
 from gateway.limits.limit_book import read_limits

@@ -13,7 +13,7 @@ from gateway.accounts.changes import OPERATOR
 from gateway.accounts.keys import Change, KeyInfo
 from gateway.admin.funding import LimitSetter, Setter, read_setters, setter_of, write_setters
 from gateway.callers.models import Audit
-from gateway.callers.roles import LIMIT_RANKS
+from gateway.callers.permissions import LIMIT_RANKS
 from gateway.errors import Forbidden
 from gateway.store.database import Database
 

@@ -21,7 +21,7 @@ from gateway.accounts.second_factor import SecondFactors
 from gateway.accounts.sso_requirement import SsoSuspensions
 from gateway.admin.group_grants import GroupGrants
 from gateway.callers.models import Member, Organization, User
-from gateway.callers.roles import Role
+from gateway.callers.permissions import Role
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden
 from gateway.sso.provider_identity import ProviderIdentity

@@ -13,8 +13,8 @@ from gateway.billing.settlement_services import SettlementServices
 from gateway.billing.terms import Terms
 from gateway.billing.usage_completion import believed
 from gateway.billing.usage_rows import intent_of
+from gateway.catalogue.entries import uses_at
 from gateway.catalogue.prices import FREE, Charge, capped, cost_of, discounted
-from gateway.catalogue.protocols import uses_at
 from gateway.errors import GatewayError, Unavailable, UpstreamFailed
 from gateway.limits.rate_limits import RateLimitStatus, Slot
 from gateway.limits.spending import CostBound, Reservation

@@ -12,8 +12,8 @@ from gateway.billing.outcome import Attempt, upstream_text
 from gateway.billing.terms import Terms
 from gateway.callers.access import logs_text
 from gateway.callers.credential_sources import OWN_SOURCE
+from gateway.catalogue.entries import uses_at
 from gateway.catalogue.prices import ORDINARY_TIERS, Charge, cost_of, multiplier, rates_at, reduced
-from gateway.catalogue.protocols import uses_at
 from gateway.errors import GatewayError
 from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from gateway.callers import tokens as tokens_module
 from gateway.callers.access import Level
 from gateway.callers.compliance import read_policy
-from gateway.callers.hash_renewal import renew_hash
 from gateway.callers.issuer_keys import is_signed_token
 from gateway.callers.models import (
     AccessRule,
@@ -30,6 +29,7 @@ from gateway.callers.models import (
 )
 from gateway.callers.permissions import reach_of
 from gateway.callers.rule_values import RuleInfo, compile_levels
+from gateway.callers.tokens import renew_hash
 from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import Clock
 from gateway.control.version import Control

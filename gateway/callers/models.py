@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 import peewee
 
 from gateway.callers.credential_sources import CREDITS
-from gateway.callers.roles import Role
+from gateway.callers.permissions import Role
 from gateway.callers.tokens import Kind
 from gateway.store.database import Base, NanoField, TimeField
 

@@ -1,4 +1,4 @@
-"""The table of permissions: which role has which permission, and how far it reaches.
+"""The roles of members, and the table of permissions: which role has which permission, and how far it reaches.
 
 Every operation of the management API names a row, and with it each page and action of the console, each command of the
 client and each command of the operator that runs the operation. A role without a mark in a row is refused.
@@ -6,11 +6,22 @@ client and each command of the operator that runs the operation. A role without 
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
-from gateway.callers.roles import PROJECT_ADMIN, ROLES, TEAM_LEAD
+# The roles of members: in the organization, in a team and in a project.
+
+Role = Literal["owner", "admin", "billing", "developer", "viewer"]
+ROLES: tuple[Role, ...] = get_args(Role)
+# Roles that a member may have in some teams or projects, beside the role in the organization.
+TEAM_LEAD = "team lead"
+PROJECT_ADMIN = "project admin"
+# If group rules give several roles, the highest counts.
+RANKS: dict[str, int] = {"viewer": 0, "developer": 1, "billing": 2, "admin": 3, "owner": 4}
+# A higher rank raises spending limits that a lower one set. Stored limits contain these numbers.
+LIMIT_RANKS: dict[str, int] = {"viewer": 0, "developer": 0, "billing": 1, "admin": 1, "owner": 2}
+
 
 Permission = Literal[
     "account:use",

@@ -1,11 +1,15 @@
-"""Secret tokens: their making, their mask and the keyed hash that is all the store ever sees."""
+"""Secret tokens: their making, their mask, and the keyed hash that is all the store ever sees, with its renewal."""
 
 import hashlib
 import hmac
 from collections.abc import Sequence
 from typing import Literal
 
+import peewee
+
 from gateway import ids
+from gateway.errors import GatewayError
+from gateway.store.database import Database
 
 Kind = Literal["user", "customer"]
 
@@ -38,3 +42,25 @@ def hash_token(token: str, hash_key: bytes) -> str:
 def candidates(token: str, hash_keys: Sequence[bytes]) -> list[str]:
     """The hash under each key, newest key first: what a look-up searches for."""
     return [hash_token(token, key) for key in hash_keys]
+
+
+# Renewal of stored token hashes after a rotation of the hash secret, so that the old secret can be removed.
+
+
+def renew_hash(database: Database, column: peewee.Field, hashes: Sequence[str]) -> None:
+    """Store the hash of a token that was just used under the newest secret in `column`. `hashes` as of
+    tokens.candidates.
+
+    Every node that runs knows the newest secret (store/installation_identity.py). While the store takes no writes, the
+    old hash stays until the next use.
+    """
+    if len(hashes) < 2:
+        return
+    table = column.model
+    old = column.in_(list(hashes[1:]))
+    try:
+        # A read first: a list of secrets may stay for years, and writers wait for each other.
+        if database.read(table.select().where(old).exists):
+            database.write(table.update({column: hashes[0]}).where(old).execute)
+    except GatewayError:
+        return

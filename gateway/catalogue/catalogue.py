@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gateway.catalogue.entries import Mapping, Model, Provider
-from gateway.catalogue.successors import Series, find_successor, name_series
+from gateway.catalogue.lifecycle import Series, find_successor, name_series
 from gateway.clock import to_iso
 from gateway.neutral.model_marks import unmarked
 from gateway.runtime.call_merging import SharedCalls

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.catalogue.base_urls import fill_address, join_base, needed_settings, problem_of
-from gateway.catalogue.entries import Provider
-from gateway.catalogue.protocols import IDENTITIES
+from gateway.catalogue.entries import IDENTITIES, Provider
 from gateway.configuration import file
 from gateway.configuration.file import SettingsError, read_secret
 

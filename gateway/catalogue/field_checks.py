@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from gateway.catalogue.base_urls import problem_of
 from gateway.catalogue.entries import (
+    PROTOCOLS,
     RATE_NAMES,
     TABLE_RATES,
     DataPolicy,
@@ -23,7 +24,6 @@ from gateway.catalogue.entries import (
     TokenRates,
 )
 from gateway.catalogue.prices import EPOCH_DAY
-from gateway.catalogue.protocols import PROTOCOLS
 from gateway.configuration.names import suggest_similar
 from gateway.money import price_per_million, read_decimal
 from gateway.neutral import operations

@@ -11,12 +11,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.entries import IDENTITIES, PROTOCOLS, Mapping, Model, ProtocolEntry, Provider
 from gateway.catalogue.environment_credentials import PREFIX, credentials_for, settings_for, variables_of
 from gateway.catalogue.field_checks import required_fields
 from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_snapshot, read_tables
 from gateway.catalogue.lifecycle import dates_of
-from gateway.catalogue.protocols import IDENTITIES, PROTOCOLS, ProtocolEntry
 from gateway.catalogue.tool_prices import usual_prices, with_tool_models, with_tools
 from gateway.configuration.file import NAME, SettingsError, TomlPlace, missing_file
 from gateway.configuration.names import suggest_similar, unknown_variables

@@ -5,8 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from gateway.catalogue.entries import Mapping, Prices, Provider, Tier, TokenRates
-from gateway.catalogue.protocols import PROTOCOLS
+from gateway.catalogue.entries import PROTOCOLS, Mapping, Prices, Provider, Tier, TokenRates
 from gateway.neutral.hosted_uses import LONG, TOOL_MODEL_COUNTS, undated
 from gateway.neutral.units import PRICE_OF_COUNT
 

@@ -1,10 +1,12 @@
-"""The way of outgoing connections: forward proxies, names that are reached without one, and further authorities."""
+"""Settings of outgoing connections: forward proxies, names that are reached without one, further authorities,
+e-mail."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from gateway.configuration.address_checks import url_problem
+from gateway.configuration.value_parsing import NumberRange
 
 SCHEME = "http://"
 DEFAULT_PORT = 3128
@@ -61,3 +63,20 @@ def _with_scheme(value: str) -> str:
     if "://" in value:
         return value
     return SCHEME + value
+
+
+# The settings of e-mail.
+
+MAIL_PASSWORD = "GATEWAY_MAIL_PASSWORD"  # the secret of `username`
+
+
+@dataclass(frozen=True, slots=True)
+class MailSettings:
+    """Settings of the SMTP server. `host` "": no e-mail is sent."""
+
+    host: str
+    port: Annotated[int, NumberRange(1, 65535)]
+    security: Literal["starttls", "tls", "none"]
+    username: str
+    sender: str
+    ca_file: str

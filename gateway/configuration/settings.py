@@ -15,8 +15,7 @@ from typing import Annotated, Literal
 from gateway.configuration.configured_providers import VARIABLE as IDENTITY_PROVIDERS
 from gateway.configuration.configured_providers import ConfiguredProvider, SingleSignOn, load_providers
 from gateway.configuration.file import ConfigFile, SettingsError, read_secret
-from gateway.configuration.mail_settings import MAIL_PASSWORD, MailSettings
-from gateway.configuration.outgoing_settings import Outgoing
+from gateway.configuration.outgoing_settings import MAIL_PASSWORD, MailSettings, Outgoing
 from gateway.configuration.setting_sources import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
 from gateway.configuration.value_parsing import HeaderName, NetworkText, NumberRange, Scheme
 from gateway.secret_text import MASK

@@ -18,9 +18,8 @@ from gateway.clock import SECOND_US
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.oauth.grant_values import Consent, GrantInfo, IssuedTokens, StoredToken, ValidCode
-from gateway.store.database import Database
+from gateway.store.database import WHOLE, Database, ListSlice
 from gateway.store.installation_identity import Secrets
-from gateway.store.list_slices import WHOLE, ListSlice
 
 # Queries for rows of grants, and changes of them within an open transaction.
 

@@ -15,9 +15,9 @@ from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.rules import organization_of
 from gateway.accounts.second_factor import SecondFactors
 from gateway.accounts.teams import list_teams
-from gateway.callers import roles
+from gateway.callers import permissions
 from gateway.callers.models import OrganizationStatus, Scope
-from gateway.callers.roles import Role
+from gateway.callers.permissions import Role
 from gateway.errors import NotFound
 from gateway.limits.budgets import Budgets, Limits, Status
 from gateway.money import format_usd
@@ -151,7 +151,7 @@ def revoke(ctx: click.Context, key_id: str) -> None:
     print_state(info.id, info.state)
 
 
-ROLES = click.Choice(roles.ROLES)
+ROLES = click.Choice(permissions.ROLES)
 
 members = make_group("members", "Members of organizations, and passwords.")
 

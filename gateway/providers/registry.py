@@ -136,7 +136,7 @@ def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> WireFormat:
     return WireFormat(name, chat.dialect, chat.failure, {"chat": chat, **others}, chat.lost)
 
 
-# A factory for each protocol of `catalogue/protocols.py`. The sandbox uses the format of the provider that it imitates.
+# A factory for each protocol of `catalogue/entries.py`. The sandbox uses the format of the provider that it imitates.
 FACTORIES: dict[str, Callable[[Resources], WireFormat]] = {
     "openai": partial(_openai, "openai", True),
     "sandbox": partial(_openai, "sandbox", False),

@@ -1,4 +1,5 @@
-"""The only access to the relational store: a pool, repeatable reads and writes, and the base of every model."""
+"""The only access to the relational store: a pool, repeatable reads and writes, parts of long lists, and the base of
+every model."""
 
 import dataclasses
 import functools
@@ -6,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import peewee
 
@@ -23,6 +24,28 @@ from gateway.store.faults import Verdict, is_full, is_locked, judge
 from gateway.store.pool import DRIVER_ERRORS, Pool
 from gateway.store.sqlite import Sqlite
 from gateway.store.statement_batch import StatementBatch
+
+# The part of a long list that one query reads.
+
+
+class ListSlice(NamedTuple):
+    """At most `limit` rows of a list (0: all), those that follow the row with the id `after` ("": from the start). The
+    row itself may have been deleted in the meantime."""
+
+    after: str = ""
+    limit: int = 0
+
+    def narrow(self, query: Any, ident: Any, *, newest_first: bool = False) -> Any:
+        """Return the query, which is sorted by the column `ident`, for these rows only."""
+        if self.after:
+            query = query.where(ident < self.after if newest_first else ident > self.after)
+        if self.limit:
+            query = query.limit(self.limit)
+        return query
+
+
+WHOLE = ListSlice()
+
 
 # A read replica: a copy of the database that reports, statistics and the request log read.
 #

@@ -1,4 +1,4 @@
-"""A connection to an upstream: a socket with its HTTP parser."""
+"""A connection to an upstream: a socket with its HTTP parser, which resumes the TLS session of its origin."""
 
 import math
 from collections.abc import Callable
@@ -10,12 +10,43 @@ from gevent import get_hub, getcurrent
 from gevent import socket as sockets
 from gevent.monkey import get_original
 from gevent.socket import IPPROTO_TCP, TCP_NODELAY, socket
-from gevent.ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
+from gevent.ssl import SSLContext, SSLSocket, SSLWantReadError, SSLWantWriteError
 
 from gateway.errors import UpstreamFailed
 from gateway.runtime.loop_turns import bulk_turn
 from gateway.runtime.send_batch import QueuedSends
-from gateway.transport.tls_sessions import TlsSession
+
+# The TLS session of an origin: new connections resume it, which saves the certificates and their check.
+
+# Certificates are checked again after this time.
+VERIFICATION_LIFETIME_S = 3600.0
+
+
+class TlsSession:
+    """The session of the last full handshake with one origin. `now` returns monotonic seconds."""
+
+    __slots__ = ("_now", "_session", "_verified_at")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._session: Any = None
+        self._verified_at = 0.0
+
+    def secure(self, sock: Any, tls: SSLContext, host: str) -> SSLSocket:
+        """Return the socket after a handshake with `host`, always with the same `tls` and host. OSError."""
+        if self._now() >= self._verified_at + VERIFICATION_LIFETIME_S:
+            self._session = None
+        return tls.wrap_socket(sock, server_hostname=host, session=self._session)
+
+    def keep(self, sock: SSLSocket) -> None:
+        """Keep the session of a connection that received a response: TLS 1.3 sends tickets after the handshake.
+
+        That of a resumed one is not kept: copying it costs a tenth of the handshake.
+        """
+        if not sock.session_reused:
+            self._verified_at = self._now()
+            self._session = sock.session
+
 
 # The header fields of a response, parsed from its head only when they are needed.
 
@@ -74,7 +105,7 @@ original_poll = get_original("select", "poll")
 
 
 class Lender(Protocol):
-    """The pool that a connection is borrowed from (connection_pool.py)."""
+    """The pool that a connection is borrowed from (client.py)."""
 
     def take_back(self, connection: "UpstreamConnection") -> None: ...
     def drop(self, connection: "UpstreamConnection | None") -> None: ...

@@ -6,7 +6,7 @@ from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.configuration.mail_settings import MailSettings
+from gateway.configuration.outgoing_settings import MailSettings
 from gateway.runtime.lazy_import import LazyImport
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from gateway.catalogue.protocols import PROTOCOLS, ProtocolEntry
+from gateway.catalogue.entries import PROTOCOLS, ProtocolEntry
 from gateway.configuration.file import SettingsError
 from gateway.neutral import operations
 from gateway.neutral.operations import ModelOperation

@@ -11,7 +11,7 @@ from gateway.accounts.passwords import Passwords
 from gateway.build_stamp import full_version
 from gateway.callers.vault import Vault
 from gateway.clock import SECOND_US, Clock
-from gateway.configuration.mail_settings import MAIL_PASSWORD
+from gateway.configuration.outgoing_settings import MAIL_PASSWORD
 from gateway.configuration.settings import Settings
 from gateway.control.leadership import TERM_DURATION_S
 from gateway.control.version import Control, node_name

@@ -24,8 +24,8 @@ from support.gateways import ROOT, LocalGateway, local_gateway
 
 from gateway.accounts.keys import list_keys
 from gateway.accounts.members import list_members
+from gateway.catalogue.entries import PROTOCOLS
 from gateway.catalogue.loader import CatalogueError
-from gateway.catalogue.protocols import PROTOCOLS
 from gateway.clock import to_iso
 from gateway.configuration.settings import Settings, SettingsError
 from gateway.neutral import operations
@@ -214,7 +214,7 @@ def test_a_protocol_is_added_by_its_folder(outside, settings, stream) -> None:
     assert service.calls == ["/complete"]
     AcmeCompletion = importlib.import_module("acme_protocol").AcmeCompletion
     assert set(example.value_of_added_line("gateway/providers/registry.py", AcmeCompletion=AcmeCompletion)) == {"acme"}
-    assert example.value_of_added_line("gateway/catalogue/protocols.py") == {"acme": PROTOCOLS["acme"]}
+    assert example.value_of_added_line("gateway/catalogue/entries.py") == {"acme": PROTOCOLS["acme"]}
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from support.shared import Share
 
 from gateway import ids
 from gateway.secret_text import TOKEN_PREFIXES
-from gateway.telemetry.log_formats import formatter_of
+from gateway.server.logging_setup import formatter_of
 from gateway.telemetry.request_line import RequestLines
 
 SEEN = 8  # characters after the prefix of a token that no output has

@@ -24,7 +24,7 @@ from gateway.accounts.scoped_roles import set_role
 from gateway.accounts.second_factor import STEP_S, SecondFactors, code_at
 from gateway.accounts.service_accounts import ServiceAccountDraft
 from gateway.callers.models import ApiKey, Member, Organization, TeamMember, User
-from gateway.callers.roles import PROJECT_ADMIN, TEAM_LEAD
+from gateway.callers.permissions import PROJECT_ADMIN, TEAM_LEAD
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Limits
 from gateway.oauth.grant_values import Consent

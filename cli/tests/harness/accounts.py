@@ -6,7 +6,7 @@ import requests
 from support.gateways import LocalGateway
 
 from gateway.accounts.members import add_member, list_members
-from gateway.callers.roles import Role
+from gateway.callers.permissions import Role
 
 TIMEOUT_S = 20
 

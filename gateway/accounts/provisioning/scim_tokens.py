@@ -14,8 +14,8 @@ from gateway.accounts.organizations import read_name
 from gateway.accounts.provisioning.models import ScimToken
 from gateway.callers import tokens as tokens_module
 from gateway.callers.authentication import Authentication
-from gateway.callers.hash_renewal import renew_hash
 from gateway.callers.models import Organization
+from gateway.callers.tokens import renew_hash
 from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.control.version import Control

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import orjson
 from msgspec import Struct
 
-from gateway.catalogue.protocols import IDENTITIES
+from gateway.catalogue.entries import IDENTITIES
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.address_checks import url_problem
 from gateway.errors import GatewayError, IdentityFailed

@@ -9,10 +9,9 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from gateway.accounts.member_callers import caller_without_key
 from gateway.metering.payload_table import SENT_CUT
 from gateway.surfaces.console.model_rows import ModelRow, list_rows
-from gateway.surfaces.console.organization_choice import FIELD, read_choices
+from gateway.surfaces.console.organization_choice import FIELD, caller_without_key, read_choices
 from gateway.surfaces.console.page_calls import PageCall, make_short_lived_key, page_operations
 from gateway.surfaces.console.visits import as_json
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module

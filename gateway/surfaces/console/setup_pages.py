@@ -2,10 +2,9 @@
 
 from urllib.parse import urlsplit
 
-from gateway.accounts.member_callers import caller_without_key
 from gateway.surfaces.console.client_settings import AUTO, MODEL, group_clients
 from gateway.surfaces.console.model_rows import list_rows
-from gateway.surfaces.console.organization_choice import FIELD, read_choices
+from gateway.surfaces.console.organization_choice import FIELD, caller_without_key, read_choices
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.playground_pages import KEYS, name_models
 from gateway.surfaces.web.http import Operation, Outbound

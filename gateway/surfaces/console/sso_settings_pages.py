@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.callers.roles import RANKS
+from gateway.callers.permissions import RANKS
 from gateway.limits.periods import read_period
 from gateway.surfaces.console.limit_forms import name_parts, read_limit_fields, read_number, read_role_in, read_words
 from gateway.surfaces.console.organization_choice import choose_organization

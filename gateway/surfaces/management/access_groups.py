@@ -1,5 +1,6 @@
-"""The people who may call a management operation: each check finds what the path names, or refuses the visitor.
-The scopes of service accounts.
+"""The people who may call a management operation: each check finds what the path names, or refuses the visitor. The
+scopes of service accounts.
+
 Each group asks a row of the table of permissions (`gateway/callers/permissions.py`).
 """
 
@@ -13,8 +14,7 @@ from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.teams import TeamInfo
-from gateway.callers.permissions import TABLE, Permission
-from gateway.callers.roles import ROLES
+from gateway.callers.permissions import ROLES, TABLE, Permission
 from gateway.errors import Forbidden
 from gateway.surfaces.visitors.visitor import Visitor
 

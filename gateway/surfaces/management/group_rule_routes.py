@@ -18,7 +18,7 @@ from gateway.accounts.group_rules import (
 from gateway.accounts.scoped_roles import check_parts
 from gateway.admin.group_grants import PreviewedGrant, store_limits
 from gateway.admin.group_grants import read_limits as stored_limits
-from gateway.callers.roles import ROLES
+from gateway.callers.permissions import ROLES
 from gateway.errors import InvalidRequest
 from gateway.surfaces.management.access_groups import AccessGroup, Values, in_organization
 from gateway.surfaces.management.limit_routes import FIELDS, LimitFields, read_limits

@@ -13,8 +13,7 @@ from gateway.accounts.members import MemberInfo, find_in_organization, load_memb
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.rules import list_key_rules
 from gateway.callers import tokens as tokens_module
-from gateway.callers.permissions import reach_of
-from gateway.callers.roles import RANKS
+from gateway.callers.permissions import RANKS, reach_of
 from gateway.callers.rule_values import RuleInfo
 from gateway.errors import Forbidden, NotFound
 from gateway.limits.budgets import Status

@@ -15,8 +15,7 @@ from gateway.admin.account_changes import Management
 from gateway.control.version import Control
 from gateway.dialects import management_errors as dialect
 from gateway.errors import Conflict, InvalidRequest, NotFound
-from gateway.store.database import Database
-from gateway.store.list_slices import ListSlice
+from gateway.store.database import Database, ListSlice
 from gateway.surfaces.management.access_groups import AccessGroup, ManagementScope
 from gateway.surfaces.management.answers import DoneAnswer
 from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField, read_body, read_query

@@ -12,7 +12,7 @@ from gateway.accounts.members import MemberInfo
 from gateway.accounts.scoped_roles import list_roles
 from gateway.admin.group_grants import read_limits as stored_limits
 from gateway.admin.group_grants import store_limits
-from gateway.callers.roles import ROLES
+from gateway.callers.permissions import ROLES
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Limits, Status
 from gateway.store.database import Database

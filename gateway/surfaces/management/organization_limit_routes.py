@@ -33,7 +33,7 @@ from gateway.limits.limit_states import MemberState
 from gateway.limits.models import EXACT, LIKELY
 from gateway.limits.periods import find_zone, read_period
 from gateway.metering.session_ids import shorten
-from gateway.store.list_slices import WHOLE, ListSlice
+from gateway.store.database import WHOLE, ListSlice
 from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_organization, in_part
 from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import IsoTime, OneOf, StrictBody, TextField, describe_field

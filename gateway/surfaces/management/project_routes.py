@@ -6,13 +6,13 @@ from functools import partial
 from gateway.accounts import projects
 from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInfo, name_markers
 from gateway.neutral.request import STRATEGIES
-from gateway.runtime import webhook_signatures
 from gateway.surfaces.management.access_groups import in_organization, in_project
 from gateway.surfaces.management.held_subjects import hold_subject
 from gateway.surfaces.management.managed_operation import Creating, Creation, ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryFlag, StrictBoolean, TextField, WholeNumber
 from gateway.surfaces.web.answer_structs import Answer, Time, to_camel
 from gateway.surfaces.web.http import Operation
+from gateway.transport import webhook_delivery
 
 TAG = "Projects"
 MODES = projects.CHOICES["mode"]
@@ -137,7 +137,7 @@ def read_secret(call: ManagedCall[ProjectInfo]) -> str | None:
 
 def roll_secret(call: ManagedCall[ProjectInfo]) -> str:
     """Replace the callback secret by a new one."""
-    secret = webhook_signatures.make_secret()
+    secret = webhook_delivery.make_secret()
     projects.set_callback_secret(*call.stores, call.management.vault, call.subject.id, secret, actor=call.actor)
     return secret
 

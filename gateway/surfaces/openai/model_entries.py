@@ -1,5 +1,7 @@
-"""An entry of the model list: one for each model or, mapped, one for each provider mapping."""
+"""An entry of the model list: one for each model or, mapped, one for each provider mapping; with the reasoning efforts
+of mappings that do not state any."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -10,13 +12,12 @@ from msgspec import Raw, Struct
 
 from gateway.callers.access import CUSTOM, Predicate
 from gateway.catalogue.catalogue import Catalogue, day_of
-from gateway.catalogue.effort_lists import shown_efforts
 from gateway.catalogue.entries import RATE_NAMES, TABLE_RATES, Mapping, Model, Prices, Provider, TokenRates
 from gateway.catalogue.lifecycle import ACTIVE, DEACTIVATED, DEPRECATED, Dates, Lifecycle, dates_of, shown_on, state_on
 from gateway.clock import from_datetime
 from gateway.money import format_price
 from gateway.neutral import parameters
-from gateway.neutral.parameters import CAPABILITY_PARAMETERS
+from gateway.neutral.parameters import CAPABILITY_PARAMETERS, RISING
 from gateway.neutral.units import DERIVED_PRICES, UNITS
 from gateway.surfaces.openai.model_answers import (
     ArchitectureAnswer,
@@ -26,6 +27,63 @@ from gateway.surfaces.openai.model_answers import (
     TopProviderAnswer,
 )
 from gateway.surfaces.web.listing import AUTO, prefer_reachable
+
+# Reasoning efforts of mappings that do not state any, as model lists show them.
+#
+# A catalogue entry may state the efforts that its provider accepts. Otherwise the levels follow from how the wire
+# format requests reasoning: as a token budget, which has a size for every level, as a switch, or as levels. If the
+# effort is passed on and the provider documents no levels, none are shown.
+
+NONE = "none"
+ALL_LEVELS = (NONE, *RISING)
+ON_OFF_LEVELS = (NONE, "high")
+DEPTHS = ("low", "high", "max")
+BASIC = ("low", "medium", "high")
+# Quirk → effective levels; the first match applies (gateway/providers/quirks.py).
+BY_QUIRK: dict[str, tuple[str, ...]] = {
+    "no_reasoning_effort": (),
+    "effort_alone": DEPTHS,
+    "thinking_and_effort": (NONE, *DEPTHS),
+    "thinking_switch": ON_OFF_LEVELS,
+    "enable_thinking": ON_OFF_LEVELS,
+    "adaptive_thinking": ON_OFF_LEVELS,
+    "template_thinking": ON_OFF_LEVELS,
+    "none_or_high_effort": ON_OFF_LEVELS,
+    "none_or_default_effort": ON_OFF_LEVELS,
+    "basic_reasoning_effort": BASIC,
+}
+# Protocol, pattern of the provider's model id → levels; the first match applies. Sources: Google's guide, "Thinking":
+# models of generation 2.5 have budgets, later ones levels, and the large ones cannot be switched off; Anthropic's and
+# Amazon's guides, "Extended thinking"; OpenAI's model card of gpt-oss. A pattern with two parts begins at the first
+# place of its first part, so that it takes linear time.
+BY_FORMAT: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
+    ("google", re.compile(r"^(?:(?!gemini-2\.5).)*+gemini-2\.5.*-pro"), RISING),
+    ("google", re.compile(r"gemini-2\."), ALL_LEVELS),
+    ("google", re.compile(r"gemini-3-pro"), ("low", "high")),
+    ("google", re.compile(r"^(?:(?!gemini-).)*+gemini-.*-pro"), BASIC),
+    ("google", re.compile(r"gemini"), ("minimal", *BASIC)),
+    ("google", re.compile(r"gemma"), ("minimal", "high")),
+    ("anthropic", re.compile(r"claude"), ALL_LEVELS),
+    ("bedrock", re.compile(r"claude"), ALL_LEVELS),
+    ("bedrock", re.compile(r"kimi-k2"), BASIC),
+    ("", re.compile(r"gpt-oss"), BASIC),
+)
+
+
+def shown_efforts(mapping: Mapping, provider: Provider) -> tuple[str, ...]:
+    """Return the levels of a mapping; () if it does not reason, has no levels, or they are unknown."""
+    if mapping.reasoning_efforts or not mapping.reasoning:
+        return mapping.reasoning_efforts
+    quirks = {*provider.quirks, *mapping.quirks}
+    for quirk, levels in BY_QUIRK.items():
+        if quirk in quirks:
+            return levels
+    protocol = mapping.protocol or provider.protocol
+    for format_name, pattern, levels in BY_FORMAT:
+        if format_name in ("", protocol) and pattern.search(mapping.external_id.lower()):
+            return levels
+    return ()
+
 
 # Prices of an entry of the model list.
 

@@ -20,8 +20,7 @@ from gateway.accounts.sso_requirement import reachable
 from gateway.accounts.teams import list_teams
 from gateway.admin.agent_sign_in import Workspace
 from gateway.admin.sign_in import Place
-from gateway.callers.permissions import TABLE, Permission, reach_of
-from gateway.callers.roles import PROJECT_ADMIN, TEAM_LEAD
+from gateway.callers.permissions import PROJECT_ADMIN, TABLE, TEAM_LEAD, Permission, reach_of
 from gateway.dialects import management_errors
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.oauth.redirects import LOOPBACK

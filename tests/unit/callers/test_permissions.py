@@ -1,7 +1,6 @@
 from typing import get_args
 
-from gateway.callers.permissions import COLUMNS, TABLE, Permission, PermissionRow, reach_of, roles_within
-from gateway.callers.roles import RANKS, ROLES
+from gateway.callers.permissions import COLUMNS, RANKS, ROLES, TABLE, Permission, PermissionRow, reach_of, roles_within
 
 
 def test_a_person_gives_only_roles_with_nothing_beyond_the_own_role() -> None:

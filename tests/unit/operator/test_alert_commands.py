@@ -5,7 +5,7 @@ from typing import Any
 
 from fakes.server import serving
 
-from gateway.runtime import webhook_signatures
+from gateway.transport import webhook_delivery
 
 
 def test_an_address_is_added_tested_listed_and_removed(run, monkeypatch) -> None:
@@ -27,7 +27,7 @@ def test_an_address_is_added_tested_listed_and_removed(run, monkeypatch) -> None
         assert form == "webhook" and "Save it now" in added[3]
         assert run("alerts", "test", hook) == "taken"
         [(ident, at, body)] = seen
-        assert signatures == [webhook_signatures.sign(secret, ident, int(at), body)["webhook-signature"]]
+        assert signatures == [webhook_delivery.sign(secret, ident, int(at), body)["webhook-signature"]]
         assert json.loads(body)["type"] == "test"
         output = run("alerts", "list")
         assert address in output and "books.differ" in output and secret not in output

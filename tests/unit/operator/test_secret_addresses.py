@@ -12,7 +12,7 @@ from gateway.configuration import settings
 from gateway.configuration.settings import SettingsError
 from gateway.operator import command, start
 from gateway.secret_text import hide_secrets, mask_address
-from gateway.telemetry.log_formats import formatter_of
+from gateway.server.logging_setup import formatter_of
 
 PIECES = ("Zq7wKx", "mV4tBn", "R9ydLs")
 JOINTS = (

@@ -5,9 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.catalogue.entries import Mapping, Provider
+from gateway.catalogue.entries import PROTOCOLS, Mapping, Provider
 from gateway.catalogue.field_checks import known_quirks
-from gateway.catalogue.protocols import PROTOCOLS
 from gateway.clock import Clock
 from gateway.configuration.settings import ROOT, load
 from gateway.neutral.chat import ChatRequest, Conversation, ResponseFormat, Sampling

@@ -1,7 +1,7 @@
 """Routing, reservations and usage rows must agree about the hosted tools that a call of a target has."""
 
 from gateway.catalogue import loader
-from gateway.catalogue.protocols import uses_at
+from gateway.catalogue.entries import uses_at
 from gateway.clock import Clock
 from gateway.configuration.settings import load
 from gateway.dialects import anthropic, google, openai, responses_vocabulary

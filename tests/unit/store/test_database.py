@@ -16,7 +16,7 @@ from gateway.configuration.settings import ROOT, SettingsError
 from gateway.configuration.settings import DatabaseSettings as Config
 from gateway.runtime.loop_turns import low_priority
 from gateway.store import sqlite
-from gateway.store.database import Base, NanoField, open_database
+from gateway.store.database import WHOLE, Base, ListSlice, NanoField, open_database
 from gateway.store.database_addresses import check_scheme
 from gateway.store.pool import DRIVER_ERRORS
 
@@ -366,3 +366,37 @@ def test_a_replica_that_cannot_be_one_is_refused(tmp_path, url: str, replica: st
     with pytest.raises(SettingsError, match=f"GATEWAY_DATABASE_REPLICA_URL: .*{refusal}") as caught:
         check_scheme(config)
     assert "sec" not in str(caught.value)
+
+
+# A slice of a list begins after a row, whether or not the row still exists.
+
+
+class Item(peewee.Model):
+    id = peewee.CharField(primary_key=True)
+
+    class Meta:
+        database = peewee.SqliteDatabase(":memory:")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rows() -> None:
+    Item.create_table()
+    Item.insert_many([{"id": letter} for letter in "abcde"]).execute()
+    Item.delete().where(Item.id == "c").execute()
+
+
+@pytest.mark.parametrize(
+    ("part", "newest_first", "expected"),
+    [
+        (WHOLE, False, "abde"),
+        (ListSlice(limit=2), False, "ab"),
+        (ListSlice("c", 1), False, "d"),
+        (ListSlice("c"), False, "de"),
+        (ListSlice("c", 1), True, "b"),
+        (ListSlice("e"), False, ""),
+    ],
+)
+def test_a_slice_is_what_follows_a_row(part: ListSlice, newest_first: bool, expected: str) -> None:
+    order = Item.id.desc() if newest_first else Item.id
+    query = part.narrow(Item.select().order_by(order), Item.id, newest_first=newest_first)
+    assert "".join(row.id for row in query) == expected

@@ -18,7 +18,6 @@ from gateway.callers.vault import Vault
 from gateway.configuration.settings import load
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
-from gateway.runtime import webhook_signatures
 from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
@@ -32,7 +31,7 @@ from gateway.telemetry.alert_delivery import (
     choose,
 )
 from gateway.telemetry.alert_incidents import OutageClaims
-from gateway.transport import Transport
+from gateway.transport import Transport, webhook_delivery
 from gateway.transport.mail import Mailer
 from gateway.transport.webhook_delivery import ATTEMPTS
 
@@ -53,7 +52,7 @@ class Receiver:
         at = int(environ["HTTP_WEBHOOK_TIMESTAMP"])
         assert (
             environ["HTTP_WEBHOOK_SIGNATURE"]
-            == webhook_signatures.sign(self.secret, ident, at, body)["webhook-signature"]
+            == webhook_delivery.sign(self.secret, ident, at, body)["webhook-signature"]
         )
         self.events.append(json.loads(body))
         self.ids.append(ident)

@@ -11,7 +11,7 @@ from gevent.monkey import get_original
 
 from gateway.errors import StreamTruncated, UpstreamTimeout, UpstreamUnreachable
 from gateway.runtime.send_batch import current_batch
-from gateway.transport.connection_pool import WATCHED_S
+from gateway.transport.client import WATCHED_S
 from gateway.transport.connections import UpstreamConnection
 
 NativeSocket = get_original("socket", "socket")

@@ -8,7 +8,7 @@ import pytest
 from fakes.smtp import FakeSmtp
 from support.certificates import write_certificate
 
-from gateway.configuration.mail_settings import MailSettings
+from gateway.configuration.outgoing_settings import MailSettings
 from gateway.transport.mail import Mail, Mailer, MailFailed
 
 LETTER = Mail("ada@example.com", "Hello", "A text with ümlauts.\n")

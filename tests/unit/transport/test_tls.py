@@ -7,7 +7,7 @@ from gevent.ssl import PROTOCOL_TLS_SERVER, SSLContext, TLSVersion, create_defau
 from support.certificates import write_certificate
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
-from gateway.transport.tls_sessions import VERIFICATION_LIFETIME_S
+from gateway.transport.connections import VERIFICATION_LIFETIME_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

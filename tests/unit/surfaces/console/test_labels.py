@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from gateway.accounts import alert_hooks, projects
-from gateway.callers import roles as roles_module
+from gateway.callers import permissions as permissions_module
 from gateway.callers import scopes as scopes_module
 from gateway.callers.credential_sources import PROJECT_MODES
 from gateway.configuration.settings import ProjectMode
@@ -34,7 +34,7 @@ from gateway.surfaces.management import rule_routes
         (routing_pages.REASONS, record.REASONS),
         (dict(project_pages.MARKERS), projects.MARKERS),
         (alert_pages.FORM_NAMES, alert_hooks.FORMS),
-        ({role: label for role, label, _ in people_pages.ROLES}, roles_module.ROLES),
+        ({role: label for role, label, _ in people_pages.ROLES}, permissions_module.ROLES),
         (PROJECT_MODES, get_args(ProjectMode)),
         (authorize.ABILITIES, scopes_module.SCOPES),
         (limit_forms.RULE_TYPES, rule_routes.TYPES),

@@ -13,8 +13,7 @@ from werkzeug.test import Client
 from gateway.accounts import keys, members
 from gateway.accounts.keys import Change, Draft
 from gateway.callers.models import ScopedRole
-from gateway.callers.permissions import COLUMNS, TABLE
-from gateway.callers.roles import PROJECT_ADMIN, TEAM_LEAD
+from gateway.callers.permissions import COLUMNS, PROJECT_ADMIN, TABLE, TEAM_LEAD
 from gateway.callers.scopes import audience_at
 from gateway.configuration.settings import ROOT
 from gateway.errors import GatewayError

@@ -16,7 +16,7 @@ from support.console_walk import Walk, signed_in_rows, submit, walk
 from support.management import Person, Tenants
 
 from gateway.accounts import members, scoped_roles
-from gateway.callers.roles import RANKS
+from gateway.callers.permissions import RANKS
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import pytest
 from support.management import Person, Tenants
 
 from gateway.accounts import members
-from gateway.callers.roles import ROLES
+from gateway.callers.permissions import ROLES
 
 HELLO = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
 

@@ -10,7 +10,7 @@ from openai import OpenAI
 from standardwebhooks import Webhook, WebhookVerificationError
 from support.pages import blocks
 
-from gateway.runtime import webhook_signatures
+from gateway.transport import webhook_delivery
 
 
 def expected(key: bytes, ident: str, at: int, body: bytes) -> str:
@@ -19,8 +19,8 @@ def expected(key: bytes, ident: str, at: int, body: bytes) -> str:
 
 
 def test_a_delivery_is_signed_with_the_secret_as_written_and_as_its_bytes() -> None:
-    secret = webhook_signatures.make_secret()
-    headers = webhook_signatures.sign(secret, "evt_1", 1_700_000_000, b'{"a":1}')
+    secret = webhook_delivery.make_secret()
+    headers = webhook_delivery.sign(secret, "evt_1", 1_700_000_000, b'{"a":1}')
     raw, decoded = headers["webhook-signature"].split(" ")
     assert raw == expected(secret.encode(), "evt_1", 1_700_000_000, b'{"a":1}')
     assert decoded == expected(base64.b64decode(secret.removeprefix("whsec_")), "evt_1", 1_700_000_000, b'{"a":1}')
@@ -29,43 +29,41 @@ def test_a_delivery_is_signed_with_the_secret_as_written_and_as_its_bytes() -> N
 
 def test_a_chosen_secret_is_used_unchanged() -> None:
     for secret in ("my own words", "whsec_not-base64!", "é"):
-        assert webhook_signatures.sign(secret, "e", 1, b"")["webhook-signature"] == expected(
-            secret.encode(), "e", 1, b""
-        )
+        assert webhook_delivery.sign(secret, "e", 1, b"")["webhook-signature"] == expected(secret.encode(), "e", 1, b"")
 
 
 OWN = base64.b64encode(b"thirty-two bytes of somebody else").decode()
 
 
-@pytest.mark.parametrize("secret", [webhook_signatures.make_secret(), OWN, OWN.rstrip("="), f"whsec_{OWN}"])
+@pytest.mark.parametrize("secret", [webhook_delivery.make_secret(), OWN, OWN.rstrip("="), f"whsec_{OWN}"])
 def test_the_librarys_own_check_takes_a_delivery_and_no_other(secret: str) -> None:
     body, receiver = b'{"type":"test"}', Webhook(secret)
-    signed = webhook_signatures.sign(secret, "evt_1", int(time.time()), body)
+    signed = webhook_delivery.sign(secret, "evt_1", int(time.time()), body)
     assert receiver.verify(body, signed) == {"type": "test"}
-    late = webhook_signatures.sign(secret, "evt_1", int(time.time()) - 900, body)
+    late = webhook_delivery.sign(secret, "evt_1", int(time.time()) - 900, body)
     for given, headers in ((body + b" ", signed), (body, {**signed, "webhook-id": "evt_2"}), (body, late)):
         with pytest.raises(WebhookVerificationError):
             receiver.verify(given, headers)
 
 
 def test_the_official_client_takes_a_delivery() -> None:
-    secret, body = webhook_signatures.make_secret(), b'{"type":"test"}'
+    secret, body = webhook_delivery.make_secret(), b'{"type":"test"}'
     client = OpenAI(api_key="none", webhook_secret=secret)
-    client.webhooks.verify_signature(body, webhook_signatures.sign(secret, "evt_1", int(time.time()), body))
+    client.webhooks.verify_signature(body, webhook_delivery.sign(secret, "evt_1", int(time.time()), body))
 
 
 def test_the_documented_check_accepts_only_our_signatures() -> None:
     (recipe,) = (block for block in blocks() if block.page == "docs/health.md" and "webhook-signature" in block.text)
     named: dict = {}
     exec(recipe.text, named)
-    secret = webhook_signatures.make_secret()
+    secret = webhook_delivery.make_secret()
     now = int(time.time())
     body = b'{"type":"test"}'
     for own in (secret, "my own words"):
-        assert named["is_ours"](own, webhook_signatures.sign(own, "evt_1", now, body), body)
-    signed = webhook_signatures.sign(secret, "evt_1", now, body)
+        assert named["is_ours"](own, webhook_delivery.sign(own, "evt_1", now, body), body)
+    signed = webhook_delivery.sign(secret, "evt_1", now, body)
     assert not named["is_ours"](secret, signed, body + b" ")
-    assert not named["is_ours"](webhook_signatures.make_secret(), signed, body)
+    assert not named["is_ours"](webhook_delivery.make_secret(), signed, body)
     assert not named["is_ours"](secret, {**signed, "webhook-id": "evt_2"}, body)
-    assert not named["is_ours"](secret, webhook_signatures.sign(secret, "evt_1", now - 900, body), body)
+    assert not named["is_ours"](secret, webhook_delivery.sign(secret, "evt_1", now - 900, body), body)
     assert not named["is_ours"](secret, {**signed, "webhook-signature": "v1,\u00e9"}, body)

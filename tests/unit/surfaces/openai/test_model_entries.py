@@ -1,8 +1,8 @@
 import pytest
 
-from gateway.catalogue.effort_lists import ALL_LEVELS, shown_efforts
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.loader import load
+from gateway.surfaces.openai.model_entries import ALL_LEVELS, shown_efforts
 
 CATALOGUE = load(sandbox=False)
 # Share of reasoning mappings without any level: hosts that publish none.
