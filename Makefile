@@ -186,7 +186,7 @@ screenshots: .venv/test.stamp
 		tests/flows/test_chromium_sso.py -q -rs
 	mkdir -p docs/images
 	cp .screenshots/overview-1400-light.png docs/images/console-overview.png
-	cp .screenshots/usage-1400-dark.png docs/images/console-usage.png
+	cp .screenshots/explore-1400-dark.png docs/images/console-explore.png
 	cp .screenshots/logs-log-id-1400-light.png docs/images/console-request.png
 	cp .screenshots/provider-days-1400-light.png docs/images/console-provider.png
 	cp .screenshots/models-1400-dark.png docs/images/console-models.png

@@ -47,10 +47,19 @@ MAX_MS = 1_000.0
 MAX_BYTES = 150_000
 MAX_SHARE = 0.03
 GROUPS = ("model", "provider", "apiKey", "user", "team", "project", "app", "session", "tag&tag=team", "tag&tag=user")
+EXPLORED = (
+    "groupBy=model&splitBy=user",
+    "groupBy=user&splitBy=model&measure=requestCost",
+    "groupBy=team&splitBy=project&compare=weekdays",
+    "groupBy=app&splitBy=apiKey",
+    "groupBy=session&splitBy=user",
+    "groupBy=tag&tag=team&splitBy=project",
+)
 NAMES = ("logs", "sessions", "keys", "people", "teams", "projects", "providers", "models", "audit")
 PAGES = (
     "/console",
-    *(f"/console/usage?timeRange=365d&groupBy={group}" for group in GROUPS),
+    *(f"/console/explore?timeRange=365d&groupBy={group}" for group in GROUPS),
+    *(f"/console/explore?timeRange=365d&{query}" for query in EXPLORED),
     *(f"/console/{name}" for name in NAMES),
 )
 LIVE = Phase("100 requests a second", 20, rate=100)

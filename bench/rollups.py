@@ -46,7 +46,8 @@ from gateway.store.database import Database, open_database
 from gateway.store.migrations import migrate
 from gateway.store.partitions import id_at
 from gateway.surfaces.console.grouping import GROUPS, GroupName
-from gateway.surfaces.console.usage_pages import UsageQuestion, read_usage
+from gateway.surfaces.console.usage_measures import MEASURES
+from gateway.surfaces.console.usage_reader import UsageQuestion, read_usage
 from gateway.surfaces.visitors.report_windows import read_window
 from gateway.surfaces.visitors.usage_report import SHORT_FIGURES, write_rows
 
@@ -200,10 +201,10 @@ def tag_questions(
             name = tag or group
             shares = ShareQuestion(owners, whole, group, tag)
             page = UsageQuestion(
-                owners, owners, window, window.by_week(), GROUPS[group], name_value, ("cost_nusd",), tag
+                owners, owners, window, window.by_week(), GROUPS[group].dimension, name_value, MEASURES["spend"], tag
             )
             yield f"shares of 365 days by {name}, {owned}", lambda asked=shares: read_shares(database, asked), False
-            yield f"usage page of 365 days by {name}, {owned}", lambda asked=page: read_usage(database, asked), False
+            yield f"Explore of 365 days by {name}, {owned}", lambda asked=page: read_usage(database, asked), False
 
 
 def name_value(values: tuple[Any, ...]) -> GroupName:

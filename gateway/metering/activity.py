@@ -29,7 +29,10 @@ from gateway.metering.rollups.rollup_table import HOURS, SESSION, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
-Dimension = Literal["total", "model", "api_key", "owner", "source", "tag", "tag_total"]
+Dimension = (
+    Literal["total", "model", "api_key", "owner", "source", "tag", "tag_total"]
+    | Literal["api_key_model", "api_key_source", "api_key_tag", "api_key_tag_total"]
+)
 HOUR_MINUTES = 60
 NAMES = 200  # values of a tag in one question
 
@@ -42,6 +45,10 @@ SERIES: dict[Dimension, tuple[Series, Series, tuple[ColumnName, ...]]] = {
     "owner": (Series.PROJECT, Series.KEY, ("owner",)),
     "tag": (Series.PROJECT_TAG, Series.KEY_TAG, ("name",)),
     "tag_total": (Series.PROJECT_TAG, Series.KEY_TAG, ()),
+    "api_key_model": (Series.KEY_MODEL, Series.KEY_MODEL, ("owner", "name", "provider")),
+    "api_key_source": (Series.KEY_SOURCE, Series.KEY_SOURCE, ("owner", "name")),
+    "api_key_tag": (Series.KEY_TAG, Series.KEY_TAG, ("owner", "name")),
+    "api_key_tag_total": (Series.KEY_TAG, Series.KEY_TAG, ("owner",)),
 }
 
 

@@ -47,8 +47,8 @@ def test_pages_are_dark_for_who_wants_that_and_a_telephone_shows_them_whole(
     browser.open(f"{gateway.address}/console")
     browser.wait_for(f"{LOADED} && document.title.startsWith('Overview') && !!document.querySelector('.stat')")
     assert browser.run("document.documentElement.scrollWidth") <= 360
-    browser.open(f"{gateway.address}/console/usage?timeRange=30d")
-    browser.wait_for(f"{LOADED} && document.title.startsWith('Usage') && !!document.querySelector('.plot svg')")
+    browser.open(f"{gateway.address}/console/explore?timeRange=30d")
+    browser.wait_for(f"{LOADED} && document.title.startsWith('Explore') && !!document.querySelector('.plot svg')")
     browser.run("document.querySelector('summary').click()")
     assert browser.run("document.querySelectorAll('details tbody tr').length") == 30
     assert browser.run("document.documentElement.scrollWidth") <= 360

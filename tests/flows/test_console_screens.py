@@ -25,9 +25,9 @@ pytestmark = MARKS
 EVERY_VIEW = bool(os.environ.get("EVERY_VIEW"))
 SIGNED_IN = {
     "overview": "/console",
-    "usage": "/console/usage?timeRange=30d",
-    "usage-by-tag": "/console/usage?groupBy=tag&timeRange=30d",
-    "usage-by-session": "/console/usage?groupBy=session&measure=tokens",
+    "explore": "/console/explore?timeRange=30d",
+    "explore-tag": "/console/explore?groupBy=tag&timeRange=30d",
+    "explore-session": "/console/explore?groupBy=session&measure=tokens",
     "requests": "/console/logs",
     "playground": "/console/playground",
     "models": "/console/models",

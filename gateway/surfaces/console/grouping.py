@@ -1,14 +1,20 @@
-"""The names by which usage is stacked: to which name each row of the sums belongs, and the requests behind it."""
+"""The names by which usage is stacked: to which name each row of the sums belongs, the requests behind it, and the
+filters that restrict usage to one name.
 
-from collections.abc import Callable, Mapping
+Statistics are summed up by key, and for each key and project by model and provider, by app, and by each tag and by
+session. So groups and filters of these four families cannot be combined with one another, but each of them with those
+that follow from the key: key, person, team and project.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.accounts.teams import list_teams
-from gateway.metering.activity import Dimension
-from gateway.metering.rollups.rollup_table import OTHER
+from gateway.metering.activity import Dimension, Owners
+from gateway.metering.rollups.rollup_table import OTHER, SESSION
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.console.shown_figures import ATTRIBUTE_LABELS
 from gateway.surfaces.visitors.visitor import Visitor
@@ -19,14 +25,28 @@ NO_SESSION = "No session"
 NO_ATTRIBUTE = "Not stated"
 NO_TAG = "Without this tag"
 ALL_OTHERS = "All others"
+ATTRIBUTE = "attribute"
+PAIR = " · "  # between the names of two groups
+
+Values = tuple[Any, ...]  # of a row
 
 
 class GroupName(NamedTuple):
-    """The name of a part. `filters` are those of the request log that find its requests; none: it has no filter."""
+    """The name of a part. `filters` are those of the request log that find its requests; none: it has no filter.
+    `pair` are the names in two groups of which it is made."""
 
     id: str
     name: str
     filters: Mapping[str, str] = {}
+    pair: tuple["GroupName", ...] = ()
+
+
+class UsageValues(NamedTuple):
+    """Restricts usage to some values of a dimension that is not one of keys. `names` are the values of a tag."""
+
+    dimension: Dimension
+    matches: Callable[[Values], bool]
+    names: tuple[str, ...] = ()
 
 
 class GroupingScope(NamedTuple):
@@ -37,7 +57,7 @@ class GroupingScope(NamedTuple):
     tag: str
 
 
-Namer = Callable[[tuple[Any, ...]], GroupName]  # of a row, by its values
+Namer = Callable[[Values], GroupName]  # of a row, by its values
 
 
 class Grouping(NamedTuple):
@@ -49,9 +69,13 @@ class Grouping(NamedTuple):
     attribute: str = ""
 
     @property
-    def is_of_owners(self) -> bool:
-        """Return whether its rows are those of keys or projects."""
-        return self.dimension in ("api_key", "owner") and not self.attribute
+    def family(self) -> str:
+        """Return by what its rows are summed up; "" for what follows from the key."""
+        if self.attribute:
+            return ATTRIBUTE
+        if self.dimension == "tag":
+            return self.label.lower()
+        return "" if self.dimension in ("api_key", "owner") else self.dimension
 
 
 def _by_model(scope: GroupingScope) -> Namer:
@@ -138,7 +162,7 @@ def _by_team(scope: GroupingScope) -> Namer:
 
     def name(key: KeyInfo) -> GroupName:
         text = ", ".join(sorted(teams.get(key.member_id, ()))) or NO_TEAM
-        return GroupName(text, text)
+        return GroupName(text, text, {"team": text})
 
     return _name_keys(scope, name)
 
@@ -163,3 +187,141 @@ GROUPS: dict[str, Grouping] = {
     "tag": Grouping("Tag", "tag", _by_tag),
     "session": Grouping("Session", "tag", _by_session),
 }
+
+
+def split_groups(group: str, families: set[str]) -> dict[str, Grouping]:
+    """Return the groups by which the parts of a group can be divided further, next to filters of these families."""
+    if GROUPS[group].family == ATTRIBUTE:
+        return {}
+    used = families | {GROUPS[group].family}
+    return {
+        name: grouping
+        for name, grouping in GROUPS.items()
+        if name != group and grouping.family != ATTRIBUTE and len((used | {grouping.family}) - {""}) <= 1
+    }
+
+
+def open_groups(families: set[str]) -> dict[str, Grouping]:
+    """Return the groups that can be combined with filters of these families."""
+    return {name: grouping for name, grouping in GROUPS.items() if len((families | {grouping.family}) - {""}) <= 1}
+
+
+BY_KEY: dict[str, Dimension] = {
+    "model": "api_key_model",
+    "source": "api_key_source",
+    "tag": "api_key_tag",
+    "session": "api_key_tag",
+}
+
+
+def find_dimension(groups: Sequence[Grouping], filters: set[str]) -> Dimension:
+    """Return the dimension whose rows one or two groups name, with filters of these families."""
+    if all(grouping.family for grouping in groups):
+        return groups[0].dimension
+    families = filters | {grouping.family for grouping in groups}
+    for family, dimension in BY_KEY.items():
+        if family in families:
+            return dimension
+    return groups[0].dimension if len(groups) == 1 else "api_key"
+
+
+def name_rows(groups: Sequence[Grouping], scope: GroupingScope, dimension: Dimension) -> Namer:
+    """Return the namer of one or two groups for the rows of a dimension."""
+    namers = [_name_part(grouping, grouping.find_name(scope), dimension) for grouping in groups]
+    if len(namers) == 1:
+        return namers[0]
+
+    def name(values: Values) -> GroupName:
+        pair = tuple(one(values) for one in namers)
+        filters = {}
+        if all(one.filters for one in pair):
+            filters = {name: value for one in pair for name, value in one.filters.items()}
+        ident = OTHER if OTHER in (pair[0].id, pair[1].id) else "\n".join(one.id for one in pair)
+        return GroupName(ident, PAIR.join(one.name for one in pair), filters, pair)
+
+    return name
+
+
+def _name_part(grouping: Grouping, namer: Namer, dimension: Dimension) -> Namer:
+    """Return a namer for the rows of a dimension that may be of keys and of values."""
+    if not dimension.startswith("api_key_"):
+        return namer
+    if grouping.family == "":
+        return lambda values: namer(values[:1])
+    return lambda values: namer(values[1:])
+
+
+# Filters: parameters of the page, named like those of the request log.
+
+
+class UsageFilter(NamedTuple):
+    """A parameter that restricts usage to one name of a group."""
+
+    parameter: str
+    group: str
+
+
+FILTERS = (
+    UsageFilter("userId", "user"),
+    UsageFilter("team", "team"),
+    UsageFilter("model", "model"),
+    UsageFilter("provider", "provider"),
+    UsageFilter("source", "app"),
+    UsageFilter("session", "session"),
+    UsageFilter("metadata", "tag"),
+)
+MAX_VALUE_LENGTH = 400
+
+
+def read_filters(arguments: Mapping[str, str]) -> dict[UsageFilter, str]:
+    """Return the filters of a page with their values. Of filters that cannot be combined, the first counts."""
+    chosen: dict[UsageFilter, str] = {}
+    for one in FILTERS:
+        value = arguments.get(one.parameter, "")[:MAX_VALUE_LENGTH]
+        if not value or (one.group == "tag" and not all(value.partition(":"))):
+            continue
+        families = {GROUPS[other.group].family for other in chosen} | {GROUPS[one.group].family}
+        if len(families - {""}) <= 1:
+            chosen[one] = value
+    return chosen
+
+
+def families_of(filters: Mapping[UsageFilter, str]) -> set[str]:
+    """Return the families of filters."""
+    return {GROUPS[one.group].family for one in filters}
+
+
+def filter_keys(filters: Mapping[UsageFilter, str], scope: GroupingScope) -> Owners | None:
+    """Return the keys to which filters of people and teams restrict usage; None without such a filter."""
+    chosen = {one: value for one, value in filters.items() if GROUPS[one.group].family == ""}
+    if not chosen:
+        return None
+    namers = {one: GROUPS[one.group].find_name(scope) for one in chosen}
+    idents = tuple(
+        ident for ident in scope.keys if all(namers[one]((raw_id(ident),)).id == value for one, value in chosen.items())
+    )
+    return Owners(key_ids=idents)
+
+
+def filter_values(filters: Mapping[UsageFilter, str], scope: GroupingScope) -> UsageValues | None:
+    """Return the filter of models, providers, apps, sessions or values of a tag; None without one."""
+    chosen = {one: value for one, value in filters.items() if GROUPS[one.group].family}
+    if not chosen:
+        return None
+    namers = {one: GROUPS[one.group].find_name(scope) for one in chosen}
+    dimension = GROUPS[next(iter(chosen)).group].dimension
+
+    def matches(values: Values) -> bool:
+        return all(namers[one](values).filters.get(one.parameter) == value for one, value in chosen.items())
+
+    names = tuple(value.partition(":")[2] if one.group == "tag" else value for one, value in chosen.items())
+    return UsageValues(dimension, matches, names if dimension == "tag" else ())
+
+
+def find_tag(group: str, split: str, filters: Mapping[UsageFilter, str], tag: str) -> str:
+    """Return the tag that is read, SESSION for sessions."""
+    groups = (group, split, *(one.group for one in filters))
+    if "session" in groups:
+        return SESSION
+    named = next((value for one, value in filters.items() if one.group == "tag"), "")
+    return named.partition(":")[0] or tag

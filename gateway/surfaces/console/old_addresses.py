@@ -1,5 +1,5 @@
 """Addresses of the console without a page: `/connect` and all paths below it are redirected to the console, which had
-these addresses before; other unknown ones are a page of their own.
+these addresses before, and `/console/usage` to Explore; other unknown ones are a page of their own.
 
 Links in e-mails, bookmarks and programs contain the old addresses. Status 308 keeps the method and the form.
 """
@@ -31,6 +31,11 @@ def redirect_account(services: Services, inbound: Inbound) -> Outbound:
     return _redirect(inbound, f"{NEW}/account")
 
 
+def redirect_usage(services: Services, inbound: Inbound) -> Outbound:
+    """Redirect to Explore, which was the page of usage."""
+    return _redirect(inbound, f"{NEW}/explore")
+
+
 def _redirect(inbound: Inbound, path: str) -> Outbound:
     if inbound.query:
         path = f"{path}?{inbound.query}"
@@ -39,6 +44,7 @@ def _redirect(inbound: Inbound, path: str) -> Outbound:
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", OLD, redirect_start),
+    Operation("GET", f"{NEW}/usage", redirect_usage),
     Operation("POST", OLD, redirect_account, body="form"),
     Operation("GET", f"{OLD}/<path:place>", redirect_page),
     Operation("POST", f"{OLD}/<path:place>", redirect_page, body="form"),

@@ -125,7 +125,7 @@ def find_retiring(services: Services, used: Iterable[tuple[str, str]], today: da
             end = _read_day(mapping.deactivated)
             if mapping.provider == provider and end is not None and 0 <= (end - today).days <= RETIRING_DAYS:
                 text = f"{provider}/{model} will be retired on {end:%d %B %Y}. Move to another model."
-                notices.append(AttentionItem("warn", text, "/console/usage"))
+                notices.append(AttentionItem("warn", text, "/console/explore"))
     return notices
 
 

@@ -9,6 +9,7 @@ from gateway.surfaces.console import (
     authorize,
     automation_pages,
     custom_model_pages,
+    explore_pages,
     first_run_pages,
     guardrail_pages,
     guide_pages,
@@ -32,7 +33,6 @@ from gateway.surfaces.console import (
     sso_pages,
     sso_settings_pages,
     team_pages,
-    usage_pages,
 )
 from gateway.surfaces.console.budgets import budget_pages
 from gateway.surfaces.visitors.visitor import MANAGEMENT
@@ -50,6 +50,7 @@ SURFACE = Surface(
         *automation_pages.OPERATIONS,
         *authorize.OPERATIONS,
         *authorize.DEVICE_OPERATIONS,
+        *explore_pages.OPERATIONS,
         *first_run_pages.OPERATIONS,
         *guardrail_pages.OPERATIONS,
         *guide_pages.OPERATIONS,
@@ -74,7 +75,6 @@ SURFACE = Surface(
         *sso_settings_pages.OPERATIONS,
         *budget_pages.OPERATIONS,
         *team_pages.OPERATIONS,
-        *usage_pages.OPERATIONS,
         *old_addresses.OPERATIONS,
         *overview.OPERATIONS,
         *old_addresses.UNKNOWN_OPERATIONS,

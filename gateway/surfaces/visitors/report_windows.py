@@ -54,10 +54,15 @@ class ReportRange(Struct, frozen=True):
         """Return the same range as one step."""
         return replace(self, span=replace(self.span, step="all"), padding=())
 
-    def before(self) -> "ReportRange":
-        """Return the range of as many hours before this one, as one step."""
-        hours = self.span.end - self.span.first
-        return replace(self, span=Span(self.span.first - hours, self.span.first, "all"), padding=())
+    def earlier(self, hours: int) -> "ReportRange":
+        """Return the range that lies so many hours earlier, with the same steps; whole days for one by day. For UTC."""
+        span = replace(self.span, first=self.span.first - hours, end=self.span.end - hours)
+        if span.step == "hour":
+            padding = tuple(_label(hour * HOUR_US, self.zone) for hour in range(span.first, span.end))
+        else:
+            shift = timedelta(hours=hours)
+            padding = tuple((date.fromisoformat(label) - shift).isoformat() for label in self.padding)
+        return replace(self, span=span, padding=padding)
 
 
 def length_of(time_range: str) -> int:
@@ -87,9 +92,13 @@ def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
 
 def _hours(count: int, zone: tzinfo, now_us: int) -> ReportRange:
     """Return the range from the clock hour that lies `count` hours back to the current one."""
-    span = Span((now_us - count * HOUR_US) // HOUR_US, now_us // HOUR_US + 1, "hour")
-    padding = dict.fromkeys(_label(hour * HOUR_US, zone) for hour in range(span.first, span.end))
-    return ReportRange(span, "hourly", zone, tuple(padding))
+    return hours_between((now_us - count * HOUR_US) // HOUR_US, now_us // HOUR_US + 1, zone)
+
+
+def hours_between(first: int, end: int, zone: tzinfo = UTC) -> ReportRange:
+    """Return the range of the hours [first, end) since the epoch."""
+    padding = dict.fromkeys(_label(hour * HOUR_US, zone) for hour in range(first, end))
+    return ReportRange(Span(first, end, "hour"), "hourly", zone, tuple(padding))
 
 
 def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange:

@@ -20,7 +20,8 @@ from gateway.metering.rollups.queries import RollupQuestion, StepColumns, at_onc
 from gateway.metering.rollups.rollup_table import Series
 from gateway.reports.shares import ShareQuestion, read_shares
 from gateway.surfaces.console.grouping import GROUPS, GroupName
-from gateway.surfaces.console.usage_pages import PeriodUsage, UsageQuestion, read_usage
+from gateway.surfaces.console.usage_measures import MEASURES
+from gateway.surfaces.console.usage_reader import PeriodUsage, UsageQuestion, read_usage
 from gateway.surfaces.visitors.report_windows import read_window
 
 pytestmark = pytest.mark.slow  # the engine takes seconds to start
@@ -220,7 +221,9 @@ def test_shares_by_tag_and_session_are_those_of_the_rows(
         assert [(one.id, vars(one.figures)) for one in found] == [(one.id, vars(one.figures)) for one in kept] != []
         window = read_window({"timeRange": "30d"}, site.clock.now_us())
         for bars in (window, window.by_week()):
-            page = UsageQuestion(owners, owners, window, bars, GROUPS[group], name_value, ("cost_nusd",), tag)
+            page = UsageQuestion(
+                owners, owners, window, bars, GROUPS[group].dimension, name_value, MEASURES["spend"], tag
+            )
             site.database.statistics = None
             sums = as_sums(read_usage(site.database, page))
             site.database.statistics = engine

@@ -282,7 +282,7 @@ def test_steps_have_the_value_of_their_time(case: Case, step: str, zone: str) ->
 @pytest.mark.parametrize("who", ["acme owner", "acme developer"])
 def test_the_page_of_usage_shows_the_departments_of_the_time(case: Case, who: str) -> None:
     query = f"timeRange=custom&{case.query()}&groupBy=department"
-    page = open_page(case.tenants, case.tenants[who], f"/console/usage?{query}")
+    page = open_page(case.tenants, case.tenants[who], f"/console/explore?{query}")
     shown = read(case, who, "groupBy=department")
     for name, (count, _, _) in shown.items():
         row = page.partition(f"<td>{name or 'Not stated'}</td>")[2].partition("</tr>")[0]

@@ -75,7 +75,7 @@ def test_a_row_is_found_by_each_member_that_is_searched(
     assert "<td data-label" in rows_of(page), page
 
 
-@pytest.mark.parametrize("path", [*QUERIES, "/console/usage"])
+@pytest.mark.parametrize("path", [*QUERIES, "/console/explore"])
 def test_a_list_is_sorted_by_each_column_that_has_a_link(filled: tuple[Tenants, dict[str, str]], path: str) -> None:
     tenants, names = filled
     path = path.format(**names)

@@ -1,0 +1,321 @@
+"""The figures of Explore, read in one snapshot: totals by hour, day or week, sums by name, and the bars of a plot.
+
+Sums of keys and projects are read for the whole period, from blocks of days, and by bar only for the names in the
+plot. The other dimensions have few names, or names that every bar has to be searched for, so one query serves both.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from gateway.metering.activity import Dimension, HeldValues, Owners, TagValues, measure, measure_held, measure_top
+from gateway.metering.figures import ActivityFigures
+from gateway.metering.rollups.queries import at_once
+from gateway.metering.rollups.rollup_table import OTHER, SESSION
+from gateway.metering.usage_table import raw_id
+from gateway.store.database import Database
+from gateway.surfaces.console.grouping import GroupName, Namer, UsageValues, Values
+from gateway.surfaces.console.plots import MAX_SERIES
+from gateway.surfaces.console.plots import OTHER_SERIES as OTHER_NAMES
+from gateway.surfaces.console.usage_measures import Measure
+from gateway.surfaces.visitors.report_windows import ReportRange
+
+MAX_VALUES_SHOWN = 100  # values of a tag, or sessions, with the highest cost; the others are one name
+COST = ("cost_nusd",)
+PARTS = ("requests", "input_tokens", "output_tokens", "cost_nusd")
+TOTALS = (*PARTS, "errors", "cached_requests", "byok_nusd", "discount_nusd")
+NO_ACTIVITY = ActivityFigures()
+# Dimensions whose rows belong to a key or project, which is their first value → the dimension of their other values.
+OF_OWNERS: dict[Dimension, Dimension | None] = {
+    "api_key": None,
+    "owner": None,
+    "api_key_model": "model",
+    "api_key_source": "source",
+    "api_key_tag": "tag",
+}
+
+Steps = dict[str, ActivityFigures]  # by label
+
+
+class UsageQuestion(Struct, frozen=True):
+    """The usage of a period and how it is plotted. `owners` have all usage, `parts` the same usage by name, in rows of
+    `dimension` that `name` names. `tag` is the name of a tag, SESSION for sessions, and `held` has the values of an
+    attribute of the owner of each key. `filter` restricts the usage further. `earlier` is the period of the comparison,
+    None for none."""
+
+    owners: Owners
+    parts: Owners
+    window: ReportRange
+    bars: ReportRange
+    dimension: Dimension
+    name: Namer
+    measure: Measure
+    tag: str = SESSION
+    held: HeldValues | None = None
+    filter: UsageValues | None = None
+    earlier: ReportRange | None = None
+
+    @property
+    def is_of_owners(self) -> bool:
+        """Return whether rows belong to keys or projects."""
+        return self.dimension in OF_OWNERS and self.held is None
+
+    @property
+    def values_dimension(self) -> Dimension | None:
+        """Return the dimension of a row's values other than its owner; None without any."""
+        return OF_OWNERS.get(self.dimension, self.dimension)
+
+    @property
+    def is_of_sessions(self) -> bool:
+        """Return whether rows are those of sessions."""
+        return self.values_dimension == "tag" and self.tag == SESSION
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Return the figures that are read by name."""
+        return tuple(dict.fromkeys((*PARTS, *self.measure.read)))
+
+
+class NamedUsage(NamedTuple):
+    """The sums of a name over a period."""
+
+    named: GroupName
+    figures: ActivityFigures
+
+
+NameKey = tuple[str, str]  # name and id; the ids tell equal names apart
+
+
+class PeriodUsage(NamedTuple):
+    """The usage of a period by bar and by name, and that of the period of the comparison. `series` are the values of
+    the bars of the largest names, and of all other names together, unless they have none; `line` those of the bars of
+    the other period."""
+
+    steps: Steps
+    names: dict[NameKey, NamedUsage]
+    series: dict[str, list[int | None]]
+    before: ActivityFigures
+    names_before: dict[NameKey, NamedUsage]
+    line: list[int | None]
+
+
+class UsagePart(NamedTuple):
+    """The figures of a row in the bar or period of a label."""
+
+    label: str
+    values: Values
+    figures: ActivityFigures
+
+
+def read_usage(database: Database, question: UsageQuestion) -> PeriodUsage:
+    """Return the figures of the page. Unavailable."""
+    return at_once(database, lambda: _read(database, question))
+
+
+def _read(database: Database, question: UsageQuestion) -> PeriodUsage:
+    totals = _read_totals(database, question, question.bars)
+    tags = _list_values(database, question)
+    if question.is_of_owners:
+        parts = _read_parts(database, question, question.window.whole(), tags)
+        names = _sum_names(question, parts)
+        bars = _read_bars(database, question, parts, tags, _list_largest(question, names))
+    else:
+        parts = _read_parts(database, question, question.bars, tags)
+        names = _sum_names(question, parts)
+        bars = _add_bars(question, parts, _list_largest(question, names))
+    before, line, names_before = ActivityFigures(), Steps(), {}
+    earlier = question.earlier
+    if earlier is not None:
+        line = _read_totals(database, question, earlier)
+        for figures in line.values():
+            before.add(figures)
+    # Sessions are not compared by name: few last longer than a period.
+    if earlier is not None and line and not question.is_of_sessions:
+        names_before = _sum_names(question, _read_parts(database, question, earlier.whole(), tags))
+    series = _list_series(question, totals, bars)
+    return PeriodUsage(totals, names, series, before, names_before, _list_line(question, line))
+
+
+def _read_totals(database: Database, question: UsageQuestion, period: ReportRange) -> Steps:
+    """Return all usage by step."""
+    figures = tuple(dict.fromkeys((*TOTALS, *question.measure.read)))
+    only = question.filter
+    if only is None:
+        rows = measure(database, question.owners, period.span, "total", figures)
+    else:
+        values = TagValues(question.tag, only.names)
+        rows = measure(database, question.owners, period.span, only.dimension, figures, values)
+        rows = [row for row in rows if only.matches(row.value)]
+    return _add_up((period.label(row.step), row.figures) for row in rows)
+
+
+def _list_values(database: Database, question: UsageQuestion) -> Sequence[str]:
+    """Return the values of the tag that have names of their own."""
+    if question.values_dimension != "tag":
+        return ()
+    if question.filter is not None:
+        return question.filter.names
+    owners, span = question.parts, question.window.span
+    return [row.value[0] for row in measure_top(database, owners, span, question.tag, COST, MAX_VALUES_SHOWN)]
+
+
+def _read_parts(
+    database: Database, question: UsageQuestion, period: ReportRange, tags: Sequence[str]
+) -> list[UsagePart]:
+    """Return the parts of a period."""
+    span = period.span
+    if question.held is not None:
+        rows = measure_held(database, question.held, span, question.figures)
+    elif question.values_dimension == "tag":
+        return _read_values(database, question, question.parts, period, question.dimension, tags)
+    else:
+        rows = measure(database, question.parts, span, question.dimension, question.figures)
+    first = 1 if question.is_of_owners else 0
+    if question.filter is not None:
+        rows = [row for row in rows if question.filter.matches(row.value[first:])]
+    return [UsagePart(period.label(row.step), row.value, row.figures) for row in rows]
+
+
+def _read_values(
+    database: Database,
+    question: UsageQuestion,
+    owners: Owners,
+    period: ReportRange,
+    dimension: Dimension,
+    tags: Sequence[str],
+) -> list[UsagePart]:
+    """Return the parts of values of a tag and, unless these are a filter, those of all other values as OTHER and of
+    usage without the tag as ""; of each key by itself for the dimension of keys."""
+    by_key = dimension == "api_key_tag"
+    rows = []
+    if tags:
+        rows = measure(database, owners, period.span, dimension, question.figures, TagValues(question.tag, tuple(tags)))
+    parts = [UsagePart(period.label(row.step), row.value, row.figures) for row in rows]
+    if question.filter is not None:
+        return parts
+    listed: dict[tuple[str, Values], ActivityFigures] = {}
+    for part in parts:
+        listed.setdefault((part.label, part.values[:-1]), ActivityFigures()).add(part.figures)
+    of_tag = TagValues(question.tag)
+    all_values: Dimension = "api_key_tag_total" if by_key else "tag_total"
+    rows = measure(database, owners, period.span, all_values, question.figures, of_tag)
+    tagged = {(period.label(row.step), row.value): ActivityFigures() for row in rows}
+    for row in rows:
+        tagged[period.label(row.step), row.value].add(row.figures)
+    totals: dict[tuple[str, Values], ActivityFigures] = {}
+    for row in measure(database, owners, period.span, "api_key" if by_key else "total", question.figures):
+        totals.setdefault((period.label(row.step), row.value), ActivityFigures()).add(row.figures)
+    for (label, owner), total in totals.items():
+        with_tag = tagged.get((label, owner), NO_ACTIVITY)
+        rest = _subtract(question, with_tag, listed.get((label, owner), NO_ACTIVITY))
+        parts.append(UsagePart(label, (*owner, OTHER), rest))
+        parts.append(UsagePart(label, (*owner, ""), _subtract(question, total, with_tag)))
+    return [part for part in parts if any(vars(part.figures).values())]
+
+
+def _sum_names(question: UsageQuestion, parts: Iterable[UsagePart]) -> dict[NameKey, NamedUsage]:
+    by_name: dict[Values, GroupName] = {}
+    sums: dict[NameKey, NamedUsage] = {}
+    for part in parts:
+        named = by_name.get(part.values)
+        if named is None:
+            named = by_name[part.values] = question.name(part.values)
+        sums.setdefault((named.name, named.id), NamedUsage(named, ActivityFigures())).figures.add(part.figures)
+    return sums
+
+
+def _list_largest(question: UsageQuestion, names: dict[NameKey, NamedUsage]) -> list[str]:
+    """Return the names that get a series."""
+    sizes: dict[str, int] = {}
+    for (name, ident), usage in names.items():
+        if ident != OTHER and name != OTHER_NAMES:
+            sizes[name] = sizes.get(name, 0) + question.measure.size(usage.figures)
+    return sorted(sizes, key=lambda name: (-sizes[name], name))[:MAX_SERIES]
+
+
+def _read_bars(
+    database: Database, question: UsageQuestion, parts: Iterable[UsagePart], tags: Sequence[str], shown: Sequence[str]
+) -> dict[str, Steps]:
+    """Return the bars of some names of keys or projects."""
+    owners: dict[str, set[bytes]] = {name: set() for name in shown}
+    for part in parts:
+        name = question.name(part.values).name
+        if name in owners:
+            owners[name].add(part.values[0])
+    return {name: _read_bars_of(database, question, name, raw, tags) for name, raw in owners.items()}
+
+
+def _read_bars_of(
+    database: Database, question: UsageQuestion, name: str, raw: set[bytes], tags: Sequence[str]
+) -> Steps:
+    """Return the bars of a name that belongs to some keys or projects."""
+    project_ids, key_ids = (
+        tuple(ident for ident in idents if raw_id(ident) in raw)
+        for idents in (question.parts.project_ids, question.parts.key_ids)
+    )
+    owned = Owners(project_ids, key_ids)
+    bars, dimension = question.bars, question.values_dimension
+    if dimension is None:
+        rows = measure(database, owned, bars.span, "total", question.measure.read)
+        return _add_up((bars.label(row.step), row.figures) for row in rows)
+    if dimension == "tag":
+        parts = _read_values(database, question, owned, bars, dimension, tags)
+    else:
+        rows = measure(database, owned, bars.span, dimension, question.measure.read)
+        parts = [UsagePart(bars.label(row.step), row.value, row.figures) for row in rows]
+    only = question.filter
+    # All these owners have the same part of the name, so any of them stands for all.
+    one = next(iter(raw))
+    return _add_up(
+        (part.label, part.figures)
+        for part in parts
+        if (only is None or only.matches(part.values)) and question.name((one, *part.values)).name == name
+    )
+
+
+def _add_bars(question: UsageQuestion, parts: Iterable[UsagePart], shown: Sequence[str]) -> dict[str, Steps]:
+    bars: dict[str, list[UsagePart]] = {name: [] for name in shown}
+    for part in parts:
+        name = question.name(part.values).name
+        if name in bars:
+            bars[name].append(part)
+    return {name: _add_up((part.label, part.figures) for part in listed) for name, listed in bars.items()}
+
+
+def _list_series(question: UsageQuestion, totals: Steps, bars: dict[str, Steps]) -> dict[str, list[int | None]]:
+    measure_ = question.measure
+    labels = question.bars.padding
+    series = {}
+    rest = [totals.get(label, NO_ACTIVITY) for label in labels]
+    for name, steps in bars.items():
+        series[name] = [measure_.value(steps.get(label, NO_ACTIVITY)) for label in labels]
+        rest = [
+            _subtract(question, total, steps.get(label, NO_ACTIVITY)) for label, total in zip(labels, rest, strict=True)
+        ]
+    if any(measure_.size(figures) for figures in rest):
+        series[OTHER_NAMES] = [measure_.value(figures) for figures in rest]
+    return series
+
+
+def _list_line(question: UsageQuestion, steps: Steps) -> list[int | None]:
+    """Return the values of the bars of the period of the comparison, as many as there are bars."""
+    if question.earlier is None or not steps:
+        return []
+    labels = question.earlier.padding[: len(question.bars.padding)]
+    values = [question.measure.value(steps.get(label, NO_ACTIVITY)) for label in labels]
+    return [*values, *[None] * (len(question.bars.padding) - len(values))]
+
+
+def _add_up(labelled: Iterable[tuple[str, ActivityFigures]]) -> Steps:
+    sums: Steps = {}
+    for label, figures in labelled:
+        sums.setdefault(label, ActivityFigures()).add(figures)
+    return sums
+
+
+def _subtract(question: UsageQuestion, figures: ActivityFigures, part: ActivityFigures) -> ActivityFigures:
+    rest = ActivityFigures()
+    for name in question.figures:
+        setattr(rest, name, getattr(figures, name) - getattr(part, name))
+    return rest

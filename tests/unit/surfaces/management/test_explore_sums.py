@@ -1,0 +1,223 @@
+"""Explore: every grouping, pair of groups and filter adds up to the reports and to the ledger, to the nano-dollar."""
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, date, datetime, timedelta
+from html import unescape
+from urllib.parse import quote, urlencode
+
+import pytest
+from support.console import open_page
+from support.management import Tenants
+from support.usage import insert_rows, usage_row
+
+from gateway.clock import DAY_US, SECOND_US
+from gateway.metering.models import CACHED, CREDITS, SETTLEMENT
+from gateway.metering.usage_table import UsageRecord, raw_id
+from gateway.money import NANO, parse_usd
+from gateway.surfaces.console.grouping import GROUPS, split_groups
+from gateway.surfaces.console.usage_measures import MEASURES
+
+pytestmark = pytest.mark.slow
+
+PEOPLE = ("acme owner", "acme developer", "acme colleague")
+DAYS = 12
+MODELS = ("openai/gpt-5", "openai/gpt-4o", "anthropic/claude-sonnet-4-5", "mistral/mistral-large")
+TODAY = date.today()
+PERIOD = {
+    "timeRange": "custom",
+    "from": str(TODAY - timedelta(days=DAYS + 2)),
+    "to": str(TODAY - timedelta(days=2)),
+}
+SPEND = re.compile(r'data-label="Spend"><span title="\$([\d.]+)"')
+STAT = re.compile(r'<dt>Spend</dt><dd><span title="\$([\d.]+)"')
+# Groups, and all pairs that statistics are kept of.
+PAIRS = [(group, split) for group in GROUPS for split in ("", *split_groups(group, set()))]
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[UsageRecord]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def used(open_tenants: Callable[..., AbstractContextManager[Tenants]], rows: list[UsageRecord]) -> Iterator[Tenants]:
+    """Tenants with random usage of three people on days that the ledger has closed."""
+    dice = random.Random(3)
+    with open_tenants() as tenants:
+        owner = tenants["acme owner"]
+        tenants.services.billing.ledger.grant(owner.organization_id, 10**15, "sums")
+        team = tenants.ok("POST", f"/orgs/{owner.organization_id}/teams", owner, {"name": "Search"})["team"]["id"]
+        member = tenants["acme developer"].member_id
+        tenants.ok("PUT", f"/orgs/{owner.organization_id}/teams/{team}/members/{member}", owner)
+        end = int(datetime.combine(TODAY - timedelta(days=1), datetime.min.time(), UTC).timestamp()) * SECOND_US
+        for _ in range(400):
+            person = tenants[dice.choice(PEOPLE)]
+            provider, _, served = dice.choice(MODELS).partition("/")
+            row = usage_row(
+                end - 1 - dice.randrange((DAYS - 1) * DAY_US),
+                organization=raw_id(person.organization_id),
+                project=raw_id(person.project_id),
+                api_key=raw_id(person.key.info.id),
+                member=raw_id(person.member_id),
+                kind=SETTLEMENT,
+                operation="chat",
+                mode=CREDITS,
+                provider=provider,
+                asked=served,
+                served=served,
+                source=dice.choice(("", "codex", "cursor")),
+                session=dice.choice((None, "first", "second")),
+                tags=dice.choice((None, '{"team":"ads"}', '{"team":"search"}')),
+                cost_nusd=dice.randrange(10**9),
+                input=dice.randrange(100),
+                output=dice.randrange(100),
+                error=dice.choice((None, None, "upstream_timeout", "client_error")),
+                flags=dice.choice((0, CACHED)),
+            )
+            rows.append(row._replace(posted_at=row.at + 5))
+        insert_rows(tenants.services.store.database, *sorted(rows, key=lambda row: row.posted_at))
+        tenants.services.billing.rollups.catch_up()
+        tenants.services.billing.ledger_close.close()
+        yield tenants
+
+
+def read(tenants: Tenants, **query: str) -> str:
+    return unescape(open_page(tenants, tenants["acme owner"], f"/console/explore?{urlencode({**PERIOD, **query})}"))
+
+
+def listed_nusd(page: str) -> int:
+    """Return the sum of the spend of the names below the plot."""
+    return sum(parse_usd(cost) for cost in SPEND.findall(page.partition('id="list"')[2]))
+
+
+@pytest.mark.parametrize(("group", "split"), PAIRS)
+def test_all_names_add_up_to_the_report_and_the_ledger(
+    used: Tenants, rows: list[UsageRecord], group: str, split: str
+) -> None:
+    total = sum(row.cost_nusd for row in rows)
+    owner = used["acme owner"]
+    booked = [one for one in used.services.billing.ledger.entries(owner.organization_id, 1_000) if one.kind == "usage"]
+    assert -sum(one.amount_nusd for one in booked) == total
+    days = used.ok("GET", f"/activity?from={PERIOD['from']}&to={PERIOD['to']}", owner)["activity"]
+    assert sum(round(day["cost"] * NANO) for day in days) == total
+    page = read(used, groupBy=group, splitBy=split, tag="team")
+    assert parse_usd(STAT.findall(page)[0]) == total
+    assert listed_nusd(page) == total
+    assert sum(parse_usd(cost) for cost in SPEND.findall(page.partition('id="list"')[0])) == total
+
+
+FILTERS: dict[str, tuple[str, Callable[[UsageRecord], bool]]] = {
+    "model": ("openai/gpt-5", lambda row: row.served == "gpt-5"),
+    "provider": ("openai", lambda row: row.provider == "openai"),
+    "source": ("codex", lambda row: row.source == "codex"),
+    "session": ("first", lambda row: row.session == "first"),
+    "metadata": ("team:ads", lambda row: row.tags == '{"team":"ads"}'),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize(("group", "split"), [("user", ""), ("apiKey", "team"), ("project", "")])
+def test_a_filter_shows_the_usage_of_one_name(
+    used: Tenants, rows: list[UsageRecord], name: str, group: str, split: str
+) -> None:
+    value, matches = FILTERS[name]
+    total = sum(row.cost_nusd for row in rows if matches(row))
+    page = read(used, groupBy=group, splitBy=split, **{name: value})
+    assert parse_usd(STAT.findall(page)[0]) == listed_nusd(page) == total > 0
+    developer = used["acme developer"]
+    own = [row for row in rows if row.member == raw_id(developer.member_id) and matches(row)]
+    page = read(used, groupBy=group, splitBy=split, userId=developer.user_id, **{name: value})
+    assert parse_usd(STAT.findall(page)[0]) == listed_nusd(page) == sum(row.cost_nusd for row in own) > 0
+    of_team = read(used, groupBy=group, splitBy=split, team="Search", **{name: value})
+    assert listed_nusd(of_team) == sum(row.cost_nusd for row in own)
+    assert f"{name}={quote(value, safe='')}" in of_team, "the links keep the filter"
+
+
+def test_each_measure_is_that_of_the_rows(used: Tenants, rows: list[UsageRecord]) -> None:
+    failed = [row for row in rows if row.error]
+    of_callers = [row for row in failed if row.error == "client_error"]
+    tokens = sum(row.input + row.output for row in rows)
+    expected = {
+        "spend": sum(row.cost_nusd for row in rows),
+        "requestCost": round(sum(row.cost_nusd for row in rows) / len(rows)),
+        "tokenCost": round(sum(row.cost_nusd for row in rows) * 1_000_000 / tokens),
+        "requests": len(rows),
+        "errors": len(failed),
+        "callerErrors": len(of_callers),
+        "providerErrors": len(failed) - len(of_callers),
+        "errorRate": f"{len(failed) * 100 / len(rows):.3g} %",
+        "cached": sum(row.flags == CACHED for row in rows),
+        "tokens": tokens,
+    }
+    for name, value in expected.items():
+        measure = MEASURES[name]
+        page = read(used, measure=name, groupBy="user")
+        label = "Tokens in / out" if name == "tokens" else measure.label
+        [shown] = re.findall(rf"<dt>{label}</dt><dd[^>]*>(?:<span title=\"\$?([^\"]*)\">|([^<]*))", page)
+        if name == "tokens":
+            assert f'/ <span title="{sum(row.output for row in rows):,}"' in page
+        elif measure.kind == "usd":
+            assert parse_usd(shown[0]) == value, name
+        else:
+            assert (shown[0].replace(",", "") or shown[1]) == str(value), name
+    assert len(MEASURES) > len(expected)
+    for name in MEASURES:
+        assert f'<option value="{name}" selected>' in read(used, measure=name, splitBy="user")
+
+
+def test_filters_that_statistics_do_not_combine_are_not_offered(used: Tenants) -> None:
+    page = read(used, groupBy="app", splitBy="model", model="openai/gpt-5", session="first")
+    assert '<option value="app"' not in page and '<option value="session"' not in page
+    assert "model: openai/gpt-5" in page.lower() and "session: first" not in page.lower()
+    for strange in ("<script>alert(1)</script>", "x" * 5_000, "nothing/of-this-name", "\x00", "%"):
+        for name in (*FILTERS, "userId", "team", "groupBy", "splitBy", "measure", "compare", "tag"):
+            page = read(used, **{name: strange})
+            assert "<script>alert" not in open_raw(used, **{name: strange})
+
+
+def open_raw(tenants: Tenants, **query: str) -> str:
+    headers = {"Cookie": f"llmgateway.session_token={tenants['acme owner'].token}"}
+    return str(tenants.client.get(f"/console/explore?{urlencode({**PERIOD, **query})}", headers=headers).text)
+
+
+def test_a_period_is_compared_with_the_same_weekdays_or_with_nothing(used: Tenants) -> None:
+    last = TODAY - timedelta(days=2)
+    period = {"from": str(last - timedelta(days=2)), "to": str(last)}
+    before = read(used, **period)
+    assert 'class="before"' in before and "the period before" in before.lower()
+    weekdays = read(used, **period, compare="weekdays")
+    assert 'class="before"' in weekdays and "same weekdays before" in weekdays
+    costs = {
+        kind: re.findall(r'title="(\$[\d.]+) in the [a-z ]+">[^<]*</span> than', page)
+        for kind, page in (("before", before), ("weekdays", weekdays))
+    }
+    assert costs["before"] != costs["weekdays"] and all(len(found) == 1 for found in costs.values())
+    nothing = read(used, **period, compare="none")
+    assert 'class="before"' not in nothing and "Change</a></th>" not in nothing
+
+
+def test_hours_between_two_times_are_shown_with_their_requests(used: Tenants, rows: list[UsageRecord]) -> None:
+    day = TODAY - timedelta(days=5)
+    inside = [row for row in rows if "06" <= hour_of(row, day) <= "17"]
+    page = read(used, **{"from": f"{day}T06", "to": f"{day}T17", "groupBy": "user"})
+    assert parse_usd(STAT.findall(page)[0]) == sum(row.cost_nusd for row in inside)
+    links = re.findall(r'href="http://localhost(/console/logs\?from=[^"]*)"', page)
+    assert f"/console/logs?from={day}T06%3A00%3A00&to={day}T07%3A00%3A00" in links
+    found = open_page(used, used["acme owner"], f"/console/logs?from={day}T06%3A00%3A00&to={day}T18%3A00%3A00")
+    assert found.count('class="open"') == len(inside)
+
+
+def hour_of(row: UsageRecord, day: date) -> str:
+    """Return the hour of a row on this day, "" on another."""
+    at = datetime.fromtimestamp(row.at / SECOND_US, UTC)
+    return f"{at:%H}" if at.date() == day else ""
+
+
+def test_the_former_address_leads_to_the_same_figures(used: Tenants) -> None:
+    headers = {"Cookie": f"llmgateway.session_token={used['acme owner'].token}"}
+    answer = used.client.get("/console/usage?groupBy=user&timeRange=30d", headers=headers)
+    assert answer.status_code == 308
+    assert answer.headers["Location"].endswith("/console/explore?groupBy=user&timeRange=30d")
