@@ -38,9 +38,8 @@ from gateway.metering.rollups.queries import at_once
 from gateway.metering.sources import known_clients
 from gateway.metering.usage_table import COLUMNS, UsageRecord
 from gateway.reports import usage_reports as reports_module
-from gateway.reports.scope import ReportScope
 from gateway.reports.shares import ShareQuestion, read_shares
-from gateway.reports.usage_reports import Reports
+from gateway.reports.usage_reports import Reports, ReportScope
 from gateway.runtime.threads import Threads, pause
 from gateway.store.database import Database, open_database
 from gateway.store.migrations import migrate

@@ -60,7 +60,7 @@ TRIED_THROUGH = {
         "unit/surfaces/management/test_key_pages.py",
     ),
     "callers/credential_sources.py": ("flows/test_routing.py",),
-    "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
+    "admin/account_changes.py": ("unit/surfaces/management/test_change_quota.py",),
     "accounts/spending_limits.py": ("unit/billing/test_request_limits.py",),
     "surfaces/console/organization_choice.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/automation_models.py": ("unit/accounts/test_client_ids.py", "unit/accounts/test_workload_callers.py"),

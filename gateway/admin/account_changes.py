@@ -1,10 +1,9 @@
-"""Changes across packages for the management API: sign-in, keys with their limits, credits."""
+"""Changes across packages for the management API: sign-in, keys with their limits, credits, and a daily quota."""
 
 from functools import partial
 
 from gateway import ids, money
 from gateway.accounts import client_ids, key_caps, keys, members, organizations, projects
-from gateway.accounts.change_quota import ChangePace
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.custom_providers import CustomProviders
@@ -46,6 +45,49 @@ from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.store.installation_identity import Secrets
 
+# How many changes an organization may make in a day: each adds an entry to the audit log, and many add rows.
+
+DAY_S = 86_400
+CODE = "too_many_changes"
+# One member fills a quarter of it, developers together three: who has to undo what they did still can.
+MEMBER_PART = 4
+DEVELOPERS_PART = (3, 4)
+ADVICE = (
+    "as many as there may be here: go on when the day is over, or ask the operator of this installation to raise "
+    "limits.max_changes. What is there can be deleted."
+)
+
+
+class ChangePace:
+    """Changes of members over the management API, by day from the first one on; `maximum` in an organization, 0 = no
+    cap. A change that only deletes is not counted, because the creation was."""
+
+    def __init__(self, throttle: Throttle, maximum: int) -> None:
+        self._throttle = throttle
+        self._maximum = maximum
+
+    def take(self, member: MemberInfo) -> None:
+        """Count one change. RateLimited (code too_many_changes, with the seconds to wait)."""
+        if not self._maximum:
+            return
+        if member.role not in ("owner", "admin"):
+            part, whole = DEVELOPERS_PART
+        else:
+            part, whole = (1, 1)
+        self._throttle.take(
+            self._gate("a member", member.user_id, self._maximum // MEMBER_PART, "You have"),
+            self._gate(
+                "an organization", member.organization_id, self._maximum * part // whole, "Your organization has"
+            ),
+        )
+
+    @staticmethod
+    def _gate(owner: str, subject: str, maximum: int, subject_text: str) -> ThrottleGate:
+        maximum = max(1, maximum)
+        refusal = f"{subject_text} made {maximum:,} changes within a day, {ADVICE}"
+        return ThrottleGate(f"changes of {owner}", subject, maximum, DAY_S, refusal, CODE)
+
+
 # Gives the person who accepts an invitation its team and spending limits, in the transaction of the acceptance.
 
 
@@ -83,7 +125,6 @@ class InvitationGrants:
 
 
 MINUTE_S = 60
-DAY_S = 86_400
 # Each leaves an entry in the audit log.
 # By one user in a day.
 DAY_DECISIONS = 2000

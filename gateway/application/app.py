@@ -14,7 +14,7 @@ from gateway.runtime.threads import compute
 from gateway.server import logging_setup
 from gateway.server.express import ExpressLane
 from gateway.server.metrics_port import open_metrics_port
-from gateway.server.refusal_reports import reporter_of
+from gateway.server.middleware import reporter_of
 from gateway.surfaces import model_surfaces
 from gateway.surfaces.early_auth import EarlyAuth
 from gateway.surfaces.metrics import expose

@@ -7,8 +7,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
-from gateway.server.middleware import Middleware
-from gateway.server.refusal_reports import reporter_of
+from gateway.server.middleware import Middleware, reporter_of
 from gateway.surfaces import surface_table
 from gateway.surfaces.blueprints import compile_rules, mount, respond
 from gateway.surfaces.web import http_responses as http_responses_module

@@ -7,7 +7,7 @@ import orjson
 from msgspec import Struct, field
 
 from gateway.billing.outcome import Outcome
-from gateway.billing.payload_capture import PayloadCapture
+from gateway.billing.retained_payload import PayloadCapture
 from gateway.callers.authentication import Caller
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.limit_rules import LimitRule, LimitSet

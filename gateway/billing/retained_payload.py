@@ -4,15 +4,55 @@ Usage, spending, fee and payload are one entry of the journal, so that none exis
 fails before it answers is recorded at once and has no fee.
 """
 
+from collections.abc import Callable
+from typing import Any, Protocol
+
 from msgspec import Struct
 
-from gateway.billing.payload_capture import PayloadCapture
 from gateway.errors import BudgetInUse, GatewayError, OutOfCredits
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.spending import Payer, Spending
 from gateway.limits.worker_leases import Reservation
+from gateway.metering.usage_table import UsageRecord
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Target
+from gateway.store.journal import Row, Ticket
+
+# How a settlement and the recording of its request's payload meet: one entry of the journal has both.
+
+
+class HeldEntry(Struct, frozen=True, eq=False):
+    """The entry of a serving attempt that waits for the row of its payload. `awaited`: the end of the answer waits
+    for it.
+
+    `post` appends usage, spending, fee and the payload's row as one entry. Without a row the payload could not be
+    stored, so no fee is charged. Unavailable.
+    """
+
+    record: UsageRecord
+    fee_nusd: int
+    awaited: bool
+    post: Callable[[Row | None], Ticket]
+
+    @property
+    def served(self) -> str:
+        """The provider and model that served the request."""
+        return f"{self.record.provider}/{self.record.served}"
+
+
+class PayloadCapture(Protocol):
+    """Interface of a payload recording, for projects that retain payloads (engine/payload_collection.py)."""
+
+    fee_nusd: int
+
+    def note_request(self, model: str, streamed: bool) -> None: ...
+    def capture_call(self, target: Target) -> Any: ...
+    def forget(self) -> None: ...
+    def open(self) -> None: ...
+    def hold(self, entry: HeldEntry) -> Ticket | None: ...
+    def close(self) -> None: ...
+
 
 # Nano-dollars for each input or output token: 0.01 USD per million. The fee is a whole number, so nothing is rounded.
 FEE_NUSD = 10

@@ -9,8 +9,7 @@ from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.likely_prompts import LARGE_BYTES
 from gateway.billing.outcome import Attempt
 from gateway.billing.output_reservation import OutputReservation, bill, bill_within
-from gateway.billing.payload_capture import HeldEntry, PayloadCapture
-from gateway.billing.retained_payload import fee_of, refusal, retain
+from gateway.billing.retained_payload import HeldEntry, PayloadCapture, fee_of, refusal, retain
 from gateway.billing.session_budgets import payer_of
 from gateway.billing.usage_rows import intent_of, interrupted, mode_of, read_intent, record_of, row_of
 from gateway.callers.credential_sources import OWN_SOURCE

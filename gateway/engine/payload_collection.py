@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from gateway.billing.context import RequestContext
-from gateway.billing.payload_capture import HeldEntry
+from gateway.billing.retained_payload import HeldEntry
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.callers.vault import Vault
 from gateway.clock import DAY_US

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import structs
 
+from gateway.billing.estimates import complete
 from gateway.billing.unit_estimates import estimate
-from gateway.billing.usage_completion import complete
 from gateway.errors import GatewayError
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request

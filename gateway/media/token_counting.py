@@ -12,9 +12,8 @@ from msgspec import structs
 from gateway.media.pdf_reader import HEAD, READER, PdfFacts, is_pdf
 from gateway.media.sounds import SoundDuration, length_of
 from gateway.neutral.chat import ChatRequest
-from gateway.neutral.file_types import decode_base64, normalize_base64, type_of
+from gateway.neutral.file_types import decode_base64, inline_media, normalize_base64, type_of
 from gateway.neutral.hosted_uses import HostedUse, is_stored
-from gateway.neutral.inline_media import inline_media
 from gateway.neutral.own_files import check_foreign
 from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, VendorPart, Video
 from gateway.runtime.large_files import StoredFile

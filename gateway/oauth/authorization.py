@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gateway.callers import scopes as scopes_module
 from gateway.errors import InvalidRequest
-from gateway.oauth import redirects
+from gateway.oauth import clients
 from gateway.oauth.clients import CODE, OAuthApp
 
 CHALLENGE = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
@@ -163,4 +163,4 @@ def _single(parameters: Parameters, name: str) -> str:
 
 def shown_host(request: AuthorizationRequest) -> str:
     """Return the host of the redirect URI, for display."""
-    return redirects.host_of(request.redirect_uri)
+    return clients.host_of(request.redirect_uri)

@@ -12,8 +12,7 @@ from gateway.callers.throttle import Throttle
 from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control
 from gateway.oauth import grants
-from gateway.oauth.client_documents import ClientDocuments, DocumentFetcher
-from gateway.oauth.clients import Clients
+from gateway.oauth.clients import ClientDocuments, Clients, DocumentFetcher
 from gateway.oauth.grants import Grants
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.loop_turns import ShouldContinue, always

@@ -1,10 +1,13 @@
-"""Dynamic client registration (RFC 7591): registered applications and their metadata."""
+"""Dynamic client registration (RFC 7591): registered applications and their metadata,
+redirect URIs, and clients that use the https URL of their description as their id."""
 
+import hashlib
 import hmac
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import SplitResult, urlsplit
 
 from peewee import fn
 
@@ -13,11 +16,97 @@ from gateway.callers import tokens as tokens_module
 from gateway.callers.oauth_models import OAuthClient, OAuthGrant
 from gateway.callers.scopes import SCOPES
 from gateway.callers.throttle import PendingTable, make_room, network_hash
-from gateway.clock import SECOND_US
-from gateway.errors import RateLimited
-from gateway.oauth import redirects
+from gateway.clock import SECOND_US, Clock
+from gateway.errors import GatewayError, RateLimited
 from gateway.store.database import Database
+from gateway.store.documents import Documents
 from gateway.store.installation_identity import Secrets
+
+# Redirect URIs: which URIs an application may register, and which registered URI a request may name.
+
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+MAX_URI_LENGTH = 1_000
+# Schemes of programs without the dot that RFC 8252, section 7.1 requires. Other schemes could run in a browser.
+PROGRAMS = frozenset(
+    (
+        *("cursor", "vscode", "vscode-insiders", "code-oss", "vscodium", "windsurf", "windsurf-next", "claude", "zed"),
+        *("chatgpt", "codex", "warp", "raycast", "goose", "kiro", "trae", "antigravity", "jetbrains", "lmstudio"),
+    )
+)
+
+
+def problem_of(uri: str) -> str:
+    """Return why a URI cannot be registered, "" if it can: https, http on loopback, or a program's private scheme."""
+    if not 0 < len(uri) <= MAX_URI_LENGTH:
+        return f"must have 1 to {MAX_URI_LENGTH} characters"
+    if not (uri.isascii() and uri.isprintable()) or any(character in uri for character in " \\\"<>^`{|}'"):
+        return "has characters that are not allowed in a URI"
+    parts = _split(uri)
+    if parts is None:
+        return "is not an absolute URI"
+    if "#" in uri:
+        return "has a fragment"
+    if parts.username is not None or parts.password is not None:
+        return "has a user name"
+    return _problem_of_scheme(parts)
+
+
+def _problem_of_scheme(parts: SplitResult) -> str:
+    scheme = parts.scheme
+    host = parts.hostname
+    if scheme == "https":
+        if host:
+            return ""
+        return "has no host"
+    if scheme == "http":
+        if host in LOOPBACK:
+            return ""
+        return "does not use https; http is for loopback addresses only"
+    if "." in scheme or scheme in PROGRAMS:
+        return ""
+    return "has a scheme that is not allowed"
+
+
+def matches(registered: str, requested: str) -> bool:
+    """Return whether `requested` is the registered URI. On loopback the port may differ (RFC 8252, section 7.3)."""
+    if registered == requested:
+        return True
+    if problem_of(requested):
+        return False
+    ours = _split(registered)
+    theirs = _split(requested)
+    return (
+        ours is not None
+        and theirs is not None
+        and ours.scheme == theirs.scheme == "http"
+        and ours.hostname == theirs.hostname
+        and ours.hostname in LOOPBACK
+        and (ours.path or "/", ours.query) == (theirs.path or "/", theirs.query)
+    )
+
+
+def host_of(uri: str) -> str:
+    """Return the host of a URI or the scheme of a program, for display."""
+    parts = _split(uri)
+    if parts is None:
+        return ""
+    if parts.scheme == "https":
+        return parts.netloc
+    if parts.scheme == "http":
+        return f"this computer ({parts.hostname})"
+    return f"{parts.scheme}:"
+
+
+def _split(uri: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port
+    except ValueError:
+        return None
+    if parts.scheme:
+        return parts
+    return None
+
 
 SECRET = "llmgcs_"
 CODE = "authorization_code"
@@ -64,7 +153,7 @@ class OAuthApp:
     generation: int = 0
 
     def allows_redirect(self, uri: str) -> bool:
-        return any(redirects.matches(registered, uri) for registered in self.redirect_uris)
+        return any(matches(registered, uri) for registered in self.redirect_uris)
 
     def check_grant_type(self, grant_type: str) -> bool:
         return grant_type in self.grant_types
@@ -238,7 +327,7 @@ def _read_redirects(given: Mapping[str, Any]) -> list[str]:
     if not 0 < len(uris) <= MAX_REDIRECTS:
         raise InvalidMetadata("invalid_redirect_uri", f"redirect_uris must have 1 to {MAX_REDIRECTS} URIs.")
     for uri in uris:
-        problem = redirects.problem_of(uri)
+        problem = problem_of(uri)
         if problem:
             raise InvalidMetadata("invalid_redirect_uri", f"An entry of redirect_uris {problem}.")
     return list(dict.fromkeys(uris))
@@ -251,7 +340,7 @@ def _read_name(given: Mapping[str, Any], uris: Sequence[str]) -> str:
         if printable:
             return printable[:MAX_NAME_LENGTH]
     if uris:
-        return redirects.host_of(uris[0])[:MAX_NAME_LENGTH]
+        return host_of(uris[0])[:MAX_NAME_LENGTH]
     return "Unnamed application"
 
 
@@ -270,3 +359,112 @@ def _is_text(value: Any) -> bool:
 
 def _invalid(description: str) -> InvalidMetadata:
     return InvalidMetadata("invalid_client_metadata", description)
+
+
+# Client ID metadata documents: clients that use the https URL of their description as their id.
+#
+# Any caller can send such a URL. The fetch is therefore guarded against internal addresses, follows no redirects and
+# has a small size limit. All workers share the stored result for an hour, or for a week while the host is unavailable.
+# Invalid documents are not stored. Format:
+# https://datatracker.ietf.org/doc/draft-ietf-oauth-client-id-metadata-document/
+
+MAX_URL_LENGTH = 400
+MAX_BYTES = 16 << 10
+TIMEOUT_S = 5.0
+TTL_S = 3600
+MAX_AGE_S = 7 * 86_400.0
+KIND = "oauth_client"
+# Error codes of a fetch that make the document invalid. After any other error the stored document stays valid.
+INVALID_CODES = frozenset(("too_many_redirects", "response_too_large", "address_not_allowed", "invalid_address"))
+HEADERS = {"accept": "application/json", "user-agent": "llmgateway"}
+
+
+class FetchedDocument(Protocol):
+    """The response of a fetch."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+class DocumentFetcher(Protocol):
+    """Fetches an untrusted URL with guards and a size limit. Raises GatewayError."""
+
+    def fetch(
+        self, url: str, max_bytes: int, *, timeout_s: float, headers: dict[str, str], redirects: int
+    ) -> FetchedDocument: ...
+
+
+class DocumentUnavailable(Exception):
+    """The host of the document is unavailable."""
+
+
+class ClientDocuments:
+    """Fetches client metadata documents and stores them."""
+
+    def __init__(self, documents: Documents, fetcher: DocumentFetcher, clock: Clock) -> None:
+        self._documents = documents
+        self._fetcher = fetcher
+        self._clock = clock
+
+    def find(self, address: str, may_fetch: bool = True) -> OAuthApp | None:
+        """Return the client that the document at `address` describes, or None if there is no valid document.
+
+        Unless `may_fetch`, only a stored document is used, regardless of its age.
+        """
+        if not may_be_client(address):
+            return None
+        name = hashlib.sha256(address.encode()).hexdigest()
+        now = self._clock.now_us() // SECOND_US
+        stored = self._documents.get(KIND, name)
+        known = None
+        if stored is not None:
+            known = json.loads(stored)
+        if known is not None and (now < known["until"] or not may_fetch):
+            return make_client(address, known["metadata"])
+        if not may_fetch:
+            return None
+        try:
+            metadata = self._load(address)
+        except DocumentUnavailable:
+            # An outage of the host must not sign out the users of its application.
+            if known is not None:
+                return make_client(address, known["metadata"])
+            return None
+        if metadata is None:
+            if known is not None:
+                self._documents.delete(KIND, name)
+            return None
+        entry = {"until": now + TTL_S, "metadata": metadata}
+        self._documents.put(KIND, name, json.dumps(entry).encode(), MAX_AGE_S)
+        return make_client(address, metadata)
+
+    def _load(self, address: str) -> dict[str, Any] | None:
+        """Fetch the metadata. Returns None for an invalid or missing document; raises DocumentUnavailable."""
+        try:
+            response = self._fetcher.fetch(address, MAX_BYTES, timeout_s=TIMEOUT_S, headers=HEADERS, redirects=0)
+        except GatewayError as error:
+            if error.code in INVALID_CODES:
+                return None
+            raise DocumentUnavailable from None
+        if response.status >= 500:
+            raise DocumentUnavailable
+        try:
+            if response.status != 200:
+                return None
+            document = json.loads(response.body)
+            # A public document cannot contain a secret, so the client is public; PKCE binds its codes.
+            if not isinstance(document, dict) or document.get("client_id") != address or "client_secret" in document:
+                return None
+            return read_metadata({**document, "token_endpoint_auth_method": "none"})
+        except (InvalidMetadata, ValueError, RecursionError):
+            return None
+
+
+def may_be_client(address: str) -> bool:
+    """Return whether a client id can be the URL of a document: https, with a path, in normal form."""
+    if not address.startswith("https://") or len(address) > MAX_URL_LENGTH or problem_of(address):
+        return False
+    path = urlsplit(address).path
+    return path not in ("", "/") and not {".", ".."} & set(path.split("/"))

@@ -21,7 +21,7 @@ from gateway.configuration.file import SettingsError
 from gateway.configuration.settings import MANAGE, MIGRATE_LATE, ROOT, Settings
 from gateway.errors import Unavailable
 from gateway.metering.clickhouse import clickhouse_http
-from gateway.oauth.redirects import LOOPBACK
+from gateway.oauth.clients import LOOPBACK
 from gateway.operator import config
 from gateway.operator.installation_commands import Installation, address_of, opened
 from gateway.operator.output import AS_JSON, print_result

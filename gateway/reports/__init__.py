@@ -5,7 +5,7 @@ it. Reports read only rollups: a report of a year costs as much as one of a day,
 rows may have been removed. The surface must check that the caller's key is active.
 
     reports = services.billing.reports                  # gateway.reports.usage_reports.Reports
-    scope = scope_of_caller(caller)                     # gateway.reports.scope; Forbidden: a customer's key
+    scope = scope_of_caller(caller)                     # gateway.reports.usage_reports; Forbidden: a customer's key
     reports.get_account(scope) -> AccountReport
     reports.get_usage(scope, from_date=None, to_date=None, granularity="day") -> UsageReport
     reports.get_usage_breakdown(scope, group_by, sort_by="requests", from_date=None, to_date=None,

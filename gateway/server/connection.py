@@ -1,4 +1,5 @@
-"""A caller's connection: buffered reading, sending without timers, and the state for timeouts."""
+"""A caller's connection: buffered reading, sending without timers, the state for timeouts, and the state that all
+connections of a worker share."""
 
 import fcntl
 import socket
@@ -6,17 +7,53 @@ import struct
 import termios
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from email.utils import formatdate
 from typing import Any
 
 import gevent
+from gevent import GreenletExit
 
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import InvalidRequest
 from gateway.runtime.loop_turns import bulk_turn
 from gateway.runtime.send_batch import QueuedSends
 from gateway.runtime.threads import compute_if
 from gateway.server.http1 import MAX_DIGITS, malformed, timeout_error
-from gateway.server.worker_state import ClientGone, WorkerState
 from gateway.surfaces.web.wsgi import FREE_BODY
+
+# The state that all connections of a worker share: its clock tick, and the exceptions that end a request.
+
+
+class ClientGone(GreenletExit):
+    """Ends the greenlet of a request after its caller disconnected; `except Exception` does not catch it."""
+
+
+class ServerStopping(GreenletExit):
+    """Ends the greenlet of a request that outlasted the worker's grace period."""
+
+
+class WorkerState:
+    """The values that every connection reads without a call: the tick, the Date header line, and whether the worker
+    shuts down."""
+
+    __slots__ = ("_clock", "_second", "date", "leaving", "tick")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._second = -1
+        self.tick = 0
+        self.leaving = False
+        self.date = ""
+        self.advance()
+
+    def advance(self) -> None:
+        """Advance by one tick and update the date; ticks start at 1."""
+        self.tick += 1
+        second = self._clock.now_us() // SECOND_US
+        if second != self._second:
+            self._second = second
+            self.date = f"Date: {formatdate(second, usegmt=True)}"
+
 
 # Measures how fast a caller reads a response, from the bytes that its system acknowledged.
 

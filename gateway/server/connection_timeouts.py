@@ -7,8 +7,7 @@ from gevent import GreenletExit
 
 from gateway.runtime.disconnects import dismiss
 from gateway.runtime.loop_turns import TICK_S
-from gateway.server.connection import ANSWERING, CallerConnection
-from gateway.server.worker_state import ClientGone, WorkerState
+from gateway.server.connection import ANSWERING, CallerConnection, ClientGone, WorkerState
 
 HEAD_TIMEOUT_S = 30.0
 BODY_TIMEOUT_S = 600.0

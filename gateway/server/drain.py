@@ -9,9 +9,8 @@ from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.runtime.loop_turns import TICK_S
-from gateway.server.connection import IDLE, CallerConnection
+from gateway.server.connection import IDLE, CallerConnection, ServerStopping
 from gateway.server.connection_timeouts import end, ticks
-from gateway.server.worker_state import ServerStopping
 
 # Load balancers check readiness about once a second; until then connections are still accepted.
 READINESS_NOTICE_S = 1.0

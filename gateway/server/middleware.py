@@ -1,18 +1,21 @@
-"""WSGI middleware before Flask: corrects paths, handles CORS, checks the host, and adds a request id to the
-response."""
+"""WSGI middleware before Flask: corrects paths, handles CORS, checks the host, adds a request id to the response, and
+reports requests that were rejected before they reached an operation."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gateway import ids
+from gateway.configuration.settings import Server
 from gateway.errors import GatewayError
 from gateway.surfaces.web import origins as cors_module
 from gateway.surfaces.web import wsgi as wsgi_module
 from gateway.surfaces.web.http import LABEL_LENGTH, ErrorFormat, Outbound
 from gateway.surfaces.web.http_responses import error_reply
-from gateway.surfaces.web.origins import Browsers, Hosts, refuse_host
+from gateway.surfaces.web.origins import Browsers, Hosts, make_proxies, refuse_host
 from gateway.surfaces.web.path_spelling import PATH_MODEL, Addresses
 from gateway.surfaces.web.query_keys import hide_credentials
+from gateway.surfaces.web.wsgi import read_headers
+from gateway.telemetry.request_observers import RequestObservers
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -74,3 +77,14 @@ class Middleware:
             self._on_refusal(refusal, shown_id, environ)
             return wsgi_module.start(error_reply(refusal, self._errors_at(path), shown_id), begin)
         return self._application(environ, begin)
+
+
+def reporter_of(server: Server, requests: RequestObservers) -> Callable[[GatewayError, str, Mapping[str, Any]], None]:
+    """Return a function that reports requests that were rejected before they reached an operation."""
+    proxies = make_proxies(server)
+
+    def report(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
+        peer = proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
+        requests.refused(error, shown_id, peer)
+
+    return report

@@ -10,8 +10,7 @@ from msgspec import Struct
 from gateway.errors import GatewayError, Overloaded
 from gateway.ids import new_hex
 from gateway.runtime import early_answers
-from gateway.server.connection import CallerConnection
-from gateway.server.worker_state import ClientGone
+from gateway.server.connection import CallerConnection, ClientGone
 from gateway.surfaces.web.http import Outbound
 from gateway.surfaces.web.http_responses import OPENAI, error_reply
 from gateway.surfaces.web.wsgi import write_status

@@ -20,14 +20,13 @@ from gateway.runtime.byte_budget import UNATTRIBUTED, ByteBudget
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.loop_turns import low_priority, until_tick
 from gateway.server.boot import BootingWorker, PausableServer, stop_accepting
-from gateway.server.connection import ANSWERING, CallerConnection
+from gateway.server.connection import ANSWERING, CallerConnection, ClientGone, ServerStopping, WorkerState
 from gateway.server.connection_timeouts import TimeoutSweeper
 from gateway.server.drain import Drain, make_plan
 from gateway.server.request_bodies import ConnectionCounts, RequestBodies
 from gateway.server.request_heads import RequestHead
 from gateway.server.response_writer import HEAD_END, AccessLine, EarlyWriter, ResponseWriter, secure_end, write_refusal
 from gateway.server.watchdog import Gauges, Watchdog
-from gateway.server.worker_state import ClientGone, ServerStopping, WorkerState
 from gateway.surfaces.web.origins import Proxies
 from gateway.surfaces.web.wsgi import CHANNEL, HELD_KEY, REFUSAL
 

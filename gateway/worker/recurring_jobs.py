@@ -33,7 +33,7 @@ from gateway.configuration.file import SettingsError
 from gateway.control.leadership import Leadership
 from gateway.limits.limit_states import note_top_members
 from gateway.metering.rollups.queries import sum_tokens
-from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
+from gateway.oauth.clients import KIND as CLIENT_DOCUMENTS
 from gateway.routing.candidates import MIN_OBSERVED_TOKENS, TokenMix, observe_mix
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.loop_turns import RESTING_TICK_S, TICK_S, ShouldContinue, until_tick

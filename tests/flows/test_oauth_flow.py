@@ -12,8 +12,7 @@ from support.shared import Tenant
 
 from gateway.accounts import audit, keys
 from gateway.limits.budgets import Limits
-from gateway.oauth.client_documents import KIND
-from gateway.oauth.clients import read_metadata
+from gateway.oauth.clients import KIND, read_metadata
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from gateway.clock import Clock
 from gateway.errors import GatewayError
-from gateway.server.connection import CallerConnection
+from gateway.server.connection import CallerConnection, WorkerState
 from gateway.server.http1 import CHUNKED, read_chunked
 from gateway.server.request_heads import HeadCache
-from gateway.server.worker_state import WorkerState
 
 MOST = 100_000
 BYTES = [

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway import errors
-from gateway.accounts import change_quota, custom_providers, key_caps
-from gateway.admin import held_limits
+from gateway.accounts import custom_providers, key_caps
+from gateway.admin import account_changes, held_limits
 from gateway.application import app  # noqa: F401 - the whole gateway, so that every kind of error is known
 from gateway.callers import throttle as throttle_module
 from gateway.catalogue import video_shapes
@@ -50,7 +50,7 @@ VARIABLE = {
     ("surfaces/mcp/generation.py", "code"): set(),
     # The response to an error that already has a code.
     ("surfaces/blueprints.py", "operation"): None,
-    ("callers/throttle.py", "gate.code"): {throttle_module.ThrottleGate("", "", 0, 0).code, change_quota.CODE},
+    ("callers/throttle.py", "gate.code"): {throttle_module.ThrottleGate("", "", 0, 0).code, account_changes.CODE},
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("admin/held_limits.py", "CODE"): {held_limits.CODE},
     ("guardrails/guarded_texts.py", "BLOCKED"): {guarded_texts.BLOCKED},

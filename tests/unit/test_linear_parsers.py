@@ -40,7 +40,7 @@ from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.bodies.media_urls import read_media
 from gateway.surfaces.google import schema as generate
 from gateway.surfaces.openai import chat_schema
-from gateway.surfaces.openai.code_fences import without_fence
+from gateway.surfaces.openai.completions_writer import without_fence
 from gateway.surfaces.responses import schema as responses
 from gateway.surfaces.scim.filters import parse_filter
 from gateway.surfaces.web import listing as listing_module

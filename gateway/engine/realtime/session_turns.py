@@ -6,7 +6,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from gateway.billing.context import RequestContext
-from gateway.billing.usage_completion import fill_unreported
+from gateway.billing.estimates import fill_unreported
 from gateway.engine.realtime.books import (
     CALLER_LEFT,
     Report,

@@ -29,8 +29,14 @@ from gateway.limits.budgets import Limits
 from gateway.limits.periods import Period, make_period
 from gateway.money import MAX_AMOUNT_NUSD, NANO, format_usd, read_decimal
 from gateway.operator.installation_commands import check_scope, opened
-from gateway.operator.migration.litellm_models import ModelMigration, ModelPlan, read_config, read_words, write_toml
-from gateway.operator.migration.report import MigrationReport
+from gateway.operator.migration.litellm_models import (
+    MigrationReport,
+    ModelMigration,
+    ModelPlan,
+    read_config,
+    read_words,
+    write_toml,
+)
 from gateway.operator.output import AS_JSON, is_json, only_one, print_json, printable
 from gateway.surfaces.visitors.tabular import write_cell
 from gateway.worker.services import Services

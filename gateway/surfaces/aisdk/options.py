@@ -1,10 +1,14 @@
-"""`providerOptions` of messages, parts and tools: cache marks, and data that the gateway returned earlier as
-`providerMetadata`."""
+"""`providerOptions` of messages, parts and tools: cache marks, data that the gateway returned earlier as
+`providerMetadata`, and warnings about options that were not applied."""
 
 from typing import Any
 
+import orjson
+from msgspec import to_builtins
+
 from gateway.dialects.aisdk import ID_MEMBER, MARKING, OWN_NAMESPACE, SEALED, SIGNATURE, SUMMARY, VENDOR
 from gateway.neutral.parts import CacheMark, Reasoning
+from gateway.surfaces.aisdk import schema as wire
 
 CACHE_CONTROL_NAMES = ("cacheControl", "cache_control")
 CACHE_TTLS = ("5m", "1h")
@@ -79,3 +83,34 @@ def word(own: dict[str, Any], name: str) -> str:
     if isinstance(value, str):
         return value
     return ""
+
+
+# Warnings about options of a request that were not applied, in the one format that clients of all versions accept.
+
+Json = dict[str, Any]
+
+
+def unsupported(name: str) -> Json:
+    """Return the warning for a call option that has no counterpart here."""
+    return {"type": "unsupported", "feature": name, "details": f"{name} has no effect and was left out."}
+
+
+def unsupported_tool(tool: wire.ProviderTool) -> Json:
+    """Return the warning for a vendor's tool that is not supported; with the tool itself, because one client fails
+    without it."""
+    shown: Json = to_builtins(tool)
+    try:
+        orjson.dumps(shown)
+    except TypeError:  # nested deeper, or with larger numbers, than a response can hold
+        shown["args"] = {}
+    return {
+        "type": "unsupported-tool",
+        "tool": shown,
+        "feature": f"tool {tool.id}",
+        "details": f"{tool.id} is not supported and was left out.",
+    }
+
+
+def other(message: str) -> Json:
+    """Return the warning for a feature that the serving target does not support."""
+    return {"type": "other", "message": message}

@@ -23,9 +23,8 @@ from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.parameters import PARAMETERS
 from gateway.surfaces.aisdk import schema
 from gateway.surfaces.aisdk import schema as wire
-from gateway.surfaces.aisdk.options import read_mark
+from gateway.surfaces.aisdk.options import read_mark, unsupported, unsupported_tool
 from gateway.surfaces.aisdk.prompt import Prompt
-from gateway.surfaces.aisdk.warnings import unsupported, unsupported_tool
 from gateway.surfaces.bodies import chat_options as chat_options_module
 from gateway.surfaces.bodies.chat_option_reader import PromptSize, request_of
 from gateway.surfaces.bodies.chat_options import ChatOptions

@@ -12,10 +12,9 @@ from gateway.neutral.chat import ChatResult
 from gateway.neutral.long_json import dumps
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import NO_USAGE
-from gateway.surfaces.aisdk.options import write_reasoning, write_signature
+from gateway.surfaces.aisdk.options import other, write_reasoning, write_signature
 from gateway.surfaces.aisdk.reader import Question
 from gateway.surfaces.aisdk.versions import downgrade_body, takes_addresses
-from gateway.surfaces.aisdk.warnings import other
 from gateway.surfaces.web.answer_structs import JsonObject
 from gateway.surfaces.web.facts import Facts
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec.json import encode
 
-from gateway.neutral.inline_media import inline_media
+from gateway.neutral.file_types import inline_media
 
 Json = dict[str, Any]
 UNKNOWN = "unknown"

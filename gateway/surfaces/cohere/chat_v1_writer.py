@@ -18,8 +18,7 @@ from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.cohere import cohere_chat_schema as v2
 from gateway.surfaces.cohere.cohere_chat_schema import CohereChatBody, CohereMessage, CohereObject, Name
 from gateway.surfaces.cohere.cohere_chat_schema import Json as CohereChatSchemaJson
-from gateway.surfaces.cohere.cohere_chat_stream import ChatEvents, failure_of
-from gateway.surfaces.cohere.cohere_chat_writer import CohereEvent, answer_of
+from gateway.surfaces.cohere.cohere_chat_writer import ChatEvents, CohereEvent, answer_of, failure_of
 from gateway.surfaces.cohere.embed import CohereVersion
 from gateway.surfaces.web.answer_structs import RELAYED, JsonObject
 from gateway.surfaces.web.facts import AnswerCost, Facts, RoutingMetadata

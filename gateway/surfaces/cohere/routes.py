@@ -11,7 +11,6 @@ from gateway.surfaces.cohere import (
     chat_v1,
     chat_v1_writer,
     cohere_chat_reader,
-    cohere_chat_stream,
     cohere_chat_writer,
     embed,
 )
@@ -59,11 +58,11 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
     answering = services.engine.chat.stream(context, request)
     facts = Facts(context, answering.outcome, context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
-    return http_responses_module.stream_reply(cohere_chat_stream.frames(answering, facts), context.shown_id, headers)
+    return http_responses_module.stream_reply(cohere_chat_writer.frames(answering, facts), context.shown_id, headers)
 
 
 ERROR_SCHEMA = describe_answer(dialect.CohereError)
-ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=cohere_chat_stream.write_failure)
+ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=cohere_chat_writer.write_failure)
 FIRST_ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=chat_v1_writer.write_failure)
 TAG = "Cohere"
 CHAT = About("Chat (Cohere dialect)", TAG, request=CohereChatBody, answer=CohereChatAnswer, events=CohereEvent)

@@ -7,7 +7,7 @@ from gateway.admin.agent_sign_in import CLIENT, CLIENT_NAME
 from gateway.callers.scopes import ABILITIES
 from gateway.callers.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, NotFound, Unauthenticated
-from gateway.oauth import authorization, redirects
+from gateway.oauth import authorization, clients
 from gateway.oauth.authorization import MAX_STATE_LENGTH, AuthorizationRejected, AuthorizationRequest, Parameters
 from gateway.oauth.clients import ADDRESS
 from gateway.oauth.grant_values import Consent
@@ -79,7 +79,7 @@ def _reject(services: Services, inbound: Inbound, parameters: Parameters, reject
         client=rejection.client.name,
         text=rejection.description,
         location=rejection.location,
-        host=redirects.host_of(rejection.location),
+        host=clients.host_of(rejection.location),
     )
 
 

@@ -21,7 +21,7 @@ from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult, uni
 from gateway.neutral.json_weight import OPENING, has_more_parts
 from gateway.neutral.parts import Image, Media, Refusal, Text
 from gateway.neutral.request import Requirements
-from gateway.oauth.redirects import LOOPBACK
+from gateway.oauth.clients import LOOPBACK
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.mcp import tool_schemas

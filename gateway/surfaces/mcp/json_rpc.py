@@ -14,7 +14,7 @@ from gateway.callers import scopes as scopes_module
 from gateway.callers.authentication import Caller
 from gateway.configuration.settings import LimitSettings
 from gateway.errors import Forbidden, GatewayError, Gone, InvalidRequest, RequestTooLarge, Unauthenticated
-from gateway.oauth.redirects import LOOPBACK
+from gateway.oauth.clients import LOOPBACK
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.bodies.validation_errors import readable
 from gateway.surfaces.web import auth as auth_module

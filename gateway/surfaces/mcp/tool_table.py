@@ -15,7 +15,7 @@ from gateway.catalogue.prices import UNPRICED, prices_at
 from gateway.errors import GatewayError, RateLimited, Unavailable, UpstreamTimeout
 from gateway.money import format_price, usd_number
 from gateway.reports.report_answers import AccountReport, BreakdownReport, UsageReport
-from gateway.reports.scope import ReportScope, scope_of_caller
+from gateway.reports.usage_reports import ReportScope, scope_of_caller
 from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.mcp import generation, tool_schemas
 from gateway.surfaces.mcp.json_rpc import TIMED_OUT, Fault

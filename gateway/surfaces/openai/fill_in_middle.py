@@ -20,7 +20,7 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces.bodies import validation_errors as json_bodies_module
 from gateway.surfaces.openai import chat_writer, completions
 from gateway.surfaces.openai.chat_answers import ID_PREFIX, ChatCompletion, ChatCompletionChunk
-from gateway.surfaces.openai.code_fences import UnfencedStream, without_fence
+from gateway.surfaces.openai.completions_writer import UnfencedStream, without_fence
 from gateway.surfaces.web import attribution as attribution_module
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import caps as caps_module

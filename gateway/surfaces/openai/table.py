@@ -2,7 +2,6 @@
 
 from gateway.surfaces.openai import (
     chat,
-    client_secrets,
     completions,
     decisions,
     embeddings,
@@ -65,7 +64,7 @@ SURFACE = Surface(
         *speech.OPERATIONS,
         *transcriptions.OPERATIONS,
         *realtime.OPERATIONS,
-        *client_secrets.OPERATIONS,
+        *realtime.SECRET_OPERATIONS,
         *videos.OPERATIONS,
         *files.OPERATIONS,
         *model_list.OPERATIONS,

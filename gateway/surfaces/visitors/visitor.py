@@ -23,7 +23,7 @@ from gateway.admin.sign_in import Place
 from gateway.callers.permissions import PROJECT_ADMIN, TABLE, TEAM_LEAD, Permission, reach_of
 from gateway.dialects import management_errors
 from gateway.errors import Forbidden, NotFound, Unauthenticated
-from gateway.oauth.redirects import LOOPBACK
+from gateway.oauth.clients import LOOPBACK
 from gateway.runtime.threads import work_for
 from gateway.surfaces.web.answer_structs import describe_answer
 from gateway.surfaces.web.http import SAFE_METHODS, ErrorFormat, Inbound, Outbound

@@ -12,8 +12,7 @@ from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime, to_iso
 from gateway.errors import Forbidden, InvalidRequest, Unavailable
 from gateway.metering.models import BYOK, CREDITS
 from gateway.metering.usage_table import raw_id
-from gateway.reports.scope import scope_of_caller
-from gateway.reports.usage_reports import Reports
+from gateway.reports.usage_reports import Reports, scope_of_caller
 
 METRICS = {
     *("requestCount", "errorCount", "cacheCount", "inputTokens", "outputTokens", "totalTokens", "reasoningTokens"),

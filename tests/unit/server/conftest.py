@@ -3,8 +3,7 @@ from gevent.socket import socketpair
 from support.small_server import GRACE_S, Server
 
 from gateway.clock import Clock
-from gateway.server.connection import CallerConnection
-from gateway.server.worker_state import WorkerState
+from gateway.server.connection import CallerConnection, WorkerState
 
 
 @pytest.fixture(scope="session")

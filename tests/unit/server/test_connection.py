@@ -8,9 +8,8 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.runtime.send_batch import current_batch
-from gateway.server.connection import READING, SLICE_BYTES, CallerConnection
+from gateway.server.connection import READING, SLICE_BYTES, CallerConnection, ClientGone
 from gateway.server.http1 import read_chunked
-from gateway.server.worker_state import ClientGone
 
 
 def expire_while_reading(connection: CallerConnection) -> None:

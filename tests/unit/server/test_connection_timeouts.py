@@ -4,9 +4,8 @@ import gevent
 import pytest
 
 from gateway.server import connection as connection_module
-from gateway.server.connection import ANSWERING, IDLE, READING, SendProgress
+from gateway.server.connection import ANSWERING, IDLE, READING, ClientGone, SendProgress, WorkerState
 from gateway.server.connection_timeouts import TimeoutSweeper
-from gateway.server.worker_state import ClientGone, WorkerState
 
 
 class StoppedClock:

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from gateway.clock import Clock
 from gateway.errors import GatewayError
-from gateway.server.connection import CallerConnection
+from gateway.server.connection import CallerConnection, WorkerState
 from gateway.server.http1 import read_chunked, read_head
 from gateway.server.request_heads import HeadCache
-from gateway.server.worker_state import WorkerState
 
 NAMES = ("Content-Length", "content-length", "CONTENT-LENGTH", "Content-length", "Content_Length", "Content-Length ")
 LENGTHS = [

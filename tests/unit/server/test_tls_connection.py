@@ -11,9 +11,8 @@ from support.certificates import write_certificate
 from support.small_server import Server
 
 from gateway.clock import Clock
-from gateway.server.connection import RECEIVES_PER_TURN, CallerConnection
+from gateway.server.connection import RECEIVES_PER_TURN, CallerConnection, WorkerState
 from gateway.server.request_heads import HeadCache
-from gateway.server.worker_state import WorkerState
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n"
 

@@ -27,7 +27,7 @@ from gateway.neutral.parts import Image, Media, Source
 from gateway.neutral.usage import Usage
 from gateway.surfaces.aisdk.stream import SearchOrder
 from gateway.surfaces.anthropic import frames as messages
-from gateway.surfaces.cohere import chat_v1_writer, cohere_chat_stream
+from gateway.surfaces.cohere import chat_v1_writer, cohere_chat_writer
 from gateway.surfaces.openai import chat_writer, completions_writer
 from gateway.surfaces.openai.chat import WholeCalls
 from gateway.surfaces.responses import items, reader, response_creation, schema
@@ -76,7 +76,7 @@ WRITERS: dict[str, Callable[[Iterable[Batch]], Iterator[bytes]]] = {
     ),
     "chat with whole calls": lambda batches: WholeCalls(chat_writer.frames(batches, Facts())),
     "cohere v1": lambda batches: chat_v1_writer.frames(batches, Facts(), [], False),  # type: ignore[arg-type]
-    "cohere": lambda batches: cohere_chat_stream.frames(batches, Facts()),  # type: ignore[arg-type]
+    "cohere": lambda batches: cohere_chat_writer.frames(batches, Facts()),  # type: ignore[arg-type]
     "messages": lambda batches: messages.frames(batches, Facts()),  # type: ignore[arg-type]
     "responses": respond,
     "responses with reasoning": lambda batches: respond(batches, reasoning={"effort": "low"}),

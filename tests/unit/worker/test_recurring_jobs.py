@@ -10,7 +10,7 @@ from gateway import errors
 from gateway.admin import sso_sign_in
 from gateway.control.leadership import TERM_DURATION_S, Leadership
 from gateway.control.version import Control
-from gateway.oauth import client_documents
+from gateway.oauth import clients
 from gateway.runtime.fair_threads import native_id
 from gateway.runtime.loop_turns import always
 from gateway.store.documents import Documents
@@ -325,7 +325,7 @@ def test_modules_that_start_greenlets_are_listed():
 def test_documents_that_anyone_can_create_are_bounded(sqlite_database, monkeypatch) -> None:
     """Sign-ins that were begun, and metadata of clients that name themselves by an address."""
     documents = Documents(sqlite_database)
-    kinds = (client_documents.KIND, sso_sign_in.KIND)
+    kinds = (clients.KIND, sso_sign_in.KIND)
     for kind in (*kinds, "response_cache"):
         for number in range(4):
             documents.put(kind, str(number), b"{}", 60 + number)

@@ -19,7 +19,7 @@ from gateway.clock import Clock
 from gateway.limits.budgets import Budgets
 from gateway.operator.installation_commands import Installation
 from gateway.operator.migration.litellm_command import limits_of, plan_accounts
-from gateway.operator.migration.report import MigrationReport
+from gateway.operator.migration.litellm_models import MigrationReport
 
 CONFIG = """
 model_list:

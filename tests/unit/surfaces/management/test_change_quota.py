@@ -42,7 +42,7 @@ def test_a_loop_of_one_member_ends_and_others_go_on(paced) -> None:
 
 
 def test_developers_together_leave_room_for_those_who_have_to_undo_it(paced, monkeypatch) -> None:
-    monkeypatch.setattr("gateway.accounts.change_quota.MEMBER_PART", 1)
+    monkeypatch.setattr("gateway.admin.account_changes.MEMBER_PART", 1)
     two = [paced["acme developer"], paced["acme colleague"]]
     statuses = [make(paced, two[number % 2])[0] for number in range(MOST * 3 // 4 + 1)]
     assert statuses[-2:] == [200, 429]

@@ -8,8 +8,7 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import FinishReason
 from gateway.surfaces.openai import completions
-from gateway.surfaces.openai.code_fences import Unfenced
-from gateway.surfaces.openai.completions_writer import _choice
+from gateway.surfaces.openai.completions_writer import Unfenced, _choice
 
 
 def read(**fields: object) -> completions.ChatRequest:
