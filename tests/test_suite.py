@@ -52,6 +52,12 @@ TRIED_THROUGH = {
     "callers/scopes.py": ("flows/test_oauth.py",),
     "runtime/early_answers.py": ("unit/server/test_response_writer.py", "flows/test_early_blanks.py"),
     "accounts/authority.py": ("unit/surfaces/management/test_changes_table.py", "flows/test_planted_authority.py"),
+    "accounts/route_changes.py": (
+        "unit/surfaces/management/test_model_route_pages.py",
+        "flows/test_model_routes.py",
+    ),
+    "metering/route_usage.py": ("flows/test_model_routes.py",),
+    "routes/": ("unit/routes/test_compiled.py", "flows/test_model_routes.py"),
     "callers/guardrail_rows.py": ("flows/test_guardrails.py",),
     "engine/guardrail_replay.py": ("flows/test_guardrail_replay.py",),
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),

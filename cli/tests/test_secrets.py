@@ -39,6 +39,7 @@ COMMAND_LINES = [
     ("keys", "delete", "key_1", "-y"),
     ("budget", "get", "key_1"),
     ("budget", "set", "key_1", "--clear"),
+    ("routes", "list"),
     ("usage",),
     ("usage", "sources", "-p", "project_1"),
     ("models",),

@@ -1,6 +1,6 @@
 """The context of a request: caller, time, headers and options; everything but its body."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import orjson
@@ -14,6 +14,7 @@ from gateway.limits.limit_rules import LimitRule, LimitSet
 from gateway.limits.spending import Spending
 from gateway.limits.worker_leases import Reservation
 from gateway.neutral.request import Request
+from gateway.routes.choices import RouteChoice
 from gateway.store.journal import Ticket
 
 MODELS_HEADER = "x-llmgateway-models"
@@ -22,11 +23,12 @@ Adapt = Callable[[Any], None]
 
 
 class Attribution(Struct, frozen=True):
-    """The data of a request in its usage rows beside its caller: the session of an agent, and the metadata as a JSON
-    object of strings. Both are None for a request that has only a label."""
+    """The data of a request in its usage rows beside its caller: the session of an agent, the metadata as a JSON
+    object of strings, and the choice of a route. Each is None for a request without it."""
 
     session: str | None
     tags: str | None
+    route: RouteChoice | None = None
 
 
 class Trace(Protocol):
@@ -82,7 +84,8 @@ class RequestContext(Struct, eq=False):
     prepared while its settlement is written; `record` is the ticket of that settlement, for which the surface waits
     before it sends the answer. `adapt` changes an answer for clients that expect other members than most.
     `end_user` is the person whom the caller serves, as a limit counts it; `limits` are those of the organization
-    that apply, `limit_note` says which of them act without refusing.
+    that apply, `limit_note` says which of them act without refusing. `headers` are those that the caller sent (names
+    in lower case); `route` is the choice that a route made for it.
     """
 
     request_id: str
@@ -119,11 +122,13 @@ class RequestContext(Struct, eq=False):
     end_user: str = ""
     limits: ChargedLimits | None = None
     limit_note: str = ""
+    headers: Mapping[str, str] = {}
+    route: RouteChoice | None = None
 
     def attribute(self) -> None:
         """Compute `attribution`, after label, session or metadata were set."""
         tags = orjson.dumps(self.metadata).decode() if self.metadata else None
-        self.attribution = Attribution(self.session or None, tags)
+        self.attribution = Attribution(self.session or None, tags, self.route)
 
     @property
     def shown_id(self) -> str:

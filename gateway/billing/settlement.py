@@ -17,6 +17,7 @@ from gateway.catalogue.prices import FREE
 from gateway.errors import BudgetInUse, GatewayError, Internal
 from gateway.limits.spending import CostBound, Reservation
 from gateway.metering.models import CREDITS
+from gateway.metering.route_usage import row_of_route
 from gateway.metering.usage_table import UsageRecord, write_groups, write_row
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
@@ -436,6 +437,8 @@ class Settlement(OutputReservation, eq=False):
     def _entry(self, call: BilledCall, row: Row, number: int, cost_nusd: int) -> list[Row]:
         """Return an attempt's usage row and all rows that must be written with it."""
         rows = [row]
+        if self.terms.context.route is not None:
+            rows.append(row_of_route(row))
         if cost_nusd:
             groups = self._reservation.budget_set.groups
             if call.call_reservation is not None:

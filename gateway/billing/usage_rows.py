@@ -17,11 +17,13 @@ from gateway.catalogue.prices import ORDINARY_TIERS, Charge, cost_of, multiplier
 from gateway.errors import GatewayError
 from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT
+from gateway.metering.route_usage import REFERENCE, REFERENCE_NUSD, ROUTE, RULE, VERSION
 from gateway.metering.usage_table import INSERT_PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MAX_CALL_NUSD, cost
 from gateway.neutral.units import COUNTS, UNITS
 from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.providers.protocol import Target
+from gateway.routes.choices import RouteChoice
 from gateway.routing.hosted_rules import unpriced_parts
 from gateway.store.journal import Row
 
@@ -145,10 +147,24 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int, teams: bytes 
     if error is not None:
         code = error.code[:64].replace("\0", "")  # PostgreSQL rejects NUL, and upstream codes may contain it
         extra = _add_text(extra, error, context)
+    if attribution is not None and attribution.route is not None:
+        extra = _add_route(extra, attribution.route, terms, attempt)
     # The storage fee is added where the payload is written.
     saved = charge.saved if ppm else None
     named = NOT_ATTRIBUTED if attribution is None else (attribution.session, attribution.tags)
     return RECORD, (*columns, code, label, extra, None, ppm or None, saved, *named, teams)
+
+
+def _add_route(extra: str | None, route: RouteChoice, terms: Terms, attempt: Attempt) -> str:
+    """Return `extra` with the choice of a route and the cost of the same usage at its reference model."""
+    mapping = attempt.target.mapping
+    details: dict[str, object] = orjson.loads(extra) if extra else {}
+    details |= {ROUTE: route.name, VERSION: route.version, RULE: route.rule, REFERENCE: route.reference}
+    usage = attempt.usage or NO_USAGE
+    reference_nusd = route.reference_nusd(usage, mapping, terms.context.at_us, attempt.charge.discount_ppm)
+    if reference_nusd is not None:
+        details[REFERENCE_NUSD] = reference_nusd
+    return _write(details)
 
 
 def _add_unpriced(extra: str | None, terms: Terms, target: Target) -> str | None:

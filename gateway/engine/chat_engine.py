@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from gateway.billing.context import RequestContext
 from gateway.engine import streaming, unary
 from gateway.engine.executor import EngineParts, Executor
+from gateway.engine.model_routes import ModelRoutes, use_models
 from gateway.engine.planning import RoutePlan, with_choice
 from gateway.engine.run import Run
+from gateway.errors import GatewayError
 from gateway.media.token_counting import counted
 from gateway.neutral.cache_marks import AUTOMATIC
 from gateway.neutral.chat import ChatRequest, ChatResult, Choice, FinishReason, ResponseFormat
@@ -34,6 +36,10 @@ from gateway.neutral.events import (
 from gateway.neutral.json_extraction import MAX_LENGTH, Healed, heal
 from gateway.neutral.parts import Part, Refusal, Source, Text, ToolCall
 from gateway.neutral.request import Request
+from gateway.routes.choices import describe
+from gateway.routing.model_fallbacks import NEXT_MODEL_ERRORS
+from gateway.routing.record import RoutingDecision
+from gateway.routing.score import Weights
 from gateway.runtime.threads import compute_if
 
 # JSON healing: repairs the JSON of answers; the text of a stream is buffered until it is complete.
@@ -197,14 +203,74 @@ def _replace(merged: Iterable[Event], whole: TextDelta, others: set[int]) -> Ite
 class ChatEngine(Executor[ChatRequest]):
     """The executor of chat requests."""
 
-    def __init__(self, parts: EngineParts, fingerprint_key: bytes) -> None:
-        """`fingerprint_key` is a secret of the installation; cache keys are hashed with it before they are sent."""
+    def __init__(self, parts: EngineParts, fingerprint_key: bytes, routes: ModelRoutes) -> None:
+        """`fingerprint_key` is a secret of the installation; cache keys are hashed with it before they are sent.
+        `routes` choose the models of requests that name one."""
         super().__init__(parts)
+        self.routes = routes
+        self._route_book = routes.book
         self._fingerprint_key = fingerprint_key
 
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
         """Plan as for every request, with the caller's cache key hashed, or that of the session in its place, and the
-        response format prepared for JSON repair."""
+        response format prepared for JSON repair. The request keeps the name of a route that it names, whose models are
+        planned."""
+        if request.requested_model in self._route_book.names:
+            routed = self.routes.apply(context, request)
+            if routed is not None:
+                return self._plan_route(context, request, routed)
+        return self._plan_models(context, request)
+
+    def check(self, context: RequestContext, request: ChatRequest) -> None:
+        """Check as for every request, for the models of a route that the request names."""
+        super().check(context, self._without_route(context, request))
+
+    def explain(self, context: RequestContext, request: ChatRequest, weights: Weights | None = None) -> RoutingDecision:
+        """Return the decision as `Planner.explain` does, with the choice of a route that the request names."""
+        routed = self._without_route(context, request)
+        record = self._planner.explain(context, routed, weights)
+        if routed is not request and context.route is not None:
+            record["requestedModel"] = request.requested_model
+            record["route"] = describe(context.route)
+        return record
+
+    def _without_route(self, context: RequestContext, request: ChatRequest) -> ChatRequest:
+        """Return the request for the models of its route, whose session does not keep them yet."""
+        if request.requested_model in self._route_book.names:
+            return self.routes.apply(context, request, remember=False) or request
+        return request
+
+    def _plan_route(
+        self, context: RequestContext, request: ChatRequest, routed: ChatRequest
+    ) -> tuple[RoutePlan, ChatRequest]:
+        context.attribute()
+        try:
+            route_plan, planned = self._plan_models(context, routed)
+        except NEXT_MODEL_ERRORS:
+            choice = context.route
+            if choice is None or not choice.last_resort:
+                raise
+            route_plan, planned = self._plan_models(context, use_models(request, (choice.last_resort,)))
+        planned = context.request = replace(planned, requested_model=request.requested_model)
+        return route_plan, planned
+
+    def _plan_substitute(self, context: RequestContext, request: Request) -> RoutePlan:
+        """Plan as for every request; the model that a limit names may be a route."""
+        before = context.route
+        routed = None
+        try:
+            if isinstance(request, ChatRequest) and request.requested_model in self._route_book.names:
+                routed = self.routes.apply(context, request)
+            route_plan = self._planner.plan(context, routed or request)
+        except GatewayError:
+            context.route = before
+            raise
+        if routed is None:
+            context.route = None
+        context.attribute()
+        return route_plan
+
+    def _plan_models(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
         if context.choice:
             request = with_choice(context, request)
         options = request.options

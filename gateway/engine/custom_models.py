@@ -216,14 +216,6 @@ class Routes:
     def unlisted_model(self, provider: str, model: str) -> CustomModel | None:
         return self._unlisted.find(self._caller, provider, model)
 
-    def smart_models(self) -> tuple[str, ...]:
-        """Return (): an organization has no list of smart models."""
-        return ()
-
-    def dynamic_model(self, name: str) -> str | None:
-        """Return None: an organization has no dynamic models."""
-        return None
-
 
 def _check_mode(caller: Caller, name: str) -> None:
     if caller.mode == CREDITS:

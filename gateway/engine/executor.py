@@ -183,7 +183,7 @@ class Executor(Generic[R]):
         route_plan = self._planner.plan(context, request)
         if self._settlements.limits.any:
             limits = self._settlements.limits
-            route_plan, request = apply_actions(limits, context, request, route_plan, self._planner.plan)
+            route_plan, request = apply_actions(limits, context, request, route_plan, self._plan_substitute)
             context.request = request
         ignored = route_plan.plan.request.ignored
         if ignored:
@@ -191,6 +191,10 @@ class Executor(Generic[R]):
         if context.caller.memo.get(KNOWN) is not NO_RULES:
             request = self._protect(context, request, route_plan)
         return route_plan, request
+
+    def _plan_substitute(self, context: RequestContext, request: Request) -> RoutePlan:
+        """Return the plan of a request for the model that a limit uses instead of the requested one."""
+        return self._planner.plan(context, request)
 
     def _protect(self, context: RequestContext, request: R, route_plan: RoutePlan) -> R:
         """Return the request as the guardrails of its caller allow it to be sent. ContentRefused."""

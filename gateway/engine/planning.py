@@ -21,11 +21,12 @@ from gateway.engine.custom_models import CustomModels, UnlistedModels
 from gateway.engine.fitting import Fitting
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.plan_cache import PlanCache, key_of
-from gateway.errors import GatewayError, UpstreamRefused
+from gateway.errors import GatewayError, InvalidRequest, NotFound, UnknownModel, UpstreamRefused
 from gateway.metering.counters import Count, Counters, Durations, provider_label
 from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Credential, Target
+from gateway.routes.route_book import RouteBook
 from gateway.routing.answer_times import AnswerTimes
 from gateway.routing.cache_lifetimes import CacheLifetimes
 from gateway.routing.candidate_filter import NoCredential
@@ -209,6 +210,8 @@ MAX_SESSION_LENGTH = 4096  # characters of a session id that are used
 STRATEGY = "routing"  # the name of the project setting
 USE_SUCCESSORS = "useSuccessors"  # the same for the successors of retired models
 HEDGING = "hedging"  # the same for a second attempt beside a silent one (engine/hedging.py)
+CHAT = "chat"
+ROUTES_SERVE_CHAT = "Routes choose models for chat requests only; name a model for this operation."
 MIN_HEDGE_S = 1.0  # a second attempt begins at this silence at the earliest
 UNMEASURED_HEDGE_S = 6.0  # and at this one at the latest, while few times of the model are known
 
@@ -234,9 +237,11 @@ class Planner:
         bounds: KeyBounds,
         unlisted: UnlistedModels,
         cache_lifetimes: CacheLifetimes,
+        routes: RouteBook,
     ) -> None:
         self.cache_lifetimes = cache_lifetimes
         self._unlisted = unlisted
+        self._routes = routes
         self._router = router
         self._credentials = credentials
         self._health = health
@@ -487,13 +492,18 @@ class Planner:
                 explore=explore,
                 organization=caller.organization_id,
             )
-        except RetiredModel as error:
-            if not error.successor or not caller.settings.get(USE_SUCCESSORS):
+        except (UnknownModel, NotFound) as error:
+            if context.operation != CHAT and self._is_route(caller, request.requested_model):
+                raise InvalidRequest(ROUTES_SERVE_CHAT, param="model", code="route_serves_chat") from None
+            if not isinstance(error, RetiredModel) or not error.successor or not caller.settings.get(USE_SUCCESSORS):
                 raise
             return self._replace_retired(context, request, error.successor, explore)
         except NoCredential as error:
             error.message = f"{error.message} {self._credentials.advise(caller, error.providers)}"
             raise
+
+    def _is_route(self, caller: Caller, name: str) -> bool:
+        return self._routes.find(caller.organization_id, caller.project_id, name) is not None
 
     def _replace_retired(
         self, context: RequestContext, request: Request, successor: str, explore: float | None

@@ -8,7 +8,9 @@ import orjson
 from gateway.clock import Clock
 from gateway.errors import NotFound, Unavailable
 from gateway.metering.models import CACHED
+from gateway.metering.route_usage import REFERENCE, ROUTE, RULE, VERSION
 from gateway.metering.usage_table import UsageRecord, find, raw_id
+from gateway.routes.choices import RouteChoiceAnswer
 from gateway.routing.decision import Plan
 from gateway.routing.record import Packed, RoutingDecision, leave_out_figures, pack, unpack
 from gateway.runtime.allowances import Allowances
@@ -142,7 +144,18 @@ class Decisions:
         for owner, ident in zip(owners, (key_id, member_id), strict=True):
             if ident and owner != raw_id(ident):
                 raise missing
-        return {**decision.record, "attempts": [_write_attempt(record) for record in attempts]}
+        found: DecisionWithAttempts = {
+            **decision.record,
+            "attempts": [_write_attempt(record) for record in attempts],
+        }
+        route = next((details for record in attempts if ROUTE in (details := record.details)), None)
+        if route is not None:
+            # The stored decision may belong to another request with the same outcome; the row belongs to this one.
+            found["requestedModel"] = attempts[0].asked
+            found["route"] = RouteChoiceAnswer(
+                name=route[ROUTE], version=route[VERSION], rule=route[RULE], reference=route[REFERENCE]
+            )
+        return found
 
     def purge(self, should_continue: ShouldContinue = always) -> int:
         """Delete decisions older than the retention period and return how many, in small steps while

@@ -459,6 +459,7 @@ identity_providers = make_group("identity-providers", "OpenID providers with whi
 sso = make_group("sso", "Required single sign-on of an organization.")
 group_rules = make_group("group-rules", "Roles, teams and limits that groups of an identity provider give.")
 guardrails = make_group("guardrails", "Rules that check the texts of requests and answers.")
+routes = make_group("routes", "Model names whose rules choose the model of each request.")
 workload_identities = make_group("workload-identities", "Rules by which tokens of identity providers call models.")
 service_accounts = make_group("service-accounts", "Tokens for automation that belong to an organization.")
 discounts = make_group("discounts", "Discounts on the list price for usage that credits pay.")

@@ -43,9 +43,8 @@ def choose(
     listed: tuple[str, ...],
     options: Options,
     pin: str | None,
-    strict: bool,
 ) -> ModelChoice:
-    """Choose the cheapest models of `listed` with a suitable candidate; then of the whole catalogue unless `strict`.
+    """Choose the cheapest models of `listed` with a suitable candidate; then of the whole catalogue.
 
     The built-in provider is used only if no other has a credential. Models with all their providers cooling down come
     last. Where results of different models cannot be compared, only the first model is chosen, even while it cools
@@ -57,7 +56,7 @@ def choose(
     cooling: list[list[ScoreEntry]] = []
     # A model that fulfils every preference, from either stage, comes before one that does not.
     for whole in (True, False):
-        for number, candidates in enumerate(_stages(tables, candidate_filter, listed, options, strict)):
+        for number, candidates in enumerate(_stages(tables, candidate_filter, listed, options)):
             late_keys = {entry.candidate.key for entries in cooling for entry in entries}
             seen = {excluded.key for excluded in candidate_filter.excluded} | late_keys
             fresh = (candidate for candidate in candidates if candidate.key not in seen)
@@ -86,10 +85,8 @@ def effort_of(mapping: Mapping, requirements: Requirements) -> str:
 
 
 def _stages(
-    tables: Tables, candidate_filter: CandidateFilter, listed: tuple[str, ...], options: Options, strict: bool
+    tables: Tables, candidate_filter: CandidateFilter, listed: tuple[str, ...], options: Options
 ) -> list[Iterable[Candidate]]:
-    if strict:
-        return [tables.of_models(listed, candidate_filter.operation in PICTURES)]
     by_image = candidate_filter.operation in PICTURES
     every = tables.of_all(by_image)
     built_in = not any(candidate_filter.has_credential(candidate) for candidate in every if not _is_built_in(candidate))

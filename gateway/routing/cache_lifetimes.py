@@ -69,6 +69,12 @@ class CacheLifetimes:
             return CacheTurn(now_us, key, HOUR)
         return CacheTurn(now_us, key)
 
+    def is_long(self, scope: str, session: str, mapping: Mapping, request: ChatRequest) -> bool:
+        """Return whether the prompt of a conversation is kept for an hour."""
+        now_us = self._clock.now_us()
+        known = self._find(conversation_key(scope, session, mapping, request), now_us)
+        return known is not None and known.hour
+
     def served(self, turn: CacheTurn, mapping: Mapping, usage: Usage) -> None:
         """Count a turn that was answered. Never waits."""
         if not turn.key:

@@ -32,7 +32,7 @@ from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
 
 # Preferences that have no effect for a model: they are ignored with a warning, whatever their value.
 
-CHOOSING_MODES = ("auto", "smart")
+CHOOSING_MODES = ("auto",)
 FIXED_MODES = ("pinned", "custom")
 IMAGE = "image"
 NO_MIXES: Mapping[str, TokenMix] = MappingProxyType({})
@@ -326,10 +326,8 @@ class Router:
 
     def _plan_choice(self, request: RouteRequest, table: CandidateTable) -> Plan:
         candidate_filter = self._make_filter(request, DEFAULT_OUTPUT if request.operation == CHAT else 0)
-        smart = table.resolution.kind == "smart"
-        listed = table.resolution.listed if smart else self._auto_models
         pin = self._sticky.pin_of(request.scope, request.session, request.requested_model) if request.session else None
-        choice = choose(self._tables, candidate_filter, listed, request.options, pin, strict=smart)
+        choice = choose(self._tables, candidate_filter, self._auto_models, request.options, pin)
         first, *following = choice.models
         return self._finish(request, table, candidate_filter, first, FIRST if choice.fallback else "", following)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NotRequired, TypedDict
 
+from gateway.routes.choices import RouteChoiceAnswer
 from gateway.routing.candidate_filter import STAGES, Excluded
 from gateway.routing.candidates import Candidate
 from gateway.routing.decision import Plan
@@ -105,6 +106,7 @@ class RoutingDecision(TypedDict):
     resting: NotRequired[list[RestingCandidate]]
     models: NotRequired[list[str]]
     skippedModels: NotRequired[list[SkippedModel]]
+    route: NotRequired[RouteChoiceAnswer]
 
 
 def pack(plan: Plan) -> Packed:

@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import has_ended
-from gateway.errors import InvalidRequest, NotFound, UnknownModel
+from gateway.errors import NotFound, UnknownModel
 from gateway.neutral.model_marks import unmarked
 
-Kind = Literal["canonical", "pinned", "auto", "smart", "custom"]
+Kind = Literal["canonical", "pinned", "auto", "custom"]
 
 # Special model names, valid with and without the product's prefix.
 OWN_PREFIX = "llmgateway/"
@@ -19,7 +19,8 @@ SMART = "smart"
 CUSTOM = "custom"
 DYNAMIC = "dynamic/"
 OWN_PROVIDER = f"{CUSTOM}:"
-SPECIAL_MODELS = frozenset({AUTO, SMART, CUSTOM})
+SPECIAL_MODELS = frozenset({AUTO, CUSTOM})
+NO_ROUTE = "There is no published route {!r} here. A route is the model of a chat request, and stands in no list."
 # Characters of a model name: the limit of a usage row, and the part that an error message repeats.
 MAX_NAME_LENGTH = 255
 ECHOED_LENGTH = 64
@@ -59,26 +60,22 @@ class CustomModel(Struct, frozen=True):
 
 
 class CustomRoutes(Protocol):
-    """The custom models and routes of one organization. All methods but `unlisted_model` answer from memory.
+    """The custom models of one organization. All methods but `unlisted_model` answer from memory.
 
     `custom_model` returns the model at the custom provider `name` (None: no such provider), `unlisted_model` a model of
-    a known provider that the catalogue does not list (None: such models are not passed on), `smart_models` the
-    organization's list ((): not configured), `dynamic_model` the model name that the named decision graph chooses for
-    this request (None: missing, disabled or unpublished).
+    a known provider that the catalogue does not list (None: such models are not passed on).
     """
 
     def custom_model(self, name: str, model: str) -> CustomModel | None: ...
     def unlisted_model(self, provider: str, model: str) -> CustomModel | None: ...
-    def smart_models(self) -> tuple[str, ...]: ...
-    def dynamic_model(self, name: str) -> str | None: ...
 
 
 class Resolution(Struct, frozen=True):
-    """The meaning of a model name. `model` is None for a choice among models (auto, smart); `provider` and `region`
+    """The meaning of a model name. `model` is None for a choice among models (auto); `provider` and `region`
     are "" if not fixed.
 
-    `candidates` are the possible mappings, `others` those of other providers for a pinned model; `listed` are the
-    model ids of a smart list; `custom_model` is set for a custom provider.
+    `candidates` are the possible mappings, `others` those of other providers for a pinned model; `custom_model`
+    is set for a custom provider.
     """
 
     kind: Kind
@@ -88,7 +85,6 @@ class Resolution(Struct, frozen=True):
     region: str = ""
     candidates: tuple[Mapping, ...] = ()
     others: tuple[Mapping, ...] = ()
-    listed: tuple[str, ...] = ()
     custom_model: CustomModel | None = None
 
 
@@ -97,8 +93,8 @@ def resolve(requested: str, catalogue: CatalogueView, today: str, routes: Custom
     model's id or alias, another spelling of one, the model that a dated or "latest" name is a version of.
 
     `today` is "YYYY-MM-DD". Raise UnknownModel (model_not_found, with near matches; model_deactivated;
-    unknown_region), InvalidRequest (smart_not_configured) or NotFound (dynamic_route_not_found); the field at fault is
-    "model".
+    unknown_region), or NotFound (dynamic_route_not_found) for a route, which stands in no list of models and serves
+    only chat; the field at fault is "model".
     """
     if len(requested) > MAX_NAME_LENGTH or "\0" in requested:
         message = (
@@ -106,9 +102,9 @@ def resolve(requested: str, catalogue: CatalogueView, today: str, routes: Custom
         )
         raise UnknownModel(message, param="model")
     text = requested.strip()
-    if text.startswith(DYNAMIC):
-        text = _follow(text, routes)
     special = unmarked(text).removeprefix(OWN_PREFIX).lower()
+    if text.startswith(DYNAMIC) or special == SMART:
+        raise NotFound(NO_ROUTE.format(text[:ECHOED_LENGTH]), param="model", code="dynamic_route_not_found")
     if special in SPECIAL_MODELS:
         return _resolve_special(special, requested, catalogue, routes)
     resolution = _resolve_prefixed(text, requested, catalogue, today, routes) if "/" in text else None
@@ -118,39 +114,16 @@ def resolve(requested: str, catalogue: CatalogueView, today: str, routes: Custom
 def is_common(requested: str, resolution: Resolution, catalogue: CatalogueView) -> bool:
     """Return whether a model name means the same for every organization, regardless of its custom definitions."""
     text = requested.strip()
-    if text.startswith(DYNAMIC) or resolution.kind in ("smart", "custom"):
+    if text.startswith(DYNAMIC) or resolution.kind == "custom":
         return False
     prefix, slash, _ = text.partition("/")
     # An unknown prefix may be the custom provider of some organization.
     return not slash or resolution.kind == "auto" or catalogue.provider(prefix) is not None
 
 
-def _follow(text: str, routes: CustomRoutes | None) -> str:
-    name = text.removeprefix(DYNAMIC)
-    chosen = routes.dynamic_model(name) if routes else None
-    if not chosen:
-        raise NotFound(
-            f"There is no published dynamic route named {name!r}.", param="model", code="dynamic_route_not_found"
-        )
-    if chosen.startswith(DYNAMIC):
-        raise InvalidRequest(
-            f"The dynamic route {name!r} leads to another dynamic route; it must end at a model.",
-            param="model",
-            code="dynamic_route_invalid",
-        )
-    return chosen
-
-
 def _resolve_special(name: str, requested: str, catalogue: CatalogueView, routes: CustomRoutes | None) -> Resolution:
     if name == AUTO:
         return Resolution("auto", requested)
-    if name == SMART:
-        listed = routes.smart_models() if routes else ()
-        if not listed:
-            raise InvalidRequest(
-                "No smart model list is configured for this organization.", param="model", code="smart_not_configured"
-            )
-        return Resolution("smart", requested, listed=listed)
     custom_model = routes.custom_model(CUSTOM, "") if routes else None
     if custom_model is None:
         raise _unknown(requested, catalogue, "No custom provider is configured.")

@@ -33,6 +33,7 @@ from gateway.configuration.file import SettingsError
 from gateway.control.leadership import Leadership
 from gateway.limits.limit_states import note_top_members
 from gateway.metering.rollups.queries import sum_tokens
+from gateway.metering.route_usage import forget_route_usage
 from gateway.oauth.clients import KIND as CLIENT_DOCUMENTS
 from gateway.routing.candidates import MIN_OBSERVED_TOKENS, TokenMix, observe_mix
 from gateway.runtime.lazy_import import LazyImport
@@ -461,6 +462,10 @@ def _forget_journals(services: Services, should_continue: ShouldContinue) -> Non
     forget_writers(services.store.database, services.store.database.now_us() - DEDUPLICATION_US)
 
 
+def _forget_route_usage(services: Services, should_continue: ShouldContinue) -> None:
+    forget_route_usage(services.store.database, should_continue)
+
+
 def _end_raises(services: Services, should_continue: ShouldContinue) -> None:
     SpendingLimits(services.store.database, services.store.control).end_raises(should_continue)
 
@@ -508,6 +513,7 @@ JOB_TABLE = (
     RecurringJob("sessions", 600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_sessions")),
     RecurringJob("devices", 60.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_devices")),
     RecurringJob("oauth", 600.0, Scope.INSTALLATION, _steps("accounts.oauth.cleanup.forget")),
+    RecurringJob("route_usage", 3600.0, Scope.INSTALLATION, _forget_route_usage),
     RecurringJob("guardrail_findings", 3600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_findings")),
     RecurringJob("invitations", 3600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_invitations")),
     RecurringJob("deleted_keys", 3600.0, Scope.INSTALLATION, _steps("accounts.deleted_keys.purge")),

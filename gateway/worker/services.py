@@ -64,6 +64,7 @@ from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.model_discovery import Discovery
 from gateway.providers.upstream import Upstreams
 from gateway.reports.usage_reports import Reports
+from gateway.routes.route_book import RouteBook
 from gateway.routing.provider_health import Health
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.fair_threads import FairSlots
@@ -148,6 +149,7 @@ class RoutingServices:
     gossip: Gossip
     planner: Planner
     decisions: Decisions
+    routes: RouteBook
     transport: Transport
     upstreams: Upstreams
 

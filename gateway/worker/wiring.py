@@ -52,6 +52,7 @@ from gateway.engine.gossip import (
 from gateway.engine.guarding import Guarding
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
+from gateway.engine.model_routes import SESSION_MODEL_S, ModelRoutes
 from gateway.engine.planning import Planner
 from gateway.engine.reading_on import ReadingOn
 from gateway.engine.realtime.engine import RealtimeEngine
@@ -82,6 +83,7 @@ from gateway.providers.job_calls import JobCalls
 from gateway.providers.model_discovery import Discovery
 from gateway.providers.registry import make_identities, make_protocols, make_upstreams
 from gateway.reports.usage_reports import Reports
+from gateway.routes.route_book import RouteBook
 from gateway.routing.cache_lifetimes import CacheLifetimes
 from gateway.routing.plan import Router
 from gateway.routing.provider_health import Health
@@ -297,7 +299,10 @@ def _open_routing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         catalogue.current, credentials, store.control, accounts.funding.ledger, settings.routing.provider_objects
     )
     lifetimes = CacheLifetimes(clock, pins)
-    planner = Planner(router, credentials, health, counters, accounts.custom_models, bounds, unlisted, lifetimes)
+    routes = RouteBook(store.database, store.control)
+    planner = Planner(
+        router, credentials, health, counters, accounts.custom_models, bounds, unlisted, lifetimes, routes
+    )
     store.control.on_change(planner.forget)
     return RoutingServices(
         catalogue=catalogue,
@@ -309,6 +314,7 @@ def _open_routing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         gossip=Gossip(health, find_gossip_store(store, settings)),
         planner=planner,
         decisions=Decisions(store.database, store.journal, clock, settings.routing.decision_days),
+        routes=routes,
         transport=base.transport,
         upstreams=make_upstreams(protocols, base.transport, clock, settings.timeouts),
     )
@@ -418,11 +424,14 @@ def _open_engine(
         guarding,
     )
     turns = Turns(store.database)
+    sessions = Sticky(clock, SESSION_MODEL_S, open_pins(store, clock))
+    lifetimes = routing.planner.cache_lifetimes
+    routes = ModelRoutes(routing.routes, settlements.limits, sessions, lifetimes, routing.catalogue.current)
     return EngineServices(
         reading_on=reading_on,
         guarding=guarding,
         executor=Executor(parts),
-        chat=ChatEngine(parts, base.hash_key),
+        chat=ChatEngine(parts, base.hash_key, routes),
         cache=cache,
         idempotency=Idempotency(
             store.documents,

@@ -71,7 +71,7 @@ def rebuilding(services: Services) -> ChatEngine:
         services.engine.reading_on,
         services.engine.guarding,
     )
-    return ChatEngine(parts, hash_key)
+    return ChatEngine(parts, hash_key, services.engine.chat.routes)
 
 
 @pytest.fixture

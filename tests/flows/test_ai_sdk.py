@@ -204,7 +204,6 @@ def test_a_crash_is_in_the_envelope(own_gateway: LocalGateway, monkeypatch: pyte
     [
         ("openai/nothing", 404, "model_not_found", "model_not_found"),
         ("nothing-at-all", 404, "model_not_found", "model_not_found"),
-        ("smart", 400, "invalid_request_error", "smart_not_configured"),
         ("dynamic/none", 404, "model_not_found", "dynamic_route_not_found"),
         ("", 400, "invalid_request_error", "invalid_parameters"),
     ],

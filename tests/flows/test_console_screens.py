@@ -52,6 +52,7 @@ SIGNED_IN = {
     "settings": "/console/settings",
     "alerts": "/console/alerts",
     "guardrails": "/console/guardrails",
+    "routes": "/console/routes",
     "automation": "/console/automation",
     "account": "/console/account",
     "device": "/console/device",

@@ -239,6 +239,8 @@ SERVICE = (
 )
 ORGANIZATION = "/orgs/{organization_id}"
 LIMIT_PATH = f"{ORGANIZATION}/limits/{{limit_id}}"
+ROUTE_PATH = f"{ORGANIZATION}/routes/{{route_name}}"
+ROUTE_DOCUMENT = {"rules": [{"when": {"agent": "sub"}, "use": "sandbox-echo"}], "otherwise": "sandbox-echo"}
 PEOPLE = (
     Step("POST", "/auth/sign-in/email", {"email": "owner@localhost", "password": "{password}"},
          {"other_session": "session.id"}, access="none"),
@@ -495,6 +497,14 @@ DOORS = (
          {"fingerprint": "guardrail.exceptions.0.fingerprint"}, status=201),
     Step("DELETE", f"{ORGANIZATION}/guardrails/{{guardrail_id}}/exceptions/{{fingerprint}}"),
     Step("DELETE", f"{ORGANIZATION}/guardrails/{{guardrail_id}}"),
+    Step("PUT", f"{ORGANIZATION}/routes/house", {"document": ROUTE_DOCUMENT}, of=ROUTE_PATH),
+    Step("GET", f"{ORGANIZATION}/routes"),
+    Step("GET", f"{ORGANIZATION}/routes/house", of=ROUTE_PATH),
+    Step("POST", f"{ORGANIZATION}/routes/check", {"document": ROUTE_DOCUMENT}),
+    Step("POST", f"{ORGANIZATION}/routes/house/publish", {}, of=f"{ROUTE_PATH}/publish"),
+    Step("GET", f"{ORGANIZATION}/routes/house/versions", of=f"{ROUTE_PATH}/versions"),
+    Step("GET", f"{ORGANIZATION}/routes/savings"),
+    Step("DELETE", f"{ORGANIZATION}/routes/house", of=ROUTE_PATH),
     Step("DELETE", f"{ORGANIZATION}/identity-providers/{{provider_id}}"),
     Step("GET", "/auth/identities"),
     Step("DELETE", "/auth/identities/unknown", status=404, of="/auth/identities/{identity_id}"),

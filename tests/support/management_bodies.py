@@ -50,6 +50,9 @@ BODIES = {
     "NewGuardrailException": lambda p: {"value": "anna@mail.test"},
     "ReplayBody": lambda p: {"days": 7},
     "GuardrailTest": lambda p: {"text": "anna@mail.test"},
+    "RouteBody": lambda p: {"document": {"otherwise": "gpt-4o"}},
+    "RouteCheckBody": lambda p: {"document": {"otherwise": "gpt-4o"}},
+    "PublishBody": lambda p: {},
     "PreviewedRule": lambda p: {"group": "engineers"},
     "LimitBody": lambda p: {"subjects": ["organization"], "amount": "5"},
     "SimulatedLimitBody": lambda p: {"subjects": ["organization"], "amount": "5", "days": 7},
@@ -113,6 +116,7 @@ def furnish(tenants, name: str) -> dict[str, str]:
     domains = tenants.services.sso.domains
     domains.claim(owner.organization_id, provider_id, domain, verified=True, actor=owner.user_id)
     group_rule = tenants.ok("POST", f"{org}/group-rules", owner, {"group": "engineers"})["groupRule"]
+    tenants.ok("PUT", f"{org}/routes/{name}", owner, BODIES["RouteBody"](owner))
     guardrail = {"name": "Cards", "action": "log", "detectors": ["payment_card"]}
     guardrail_id = tenants.ok("POST", f"{org}/guardrails", owner, guardrail)["guardrail"]["id"]
     excepted = tenants.ok("POST", f"{org}/guardrails/{guardrail_id}/exceptions", owner, {"value": "x"})["guardrail"]
@@ -142,6 +146,7 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "identity_id": connect(tenants, owner),
         "discount_id": "disc_" + "0" * 32,
         "limit_id": name,
+        "route_name": name,
         "request_id": asked["id"],
         "account_id": tenants.ok("POST", f"{org}/service-accounts", owner, {"name": "Robot", "scopes": ["keys:read"]})[
             "serviceAccount"

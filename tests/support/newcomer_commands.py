@@ -166,6 +166,14 @@ MANAGE = {
         guardrails set {guard} --action block --organization {organization}
         guardrails except {guard} '4111 1111 1111 1111' --organization {organization}
         guardrails delete {guard} --organization {organization}
+        routes check '{{"otherwise":"gpt-4o-mini"}}' --organization {organization}
+        routes set house '{{"otherwise":"gpt-4o-mini"}}' --alias house-default --organization {organization}
+        routes publish house --organization {organization}
+        routes list --organization {organization}
+        routes show house --organization {organization}
+        routes versions house --organization {organization}
+        routes savings --days 7 --organization {organization}
+        routes delete house --organization {organization}
         scim <- scim-tokens create Directory --organization {organization}
         scim-tokens list --organization {organization}
         scim-tokens revoke {scim} --organization {organization}

@@ -97,6 +97,9 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
             PageLink(
                 "/console/guardrails", "Guardrails", "M12 3l8 3v6c0 5-4 8-8 9-4-1-8-4-8-9V6zM9 12l2 2 4-4", "rules:read"
             ),
+            PageLink(
+                "/console/routes", "Routes", "M5 19V7a3 3 0 0 1 6 0v10a3 3 0 0 0 6 0V5M14 8l3-3 3 3", "rules:read"
+            ),
             PageLink("/console/audit", "Audit log", "M6 3h9l4 4v14H6zM14 3v5h5M9 12h7M9 16h7", "audit:read"),
             PageLink("/console/settings", "Settings", SLIDERS, "credits:read"),
         ),

@@ -50,7 +50,9 @@ SUBJECTS = (
     "tag:NAME=VALUE, user=NAME, session=ID, run=ID, model=PATTERN, provider=ID, provider_key=ID; 'each user' for each "
     "of them, 'no user' for requests without one."
 )
-ACTIONS = "What happens at shares of the amount: warn@80, refuse@100, or model@90= and the id of a model to use."
+ACTIONS = (
+    "What happens at shares of the amount: warn@80, refuse@100, or model@90= and the id of a model or route to use."
+)
 PERIOD = "Length of the period: 12h, 1d, 2w, 1mo, or day, week, month of a calendar with timezone; none: in total."
 CALENDAR = ("day", "week", "month")
 
@@ -204,12 +206,14 @@ def read_draft(call: ManagedCall[str]) -> LimitDraft:
     """Return the limit of a body. InvalidRequest for names of models and providers that nobody knows."""
     given = call.fields
     subjects = tuple(map(_read_subject, given["subjects"]))
-    known = call.visitor.names_known_to(call.params["organization_id"])
+    organization_id = call.params["organization_id"]
+    known = call.visitor.names_known_to(organization_id)
+    routes = call.services.routing.routes
     for kind, names in ((MODEL, MODELS), (PROVIDER, PROVIDERS)):
         known.check_names(names, [one.value for one in subjects if one.kind == kind], "subjects")
     actions = tuple(map(read_action, given["actions"]))
     for action in actions:
-        if action.model:
+        if action.model and routes.find(organization_id, "", action.model) is None:
             known.check_requested_model(action.model, "actions")
     return LimitDraft(
         subjects,

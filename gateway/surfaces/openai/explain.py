@@ -76,13 +76,15 @@ def _explain_chat(
     weights: Weights | None = None,
 ) -> RoutingDecision:
     """Return the plan of a chat completion, which an image model answers with images."""
-    planner = services.routing.planner
+    engine = services.engine.chat
     try:
-        return planner.explain(context, request, weights)
+        return engine.explain(context, request, weights)
     except NotSupported as refusal:
         if not chat_images.makes_images(refusal):
             raise
-    return planner.explain(context, chat_images.read(services, inbound, context, body, request), weights)
+    return services.routing.planner.explain(
+        context, chat_images.read(services, inbound, context, body, request), weights
+    )
 
 
 def look_up(services: Services, inbound: Inbound) -> Outbound:

@@ -19,6 +19,7 @@ from gateway.money import format_price
 from gateway.neutral import parameters
 from gateway.neutral.parameters import CAPABILITY_PARAMETERS, RISING
 from gateway.neutral.units import DERIVED_PRICES, UNITS
+from gateway.routes.route_book import SMART
 from gateway.surfaces.openai.model_answers import (
     ArchitectureAnswer,
     ModelAnswer,
@@ -138,8 +139,10 @@ EPOCH = "1970-01-01"
 STAGES: dict[Lifecycle, ModelStage] = {ACTIVE: "active", DEPRECATED: "deprecated", DEACTIVATED: "retired"}
 PSEUDO_MODELS = (
     ("auto", "Auto", "The gateway selects the cheapest model that meets the requirements of the request."),
+    (SMART, "Smart", "Small, medium and large models by the difficulty of the turn."),
     ("custom", "Custom", "The organization's own provider: any model name that its base URL serves."),
 )
+ROUTE_DESCRIPTION = "A route of the organization: its rules choose the model of each request."
 PSEUDO_NAMES = frozenset(row[0] for row in PSEUDO_MODELS)
 PARAMETERS = ("temperature", "max_tokens", "top_p")
 PENALTIES = tuple(row.field for row in CAPABILITY_PARAMETERS if row.capability is parameters.PENALTIES)
@@ -175,7 +178,14 @@ def pseudo_entries(query: Query, names: frozenset[str], among: Sequence[Mapping]
     provider."""
     if not query.no_training:
         shown = [row for row in PSEUDO_MODELS if row[0] in names]
-        yield from (_pseudo_entry(*row, among if row[0] == AUTO else (), mapped=query.mapped) for row in shown)
+        yield from (_pseudo_entry(*row, among if row[0] in (AUTO, SMART) else (), mapped=query.mapped) for row in shown)
+
+
+def route_entries(query: Query, routes: Iterable[tuple[str, Sequence[Mapping]]]) -> Iterator[ModelAnswer]:
+    """Return an entry for each name of a route, which accepts as much as the largest of its models."""
+    if not query.no_training:
+        for name, among in routes:
+            yield _pseudo_entry(name, name, ROUTE_DESCRIPTION, among, mapped=query.mapped)
 
 
 def write_entries(

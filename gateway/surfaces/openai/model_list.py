@@ -16,6 +16,8 @@ from gateway.catalogue.entries import Mapping, Model
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.neutral.model_marks import unmarked
+from gateway.routes.compiled import CompiledRoute
+from gateway.routes.route_book import SMART
 from gateway.runtime.threads import compute
 from gateway.surfaces.openai.model_answers import ModelAnswer, ModelListAnswer
 from gateway.surfaces.openai.model_entries import (
@@ -23,6 +25,7 @@ from gateway.surfaces.openai.model_entries import (
     EntryParts,
     Query,
     pseudo_entries,
+    route_entries,
     serialise_alike,
     write_entries,
 )
@@ -155,13 +158,14 @@ Parts = tuple[bytes | memoryview, ...]
 class Audience(Struct, frozen=True):
     """The reader of the list: the caller's `rules` (equal rules share a cached list) and the filter that they imply,
     and the organization's `own` models, by the ids that call them. `reach` has what the reader can call now (None: not
-    considered), which is listed first, or alone if `only_reach`."""
+    considered), which is listed first, or alone if `only_reach`. `routes` are the names of its project's routes."""
 
     rules: tuple[Level, ...] = ()
     refuse: Predicate | None = None
     own: CurrentCatalogue | None = None
     reach: frozenset[str] | None = None
     only_reach: bool = False
+    routes: tuple[tuple[str, CompiledRoute], ...] = ()
 
     @property
     def shows(self) -> Predicate | None:
@@ -188,8 +192,12 @@ def audience_of(services: Services, inbound: Inbound) -> Audience:
     caller = _caller(services, inbound)
     if caller is None:
         return PUBLIC
+    known = services.routing.routes.names_of(caller.organization_id, caller.project_id)
     return Audience(
-        caller.rules, predicate(caller.rules, services.clock.now_us()), services.routing.custom_catalogue.of(caller)
+        caller.rules,
+        predicate(caller.rules, services.clock.now_us()),
+        services.routing.custom_catalogue.of(caller),
+        routes=tuple([(name, route) for name, route in known if name != SMART]),
     )
 
 
@@ -219,8 +227,8 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     audience = replace(audience, reach=reach, only_reach=only_reach)
     tag, parts = _listed(services, query, audience)
     # A list with an organization's own models is cached with them.
-    own = audience.own is not None and audience.own.current().models
-    holder = audience.own if own and audience.own is not None else services.routing.catalogue
+    own = audience.own
+    holder = services.routing.catalogue if own is None or not (own.current().models or audience.routes) else own
     form = find_form(inbound.headers)
     if form is not None:
         tag, parts = _converted(holder, form, tag, parts, inbound.arguments())
@@ -275,10 +283,11 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[Mo
     if audience.own is not None:
         own = audience.own.current()
         yield from write_entries(own, own_models(catalogue, own, ident), Query(), at_us, audience.refuse)
+    yield from _route_entries(services, Query(), audience, ident)
     model, model_id = _named(catalogue, ident)
     query = Query(include_deactivated=True, mapped="/" in ident)
     models = () if model is None else (model,)
-    among = _choices(services, audience) if ident.endswith(AUTO) else ()
+    among = _choices(services, audience) if ident.endswith((AUTO, SMART)) else ()
     pseudo = pseudo_entries(query, PSEUDO_NAMES, among)
     entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse, audience.reach or frozenset()))
     yield from (entry for entry in entries if entry.id == model_id)
@@ -325,16 +334,28 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
 
     key = ("model list", *day, query, audience.rules, audience.reach, audience.only_reach)
     tag, shared = holder.remember(key, lambda: compute(make))
-    if audience.own is None or not audience.own.current().models:
+    if audience.own is None or not (audience.own.current().models or audience.routes):
         return tag, (shared,)
     source = audience.own
 
     def make_own() -> tuple[str, bytes]:
         models = own_models(catalogue, source.current())
-        return _serialise(serialise_alike(source.current(), models, query, at_us, audience.refuse))
+        entries = serialise_alike(source.current(), models, query, at_us, audience.refuse)
+        return _serialise([*map(ModelAnswer.encode, _route_entries(services, query, audience)), *entries])
 
-    own_tag, own = services.routing.custom_catalogue.listed(source, key, make_own)
+    own_key = (*key, *[(name, route.version, route.models) for name, route in audience.routes])
+    own_tag, own = services.routing.custom_catalogue.listed(source, own_key, make_own)
     return tag_of(tag.encode() + own_tag.encode()), _join(own, shared)
+
+
+def _route_entries(services: Services, query: Query, audience: Audience, ident: str = "") -> Iterator[ModelAnswer]:
+    """Return the entries of the audience's routes, or only of the name `ident`."""
+    if not audience.routes:
+        return iter(())
+    mappings_of = services.engine.chat.routes.prices.mappings_of
+    shown = [(name, route) for name, route in audience.routes if ident in ("", name)]
+    named = [(name, [one for model in route.models for one in mappings_of(model)]) for name, route in shown]
+    return route_entries(query, named)
 
 
 def _serialise(entries: Iterable[bytes]) -> tuple[str, bytes]:

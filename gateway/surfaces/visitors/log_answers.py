@@ -1,12 +1,15 @@
 """The answers about the request log: a request, its upstream calls, and the retained payload."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from gateway.billing.usage_rows import UNPRICED, UPSTREAM_ERROR
 from gateway.callers.credential_sources import API_KEYS, CREDITS
 from gateway.metering.log.records import LoggedRequest, input_of, output_of
 from gateway.metering.models import BYOK
+from gateway.metering.route_usage import REFERENCE, REFERENCE_NUSD, ROUTE, RULE, VERSION
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
 from gateway.surfaces.web.answer_structs import Answer, Time, Usd, to_camel
@@ -56,6 +59,17 @@ class LogAnswer(Answer):
     expires_at: Time | None
 
 
+class LoggedRouteAnswer(Answer):
+    """The route that chose the model. `alternative_cost` is that of the same usage at the route's reference model, null
+    without a price."""
+
+    name: str
+    version: int
+    rule: str
+    reference: Annotated[str, Meta(examples=["claude-opus-5-5"])]
+    alternative_cost: Usd | None
+
+
 class LoggedAttemptAnswer(Answer):
     """An upstream call. `costs` are the components that add up to `cost`; `unpriced` names what has no price."""
 
@@ -82,6 +96,7 @@ class LoggedAttemptAnswer(Answer):
     unpriced: list[str]
     data_storage_cost: Usd
     discount_savings: Usd
+    route: LoggedRouteAnswer | None
     price_version: str | None
 
 
@@ -175,7 +190,20 @@ def show_attempt(record: UsageRecord, for_operator: bool = False) -> LoggedAttem
         unpriced=details.get(UNPRICED, []),
         data_storage_cost=record.storage_nusd or 0,
         discount_savings=record.discount_nusd or 0,
+        route=_show_route(details),
         price_version=record.price_version or None,
+    )
+
+
+def _show_route(details: Mapping[str, Any]) -> LoggedRouteAnswer | None:
+    if ROUTE not in details:
+        return None
+    return LoggedRouteAnswer.of(
+        name=details[ROUTE],
+        version=details[VERSION],
+        rule=details[RULE],
+        reference=details[REFERENCE],
+        alternative_cost=details.get(REFERENCE_NUSD),
     )
 
 

@@ -107,6 +107,7 @@ def _begin(
         ip=inbound.peer,
         operation=operation,
         surface=surface,
+        headers=inbound.headers,
     )
     if services.telemetry.tracing is not None:
         context.trace = services.telemetry.tracing.begin(inbound.request_id, inbound.headers)

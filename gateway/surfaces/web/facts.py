@@ -18,6 +18,8 @@ from gateway.limits.cost_bound import LIMIT_HEADER
 from gateway.money import MILLION, NANO, format_usd, usd_number
 from gateway.neutral.units import UNITS
 from gateway.neutral.usage import NO_USAGE, Usage
+from gateway.routes.choices import RouteChoice, RouteChoiceAnswer, describe
+from gateway.routes.route_book import SMART
 
 Header = tuple[str, str]
 OWN_PROVIDER = "custom:"  # prefix of the name of an organization's own provider, which is called without the prefix
@@ -65,6 +67,7 @@ class RoutingMetadata(TypedDict):
     used_service_tier: NotRequired[str | None]
     healing: NotRequired[list[str]]
     warnings: NotRequired[list[str]]
+    route: NotRequired[RouteChoiceAnswer]
 
 
 class AnswerFacts(Interface):
@@ -216,6 +219,8 @@ class Facts:
             body["healing"] = list(outcome.healing)
         if outcome.warnings:
             body["warnings"] = self.warnings
+        if context.route is not None:
+            body["route"] = describe(context.route)
         return body
 
 
@@ -229,6 +234,13 @@ def _as_header(warnings: list[str]) -> str:
     """Return warnings as one line of printable ASCII, since they contain names from the caller."""
     text = "; ".join(warnings)[:HEADER_LENGTH].encode("ascii", "replace").decode()
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _route_headers(route: RouteChoice, model: str) -> list[Header]:
+    headers = [("x-llmgateway-route", _as_header([route.label]))]
+    if route.name == SMART:
+        headers.append(("x-llmgateway-smart-model", model))
+    return headers
 
 
 def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
@@ -252,6 +264,8 @@ def headers_before_record(facts: Facts, clock: Clock, *, streamed: bool = False)
         headers.append(("x-llmgateway-cache", "HIT"))
     if outcome.warnings:
         headers.append(("x-llmgateway-warnings", _as_header(facts.warnings)))
+    if facts.context.route is not None:
+        headers += _route_headers(facts.context.route, target.mapping.model)
     if facts.context.limit_note:
         headers.append((LIMIT_HEADER, facts.context.limit_note))
     if outcome.rate_limits:

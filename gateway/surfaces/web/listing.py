@@ -11,6 +11,7 @@ from gateway.callers.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue, day_of
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
+from gateway.routes.route_book import SMART
 from gateway.runtime.threads import compute
 from gateway.surfaces.web.http import VARY_BY_KEY, Inbound, Outbound
 from gateway.surfaces.web.http_responses import JSON
@@ -56,7 +57,7 @@ def _reachable(catalogue: Catalogue, usable: Usable, day: str, has_generic: bool
         and usable(mapping)
     }
     if reachable:
-        reachable.add(AUTO)
+        reachable |= {AUTO, SMART}
     if has_generic:
         reachable.add(CUSTOM)
     return frozenset(reachable)

@@ -19,7 +19,7 @@ NORTH, SOUTH = target_at("north"), target_at("south")
 
 @pytest.fixture
 def planner(clock, tmp_path) -> Planner:
-    return Planner(None, None, Health(clock), Counters(tmp_path), None, None, None, None)
+    return Planner(None, None, Health(clock), Counters(tmp_path), None, None, None, None, None)
 
 
 def request_of(max_tokens: int | None = None) -> EmbeddingsRequest:

@@ -136,17 +136,6 @@ def test_auto_requests_the_least_effort_of_a_model_that_reasons(market, mapping)
     assert plan.effort_for(mapping("a")) == ""
 
 
-def test_smart_keeps_to_the_organizations_list(market):
-    class Routes:
-        def smart_models(self):
-            return ("other",)
-
-    world = market()
-    assert chosen(world.plan("smart", routes=Routes())) == ["c/other"]
-    with pytest.raises(NotSupported):
-        world.plan("smart", Requirements(documents=True), routes=Routes())
-
-
 def test_auto_without_any_credential_says_so(market):
     with pytest.raises(InvalidRequest) as caught:
         market(keys={}).plan("auto")

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model
-from gateway.errors import InvalidRequest, NotFound, UnknownModel
+from gateway.errors import NotFound, UnknownModel
 from gateway.routing.resolve import CustomModel, resolve
 
 TODAY = "2026-01-15"
@@ -11,17 +11,11 @@ TODAY = "2026-01-15"
 class Routes:
     """The custom models and routes of one organization."""
 
-    def __init__(self, offer=None, smart=(), dynamic=None):
-        self._custom_model, self._smart, self._dynamic = offer, smart, dynamic or {}
+    def __init__(self, offer=None):
+        self._custom_model = offer
 
     def custom_model(self, name, model):
         return self._custom_model if self._custom_model and name == self._custom_model.provider.id else None
-
-    def smart_models(self):
-        return self._smart
-
-    def dynamic_model(self, name):
-        return self._dynamic.get(name)
 
 
 @pytest.fixture
@@ -111,24 +105,11 @@ def test_auto_leaves_the_model_open(catalogue, text):
     assert resolve(text, catalogue, TODAY).kind == "auto"
 
 
-def test_smart_needs_the_organizations_list(catalogue):
-    assert resolve("smart", catalogue, TODAY, Routes(smart=("m",))).listed == ("m",)
-    with pytest.raises(InvalidRequest) as caught:
-        resolve("smart", catalogue, TODAY)
-    assert caught.value.code == "smart_not_configured"
-
-
-def test_a_dynamic_route_leads_to_what_its_graph_chooses(catalogue):
-    found = resolve("dynamic/mine", catalogue, TODAY, Routes(dynamic={"mine": "a/m"}))
-    assert (found.kind, found.requested_model, found.provider) == ("pinned", "dynamic/mine", "a")
-
-
-def test_a_missing_dynamic_route_is_not_found_and_a_circle_is_refused(catalogue):
-    with pytest.raises(NotFound) as caught:
-        resolve("dynamic/none", catalogue, TODAY, Routes())
-    assert caught.value.status == 404
-    with pytest.raises(InvalidRequest, match="another dynamic route"):
-        resolve("dynamic/loop", catalogue, TODAY, Routes(dynamic={"loop": "dynamic/loop"}))
+@pytest.mark.parametrize("text", ["dynamic/none", "smart", "llmgateway/Smart[1m]"])
+def test_a_route_is_no_model_and_not_found_among_models(catalogue, text):
+    with pytest.raises(NotFound, match="no published route") as caught:
+        resolve(text, catalogue, TODAY, Routes())
+    assert (caught.value.status, caught.value.code) == (404, "dynamic_route_not_found")
 
 
 def test_a_custom_provider_serves_any_model_text(catalogue, own):

@@ -24,7 +24,7 @@ GROUPS = {"sso", "store", "accounts", "routing", "billing", "engine", "backgroun
 EITHER = {"Pins"}
 # Classes with several instances: threads for commits and for unpacking, which must not delay each other; the
 # catalogue, and an empty one for callers with only custom models; slots by kind of resource.
-SEVERAL = {"Threads", "CurrentCatalogue", "SharedSlots", "SessionSlots", "FairSlots"}
+SEVERAL = {"Threads", "Sticky", "CurrentCatalogue", "SharedSlots", "SessionSlots", "FairSlots"}
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from gateway.surfaces.management.managed_operation import ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS
 
 MANAGED = [row for row in OPERATIONS if isinstance(row, ManagedOperation)]
-# Variables that are no ids: organizations may have custom providers and limits with the same names.
-NO_IDS = frozenset(("name", "scope", "subject", "limit_id"))
+# Variables that are no ids: organizations may have custom providers, limits and routes with the same names.
+NO_IDS = frozenset(("name", "scope", "subject", "limit_id", "route_name"))
 # Fields with names like those of ids: the client chose the first, and the second is at the identity provider.
 CHOSEN = frozenset(("clientId", "client_id", "requestId"))
 FIELDS = {

@@ -39,6 +39,8 @@ SHORT = {
     f"{ORG}/group-rules": "groups of identity providers",
     f"{ORG}/identity-providers": "a few providers",
     f"{ORG}/limits/<limit_id>/requests": "at most 200 in an organization",
+    f"{ORG}/routes/<route_name>/versions": "at most 50 of a route",
+    f"{ORG}/routes/savings": "rules and models of the routes of a period",
     f"{ORG}/scim/tokens": "one for each identity provider",
     f"{ORG}/skills": "published by hand",
 }
@@ -100,6 +102,8 @@ def add(tenants: Tenants, path: str, place: str, number: int) -> None:
         members.add_member(store.database, store.control, org, f"person{number}@acme.example", actor="test")
     elif path == f"{ORG}/limits":
         tenants.ok("PUT", f"{place}/limit-{number}", owner, {"subjects": ["organization"], "amount": "5"})
+    elif path == f"{ORG}/routes":
+        tenants.ok("PUT", f"{place}/route-{number}", owner, {"document": {"otherwise": "gpt-4o"}})
     elif path == "/auth/sessions":
         services.management.sessions.open(owner.user_id)
     elif path == "/orgs":

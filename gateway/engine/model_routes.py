@@ -1,0 +1,210 @@
+"""Routes of requests: the model that the rules of a route choose, and the model that a session keeps."""
+
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+
+from msgspec.structs import replace
+
+from gateway.billing.context import RequestContext
+from gateway.billing.request_limits import limits_of
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Mapping
+from gateway.clock import SECOND_US
+from gateway.limits.limit_book import LimitBook
+from gateway.limits.limit_rules import WHOLE
+from gateway.neutral.chat import ChatRequest
+from gateway.routes.choices import RouteChoice
+from gateway.routes.compiled import BYTES_PER_TOKEN, CompiledRoute, RoutedRequest
+from gateway.routes.route_book import RouteBook
+from gateway.routing.cache_lifetimes import CacheLifetimes
+from gateway.routing.sticky import Sticky
+
+# How long providers keep the cache of a prompt that nobody reads.
+CACHE_S, LONG_CACHE_S = 300, 3600
+# A session's last turn is written for other workers at this precision.
+STEP_S = 120
+SESSION_MODEL_S = 2.0 * LONG_CACHE_S  # how long the model of a conversation is remembered
+MAX_SESSION_LENGTH = 4096
+MAX_PRICES = 2_000
+OUTPUT_SHARE = 5  # input tokens for each token of output when models are compared by their price
+SIDE_CALLS = ("title", "probe")
+NO_MAPPINGS: tuple[Mapping, ...] = ()
+PER_MILLION = 1_000_000
+
+
+class RoutePrices:
+    """The mappings and prices of models by the names that routes use, under one catalogue."""
+
+    def __init__(self, catalogue: Callable[[], Catalogue]) -> None:
+        self._catalogue = catalogue
+        self._known: dict[str, tuple[Mapping, ...]] = {}
+        self._known_of: Catalogue | None = None
+
+    def mappings_of(self, name: str) -> tuple[Mapping, ...]:
+        """Return the priced mappings of a model, () for one without a known price."""
+        catalogue = self._catalogue()
+        if self._known_of is not catalogue or len(self._known) >= MAX_PRICES:
+            self._known = {}
+            self._known_of = catalogue
+        mappings = self._known.get(name)
+        if mappings is None:
+            mappings = self._known[name] = self._find(catalogue, name)
+        return mappings
+
+    def price_of(self, name: str) -> int:
+        """Return a price by which models are compared; 0 for an unknown one."""
+        for mapping in self.mappings_of(name):
+            rates = mapping.prices[0].base
+            return OUTPUT_SHARE * (rates.prompt or 0) + (rates.completion or 0)
+        return 0
+
+    def lost_cache_nusd(self, name: str, tokens: int) -> int:
+        """Return what it costs more to send tokens uncached to a model."""
+        for mapping in self.mappings_of(name):
+            rates = mapping.prices[0].base
+            if rates.prompt and rates.input_cache_read is not None:
+                return tokens * (rates.prompt - rates.input_cache_read) // PER_MILLION
+        return 0
+
+    def _find(self, catalogue: Catalogue, name: str) -> tuple[Mapping, ...]:
+        model = catalogue.find_version(name)
+        provider = ""
+        if model is None:
+            provider, _, rest = name.partition("/")
+            model = catalogue.find_version(rest.partition(":")[0]) if rest else None
+        if model is None:
+            return NO_MAPPINGS
+        mappings = [one for one in model.mappings if one.prices and (not provider or one.provider == provider)]
+        return tuple(mappings)
+
+
+class ModelRoutes:
+    """Applies the routes of `book`. `sessions` remembers the model of each conversation, `lifetimes` how long its
+    provider keeps its prompt."""
+
+    def __init__(
+        self,
+        book: RouteBook,
+        limits: LimitBook,
+        sessions: Sticky,
+        lifetimes: CacheLifetimes,
+        catalogue: Callable[[], Catalogue],
+    ) -> None:
+        self.book = book
+        self._limits = limits
+        self._sessions = sessions
+        self._lifetimes = lifetimes
+        self.prices = RoutePrices(catalogue)
+
+    def apply(self, context: RequestContext, request: ChatRequest, remember: bool = True) -> ChatRequest | None:
+        """Return the request for the models that its route chooses, and note the choice in the context; None where
+        its model is no route of the caller. Without `remember` the session does not keep the model. Unavailable."""
+        caller = context.caller
+        route = self.book.find(caller.organization_id, caller.project_id, request.requested_model)
+        if route is None:
+            return None
+        seen = RoutedRequest(
+            request,
+            key_id=caller.key_id,
+            project_id=caller.project_id,
+            source=context.source,
+            at_us=context.at_us,
+            headers=context.headers,
+            metadata=context.metadata,
+            teams_of=partial(self.book.teams_of, caller.member_id),
+            used_of=partial(self._used_of, context),
+        )
+        rule = route.choose(seen)
+        session = (context.session or request.options.session)[:MAX_SESSION_LENGTH]
+        models = rule.pick(f"{route.name}\0{session or context.request_id}")
+        choice = RouteChoice(route.name, route.version, rule.name, models)
+        if route.keep_session and (session or request.requirements.tools):
+            choice = self._keep(context, route, choice, seen, session, remember)
+        name = self.reference_of(route)
+        context.route = replace(
+            choice,
+            difficulty=seen.known_difficulty,
+            reference=name,
+            references=self.prices.mappings_of(name),
+            last_resort=route.last_resort,
+        )
+        return use_models(request, choice.models)
+
+    def reference_of(self, route: CompiledRoute) -> str:
+        """Return the model with whose price the savings of a route are computed."""
+        return route.reference or max(route.models, key=self.prices.price_of)
+
+    def _keep(
+        self,
+        context: RequestContext,
+        route: CompiledRoute,
+        choice: RouteChoice,
+        seen: RoutedRequest,
+        session: str,
+        remember: bool,
+    ) -> RouteChoice:
+        """Return the choice with the model of the conversation, unless a larger one is chosen now or its cache has
+        expired. A compaction begins a new conversation; titles and probes belong to none."""
+        turn = seen.turn
+        first = choice.models[0]
+        choice = replace(choice, turn=turn, agent=seen.agent)
+        if turn in SIDE_CALLS:
+            return choice
+        texts = seen.texts
+        conversation = _digest(session, texts.system, texts.first)
+        place = (context.caller.project_id, conversation, f"route {route.name}")
+        known = self._sessions.pin_of(*place)
+        now_s = context.at_us // SECOND_US
+        if known is not None:
+            at, _, model = known.partition(" ")
+            if model != first and model in route.models:
+                larger = self.prices.price_of(first) > self.prices.price_of(model)
+                cached = self._has_cache(context, seen, model, now_s - int(at) * STEP_S)
+                if turn == "summary" or (cached and not larger):
+                    others = tuple(one for one in choice.models if one != model)
+                    choice = replace(choice, models=(model, *others), kept=True, wanted=first)
+                    first = model
+                elif cached:
+                    tokens = seen.request.requirements.prompt_bytes // BYTES_PER_TOKEN
+                    choice = replace(choice, lost_cache_nusd=self.prices.lost_cache_nusd(first, tokens))
+        if remember and turn != "summary":
+            self._sessions.pin(*place, f"{now_s // STEP_S} {first}")
+        return choice
+
+    def _has_cache(self, context: RequestContext, seen: RoutedRequest, model: str, pause_s: int) -> bool:
+        """Return whether a provider of a model may still have the prompt of the turn before in its cache."""
+        if pause_s <= CACHE_S + STEP_S:
+            return True
+        if pause_s > LONG_CACHE_S + STEP_S:
+            return False
+        if seen.texts.long_cache:
+            return True
+        place = (context.caller.project_id, context.session)
+        mappings = self.prices.mappings_of(model) if context.session else NO_MAPPINGS
+        return any(self._lifetimes.is_long(*place, mapping, seen.request) for mapping in mappings)
+
+    def _used_of(self, context: RequestContext, limit: str) -> int | None:
+        """Return the percentage that is used of a limit of the request, of its fullest one for ""; None without
+        one."""
+        if not self._limits.any:
+            return None
+        limits = limits_of(self._limits, context)
+        if limits is None:
+            return None
+        shares = [share for share in limits.shares.shares if limit in ("", share.rule.name)]
+        amounts = self._limits.used_nusd(shares)
+        used = [amounts[share.budget] * WHOLE // (share.rule.amount_nusd or 1) for share in shares]
+        return max(used, default=None)
+
+
+def use_models(request: ChatRequest, models: tuple[str, ...]) -> ChatRequest:
+    """Return the request for models that are tried in this order, before the further ones that the caller named."""
+    first, *others = models
+    further = tuple(dict.fromkeys((*others, *request.options.models)))
+    options = request.options.with_changes(models=further) if further != request.options.models else request.options
+    return replace(request, requested_model=first, options=options)
+
+
+def _digest(*texts: str) -> str:
+    return blake2b("\0".join(texts).encode(errors="replace"), digest_size=16).hexdigest()

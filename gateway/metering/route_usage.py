@@ -1,0 +1,102 @@
+"""What routes save: the cost of requests beside that of the same usage at the reference model of their route."""
+
+from msgspec import Struct
+
+from gateway.clock import DAY_US
+from gateway.metering.usage_table import UsageRecord, raw_id
+from gateway.runtime.loop_turns import ShouldContinue, always
+from gateway.runtime.threads import pause
+from gateway.store.database import Database
+from gateway.store.journal import Row, Statement
+
+# Members of a usage row's details.
+ROUTE, VERSION, RULE = "route", "route_version", "route_rule"
+REFERENCE, REFERENCE_NUSD = "reference", "reference_nusd"
+MAX_GROUPS = 5000  # of a report
+KEPT_DAYS = 400
+STEP_ROWS = 500
+PAUSE_S = 0.02
+RECORD = Statement(
+    "route_usage",
+    "INSERT INTO route_usage (request, attempt, organization, project, route, version, rule, served, finish, failed, "
+    "duration_ms, cost_nusd, reference_nusd, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (request, attempt) DO NOTHING",
+)
+SUMS = (
+    "SELECT route, version, rule, served, COUNT(*), SUM(failed), SUM(duration_ms), SUM(cost_nusd), "
+    "SUM(reference_nusd) FROM route_usage WHERE organization = ? AND at >= ? GROUP BY route, version, rule, served "
+    "ORDER BY route, version DESC, rule, served LIMIT ?"
+)
+FINISHES = (
+    "SELECT route, version, rule, served, finish, COUNT(*) FROM route_usage WHERE organization = ? AND at >= ? "
+    "GROUP BY route, version, rule, served, finish LIMIT ?"
+)
+DELETE = "DELETE FROM route_usage WHERE at < ? AND request IN (SELECT request FROM route_usage WHERE at < ? LIMIT ?)"
+
+
+class RouteSavings(Struct):
+    """The sums of the calls that a rule of a version sent to one model. Savings are `reference_nusd` less
+    `cost_nusd`."""
+
+    route: str
+    version: int
+    rule: str
+    model: str
+    requests: int
+    failed: int
+    duration_ms: int
+    cost_nusd: int
+    reference_nusd: int
+    finishes: dict[str, int] = {}
+
+
+def row_of_route(row: Row) -> Row:
+    """Return the journal row of a route beside the usage row of an attempt. Without a price of the reference model
+    nothing counts as saved."""
+    record = UsageRecord(*row[1][: len(UsageRecord._fields)])
+    details = record.details
+    cost_nusd = record.cost_nusd
+    return RECORD, (
+        record.request,
+        record.attempt,
+        record.organization,
+        record.project,
+        details[ROUTE],
+        details[VERSION],
+        details[RULE],
+        record.served,
+        record.finish,
+        int(record.error is not None),
+        record.duration_ms,
+        cost_nusd,
+        details.get(REFERENCE_NUSD, cost_nusd),
+        record.at,
+    )
+
+
+def sum_savings(database: Database, organization_id: str, since_us: int) -> list[RouteSavings]:
+    """Return what the routes of an organization cost since a time, by route, version, rule and model."""
+    organization = raw_id(organization_id)
+
+    def read() -> list[RouteSavings]:
+        found = {
+            tuple(row[:4]): RouteSavings(*row[:4], *map(int, row[4:]))
+            for row in database.fetch(SUMS, (organization, since_us, MAX_GROUPS))
+        }
+        for *place, finish, count in database.fetch(FINISHES, (organization, since_us, 4 * MAX_GROUPS)):
+            savings = found.get(tuple(place))
+            if savings is not None:
+                savings.finishes[finish] = int(count)
+        return list(found.values())
+
+    return database.report(read)
+
+
+def forget_route_usage(database: Database, should_continue: ShouldContinue = always) -> None:
+    """Delete rows that are older than KEPT_DAYS, in small steps; safe to repeat. Unavailable."""
+    oldest = database.now_us() - KEPT_DAYS * DAY_US
+    values = (oldest, oldest, STEP_ROWS)
+    while should_continue():
+        if database.write(lambda: database.execute(DELETE, values).rowcount) < STEP_ROWS:
+            break
+        pause(PAUSE_S)

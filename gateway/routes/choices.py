@@ -1,0 +1,85 @@
+"""The choice that a route made for a request, as its usage row, its answer and explanations name it."""
+
+from typing import Annotated, NotRequired, TypedDict
+
+from msgspec import Meta, Struct
+
+from gateway.catalogue.entries import Mapping
+from gateway.catalogue.prices import cost_of, reduced
+from gateway.money import usd_number
+from gateway.neutral.usage import Usage
+
+
+class RouteChoiceAnswer(TypedDict):
+    """The choice of a route, as answers show it. `wanted` is the model that the rule names while the session keeps
+    another one."""
+
+    name: str
+    version: int
+    rule: str
+    reference: Annotated[str, Meta(examples=["claude-opus-5-5"])]
+    models: NotRequired[list[str]]
+    turn: NotRequired[str]
+    agent: NotRequired[str]
+    difficulty: NotRequired[str]
+    wanted: NotRequired[str]
+    lostCacheCost: NotRequired[float]
+
+
+class RouteChoice(Struct, frozen=True, eq=False):
+    """A version of a route and the rule of it that chose `models`, tried in this order. `kept`: the session stays with
+    a model although the rule names another one (`wanted`). `turn`, `agent` and `difficulty` are "" where nothing asked
+    for them. `lost_cache_nusd` is what the change of a session's model costs, because the provider of the new one has
+    not cached its prompt. `references` are the mappings of the model with whose price savings are computed,
+    `last_resort` the model that is tried if none of `models` can serve.
+    """
+
+    name: str
+    version: int
+    rule: str
+    models: tuple[str, ...]
+    turn: str = ""
+    agent: str = ""
+    difficulty: str = ""
+    kept: bool = False
+    wanted: str = ""
+    lost_cache_nusd: int = 0
+    reference: str = ""
+    references: tuple[Mapping, ...] = ()
+    last_resort: str = ""
+
+    def reference_nusd(self, usage: Usage, served: Mapping, at_us: int, discount_ppm: int) -> int | None:
+        """Return the cost of the same usage at the reference model, at the provider that served if it has that model;
+        None without a price. It has the discount of the call."""
+        mapping = next((one for one in self.references if one.provider == served.provider), None)
+        mapping = mapping or next(iter(self.references), None)
+        if mapping is None:
+            return None
+        return reduced(cost_of(usage, mapping, at_us).total, discount_ppm)
+
+    @property
+    def label(self) -> str:
+        """The route as headers and logs name it."""
+        return f"{self.name}; version={self.version}; rule={self.rule}"
+
+
+def describe(choice: RouteChoice) -> RouteChoiceAnswer:
+    """Return a choice as answers show it."""
+    shown = RouteChoiceAnswer(
+        name=choice.name,
+        version=choice.version,
+        rule=choice.rule,
+        models=list(choice.models),
+        reference=choice.reference,
+    )
+    if choice.turn:
+        shown["turn"] = choice.turn
+    if choice.agent:
+        shown["agent"] = choice.agent
+    if choice.difficulty:
+        shown["difficulty"] = choice.difficulty
+    if choice.kept:
+        shown["wanted"] = choice.wanted
+    if choice.lost_cache_nusd:
+        shown["lostCacheCost"] = usd_number(choice.lost_cache_nusd)
+    return shown

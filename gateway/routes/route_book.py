@@ -1,0 +1,164 @@
+"""The published routes of all organizations as requests read them: from memory under the control version."""
+
+import json
+import tomllib
+from collections.abc import Container
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.configuration.settings import CONFIG
+from gateway.control.version import Control
+from gateway.errors import GatewayError
+from gateway.neutral.model_marks import unmarked
+from gateway.routes.compiled import CompiledRoute, compile_route
+from gateway.routes.route_document import load_document, read_document
+from gateway.store.database import Database
+
+DYNAMIC = "dynamic/"
+SMART = "smart"
+AUTO = "auto"
+OWN_PREFIX = "llmgateway/"
+TABLE = CONFIG / "routes" / "smart.toml"
+NAMES = "SELECT organization_id, name, aliases FROM model_route WHERE published > 0"
+ROUTES = (
+    "SELECT r.name, r.aliases, r.project_id, r.published, v.document FROM model_route r "
+    "JOIN model_route_version v ON v.route_id = r.id AND v.version = r.published WHERE r.organization_id = ?"
+)
+TEAMS = "SELECT team_id FROM team_member WHERE member_id = ?"
+MAX_MEMBERS = 20_000  # whose teams a worker remembers
+
+
+def read_smart(text: str) -> CompiledRoute:
+    """Return the built-in route of a TOML text."""
+    table = tomllib.loads(text)
+    return compile_route(SMART, table["version"], read_document(table["document"]), last_resort=AUTO)
+
+
+SMART_ROUTE = read_smart(TABLE.read_text())
+SMART_NAMES = frozenset((SMART, f"{OWN_PREFIX}{SMART}"))
+
+
+class _Anything:
+    """Contains every name, so that each request looks its route up."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+class OrganizationRoutes(Struct, frozen=True, eq=False):
+    """The published routes of an organization by every name that calls them."""
+
+    routes: dict[str, tuple[CompiledRoute, ...]]
+
+    def find(self, project_id: str, name: str) -> CompiledRoute | None:
+        found = self.routes.get(name, ())
+        own = next((route for route in found if route.project_id == project_id), None)
+        return own or next((route for route in found if not route.project_id), None)
+
+
+NO_ROUTES = OrganizationRoutes({})
+
+
+class RouteBook:
+    """`names` contains every name by which some organization calls a route, so that other requests look no further."""
+
+    def __init__(self, database: Database, control: Control) -> None:
+        self._database = database
+        self._control = control
+        self._version = -1
+        self._organizations: frozenset[str] = frozenset()
+        self._read_ones: dict[str, OrganizationRoutes] = {}
+        self._teams: dict[str, frozenset[str]] = {}
+        self._stale = True
+        self.names: Container[str] = _Anything()
+        control.on_change(self._renew)
+
+    def find(self, organization_id: str, project_id: str, requested: str) -> CompiledRoute | None:
+        """Return the route that a model name calls, None for any other name. The built-in route `smart` can be
+        replaced by one of this name. Unavailable when the store was down since a change."""
+        name = unmarked(requested.strip()).removeprefix(OWN_PREFIX)
+        route = self._routes_of(organization_id).find(project_id, name)
+        if route is None and name.lower() in SMART_NAMES:
+            return SMART_ROUTE
+        return route
+
+    def names_of(self, organization_id: str, project_id: str) -> list[tuple[str, CompiledRoute]]:
+        """Return each name by which a project calls a route, in alphabetical order. Unavailable."""
+        known = self._routes_of(organization_id)
+        found = {name: route for name in known.routes if (route := known.find(project_id, name)) is not None}
+        found.setdefault(SMART, SMART_ROUTE)
+        return sorted(found.items(), key=lambda pair: pair[0])
+
+    def teams_of(self, member_id: str) -> frozenset[str]:
+        """Return the ids of a member's teams. Unavailable."""
+        teams = self._teams.get(member_id)
+        if teams is None:
+            version = self._version
+            rows = self._database.read(lambda: self._database.fetch(TEAMS, (member_id,)))
+            teams = frozenset(row[0] for row in rows)
+            if version == self._version:
+                if len(self._teams) >= MAX_MEMBERS:
+                    self._teams = {}
+                self._teams[member_id] = teams
+        return teams
+
+    def _routes_of(self, organization_id: str) -> OrganizationRoutes:
+        organizations = self._read_names(self._control.version) if self._stale else self._organizations
+        if organization_id not in organizations:
+            return NO_ROUTES
+        routes = None if self._stale else self._read_ones.get(organization_id)
+        if routes is None:
+            version = self._version
+            routes = self._database.read(partial(_read_routes, self._database, organization_id))
+            if version == self._version and not self._stale:
+                self._read_ones[organization_id] = routes
+        return routes
+
+    def _renew(self, version: int) -> None:
+        """Forget all routes and read their names again, even if that fails now."""
+        self._stale = True
+        self._teams = {}
+        try:
+            self._read_names(version)
+        except GatewayError:
+            self.names = _Anything()  # the next request asks again
+
+    def _read_names(self, version: int) -> frozenset[str]:
+        """Return the organizations that have routes."""
+        rows = self._database.read(lambda: list(self._database.fetch(NAMES, ())))
+        organizations = frozenset(row[0] for row in rows)
+        # The result of a read that a change overtook serves its caller, but is not kept.
+        if version < max(self._version, self._control.version):
+            return organizations
+        names = set(SMART_NAMES)
+        for _, name, aliases in rows:
+            names.update(called_by(name, json.loads(aliases)))
+        self._version = version
+        self._read_ones = {}
+        self._organizations = organizations
+        self.names = frozenset(names)
+        self._stale = False
+        return organizations
+
+
+def called_by(name: str, aliases: list[str]) -> tuple[str, ...]:
+    """Return every model name that calls a route."""
+    own = SMART_NAMES if name == SMART else ()
+    return (f"{DYNAMIC}{name}", *aliases, *own)
+
+
+def _read_routes(database: Database, organization_id: str) -> OrganizationRoutes:
+    routes: dict[str, tuple[CompiledRoute, ...]] = {}
+    for name, aliases, project_id, version, text in database.fetch(ROUTES, (organization_id,)):
+        route = compile_route(name, version, load_document(text), project_id)
+        for called in called_by(name, json.loads(aliases)):
+            routes[called] = (*routes.get(called, ()), route)
+    return OrganizationRoutes(routes)
+
+
+def is_route_name(name: Any) -> bool:
+    """Return whether a model name is one that only routes have."""
+    text = str(name)
+    return text.startswith(DYNAMIC) or text.lower() in SMART_NAMES

@@ -1,0 +1,177 @@
+"""The turn of an agent that a request is: the kind of its call, whether a sub-agent makes it, and its difficulty."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from gateway.configuration.settings import CONFIG
+from gateway.errors import GatewayError
+from gateway.neutral.chat import ChatRequest, Conversation, CustomTool, FunctionTool
+from gateway.neutral.parts import Message, Text, ToolResult
+from gateway.routes.route_document import Agent, Difficulty, Turn
+
+TABLE = CONFIG / "routes" / "turns.toml"
+# What is read of a conversation, so that its length does not matter.
+LATEST_MESSAGES = 24
+FIRST_MESSAGES = 6
+HEAD, TAIL = 1_600, 800  # characters of a text
+RESULT_PART = 400  # characters at either end of a result
+RESULTS = 6  # the latest results of tools
+MAX_PARTS = 16  # of a message
+LONG_TEXT, VERY_LONG_TEXT, SHORT_TEXT = 600, 2_000, 60
+LARGE_PROMPT_BYTES = 240_000
+MAX_FAILURES, MAX_HARD, MAX_EASY = 3, 3, 2
+WORDS = re.compile(r"[a-z]+")
+TOOL_ROLE, USER_ROLE = "tool", "user"
+LOW_EFFORTS = frozenset(("none", "minimal", "low"))
+HIGH_EFFORTS = frozenset(("high", "xhigh", "max"))
+
+
+class TurnTable:
+    """The cues and points of turns.toml."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        self.sides: list[tuple[Turn, tuple[str, ...], tuple[str, ...], int]] = [
+            (side["turn"], tuple(side.get("system", ())), tuple(side.get("last", ())), side.get("most_tokens", 0))
+            for side in table["side"]
+        ]
+        agents = table["sub_agents"]
+        self.sub_headers: tuple[str, ...] = tuple(agents["headers"])
+        self.sub_starts: tuple[str, ...] = tuple(agents["system"])
+        self.main_tools = {source: frozenset(tools) for source, tools in agents["main_tools"].items()}
+        self.added: tuple[str, ...] = tuple(table["added"]["starts"])
+        points = table["difficulty"]
+        self.points: dict[str, float] = {name: value for name, value in points.items() if not isinstance(value, list)}
+        self.hard: frozenset[str] = frozenset(points["hard"])
+        self.easy: frozenset[str] = frozenset(points["easy"])
+        self.stated_hard: tuple[str, ...] = tuple(points["stated_hard_phrases"])
+        self.stated_easy: tuple[str, ...] = tuple(points["stated_easy_phrases"])
+        self.failures: tuple[str, ...] = tuple(points["failures"])
+
+
+TURNS = TurnTable(tomllib.loads(TABLE.read_text()))
+
+
+class TurnTexts:
+    """What is read of a conversation: the beginning of its instructions (`system`) and of its first message of a
+    person (`first`), the latest message of a person (`last`), and the number of failures among the latest results of
+    tools. `continues`: the agent works through results of tools. `long_cache`: a mark asks for a cache of an hour. All
+    texts are in lower case but `first`."""
+
+    __slots__ = ("continues", "failures", "first", "last", "length", "long_cache", "system", "tools")
+
+    def __init__(self, request: ChatRequest, table: TurnTable = TURNS) -> None:
+        self.system = self.first = self.last = ""
+        self.continues = self.long_cache = False
+        self.failures = self.length = 0
+        self.tools: tuple[str, ...] = ()
+        try:
+            conversation = request.conversation()
+        except GatewayError:
+            return  # the engine reports it, or the provider does
+        self._read(conversation, table)
+
+    def _read(self, conversation: Conversation, table: TurnTable) -> None:
+        messages = conversation.messages
+        self.tools = tuple([tool.name for tool in conversation.tools if isinstance(tool, FunctionTool | CustomTool)])
+        for message in messages[:FIRST_MESSAGES]:
+            if message.role == USER_ROLE:
+                self.first = "\n".join(map(_shorten, _texts(message)))
+                break
+            if message.role in ("system", "developer") and len(self.system) < HEAD:
+                self.system += "\n".join([text[:HEAD] for text in _texts(message)]).lower()
+        results = 0
+        for message in reversed(messages[-LATEST_MESSAGES:]):
+            for part in message.parts[-MAX_PARTS:]:
+                mark = getattr(part, "cache", None)
+                if mark is not None and mark.ttl == "1h":
+                    self.long_cache = True
+                if isinstance(part, ToolResult) and results < RESULTS:
+                    results += 1
+                    self.failures += _has_failed(part, table)
+            if message.role == USER_ROLE and not self.last:
+                own = [text for text in _texts(message) if not text[:40].lstrip().lower().startswith(table.added)]
+                self.length = sum(map(len, own))
+                self.last = "\n".join(map(_shorten, own)).lower()
+            if not self.last and message.role == TOOL_ROLE:
+                self.continues = True
+
+
+def _texts(message: Message) -> Iterator[str]:
+    return (part.text for part in message.parts[:MAX_PARTS] if isinstance(part, Text))
+
+
+def _shorten(text: str, head: int = HEAD, tail: int = TAIL) -> str:
+    """Return the beginning and the end of a long text."""
+    if len(text) <= head + tail:
+        return text
+    return f"{text[:head]}\n{text[-tail:]}"
+
+
+def _has_failed(result: ToolResult, table: TurnTable) -> bool:
+    if result.is_error:
+        return True
+    parts = [part.text for part in result.parts[:4] if isinstance(part, Text)]
+    text = "".join([_shorten(part, RESULT_PART, RESULT_PART) for part in parts]).lower()
+    return any(cue in text for cue in table.failures)
+
+
+def turn_of(request: ChatRequest, texts: TurnTexts, table: TurnTable = TURNS) -> Turn:
+    """Return the kind of a turn: work, or a side call of the agent."""
+    limit = request.requirements.max_tokens or 0
+    for turn, system, last, most_tokens in table.sides:
+        if 0 < limit <= most_tokens:
+            return turn
+        if (system and any(cue in texts.system for cue in system)) or any(cue in texts.last for cue in last):
+            return turn
+    return "work"
+
+
+def agent_of(headers: Mapping[str, str], source: str, texts: TurnTexts, turn: Turn, table: TurnTable = TURNS) -> Agent:
+    """Return whether the main agent or a sub-agent makes a call; what cannot be told is the main agent's."""
+    if any(name in headers for name in table.sub_headers) or texts.system.lstrip().startswith(table.sub_starts):
+        return "sub"
+    main_tools = table.main_tools.get(source)
+    if main_tools is not None and turn == "work" and len(texts.tools) > 1 and main_tools.isdisjoint(texts.tools):
+        return "sub"
+    return "main"
+
+
+def difficulty_of(
+    request: ChatRequest, texts: TurnTexts, turn: Turn, stated: str = "", table: TurnTable = TURNS
+) -> Difficulty:
+    """Return how difficult a turn is. An agent may state it itself (`stated`)."""
+    if stated == "small" or stated == "medium" or stated == "large":
+        return stated  # type: ignore[return-value]
+    points = table.points
+    score = points_of(request, texts, turn, table)
+    if score >= points["large"]:
+        return "large"
+    return "medium" if score >= points["medium"] else "small"
+
+
+def points_of(request: ChatRequest, texts: TurnTexts, turn: Turn, table: TurnTable = TURNS) -> float:
+    """Return the points of a turn, by which it is small, medium or large."""
+    points = table.points
+    needs = request.requirements
+    words = set(WORDS.findall(texts.last))
+    score = points["hard_word"] * min(len(words & table.hard), MAX_HARD)
+    score += points["easy_word"] * min(len(words & table.easy), MAX_EASY)
+    score += points["long_text"] * ((texts.length > LONG_TEXT) + (texts.length > VERY_LONG_TEXT))
+    score += points["short_text" if texts.length < SHORT_TEXT else "task_text"]
+    score += points["code"] * ("```" in texts.last or "traceback" in texts.last)
+    score += points["stated_hard"] * _has_any(texts.last, table.stated_hard)
+    score += points["stated_easy"] * _has_any(texts.last, table.stated_easy)
+    if texts.continues:
+        score *= points["continuation"]
+    score += points["failure"] * min(texts.failures, MAX_FAILURES)
+    score += points["large_prompt"] * (needs.prompt_bytes > LARGE_PROMPT_BYTES)
+    score += points["images"] * (needs.vision or needs.earlier_images)
+    score += points["side_call"] * (turn in ("title", "probe"))
+    score += points["effort_low"] * (needs.effort in LOW_EFFORTS)
+    return score + points["effort_high"] * (needs.effort in HIGH_EFFORTS)
+
+
+def _has_any(text: str, phrases: Iterable[str]) -> bool:
+    return any(phrase in text for phrase in phrases)

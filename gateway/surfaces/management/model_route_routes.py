@@ -1,0 +1,266 @@
+"""`/orgs/…/routes`: model names whose rules choose the model of each request, with drafts and versions."""
+
+from typing import Any
+
+from marshmallow import fields
+from msgspec import to_builtins
+
+from gateway.accounts import route_changes
+from gateway.accounts.route_changes import MAX_ALIASES, RouteVersion, StoredRoute
+from gateway.clock import DAY_US
+from gateway.metering.route_usage import sum_savings
+from gateway.routes.route_book import called_by
+from gateway.routes.route_document import RouteDocument, read_document
+from gateway.routes.route_sentences import sentences_of
+from gateway.store.database import ListSlice
+from gateway.surfaces.management.access_groups import in_organization
+from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
+from gateway.surfaces.visitors.validation_schemas import (
+    Body,
+    NameList,
+    QueryInteger,
+    StrictBody,
+    StrictBoolean,
+    TextField,
+    WholeNumber,
+    describe_field,
+)
+from gateway.surfaces.web.answer_structs import Answer, JsonObject, Time, Usd
+from gateway.surfaces.web.http import Operation
+
+TAG = "Routes"
+DEFAULT_DAYS = 30
+EXAMPLE = {
+    "rules": [{"name": "sub-agents", "when": {"agent": "sub"}, "use": "claude-haiku-5-5"}],
+    "otherwise": "claude-sonnet-5-5",
+}
+DOCUMENT = "The rules of the route, and the target of all other requests, as docs/routes.md describes them."
+ALIASES = "Further model names that call the route, beside dynamic/ and its name."
+PROJECT = "Id of the only project that may call the route; none: every project of the organization."
+REPLACES = "Allows aliases that are names of models: requests for these models then use the route."
+VERSION = "An earlier version to publish again; none: the draft."
+
+
+def _document_field() -> fields.Dict:
+    return fields.Dict(keys=fields.String(), required=True, metadata=describe_field(DOCUMENT, examples=[EXAMPLE]))
+
+
+class RouteBody(StrictBody):
+    """A route. Absent members have their defaults, also in a route that exists."""
+
+    document = _document_field()
+    aliases = NameList(MAX_ALIASES, 128, load_default=list, about=ALIASES, example=("house-default",))
+    projectId = TextField(1, 40, allow_none=True, load_default=None, about=PROJECT)
+    replacesModels = StrictBoolean(load_default=False, about=REPLACES)
+
+
+class RouteCheckBody(StrictBody):
+    document = _document_field()
+
+
+class PublishBody(StrictBody):
+    version = WholeNumber(1, 1_000_000_000, allow_none=True, load_default=None, about=VERSION)
+
+
+class SavingsQuery(Body):
+    days = QueryInteger(1, 366, about=f"Of how many days; default: {DEFAULT_DAYS}.")
+
+
+class RouteAnswer(Answer):
+    """A route. `names` are the model names that call it; `rules` are the sentences of the draft, and `publishedRules`
+    those of the published version. `publishedVersion` null: no version is published."""
+
+    columns = ("id", "names", "project_id", "published_version", "latest_version", "rules")
+    id: str
+    organization_id: str
+    project_id: str | None
+    names: list[str]
+    aliases: list[str]
+    document: JsonObject
+    rules: list[str]
+    changed_by: str
+    changed_at: Time
+    published_version: int | None
+    published_rules: list[str]
+    published_by: str | None
+    published_at: Time | None
+    latest_version: int
+    created_at: Time
+
+
+class RouteVersionAnswer(Answer):
+    """A version, which never changes."""
+
+    columns = ("version", "created_at", "created_by", "rules")
+    version: int
+    document: JsonObject
+    rules: list[str]
+    created_by: str
+    created_at: Time
+
+
+class RouteCheckAnswer(Answer):
+    """A document that can be published: its rules as sentences, and the models that it names."""
+
+    columns = ("rules", "models")
+    rules: list[str]
+    models: list[str]
+
+
+class RouteSavingsAnswer(Answer):
+    """The calls that a rule of a version sent to a model. `alternative_cost` is the cost of the same usage at the
+    reference model of the route, `saved` what that is above the cost; `average_ms` is their average duration."""
+
+    columns = ("route", "version", "rule", "model", "requests", "failed", "cost", "alternative_cost", "saved")
+    route: str
+    version: int
+    rule: str
+    model: str
+    requests: int
+    failed: int
+    average_ms: int
+    finish_reasons: JsonObject
+    cost: Usd
+    alternative_cost: Usd
+    saved: Usd
+
+
+def list_all(call: ManagedCall[str]) -> list[RouteAnswer]:
+    """The routes of the organization, by name."""
+
+    def read(part: ListSlice) -> list[RouteAnswer]:
+        return list(map(_show, route_changes.list_routes(call.database, call.subject, part)))
+
+    return call.page.read(read)
+
+
+def show(call: ManagedCall[str]) -> RouteAnswer:
+    """A route with its draft."""
+    return _show(route_changes.find_route(call.database, call.subject, call.params["route_name"]))
+
+
+def put(call: ManagedCall[str]) -> RouteAnswer:
+    """Set the draft of the route of this name, which you choose, its aliases and its project. Requests use the draft
+    once it is published."""
+    given = call.fields
+    name = call.params["route_name"]
+    document = _read(call, given["document"])
+    aliases = tuple(dict.fromkeys(given["aliases"]))
+    catalogue = call.services.routing.catalogue.current()
+    route_changes.check_names(name, aliases, given["replacesModels"], catalogue)
+    stored = route_changes.put_route(
+        *call.stores, call.subject, name, document, aliases, given["projectId"] or "", actor=call.actor
+    )
+    return _show(stored)
+
+
+def check(call: ManagedCall[str]) -> RouteCheckAnswer:
+    """Check a document without storing it."""
+    document = _read(call, call.fields["document"])
+    return RouteCheckAnswer(sentences_of(document), list(document.models()))
+
+
+def publish(call: ManagedCall[str]) -> RouteAnswer:
+    """Publish the draft as a new version, or an earlier version again. All nodes use it within a second; a request
+    that has begun keeps its version."""
+    version = call.fields["version"]
+    name = call.params["route_name"]
+    if version is None:
+        _check_targets(call, route_changes.find_route(call.database, call.subject, name).draft)
+    return _show(route_changes.publish_route(*call.stores, call.subject, name, version, actor=call.actor))
+
+
+def list_versions(call: ManagedCall[str]) -> list[RouteVersionAnswer]:
+    """The versions of a route, the newest first."""
+    found = route_changes.list_versions(call.database, call.subject, call.params["route_name"])
+    return [_show_version(version) for version in found]
+
+
+def delete(call: ManagedCall[str]) -> None:
+    """Delete a route with its versions. Requests for its names are refused, or use the model of that name."""
+    route_changes.delete_route(*call.stores, call.subject, call.params["route_name"], actor=call.actor)
+
+
+def list_savings(call: ManagedCall[str]) -> list[RouteSavingsAnswer]:
+    """Sum what routes saved, by route, version, rule and model: the cost of the same usage at the reference model,
+    less the cost. Calls at a reference model without a known price save nothing."""
+    days = call.fields.get("days", DEFAULT_DAYS)
+    found = sum_savings(call.database, call.subject, call.database.now_us() - days * DAY_US)
+    return [
+        RouteSavingsAnswer.of(
+            one,
+            average_ms=one.duration_ms // (one.requests or 1),
+            finish_reasons=one.finishes,
+            cost=one.cost_nusd,
+            alternative_cost=one.reference_nusd,
+            saved=one.reference_nusd - one.cost_nusd,
+        )
+        for one in found
+    ]
+
+
+def _read(call: ManagedCall[str], value: Any) -> RouteDocument:
+    document = read_document(value)
+    _check_targets(call, document)
+    return document
+
+
+def _check_targets(call: ManagedCall[str], document: RouteDocument) -> None:
+    route_changes.check_targets(document, call.visitor.names_known_to(call.subject))
+
+
+def _show(route: StoredRoute) -> RouteAnswer:
+    return RouteAnswer.of(
+        route,
+        id=route.name,
+        project_id=route.project_id or None,
+        names=list(called_by(route.name, list(route.aliases))),
+        aliases=list(route.aliases),
+        document=to_builtins(route.draft),
+        rules=sentences_of(route.draft),
+        changed_by=route.draft_by,
+        changed_at=route.draft_at_us,
+        published_version=route.published or None,
+        published_rules=[] if route.in_force is None else sentences_of(route.in_force),
+        published_by=route.published_by or None,
+        published_at=route.published_at_us,
+        latest_version=route.latest,
+        created_at=route.created_at_us,
+    )
+
+
+def _show_version(version: RouteVersion) -> RouteVersionAnswer:
+    return RouteVersionAnswer.of(
+        version,
+        document=to_builtins(version.document),
+        rules=sentences_of(version.document),
+        created_at=version.created_at_us,
+    )
+
+
+ROUTES = "/orgs/<organization_id>/routes"
+ROUTE = f"{ROUTES}/<route_name>"
+READ = in_organization("rules:read")
+WRITE = in_organization("rules:write")
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", ROUTES, list_all, "List routes", tag=TAG, who=READ, scope="rules:read", query=ListPageQuery,
+            inside="routes", commands=("routes list",)),
+    managed("POST", f"{ROUTES}/check", check, "Check the document of a route", tag=TAG, who=READ, scope="rules:read",
+            request=RouteCheckBody, inside="check", commands=("routes check <document>",)),
+    managed("GET", f"{ROUTES}/savings", list_savings, "Sum the savings of routes", tag=TAG, who=READ,
+            scope="rules:read", query=SavingsQuery, inside="savings", commands=("routes savings --days=days",)),
+    managed("GET", ROUTE, show, "Show a route", tag=TAG, who=READ, scope="rules:read", inside="route",
+            commands=("routes show <route_name> -> document",)),
+    managed("PUT", ROUTE, put, "Set the draft of a route", tag=TAG, who=WRITE, scope="rules:write", request=RouteBody,
+            inside="route", audit="route.update",
+            commands=("routes set <route_name> <document> --alias=aliases --project=projectId "
+                      "--replaces-models=replacesModels",)),
+    managed("POST", f"{ROUTE}/publish", publish, "Publish a version of a route", tag=TAG, who=WRITE,
+            scope="rules:write", request=PublishBody, inside="route", audit="route.publish",
+            commands=("routes publish <route_name> --version=version",)),
+    managed("GET", f"{ROUTE}/versions", list_versions, "List the versions of a route", tag=TAG, who=READ,
+            scope="rules:read", inside="versions", commands=("routes versions <route_name>",)),
+    managed("DELETE", ROUTE, delete, "Delete a route", tag=TAG, who=WRITE, scope="rules:write",
+            message="Route deleted.", audit="route.delete", commands=("routes delete <route_name>",)),
+)  # fmt: skip

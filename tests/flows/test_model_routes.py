@@ -1,0 +1,270 @@
+"""Routes through the whole gateway: rules choose the model, a session keeps it, and a new version acts at once."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx as http
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from openai import NotFoundError, OpenAI, PermissionDeniedError
+from support.gateways import LocalGateway
+from support.spending import BODIES
+
+from gateway.accounts import projects, route_changes, rules
+from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
+from gateway.limits.limit_rules import read_action, read_subject
+from gateway.metering import usage_table
+from gateway.metering.route_usage import sum_savings
+from gateway.routes.route_document import read_document
+
+SMALL, LARGE = "openai/gpt-4o-mini", "openai/gpt-4o"
+TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object", "properties": {}}}}
+
+
+class Routes:
+    """Publishes routes of the organization of a gateway."""
+
+    def __init__(self, gateway: LocalGateway) -> None:
+        self._stores = (gateway.services.store.database, gateway.services.store.control)
+        self._organization = gateway.organization_id
+        self.names: set[str] = set()
+
+    def publish(self, name: str, document: dict[str, Any], *aliases: str, project: str = "") -> None:
+        route_changes.put_route(
+            *self._stores, self._organization, name, read_document(document), aliases, project, actor="operator"
+        )
+        self.names.add(name)
+        route_changes.publish_route(*self._stores, self._organization, name, None, actor="operator")
+
+    def roll_back(self, name: str, version: int) -> None:
+        route_changes.publish_route(*self._stores, self._organization, name, version, actor="operator")
+
+    def clear(self) -> None:
+        for name in self.names:
+            route_changes.delete_route(*self._stores, self._organization, name, actor="operator")
+
+
+@pytest.fixture
+def routes(gateway: LocalGateway) -> Iterator[Routes]:
+    made = Routes(gateway)
+    yield made
+    made.clear()
+
+
+def sent_models(upstream: FakeOpenAI) -> list[str]:
+    return [call.body["model"] for call in upstream.calls]
+
+
+def ask(client: OpenAI, model: str, content: str = "Hello.", **more: Any) -> Any:
+    return client.chat.completions.create(model=model, messages=[{"role": "user", "content": content}], **more)
+
+
+def test_first_rule_that_holds_chooses_the_model(client: OpenAI, upstream: FakeOpenAI, routes: Routes) -> None:
+    document = {
+        "rules": [
+            {"when": {"headers": {"x-tier": "gold"}}, "use": LARGE},
+            {"when": {"promptTokens": {"atLeast": 500}}, "use": LARGE},
+        ],
+        "otherwise": SMALL,
+    }
+    routes.publish("house", document, "house-default")
+    upstream.script(*[Answer("ok")] * 4)
+    ask(client, "dynamic/house")
+    ask(client, "house-default")
+    ask(client, "dynamic/house", extra_headers={"x-tier": "gold"})
+    ask(client, "dynamic/house", "word " * 600)
+    assert sent_models(upstream) == ["gpt-4o-mini", "gpt-4o-mini", "gpt-4o", "gpt-4o"]
+
+
+def test_published_version_acts_on_the_next_request(client: OpenAI, upstream: FakeOpenAI, routes: Routes) -> None:
+    upstream.script(*[Answer("ok")] * 3)
+    routes.publish("house", {"otherwise": SMALL})
+    ask(client, "dynamic/house")
+    routes.publish("house", {"otherwise": LARGE})
+    ask(client, "dynamic/house")
+    routes.roll_back("house", 1)
+    ask(client, "dynamic/house")
+    assert sent_models(upstream) == ["gpt-4o-mini", "gpt-4o", "gpt-4o-mini"]
+
+
+def test_unknown_route_and_one_of_another_project_are_not_found(
+    client: OpenAI, gateway: LocalGateway, routes: Routes
+) -> None:
+    with pytest.raises(NotFoundError, match="no published route"):
+        ask(client, "dynamic/none")
+
+
+def test_usage_row_and_answer_name_route_version_rule_and_the_alternative(
+    client: OpenAI, gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes
+) -> None:
+    routes.publish("house", {"rules": [{"name": "short", "when": {"tools": False}, "use": SMALL}], "otherwise": LARGE})
+    upstream.script(Answer("ok"))
+    raw = client.chat.completions.with_raw_response.create(
+        model="dynamic/house", messages=[{"role": "user", "content": "Hello."}]
+    )
+    assert raw.headers["x-llmgateway-route"] == "house; version=1; rule=short"
+    answer = json.loads(raw.text)
+    metadata = answer["llmgateway"]  # complete also for clients that read only texts in metadata
+    assert metadata["requested_model"] == "dynamic/house"
+    assert {name: metadata["route"][name] for name in ("name", "version", "rule", "reference")} == {
+        "name": "house",
+        "version": 1,
+        "rule": "short",
+        "reference": LARGE,
+    }
+    [row] = usage_table.find(gateway.services.store.database, metadata["log_id"])
+    assert row.asked == "dynamic/house" and row.details["route_rule"] == "short"
+    usage = answer["usage"]
+    catalogue = gateway.services.routing.catalogue.current()
+    rates = next(one for one in catalogue.models["gpt-4o"].mappings if one.provider == "openai").prices[0].base
+    expected = usage["prompt_tokens"] * rates.prompt + usage["completion_tokens"] * rates.completion
+    assert row.details["reference_nusd"] == round(expected / 1_000_000) > row.cost_nusd > 0
+    [savings] = sum_savings(gateway.services.store.database, gateway.organization_id, 0)
+    assert (savings.requests, savings.cost_nusd) == (1, row.cost_nusd)
+    assert savings.reference_nusd == row.details["reference_nusd"]
+
+
+def test_list_of_models_of_a_key_has_its_routes(client: OpenAI, gateway: LocalGateway, routes: Routes) -> None:
+    routes.publish("house", {"otherwise": SMALL}, "claude-house-latest")
+    listed = {model.id for model in client.models.list()}
+    assert {"smart", "dynamic/house", "claude-house-latest"} <= listed
+    assert client.models.retrieve("claude-house-latest").id == "claude-house-latest"
+    routes.clear()
+    routes.names.clear()
+    assert "dynamic/house" not in {model.id for model in client.models.list()}
+
+
+CHAT_PATHS = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/fim/completions",
+    "/v1/messages",
+    "/v1/responses",
+    "/v2/chat",
+    "/v1/chat",
+    "/v1beta/models/dynamic/house:generateContent",
+]
+GEMINI_BODY = {"contents": [{"role": "user", "parts": [{"text": "Hello."}]}]}
+
+
+def post(gateway: LocalGateway, path: str, body: dict[str, Any], **headers: str) -> Any:
+    own = {"Authorization": f"Bearer {gateway.key}", **headers}
+    return http.post(f"{gateway.address}{path}", json=body, headers=own)
+
+
+@pytest.mark.parametrize("path", CHAT_PATHS)
+def test_route_serves_every_chat_surface(
+    gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes, path: str
+) -> None:
+    routes.publish("house", {"rules": [{"when": {"headers": {"x-tier": "gold"}}, "use": LARGE}], "otherwise": SMALL})
+    upstream.script(Answer("ok"))
+    body = GEMINI_BODY if path.startswith("/v1beta") else {**BODIES[path]("Hello."), "model": "dynamic/house"}
+    answer = post(gateway, path, body, **{"x-tier": "gold"})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-llmgateway-route"] == "house; version=1; rule=rule 1"
+    assert sent_models(upstream) == ["gpt-4o"]
+
+
+@pytest.mark.parametrize("model", ["dynamic/house", "smart", "house-alias"])
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/audio/speech", "/v1/images/generations", "/v1/rerank"])
+def test_other_operations_say_that_routes_serve_chat(
+    gateway: LocalGateway, routes: Routes, path: str, model: str
+) -> None:
+    routes.publish("house", {"otherwise": SMALL}, "house-alias")
+    answer = post(gateway, path, {**BODIES[path]("Hello."), "model": model})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "route_serves_chat")
+
+
+def test_denied_model_is_refused_and_a_list_goes_on_to_the_next(
+    client: OpenAI, gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes
+) -> None:
+    store = gateway.services.store
+    value = {"models": ["gpt-4o"]}
+    rule = rules.add_rule(
+        store.database, store.control, "organization", gateway.organization_id, "deny_models", value, actor="operator"
+    )
+    listed = {"when": {"headers": {"x-list": "*"}}, "use": [LARGE, SMALL]}
+    routes.publish("house", {"rules": [listed], "otherwise": LARGE})
+    try:
+        with pytest.raises(PermissionDeniedError):
+            ask(client, "dynamic/house")
+        upstream.script(Answer("ok"))
+        ask(client, "dynamic/house", extra_headers={"x-list": "1"})
+    finally:
+        rules.remove_rule(store.database, store.control, gateway.organization_id, rule.id, actor="operator")
+    assert sent_models(upstream) == ["gpt-4o-mini"]
+
+
+def test_smart_serves_without_any_set_up(client: OpenAI, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("ok"), Answer("ok"))
+    easy = client.chat.completions.with_raw_response.create(
+        model="smart", messages=[{"role": "user", "content": "Fix the typo."}]
+    )
+    hard = client.chat.completions.with_raw_response.create(
+        model="smart",
+        messages=[{"role": "user", "content": "Investigate why our workers deadlock under load and design a fix."}],
+    )
+    assert "rule=small" in easy.headers["x-llmgateway-route"] and "rule=large" in hard.headers["x-llmgateway-route"]
+    assert sent_models(upstream) == ["gpt-6-luna", "gpt-6.1-sol"]
+    assert hard.headers["x-llmgateway-smart-model"] == "gpt-6.1-sol"
+
+
+def test_alias_of_a_model_replaces_it_for_its_organization_alone(
+    client: OpenAI, gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes
+) -> None:
+    routes.publish("house", {"otherwise": SMALL}, "gpt-4o")
+    upstream.script(Answer("ok"), Answer("ok"))
+    ask(client, "gpt-4o")
+    ask(client.with_options(api_key=gateway.add_organization("Others")), "gpt-4o")
+    assert sent_models(upstream) == ["gpt-4o-mini", "gpt-4o"]
+
+
+def test_route_of_a_project_is_unknown_in_others(client: OpenAI, gateway: LocalGateway, routes: Routes) -> None:
+    store = gateway.services.store
+    other = projects.create_project(store.database, store.control, gateway.organization_id, "Other", actor="operator")
+    routes.publish("house", {"otherwise": SMALL}, project=other.id)
+    with pytest.raises(NotFoundError):
+        ask(client, "dynamic/house")
+
+
+def test_explanation_names_rule_and_version_without_a_call(
+    gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes
+) -> None:
+    routes.publish("house", {"rules": [{"name": "plain", "when": {"tools": False}, "use": SMALL}], "otherwise": LARGE})
+    body = {"model": "dynamic/house", "messages": [{"role": "user", "content": "Hello."}]}
+    explained = post(gateway, "/v1/route/explain", body).json()
+    assert (explained["requestedModel"], explained["selectedModel"]) == ("dynamic/house", "gpt-4o-mini")
+    assert {name: explained["route"][name] for name in ("name", "version", "rule")} == {
+        "name": "house",
+        "version": 1,
+        "rule": "plain",
+    }
+    upstream.script(Answer("ok"))
+    log_id = post(gateway, "/v1/chat/completions", body).json()["metadata"]["log_id"]
+    answer = http.get(
+        f"{gateway.address}/v1/route/explain/{log_id}", headers={"Authorization": f"Bearer {gateway.key}"}
+    ).json()
+    assert answer["route"]["rule"] == "plain" and answer["requestedModel"] == "dynamic/house"
+
+
+def test_limit_that_is_nearly_used_sends_requests_to_a_route(
+    client: OpenAI, gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes
+) -> None:
+    routes.publish("saving", {"otherwise": SMALL})
+    routes.publish("house", {"rules": [{"when": {"budget": {"atLeast": 50}}, "use": SMALL}], "otherwise": LARGE})
+    limits = SpendingLimits(gateway.services.store.database, gateway.services.store.control)
+
+    def ask_under(model: str, action: str) -> None:
+        draft = LimitDraft((read_subject("organization"),), 1, "", (read_action(action),), "exact")
+        limits.put(gateway.organization_id, "all", draft, actor="operator")
+        gateway.services.billing.settlements.limits._used.clear()
+        ask(client, model)
+        gateway.services.billing.settlements.maintain()
+
+    upstream.script(*[Answer("ok")] * 3)
+    ask_under(LARGE, "warn@50")
+    ask_under(LARGE, "model@50=dynamic/saving")
+    ask_under("dynamic/house", "warn@50")
+    limits.delete(gateway.organization_id, "all", actor="operator")
+    assert sent_models(upstream) == ["gpt-4o", "gpt-4o-mini", "gpt-4o-mini"]

@@ -1,0 +1,141 @@
+"""A conversation keeps the model of its route: it rises at once, and falls only when its cache is worthless."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.clock import FakeClock
+
+from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
+from gateway.catalogue import loader
+from gateway.clock import SECOND_US
+from gateway.configuration.settings import CONFIG
+from gateway.engine.model_routes import CACHE_S, LONG_CACHE_S, STEP_S, ModelRoutes
+from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Requirements
+from gateway.neutral.parts import CacheMark, Message, Text
+from gateway.routes.choices import RouteChoice
+from gateway.routes.compiled import compile_route
+from gateway.routes.route_document import read_document
+from gateway.routing.cache_lifetimes import CacheLifetimes
+from gateway.routing.sticky import Sticky
+
+SMALL, LARGE = "gpt-4o-mini", "gpt-4o"
+DOCUMENT = {"rules": [{"when": {"difficulty": ["large"]}, "use": LARGE}], "otherwise": SMALL}
+HARD = "Investigate why the workers deadlock under load, and design a fix."
+EASY = "Fix the typo in the readme."
+CALLER = Caller("key_1", "user", "", "org_1", "proj_1", "user_1", "mem_1", "owner", "credits")
+Ask = Callable[..., RouteChoice]
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Any:
+    return loader.load(CONFIG / "catalogue", sandbox=False)
+
+
+@pytest.fixture
+def make_ask(catalogue: Any) -> Callable[..., Ask]:
+    def make(document: dict[str, Any] = DOCUMENT) -> Ask:
+        clock = FakeClock()
+        route = compile_route("house", 3, read_document(document))
+        book: Any = SimpleNamespace(find=lambda organization, project, name: route, teams_of=frozenset)
+        limits: Any = SimpleNamespace(any=False)
+        sessions = Sticky(clock, 2.0 * LONG_CACHE_S)
+        routes = ModelRoutes(book, limits, sessions, CacheLifetimes(clock, None), lambda: catalogue)
+        now = [1_700_000_000 * SECOND_US]
+
+        def ask(
+            text: str,
+            pause_s: float = 1,
+            session: str = "s",
+            first: str = "Hello.",
+            system: str = "You code.",
+            **more: Any,
+        ) -> RouteChoice:
+            now[0] += int(pause_s * SECOND_US)
+            messages = [
+                Message("system", (Text(system, cache=more.get("mark")),)),
+                Message("user", (Text(first, cache=more.get("mark")),)),
+                Message("assistant", (Text("Yes."),)),
+                Message("user", (Text(text),)),
+            ]
+            conversation = Conversation(tuple(messages), (FunctionTool("Bash"),))
+            request = ChatRequest("house", Requirements(tools=True, prompt_bytes=400_000), lambda: conversation)
+            context = RequestContext("0" * 32, CALLER, now[0], 0.0, 100.0, session=session)
+            sent = routes.apply(context, request, more.get("remember", True))
+            assert sent is not None and context.route is not None
+            assert (sent.requested_model, *sent.options.models) == context.route.models
+            return context.route
+
+        return ask
+
+    return make
+
+
+@pytest.fixture
+def ask(make_ask: Callable[..., Ask]) -> Ask:
+    return make_ask()
+
+
+def test_a_session_rises_at_once_and_stays_while_its_cache_lives(ask: Ask) -> None:
+    assert ask(EASY).models == (SMALL,)
+    risen = ask(HARD)
+    assert risen.models == (LARGE,) and risen.lost_cache_nusd > 0
+    kept = ask(EASY)
+    assert (kept.models, kept.kept, kept.wanted) == ((LARGE, SMALL), True, SMALL)
+
+
+def test_a_session_falls_after_a_pause_longer_than_the_cache(ask: Ask) -> None:
+    ask(HARD)
+    assert ask(EASY, pause_s=CACHE_S - 1).kept
+    fallen = ask(EASY, pause_s=CACHE_S + 2 * STEP_S)
+    assert fallen.models == (SMALL,) and not fallen.kept
+
+
+def test_a_cache_of_an_hour_keeps_the_model_for_an_hour(ask: Ask) -> None:
+    mark = CacheMark("1h")
+    ask(HARD, mark=mark)
+    assert ask(EASY, pause_s=LONG_CACHE_S - STEP_S, mark=mark).kept
+    assert not ask(EASY, pause_s=LONG_CACHE_S + 2 * STEP_S, mark=mark).kept
+
+
+def test_a_compaction_begins_a_conversation_that_may_fall(ask: Ask) -> None:
+    ask(HARD)
+    assert ask(EASY, first="This session continues from a summary: …").models == (SMALL,)
+
+
+def test_sub_agents_and_other_sessions_have_models_of_their_own(ask: Ask) -> None:
+    ask(HARD)
+    assert ask(EASY, system="You are an agent for Claude Code.").models == (SMALL,)
+    assert ask(EASY, session="other").models == (SMALL,)
+
+
+def test_titles_and_probes_neither_keep_nor_move_a_session(ask: Ask) -> None:
+    ask(HARD)
+    title = "Please write a 5-10 word title for this conversation."
+    assert ask(title).models == (SMALL,) and ask(EASY).kept
+
+
+def test_a_compaction_is_written_by_the_model_that_has_the_conversation_in_its_cache(ask: Ask) -> None:
+    ask(HARD)
+    summary = "Your task is to create a detailed summary of the conversation so far."
+    assert ask(summary, pause_s=2 * CACHE_S).models[0] == LARGE
+
+
+def test_an_explanation_changes_nothing(ask: Ask) -> None:
+    ask(HARD, remember=False)
+    assert not ask(EASY).kept
+
+
+def test_a_route_may_choose_a_model_for_each_turn(make_ask: Callable[..., Ask]) -> None:
+    ask = make_ask({**DOCUMENT, "keepSession": False})
+    ask(HARD)
+    assert ask(EASY).models == (SMALL,)
+
+
+def test_the_reference_is_the_most_expensive_model_unless_the_route_names_one(make_ask: Callable[..., Ask]) -> None:
+    assert make_ask()(EASY).reference == LARGE
+    named = make_ask({**DOCUMENT, "reference": "openai/gpt-4.1"})(EASY)
+    assert named.reference == "openai/gpt-4.1"
+    assert {mapping.provider for mapping in named.references} == {"openai"}

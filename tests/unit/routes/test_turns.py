@@ -1,0 +1,105 @@
+"""The kind, the agent and the difficulty of turns."""
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import InvalidRequest
+from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Requirements
+from gateway.neutral.parts import Message, Text, ToolCall, ToolResult
+from gateway.routes.turns import TurnTexts, agent_of, difficulty_of, turn_of
+
+LABELLED = tomllib.loads((Path(__file__).parents[2] / "samples" / "labelled_turns.toml").read_text())
+SYSTEM = Message("system", (Text("You are a coding agent."),))
+# Results of tools behind the user's text, as the labels of the set say.
+WORKING = (("done", False),)
+FAILING = (("Exit code 2", True), ("AssertionError: 1 != 2", False), ("command failed", False))
+
+
+def chat(messages: Iterable[Message], tools: tuple[str, ...] = ("Bash",), **needs: object) -> ChatRequest:
+    conversation = Conversation(tuple(messages), tuple(map(FunctionTool, tools)))
+    return ChatRequest("smart", Requirements(tools=bool(tools), **needs), lambda: conversation)  # type: ignore[arg-type]
+
+
+def turn_with(labelled: str) -> ChatRequest:
+    """Return the request of a labelled turn."""
+    results = {"> ": WORKING, "! ": FAILING}.get(labelled[:2], ())
+    messages = [SYSTEM, Message("user", (Text(labelled[2:] if results else labelled),))]
+    for number, (text, failed) in enumerate(results):
+        call = ToolCall(str(number), "Bash", "{}")
+        messages += [
+            Message("assistant", (call,)),
+            Message("tool", (ToolResult(call.id, (Text(text),), is_error=failed),)),
+        ]
+    return chat(messages)
+
+
+def judge(request: ChatRequest, stated: str = "") -> str:
+    texts = TurnTexts(request)
+    return difficulty_of(request, texts, turn_of(request, texts), stated)
+
+
+def accuracy(labelled: dict[str, list[str]]) -> float:
+    pairs = [(level, text) for level, texts in labelled.items() for text in texts]
+    return sum(judge(turn_with(text)) == level for level, text in pairs) / len(pairs)
+
+
+def test_difficulty_is_as_accurate_as_the_documentation_says() -> None:
+    # docs/routes.md has these figures.
+    assert round(accuracy(LABELLED["fitted"]), 3) == 0.967
+    assert round(accuracy(LABELLED["held_out"]), 3) == 0.907
+
+
+def test_effort_and_the_agents_own_word_count_more_than_its_text() -> None:
+    small = chat([Message("user", (Text("Fix the typo."),))])
+    assert judge(small) == "small" and judge(small, "large") == "large" and judge(small, "huge") == "small"
+    task = [Message("user", (Text("Add a flag to the export command and cover it with a test, please."),))]
+    assert [judge(chat(task, effort=effort)) for effort in ("low", "", "high")] == ["small", "medium", "large"]
+
+
+@pytest.mark.parametrize(
+    ("system", "last", "needs", "turn"),
+    [
+        ("Generate a concise, sentence-case title for this conversation.", "Fix the bug", {}, "title"),
+        ("", "Your task is to create a detailed summary of the conversation so far.", {}, "summary"),
+        ("", "quota", {"max_tokens": 1}, "probe"),
+        ("You are a coding agent.", "Fix the bug", {"max_tokens": 32_000}, "work"),
+    ],
+)
+def test_side_calls_are_turns_of_their_own_kind(system: str, last: str, needs: dict[str, int], turn: str) -> None:
+    request = chat([Message("system", (Text(system),)), Message("user", (Text(last),))], (), **needs)
+    assert turn_of(request, TurnTexts(request)) == turn
+
+
+def test_sub_agents_are_recognized_by_headers_instructions_and_tools() -> None:
+    main, claude = chat([SYSTEM], ("Bash", "Task")), "claude.com/claude-code"
+    helper = chat([Message("system", (Text("You are an agent for Claude Code, Anthropic's official CLI."),))])
+    without = chat([SYSTEM], ("Bash", "Read"))
+    found = [
+        agent_of({}, claude, TurnTexts(main), "work"),
+        agent_of({}, claude, TurnTexts(helper), "work"),
+        agent_of({}, claude, TurnTexts(without), "work"),
+        agent_of({}, "another", TurnTexts(without), "work"),
+        agent_of({"x-openai-subagent": "review"}, "codex", TurnTexts(main), "work"),
+    ]
+    assert found == ["main", "sub", "sub", "main", "sub"]
+
+
+def test_what_the_agent_adds_to_a_message_does_not_count_as_the_persons_text() -> None:
+    added = Text("<system-reminder>Design the architecture and prove the algorithm.</system-reminder>")
+    assert judge(chat([Message("user", (added, Text("Fix the typo.")))])) == "small"
+
+
+def test_invalid_conversation_is_left_to_those_who_report_it() -> None:
+    def fail() -> Conversation:
+        raise InvalidRequest("no")
+
+    assert judge(ChatRequest("smart", Requirements(), fail)) == "small"
+
+
+def test_long_conversation_is_read_at_its_ends_only() -> None:
+    text = "word " * 2_000_000
+    texts = TurnTexts(chat([Message("user", (Text(text),))] * 50))
+    assert len(texts.last) < 3_000 and texts.length == len(text)
