@@ -179,7 +179,7 @@ def measure_held(database: Database, held: HeldValues, span: Span, figures: tupl
         for row in measure(database, Owners(key_ids=tuple(sorted(key_ids))), part, "api_key", figures):
             hour = row.step if part.step == "hour" else part.first
             step = row.step if part.step == span.step else _step_of(row.step, span)
-            value = _value_at(held[f"key_{row.value[0].hex()}"], hour)
+            value = value_at(held[f"key_{row.value[0].hex()}"], hour)
             sums.setdefault((step, value), Row(step, (value,))).add(row)
 
     add(span, held.keys() - moved)
@@ -196,7 +196,7 @@ def measure_held(database: Database, held: HeldValues, span: Span, figures: tupl
     return list(sums.values())
 
 
-def _value_at(values: Sequence[HeldValue], hour: int) -> str:
+def value_at(values: Sequence[HeldValue], hour: int) -> str:
     return next((one.value for one in values if one.first <= hour < one.end), "")
 
 

@@ -152,5 +152,61 @@ def _read(database: Database, scopes: Sequence[tuple[str, str]], span: Span) -> 
     return database.fetch(RANKED.format(parts=" UNION ALL ".join(parts)), params)
 
 
+# Single calls, from which percentiles by any name are computed: the newest ones of each project in each step.
+
+SAMPLED = 30_000  # rows of all projects and steps together
+MIN_SAMPLED = 20  # rows of a project in a step
+BUSIEST = 10  # projects; further ones are left out
+PROBES = 40  # steps of projects in one statement
+CALL_COLUMNS = "at, api_key, provider, served, source, session, tags, output, duration_ms, ttft_ms"
+PROBE = (
+    f"SELECT {{step}}, {CALL_COLUMNS} FROM (SELECT {CALL_COLUMNS}, kind, error, flags FROM usage WHERE project = ? "
+    "AND request >= ? AND request < ? ORDER BY request DESC LIMIT ?) AS newest_{number} "
+    f"WHERE kind = {SETTLEMENT} AND error IS NULL AND (flags & {CACHED}) = 0"
+)
+
+
+class TimedCall(NamedTuple):
+    """An answered upstream call in the step with this index. Ids are the 16 bytes after their prefix."""
+
+    step: int
+    project: bytes
+    at_us: int
+    api_key: bytes
+    provider: str
+    served: str
+    source: str
+    session: str | None
+    tags: str | None
+    output: int
+    duration_ms: int
+    ttft_ms: int
+
+
+def sample_calls(database: Database, project_ids: Sequence[str], steps: Sequence[tuple[int, int]]) -> list[TimedCall]:
+    """Return the newest answered calls of the first BUSIEST projects in each step, a pair of microseconds. Calls that
+    failed and answers from the gateway's cache are left out. Unavailable."""
+    raw = [raw_id(project_id) for project_id in project_ids[:BUSIEST]]
+    probes = [(place, project) for place in range(len(steps)) for project in raw]
+    maximum = max(SAMPLED // max(1, len(probes)), MIN_SAMPLED)
+    calls: list[TimedCall] = []
+    for start in range(0, len(probes), PROBES):
+        some = probes[start : start + PROBES]
+        sql = " UNION ALL ".join(PROBE.format(step=number, number=number) for number in range(len(some)))
+        params: list[Any] = []
+        for place, project in some:
+            params += [project, *map(id_at, steps[place]), maximum]
+        rows = database.view(partial(database.fetch, sql, params))
+        calls += [TimedCall(*some[int(number)], at_us, bytes(key), *rest) for number, at_us, key, *rest in rows]
+    return calls
+
+
+def rank_percentile(values: list[int], percent: int) -> int | None:
+    """Return the least of the sorted values that so many percent do not exceed (nearest rank); None of none."""
+    if not values:
+        return None
+    return values[max(0, -(-len(values) * percent // 100) - 1)]
+
+
 def _percentiles(row: Sequence[Any]) -> Percentiles:
     return Percentiles(int(row[4]), int(row[5]))

@@ -13,6 +13,7 @@ from gateway.clock import HOUR_US, from_datetime, to_datetime
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.rollup_table import HOURS
 from gateway.metering.usage_table import raw_id
+from gateway.reports.latency_percentiles import BUSIEST
 from gateway.reports.shares import read_held
 from gateway.runtime.threads import compute_if
 from gateway.store.database import Database
@@ -34,7 +35,14 @@ from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import BarLink, build_lines, build_plot, choose_colours
 from gateway.surfaces.console.usage_measures import MEASURES, Measure
-from gateway.surfaces.console.usage_reader import NO_ACTIVITY, PeriodUsage, UsageQuestion, read_usage
+from gateway.surfaces.console.usage_reader import (
+    NO_ACTIVITY,
+    PeriodUsage,
+    TimedUsage,
+    UsageQuestion,
+    read_times,
+    read_usage,
+)
 from gateway.surfaces.visitors.report_windows import (
     DEFAULT_DAYS,
     EARLIEST,
@@ -252,8 +260,13 @@ def show(call: PageCall) -> Outbound:
     naming = GroupingScope(visitor, scope.keys, find_tag(choices.group, choices.split, choices.filters, tag))
     question = _ask(visitor, choices, scope, naming)
     usage = read_usage(database, question)
+    times = None
+    if question.measure.timed:
+        projects_of_keys = {ident: key.project_id for ident, key in scope.keys.items()}
+        times = read_times(database, question, usage, projects_of_keys)
+        usage = usage._replace(series=times.series, line=[])
     many = len(usage.names) + len(usage.names_before) > THREAD_PARTS
-    figures = compute_if(many, _show_figures, question, usage, choices, arguments)
+    figures = compute_if(many, _show_figures, question, usage, times, choices, arguments)
     measure = MEASURES[choices.measure]
     return call.page(
         "explore/explore.html",
@@ -271,6 +284,7 @@ def show(call: PageCall) -> Outbound:
         measure=measure,
         step="hour" if choices.period.is_of_hours else "week" if question.bars is not question.window else "day",
         period=choices.period,
+        busiest=BUSIEST,
         comparison=SENTENCES[choices.comparison],
         credits=_credits(call.services, visitor),
         export=_export_path(choices),
@@ -373,7 +387,11 @@ def _ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, naming: Gro
 
 
 def _show_figures(
-    question: UsageQuestion, usage: PeriodUsage, choices: UsageChoices, arguments: Mapping[str, str]
+    question: UsageQuestion,
+    usage: PeriodUsage,
+    times: TimedUsage | None,
+    choices: UsageChoices,
+    arguments: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the plot, the totals and the rows of both tables."""
     measure, labels = question.measure, question.bars.padding
@@ -389,26 +407,35 @@ def _show_figures(
     if choices.measure not in PLAIN_MEASURES:
         columns.append(Column(measure.label, "value", numeric=True))
     columns += COLUMNS
-    if compared and not question.is_of_sessions:
+    if compared and times is None and not question.is_of_sessions:
         columns.append(Column("Change", "change", numeric=True))
     draw = build_lines if measure.is_ratio else build_plot
     links = _link_bars(question, choices)
     queries = {label: link.query for label, link in zip(labels, links, strict=True)}
+    shown_total = _show(measure, total)
+    shown_steps = [{"date": label, "query": queries[label], **_show(measure, sums)} for label, sums in listed]
+    rows = _list_rows(question, usage, choices, arguments)
+    if times is not None:
+        shown_total["value"] = times.total
+        for step in shown_steps:
+            step["value"] = times.steps[step["date"]]
+        for row in rows:
+            row["value"] = times.names.get(row["ident"])
     return {
         "plot": draw(labels, usage.series, measure.write, choose_colours(usage.series), links, usage.line),
         "queries": _find_queries(usage),
         "changes": columns[-1].key == "change",
         "compared": compared,
-        "total": _show(measure, total),
+        "total": shown_total,
         "before": _show(measure, usage.before),
         "parts": arrange(
-            _list_rows(question, usage, choices, arguments),
+            rows,
             tuple(columns),
             arguments,
             searched=("name", "second"),
             sort=f"-{PLAIN_MEASURES.get(choices.measure, 'value')}",
         ),
-        "steps": [{"date": label, "query": queries[label], **_show(measure, sums)} for label, sums in listed],
+        "steps": shown_steps,
     }
 
 
@@ -449,6 +476,7 @@ def _list_rows(
         rows.append(
             {
                 **shown,
+                "ident": ident,
                 "name": pair[0].name,
                 "second": pair[-1].name,
                 "query": query,

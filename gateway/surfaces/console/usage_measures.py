@@ -6,14 +6,17 @@ from msgspec import Struct
 
 from gateway.metering.figures import ActivityFigures
 from gateway.money import round_usd
-from gateway.surfaces.console.shown_figures import round_count
+from gateway.reports.latency_percentiles import TimedCall
+from gateway.surfaces.console.shown_figures import round_count, round_duration
 
 HUNDREDTHS = 100  # of a percent in one percent
 
 
 class Measure(Struct, frozen=True):
     """A measure: the sum of its `figures` without those of `minus`. With `per` it is `scale` times this sum divided by
-    that of `per`, and its parts do not add up. `kind` is how a value is written."""
+    that of `per`, and its parts do not add up. `kind` is how a value is written. A `timed`
+    measure has no figures: it is a percentile of the time to the first token ("wait"), of the duration, or of the speed
+    of single calls, and names are ranked by their requests."""
 
     label: str
     section: str
@@ -22,11 +25,13 @@ class Measure(Struct, frozen=True):
     per: tuple[str, ...] = ()
     scale: int = 1
     kind: str = "count"
+    timed: str = ""
+    percent: int = 50
 
     @property
     def is_ratio(self) -> bool:
         """Return whether the measure is a share or an average, which cannot be stacked."""
-        return bool(self.per)
+        return bool(self.per or self.timed)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -35,6 +40,8 @@ class Measure(Struct, frozen=True):
 
     def value(self, figures: ActivityFigures) -> int | None:
         """Return the value of some usage; None for a ratio of nothing."""
+        if self.timed:
+            return None
         sum_ = _sum(figures, self.figures) - _sum(figures, self.minus)
         if not self.per:
             return sum_
@@ -43,8 +50,8 @@ class Measure(Struct, frozen=True):
 
     def size(self, figures: ActivityFigures) -> int:
         """Return by which names are ranked: the sum, for a ratio that of its denominator."""
-        if self.per:
-            return _sum(figures, self.per)
+        if self.per or self.timed:
+            return _sum(figures, self.per or ("requests",))
         return _sum(figures, self.figures) - _sum(figures, self.minus)
 
     @property
@@ -63,7 +70,18 @@ def write_percent(hundredths: int) -> str:
     return f"{hundredths / HUNDREDTHS:.3g} %"
 
 
-WRITERS: dict[str, Callable[[int], str]] = {"usd": round_usd, "count": round_count, "percent": write_percent}
+def write_speed(hundredths: int) -> str:
+    """Return hundredths of a token a second as people read them."""
+    return f"{hundredths / HUNDREDTHS:.3g}/s"
+
+
+WRITERS: dict[str, Callable[[int], str]] = {
+    "usd": round_usd,
+    "count": round_count,
+    "percent": write_percent,
+    "ms": round_duration,
+    "speed": write_speed,
+}
 PERCENT = 100 * HUNDREDTHS
 MILLION = 1_000_000
 TOKENS = ("input_tokens", "output_tokens")
@@ -108,6 +126,24 @@ MEASURES: dict[str, Measure] = {
         scale=PERCENT,
         kind="percent",
     ),
+    **{
+        f"{timed}{percent}": Measure(f"{label}, {name}", "Times", (), kind="ms", timed=timed, percent=percent)
+        for timed, label in (("wait", "Time to first token"), ("duration", "Duration"))
+        for percent, name in ((50, "median"), (95, "p95"), (99, "p99"))
+    },
+    "speed50": Measure("Tokens per second, median", "Times", (), kind="speed", timed="speed"),
     "searches": Measure("Searches of hosted tools", "Tools", ("searches",)),
     "codeSessions": Measure("Sessions of hosted code tools", "Tools", ("code_sessions",)),
 }
+
+
+def time_of(measure: Measure, call: TimedCall) -> int | None:
+    """Return what a timed measure reads of a call; None if the call does not have it."""
+    if measure.timed == "duration":
+        return call.duration_ms
+    if call.ttft_ms <= 0:
+        return None
+    if measure.timed == "wait":
+        return call.ttft_ms
+    streamed_ms = call.duration_ms - call.ttft_ms
+    return call.output * 1_000 * HUNDREDTHS // streamed_ms if streamed_ms > 0 and call.output else None

@@ -4,21 +4,35 @@ Sums of keys and projects are read for the whole period, from blocks of days, an
 plot. The other dimensions have few names, or names that every bar has to be searched for, so one query serves both.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
+import orjson
 from msgspec import Struct
 
-from gateway.metering.activity import Dimension, HeldValues, Owners, TagValues, measure, measure_held, measure_top
+from gateway.clock import HOUR_US, from_datetime
+from gateway.metering.activity import (
+    Dimension,
+    HeldValues,
+    Owners,
+    TagValues,
+    measure,
+    measure_held,
+    measure_top,
+    value_at,
+)
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import at_once
-from gateway.metering.rollups.rollup_table import OTHER, SESSION
+from gateway.metering.rollups.rollup_table import HOURS, OTHER, SESSION
 from gateway.metering.usage_table import raw_id
+from gateway.reports.latency_percentiles import TimedCall, rank_percentile, sample_calls
+from gateway.runtime.threads import compute_if
 from gateway.store.database import Database
 from gateway.surfaces.console.grouping import GroupName, Namer, UsageValues, Values
 from gateway.surfaces.console.plots import MAX_SERIES
 from gateway.surfaces.console.plots import OTHER_SERIES as OTHER_NAMES
-from gateway.surfaces.console.usage_measures import Measure
+from gateway.surfaces.console.usage_measures import Measure, time_of
 from gateway.surfaces.visitors.report_windows import ReportRange
 
 MAX_VALUES_SHOWN = 100  # values of a tag, or sessions, with the highest cost; the others are one name
@@ -319,3 +333,106 @@ def _subtract(question: UsageQuestion, figures: ActivityFigures, part: ActivityF
     for name in question.figures:
         setattr(rest, name, getattr(figures, name) - getattr(part, name))
     return rest
+
+
+# Percentiles of times, which no sums can give: they are computed from a sample of single calls.
+
+STEP_HOURS = {"hour": 1, "day": HOURS, "week": 7 * HOURS}
+THREAD_CALLS = 2_000  # naming and sorting more of them takes milliseconds
+
+
+class TimedUsage(NamedTuple):
+    """The values of a timed measure: in total, by bar, by name, and by name and bar."""
+
+    total: int | None
+    steps: dict[str, int | None]
+    names: dict[NameKey, int | None]
+    series: dict[str, list[int | None]]
+
+
+def read_times(
+    database: Database, question: UsageQuestion, usage: PeriodUsage, projects_of_keys: Mapping[str, str]
+) -> TimedUsage:
+    """Return the percentiles of the names of `usage`. Unavailable."""
+    bars, span = question.bars, question.window.span
+    length_us = STEP_HOURS[bars.span.step] * HOUR_US
+    steps = []
+    for label in bars.padding:
+        start_us = from_datetime(datetime.fromisoformat(label).replace(tzinfo=UTC))
+        steps.append((max(span.start_us, start_us), min(span.end_us, start_us + length_us)))
+    projects = at_once(database, lambda: _find_projects(database, question, projects_of_keys))
+    calls = sample_calls(database, tuple(projects), steps)
+    return compute_if(len(calls) > THREAD_CALLS, _rank_times, question, usage, projects, calls)
+
+
+# The keys whose calls count, by project; None: all keys of it.
+ProjectKeys = dict[str, set[bytes] | None]
+
+
+def _find_projects(database: Database, question: UsageQuestion, projects_of_keys: Mapping[str, str]) -> ProjectKeys:
+    """Return the projects of a question, the busiest first."""
+    found: ProjectKeys = dict.fromkeys(question.owners.project_ids)
+    requests: dict[str, int] = {}
+    for row in measure(database, question.owners, question.window.whole().span, "owner", ("requests",)):
+        ident = row.value[0].hex()
+        project = projects_of_keys.get(f"key_{ident}", f"proj_{ident}")
+        requests[project] = requests.get(project, 0) + row.figures.requests
+    for key_id in question.owners.key_ids:
+        keys = found.setdefault(projects_of_keys[key_id], set())
+        if keys is not None:
+            keys.add(raw_id(key_id))
+    return {project: found[project] for project in sorted(requests, key=lambda one: -requests[one])}
+
+
+def _rank_times(
+    question: UsageQuestion, usage: PeriodUsage, projects: ProjectKeys, calls: Iterable[TimedCall]
+) -> TimedUsage:
+    measure_, labels = question.measure, question.bars.padding
+    whole: list[int] = []
+    by_step: dict[int, list[int]] = {}
+    by_name: dict[NameKey, list[int]] = {}
+    by_bar: dict[tuple[str, int], list[int]] = {}
+    named: dict[Values, GroupName] = {}
+    for call in calls:
+        keys = projects[f"proj_{call.project.hex()}"]
+        value = time_of(measure_, call)
+        values = _values_of(question, call)
+        if value is None or values is None or (keys is not None and call.api_key not in keys):
+            continue
+        name = named.get(values) or named.setdefault(values, question.name(values))
+        whole.append(value)
+        by_step.setdefault(call.step, []).append(value)
+        by_name.setdefault((name.name, name.id), []).append(value)
+        by_bar.setdefault((name.name if name.name in usage.series else OTHER_NAMES, call.step), []).append(value)
+    for values_ in (whole, *by_step.values(), *by_name.values(), *by_bar.values()):
+        values_.sort()
+
+    def rank(values: list[int]) -> int | None:
+        return rank_percentile(values, measure_.percent)
+
+    return TimedUsage(
+        rank(whole),
+        {label: rank(by_step.get(place, [])) for place, label in enumerate(labels)},
+        {name: rank(values) for name, values in by_name.items()},
+        {name: [rank(by_bar.get((name, place), [])) for place in range(len(labels))] for name in usage.series},
+    )
+
+
+def _values_of(question: UsageQuestion, call: TimedCall) -> Values | None:
+    """Return the values of a call as a row of the question has them; None for one that the filter leaves out."""
+    if question.held is not None:
+        return (value_at(question.held[f"key_{call.api_key.hex()}"], call.at_us // HOUR_US),)
+    dimension = question.values_dimension
+    values: Values = ()
+    if dimension == "model":
+        values = (call.served, call.provider)
+    elif dimension == "source":
+        values = (call.source,)
+    elif dimension == "tag" and question.tag == SESSION:
+        values = (call.session or "",)
+    elif dimension == "tag":
+        values = (orjson.loads(call.tags).get(question.tag, "") if call.tags else "",)
+    only = question.filter
+    if only is not None and not (only.matches(values) and (not only.names or values[0] in only.names)):
+        return None
+    return (call.api_key, *values) if question.is_of_owners else values

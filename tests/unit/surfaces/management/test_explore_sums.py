@@ -74,6 +74,8 @@ def used(open_tenants: Callable[..., AbstractContextManager[Tenants]], rows: lis
                 cost_nusd=dice.randrange(10**9),
                 input=dice.randrange(100),
                 output=dice.randrange(100),
+                ttft_ms=dice.choice((0, dice.randrange(1, 900))),
+                duration_ms=dice.randrange(900, 90_000),
                 error=dice.choice((None, None, "upstream_timeout", "client_error")),
                 flags=dice.choice((0, CACHED)),
             )
@@ -166,6 +168,44 @@ def test_each_measure_is_that_of_the_rows(used: Tenants, rows: list[UsageRecord]
     assert len(MEASURES) > len(expected)
     for name in MEASURES:
         assert f'<option value="{name}" selected>' in read(used, measure=name, splitBy="user")
+
+
+TIMED: dict[str, Callable[[UsageRecord], int]] = {
+    "wait": lambda row: row.ttft_ms,
+    "duration": lambda row: row.duration_ms,
+}
+NAMES: dict[str, Callable[[UsageRecord, Tenants], str]] = {
+    "model": lambda row, tenants: f"{row.provider}/{row.served}",
+    "app": lambda row, tenants: row.source or "No app named",
+    "session": lambda row, tenants: row.session or "No session",
+    "tag": lambda row, tenants: row.tags.split('"')[3] if row.tags else "Without this tag",
+}
+
+
+@pytest.mark.parametrize("group", NAMES)
+@pytest.mark.parametrize(("timed", "percent"), [("wait", 95), ("duration", 50), ("duration", 99)])
+def test_times_are_percentiles_of_answered_calls(
+    used: Tenants, rows: list[UsageRecord], timed: str, percent: int, group: str
+) -> None:
+    answered = [row for row in rows if row.error is None and row.flags != CACHED and TIMED[timed](row)]
+    page = read(used, measure=f"{timed}{percent}", groupBy=group, tag="team")
+    [whole] = re.findall(r'<dt>(?:Time|Duration)[^<]*</dt><dd><span title="([\d,]+) ms"', page)
+    assert int(whole.replace(",", "")) == nearest_rank([TIMED[timed](row) for row in answered], percent)
+    listed = page.partition('id="list"')[2]
+    shown = re.findall(r'>([^<>]*)(?:</a>)?</td>\s*<td class="number top"[^>]*><span title="([\d,]+) ms"', listed)
+    names = {NAMES[group](row, used) for row in answered}
+    assert {name: int(ms.replace(",", "")) for name, ms in shown} == {
+        name: nearest_rank([TIMED[timed](row) for row in answered if NAMES[group](row, used) == name], percent)
+        for name in names
+    }
+    own = read(used, measure=f"{timed}{percent}", groupBy="apiKey", userId=used["acme developer"].user_id)
+    [value] = re.findall(r'<dt>(?:Time|Duration)[^<]*</dt><dd><span title="([\d,]+) ms"', own)
+    mine = [row for row in answered if row.member == raw_id(used["acme developer"].member_id)]
+    assert int(value.replace(",", "")) == nearest_rank([TIMED[timed](row) for row in mine], percent)
+
+
+def nearest_rank(values: list[int], percent: int) -> int:
+    return next(one for one in sorted(values) if sum(value <= one for value in values) * 100 >= percent * len(values))
 
 
 def test_filters_that_statistics_do_not_combine_are_not_offered(used: Tenants) -> None:
