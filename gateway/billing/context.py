@@ -85,7 +85,8 @@ class RequestContext(Struct, eq=False):
     before it sends the answer. `adapt` changes an answer for clients that expect other members than most.
     `end_user` is the person whom the caller serves, as a limit counts it; `limits` are those of the organization
     that apply, `limit_note` says which of them act without refusing. `headers` are those that the caller sent (names
-    in lower case); `route` is the choice that a route made for it.
+    in lower case); `route` is the choice that a route made for it, `routed` the request for the models of that choice
+    while these are planned. `noted`: headers of the answer tell of a limit or a route.
     """
 
     request_id: str
@@ -124,6 +125,8 @@ class RequestContext(Struct, eq=False):
     limit_note: str = ""
     headers: Mapping[str, str] = {}
     route: RouteChoice | None = None
+    routed: Request | None = None
+    noted: bool = False
 
     def attribute(self) -> None:
         """Compute `attribution`, after label, session or metadata were set."""

@@ -441,13 +441,13 @@ class Settlement(OutputReservation, eq=False):
             rows.append(row_of_route(row))
         if cost_nusd:
             groups = self._reservation.budget_set.groups
+            spent = self._reservation.rows(cost_nusd, call.mode == CREDITS)
             if call.call_reservation is not None:
                 groups += call.call_reservation.budget_set.groups
+                spent = [*spent, *call.call_reservation.rows(cost_nusd)]
             if groups:
                 rows += write_groups(self.terms.request, number, groups)
-            rows += self._reservation.rows(cost_nusd, call.mode == CREDITS)
-            if call.call_reservation is not None:
-                rows += call.call_reservation.rows(cost_nusd)
+            rows += spent
         return rows
 
     def _post_attempt(self, call: BilledCall, attempt: Attempt) -> None:

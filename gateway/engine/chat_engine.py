@@ -3,7 +3,8 @@
 import dataclasses
 import hashlib
 import hmac
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import TypeVar
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -41,6 +42,8 @@ from gateway.routing.model_fallbacks import NEXT_MODEL_ERRORS
 from gateway.routing.record import RoutingDecision
 from gateway.routing.score import Weights
 from gateway.runtime.threads import compute_if
+
+T = TypeVar("T")
 
 # JSON healing: repairs the JSON of answers; the text of a stream is buffered until it is complete.
 #
@@ -215,20 +218,40 @@ class ChatEngine(Executor[ChatRequest]):
         """Plan as for every request, with the caller's cache key hashed, or that of the session in its place, and the
         response format prepared for JSON repair. The request keeps the name of a route that it names, whose models are
         planned."""
-        if request.requested_model in self._route_book.names:
+        if request.requested_model in self._route_book.names and context.routed is not request:
             routed = self.routes.apply(context, request)
             if routed is not None:
                 return self._plan_route(context, request, routed)
-        return self._plan_models(context, request)
+        if context.choice:
+            request = with_choice(context, request)
+        options = request.options
+        if request.requirements.media:
+            request = counted(request)
+        if options.prompt_cache_key:
+            request = self._hash_cache_key(context, request)
+        elif context.session and context.caller.cache_markers == AUTOMATIC:
+            key = self._hash(f"{context.caller.project_id}\nsession\n{context.session}")
+            request = replace(request, options=replace(options, session_cache_key=key))
+        if options.heal and requested_format(request) is not None:
+            request = replace(request, native=None)
+        route_plan, request = Executor._plan(self, context, request)
+        if request.requirements.json_object and route_plan.json_by_prompt and not request.options.heal:
+            # Without a JSON mode models write text around the JSON, which the repair removes.
+            request = replace(request, native=None, options=replace(request.options, heal=True))
+        return route_plan, request
 
     def check(self, context: RequestContext, request: ChatRequest) -> None:
         """Check as for every request, for the models of a route that the request names."""
-        super().check(context, self._without_route(context, request))
+        super_check = super().check
+        routed = self._without_route(context, request)
+        self._try_models(context, request, routed, lambda models: super_check(context, models))
 
     def explain(self, context: RequestContext, request: ChatRequest, weights: Weights | None = None) -> RoutingDecision:
         """Return the decision as `Planner.explain` does, with the choice of a route that the request names."""
         routed = self._without_route(context, request)
-        record = self._planner.explain(context, routed, weights)
+        record = self._try_models(
+            context, request, routed, lambda models: self._planner.explain(context, models, weights)
+        )
         if routed is not request and context.route is not None:
             record["requestedModel"] = request.requested_model
             record["route"] = describe(context.route)
@@ -244,15 +267,32 @@ class ChatEngine(Executor[ChatRequest]):
         self, context: RequestContext, request: ChatRequest, routed: ChatRequest
     ) -> tuple[RoutePlan, ChatRequest]:
         context.attribute()
+        planned = request
+
+        def plan(models: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
+            context.routed = models
+            return self._plan(context, models)
+
         try:
-            route_plan, planned = self._plan_models(context, routed)
+            route_plan, planned = self._try_models(context, request, routed, plan)
+        finally:
+            context.routed = None
+            planned = context.request = replace(planned, requested_model=request.requested_model)
+            if context.payload is not None:
+                context.payload.note_request(request.requested_model, request.requirements.stream)
+        return route_plan, planned
+
+    def _try_models(
+        self, context: RequestContext, request: ChatRequest, routed: ChatRequest, run: Callable[[ChatRequest], T]
+    ) -> T:
+        """Return the result for the models of a route, or for its last resort if none of them can serve."""
+        try:
+            return run(routed)
         except NEXT_MODEL_ERRORS:
             choice = context.route
-            if choice is None or not choice.last_resort:
+            if routed is request or choice is None or not choice.last_resort:
                 raise
-            route_plan, planned = self._plan_models(context, use_models(request, (choice.last_resort,)))
-        planned = context.request = replace(planned, requested_model=request.requested_model)
-        return route_plan, planned
+            return run(use_models(request, (choice.last_resort,)))
 
     def _plan_substitute(self, context: RequestContext, request: Request) -> RoutePlan:
         """Plan as for every request; the model that a limit names may be a route."""
@@ -269,25 +309,6 @@ class ChatEngine(Executor[ChatRequest]):
             context.route = None
         context.attribute()
         return route_plan
-
-    def _plan_models(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
-        if context.choice:
-            request = with_choice(context, request)
-        options = request.options
-        if request.requirements.media:
-            request = counted(request)
-        if options.prompt_cache_key:
-            request = self._hash_cache_key(context, request)
-        elif context.session and context.caller.cache_markers == AUTOMATIC:
-            key = self._hash(f"{context.caller.project_id}\nsession\n{context.session}")
-            request = replace(request, options=replace(options, session_cache_key=key))
-        if options.heal and requested_format(request) is not None:
-            request = replace(request, native=None)
-        route_plan, request = super()._plan(context, request)
-        if request.requirements.json_object and route_plan.json_by_prompt and not request.options.heal:
-            # Without a JSON mode models write text around the JSON, which the repair removes.
-            request = replace(request, native=None, options=replace(request.options, heal=True))
-        return route_plan, request
 
     def answer(self, run: Run) -> ChatResult:
         result: ChatResult = unary.answer(run)

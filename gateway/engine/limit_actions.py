@@ -53,6 +53,7 @@ def apply_actions(
             request = replace(request, warnings=(*request.warnings, text))
         notes.append(f"{share.rule.name}; used={used}; action={action.action}")
     context.limit_note = ", ".join(notes[:MAX_NOTES])
+    context.noted = context.noted or bool(notes)
     return route_plan, request
 
 

@@ -122,6 +122,7 @@ class ModelRoutes:
         if route.keep_session and (session or request.requirements.tools):
             choice = self._keep(context, route, choice, seen, session, remember)
         name = self.reference_of(route)
+        context.noted = True
         context.route = replace(
             choice,
             difficulty=seen.known_difficulty,

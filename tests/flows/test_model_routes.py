@@ -9,6 +9,7 @@ import pytest
 from fakes.openai import Answer, FakeOpenAI
 from openai import NotFoundError, OpenAI, PermissionDeniedError
 from support.gateways import LocalGateway
+from support.shared import Share
 from support.spending import BODIES
 
 from gateway.accounts import projects, route_changes, rules
@@ -268,3 +269,11 @@ def test_limit_that_is_nearly_used_sends_requests_to_a_route(
     ask_under("dynamic/house", "warn@50")
     limits.delete(gateway.organization_id, "all", actor="operator")
     assert sent_models(upstream) == ["gpt-4o", "gpt-4o-mini", "gpt-4o-mini"]
+
+
+def test_smart_uses_any_model_where_none_of_its_lists_can_be_called(share: Share) -> None:
+    alone = share.gateway({})
+    body = {"model": "smart", "messages": [{"role": "user", "content": "Hello."}]}
+    answer = post(alone, "/v1/chat/completions", body)
+    assert answer.status_code == 200 and answer.json()["metadata"]["used_provider"] == "sandbox"
+    assert post(alone, "/v1/route/explain", body).json()["route"]["name"] == "smart"

@@ -18,7 +18,7 @@ from gateway.limits.cost_bound import LIMIT_HEADER
 from gateway.money import MILLION, NANO, format_usd, usd_number
 from gateway.neutral.units import UNITS
 from gateway.neutral.usage import NO_USAGE, Usage
-from gateway.routes.choices import RouteChoice, RouteChoiceAnswer, describe
+from gateway.routes.choices import RouteChoiceAnswer, describe
 from gateway.routes.route_book import SMART
 
 Header = tuple[str, str]
@@ -236,10 +236,16 @@ def _as_header(warnings: list[str]) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def _route_headers(route: RouteChoice, model: str) -> list[Header]:
-    headers = [("x-llmgateway-route", _as_header([route.label]))]
-    if route.name == SMART:
-        headers.append(("x-llmgateway-smart-model", model))
+def _notes(context: RequestContext, model: str) -> list[Header]:
+    """Return the headers that tell of limits and of a route; `model` served."""
+    headers = []
+    route = context.route
+    if route is not None:
+        headers.append(("x-llmgateway-route", _as_header([route.label])))
+        if route.name == SMART:
+            headers.append(("x-llmgateway-smart-model", model))
+    if context.limit_note:
+        headers.append((LIMIT_HEADER, context.limit_note))
     return headers
 
 
@@ -264,10 +270,8 @@ def headers_before_record(facts: Facts, clock: Clock, *, streamed: bool = False)
         headers.append(("x-llmgateway-cache", "HIT"))
     if outcome.warnings:
         headers.append(("x-llmgateway-warnings", _as_header(facts.warnings)))
-    if facts.context.route is not None:
-        headers += _route_headers(facts.context.route, target.mapping.model)
-    if facts.context.limit_note:
-        headers.append((LIMIT_HEADER, facts.context.limit_note))
+    if facts.context.noted:
+        headers += _notes(facts.context, target.mapping.model)
     if outcome.rate_limits:
         headers += rate_limits.headers(outcome.rate_limits, clock.now_us())
     if streamed:

@@ -1,5 +1,6 @@
 """A conversation keeps the model of its route: it rises at once, and falls only when its cache is worthless."""
 
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -35,14 +36,22 @@ def catalogue() -> Any:
 
 
 @pytest.fixture
-def make_ask(catalogue: Any) -> Callable[..., Ask]:
-    def make(document: dict[str, Any] = DOCUMENT) -> Ask:
+def make_routes(catalogue: Any) -> Callable[..., ModelRoutes]:
+    def make(document: dict[str, Any]) -> ModelRoutes:
         clock = FakeClock()
         route = compile_route("house", 3, read_document(document))
-        book: Any = SimpleNamespace(find=lambda organization, project, name: route, teams_of=frozenset)
+        book: Any = SimpleNamespace(find=lambda organization, project, name: route, teams_of=lambda member: frozenset())
         limits: Any = SimpleNamespace(any=False)
         sessions = Sticky(clock, 2.0 * LONG_CACHE_S)
-        routes = ModelRoutes(book, limits, sessions, CacheLifetimes(clock, None), lambda: catalogue)
+        return ModelRoutes(book, limits, sessions, CacheLifetimes(clock, None), lambda: catalogue)
+
+    return make
+
+
+@pytest.fixture
+def make_ask(make_routes: Callable[..., ModelRoutes]) -> Callable[..., Ask]:
+    def make(document: dict[str, Any] = DOCUMENT) -> Ask:
+        routes = make_routes(document)
         now = [1_700_000_000 * SECOND_US]
 
         def ask(
@@ -139,3 +148,41 @@ def test_the_reference_is_the_most_expensive_model_unless_the_route_names_one(ma
     named = make_ask({**DOCUMENT, "reference": "openai/gpt-4.1"})(EASY)
     assert named.reference == "openai/gpt-4.1"
     assert {mapping.provider for mapping in named.references} == {"openai"}
+
+
+TEN_RULES = [
+    {"when": {"keys": ["key_2"]}, "use": LARGE},
+    {"when": {"projects": ["proj_2"]}, "use": LARGE},
+    {"when": {"teams": ["team_2"]}, "use": LARGE},
+    {"when": {"applications": ["codex*"]}, "use": LARGE},
+    {"when": {"headers": {"x-tier": ["gold", "silver"]}}, "use": LARGE},
+    {"when": {"body": {"metadata.tier": "gold"}}, "use": LARGE},
+    {"when": {"images": True}, "use": LARGE},
+    {"when": {"promptTokens": {"atLeast": 500_000}}, "use": LARGE},
+    {"when": {"hours": {"days": ["sat"]}}, "use": LARGE},
+    {"when": {"budget": {"atLeast": 80}}, "use": [LARGE, SMALL]},
+]
+MOST_BYTECODES = 900  # some 15 microseconds
+
+
+def test_ten_rules_take_few_steps(make_routes: Callable[..., ModelRoutes]) -> None:
+    routes = make_routes({"rules": TEN_RULES, "otherwise": SMALL})
+    request = ChatRequest("house", Requirements(prompt_bytes=4_000), Conversation)
+    context = RequestContext("0" * 32, CALLER, 1_700_000_000 * SECOND_US, 0.0, 100.0)
+    routes.apply(context, request)
+    steps = 0
+
+    def count(frame: Any, event: str, argument: object) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        routes.apply(context, request)
+    finally:
+        sys.settrace(before)
+    assert context.route is not None and context.route.rule == "otherwise"
+    assert 0 < steps <= MOST_BYTECODES
