@@ -55,6 +55,7 @@ RAISE_REQUESTS = (
     "SELECT id, name, amount_nusd, until, note, created_at FROM limit_request WHERE user_id = ? AND organization = ? "
     "ORDER BY id"
 )
+VIEWS = "SELECT name, query FROM saved_view WHERE user_id = ? AND organization_id = ? ORDER BY id"
 PASSKEYS = "SELECT name, created_at, used_at FROM passkey WHERE user_id = ? ORDER BY id"
 SECOND_FACTOR = "SELECT 1 FROM second_factor WHERE user_id = ? AND confirmed_at IS NOT NULL"
 APPLICATIONS = (
@@ -139,6 +140,13 @@ class ExportedRaiseRequest(Struct, frozen=True):
     created_at_us: int
 
 
+class ExportedView(Struct, frozen=True):
+    """A view of usage that the person saved."""
+
+    name: str
+    query: str
+
+
 class PersonalData(Struct, frozen=True):
     """The data about a person besides those of the member and the keys. `role_in` are the teams that the person leads,
     and the projects of which the person is an admin; `attributes` are those of all times."""
@@ -156,6 +164,7 @@ class PersonalData(Struct, frozen=True):
     second_factor: bool
     applications: tuple[ExportedApplication, ...]
     limit_requests: tuple[ExportedRaiseRequest, ...]
+    views: tuple[ExportedView, ...]
     entries: tuple[audit.AuditEntry, ...]
 
 
@@ -248,6 +257,7 @@ def export_member(database: Database, member: MemberInfo) -> PersonalData:
             passkeys=tuple(ExportedPasskey(*row) for row in database.fetch(PASSKEYS, of_user)),
             second_factor=bool(factors),
             applications=tuple(ExportedApplication(*row) for row in database.fetch(APPLICATIONS, here)),
+            views=tuple(ExportedView(*row) for row in database.fetch(VIEWS, here)),
             limit_requests=tuple(ExportedRaiseRequest(*row) for row in database.fetch(RAISE_REQUESTS, here)),
             entries=tuple(map(audit.read_entry, entries.order_by(Audit.seq.desc()).limit(MAX_ENTRIES))),
         )
@@ -298,6 +308,8 @@ def _delete_of_member(database: Database, member: MemberInfo, words: set[str]) -
         Invitation.organization == member.organization_id, Invitation.email.in_(addresses)
     ).execute()
     sql = "DELETE FROM limit_request WHERE organization = ? AND user_id = ?"
+    database.execute(sql, (member.organization_id, member.user_id))
+    sql = "DELETE FROM saved_view WHERE organization_id = ? AND user_id = ?"
     database.execute(sql, (member.organization_id, member.user_id))
     for address in addresses:
         # Applications name end users by their addresses; the counter of such a member stays.

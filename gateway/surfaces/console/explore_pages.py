@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import orjson
 
 from gateway.accounts.projects import list_projects
+from gateway.accounts.saved_views import SavedView
 from gateway.clock import HOUR_US, from_datetime, to_datetime
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.rollup_table import HOURS
@@ -17,6 +18,7 @@ from gateway.reports.latency_percentiles import BUSIEST
 from gateway.reports.shares import read_held
 from gateway.runtime.threads import compute_if
 from gateway.store.database import Database
+from gateway.surfaces.console.explore_views import find_view, read_view, remove, save, show_views
 from gateway.surfaces.console.grouping import (
     GROUPS,
     GroupingScope,
@@ -32,7 +34,7 @@ from gateway.surfaces.console.grouping import (
     split_groups,
 )
 from gateway.surfaces.console.lists import Column, arrange
-from gateway.surfaces.console.page_calls import PageCall, page_operations
+from gateway.surfaces.console.page_calls import PageCall, page_operations, show_instead
 from gateway.surfaces.console.plots import BarLink, build_lines, build_plot, choose_colours
 from gateway.surfaces.console.usage_measures import MEASURES, Measure
 from gateway.surfaces.console.usage_reader import (
@@ -212,6 +214,7 @@ def _latest_tags(database: Database, projects: Sequence[str]) -> list[str]:
 
 TITLE = "Explore"
 PATH = "/console/explore"
+VIEW = "/console/explore/views/<view_id>"
 LOGS = "/console/logs"
 MAX_TAG_LENGTH = 64
 DEFAULT_TAG = "team"  # the tag of a page without one, which no latest request has
@@ -247,8 +250,23 @@ class UsageChoices(NamedTuple):
 
 def show(call: PageCall) -> Outbound:
     """Show a plot and the totals of a period, split by what the visitor chose, the largest first."""
-    visitor, arguments = call.visitor, call.arguments
-    choices = _read_choices(call)
+    return _show(call, call.arguments, None)
+
+
+def show_view(call: PageCall) -> Outbound:
+    """Show a saved view."""
+    view = find_view(call)
+    return _show(call, read_view(view, call.arguments), view)
+
+
+def remove_view(call: PageCall) -> Outbound:
+    """Remove a saved view, and show Explore."""
+    return show_instead(call, PATH, show, remove(call))
+
+
+def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> Outbound:
+    visitor = call.visitor
+    choices = _read_choices(call, arguments)
     database = call.services.store.database
     projects = {project.id: project.name for project in list_projects(database, list(visitor.memberships))}
     scope = scope_of(visitor, choices.report.get("projectId"), choices.report.get("apiKeyId", ""))
@@ -270,7 +288,7 @@ def show(call: PageCall) -> Outbound:
     measure = MEASURES[choices.measure]
     return call.page(
         "explore/explore.html",
-        TITLE,
+        TITLE if view is None else view.name,
         path=PATH,
         logs=LOGS,
         extra=choices.measure not in PLAIN_MEASURES,
@@ -289,12 +307,12 @@ def show(call: PageCall) -> Outbound:
         credits=_credits(call.services, visitor),
         export=_export_path(choices),
         kept={name: value for name, value in arguments.items() if name not in UNKEPT},
+        **show_views(call, arguments, view),
         **figures,
     )
 
 
-def _read_choices(call: PageCall) -> UsageChoices:
-    arguments = call.arguments
+def _read_choices(call: PageCall, arguments: Mapping[str, str]) -> UsageChoices:
     filters = read_filters(arguments)
     group = _choose(open_groups(families_of(filters)), arguments.get("groupBy"))
     splits = split_groups(group, families_of(filters))
@@ -412,8 +430,8 @@ def _show_figures(
     draw = build_lines if measure.is_ratio else build_plot
     links = _link_bars(question, choices)
     queries = {label: link.query for label, link in zip(labels, links, strict=True)}
-    shown_total = _show(measure, total)
-    shown_steps = [{"date": label, "query": queries[label], **_show(measure, sums)} for label, sums in listed]
+    shown_total = _write(measure, total)
+    shown_steps = [{"date": label, "query": queries[label], **_write(measure, sums)} for label, sums in listed]
     rows = _list_rows(question, usage, choices, arguments)
     if times is not None:
         shown_total["value"] = times.total
@@ -427,7 +445,7 @@ def _show_figures(
         "changes": columns[-1].key == "change",
         "compared": compared,
         "total": shown_total,
-        "before": _show(measure, usage.before),
+        "before": _write(measure, usage.before),
         "parts": arrange(
             rows,
             tuple(columns),
@@ -439,7 +457,7 @@ def _show_figures(
     }
 
 
-def _show(measure: Measure, figures: ActivityFigures) -> dict[str, Any]:
+def _write(measure: Measure, figures: ActivityFigures) -> dict[str, Any]:
     """Return the figures of a line by the names in the template; money in nano-dollars."""
     return {
         "value": measure.value(figures),
@@ -466,7 +484,7 @@ def _list_rows(
     for ident, (named, sums) in usage.names.items():
         pair = named.pair or (named,)
         before = usage.names_before[ident].figures if ident in usage.names_before else NO_ACTIVITY
-        shown = _show(question.measure, sums)
+        shown = _write(question.measure, sums)
         value_before = question.measure.value(before)
         change = (shown["value"] or 0) / value_before if value_before else None
         query = ""
@@ -560,4 +578,7 @@ def _credits(services: Services, visitor: Visitor) -> list[tuple[str, int | None
     return credits
 
 
-OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show)
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show, {"save_view": save}),
+    *page_operations(VIEW, show_view, {"remove_view": remove_view}),
+)

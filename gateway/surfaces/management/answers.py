@@ -398,6 +398,13 @@ class ExportedRaiseRequestAnswer(Answer):
     created_at: Time
 
 
+class ExportedViewAnswer(Answer):
+    """A view of usage that the person saved: its name and the query of the page."""
+
+    name: str
+    query: str
+
+
 class PersonalDataAnswer(Answer):
     """`created_at` is that of the account, `role_in` has the ids of the teams that the person leads and of the projects
     of which the person is an admin, `second_factor` is true if there is one, `audit` has the newest 1,000 entries."""
@@ -418,6 +425,7 @@ class PersonalDataAnswer(Answer):
     second_factor: bool
     applications: Sequence[ExportedApplicationAnswer]
     limit_requests: Sequence[ExportedRaiseRequestAnswer]
+    views: Sequence[ExportedViewAnswer]
     audit: Sequence[AuditEntryAnswer]
 
 

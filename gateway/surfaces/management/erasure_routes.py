@@ -19,6 +19,7 @@ from gateway.surfaces.management.answers import (
     ExportedPasskeyAnswer,
     ExportedRaiseRequestAnswer,
     ExportedSessionAnswer,
+    ExportedViewAnswer,
     PersonalDataAnswer,
     ProvisionedAnswer,
 )
@@ -54,6 +55,7 @@ def export(call: ManagedCall[MemberInfo]) -> PersonalDataAnswer:
         sessions=[ExportedSessionAnswer.of(session) for session in data.sessions],
         passkeys=[ExportedPasskeyAnswer.of(passkey) for passkey in data.passkeys],
         applications=[ExportedApplicationAnswer.of(application) for application in data.applications],
+        views=[ExportedViewAnswer.of(view) for view in data.views],
         limit_requests=[ExportedRaiseRequestAnswer.of(asked) for asked in data.limit_requests],
         audit=[AuditEntryAnswer.of(entry, detail=Raw(entry.detail)) for entry in data.entries],
     )

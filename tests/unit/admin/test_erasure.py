@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway import ids
-from gateway.accounts import audit, keys, members, organizations, projects
+from gateway.accounts import audit, keys, members, organizations, projects, saved_views
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
 from gateway.admin.erasure import KIND, PAGE_ROWS, ErasureJob, erase_member
@@ -107,6 +107,7 @@ def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(databa
     limits = SpendingLimits(database, site.control)
     limits.put(site.id, "users", LimitDraft((Subject("user", each=True),), 5), **BY)
     limits.ask(site.id, "users", 5, database.now_us() * 2, EMAIL, actor=person.user_id)
+    saved_views.add(database, site.id, person.user_id, NAME, f"userId={EMAIL}", True)
     rule = limits.find(site.id, "users").rule
     for name in (EMAIL.upper(), "ann@acme.example"):
         database.write(lambda name=name: insert_share(database, rule.share_of([name])))

@@ -15,7 +15,7 @@ from support.console import CSRF, open_page
 from support.console_walk import Walk, signed_in_rows, submit, walk
 from support.management import Person, Tenants
 
-from gateway.accounts import members, scoped_roles
+from gateway.accounts import members, saved_views, scoped_roles
 from gateway.callers.permissions import RANKS
 
 pytestmark = pytest.mark.slow
@@ -99,6 +99,7 @@ def _rest(person: Person) -> tuple:
 def furnish(tenants: Tenants, owner: Person) -> None:
     organization = owner.organization_id
     tenants.services.billing.ledger.grant(organization, 10**9, organization)
+    saved_views.add(tenants.services.store.database, organization, owner.user_id, "Models", "groupBy=model", True)
     key = {"organizationId": organization, "provider": "openai", "token": "sk-0123456789abcdef"}
     tenants.ok("POST", "/keys/provider", owner, key)
     limit = {"subjects": ["organization"], "amount": "5000"}
