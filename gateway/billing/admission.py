@@ -2,12 +2,10 @@
 
 from msgspec import Struct
 
-from gateway.billing.context import RequestContext
+from gateway.billing.context import RequestContext, Terms, terms_of
 from gateway.billing.request_limits import limits_of
-from gateway.billing.session_budgets import payer_of
-from gateway.billing.settlement import Settlement
+from gateway.billing.settlement import Settlement, payer_of
 from gateway.billing.settlement_services import SettlementServices
-from gateway.billing.terms import Terms, terms_of
 from gateway.limits.rate_limits import Slot
 from gateway.limits.spending import CostBound
 from gateway.neutral.request import Request

@@ -5,8 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.billing.context import RequestContext
-from gateway.billing.terms import billing_identity_of
+from gateway.billing.context import RequestContext, billing_identity_of
 from gateway.callers.authentication import Caller
 from gateway.limits.cost_bound import Payer
 from gateway.limits.limit_book import LimitBook, OrganizationLimits

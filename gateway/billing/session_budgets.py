@@ -4,7 +4,6 @@ from functools import partial
 from hashlib import blake2b
 
 from gateway.billing.context import RequestContext
-from gateway.billing.terms import Terms
 from gateway.clock import DAY_US
 from gateway.errors import InvalidRequest
 from gateway.limits.cost_bound import Payer
@@ -22,16 +21,6 @@ RETENTION_DAYS = 30
 BATCH_SIZE = 200
 OLD = "SELECT id FROM budget WHERE begun_at < ? AND leased_nusd = 0 ORDER BY begun_at LIMIT ?"
 LEASED = "SELECT 1 FROM lease WHERE budget = ? LIMIT 1"
-
-
-def payer_of(terms: Terms, credits: bool) -> Payer:
-    """Return the payer of a request, with the budgets of its limits, session and run. InvalidRequest as of
-    `with_sessions`."""
-    payers = terms.context.limits or terms.billing_identity
-    payer = payers.payer if credits else payers.without_credits
-    if terms.context.attribution:
-        return with_sessions(payer, terms.context)
-    return payer
 
 
 def with_sessions(payer: Payer, context: RequestContext) -> Payer:

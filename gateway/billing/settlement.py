@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from functools import partial
 
 from gateway.billing.calls import BilledCall, discount_of, reserve_call
+from gateway.billing.context import Terms
 from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.likely_prompts import LARGE_BYTES
 from gateway.billing.outcome import Attempt
 from gateway.billing.output_reservation import OutputReservation, bill, bill_within
 from gateway.billing.retained_payload import HeldEntry, PayloadCapture, fee_of, refusal, retain
-from gateway.billing.session_budgets import payer_of
+from gateway.billing.session_budgets import with_sessions
 from gateway.billing.usage_rows import intent_of, interrupted, mode_of, read_intent, record_of, row_of
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.prices import FREE
 from gateway.errors import BudgetInUse, GatewayError, Internal
+from gateway.limits.cost_bound import Payer
 from gateway.limits.spending import CostBound, Reservation
 from gateway.metering.models import CREDITS
 from gateway.metering.route_usage import row_of_route
@@ -33,6 +35,16 @@ SETTLED = "settled"  # the answer's entry was appended
 AWAITING_PAYLOAD = "held"  # the answer's row waits for its payload
 ABANDONED = "abandoned"  # the entry of a broken answer was appended
 CLOSED = "closed"  # nothing is reserved any more
+
+
+def payer_of(terms: Terms, credits: bool) -> Payer:
+    """Return the payer of a request, with the budgets of its limits, session and run. InvalidRequest as of
+    `with_sessions`."""
+    payers = terms.context.limits or terms.billing_identity
+    payer = payers.payer if credits else payers.without_credits
+    if terms.context.attribution:
+        return with_sessions(payer, terms.context)
+    return payer
 
 
 class Transitions(dict[tuple[str, str], str]):

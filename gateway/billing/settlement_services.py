@@ -4,10 +4,9 @@ import logging
 from collections import deque
 
 from gateway.billing.calls import CallCounts
-from gateway.billing.context import RequestContext
+from gateway.billing.context import RequestContext, Terms
 from gateway.billing.likely_prompts import LikelyPrompts
 from gateway.billing.provider_objects import ProviderObjects
-from gateway.billing.terms import Terms
 from gateway.callers.discount_book import DiscountBook
 from gateway.clock import Clock
 from gateway.errors import Unavailable

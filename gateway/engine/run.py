@@ -33,9 +33,9 @@ from gateway.neutral.cache_marks import AUTOMATIC, LEAST_BYTES, Ttl, apply_polic
 from gateway.neutral.chat import ChatRequest, FinishReason
 from gateway.neutral.request import Request
 from gateway.neutral.usage import Usage
-from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
+from gateway.providers.upstream_calls import CallListener
 from gateway.routing.cache_lifetimes import CacheTurn
 from gateway.runtime.disconnects import CallerGone
 from gateway.runtime.threads import release_held

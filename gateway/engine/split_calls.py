@@ -17,9 +17,9 @@ from gateway.errors import GatewayError
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request
 from gateway.neutral.usage import Usage, added
-from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
+from gateway.providers.upstream_calls import CallListener
 from gateway.runtime.threads import Job, compute_if
 
 CONCURRENT_CALLS = 4

@@ -33,10 +33,9 @@ from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.speech import length_as_text
 from gateway.neutral.usage import Usage, added
 from gateway.providers.answer_checks import UNKNOWN_SHAPE
-from gateway.providers.call_paths import Answering
-from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import MUTE, SILENCE_CHECK, Upstreams
+from gateway.providers.upstream_calls import Answering, CallListener
 from gateway.runtime.disconnects import current
 from gateway.runtime.merged_iterators import MergedIterators
 from gateway.runtime.threads import give_way

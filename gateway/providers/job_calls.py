@@ -6,10 +6,9 @@ from urllib.parse import urljoin, urlsplit
 from gateway.clock import Clock
 from gateway.errors import GatewayError, NotFound, UpstreamFailed
 from gateway.neutral.videos import VideoFile, VideosRequest, VideoStatus
-from gateway.providers.identities.upstream_identity import signed_in
-from gateway.providers.openers import Opener
 from gateway.providers.protocol import Call, JobCodec, Target, UpstreamReply, WireFormat
 from gateway.providers.upstream import Upstreams
+from gateway.providers.upstream_calls import Opener, signed_in
 from gateway.transport import Transport
 from gateway.transport.client import REDIRECT_STATUSES, REDIRECTS
 

@@ -25,7 +25,7 @@ from gateway.neutral.parts import WEB, Image, Media
 from gateway.neutral.speech import FORMATS, SpeechInput, format_among
 from gateway.neutral.usage import Usage
 from gateway.neutral.videos import CONTENT_FILTER, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask
-from gateway.providers import offload
+from gateway.providers import upstream_calls
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, check_parts, read_object
 from gateway.providers.failures import classify, explain, read_refusal, retry_after, scrub
 from gateway.providers.inline_files import Base64Files
@@ -117,7 +117,7 @@ class WholeImages(ABC):
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """Yield all images at the end of the stream."""
         try:
-            result: ImagesResult = offload.read(self, reply, relayed)
+            result: ImagesResult = upstream_calls.read_answer(self, reply, relayed)
         except GatewayError as error:
             yield [Failed(error)]
             return

@@ -17,10 +17,10 @@ from msgspec import Struct
 from gateway.catalogue.offered_models import OfferedModel
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.money import format_price, price_per_million, read_decimal
-from gateway.providers.identities.upstream_identity import signed_in
 from gateway.providers.model_discovery import HttpClient
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Target
+from gateway.providers.upstream_calls import signed_in
 
 PAGE_TIMEOUT_S = 30.0
 PAGE_BYTES = 16 * 1024 * 1024

@@ -40,9 +40,9 @@ from gateway.providers.openai.speech import OpenAISpeech
 from gateway.providers.openai.structured import OpenAIRerank, OpenAIStructured, fit_moderations, repair_moderations
 from gateway.providers.openai.transcriptions import OpenAITranscriptions
 from gateway.providers.openai.videos import OpenAIVideos
-from gateway.providers.openers import Local, LocalServer, Network
 from gateway.providers.protocol import ChatCodec, Codec, JobCodec, WireFormat
 from gateway.providers.upstream import Upstreams
+from gateway.providers.upstream_calls import Local, LocalServer, Network
 from gateway.providers.xai import XaiVideos
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import StateLog

@@ -13,15 +13,26 @@ from gateway.neutral.events import Batch, Heartbeat, Notice, Started
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
-from gateway.providers import custom_tools, offload
-from gateway.providers.call_paths import Answering, CallPath, RepeatedCall, mends
-from gateway.providers.identities.upstream_identity import signed_in, signed_in_again
+from gateway.providers import custom_tools, upstream_calls
 from gateway.providers.media_fetching import Fetcher, fetch_media, release
-from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink, UpstreamSession
 from gateway.providers.protocol import Call, Codec, Target, UpstreamReply, WireFormat
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
+from gateway.providers.upstream_calls import (
+    Answering,
+    CallListener,
+    CallPath,
+    CapturedPending,
+    Opener,
+    PendingCall,
+    RepeatedCall,
+    SessionLink,
+    UpstreamSession,
+    mends,
+    signed_in,
+    signed_in_again,
+)
 from gateway.runtime.threads import compute_if
 from gateway.transport.handshakes import HandshakeRefused
 
@@ -55,7 +66,7 @@ def write_bare(codec: Codec, request: Request, target: Target, error: NotSupport
     if bare is request:
         raise error from None
     try:
-        call = offload.write(codec, bare, target)
+        call = upstream_calls.write_call(codec, bare, target)
     except NotSupported:
         raise error from None
     call.warnings = (*bare.warnings[len(request.warnings) :], *call.warnings)
@@ -122,7 +133,7 @@ class Upstreams:
             try:
                 if not 200 <= reply.status < 300:
                     return self._send_renewed(served, reply, request, target, deadline, listener, should_abandon)
-                result = offload.read(call.reader or served.codec, reply, relayed)
+                result = upstream_calls.read_answer(call.reader or served.codec, reply, relayed)
                 if served.check is not None:
                     served.check(request, result)
                 if served.tagged or call.renamed or call.custom:
@@ -240,7 +251,7 @@ class Upstreams:
         )
         try:
             if native is not None and relayed:
-                call = offload.relay(codec, native, request, target)
+                call = upstream_calls.relay_call(codec, native, request, target)
             else:
                 served, call = self._write(served, request, target)
         except NotSupported as error:
@@ -258,7 +269,7 @@ class Upstreams:
         """Rebuild the call: over the other protocol for content that `served` cannot carry, otherwise without the
         optional tools. NotSupported."""
         try:
-            return served, offload.write(served.codec, request, target)
+            return served, upstream_calls.write_call(served.codec, request, target)
         except SealedElsewhere:
             raise
         except NotSupported as error:
@@ -267,7 +278,7 @@ class Upstreams:
             if other is None or (other is first and first.needs_second(request, served)):
                 return served, write_bare(served.codec, request, target, error)
             try:
-                return other, offload.write(other.codec, request, target)
+                return other, upstream_calls.write_call(other.codec, request, target)
             except ContentNeeded:
                 raise  # once the content is fetched, this protocol carries what `served` does not
             except NotSupported:

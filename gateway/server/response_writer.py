@@ -12,8 +12,7 @@ from gateway.ids import new_hex
 from gateway.runtime import early_answers
 from gateway.server.connection import CallerConnection, ClientGone
 from gateway.surfaces.web.http import Outbound
-from gateway.surfaces.web.http_responses import OPENAI, error_reply
-from gateway.surfaces.web.wsgi import write_status
+from gateway.surfaces.web.http_responses import OPENAI, error_reply, write_status
 
 # A body of declared length up to this size is sent together with its head, however many pieces it has.
 JOIN_BYTES = 65_536

@@ -18,8 +18,8 @@ from gateway.clock import Clock
 from gateway.configuration.file import SettingsError
 from gateway.configuration.settings import CONFIG, Otel
 from gateway.neutral.usage import Usage
-from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Call, Target
+from gateway.providers.upstream_calls import CallListener
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.process import without_fork_hooks

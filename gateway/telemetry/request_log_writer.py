@@ -6,7 +6,7 @@ import orjson
 from msgspec import DecodeError, Struct, json
 
 from gateway import ids
-from gateway.billing.terms import billing_identity_of
+from gateway.billing.context import billing_identity_of
 from gateway.clock import Clock
 from gateway.errors import Cancelled, Unauthenticated, Unavailable
 from gateway.metering.counters import Counters

@@ -18,8 +18,8 @@ from gateway.money import NANO
 from gateway.neutral.realtime import OVERHEAD_TOKENS, TRANSCRIPTION, RealtimeInput, RealtimeRequest, request_of
 from gateway.neutral.request import Requirements
 from gateway.neutral.transcriptions import TranscriptionRequest
-from gateway.providers.openers import UpstreamSession
 from gateway.providers.protocol import Target
+from gateway.providers.upstream_calls import UpstreamSession
 from gateway.routing.resolve import SANDBOX
 from gateway.store.documents import Documents
 from gateway.store.shared_slots import HeldSlots, SessionsFull, SessionSlots, give

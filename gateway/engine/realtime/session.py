@@ -27,7 +27,7 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.neutral.realtime import ClientEvent, ServerEvent
-from gateway.providers.openers import SessionLink, UpstreamSession
+from gateway.providers.upstream_calls import SessionLink, UpstreamSession
 from gateway.runtime.threads import later, pause, spawn
 from gateway.store.shared_slots import HeldSlots, give
 from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NO_CODE, NORMAL, POLICY, SocketClosed

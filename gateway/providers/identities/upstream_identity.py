@@ -1,7 +1,7 @@
 """The tokens of workload identities: the calls for them, and a cache that renews them ahead of their expiry, with one
 token for each identity and worker.
 
-A target of such a credential has no secret. `signed_in` returns the target with the current token, which requests use.
+A target of such a credential has no secret: `upstream_calls.signed_in` returns it with the current token.
 """
 
 import math
@@ -268,22 +268,6 @@ class UpstreamIdentities:
         """Renew the tokens for which it is time, in the background. Called every few seconds."""
         for identity in list(self._identities.values()):
             identity.maintain()
-
-
-def signed_in(target: Target) -> Target:
-    """Return the target with a token, if its credential is a workload identity. IdentityFailed."""
-    identity = target.credential.identity
-    if identity is None:
-        return target
-    return identity.sign_in(target)
-
-
-def signed_in_again(target: Target, reply: UpstreamReply) -> Target | None:
-    """Return the target with another token after the provider rejected that of `target`; None without another one."""
-    identity = target.credential.identity
-    if identity is None:
-        return None
-    return identity.renew_rejected(target, reply)
 
 
 def secret_of(credential: Credential) -> str:

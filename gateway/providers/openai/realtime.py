@@ -27,8 +27,8 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, check_parts
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.transcriptions import read_usage
-from gateway.providers.openers import Dial, SessionLink
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.upstream_calls import Dial, SessionLink
 from gateway.runtime.threads import compute
 
 PATH = "/realtime"

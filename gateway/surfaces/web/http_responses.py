@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -38,6 +39,15 @@ OPENAI = ErrorFormat(
     openai.error_body,
     describe_answer(openai.ErrorBody),
 )
+STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus} | {
+    499: "499 Client Closed Request",
+    529: "529 Overloaded",
+}
+
+
+def write_status(status: int) -> str:
+    """Return the status with its phrase, as WSGI requires it."""
+    return STATUS_LINES.get(status) or f"{status} Unknown"
 
 
 def json_reply(

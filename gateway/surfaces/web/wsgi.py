@@ -3,20 +3,16 @@ body."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from http import HTTPStatus
 from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.runtime.large_files import PIECE_BYTES, StoredFile, copy
 from gateway.surfaces.web.http import Inbound, Outbound
+from gateway.surfaces.web.http_responses import write_status
 from gateway.surfaces.web.origins import Proxies
 from gateway.surfaces.web.request_decompression import Run, decode_body, is_coded, too_large
 
 MAX_BODY = 32 * 1024 * 1024
-STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus} | {
-    499: "499 Client Closed Request",
-    529: "529 Overloaded",
-}
 # A plain body up to this size is read from any caller; a longer or encoded one only after its headers were
 # authenticated.
 FREE_BODY = 16 * 1024
@@ -119,11 +115,6 @@ def start(outbound: Outbound, start_response: StartResponse, head_only: bool = F
             close()
         return []
     return body
-
-
-def write_status(status: int) -> str:
-    """Return the status with its phrase, as WSGI requires it."""
-    return STATUS_LINES.get(status) or f"{status} Unknown"
 
 
 @lru_cache(maxsize=1024)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from support.billing import DOLLAR, admission_of, attempt_at, target
 
+from gateway.billing.context import terms_of
 from gateway.billing.estimates import estimate, learn_speed
-from gateway.billing.terms import terms_of
 from gateway.catalogue.prices import cost_of
 from gateway.errors import Cancelled, StreamTruncated
 from gateway.limits.cost_bound import CostBound

@@ -2,7 +2,7 @@ import dataclasses
 
 from support.billing import BillingIdentity
 
-from gateway.billing.terms import billing_identity_of
+from gateway.billing.context import billing_identity_of
 
 
 def test_the_account_of_a_caller_is_made_once_and_ends_with_it(account: BillingIdentity) -> None:

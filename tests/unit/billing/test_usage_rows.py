@@ -9,7 +9,7 @@ from support.billing import DOLLAR, BillingIdentity, attempt_at, request_of, tar
 
 from gateway import ids
 from gateway.billing.calls import BilledCall
-from gateway.billing.terms import Terms, terms_of
+from gateway.billing.context import Terms, terms_of
 from gateway.billing.usage_rows import IntentDetails, intent_of, interrupted, read_intent, record_of, row_of
 from gateway.catalogue.prices import Charge
 from gateway.errors import UpstreamFailed

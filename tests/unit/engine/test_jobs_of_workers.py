@@ -3,9 +3,9 @@
 import pytest
 from support.billing import DOLLAR, attempt_at, request_of, target
 
+from gateway.billing.context import terms_of
 from gateway.billing.output_reservation import bill
 from gateway.billing.reconciliation import doctor
-from gateway.billing.terms import terms_of
 from gateway.billing.usage_rows import mode_of, record_of
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds

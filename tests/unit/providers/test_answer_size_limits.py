@@ -16,7 +16,7 @@ from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.embeddings import EmbeddingsResult
 from gateway.neutral.parts import Text, ToolCall
 from gateway.neutral.usage import Usage
-from gateway.providers import offload
+from gateway.providers import upstream_calls
 from gateway.providers.alibaba import AlibabaVideos
 from gateway.providers.answer_checks import MAX_PARTS, check_parts
 from gateway.providers.atlascloud import AtlasCloudVideos
@@ -45,7 +45,7 @@ MANY = b'{"choices":[' + b"[]," * MAX_PARTS + b"[]]}"
 def test_an_answer_of_too_many_parts_is_not_decoded() -> None:
     """22 MB of small objects held the interpreter for 1.5 s."""
     with pytest.raises(UpstreamFailed, match="parts"):
-        offload.read(Never(), MemoryReply(MANY, headers={}), False)  # type: ignore[arg-type]
+        upstream_calls.read_answer(Never(), MemoryReply(MANY, headers={}), False)  # type: ignore[arg-type]
 
 
 class Calls:
@@ -61,9 +61,9 @@ class Calls:
 def test_an_answer_of_too_many_calls_is_refused() -> None:
     """100,000 of them were written for the caller in 0.4 s of the event loop."""
     body = bytes(json_weight.LARGE_WITHOUT_PARTS)
-    assert offload.read(Calls(offload.MAX_PARTS), MemoryReply(body, headers={}), False).choices  # type: ignore[arg-type]
+    assert upstream_calls.read_answer(Calls(upstream_calls.MAX_PARTS), MemoryReply(body, headers={}), False).choices  # type: ignore[arg-type]
     with pytest.raises(UpstreamFailed, match="calls"):
-        offload.read(Calls(offload.MAX_PARTS + 1), MemoryReply(body, headers={}), False)  # type: ignore[arg-type]
+        upstream_calls.read_answer(Calls(upstream_calls.MAX_PARTS + 1), MemoryReply(body, headers={}), False)  # type: ignore[arg-type]
 
 
 class Choices:
@@ -80,9 +80,9 @@ class Choices:
 def test_more_choices_than_can_be_requested_are_refused(relayed: bool) -> None:
     """80,000 of them under 128 numbers were passed on in 0.09 s of the event loop."""
     body = bytes(json_weight.LARGE_WITHOUT_PARTS)
-    assert offload.read(Choices(128), MemoryReply(body, headers={}), relayed).choices  # type: ignore[arg-type]
+    assert upstream_calls.read_answer(Choices(128), MemoryReply(body, headers={}), relayed).choices  # type: ignore[arg-type]
     with pytest.raises(UpstreamFailed, match="128 answers"):
-        offload.read(Choices(129), MemoryReply(body, headers={}), relayed)  # type: ignore[arg-type]
+        upstream_calls.read_answer(Choices(129), MemoryReply(body, headers={}), relayed)  # type: ignore[arg-type]
 
 
 def test_the_likeliest_of_each_token_and_a_text_full_of_code_are_read() -> None:
@@ -202,4 +202,4 @@ def test_a_text_of_another_type_is_a_provider_error(part: Text | ToolCall) -> No
             return ChatResult((Choice((part,), "stop"),), Usage())
 
     with pytest.raises(UpstreamFailed):
-        offload.read(Odd(), MemoryReply(b"{}", headers={}), False)  # type: ignore[arg-type]
+        upstream_calls.read_answer(Odd(), MemoryReply(b"{}", headers={}), False)  # type: ignore[arg-type]

@@ -16,10 +16,10 @@ from gateway.neutral.events import Finished, collect
 from gateway.neutral.parts import Message, Text
 from gateway.providers.openai.address import address_of as locate
 from gateway.providers.openai.chat import OpenAIChat
-from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
+from gateway.providers.upstream_calls import Network
 from gateway.transport import Transport
 
 CATALOGUE = loader.load()

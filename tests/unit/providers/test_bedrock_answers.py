@@ -24,10 +24,10 @@ from gateway.neutral.parts import Message, Reasoning, Source, SourceRange, Text,
 from gateway.neutral.usage import Usage
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.bedrock.reply import read_source
-from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
+from gateway.providers.upstream_calls import Network
 from gateway.transport import Transport
 
 PROTOCOL = BedrockConverse(Clock())

@@ -42,10 +42,10 @@ from gateway.neutral.parts import (
 )
 from gateway.neutral.usage import Usage
 from gateway.providers.cohere.chat import CohereChat
-from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
+from gateway.providers.upstream_calls import Network
 from gateway.transport import Transport
 
 CATALOGUE = loader.load()

@@ -25,11 +25,11 @@ from gateway.neutral.parts import Audio, File, Image, Media, Message, Reasoning,
 from gateway.neutral.request import Native
 from gateway.providers.google.contents import NO_SIGNATURE
 from gateway.providers.google.generate import GoogleGenerate
-from gateway.providers.openers import Network
 from gateway.providers.protocol import Call, Credential, Target
 from gateway.providers.registry import chat_wire
 from gateway.providers.tool_names import GOOGLE
 from gateway.providers.upstream import Upstreams
+from gateway.providers.upstream_calls import Network
 from gateway.transport import Transport
 
 PNG = base64.b64encode(b"\x89PNG pixels").decode()

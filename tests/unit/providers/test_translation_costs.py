@@ -9,7 +9,7 @@ from support.steps import count_steps
 
 from bench import lanes
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.providers import offload
+from gateway.providers import upstream_calls
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.openai.chat import OpenAIChat
@@ -61,7 +61,7 @@ def test_a_short_request_and_its_answer_are_translated_in_few_steps(
     def translate() -> None:
         request = chat_reader.read(chat_schema.decode(QUESTION), QUESTION)
         codec.write(request, target)
-        result = offload.read(codec, MemoryReply(body, headers={}), relayed=False)
+        result = upstream_calls.read_answer(codec, MemoryReply(body, headers={}), relayed=False)
         chat_writer.write_choice(result.choices[0], 0)
 
     assert warm(translate) <= maximum

@@ -23,9 +23,8 @@ from gateway.providers.google.live.session_setup import LiveSettings, unsupporte
 from gateway.providers.google.live.state import LiveState
 from gateway.providers.google.live.upstream_connection import Inbox, Json, LiveConnection, not_callers, refusal
 from gateway.providers.google.traits import traits_of
-from gateway.providers.identities.upstream_identity import signed_in
-from gateway.providers.openers import Dial, SessionLink
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.upstream_calls import Dial, SessionLink, signed_in
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute_if, pause
 from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NORMAL, HandshakeRefused, SocketClosed

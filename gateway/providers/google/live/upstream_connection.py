@@ -9,7 +9,7 @@ import orjson
 
 from gateway.errors import GatewayError, UpstreamTimeout
 from gateway.providers.answer_checks import check_parts, read_object
-from gateway.providers.openers import SessionLink
+from gateway.providers.upstream_calls import SessionLink
 from gateway.runtime.threads import compute_if, later, spawn
 from gateway.transport.handshakes import FAULT, LOST, HandshakeRefused, SocketClosed
 

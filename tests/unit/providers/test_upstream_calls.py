@@ -10,8 +10,8 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.json_weight import LARGE_WITHOUT_PARTS as LARGE
 from gateway.neutral.parts import ToolCall
-from gateway.providers import offload
-from gateway.providers.offload import MAX_PARTS
+from gateway.providers import upstream_calls
+from gateway.providers.upstream_calls import MAX_PARTS
 from gateway.surfaces.web.http_responses import result_reply
 
 
@@ -32,7 +32,7 @@ class Reader:
 @pytest.mark.parametrize("relayed", [False, True])
 def test_an_answer_is_read_and_written_in_a_thread_when_it_is_large(size: int, apart: bool, relayed: bool) -> None:
     reader, here = Reader(), threading.get_native_id()
-    result = offload.read(reader, json_reply("x" * size), relayed)
+    result = upstream_calls.read_answer(reader, json_reply("x" * size), relayed)
     assert [thread != here for thread in reader.threads] == [apart] and result.large is apart
     written: list[int] = []
 
@@ -47,5 +47,5 @@ def test_an_answer_is_read_and_written_in_a_thread_when_it_is_large(size: int, a
 def test_a_large_answer_of_many_calls_is_passed_on_unchanged_alone() -> None:
     reader = Reader(MAX_PARTS + 1)
     with pytest.raises(UpstreamFailed, match="more than 5,000 texts and calls"):
-        offload.read(reader, json_reply("x" * LARGE), False)
-    assert offload.read(reader, json_reply("x" * LARGE), True).large
+        upstream_calls.read_answer(reader, json_reply("x" * LARGE), False)
+    assert upstream_calls.read_answer(reader, json_reply("x" * LARGE), True).large

@@ -1,15 +1,25 @@
-"""Senders of upstream calls (over the network, or to a server inside this process) and listeners that observe the
-calls."""
+"""Upstream calls: how those of an operation are made at a target, their senders (over the network, or to a server
+inside this process), listeners, and a codec's work on large bodies, off the event loop."""
 
 from collections.abc import Callable, Iterator
 from threading import Lock
+from typing import Any, NamedTuple, overload
 from typing import Protocol as Interface
-from typing import overload
 
+from msgspec import Struct
+
+from gateway.clock import Clock
+from gateway.errors import UpstreamFailed
+from gateway.neutral.events import Batch
+from gateway.neutral.json_weight import is_large
+from gateway.neutral.parameters import MAX_CHOICES
+from gateway.neutral.parts import text_length
 from gateway.neutral.realtime import RealtimeRequest, ServerEvent
-from gateway.providers.protocol import Call, Codec, Target, UpstreamReply
+from gateway.neutral.request import Native, Request
+from gateway.providers.answer_checks import UNKNOWN_SHAPE, check_parts
+from gateway.providers.protocol import AnswerReader, Call, Codec, Failure, StreamCodec, Target, UpstreamReply
 from gateway.runtime.large_files import MessageBody
-from gateway.runtime.threads import Job
+from gateway.runtime.threads import Job, compute
 from gateway.transport import Transport
 
 
@@ -209,3 +219,181 @@ class LocalPending:
 
     def close(self) -> None:
         self._job.stop()
+
+
+# How the calls of an operation are made at a target, and streamed answers in progress.
+
+
+class Answering:
+    """A streamed answer in progress: its batches, and `close()`, which ends the upstream call. `head_at` is when the
+    response began (monotonic seconds), 0.0 while nothing has arrived."""
+
+    head_at: float = 0.0
+
+    def __init__(self, pending: PendingCall) -> None:
+        self.batches: Iterator[Batch] = iter(())
+        self._open: PendingCall | UpstreamReply = pending
+
+    def answered(self, reply: UpstreamReply) -> None:
+        self._open = reply
+        self.head_at = Clock.monotonic()
+
+    def sent(self, pending: PendingCall) -> None:
+        """Replace the call by its retry over another protocol."""
+        self._open = pending
+
+    def close(self) -> None:
+        self._open.close()
+        # The answer and its reader refer to each other. Without this the data would stay until the next garbage
+        # collection.
+        self.batches = iter(())
+
+
+class RepeatedCall(NamedTuple):
+    """The arguments that repeat a call."""
+
+    request: Request
+    target: Target
+    deadline: float
+    listener: CallListener | None
+
+
+def mends(codec: StreamCodec) -> bool:
+    """Return whether a codec applies the changes of the neutral form to a native body."""
+    return bool(getattr(codec, "mends", False))
+
+
+class CallPath(Struct):
+    """How calls of one operation are made at one target. `tagged`: the text contains reasoning between tags.
+
+    `check` raises for an answer without something that was requested (see OPERATIONS). `second` is for calls that need
+    a feature that the first protocol lacks, or that arrived in the second protocol's dialect. Until `absent_until`
+    (monotonic) the second is known to be missing at the target. For a reasoning model (`reasons`) the second protocol
+    returns its reasoning encrypted. `tools_reason`: only the second protocol combines tool calls with reasoning.
+    """
+
+    codec: StreamCodec
+    failure: Failure
+    opener: Opener
+    tagged: bool
+    second: "CallPath | None" = None
+    absent_until: float = 0.0
+    reasons: bool = False
+    tools_reason: bool = False
+    check: Callable[[Any, Any], None] | None = None
+
+    def needs_second(self, request: Request, second: "CallPath") -> bool:
+        """Whether the request needs a feature that only the second protocol has."""
+        needs = request.requirements
+        return (needs.web_search and not needs.search_offered) or needs.vendor_only == second.codec.dialect
+
+    def loses_by_first(self, request: Request, second: "CallPath") -> bool:
+        """Whether the first protocol carries the request as well, but with fewer details."""
+        native = request.native
+        dialect = second.codec.dialect
+        if native is not None and native.dialect == dialect and (not native.adapted or mends(second.codec)):
+            return True
+        needs = request.requirements
+        if needs.hosted or needs.own_parts or needs.web_search:
+            if self.codec.dialect in (needs.hosted, needs.own_parts):
+                return False  # the second would lose parts and tools of the first
+            if needs.web_search or dialect in (needs.hosted, needs.own_parts):
+                return True
+        if not self.reasons or needs.effort == "none":
+            return False
+        return needs.keeps_reasoning or (self.tools_reason and needs.tools)
+
+
+def signed_in(target: Target) -> Target:
+    """Return the target with a token, if its credential is a workload identity. IdentityFailed."""
+    identity = target.credential.identity
+    if identity is None:
+        return target
+    return identity.sign_in(target)
+
+
+def signed_in_again(target: Target, reply: UpstreamReply) -> Target | None:
+    """Return the target with another token after the provider rejected that of `target`; None without another one."""
+    identity = target.credential.identity
+    if identity is None:
+        return None
+    return identity.renew_rejected(target, reply)
+
+
+# Runs a codec's work on large requests and answers in a thread, off the event loop.
+
+MAX_PARTS = 5_000  # texts and tool calls in an answer
+
+
+class BufferedReply(Struct):
+    """A reply with a buffered body."""
+
+    reply: UpstreamReply
+    body: bytes
+
+    @property
+    def status(self) -> int:
+        return self.reply.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self.reply.headers
+
+    def read_all(self) -> bytes:
+        return self.body
+
+    def chunks(self) -> Iterator[bytes]:
+        yield self.body
+
+    def close(self) -> None:
+        self.reply.close()
+
+
+def write_call(codec: Codec, request: Request, target: Target) -> Call:
+    """Run the codec's `write`, in a thread for a large request."""
+    if request.large and not codec.waits:
+        return compute(codec.write, request, target)
+    return codec.write(request, target)
+
+
+def relay_call(codec: Codec, native: Native, request: Request, target: Target) -> Call:
+    """Run the codec's `relay`, in a thread for a large request."""
+    if request.large:
+        return compute(codec.relay, native, request, target)
+    return codec.relay(native, request, target)
+
+
+def read_answer(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
+    """Receive the body and run the codec's `read`, in a thread for a large body."""
+    body = reply.read_all()
+    if is_large(body):
+        check_parts(body)
+        return compute(_read_large, codec, BufferedReply(reply, body), relayed)
+    result = codec.read(BufferedReply(reply, body), relayed)
+    if not relayed:
+        _check_texts(result)
+    return result
+
+
+def _read_large(codec: AnswerReader, whole: BufferedReply, relayed: bool) -> Any:
+    result = codec.read(whole, relayed)
+    result.large = True
+    # Each choice is written separately, and no caller can request more than this.
+    if max(len(getattr(result, name, ())) for name in ("choices", "images")) > MAX_CHOICES:
+        raise UpstreamFailed(f"The provider sent more than {MAX_CHOICES} answers to one request.")
+    if relayed:
+        return result
+    if sum(len(choice.parts) for choice in getattr(result, "choices", ())) > MAX_PARTS:
+        raise UpstreamFailed(f"The provider sent an answer of more than {MAX_PARTS:,} texts and calls.")
+    _check_texts(result)
+    return result
+
+
+def _check_texts(result: Any) -> None:
+    """Raise UpstreamFailed when a text is not a string: readers do not check the types of a provider's values."""
+    try:
+        for choice in getattr(result, "choices", ()):
+            for part in choice.parts:
+                text_length(part)
+    except TypeError:
+        raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
