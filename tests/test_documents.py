@@ -11,7 +11,7 @@ import click
 import pytest
 from support.pages import spans
 
-from gateway.accounts import alert_hooks, quotas, sessions, skills
+from gateway.accounts import alert_hooks, changes, sessions, skills
 from gateway.catalogue import loader
 from gateway.configuration import settings
 from gateway.configuration.document import read_comments, without_names, write_reference
@@ -231,12 +231,12 @@ FIGURES: dict[str, tuple[int, ...]] = {
     "sign-in sessions": (sessions.MAX_SESSIONS,),
     "answers under": (idempotency.MAX_STREAM_BYTES // MB,),
     "applications of OAuth": (clients.MAX_CLIENTS, grants.MAX_GRANTS, grants.MAX_CHANGES),
-    "invitations": (quotas.MAX_INVITATIONS,),
-    "keys, custom providers": (skills.MAX_SKILLS, quotas.MAX_KEYS),
-    "projects, members": (quotas.MAX_PROJECTS, quotas.MAX_MEMBERS),
-    "teams, provider keys": (quotas.MAX_TEAMS, quotas.MAX_PROVIDER_KEYS, quotas.MAX_RULES, quotas.MAX_NAMES),
+    "invitations": (changes.MAX_INVITATIONS,),
+    "keys, custom providers": (skills.MAX_SKILLS, changes.MAX_KEYS),
+    "projects, members": (changes.MAX_PROJECTS, changes.MAX_MEMBERS),
+    "teams, provider keys": (changes.MAX_TEAMS, changes.MAX_PROVIDER_KEYS, changes.MAX_RULES, changes.MAX_NAMES),
     "rollups": ROLLUP_NAMES,
-    "`invitation`": (quotas.MAX_INVITATIONS,),
+    "`invitation`": (changes.MAX_INVITATIONS,),
     "`session`": (sessions.MAX_SESSIONS,),
     "`oauth_grant`": (grants.MAX_GRANTS, grants.MAX_TOKENS),
     "`document`": (alert_delivery.MAX_HOURLY, mailboxes.OWNER_WAITING, mailboxes.OWNER_BYTES // MB),

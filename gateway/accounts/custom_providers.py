@@ -20,7 +20,7 @@ from gateway.callers.models import CustomProvider, Organization, ProviderKey
 from gateway.callers.stored_providers import CustomProviderInfo, StoredProviders, info_of
 from gateway.catalogue.field_checks import read_prices
 from gateway.configuration import settings
-from gateway.configuration.address_checks import url_problem
+from gateway.configuration.setting_checks import url_problem
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database

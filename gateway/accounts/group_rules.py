@@ -14,7 +14,7 @@ import peewee
 from msgspec import Struct, field
 
 from gateway import ids
-from gateway.accounts import audit, quotas
+from gateway.accounts import audit, changes
 from gateway.accounts.authority import is_owner_now
 from gateway.accounts.changes import commit
 from gateway.accounts.members import check_role
@@ -220,7 +220,7 @@ def create_rule(
         if not Organization.select().where(Organization.id == organization_id).exists():
             raise NotFound(f"There is no organization {organization_id}.")
         rows = GroupRuleRow.select().where(GroupRuleRow.organization == organization_id)
-        quotas.check_quota(rows, MAX_RULES, "group rules")
+        changes.check_quota(rows, MAX_RULES, "group rules")
         _check(organization_id, draft, "")
         GroupRuleRow.insert(
             id=rule_id, organization=organization_id, created_at=now, **_values(organization_id, draft, actor, now)

@@ -9,8 +9,7 @@ from msgspec import Struct, structs
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.changes import commit
-from gateway.accounts.quotas import check_quota
+from gateway.accounts.changes import check_quota, commit
 from gateway.callers.guardrail_rows import content_of, rule_of
 from gateway.callers.models import ApiKey, GuardrailFinding, GuardrailRow, Project
 from gateway.clock import DAY_US

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway import ids
-from gateway.accounts import audit, group_rules, organizations, quotas
+from gateway.accounts import audit, changes, group_rules, organizations
 from gateway.accounts.changes import commit
 from gateway.accounts.sso_logins import delete_logins
 from gateway.accounts.sso_models import IdentityDomain, IdentityProviderRow, SsoLogin, UserIdentity
@@ -172,7 +172,7 @@ class IdentityProviders:
         def work(now: int) -> IdentityProvider:
             organizations.load_organization(organization_id)
             rows = IdentityProviderRow.select().where(IdentityProviderRow.organization == organization_id)
-            quotas.check_quota(rows, MAX_PROVIDERS, "identity providers")
+            changes.check_quota(rows, MAX_PROVIDERS, "identity providers")
             IdentityProviderRow.insert(
                 id=provider_id,
                 organization=organization_id,

@@ -10,9 +10,8 @@ from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.changes import OPERATOR, commit
+from gateway.accounts.changes import MAX_INVITATIONS, OPERATOR, check_quota, commit
 from gateway.accounts.members import MemberInfo, check_role, insert_member, read_email, revive_member
-from gateway.accounts.quotas import MAX_INVITATIONS, check_quota
 from gateway.accounts.scoped_roles import check_parts
 from gateway.callers import tokens as tokens_module
 from gateway.callers.models import Invitation, Member, Organization, ServiceAccount, Team, User

@@ -12,7 +12,7 @@ import peewee
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import audit, quotas
+from gateway.accounts import audit, changes
 from gateway.accounts.changes import commit
 from gateway.accounts.key_caps import NO_CAPS, KeyCaps, check_quota
 from gateway.callers import tokens as tokens_module
@@ -166,7 +166,7 @@ def insert(
     organization_id = _check_owner(draft)
     check_quota(organization_id, draft.member_id, caps, now)
     keys = ApiKey.select().join(Project).where(Project.organization == organization_id, ApiKey.status != "deleted")
-    quotas.check_quota(keys, quotas.MAX_KEYS, "API keys, inactive and expired ones among them")
+    changes.check_quota(keys, changes.MAX_KEYS, "API keys, inactive and expired ones among them")
     ApiKey.insert(
         id=key_id,
         project=draft.project_id,

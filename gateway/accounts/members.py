@@ -8,7 +8,7 @@ import peewee
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import audit, quotas
+from gateway.accounts import audit, changes
 from gateway.accounts.changes import commit
 from gateway.accounts.passwords import Passwords
 from gateway.callers.models import (
@@ -189,7 +189,7 @@ def insert_member(
     if Member.select().where(Member.organization == organization_id, Member.user == user_id).exists():
         raise Conflict(f"{email} is already a member of this organization.", code="member_exists")
     members = Member.select().where(Member.organization == organization_id)
-    quotas.check_quota(members, quotas.MAX_MEMBERS, "members, inactive ones among them", quotas.SPLIT_ADVICE)
+    changes.check_quota(members, changes.MAX_MEMBERS, "members, inactive ones among them", changes.SPLIT_ADVICE)
     Member.insert(
         id=member_id, organization=organization_id, user=user_id, role=role, created_at=now, updated_at=now
     ).execute()

@@ -9,9 +9,8 @@ from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.changes import commit
+from gateway.accounts.changes import check_names, commit
 from gateway.accounts.known_names import KnownNames
-from gateway.accounts.quotas import check_names
 from gateway.callers.compliance import read_policy
 from gateway.callers.models import Member, Organization, OrganizationStatus
 from gateway.control.version import Control

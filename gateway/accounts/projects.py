@@ -8,10 +8,9 @@ from typing import Any, Self
 
 from gateway import ids
 from gateway.accounts import audit, client_ids
-from gateway.accounts.changes import commit
+from gateway.accounts.changes import MAX_PROJECTS, SPLIT_ADVICE, check_quota, commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.organizations import read_name
-from gateway.accounts.quotas import MAX_PROJECTS, SPLIT_ADVICE, check_quota
 from gateway.callers.credential_sources import PROJECT_MODES
 from gateway.callers.models import Organization, Project
 from gateway.callers.vault import Vault

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from gateway import ids
 from gateway.accounts import audit, client_ids
-from gateway.accounts.changes import commit
+from gateway.accounts.changes import MAX_PROVIDER_KEYS, check_quota, commit
 from gateway.accounts.client_ids import ClientIdClaim
-from gateway.accounts.quotas import MAX_PROVIDER_KEYS, check_quota
 from gateway.callers.models import Organization, ProviderKey
 from gateway.callers.stored_keys import (
     ProviderKeyInfo,

@@ -9,9 +9,8 @@ from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.changes import commit
+from gateway.accounts.changes import check_quota, commit
 from gateway.accounts.known_names import KnownNames
-from gateway.accounts.quotas import check_quota
 from gateway.callers.models import Project
 from gateway.catalogue.catalogue import Catalogue
 from gateway.control.version import Control

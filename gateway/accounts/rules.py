@@ -9,9 +9,8 @@ import peewee
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.changes import commit
+from gateway.accounts.changes import MAX_RULES, check_names, check_quota, commit
 from gateway.accounts.known_names import KnownNames
-from gateway.accounts.quotas import MAX_RULES, check_names, check_quota
 from gateway.callers.access import SCOPE_NAMES
 from gateway.callers.models import AccessRule, ApiKey, Member, Organization, Project, Scope, ServiceAccount, Team
 from gateway.callers.rule_values import ADDRESS_RULES, SCOPES, RuleInfo, read_value

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from gateway import ids
 from gateway.accounts import audit, client_ids, members
-from gateway.accounts.changes import commit
+from gateway.accounts.changes import MAX_SERVICE_ACCOUNTS, check_quota, commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.organizations import read_name
-from gateway.accounts.quotas import MAX_SERVICE_ACCOUNTS, check_quota
 from gateway.accounts.rules import insert_rule
 from gateway.callers import tokens as tokens_module
 from gateway.callers.models import AccessRule, MemberStatus, ServiceAccount

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.changes import commit
-from gateway.accounts.quotas import check_quota
+from gateway.accounts.changes import check_quota, commit
 from gateway.callers.models import ApiKey, Member, Project, ProviderKey, Team
 from gateway.clock import DAY_US, to_iso
 from gateway.control.version import Control

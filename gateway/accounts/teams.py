@@ -7,11 +7,10 @@ from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit, client_ids
-from gateway.accounts.changes import commit
+from gateway.accounts.changes import MAX_TEAMS, check_quota, commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.managed_settings import ManagedSettings
 from gateway.accounts.organizations import read_name
-from gateway.accounts.quotas import MAX_TEAMS, check_quota
 from gateway.accounts.scoped_roles import end_roles
 from gateway.callers.models import AccessRule, Member, Organization, Team, TeamMember
 from gateway.control.version import Control

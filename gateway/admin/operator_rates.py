@@ -8,7 +8,7 @@ from gateway.accounts.organizations import find_organization
 from gateway.accounts.projects import find_project
 from gateway.admin.held_limits import AmountHold
 from gateway.catalogue.catalogue import Catalogue
-from gateway.configuration.names import suggest_similar
+from gateway.configuration.setting_checks import suggest_similar
 from gateway.control.version import Control
 from gateway.errors import NotFound
 from gateway.limits.rate_rules import EACH_SUBJECT, RateLimits

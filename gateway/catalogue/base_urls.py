@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from gateway.catalogue.entries import Provider
-from gateway.configuration.address_checks import url_problem
+from gateway.configuration.setting_checks import url_problem
 
 SCHEMES = ("https", "http")
 OPTIONAL = re.compile(r"\[([^\[\]]*\{\w+\}[^\[\]]*)\]")

@@ -24,7 +24,7 @@ from gateway.catalogue.entries import (
     TokenRates,
 )
 from gateway.catalogue.prices import EPOCH_DAY
-from gateway.configuration.names import suggest_similar
+from gateway.configuration.setting_checks import suggest_similar
 from gateway.money import price_per_million, read_decimal
 from gateway.neutral import operations
 from gateway.neutral.parameters import PARAMETERS

@@ -16,7 +16,7 @@ from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.field_checks import MODEL_ID, PROVIDER_ID, read_fields
 from gateway.configuration.file import API_KEY, BASE_URL, VALUES, TomlLines, TomlPlace
 from gateway.configuration.file import NAME as CONFIGURATION
-from gateway.configuration.names import suggest_similar
+from gateway.configuration.setting_checks import suggest_similar
 
 Key = tuple[str, str, str]  # provider, model, region
 Fields = dict[str, Any]

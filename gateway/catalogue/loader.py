@@ -18,7 +18,7 @@ from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_s
 from gateway.catalogue.lifecycle import dates_of
 from gateway.catalogue.tool_prices import usual_prices, with_tool_models, with_tools
 from gateway.configuration.file import NAME, SettingsError, TomlPlace, missing_file
-from gateway.configuration.names import suggest_similar, unknown_variables
+from gateway.configuration.setting_checks import suggest_similar, unknown_variables
 from gateway.configuration.settings import CONFIG, Settings
 
 # Generated descriptions of models without one in their entry.

@@ -17,9 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
-from gateway.configuration.address_checks import url_problem
 from gateway.configuration.file import IDENTITY_PROVIDERS, SettingsError, read_secret
-from gateway.configuration.names import suggest_similar
+from gateway.configuration.setting_checks import suggest_similar, url_problem
 from gateway.configuration.value_parsing import NumberRange
 
 VARIABLE = "GATEWAY_IDENTITY_PROVIDERS"

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.configuration.names import suggest_similar
+from gateway.configuration.setting_checks import suggest_similar
 
 # Line numbers of entries in a TOML file, for error messages. They are searched only when a message needs them.
 

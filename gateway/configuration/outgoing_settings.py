@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from gateway.configuration.address_checks import url_problem
+from gateway.configuration.setting_checks import url_problem
 from gateway.configuration.value_parsing import NumberRange
 
 SCHEME = "http://"

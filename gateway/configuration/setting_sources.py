@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.configuration import file as config_file
 from gateway.configuration.file import ConfigFile, SettingsError, TomlPlace, read_secret
-from gateway.configuration.names import suggest_similar, unknown_variables
+from gateway.configuration.setting_checks import suggest_similar, unknown_variables
 from gateway.configuration.value_parsing import convert
 
 DEFAULTS = "default.toml"

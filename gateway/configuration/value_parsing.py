@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from gateway.configuration.address_checks import url_problem
-from gateway.configuration.names import suggest_similar
+from gateway.configuration.setting_checks import suggest_similar, url_problem
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 TRUE = {"1", "true", "yes", "on"}

@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            names = importlib.import_module("gateway.configuration.names")
+            names = importlib.import_module("gateway.configuration.setting_checks")
             suggestion = "."
             if args[0] not in COMMANDS:
                 suggestion = names.suggest_similar(args[0], COMMANDS) or "."

@@ -2,15 +2,16 @@
 
 For images: preferences fitted to a model, complete answers as a stream, images fetched by URL, and checks of masks. For
 videos: calls about a task, and validation of each field of the answers. For speech: voices and formats of a mapping,
-and a binary answer as batches of chunks.
+and a binary answer as batches of chunks. For all: multipart forms.
 """
 
 import re
+import secrets
 import struct
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -32,7 +33,7 @@ from gateway.providers.inline_files import Base64Files
 from gateway.providers.media_fetching import MAX_BYTES, Fetcher
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec
-from gateway.runtime.large_files import MessageBody
+from gateway.runtime.large_files import MessageBody, StoredFile
 from gateway.runtime.threads import Job, compute, compute_if
 
 FETCH_TIMEOUT_S = 60.0
@@ -451,3 +452,53 @@ def as_wav(samples: bytes, rate: int, channels: int = 1, bits: int = 16) -> byte
         b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, 1, channels, rate, rate * frame, frame, bits, b"data", size
     )
     return head + samples
+
+
+# Multipart forms for upstreams, with fields and stored files. They are sent in pieces and can be sent again.
+
+QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})  # WHATWG HTML, multipart/form-data
+
+
+class UploadPart(NamedTuple):
+    """A file of a form. `filename` indicates the format to upstreams and is never a path of this system."""
+
+    name: str
+    filename: str
+    media_type: str
+    file: StoredFile
+
+
+class FormBody:
+    """A form as a message body; `content_type` contains its boundary."""
+
+    __slots__ = ("_parts", "_size", "content_type")
+
+    def __init__(self, fields: list[tuple[str, str]], files: list[UploadPart]) -> None:
+        boundary = f"llmgateway-{secrets.token_hex(16)}"
+        self.content_type = f"multipart/form-data; boundary={boundary}"
+        self._parts: list[bytes | StoredFile] = []
+        for name, value in fields:
+            head = f'--{boundary}\r\nContent-Disposition: form-data; name="{_quote(name)}"\r\n\r\n{value}\r\n'
+            self._parts.append(head.encode())
+        for part in files:
+            head = (
+                f'--{boundary}\r\nContent-Disposition: form-data; name="{_quote(part.name)}"; '
+                f'filename="{_quote(part.filename)}"\r\nContent-Type: {part.media_type}\r\n\r\n'
+            )
+            self._parts += (head.encode(), part.file, b"\r\n")
+        self._parts.append(f"--{boundary}--\r\n".encode())
+        self._size = sum(map(len, self._parts))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def pieces(self) -> Iterator[bytes]:
+        for part in self._parts:
+            if isinstance(part, StoredFile):
+                yield from part.pieces()
+            else:
+                yield part
+
+
+def _quote(text: str) -> str:
+    return text.translate(QUOTED)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from gateway.accounts.identity_providers import IdentityProvider, IdentityProviders
 from gateway.callers.issuer_keys import InvalidKeys, IssuerKeys, KeyStore, fetch_over, read_object
 from gateway.clock import Clock
-from gateway.configuration.address_checks import url_problem
+from gateway.configuration.setting_checks import url_problem
 from gateway.errors import GatewayError, Unavailable
 from gateway.runtime.call_merging import SharedCalls
 from gateway.runtime.fair_threads import FairSlots

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from gateway.configuration import settings
-from gateway.configuration.address_checks import BAD_PERCENT, BLANK, SCHEME, is_host, is_port
 from gateway.configuration.file import SettingsError
-from gateway.configuration.names import suggest_similar
+from gateway.configuration.setting_checks import BAD_PERCENT, BLANK, SCHEME, is_host, is_port, suggest_similar
 from gateway.runtime.lazy_import import LazyImport
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from gateway.configuration.address_checks import BAD_PERCENT, BLANK, is_host
 from gateway.configuration.file import SettingsError
+from gateway.configuration.setting_checks import BAD_PERCENT, BLANK, is_host
 from gateway.runtime.lazy_import import LazyImport
 
 if TYPE_CHECKING:

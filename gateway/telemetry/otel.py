@@ -87,8 +87,8 @@ class TraceContext:
 
 
 class TracedCall:
-    """Adds trace headers to one upstream call (a providers.openers.CallListener), and calls an inner listener if there
-    is one."""
+    """Adds trace headers to one upstream call (a CallListener of providers.upstream_calls), and calls an inner listener
+    if there is one."""
 
     def __init__(self, traceparent: str, state: str, inner: CallListener | None) -> None:
         self._traceparent = traceparent

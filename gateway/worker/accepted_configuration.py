@@ -18,7 +18,7 @@ from gateway.catalogue.environment_credentials import address_problem, identity_
 from gateway.catalogue.loader import CatalogueError
 from gateway.configuration import settings
 from gateway.configuration.file import BASE_URL, SettingsError, TomlPlace, variable
-from gateway.configuration.names import suggest_similar
+from gateway.configuration.setting_checks import suggest_similar
 from gateway.configuration.setting_sources import describe_origin
 from gateway.configuration.settings import Settings
 from gateway.worker import extensions

@@ -37,7 +37,7 @@ from gateway.server.http1 import read_chunked, read_head
 from gateway.surfaces import health, surface_table
 from gateway.surfaces.anthropic import schema as messages
 from gateway.surfaces.bodies import uploads as uploads_module
-from gateway.surfaces.bodies.media_urls import read_media
+from gateway.surfaces.bodies.validation_errors import read_media
 from gateway.surfaces.google import schema as generate
 from gateway.surfaces.openai import chat_schema
 from gateway.surfaces.openai.completions_writer import without_fence

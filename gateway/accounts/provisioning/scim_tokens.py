@@ -7,7 +7,7 @@ from functools import partial
 from msgspec import Struct
 
 from gateway import ids
-from gateway.accounts import audit, quotas
+from gateway.accounts import audit, changes
 from gateway.accounts.authority import is_owner_now
 from gateway.accounts.changes import commit
 from gateway.accounts.organizations import read_name
@@ -86,7 +86,7 @@ class ScimTokens:
             if expiry <= now:
                 raise InvalidRequest("expiresAt must lie in the future.", param="expiresAt")
             rows = ScimToken.select().where(ScimToken.organization == organization_id)
-            quotas.check_quota(rows, MAX_TOKENS, "SCIM tokens", "revoke some")
+            changes.check_quota(rows, MAX_TOKENS, "SCIM tokens", "revoke some")
             ScimToken.insert(
                 id=token_id,
                 organization=organization_id,

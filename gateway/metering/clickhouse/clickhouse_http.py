@@ -7,8 +7,8 @@ from urllib.parse import unquote, urlencode, urlsplit
 import orjson
 from msgspec import Struct
 
-from gateway.configuration.address_checks import url_problem
 from gateway.configuration.file import SettingsError
+from gateway.configuration.setting_checks import url_problem
 from gateway.configuration.settings import Analytics
 from gateway.errors import GatewayError, Unavailable
 from gateway.runtime.threads import compute_if

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from gateway.catalogue.entries import IDENTITIES
 from gateway.clock import SECOND_US, Clock
-from gateway.configuration.address_checks import url_problem
+from gateway.configuration.setting_checks import url_problem
 from gateway.errors import GatewayError, IdentityFailed
 from gateway.providers.protocol import Credential, Target, UpstreamReply
 from gateway.runtime.call_merging import SharedCalls

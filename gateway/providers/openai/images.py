@@ -33,13 +33,14 @@ from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, 
 from gateway.providers.inline_files import Base64Files
 from gateway.providers.media_codecs import (
     PREFERENCES,
+    FormBody,
     ImageChoices,
+    UploadPart,
     WholeImages,
     data_url,
     fit_preferences,
     refuse_marks,
 )
-from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of, endpoint_of
 from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply, WrittenCodec

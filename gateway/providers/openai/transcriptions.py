@@ -24,7 +24,7 @@ from gateway.neutral.transcriptions import (
 )
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, UNKNOWN_SHAPE, read_object
-from gateway.providers.multipart import FormBody, UploadPart
+from gateway.providers.media_codecs import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import AnswerReader, Call, Target, UpstreamReply, WrittenCodec

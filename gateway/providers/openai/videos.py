@@ -11,7 +11,9 @@ from gateway.dialects import openai as dialect
 from gateway.neutral.images import ENDINGS
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.media_codecs import (
+    FormBody,
     JobReader,
+    UploadPart,
     ended,
     ident_in,
     milliseconds,
@@ -21,7 +23,6 @@ from gateway.providers.media_codecs import (
     sound_warning,
     state_in,
 )
-from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Call, Target
 

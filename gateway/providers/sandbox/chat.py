@@ -12,9 +12,8 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.providers.sandbox.directives import MAX_TOKENS, Directives
+from gateway.providers.sandbox.directives import MAX_TOKENS, Directives, Persona, Voice
 from gateway.providers.sandbox.instances import write_instance
-from gateway.providers.sandbox.personas import Persona, Voice
 from gateway.providers.sandbox.prompt_text import Prompt, Tool, read_prompt
 from gateway.providers.sandbox.prose import clip, count, count_slices, fill, slice_text, write_answer, write_thoughts
 from gateway.providers.sandbox.response import Response, refuse

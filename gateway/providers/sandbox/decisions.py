@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 
 from gateway.providers.sandbox.checks import Check, check_fields, of
-from gateway.providers.sandbox.directives import Directives, strip
-from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.directives import Directives, Persona, strip
 from gateway.providers.sandbox.prose import count
 from gateway.providers.sandbox.response import Response
 

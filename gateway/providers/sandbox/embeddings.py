@@ -11,8 +11,7 @@ from typing import Any
 import orjson
 
 from gateway.providers.sandbox.checks import Check, between, check_fields, of, one_of, wrong_type
-from gateway.providers.sandbox.directives import Directives, strip
-from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.directives import Directives, Persona, strip
 from gateway.providers.sandbox.prose import count
 from gateway.providers.sandbox.response import Response, refuse
 from gateway.runtime.threads import compute_if

@@ -14,8 +14,7 @@ import orjson
 
 from gateway.neutral.images import shape_of
 from gateway.providers.sandbox.checks import Check, accept, check_fields, of, one_of
-from gateway.providers.sandbox.directives import Directives, strip
-from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.directives import Directives, Persona, strip
 from gateway.providers.sandbox.prose import count
 from gateway.providers.sandbox.response import Response, refuse, write_event
 

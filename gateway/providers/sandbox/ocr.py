@@ -13,8 +13,7 @@ import orjson
 
 from gateway.neutral.file_types import decode_base64
 from gateway.providers.sandbox.checks import Check, check_fields, of
-from gateway.providers.sandbox.directives import Directives, strip
-from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.directives import Directives, Persona, strip
 from gateway.providers.sandbox.response import Response, refuse
 
 PAGE = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])")

@@ -20,8 +20,7 @@ from gateway.neutral.realtime import size_of
 from gateway.providers.answer_checks import SHAPE_ERRORS
 from gateway.providers.protocol import Call
 from gateway.providers.sandbox import speech
-from gateway.providers.sandbox.directives import strip
-from gateway.providers.sandbox.personas import find
+from gateway.providers.sandbox.directives import find, strip
 from gateway.providers.sandbox.prose import count, slice_text, write_answer
 from gateway.providers.sandbox.response import write_refusal
 from gateway.runtime.threads import compute, compute_if

@@ -31,8 +31,16 @@ from gateway.providers.sandbox import (
     videos,
 )
 from gateway.providers.sandbox.checks import Check, check_fields, of
-from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets, strip
-from gateway.providers.sandbox.personas import Persona, find
+from gateway.providers.sandbox.directives import (
+    Bracket,
+    Directives,
+    Persona,
+    apply,
+    concerns,
+    find,
+    read_brackets,
+    strip,
+)
 from gateway.providers.sandbox.prose import count
 from gateway.providers.sandbox.realtime import SandboxSession
 from gateway.providers.sandbox.response import JSON, Response, refuse, write_refusal

@@ -13,8 +13,7 @@ from typing import Any
 from gateway.neutral.speech import FORMATS
 from gateway.providers.media_codecs import as_wav
 from gateway.providers.sandbox.checks import Check, between, check_fields, of, one_of
-from gateway.providers.sandbox.directives import Directives, strip
-from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.directives import Directives, Persona, strip
 from gateway.providers.sandbox.prose import count
 from gateway.providers.sandbox.response import Response, refuse, write_event
 

@@ -8,8 +8,7 @@ from typing import Any
 import orjson
 
 from gateway.providers.sandbox.checks import Check, accept, check_fields, of, one_of
-from gateway.providers.sandbox.directives import Directives
-from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.directives import Directives, Persona
 from gateway.providers.sandbox.prose import count, slice_text
 from gateway.providers.sandbox.response import Response, write_event
 from gateway.providers.sandbox.speech import CHARACTERS_PER_SECOND

@@ -17,8 +17,7 @@ from msgspec import Struct
 from gateway.clock import Clock
 from gateway.providers.protocol import Call
 from gateway.providers.sandbox.checks import Check, accept, check_fields, of, one_of
-from gateway.providers.sandbox.directives import Directives, strip
-from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.directives import Directives, Persona, strip
 from gateway.providers.sandbox.response import CODES, JSON, Response, refuse
 from gateway.providers.sandbox.script import Script, ScriptStep, stage_body
 from gateway.runtime.byte_ranges import NoSuchRange, read_range

@@ -26,8 +26,7 @@ from gateway.neutral.parts import (
 )
 from gateway.surfaces.aisdk import schema as wire
 from gateway.surfaces.aisdk.options import read_mark, read_reasoning, read_signature
-from gateway.surfaces.bodies.media_urls import DATA_START, split_data_url
-from gateway.surfaces.bodies.validation_errors import invalid
+from gateway.surfaces.bodies.validation_errors import DATA_START, invalid, split_data_url
 
 # Files of a prompt as neutral parts: images, audio, text and documents, by URL or as bytes.
 

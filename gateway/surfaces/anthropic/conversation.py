@@ -37,8 +37,8 @@ from gateway.neutral.parts import (
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
 from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, REASONING, TEXT, OpaqueToken, is_ours, read_token
-from gateway.surfaces.bodies.media_urls import PDF_NAME
 from gateway.surfaces.bodies.request_parameters import ParameterReader
+from gateway.surfaces.bodies.validation_errors import PDF_NAME
 
 # Converts content blocks to neutral parts.
 

@@ -25,9 +25,9 @@ from gateway.neutral.chat import (
 from gateway.neutral.hosted_uses import collect
 from gateway.neutral.parameters import capabilities_of
 from gateway.neutral.parts import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, VendorPart
-from gateway.surfaces.bodies.media_urls import PDF_NAME, is_document, read_media
 from gateway.surfaces.bodies.request_parameters import ParameterReader
 from gateway.surfaces.bodies.unknown_parts import size_of
+from gateway.surfaces.bodies.validation_errors import PDF_NAME, is_document, read_media
 from gateway.surfaces.cohere import cohere_chat_schema as schema
 
 MODES: dict[str, Any] = {"REQUIRED": "required", "NONE": "none"}

@@ -6,8 +6,15 @@ from typing import Any
 
 from gateway.clock import from_datetime, to_iso
 from gateway.errors import InvalidRequest
-from gateway.surfaces.console.limit_forms import RulePlace, list_rules, read_words, rule_actions, rule_fields
-from gateway.surfaces.console.managed_settings_form import ORGANIZATION, ManagedSettingsForm
+from gateway.surfaces.console.limit_forms import (
+    ORGANIZATION,
+    ManagedSettingsForm,
+    RulePlace,
+    list_rules,
+    read_words,
+    rule_actions,
+    rule_fields,
+)
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
 from gateway.surfaces.web.http import Operation, Outbound

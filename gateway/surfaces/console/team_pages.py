@@ -4,10 +4,16 @@ from typing import Any
 
 from gateway.accounts.organizations import find_organization
 from gateway.callers.permissions import Permission
-from gateway.surfaces.console.limit_forms import RulePlace, list_rules, read_limit_change, rule_actions, rule_fields
+from gateway.surfaces.console.limit_forms import TEAM as SETTINGS_OF_TEAM
+from gateway.surfaces.console.limit_forms import (
+    ManagedSettingsForm,
+    RulePlace,
+    list_rules,
+    read_limit_change,
+    rule_actions,
+    rule_fields,
+)
 from gateway.surfaces.console.lists import Column, arrange
-from gateway.surfaces.console.managed_settings_form import TEAM as SETTINGS_OF_TEAM
-from gateway.surfaces.console.managed_settings_form import ManagedSettingsForm
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
 from gateway.surfaces.visitors.visitor import Visitor

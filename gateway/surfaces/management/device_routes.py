@@ -7,7 +7,7 @@ from msgspec.json import encode
 from gateway.accounts.device_codes import CLIENTS, PAGE, REFUSALS, DeviceRequest
 from gateway.accounts.sessions import LIFETIME_S
 from gateway.callers.throttle import ThrottleGate
-from gateway.dialects.management_errors import DeviceError
+from gateway.dialects.error_details import DeviceError
 from gateway.errors import RateLimited
 from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.managed_operation import ManagedCall, managed, public

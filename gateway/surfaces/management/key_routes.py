@@ -29,13 +29,13 @@ from gateway.surfaces.management.answers import (
     UserAnswer,
     limits_of,
 )
-from gateway.surfaces.management.held_subjects import hold_subject
 from gateway.surfaces.management.limit_routes import (
     FIELDS,
     RESERVATION,
     LimitChange,
     LimitFields,
     ReservationField,
+    hold_subject,
     limit_commands,
     read_limits,
 )

@@ -1,14 +1,18 @@
-"""Spending limits in bodies: a total, and one for a period given as an amount and a unit."""
+"""Spending limits in bodies: a total, and one for a period given as an amount and a unit; and a check that no limited
+subject is ended by a lower role."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from marshmallow import Schema, fields, validate
 
+from gateway.admin.held_limits import SubjectHold
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import MAX_THRESHOLDS, WHOLLY, Limits
 from gateway.limits.models import EXACT, LIKELY
 from gateway.limits.periods import UNITS, ZONE_FIELD, Period, make_calendar_period, make_period
+from gateway.surfaces.management.managed_operation import ManagedCall
 from gateway.surfaces.visitors.validation_schemas import OneOf, StrictBody, TextField, Usd, WholeNumber, describe_field
 
 PERIOD = ("periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
@@ -97,3 +101,15 @@ def _read_period(value: Any, unit: Any, zone: Any) -> Period | None:
     if zone:
         return make_calendar_period(value, unit, zone)
     return make_period(value, unit)
+
+
+# The check that no subject of a limit that a higher role set ends: teams, projects, keys and provider keys.
+
+
+def hold_subject(
+    call: ManagedCall[Any], organization_id: str, kinds: tuple[str, ...], ident: str
+) -> Callable[[], None]:
+    """Return what raises Forbidden (limit_not_yours) within the transaction that would end a subject."""
+    sets_limits = call.visitor.manages("limits:write", organization_id)
+    hold = SubjectHold(call.database, organization_id, call.actor, sets_limits)
+    return partial(hold.check_end, kinds, ident)

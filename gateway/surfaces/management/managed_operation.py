@@ -13,7 +13,7 @@ from gateway.accounts import client_ids
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.admin.account_changes import Management
 from gateway.control.version import Control
-from gateway.dialects import management_errors as dialect
+from gateway.dialects import error_details as dialect
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database, ListSlice
 from gateway.surfaces.management.access_groups import AccessGroup, ManagementScope

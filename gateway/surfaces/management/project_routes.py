@@ -7,7 +7,7 @@ from gateway.accounts import projects
 from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInfo, name_markers
 from gateway.neutral.request import STRATEGIES
 from gateway.surfaces.management.access_groups import in_organization, in_project
-from gateway.surfaces.management.held_subjects import hold_subject
+from gateway.surfaces.management.limit_routes import hold_subject
 from gateway.surfaces.management.managed_operation import Creating, Creation, ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryFlag, StrictBoolean, TextField, WholeNumber
 from gateway.surfaces.web.answer_structs import Answer, Time, to_camel

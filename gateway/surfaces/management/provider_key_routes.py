@@ -13,7 +13,7 @@ from gateway.callers.access import CUSTOM
 from gateway.callers.credential_sources import CREDITS, HYBRID
 from gateway.callers.stored_keys import ProviderKeyInfo
 from gateway.callers.throttle import ThrottleGate
-from gateway.configuration.names import suggest_similar
+from gateway.configuration.setting_checks import suggest_similar
 from gateway.errors import Forbidden, InvalidRequest
 from gateway.surfaces.management.access_groups import SIGNED_IN, in_organization, of_provider_key
 from gateway.surfaces.management.answers import (
@@ -25,7 +25,7 @@ from gateway.surfaces.management.answers import (
     UnusedProjectAnswer,
     UsingProjectAnswer,
 )
-from gateway.surfaces.management.held_subjects import hold_subject
+from gateway.surfaces.management.limit_routes import hold_subject
 from gateway.surfaces.management.managed_operation import Creating, Creation, ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import (
     ON_OFF,

@@ -13,8 +13,7 @@ from gateway.errors import Forbidden
 from gateway.limits.budgets import Status
 from gateway.surfaces.management.access_groups import in_organization, in_part, of_team, of_team_member
 from gateway.surfaces.management.answers import TeamAnswer, limits_of
-from gateway.surfaces.management.held_subjects import hold_subject
-from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
+from gateway.surfaces.management.limit_routes import LimitChange, hold_subject, limit_commands, read_limits
 from gateway.surfaces.management.managed_operation import Creating, Creation, ListPageQuery, ManagedCall, managed
 from gateway.surfaces.visitors.validation_schemas import Body, TextField
 from gateway.surfaces.web.http import Operation

@@ -41,9 +41,8 @@ from gateway.surfaces.bodies.chat_option_reader import (
     read_mark,
     requirements_of,
 )
-from gateway.surfaces.bodies.media_urls import PDF_NAME, is_document, read_media
 from gateway.surfaces.bodies.unknown_parts import size_of
-from gateway.surfaces.bodies.validation_errors import invalid
+from gateway.surfaces.bodies.validation_errors import PDF_NAME, invalid, is_document, read_media
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.reasoning_details import ReasoningMarks, read_details
 

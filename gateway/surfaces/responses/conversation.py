@@ -32,9 +32,8 @@ from gateway.neutral.parts import (
     VendorPart,
 )
 from gateway.surfaces.bodies.chat_option_reader import read_search
-from gateway.surfaces.bodies.media_urls import read_media
 from gateway.surfaces.bodies.request_parameters import ParameterReader
-from gateway.surfaces.bodies.validation_errors import invalid
+from gateway.surfaces.bodies.validation_errors import invalid, read_media
 from gateway.surfaces.responses import caller_tools, own_items, schema
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses.opaque_tokens import SealedMarks, open_reasoning, open_summary

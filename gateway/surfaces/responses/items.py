@@ -6,8 +6,7 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 
 from gateway.neutral.parts import NAME_LENGTH
 from gateway.neutral.units import PROVIDER_TOOLS
-from gateway.surfaces.bodies.media_urls import PDF_NAME, is_document
-from gateway.surfaces.bodies.validation_errors import NUMBERS, either, explain, invalid, words_of
+from gateway.surfaces.bodies.validation_errors import NUMBERS, PDF_NAME, either, explain, invalid, is_document, words_of
 from gateway.surfaces.responses import schema
 
 Item = (

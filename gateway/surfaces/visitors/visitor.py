@@ -21,7 +21,7 @@ from gateway.accounts.teams import list_teams
 from gateway.admin.agent_sign_in import Workspace
 from gateway.admin.sign_in import Place
 from gateway.callers.permissions import PROJECT_ADMIN, TABLE, TEAM_LEAD, Permission, reach_of
-from gateway.dialects import management_errors
+from gateway.dialects import error_details
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.oauth.clients import LOOPBACK
 from gateway.runtime.threads import work_for
@@ -30,7 +30,7 @@ from gateway.surfaces.web.http import SAFE_METHODS, ErrorFormat, Inbound, Outbou
 from gateway.worker.services import Services
 
 # The error format for signed-in visitors.
-MANAGEMENT = ErrorFormat("management", management_errors.error_body, describe_answer(management_errors.ManagementError))
+MANAGEMENT = ErrorFormat("management", error_details.error_body, describe_answer(error_details.ManagementError))
 COOKIE = "llmgateway.session_token"
 DEVICE = "llmgateway.device"
 DEVICE_COOKIE_S = 180 * 86_400

@@ -3,11 +3,11 @@
 import pytest
 
 from gateway.accounts import audit, cleanup, invitations, rules
+from gateway.accounts.changes import MAX_NAMES, MAX_RULES
 from gateway.accounts.cleanup import STEP_ROWS, AccountCleanup
 from gateway.accounts.device_codes import Devices
 from gateway.accounts.members import list_members
 from gateway.accounts.organizations import set_policy
-from gateway.accounts.quotas import MAX_NAMES, MAX_RULES
 from gateway.accounts.sessions import Sessions
 from gateway.callers.models import DeviceCode, GuardrailFinding, Invitation, Session
 from gateway.clock import DAY_US

@@ -1,4 +1,4 @@
-from gateway.providers.multipart import FormBody
+from gateway.providers.media_codecs import FormBody
 
 
 def test_a_name_cannot_end_the_head_of_its_part() -> None:

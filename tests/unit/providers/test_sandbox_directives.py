@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.providers.sandbox.directives import READERS, Directives, apply, read_brackets, strip
-from gateway.providers.sandbox.personas import PERSONAS
+from gateway.providers.sandbox.directives import PERSONAS, READERS, Directives, apply, read_brackets, strip
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "sandbox.md").read_text()

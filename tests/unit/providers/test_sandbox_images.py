@@ -7,8 +7,7 @@ import orjson
 
 from gateway.neutral.file_types import type_of
 from gateway.providers.sandbox import images
-from gateway.providers.sandbox.directives import Directives
-from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.directives import Directives, Persona
 
 
 def drawn(**options: Any) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import orjson
 import pytest
 
 from gateway.providers.sandbox import ocr
-from gateway.providers.sandbox.directives import Directives
-from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.directives import Directives, Persona
 
 
 class Counted(bytes):

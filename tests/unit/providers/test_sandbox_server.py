@@ -7,7 +7,7 @@ from gateway.catalogue import loader
 from gateway.clock import Clock
 from gateway.errors import StreamTruncated, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.protocol import Call
-from gateway.providers.sandbox.personas import find
+from gateway.providers.sandbox.directives import find
 from gateway.providers.sandbox.sandbox_server import OPERATIONS, SandboxServer
 from gateway.providers.sandbox.speech import VOICES
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.management import Tenants
 
-from gateway.accounts import audit, quotas
+from gateway.accounts import audit, changes
 from gateway.admin import sign_in
 from gateway.errors import RateLimited
 
@@ -72,7 +72,7 @@ def test_sign_ins_that_succeed_have_a_count_too(paced, monkeypatch) -> None:
 
 def test_keys_that_are_not_deleted_and_projects_have_a_most(paced, monkeypatch) -> None:
     owner = paced["acme owner"]
-    monkeypatch.setattr(quotas, "MAX_KEYS", 4)
+    monkeypatch.setattr(changes, "MAX_KEYS", 4)
     assert paced.refused("POST", "/keys/api", owner, {"description": "CI", "projectId": owner.project_id}) == (
         "400 too_many"
     )

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.configuration.address_checks import url_problem
+from gateway.configuration.setting_checks import url_problem
 
 BOTH = ("https", "http")
 
