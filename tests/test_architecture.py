@@ -25,6 +25,7 @@ LAYERS = (
     ("billing",),
     ("engine", "jobs", "telemetry"),
     ("admin", "files", "videos"),
+    ("batches",),
     ("worker",),
     ("surfaces.web",),
     ("server", "surfaces.bodies", "surfaces.description", "surfaces.oauth", "surfaces.scim", "surfaces.visitors"),
@@ -77,6 +78,7 @@ FORBIDDEN = {
     "gateway.engine": ("gateway.dialects",),
     "gateway.billing": ("gateway.dialects",),
     "gateway.admin": ("gateway.dialects",),
+    "gateway.batches": ("gateway.dialects",),
     "gateway.files": ("gateway.dialects",),
     "gateway.jobs": ("gateway.dialects",),
     "gateway.videos": ("gateway.dialects",),
@@ -422,7 +424,7 @@ def test_names_of_the_wire_are_of_different_surface_modules(name: str) -> None:
 # or dialects, a part of every dialect or protocol, the tables of a package.
 INTERFACE_NAMES = {
     *("chat", "decisions", "embeddings", "images", "moderations", "ocr", "realtime"),
-    *("files", "speech", "structured", "transcriptions", "videos"),
+    *("batches", "files", "speech", "structured", "transcriptions", "videos"),
     *("routes", "schema", "reader", "writer", "stream", "table", "opaque_tokens", "model_list"),
     *("request", "reply", "conversation", "content"),
     *("models", "__init__"),

@@ -114,6 +114,8 @@ TRIED_THROUGH = {
     "store/": ("unit/store/test_database.py", "unit/store/test_outage.py"),
     "surfaces/management/": ("unit/surfaces/management",),
     "surfaces/": ("contract/test_every_protocol.py", "contract/test_lanes.py", "flows/test_surfaces.py"),
+    "batches/": ("flows/test_batches.py",),
+    "surfaces/batch_port.py": ("flows/test_batches.py",),
     "files/": ("flows/test_files.py",),
     "jobs/": ("flows/test_videos.py", "flows/test_video_callbacks.py"),
     "videos/": ("flows/test_videos.py", "flows/test_video_callbacks.py"),

@@ -51,7 +51,7 @@ class Settlements(SettlementServices):
         spending = self.spending
         version = spending.check()
         slot = None
-        if self.rates.limited(version) and not admission.begun:
+        if self.rates.limited(version) and not admission.begun and (context.job is None or context.job.paced):
             slot = self._enter(terms, admission.model, admission.others)
         try:
             if context.job is None:
@@ -63,7 +63,7 @@ class Settlements(SettlementServices):
                 slot.release()
             raise
         settlement = Settlement(self, terms, cost_bound, reservation, slot, admission.credits, reservation.deferred)
-        if context.payload is not None and context.job is None:
+        if context.payload is not None and (context.job is None or context.job.retains):
             settlement.retain(context.payload)
         return settlement
 

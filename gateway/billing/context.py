@@ -2,7 +2,7 @@
 that all attempts of the request share."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import orjson
 from msgspec import Struct, field
@@ -70,7 +70,11 @@ class Guard(Protocol):
 
 
 class CreatedJob(Protocol):
-    """Interface of the job that a request creates (job_reservation.py)."""
+    """Interface of the job that a request creates (job_reservation.py), or of the line of a batch that it is
+    (batch_reservation.py). `paced`: it counts in rate limits; `retains`: its payload is retained for a fee."""
+
+    paced: ClassVar[bool]
+    retains: ClassVar[bool]
 
     def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation: ...
 

@@ -90,6 +90,9 @@ class PendingJob:
     """A job that a request creates. The rows `inserts` are written in the transaction that places its hold, `deletes`
     in the one that releases it. `accepted` is set once a provider has accepted the job."""
 
+    paced: ClassVar[bool] = True
+    retains: ClassVar[bool] = False
+
     def __init__(self, holds: Holds, ident: str, inserts: Sequence[Row], deletes: Sequence[Row]) -> None:
         self.holds = holds
         self.ident = ident
@@ -118,6 +121,7 @@ class JobReservation(Reservation, kw_only=True, eq=False):
     """The hold of a job. Its budget set is empty, because the hold has reserved from the budgets already."""
 
     deferred: ClassVar[bool] = True
+    journaled: ClassVar[bool] = False
     job: PendingJob
 
     def check(self) -> None:

@@ -12,12 +12,12 @@ from msgspec import Struct
 from gateway.errors import BudgetInUse, GatewayError, OutOfCredits
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.spending import Payer, Spending
-from gateway.limits.worker_leases import Reservation
+from gateway.limits.worker_leases import BudgetSet, Reservation
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
-from gateway.store.journal import Row, Ticket
+from gateway.store.journal import Ticket
 
 # How a settlement and the recording of its request's payload meet: one entry of the journal has both.
 
@@ -26,14 +26,14 @@ class HeldEntry(Struct, frozen=True, eq=False):
     """The entry of a serving attempt that waits for the row of its payload. `awaited`: the end of the answer waits
     for it.
 
-    `post` appends usage, spending, fee and the payload's row as one entry. Without a row the payload could not be
-    stored, so no fee is charged. Unavailable.
+    `post` appends usage, spending, fee and the payload's row as one entry, with further rows if there are any. Without
+    a row the payload could not be stored, so no fee is charged. Unavailable.
     """
 
     record: UsageRecord
     fee_nusd: int
     awaited: bool
-    post: Callable[[Row | None], Ticket]
+    post: Callable[..., Ticket]
 
     @property
     def served(self) -> str:
@@ -42,9 +42,14 @@ class HeldEntry(Struct, frozen=True, eq=False):
 
 
 class PayloadCapture(Protocol):
-    """Interface of a payload recording, for projects that retain payloads (engine/payload_collection.py)."""
+    """Interface of a payload recording, for projects that retain payloads (engine/payload_collection.py).
 
-    fee_nusd: int
+    `stored`: the payload is stored, for a fee."""
+
+    @property
+    def fee_nusd(self) -> int: ...
+    @property
+    def stored(self) -> bool: ...
 
     def note_request(self, model: str, streamed: bool) -> None: ...
     def capture_call(self, target: Target) -> Any: ...
@@ -99,6 +104,9 @@ def retain(
     The fee is charged in every mode of the project and counts for no limit of a key or member. OutOfCredits,
     BudgetInUse, Unavailable.
     """
+    if not capture.stored:
+        capture.open()
+        return RetainedPayload(capture, Reservation(spending, BudgetSet((), 0, 0), 0))
     try:
         storage = spending.reserve(Payer("", "", organization_id, True), fee_bound(cost_bound))
     except (OutOfCredits, BudgetInUse) as error:

@@ -148,7 +148,7 @@ class Settlement(OutputReservation, eq=False):
             discountable = owner.discounts.any and mode == CREDITS
             ppm = discount_of(owner.discounts, terms.context, target) if discountable else 0
             call = BilledCall(target, mode, ppm, cost_bound, call_reservation)
-            if not reservation.deferred:
+            if reservation.journaled:
                 owner.intents.begin(terms.request, attempt, intent_of(terms, attempt, call, reservation))
         except BaseException:
             if call_reservation is not None:
@@ -373,9 +373,16 @@ class Settlement(OutputReservation, eq=False):
         self._release_slot(None)
 
     def _post_held(
-        self, call: BilledCall, record: UsageRecord, fee_nusd: int, more: Sequence[Row], payload_row: Row | None
+        self,
+        call: BilledCall,
+        record: UsageRecord,
+        fee_nusd: int,
+        more: Sequence[Row],
+        payload_row: Row | None,
+        results: Sequence[Row] = (),
     ) -> Ticket:
-        """Append a held entry with `more` rows and the row of its payload; see HeldEntry.post."""
+        """Append a held entry with `more` rows, the row of its payload, and those of what it is the result of; see
+        HeldEntry.post."""
         retained = self._retained
         if retained is None:
             raise Internal("An entry is held without a payload.")
@@ -384,7 +391,7 @@ class Settlement(OutputReservation, eq=False):
         record = record._replace(storage_nusd=fee_nusd or None)
         row = write_row(record, self._teams_paying(record.cost_nusd))
         rows = self._entry(call, row, record.attempt, record.cost_nusd)
-        rows += more
+        rows += [*more, *results]
         if payload_row is not None:
             rows += [*retained.storage.rows(fee_nusd), payload_row]
         try:
@@ -406,7 +413,7 @@ class Settlement(OutputReservation, eq=False):
         if self._retained is None:
             return None
         record = record_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
-        fee_nusd = fee_of(attempt.usage)
+        fee_nusd = fee_of(attempt.usage) if self._retained.capture.stored else 0
         post = partial(self._post_held, call, record, fee_nusd, self._objects_of(attempt))
         return self._retained.capture.hold(HeldEntry(record, fee_nusd, awaited, post))
 
@@ -433,7 +440,7 @@ class Settlement(OutputReservation, eq=False):
         """Record an attempt that began but never ended (an error of the gateway) like one of a crashed worker. The
         attempt of a job ends with the release of its holds."""
         call = self._open.pop(number)
-        if self._reservation.deferred:
+        if not self._reservation.journaled:
             return
         intent = read_intent(intent_of(self.terms, number, call, self._reservation))
         record = interrupted(intent, self.terms.request, number, self._owner.clock.now_us())
@@ -481,7 +488,7 @@ class Settlement(OutputReservation, eq=False):
         except GatewayError as error:
             # The intent stays open, so it is recovered once this process has ended. The failed attempt of a job has no
             # intent and no cost, so its missing row does no harm.
-            if not self._reservation.deferred:
+            if self._reservation.journaled:
                 log.error(UNWRITTEN_RECORD, error.message)
 
     def _release_slot(self, usage: Usage | None) -> None:

@@ -260,6 +260,14 @@ class FileSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchSettings:
+    max_lines: Annotated[int, NumberRange(1, 1_000_000)]
+    parallel_lines: Annotated[int, NumberRange(1, 256)]
+    window_h: Annotated[float, NumberRange(0.01, 24 * 30)]
+    keep_days: Annotated[int, NumberRange(1, MAX_DAYS)]
+
+
+@dataclass(frozen=True, slots=True)
 class McpSettings:
     gateway_url: Annotated[str, Scheme(("https", "http"))] = field(repr=False)
     tool_timeout_s: Annotated[float, NumberRange(1, 3600)]
@@ -330,6 +338,7 @@ class Settings:
     media: MediaSettings
     video: VideoSettings
     files: FileSettings
+    batches: BatchSettings
     mcp: McpSettings
     realtime: RealtimeSettings
     log: Log

@@ -169,6 +169,10 @@ class Payload:
         self._entry: HeldEntry | None = None
         self._streamed = self._open = self._ended = self._done = self._admitted = self._raw_cut = False
 
+    @property
+    def stored(self) -> bool:
+        return True
+
     # Called by the engine.
 
     def note_request(self, model: str, streamed: bool) -> None:

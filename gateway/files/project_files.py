@@ -49,6 +49,14 @@ class NewFile(NamedTuple):
     lifetime_s: int | None = None
 
 
+class FileOwner(NamedTuple):
+    """The owner of a file that the gateway made, whose key may not be valid any more."""
+
+    organization_id: str
+    project_id: str
+    key_id: str
+
+
 class Files:
     """The files of all projects; a file belongs to the project of the key that stored it."""
 
@@ -71,10 +79,16 @@ class Files:
         self._check_room(size, self._rows.stored_bytes(caller.organization_id))
         return self._store(caller, new, pieces)
 
-    def keep_output(self, caller: Caller, new: NewFile, pieces: Iterable[bytes]) -> FileRow:
-        """Store a file that the gateway made for a caller, which is not refused for its size."""
+    def keep_output(
+        self, owner: FileOwner, new: NewFile, pieces: Iterable[bytes], ident: str, hidden: bool = False
+    ) -> FileRow:
+        """Store a file that the gateway made, which is not refused for its size. It replaces an earlier
+        one with the same id. Only `find_kept` returns a `hidden` one."""
         content, size = self._contents.write(pieces)
-        file = self._new_row(caller, new, size, content)
+        file = self._new_row(owner, new, size, content)._replace(id=ident)
+        if hidden:
+            file = file._replace(state=KEPT, expires_at=None)
+        self._contents.delete(self._rows.delete(ident))
         self._insert(file, None)
         return file
 
@@ -229,13 +243,13 @@ class Files:
                 self._contents.delete([file.content])
             raise
 
-    def _new_row(self, caller: Caller, new: NewFile, size: int, content: str) -> FileRow:
+    def _new_row(self, owner: Caller | FileOwner, new: NewFile, size: int, content: str) -> FileRow:
         now = self._clock.now_us()
         return FileRow(
             id=ids.new(FILE_PREFIX),
-            organization=caller.organization_id,
-            project=caller.project_id,
-            api_key=caller.key_id,
+            organization=owner.organization_id,
+            project=owner.project_id,
+            api_key=owner.key_id,
             state=STORED,
             name=self._vault.seal(_clean(new.name)),
             media_type=new.media_type[:127],

@@ -21,6 +21,7 @@ from gateway.limits.leases import (
     holds_of,
     load,
     lock_budgets,
+    read_leases,
     request_of,
     shortage_of,
 )
@@ -58,6 +59,13 @@ class JobHold(NamedTuple):
     amount_nusd: int
     output_cap: int | None
     placed_at_us: int
+
+
+class HeldAmounts(NamedTuple):
+    """What is neither spent nor returned of a hold, and its leases: id, budget and generation."""
+
+    left_nusd: int
+    leases: tuple[tuple[int, str, int], ...]
 
 
 class Holds:
@@ -102,6 +110,19 @@ class Holds:
         """Return the hold of a job, None when there is none or it has ended. Unavailable."""
         return self._database.read(partial(self._find, ident))
 
+    def read(self, ident: str) -> "HeldAmounts | None":
+        """Return what is left of a hold, and its leases; None when there is none. Unavailable."""
+        return self._database.read(partial(self._read, ident))
+
+    def with_prefix(self, prefix: str) -> list[str]:
+        """Return the ids of the holds that begin with `prefix`. Unavailable."""
+        sql = "SELECT id FROM hold WHERE substr(id, 1, ?) = ? ORDER BY id"
+        return [row[0] for row in self._database.query_rows(sql, (len(prefix), prefix))]
+
+    def give_back(self, ident: str, nusd: int) -> None:
+        """Return an amount of a hold to its budgets, and count in them what was spent of it so far. Unavailable."""
+        self._database.write(partial(self._give_back, ident, nusd))
+
     def extend(self, ident: str, payer: Payer, nusd: int) -> None:
         """Reserve `nusd` more from the budgets of the hold. SpendingLimitReached, OutOfCredits (both with
         budget_exhausted_mid_stream), NotFound when the hold has ended, Unavailable."""
@@ -132,6 +153,26 @@ class Holds:
         if row is None:
             return None
         return JobHold(*row)
+
+    def _read(self, ident: str) -> "HeldAmounts | None":
+        hold = self._find(ident)
+        if hold is None:
+            return None
+        sql = "SELECT id, budget, generation, spent_nusd FROM lease WHERE hold = ? ORDER BY id"
+        rows = self._database.execute(sql, (ident,)).fetchall()
+        spent_nusd = max((row[3] for row in rows), default=0)
+        return HeldAmounts(hold.amount_nusd - spent_nusd, tuple((row[0], row[1], row[2]) for row in rows))
+
+    def _give_back(self, ident: str, nusd: int) -> None:
+        database = self._database
+        leases = self._leases(ident)
+        lock_budgets(database, [budget for _, budget in leases])
+        spent = read_leases(database, [lease for lease, _ in leases])
+        if self._find(ident) is None:
+            return
+        fold_inside(database, [LeaseChange(budget, lease, give_nusd=nusd) for lease, budget in leases])
+        gone_nusd = nusd + max((row[3] for row in spent.values()), default=0)
+        database.execute("UPDATE hold SET amount_nusd = amount_nusd - ? WHERE id = ?", (gone_nusd, ident))
 
     def budgets(self, ident: str) -> list[str]:
         """Return the ids of the budgets that a hold charges; inside a read or write."""

@@ -145,11 +145,13 @@ class Reservation(Struct, eq=False):
     idempotent.
 
     `output_cap` is the output limit to send upstream, None when the budgets need none. `deferred`: the cost is settled
-    after the request has ended, by the job that it created (billing/job_reservation.py). Budgets with likely
+    after the request has ended, by the job that it created (billing/job_reservation.py). `journaled`: its calls are
+    written to the crash journal; they have other records otherwise. Budgets with likely
     reservations have `unlikely_nusd` less than `amount_nusd` reserved.
     """
 
     deferred: ClassVar[bool] = False
+    journaled: ClassVar[bool] = True
 
     _accounts: BudgetAccounts
     budget_set: BudgetSet

@@ -491,6 +491,7 @@ JOB_TABLE = (
     RecurringJob("idempotency", 600.0, Scope.WORKER, _call("engine.idempotency.trim")),
     RecurringJob("request_log", 10.0, Scope.WORKER, _call("telemetry.request_log.flush")),
     RecurringJob("presence", 5.0, Scope.WORKER, _report_presence, first_s=1.0),
+    RecurringJob("batches", 1.0, Scope.WORKER, _steps("engine.batches.run")),
     RecurringJob("alerts_noted", 1.0, Scope.WORKER, _call("telemetry.alerts.spread")),
     RecurringJob("memory", 30.0, Scope.WORKER, lambda services, should_continue: return_free_memory()),
     # Files of the node.
@@ -525,6 +526,8 @@ JOB_TABLE = (
     RecurringJob("videos", 1.0, Scope.INSTALLATION, _steps("engine.videos.poller.run"), first_s=1.0),
     RecurringJob("video_callbacks", 2.0, Scope.INSTALLATION, _steps("engine.videos.deliveries.run")),
     RecurringJob("video_jobs", 3600.0, Scope.INSTALLATION, _steps("engine.videos.purge")),
+    RecurringJob("job_callbacks", 2.0, Scope.INSTALLATION, _steps("engine.batches.deliveries.run")),
+    RecurringJob("batch_jobs", 3600.0, Scope.INSTALLATION, _steps("engine.batches.purge")),
     RecurringJob("stored_files", 60.0, Scope.INSTALLATION, _steps("engine.files.purge")),
     RecurringJob("mail", 2.0, Scope.INSTALLATION, _steps("telemetry.mail.deliver")),
     RecurringJob("alerts", 2.0, Scope.INSTALLATION, _steps("telemetry.alerts.deliver")),

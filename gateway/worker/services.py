@@ -19,6 +19,7 @@ from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.erasure import ErasureJob
 from gateway.admin.funding import Funding
 from gateway.admin.sso_checks import SsoServices
+from gateway.batches.project_batches import Batches
 from gateway.billing.admission import Settlements
 from gateway.billing.ledger_close import LedgerClose
 from gateway.billing.reconciliation import ReconciliationGauge
@@ -189,6 +190,7 @@ class EngineServices:
     realtime: RealtimeEngine
     videos: Videos
     files: Files
+    batches: Batches
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from gateway.admin.provider_check import ProviderCheck
 from gateway.admin.sso_accounts import SsoAccounts
 from gateway.admin.sso_checks import SsoChecks, SsoServices
 from gateway.admin.sso_sign_in import SingleSignOnService
+from gateway.batches.project_batches import Batches
 from gateway.billing.admission import Settlements
 from gateway.billing.ledger_close import LedgerClose, closed_until_us
 from gateway.billing.provider_objects import ProviderObjects
@@ -427,6 +428,7 @@ def _open_engine(
     sessions = Sticky(clock, SESSION_MODEL_S, open_pins(store, clock))
     lifetimes = routing.planner.cache_lifetimes
     routes = ModelRoutes(routing.routes, settlements.limits, sessions, lifetimes, routing.catalogue.current)
+    files = _open_files(base)
     return EngineServices(
         reading_on=reading_on,
         guarding=guarding,
@@ -454,7 +456,8 @@ def _open_engine(
         realtime=RealtimeEngine(parts, store.documents, routing.catalogue),
         payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
         videos=_open_videos(base, accounts, routing, parts),
-        files=_open_files(base),
+        files=files,
+        batches=_open_batches(base, files),
     )
 
 
@@ -463,6 +466,21 @@ def _open_files(base: WorkerBase) -> Files:
     contents = FileContents(base.settings.files_dir, store.vault)
     clock = StoreClock(store.database, base.clock)
     return Files(store.database, contents, store.vault, clock, base.settings.files)
+
+
+def _open_batches(base: WorkerBase, files: Files) -> Batches:
+    store = base.store
+    settings = base.settings
+    return Batches(
+        store.database,
+        store.control,
+        store.vault,
+        base.transport,
+        files,
+        base.clock,
+        settings.batches,
+        settings.server.max_body_mb << 20,
+    )
 
 
 def _open_videos(base: WorkerBase, accounts: AccountServices, routing: RoutingServices, parts: EngineParts) -> Videos:

@@ -137,6 +137,7 @@ def gemini_of(prefix: str) -> Iterator[Step]:
     )
 
 
+BATCH_LINE = b'{"custom_id": "1", "url": "/v1/embeddings", "body": {"model": "sandbox-embed", "input": "Hello!"}}'
 MODELS = (
     send(
         "/v1/chat/completions",
@@ -202,6 +203,31 @@ MODELS = (
     ),
     send("/v1/uploads/{upload_id}/complete", {"part_ids": ["{part_id}"]}),
     Step("POST", "/v1/uploads/{upload_id}/cancel", access="key", status=409),
+    Step(
+        "POST",
+        "/v1/files",
+        access="key",
+        form={"purpose": "batch", "file": ("lines.jsonl", BATCH_LINE)},
+        save={"input_file_id": "id"},
+    ),
+    send(
+        "/v1/batches",
+        {"input_file_id": "{input_file_id}", "endpoint": "/v1/embeddings", "completion_window": "24h"},
+        save={"batch_id": "id"},
+    ),
+    send("/v1/batches", query="limit=1"),
+    send("/v1/batches/{batch_id}"),
+    Step("POST", "/v1/batches/{batch_id}/cancel", access="key"),
+    send(
+        "/v1/messages/batches",
+        {"requests": [{"custom_id": "1", "params": {"model": "sandbox-echo", "max_tokens": 9, "messages": HELLO}}]},
+        save={"message_batch_id": "id"},
+    ),
+    send("/v1/messages/batches", query="limit=1"),
+    send("/v1/messages/batches/{message_batch_id}"),
+    send("/v1/messages/batches/{message_batch_id}/results", status=404),
+    Step("POST", "/v1/messages/batches/{message_batch_id}/cancel", access="key"),
+    Step("DELETE", "/v1/messages/batches/{message_batch_id}", access="key", status=409),
     send("/v1/models", query="mapped=true"),
     send("/v1/models/{model}"),
     send("/v1/route/explain", {"model": "sandbox-echo", "messages": HELLO}),

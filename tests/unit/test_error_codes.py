@@ -34,6 +34,10 @@ LIMITS = {*cost_bound.CODES.values(), cost_bound.MID_STREAM, "key_period_limit_r
 # too.
 VARIABLE = {
     ("routing/resolve.py", "NOT_SERVED"): {resolve.NOT_SERVED},
+    ("batches/project_batches.py", "error.code"): {"invalid_line", "too_many_lines", "too_many_payers", "empty_file"},
+    ("batches/project_batches.py", "refusals[0].code"): LIMITS,
+    # The errors of a batch, whose codes are made where it is checked.
+    ("surfaces/openai/batches.py", "e.code"): set(),
     ("limits/cost_bound.py", "code or self._code()"): LIMITS,
     ("limits/cost_bound.py", "code"): {cost_bound.MID_STREAM},
     ("routing/capabilities.py", "code"): set(capabilities.CODES.values()) | {capabilities.UNSUPPORTED},

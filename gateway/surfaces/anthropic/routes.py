@@ -19,7 +19,7 @@ from gateway.limits.rate_limits import RateLimitStatus
 from gateway.limits.rate_rules import REQUESTS, TOKENS
 from gateway.neutral.chat import ChatRequest
 from gateway.routing.candidate_filter import NoCredential
-from gateway.surfaces.anthropic import files, frames, reader, schema, usage_limits, writer
+from gateway.surfaces.anthropic import batches, files, frames, reader, schema, usage_limits, writer
 from gateway.surfaces.anthropic.reader import PromptSummary
 from gateway.surfaces.anthropic.schema import Prompt
 from gateway.surfaces.anthropic.writer import Message, MessageEvent
@@ -230,7 +230,7 @@ OPERATIONS = (
     Operation("POST", "/v1/messages", create, body="json", hot=True, paid=True, about=ABOUT),
     Operation("POST", "/v1/messages/count_tokens", count, body="json", about=ABOUT_COUNT),
     *files.OPERATIONS,
+    *batches.OPERATIONS,
 )
 
-UNSUPPORTED_PATHS = {"/v1/messages/batches": "batches are not supported: send each request separately."}
-SURFACE = Surface("messages", ERRORS, OPERATIONS, prefixes=("/v1/messages",), instead=UNSUPPORTED_PATHS)
+SURFACE = Surface("messages", ERRORS, OPERATIONS, prefixes=("/v1/messages",))

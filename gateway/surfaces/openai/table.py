@@ -1,6 +1,7 @@
 """Every operation in the gateway's own format, which is OpenAI's where OpenAI has the operation."""
 
 from gateway.surfaces.openai import (
+    batches,
     chat,
     completions,
     decisions,
@@ -36,10 +37,8 @@ ALIASES = {f"/openai/deployments/<path:model>{path}": f"/v1{path}" for path in O
     "/v1beta/openai": "/v1",
     "/openai": "/v1",
 }
-NO_BATCHES = "batches are not supported: send each request separately."
 NO_ASSISTANTS = "assistants are not supported: use POST /v1/responses."
 UNSUPPORTED_PATHS = {
-    "/v1/batches": NO_BATCHES,
     "/v1/vector_stores": "vector stores are not supported.",
     "/v1/assistants": NO_ASSISTANTS,
     "/v1/threads": NO_ASSISTANTS,
@@ -67,6 +66,7 @@ SURFACE = Surface(
         *realtime.SECRET_OPERATIONS,
         *videos.OPERATIONS,
         *files.OPERATIONS,
+        *batches.OPERATIONS,
         *model_list.OPERATIONS,
         *explain.OPERATIONS,
         *key.OPERATIONS,

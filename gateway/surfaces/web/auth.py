@@ -48,6 +48,8 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
     """Return the caller of the request's key, or of its access token where those are accepted. Raises Unauthenticated
     (with what to do), Gone or Unavailable."""
     token = token_of(inbound)
+    if inbound.prepared is not None and inbound.caller is not None:
+        return inbound.caller
     if not token:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer <key>' or in the header 'x-api-key'.")
     if is_access_token(token) and (audience := scopes_module.audience_at(inbound.path, inbound.base_url)):
@@ -68,6 +70,8 @@ def admit(
     if sender is not None and sender.caller is not None and services.accounts.authentication.holds(sender.caller):
         work_for(sender.caller.organization_id)
         return _begin(services, inbound, sender.caller, sender.source, operation, surface)
+    if inbound.prepared is not None:
+        return inbound.prepared(operation, surface)
     caller = caller_of(services, inbound)
     headers = inbound.headers
     if not (form and inbound.upload is not None):
@@ -116,6 +120,19 @@ def _begin(
         context.attribute()
     if caller.retention == RETAIN:
         inbound.payload = context.payload = services.engine.retention.begin(context, inbound.path, inbound.body)
+    return context
+
+
+def begin_line(
+    services: Services, inbound: Inbound, caller: Caller, operation: str, surface: str, tags: Mapping[str, str]
+) -> RequestContext:
+    """Return the context of a request that is the line of a batch, with these metadata. Its answer is not cached."""
+    context = _begin(services, inbound, caller, "", operation, surface)
+    if _has_options(inbound.headers):
+        _read_options(services, context, inbound)
+    context.no_cache = True
+    context.metadata = {**context.metadata, **tags}
+    context.attribute()
     return context
 
 

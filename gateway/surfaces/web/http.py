@@ -44,7 +44,8 @@ class Inbound(Struct, eq=False):
     authentication, `context` after admission. The body of a multipart form is in `upload` instead of `body`; `files`
     are stored files that are deleted with the request. `channel` is the connection, for a request that asks for another
     protocol (server/upgrades.py: CallerChannel; surfaces/sock_upgrades.py: SockChannel); None where the server does not
-    expose it.
+    expose it. `prepared` returns the context of a request that the gateway itself sends, for an operation and a
+    surface, instead of the authentication.
     """
 
     method: str
@@ -63,6 +64,7 @@ class Inbound(Struct, eq=False):
     upload: StoredFile | None = None
     files: tuple[StoredFile, ...] = ()
     channel: Any = None
+    prepared: Callable[[str, str], "RequestContext"] | None = None
 
     @property
     def shown_id(self) -> str:

@@ -1,0 +1,232 @@
+"""The rows of batches and of the results of their lines."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from msgspec import Struct, json
+
+from gateway.callers.vault import Vault
+from gateway.jobs.job_rows import JobRows, Moves
+from gateway.metering.payload_table import pack, unpack
+from gateway.runtime.threads import compute_if
+from gateway.store.database import Database
+from gateway.store.journal import Row, Statement
+
+PREFIX = "batch"
+MESSAGES_PREFIX = "msgbatch"
+TABLE = "batch_job"
+CALLBACK_TABLE = "job_callback"
+PAGE_ROWS = 200
+LARGE = 1 << 15  # bytes of an answer that is packed in a thread
+
+# The states of a batch, with the names of OpenAI's API.
+VALIDATING = "validating"  # its lines are checked; nothing is reserved
+IN_PROGRESS = "in_progress"
+FINALIZING = "finalizing"  # every line has its result; the files are written
+COMPLETED = "completed"
+FAILED = "failed"  # a line is invalid, or a limit has no room for the batch; no line was sent
+EXPIRED = "expired"
+CANCELING = "cancelling"
+CANCELED = "cancelled"
+ENDED = frozenset((COMPLETED, FAILED, EXPIRED, CANCELED))
+
+MOVES = Moves(
+    "batch",
+    {
+        (VALIDATING, "valid"): IN_PROGRESS,
+        (VALIDATING, "invalid"): FAILED,
+        (VALIDATING, "cancel"): CANCELING,
+        (VALIDATING, "expire"): EXPIRED,
+        (IN_PROGRESS, "done"): FINALIZING,
+        (IN_PROGRESS, "cancel"): CANCELING,
+        (IN_PROGRESS, "expire"): EXPIRED,
+        (FINALIZING, "written"): COMPLETED,
+        (CANCELING, "written"): CANCELED,
+    },
+)
+
+
+class BatchTask(Struct, frozen=True, kw_only=True):
+    """What a batch was asked for; sealed. `up_to_limit`: nothing is held for the whole batch, and its lines run until
+    a limit refuses them. `one_file`: all results are in one file, which is read through the batch alone. `lifetime_s`
+    is that of its files, None: the default."""
+
+    dialect: str = "openai"
+    input_file: str = ""
+    window: str = "24h"
+    metadata: dict[str, str] | None = None
+    lifetime_s: int | None = None
+    up_to_limit: bool = False
+    one_file: bool = False
+    callback_url: str = ""
+    callback_secret: str = ""
+    base_url: str = ""
+    address: str = ""
+    headers: dict[str, str] = {}
+
+
+class BatchError(Struct, frozen=True):
+    """Why a batch failed: the number of a line, from 1, or None for the whole batch."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class BatchOutcome(Struct, frozen=True):
+    """The end of a batch: its files, or its errors. `expired` and `canceled` lines were not sent."""
+
+    output_file: str = ""
+    error_file: str = ""
+    errors: tuple[BatchError, ...] = ()
+    expired: int = 0
+    canceled: int = 0
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class BatchJob(NamedTuple):
+    """A row of `batch_job`, in the order of its columns. Times are microseconds.
+
+    `total` lines have `done` results, of which `failed` are errors. `bound_nusd` was held for all lines, `cost_nusd` is
+    what they cost so far. `input` is the kept file of the lines. `task` is a sealed BatchTask, `outcome` a BatchOutcome
+    as JSON, "" before the end.
+    """
+
+    id: str
+    organization: str
+    project: str
+    state: str
+    endpoint: str
+    created_at: int
+    started_at: int | None
+    canceled_at: int | None
+    completed_at: int | None
+    due_at: int | None
+    deadline_at: int
+    total: int
+    done: int
+    failed: int
+    bound_nusd: int
+    cost_nusd: int
+    input: str
+    task: str
+    outcome: str
+    api_key: str
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def ended(self) -> BatchOutcome:
+        return OUTCOME.decode(self.outcome) if self.outcome else BatchOutcome()
+
+
+TASK = json.Decoder(BatchTask)
+OUTCOME = json.Decoder(BatchOutcome)
+
+
+class BatchRows(JobRows[BatchJob]):
+    """All batches of the installation."""
+
+    def __init__(self, database: Database, vault: Vault) -> None:
+        super().__init__(database, BatchJob, TABLE, CALLBACK_TABLE)
+        self._vault = vault
+
+    def seal(self, task: BatchTask) -> str:
+        return self._vault.seal(json.encode(task).decode())
+
+    def task_of(self, job: BatchJob) -> BatchTask:
+        return TASK.decode(self._vault.open(job.task))
+
+
+class LineRow(NamedTuple):
+    """A row of `batch_line`: the result of a line, with its packed answer and HTTP status. `request` is the id of its
+    request."""
+
+    batch: str
+    number: int
+    request: str
+    status: int
+    cost_nusd: int
+    answer: bytes
+
+
+class LineSums(NamedTuple):
+    """Counts of the results of a batch, and their cost."""
+
+    done: int
+    failed: int
+    cost_nusd: int
+
+
+LINE_COLUMNS = ", ".join(LineRow._fields)
+# A line has one result: should two workers have sent it, the first one counts.
+INSERT_LINE = Statement(
+    "batch_line_insert",
+    f"INSERT INTO batch_line ({LINE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (batch, number) DO NOTHING",
+)
+FIRST_ERROR = 400
+
+
+class LineRows:
+    """The results of lines. Methods that read or write may raise Unavailable."""
+
+    def __init__(self, database: Database, vault: Vault) -> None:
+        self.database = database
+        self._vault = vault
+
+    def row(self, batch: str, number: int, request: str, status: int, answer: bytes, cost_nusd: int) -> Row:
+        """Return the journal row of a result."""
+        packed = compute_if(len(answer) > LARGE, pack, self._vault, answer)
+        return INSERT_LINE, LineRow(batch, number, request, status, cost_nusd, packed)
+
+    def insert(self, row: Row) -> None:
+        """Write a result that costs nothing."""
+        statement, params = row
+        self.database.write(partial(self.database.execute, statement.sql, params))
+
+    def open(self, line: LineRow) -> bytes:
+        """Return the answer of a result."""
+        answer = bytes(line.answer)
+        return compute_if(len(answer) > LARGE, unpack, self._vault, answer)
+
+    def numbers(self, batch: str) -> set[int]:
+        """Return the numbers of the lines with results."""
+        return {row[0] for row in self._fetch("SELECT number FROM batch_line WHERE batch = ?", (batch,))}
+
+    def sums(self, batch: str) -> LineSums:
+        sql = (
+            f"SELECT COUNT(*), COALESCE(SUM(CASE WHEN status >= {FIRST_ERROR} THEN 1 ELSE 0 END), 0), "
+            "COALESCE(SUM(cost_nusd), 0) FROM batch_line WHERE batch = ?"
+        )
+        return LineSums(*map(int, self._fetch(sql, (batch,))[0]))
+
+    def walk(self, batch: str) -> Iterator[LineRow]:
+        """Yield the results in the order of the lines."""
+        last = -1
+        while True:
+            sql = (
+                f"SELECT {LINE_COLUMNS} FROM batch_line WHERE batch = ? AND number > ? "
+                f"ORDER BY number LIMIT {PAGE_ROWS}"
+            )
+            page = [LineRow(*row) for row in self._fetch(sql, (batch, last))]
+            if not page:
+                return
+            yield from page
+            last = page[-1].number
+
+    def delete(self, batch: str) -> int:
+        """Delete some results of a batch; return how many."""
+        sql = (
+            "DELETE FROM batch_line WHERE batch = ? AND number IN "
+            f"(SELECT number FROM batch_line WHERE batch = ? ORDER BY number LIMIT {PAGE_ROWS})"
+        )
+        return self.database.write(lambda: int(self.database.execute(sql, (batch, batch)).rowcount))
+
+    def _fetch(self, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        return self.database.read(partial(self.database.fetch, sql, params))

@@ -1,0 +1,78 @@
+"""The lines of the input of a batch: read in pieces, checked for their form, and never whole in memory."""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, json
+
+from gateway.runtime.loop_turns import low_priority_turn
+from gateway.runtime.threads import compute_if
+
+LARGE = 1 << 16  # bytes of a line that is decoded in a thread
+
+
+class LineForm(Struct):
+    """A line as OpenAI's batch API has it."""
+
+    custom_id: Annotated[str, Meta(min_length=1, max_length=512)]
+    url: str
+    body: Raw
+    method: str = "POST"
+
+
+class InputLine(Struct, frozen=True):
+    """A line: its number from 1, its caller's id, the path and the body of its request. `problem` says why it cannot be
+    read."""
+
+    number: int
+    custom_id: str = ""
+    url: str = ""
+    body: bytes = b""
+    problem: str = ""
+
+
+FORM = json.Decoder(LineForm)
+
+
+def read_lines(pieces: Iterable[bytes], max_bytes: int) -> Iterator[InputLine]:
+    """Yield the lines of a file, without empty ones. A line of more than `max_bytes` is the last one."""
+    for number, text in enumerate(_split(pieces, max_bytes), 1):
+        low_priority_turn()
+        if len(text) > max_bytes:
+            yield InputLine(number, problem=f"The line is longer than {max_bytes} bytes.")
+            return
+        yield compute_if(len(text) > LARGE, read_line, number, text)
+
+
+def read_line(number: int, text: bytes) -> InputLine:
+    """Return a line."""
+    try:
+        form = FORM.decode(text)
+    except ValidationError as error:
+        return InputLine(number, problem=f"The line is invalid: {error}.")
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return InputLine(number, problem="The line is not valid JSON.")
+    if form.method != "POST":
+        return InputLine(number, form.custom_id, problem="The method of a line must be POST.")
+    return InputLine(number, form.custom_id, form.url, bytes(form.body))
+
+
+def _split(pieces: Iterable[bytes], max_bytes: int) -> Iterator[bytes]:
+    """Yield the lines that are not blank. The parts of a long line are joined once."""
+    parts: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        *ended, rest = piece.split(b"\n")
+        for text in ended:
+            line = b"".join((*parts, text))
+            parts, size = [], 0
+            if line.strip():
+                yield line
+        parts.append(rest)
+        size += len(rest)
+        if size > max_bytes:
+            yield b"".join(parts)
+            return
+    line = b"".join(parts)
+    if line.strip():
+        yield line

@@ -1,0 +1,60 @@
+"""What batches need of the surfaces: how a line becomes a request, and how batches and results look in a dialect."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from gateway.batches.batch_table import BatchJob, BatchTask
+from gateway.batches.input_lines import InputLine
+from gateway.billing.batch_reservation import SentLine
+from gateway.limits.cost_bound import Payer
+from gateway.store.journal import Row
+
+
+class LineBound(Struct, frozen=True):
+    """A checked line: its payer, the most that it can cost, and its model."""
+
+    payer: Payer
+    bound_nusd: int
+    model: str
+
+
+class LineAnswer(Struct, frozen=True):
+    """The answer to a line. `recorded`: its result is written, with its usage row; `cost_nusd` is what it cost.
+    `retry_after_s`: when it may be sent again, 0 if that is unknown."""
+
+    status: int
+    body: bytes
+    recorded: bool
+    cost_nusd: int = 0
+    retry_after_s: float = 0.0
+
+
+class LineSending(Struct, frozen=True):
+    """The sending of one line: its reservation, whether this worker still has the batch, and `write`, which returns the
+    row of the result from status, answer and cost."""
+
+    request_id: str
+    reservation: SentLine
+    is_claimed: Callable[[], bool]
+    write: Callable[[int, bytes, int], Row]
+
+
+class LinePort(Protocol):
+    """The surfaces, as batches see them."""
+
+    def measure(self, job: BatchJob, task: BatchTask, line: InputLine) -> LineBound:
+        """Check a line like any request and return its bound; nothing is sent or held. Raises its errors."""
+
+    def send(self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending) -> LineAnswer:
+        """Send a line as a request. Never raises GatewayError."""
+
+    def write_result(
+        self, task: BatchTask, line: InputLine, request_id: str, status: int, answer: bytes, reason: str
+    ) -> bytes:
+        """Return the line of a result in the files. `reason`: why the line was not sent ("expired", "cancelled"), ""
+        for an answered line."""
+
+    def show(self, job: BatchJob, task: BatchTask) -> Any:
+        """Return a batch as its callers see it."""

@@ -1,0 +1,265 @@
+"""Batches, as the surfaces use them; running them is recurring work of every worker."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from gateway import ids
+from gateway.accounts import projects
+from gateway.batches.batch_runs import BatchRun, RunParts, clean_up, hold_all, lines_of
+from gateway.batches.batch_table import (
+    CALLBACK_TABLE,
+    CANCELING,
+    MESSAGES_PREFIX,
+    MOVES,
+    PREFIX,
+    TABLE,
+    VALIDATING,
+    BatchJob,
+    BatchRows,
+    BatchTask,
+    LineRows,
+)
+from gateway.batches.line_checks import check_lines
+from gateway.batches.line_port import LinePort
+from gateway.billing.batch_reservation import release_batch
+from gateway.billing.context import billing_identity_of
+from gateway.callers.authentication import Caller
+from gateway.callers.vault import Vault
+from gateway.clock import HOUR_US, SECOND_US, Clock
+from gateway.configuration.settings import BatchSettings
+from gateway.control.version import Control
+from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound, SpendingLimitReached, Unavailable
+from gateway.files.file_rows import FileRow
+from gateway.files.project_files import Files, check_kept
+from gateway.jobs.callbacks import CallbackEvent, CallbackOptions, Callbacks, Deliveries
+from gateway.jobs.job_endings import JobEndings
+from gateway.jobs.job_rows import owner_of
+from gateway.jobs.rounds import Rounds, StoreClock
+from gateway.limits.cost_bound import CostBound
+from gateway.limits.holds import Holds
+from gateway.runtime.loop_turns import ShouldContinue, always
+from gateway.store.database import Database
+from gateway.transport import Transport
+
+UNKNOWN = "There is no batch {} in this project."
+ECHOED_ID_LENGTH = 80
+MAX_RETRIES = 10  # concurrent changes of a batch while it is canceled
+MAX_RUNS_PER_ORGANIZATION = 2  # batches that a worker runs at the same time
+MAX_RUNS = 8
+MAX_WAITING = 1000  # batches of an organization that have not ended
+NO_RESULTS = "The batch is {}. Its results are available once it has ended."
+
+log = logging.getLogger("gateway")
+
+
+class Batches:
+    """The batches of a worker. A batch belongs to the project of the key that requested it. `port` is set when the
+    surfaces are there."""
+
+    def __init__(
+        self,
+        database: Database,
+        control: Control,
+        vault: Vault,
+        transport: Transport,
+        files: Files,
+        clock: Clock,
+        settings: BatchSettings,
+        max_line_bytes: int,
+    ) -> None:
+        self._database = database
+        self._control = control
+        self._vault = vault
+        self._clock = clock = StoreClock(database, clock)
+        self._settings = settings
+        self._holds = Holds(database)
+        self._files = files
+        self.rows = BatchRows(database, vault)
+        self.callbacks = Callbacks(database, CALLBACK_TABLE, TABLE)
+        endings = JobEndings(self.rows, self._holds, self.callbacks, clock)
+        lines = LineRows(database, vault)
+        self._parts = RunParts(self.rows, lines, self._holds, files, endings, clock, settings, max_line_bytes)
+        self._rounds = Rounds(MAX_RUNS_PER_ORGANIZATION, MAX_RUNS, clock)
+        self.deliveries = Deliveries(self.callbacks, self, vault, transport, clock)
+        self.port: LinePort | None = None
+
+    def create(self, caller: Caller, endpoint: str, file: FileRow, task: BatchTask) -> BatchJob:
+        """Create a batch of the lines of a file; a worker checks them afterwards. InvalidRequest, Unavailable."""
+        kept = self._files.keep(file)
+        try:
+            return self._insert(caller, self._draft(caller, PREFIX, endpoint, kept.id, task))
+        except BaseException:
+            self._files.release(kept.id)
+            raise
+
+    def create_checked(self, caller: Caller, endpoint: str, lines: Iterable[bytes], task: BatchTask) -> BatchJob:
+        """Create a batch of lines that are checked and held before this returns. InvalidRequest for the first invalid
+        line, SpendingLimitReached, Unavailable."""
+        check_kept(caller)
+        kept = self._files.keep_pieces(caller, lines)
+        job = self._draft(caller, MESSAGES_PREFIX, endpoint, kept.id, task)
+        try:
+            checked = check_lines(self._port(), job, task, lines_of(self._parts, job), self._settings.max_lines)
+            if checked.errors:
+                error = checked.errors[0]
+                number = (error.line or 1) - 1
+                param = f"requests.{number}" + (f".params.{error.param}" if error.param else "")
+                raise InvalidRequest(f"requests.{number}: {error.message}", param=param, code=error.code)
+            if not task.up_to_limit:
+                refusals = hold_all(self._holds, job.id, checked.bounds)
+                if refusals:
+                    raise SpendingLimitReached(refusals[0].message, code=refusals[0].code)
+            state = MOVES[VALIDATING, "valid"]
+            now = self._clock.now_us()
+            return self._insert(
+                caller,
+                job._replace(
+                    state=state, total=checked.total, bound_nusd=checked.bound_nusd, started_at=now, due_at=now
+                ),
+            )
+        except BaseException:
+            release_batch(self._holds, job.id)
+            self._files.release(kept.id)
+            raise
+
+    def find(self, caller: Caller, ident: str) -> BatchJob:
+        """Return a batch that the caller may see. NotFound, Unavailable."""
+        job = self.rows.find(ident)
+        if job is None or not owner_of(caller).owns(job):
+            raise NotFound(UNKNOWN.format(ident[:ECHOED_ID_LENGTH]))
+        return job
+
+    def page(self, caller: Caller, after: str, limit: int, newest_first: bool, prefix: str) -> list[BatchJob]:
+        """Return up to `limit` batches of a kind that the caller may see, after the id `after` ("": from the start)."""
+        # The batches of a kind follow one another in the order of ids, whose digits are hexadecimal.
+        start = f"{prefix}_g" if newest_first else f"{prefix}_"
+        page = self.rows.page(owner_of(caller), after or start, limit, newest_first)
+        return [job for job in page if job.id.startswith(f"{prefix}_")]
+
+    def cancel(self, caller: Caller, ident: str) -> BatchJob:
+        """Cancel a batch: no further line is sent, and what ran is billed. Conflict (batch_ended)."""
+        for _ in range(MAX_RETRIES):
+            job = self.find(caller, ident)
+            if job.state == CANCELING:
+                return job
+            if (job.state, "cancel") not in MOVES:
+                raise Conflict(f"The batch is {job.state} and cannot be cancelled.", code="batch_ended")
+            now = self._clock.now_us()
+            change = partial(self.rows.change, job, state=MOVES[job.state, "cancel"], canceled_at=now)
+            changed = self._database.write(change)
+            if changed is not None:
+                return changed
+        raise Unavailable("The batch is being changed. Try again in a moment.")
+
+    def delete(self, caller: Caller, ident: str) -> None:
+        """Delete a batch that has ended, with its hidden results. Conflict (batch_not_ended)."""
+        job = self.find(caller, ident)
+        if not job.has_ended:
+            raise Conflict("The batch has not ended. Cancel it first.", code="batch_not_ended")
+        self._forget(job)
+        self._database.write(partial(self.rows.delete, job.id))
+
+    def results(self, job: BatchJob) -> Iterator[bytes]:
+        """Return the file with all results of a batch of messages; the iterator must be closed. NotFound before the
+        end."""
+        file = self._files.find_kept(job.ended.output_file) if job.ended.output_file else None
+        if file is None:
+            raise NotFound(NO_RESULTS.format(job.state), code="batch_not_ended")
+        return self._files.open(file)
+
+    def event_of(self, job_id: str) -> CallbackEvent | None:
+        """Return the event that tells of the end of a batch; None when it was deleted. Unavailable."""
+        job = self.rows.find(job_id)
+        if job is None:
+            return None
+        task = self.rows.task_of(job)
+        options = CallbackOptions(task.callback_url, task.callback_secret)
+        at_us = job.completed_at or job.created_at
+        return CallbackEvent(job.project, options, f"batch.{job.state}", at_us, self._port().show(job, task))
+
+    # Recurring work.
+
+    def run(self, should_continue: ShouldContinue = always) -> None:
+        """Start or continue batches that no worker has. Unavailable when the store is down."""
+        if self.port is None:
+            return
+        due = self.rows.due(self._clock.now_us(), MAX_RUNS_PER_ORGANIZATION, MAX_RUNS)
+        self._rounds.run(((job.organization, partial(self._run, job, should_continue)) for job in due), should_continue)
+
+    def purge(self, should_continue: ShouldContinue = always) -> None:
+        """Delete batches that ended long ago. Unavailable: the next round continues."""
+        before = self._clock.now_us() - self._settings.keep_days * 24 * HOUR_US
+        sql = f"SELECT id FROM {TABLE} WHERE completed_at IS NOT NULL AND completed_at < ? LIMIT 100"
+        while should_continue() and (idents := self._database.query_rows(sql, (before,))):
+            for (ident,) in idents:
+                job = self.rows.find(ident)
+                if job is not None:
+                    self._forget(job)
+                    self._database.write(partial(self.rows.delete, ident))
+
+    def _run(self, job: BatchJob, should_continue: ShouldContinue) -> None:
+        try:
+            now = self._clock.now_us()
+            claim = partial(self.rows.change, job, due_at=now + 60 * SECOND_US)
+            claimed = self._database.write(claim)
+            if claimed is not None:
+                BatchRun(self._parts, self._port(), claimed, should_continue).run()
+        except GatewayError as error:
+            log.warning("the batch %s will be continued: %s", job.id, error.message)
+        except Exception:  # One batch must not block the others.
+            log.exception("the batch %s failed", job.id)
+
+    def _draft(self, caller: Caller, prefix: str, endpoint: str, kept: str, task: BatchTask) -> BatchJob:
+        now = self._clock.now_us()
+        return BatchJob(
+            id=ids.new(prefix),
+            organization=caller.organization_id,
+            project=caller.project_id,
+            state=VALIDATING,
+            endpoint=endpoint,
+            created_at=now,
+            started_at=None,
+            canceled_at=None,
+            completed_at=None,
+            due_at=now,
+            deadline_at=now + round(self._settings.window_h * HOUR_US),
+            total=0,
+            done=0,
+            failed=0,
+            bound_nusd=0,
+            cost_nusd=0,
+            input=kept,
+            task=self.rows.seal(task),
+            outcome="",
+            api_key=caller.key_id,
+        )
+
+    def _insert(self, caller: Caller, job: BatchJob) -> BatchJob:
+        """Insert a batch, together with an empty hold that ends with it."""
+        task = self.rows.task_of(job)
+        if task.callback_url and not task.callback_secret:
+            projects.ensure_callback_secret(
+                self._database, self._control, self._vault, caller.project_id, actor=caller.user_id
+            )
+        sql = f"SELECT COUNT(*) FROM {TABLE} WHERE organization = ? AND due_at IS NOT NULL"
+        if int(self._database.query_rows(sql, (caller.organization_id,))[0][0]) >= MAX_WAITING:
+            raise InvalidRequest(
+                f"The organization has {MAX_WAITING} batches that have not ended, which is the limit.",
+                code="too_many_batches",
+            )
+        payer = billing_identity_of(caller).without_credits
+        self._holds.place(job.id, payer, CostBound(0, 0, 0, True), self.rows.insert_rows(job))
+        return job
+
+    def _forget(self, job: BatchJob) -> None:
+        """Delete what belongs to an ended batch alone."""
+        clean_up(self._parts, job)
+        output = self._files.find_kept(job.ended.output_file) if job.ended.output_file else None
+        if output is not None and job.id.startswith(MESSAGES_PREFIX):
+            self._files.release(output.id)
+
+    def _port(self) -> LinePort:
+        if self.port is None:
+            raise Unavailable("This worker cannot run batches yet.")
+        return self.port

@@ -1,0 +1,222 @@
+"""The reservations of the requests that the lines of a batch are.
+
+The bound of a whole batch is held before any line is sent, in one hold for each payer of its lines. A line reserves
+from that hold, and what it does not spend is returned to the budgets. Its call is not written to the crash journal:
+the line is sent again after a crash, and only the answer that is recorded is charged.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import ClassVar
+
+from gateway.errors import Unavailable
+from gateway.limits.cost_bound import CostBound, Payer, Shortage
+from gateway.limits.holds import Holds
+from gateway.limits.leases import FOREVER, LeaseGrant, LeaseRequest, holds_of
+from gateway.limits.spending import Spending
+from gateway.limits.worker_leases import BudgetLease, BudgetSet, Reservation
+
+NOT_ITS_WORKER = "Another worker continues this batch."
+
+
+class LineMeasured(Exception):
+    """Ends a request that is only measured: its payer, and the most that it can cost."""
+
+    def __init__(self, payer: Payer, bound_nusd: int) -> None:
+        super().__init__(bound_nusd)
+        self.payer = payer
+        self.bound_nusd = bound_nusd
+
+
+class MeasuredLine:
+    """A line that is checked like any request, up to its reservation."""
+
+    paced: ClassVar[bool] = False
+    retains: ClassVar[bool] = False
+
+    def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation:
+        """Raise LineMeasured."""
+        raise LineMeasured(payer, cost_bound.bound_nusd)
+
+
+class SentLine:
+    """A line that is sent. `funds` are the holds of its batch, None for a batch that reserves each line alone."""
+
+    paced: ClassVar[bool] = True
+    retains: ClassVar[bool] = True
+
+    def __init__(self, funds: "BatchFunds | None") -> None:
+        self._funds = funds
+        self._fund: HeldFund | None = None
+        self._bound_nusd = 0
+
+    def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation:
+        """Reserve from the hold of the batch for this payer, or from its budgets where the batch has none."""
+        fund = self._funds.of(payer, spending) if self._funds is not None else None
+        if fund is not None:
+            self._fund = fund
+            self._bound_nusd = cost_bound.bound_nusd
+            return fund.reserve(payer, cost_bound)
+        made = spending.reserve(payer, cost_bound)
+        return LineReservation(
+            spending, made.budget_set, made.amount_nusd, made.output_cap, unlikely_nusd=made.unlikely_nusd
+        )
+
+    def end(self, cost_nusd: int) -> None:
+        """Note that the line has its result: what it did not spend is for other requests."""
+        if self._fund is not None:
+            self._fund.spare(self._bound_nusd - cost_nusd)
+
+
+class LineReservation(Reservation, kw_only=True, eq=False):
+    """The reservation of a line, whose call is not in the crash journal."""
+
+    journaled: ClassVar[bool] = False
+
+
+class HeldReservation(LineReservation, kw_only=True, eq=False):
+    """The reservation of a line from the hold of its batch."""
+
+    fund: "HeldFund"
+
+    def check(self) -> None:
+        """Check that this worker still has the batch. Unavailable."""
+        if not self.fund.is_claimed():
+            raise Unavailable(NOT_ITS_WORKER)
+        self.fund.spending.check()
+
+    def reserve_call(self, payer: Payer, cost_bound: CostBound, patient: bool) -> Reservation:
+        return self.fund.spending.reserve(payer, cost_bound, patient)
+
+    def require(self, nusd: int) -> Shortage | None:
+        if nusd > 0 and self._open:
+            self.fund.take(nusd)
+            self.amount_nusd += nusd
+        return None
+
+
+class HeldFund:
+    """One hold of a batch in the worker that sends its lines. `left_nusd` is not reserved by any line."""
+
+    def __init__(
+        self, holds: Holds, ident: str, payer: Payer, spending: Spending, is_claimed: Callable[[], bool]
+    ) -> None:
+        self.spending = spending
+        self._holds = holds
+        self._ident = ident
+        self._payer = payer
+        self.is_claimed = is_claimed
+        self._spare_nusd = 0
+        self.left_nusd = 0
+        self.budget_set = BudgetSet((), 0, 0)
+
+    def load(self) -> bool:
+        """Read the hold; False when there is none. Unavailable."""
+        held = self._holds.read(self._ident)
+        if held is None:
+            return False
+        self.left_nusd = held.left_nusd
+        self.budget_set = BudgetSet(tuple(_lease(*lease) for lease in held.leases), 0, 0)
+        return True
+
+    def reserve(self, payer: Payer, cost_bound: CostBound, patient: bool = True) -> HeldReservation:
+        """Reserve the bound of a line. Errors of `Holds.extend` where prices rose since the batch was measured."""
+        self.take(cost_bound.bound_nusd)
+        return HeldReservation(self, self.budget_set, cost_bound.bound_nusd, fund=self)
+
+    def take(self, nusd: int) -> None:
+        """Take an amount, which the budgets add where the hold has too little left."""
+        self.left_nusd -= nusd
+        missing = min(nusd, -self.left_nusd)
+        if missing > 0:
+            self.left_nusd += missing
+            try:
+                self._holds.extend(self._ident, self._payer, missing)
+            except BaseException:
+                self.left_nusd += nusd - missing
+                raise
+
+    def spare(self, nusd: int) -> None:
+        """Note an amount that no line of the batch needs any more."""
+        spare = max(0, min(nusd, self.left_nusd))
+        self.left_nusd -= spare
+        self._spare_nusd += spare
+
+    def give_back(self) -> None:
+        """Return to the budgets what the lines that ended did not spend. Unavailable."""
+        spare = self._spare_nusd
+        if spare:
+            self._spare_nusd -= spare
+            self._holds.give_back(self._ident, spare)
+
+    # The interface of a worker's accounts, as reservations use it.
+
+    def check(self) -> int:
+        return 0
+
+    def owns(self, epoch: int) -> bool:
+        return self.is_claimed()
+
+    def renew_suspended(self, epoch: int) -> bool:
+        return False
+
+    def enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None:
+        return None
+
+    def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None:
+        """Count the end of a line, or of a part of its reservation."""
+        self.left_nusd += reserved - cost
+
+    def count_excess(self, nusd: int) -> None:
+        """Count nothing: lines reserve their whole bound."""
+
+
+class BatchFunds:
+    """The holds of a batch, by the payers of its lines."""
+
+    def __init__(self, holds: Holds, batch: str, is_claimed: Callable[[], bool]) -> None:
+        self._holds = holds
+        self._batch = batch
+        self._is_claimed = is_claimed
+        self._funds: dict[Payer, HeldFund | None] = {}
+
+    def of(self, payer: Payer, spending: Spending) -> HeldFund | None:
+        """Return the hold for a payer; None where limits changed since it was placed. Unavailable."""
+        if payer not in self._funds:
+            fund = HeldFund(self._holds, hold_id(self._batch, payer), payer, spending, self._is_claimed)
+            self._funds[payer] = fund if fund.load() else None
+        return self._funds[payer]
+
+    def give_back(self) -> None:
+        """Return to the budgets what ended lines did not spend. Unavailable."""
+        for fund in self._funds.values():
+            if fund is not None:
+                fund.give_back()
+
+
+def hold_id(batch: str, payer: Payer) -> str:
+    """Return the id of the hold of a batch for a payer: the same in every worker."""
+    budgets = "\n".join(sorted(request.budget for request in holds_of(payer)))
+    return f"{batch}:{blake2b(budgets.encode(), digest_size=8).hexdigest()}"
+
+
+def hold_batch(holds: Holds, batch: str, bounds: dict[Payer, int]) -> None:
+    """Place the holds of a batch, all or none. SpendingLimitReached, OutOfCredits, Unavailable."""
+    try:
+        for payer, bound_nusd in bounds.items():
+            holds.place(hold_id(batch, payer), payer, CostBound(bound_nusd, 0, 0, True))
+    except BaseException:
+        release_batch(holds, batch)
+        raise
+
+
+def release_batch(holds: Holds, batch: str) -> None:
+    """End all holds of a batch and count what its lines spent. Safe to repeat. Unavailable."""
+    for ident in holds.with_prefix(f"{batch}:"):
+        holds.release(ident)
+
+
+def _lease(lease: int, budget: str, generation: int) -> BudgetLease:
+    request = LeaseRequest(budget, "", "", budget.rpartition(":")[2])
+    # Without a limit: the hold has reserved the amount already.
+    return BudgetLease(LeaseGrant(request, lease, generation, None, 0, 0, "", None, 0), 0, FOREVER, 0.0)

@@ -1,0 +1,165 @@
+"""The lines of batches as requests: each is checked and sent by the operation of its path, like those of callers."""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from gateway.batches.batch_table import BatchJob, BatchTask
+from gateway.batches.input_lines import InputLine
+from gateway.batches.line_port import LineAnswer, LineBound, LineSending
+from gateway.batches.line_results import LineResult
+from gateway.billing.batch_reservation import LineMeasured, MeasuredLine
+from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
+from gateway.engine.payload_collection import Payload
+from gateway.errors import GatewayError, NotFound, NotSupported, Overloaded
+from gateway.neutral.own_files import OwnFileNamed
+from gateway.surfaces.anthropic import batches as anthropic_batches
+from gateway.surfaces.bodies.validation_errors import invalid
+from gateway.surfaces.openai import batches as openai_batches
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web import inlined_files as inlined_files_module
+from gateway.surfaces.web.http import Inbound, Operation, Outbound, Surface
+from gateway.surfaces.web.operation_guard import guard
+from gateway.worker.services import Services
+
+ENDPOINTS = (*openai_batches.ENDPOINTS, anthropic_batches.ENDPOINT)
+TAG = "batch"  # the metadata of each request of a batch, with its id
+SHARE = 4  # bytes in memory for each byte of a line under way
+HEADERS = {"content-type": "application/json"}
+
+
+class BatchFormat(Protocol):
+    """Batches and results in a dialect."""
+
+    def write_result(
+        self, services: Services, line: InputLine, request_id: str, status: int, answer: bytes, reason: str
+    ) -> bytes: ...
+    def show(self, services: Services, job: BatchJob, task: BatchTask) -> Any: ...
+
+
+FORMATS: Mapping[str, BatchFormat] = {"openai": openai_batches.FORMAT, "anthropic": anthropic_batches.FORMAT}
+
+
+class BatchPort:
+    """The surfaces, as batches see them (batches/line_port.py)."""
+
+    def __init__(self, services: Services, surfaces: Iterable[Surface]) -> None:
+        self._services = services
+        self._operations: dict[str, Operation] = {
+            operation.path: operation
+            for surface in surfaces
+            for operation in surface.operations
+            if operation.method == "POST" and operation.path in ENDPOINTS and operation.chosen is None
+        }
+        self._send = {path: guard(services, operation) for path, operation in self._operations.items()}
+
+    def measure(self, job: BatchJob, task: BatchTask, line: InputLine) -> LineBound:
+        """Return the bound of a line. Raises the errors of its request."""
+        services = self._services
+        inbound = _inbound(task, line, "")
+        inbound.caller = caller = self._caller(job)
+
+        def prepare(operation: str, surface: str) -> RequestContext:
+            context = auth_module.begin_line(services, inbound, caller, operation, surface, {TAG: job.id})
+            context.job = MeasuredLine()
+            inbound.payload = context.payload = None
+            return context
+
+        inbound.prepared = prepare
+        handler = self._operations[line.url].handler
+        try:
+            try:
+                handler(services, inbound)
+            except OwnFileNamed as error:
+                inbound.body = inlined_files_module.inline(services, caller, inbound.body, error)
+                handler(services, inbound)
+        except LineMeasured as measured:
+            request = inbound.context.request if inbound.context is not None else None
+            if request is None or request.requirements.stream:
+                raise invalid("stream", "the lines of a batch cannot be streamed") from None
+            return LineBound(measured.payer, measured.bound_nusd, request.requested_model)
+        raise NotSupported("This request cannot be the line of a batch.")
+
+    def send(self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending) -> LineAnswer:
+        """Send a line and return its answer."""
+        services = self._services
+        bodies = services.background.bodies
+        size = len(line.body) * SHARE
+        results: list[LineResult] = []
+        try:
+            bodies.grow(job.organization, size)
+        except Overloaded as error:
+            return LineAnswer(error.status, b"", recorded=False, retry_after_s=1.0)
+        try:
+            outbound = self._respond(job, task, line, sending, results)
+        finally:
+            bodies.grow(job.organization, -size)
+        body = outbound.body if isinstance(outbound.body, bytes) else b"".join(outbound.body)
+        result = results[-1] if results else None
+        if result is not None and result.recorded:
+            cost_nusd = result.record.cost_nusd if result.record is not None else 0
+            return LineAnswer(outbound.status, body, recorded=True, cost_nusd=cost_nusd)
+        return LineAnswer(outbound.status, body, recorded=False, retry_after_s=_retry_after(outbound))
+
+    def write_result(
+        self, task: BatchTask, line: InputLine, request_id: str, status: int, answer: bytes, reason: str
+    ) -> bytes:
+        """Return the line of a result."""
+        return FORMATS[task.dialect].write_result(self._services, line, request_id, status, answer, reason)
+
+    def show(self, job: BatchJob, task: BatchTask) -> Any:
+        """Return a batch as its callers see it."""
+        return FORMATS[task.dialect].show(self._services, job, task)
+
+    def _respond(
+        self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending, results: list[LineResult]
+    ) -> Outbound:
+        services = self._services
+        operation = self._operations[line.url]
+        inbound = _inbound(task, line, sending.request_id)
+        try:
+            inbound.caller = caller = self._caller(job)
+        except GatewayError as error:
+            errors = operation.errors or http_responses_module.OPENAI
+            return http_responses_module.error_reply(error, errors, inbound.shown_id)
+
+        def prepare(kind: str, surface: str) -> RequestContext:
+            context = auth_module.begin_line(services, inbound, caller, kind, surface, {TAG: job.id})
+            context.job = sending.reservation
+            payload = context.payload if isinstance(context.payload, Payload) else None
+            results.append(LineResult(sending.is_claimed, sending.write, payload))
+            context.payload = results[-1]
+            inbound.payload = results[-1]  # type: ignore[assignment]
+            return context
+
+        inbound.prepared = prepare
+        return self._send[line.url](inbound)
+
+    def _caller(self, job: BatchJob) -> Caller:
+        """Return the caller of the key of a batch now. Errors of Authentication.caller; NotFound for a key that moved
+        to another project."""
+        caller = self._services.accounts.authentication.caller_of_key(job.api_key)
+        if caller.project_id != job.project:
+            raise NotFound("The key of this batch belongs to another project now.")
+        return caller
+
+
+def attach(services: Services, surfaces: Iterable[Surface]) -> None:
+    """Let this worker run batches."""
+    services.engine.batches.port = BatchPort(services, surfaces)
+
+
+def _inbound(task: BatchTask, line: InputLine, request_id: str) -> Inbound:
+    make = partial(Inbound, "POST", line.url, {**HEADERS, **task.headers}, line.body)
+    if request_id:
+        make = partial(make, request_id=request_id)
+    return make(peer=task.address, base_url=task.base_url)
+
+
+def _retry_after(outbound: Outbound) -> float:
+    for name, value in outbound.headers:
+        if name.lower() == "retry-after" and value.isdigit():
+            return float(value)
+    return 0.0

@@ -1,0 +1,289 @@
+"""Batches through the official clients: checked, held, sent, priced line by line, cancelled, expired, continued."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import anthropic
+import openai
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from openai import OpenAI
+from support.shared import Tenant
+
+from gateway.batches import batch_runs
+from gateway.limits.budgets import Limits
+
+MODEL = "gpt-4o-mini"
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_runs, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(batch_runs, "MAX_WAIT_S", 0.05)
+    monkeypatch.setattr(batch_runs, "STEP_S", 0.01)
+
+
+@pytest.fixture
+def messages(gateway: Tenant) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=gateway.url.removesuffix("/v1"), api_key=gateway.key, max_retries=0)
+
+
+def test_a_batch_of_chat_completions_is_sent_and_priced_line_by_line(client: OpenAI, gateway: Tenant):
+    batch = begin(client, [chat_line(number) for number in range(20)])
+    assert (batch.status, batch.endpoint, batch.completion_window) == ("validating", "/v1/chat/completions", "24h")
+    done = run(gateway, client, batch.id)
+    assert (done.status, done.request_counts.total, done.request_counts.completed) == ("completed", 20, 20)
+    assert done.request_counts.failed == 0 and done.error_file_id is None and done.metadata == {"team": "tea"}
+    lines = [json.loads(line) for line in client.files.content(done.output_file_id).text.splitlines()]
+    assert [line["custom_id"] for line in lines] == [f"line-{number}" for number in range(20)]
+    assert all(line["response"]["body"]["choices"][0]["message"]["content"] == "Hello." for line in lines)
+    rows = usage(gateway)
+    assert len(rows) == 20 and sum(cost for _, cost in rows) == round(done.cost_details["cost"] * 1e9)
+    assert {request for request, _ in rows} == {line["response"]["request_id"] for line in lines}
+    assert client.files.retrieve(done.output_file_id).purpose == "batch_output"
+    assert [one.id for one in client.batches.list()] == [batch.id]
+    settled(gateway)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("/v1/responses", {"model": MODEL, "input": "Hello!"}),
+        ("/v1/embeddings", {"model": "sandbox-embed", "input": "Hello!"}),
+        ("/v1/moderations", {"model": "sandbox-moderate", "input": "Hello!"}),
+    ],
+)
+def test_every_endpoint_takes_lines(client: OpenAI, gateway: Tenant, endpoint: str, body: dict):
+    lines = [{"custom_id": str(number), "method": "POST", "url": endpoint, "body": body} for number in range(3)]
+    done = run(gateway, client, begin(client, lines, endpoint).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    for line in client.files.content(done.output_file_id).text.splitlines():
+        assert json.loads(line)["response"]["status_code"] == 200
+    assert len(usage(gateway)) == 3
+    settled(gateway)
+
+
+def test_a_line_that_is_invalid_fails_the_batch_before_anything_is_sent(
+    client: OpenAI, gateway: Tenant, upstream: FakeOpenAI
+):
+    lines = [
+        chat_line(1),
+        chat_line(1),
+        chat_line(3) | {"url": "/v1/embeddings"},
+        chat_line(4, model="no-such-model"),
+        chat_line(5, temperature="hot"),
+        chat_line(6, stream=True),
+        {"custom_id": "x"},
+    ]
+    failed = run(gateway, client, begin(client, lines).id)
+    assert failed.status == "failed" and failed.errors is not None
+    found = {error.line: error for error in failed.errors.data}
+    assert sorted(found) == [2, 3, 4, 5, 6, 7]
+    assert found[4].code == "model_not_found" and found[5].param == "temperature" and found[6].param == "stream"
+    assert upstream.calls == [] and usage(gateway) == []
+    settled(gateway)
+
+
+def test_a_batch_that_costs_more_than_a_limit_is_refused_whole_with_the_amount(
+    client: OpenAI, gateway: Tenant, upstream: FakeOpenAI
+):
+    limit_key(gateway, "0.05")
+    lines = [chat_line(number, max_tokens=10_000) for number in range(20)]
+    failed = run(gateway, client, begin(client, lines).id)
+    assert failed.status == "failed" and failed.errors is not None
+    assert failed.errors.data[0].code == "key_limit_reached"
+    assert "may cost up to 0.12" in failed.errors.data[0].message, failed.errors.data[0].message
+    assert upstream.calls == [] and usage(gateway) == []
+    settled(gateway)
+
+
+def test_a_batch_runs_up_to_the_limit_where_its_caller_chose_that(client: OpenAI, gateway: Tenant):
+    limit_key(gateway, "0.00003")
+    lines = [chat_line(number, max_tokens=10) for number in range(20)]
+    batch = begin(client, lines, metadata={"up_to_limit": "true"})
+    done = run(gateway, client, batch.id)
+    assert done.status == "completed" and 0 < done.request_counts.completed < 20
+    assert done.request_counts.completed + done.request_counts.failed == 20
+    errors = [json.loads(line) for line in client.files.content(done.error_file_id).text.splitlines()]
+    assert {line["response"]["body"]["error"]["code"] for line in errors} == {"key_limit_reached"}
+    assert sum(cost for _, cost in usage(gateway)) <= 30_000
+    settled(gateway)
+
+
+def test_what_a_batch_does_not_need_any_more_is_free_for_others(client: OpenAI, gateway: Tenant, monkeypatch):
+    limit_key(gateway, "1")
+    batch = begin(client, [chat_line(number, max_tokens=1000) for number in range(10)])
+    gave: list[int] = []
+    holds = gateway.services.engine.batches._holds
+    give_back = holds.give_back
+    monkeypatch.setattr(holds, "give_back", lambda ident, nusd: (gave.append(nusd), give_back(ident, nusd)))
+    monkeypatch.setattr(batch_runs, "RENEW_S", 0.0)
+    done = run(gateway, client, batch.id)
+    assert done.status == "completed"
+    assert sum(gave) <= round((done.cost_details["bound"] - done.cost_details["cost"]) * 1e9)
+    settled(gateway)
+
+
+def test_a_provider_that_fails_for_a_while_is_asked_again(client: OpenAI, gateway: Tenant, upstream: FakeOpenAI):
+    upstream.script(*[Answer(status=500)] * 6, *[Answer("Hello.")] * 4)
+    done = run(gateway, client, begin(client, [chat_line(number) for number in range(3)]).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    assert len([cost for _, cost in usage(gateway) if cost]) == 3
+    settled(gateway)
+
+
+def test_a_cancelled_batch_bills_what_ran(client: OpenAI, gateway: Tenant):
+    batch = begin(client, [chat_line(number) for number in range(4)])
+    assert client.batches.cancel(batch.id).status == "cancelling"
+    done = run(gateway, client, batch.id)
+    assert done.status == "cancelled" and usage(gateway) == []
+    with pytest.raises(openai.ConflictError):
+        client.batches.cancel(batch.id)
+    settled(gateway)
+
+
+def test_an_expired_batch_names_the_lines_that_were_not_sent(client: OpenAI, gateway: Tenant):
+    batch = begin(client, [chat_line(number) for number in range(4)])
+    database = gateway.services.store.database
+    sql = "UPDATE batch_job SET deadline_at = 1, state = 'in_progress', total = 4 WHERE id = ?"
+    database.write(lambda: database.execute(sql, (batch.id,)))
+    done = run(gateway, client, batch.id)
+    assert done.status == "expired"
+    errors = [json.loads(line) for line in client.files.content(done.error_file_id).text.splitlines()]
+    assert [line["error"]["code"] for line in errors] == ["batch_expired"] * 4
+    settled(gateway)
+
+
+def test_a_worker_that_loses_a_batch_leaves_the_rest_to_another_one(client: OpenAI, gateway: Tenant, monkeypatch):
+    batch = begin(client, [chat_line(number) for number in range(30)])
+    sent: list[int] = []
+    port = gateway.services.engine.batches.port
+    send = port.send
+
+    def count(job, task, line, sending):
+        sent.append(line.number)
+        if len(sent) == 10:  # the worker ends here, as if it were killed
+            monkeypatch.setattr(batch_runs.BatchRun, "_goes_on", lambda self: False)
+            monkeypatch.setattr(batch_runs.BatchClaim, "release", lambda self: None)
+            monkeypatch.setattr(batch_runs.BatchRun, "_finish", lambda self, state: None)
+        return send(job, task, line, sending)
+
+    with monkeypatch.context() as killed:
+        monkeypatch = killed
+        killed.setattr(port, "send", count)
+        gateway.services.engine.batches.run()
+        deadline = time.monotonic() + 30
+        while len(sent) < 10 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.3)
+    assert client.batches.retrieve(batch.id).status == "in_progress"
+    done = run(gateway, client, batch.id)
+    assert (done.status, done.request_counts.completed) == ("completed", 30)
+    assert len(usage(gateway)) == 30
+    settled(gateway)
+
+
+def test_messages_are_batched_in_the_form_of_anthropic(messages: anthropic.Anthropic, client: OpenAI, gateway: Tenant):
+    requests = [
+        {
+            "custom_id": f"message-{number}",
+            "params": {"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": "Hello!"}]},
+        }
+        for number in range(5)
+    ]
+    batch = messages.messages.batches.create(requests=requests)
+    assert batch.processing_status == "in_progress" and batch.request_counts.processing == 5
+    with pytest.raises(anthropic.AnthropicError):
+        messages.messages.batches.results(batch.id)
+    run(gateway, client, batch.id, lambda: messages.messages.batches.retrieve(batch.id).processing_status == "ended")
+    ended = messages.messages.batches.retrieve(batch.id)
+    assert ended.request_counts.succeeded == 5 and ended.results_url
+    results = list(messages.messages.batches.results(batch.id))
+    assert [one.custom_id for one in results] == [f"message-{number}" for number in range(5)]
+    assert all(one.result.message.content[0].text == "Hello." for one in results)
+    assert [one.id for one in messages.messages.batches.list()] == [batch.id] and list(client.batches.list()) == []
+    assert messages.messages.batches.delete(batch.id).type == "message_batch_deleted"
+    with pytest.raises(anthropic.NotFoundError):
+        messages.messages.batches.retrieve(batch.id)
+    assert len(usage(gateway)) == 5
+    settled(gateway)
+
+
+def test_an_invalid_message_of_a_batch_is_named_at_once(messages: anthropic.Anthropic, gateway: Tenant):
+    good = {"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": "Hello!"}]}
+    requests = [{"custom_id": "a", "params": good}, {"custom_id": "b", "params": good | {"max_tokens": 0}}]
+    with pytest.raises(anthropic.BadRequestError, match=r"requests\.1"):
+        messages.messages.batches.create(requests=requests)
+    settled(gateway)
+
+
+def chat_line(number: int, **body) -> dict:
+    wire = {"model": MODEL, "messages": [{"role": "user", "content": f"Hello {number}!"}], "max_tokens": 50}
+    return {
+        "custom_id": f"line-{number}",
+        "method": "POST",
+        "url": "/v1/chat/completions",
+        "body": {**wire, **body},
+    }
+
+
+def begin(client: OpenAI, lines: list[dict], endpoint: str = "/v1/chat/completions", metadata=None):
+    data = b"\n".join(json.dumps(line).encode() for line in lines)
+    file = client.files.create(file=("lines.jsonl", data), purpose="batch")
+    return client.batches.create(
+        input_file_id=file.id,
+        endpoint=endpoint,
+        completion_window="24h",
+        metadata=metadata or {"team": "tea"},
+    )
+
+
+def run(gateway: Tenant, client: OpenAI, ident: str, has_ended=None):
+    """Run the recurring job until a batch has ended."""
+    database = gateway.services.store.database
+    sql = "UPDATE batch_job SET due_at = 1 WHERE id = ? AND due_at IS NOT NULL"
+    database.write(lambda: database.execute(sql, (ident,)))
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        gateway.services.engine.batches.run()
+        if has_ended is not None:
+            if has_ended():
+                return None
+        else:
+            batch = client.batches.retrieve(ident)
+            if batch.status in ("completed", "failed", "expired", "cancelled"):
+                return batch
+        time.sleep(0.02)
+    raise AssertionError(client.batches.retrieve(ident) if has_ended is None else ident)
+
+
+def usage(gateway: Tenant) -> list[tuple[str, int]]:
+    """Return request and cost of the usage rows of the organization."""
+    database = gateway.services.store.database
+    gateway.services.store.journal.flush(10)
+    owner = bytes.fromhex(gateway.organization_id.rpartition("_")[2])
+    sql = "SELECT request, cost_nusd FROM usage WHERE organization = ?"
+    return [(bytes(row[0]).hex(), row[1]) for row in database.query_rows(sql, (owner,))]
+
+
+def settled(gateway: Tenant) -> None:
+    """Check that nothing is held any more, and that the books agree with the rows."""
+    services = gateway.services
+    services.store.journal.flush(10)
+    database = services.store.database
+    assert database.query_rows("SELECT id FROM hold WHERE organization = ?", (gateway.organization_id,)) == []
+    sql = "SELECT b.id, b.settled_nusd, b.leased_nusd FROM budget b WHERE b.scope_id = ?"
+    services.billing.settlements.maintain()
+    spent = sum(cost for _, cost in usage(gateway))
+    for ident, settled_nusd, _leased in database.query_rows(sql, (gateway.organization_id,)):
+        if ident.endswith(":credits"):
+            assert settled_nusd == spent
+
+
+def limit_key(gateway: Tenant, usd: str) -> None:
+    """Set the spending limit of the organization's key."""
+    own = gateway.services.accounts.authentication.caller(gateway.key)
+    limits = Limits(total_nusd=round(float(usd) * 1e9))
+    gateway.services.billing.budgets.set_limits("key", own.key_id, limits)
