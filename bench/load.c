@@ -23,6 +23,9 @@
 #include <unistd.h>
 
 #define HEAD_MAX 16384
+#define USER "x-llmgateway-user: u"
+#define USERS 10000
+#define USER_DIGITS 5
 #define DRAIN_NS 5000000000ull
 enum { IDLE, CONNECTING, WAITING };
 enum { HEAD, FIXED, UNTIL_CLOSE, SIZE_LINE, DATA, DATA_END, TRAILER };
@@ -46,7 +49,8 @@ typedef struct {
 
 static int epoll_fd, streams, think_ms, conn_count;
 static uint16_t port;
-static char *request;
+static char *request, *user;
+static uint64_t user_seed;
 static size_t request_len;
 static Conn *conns;
 static Samples whole, first, delay;
@@ -101,6 +105,11 @@ static void fail(Conn *c) {
 }
 
 static void push(Conn *c) {
+    if (user && !c->sent) { /* one of many end users */
+        user_seed = user_seed * 6364136223846793005u + 1442695040888963407u;
+        uint32_t digits = (uint32_t)(user_seed >> 33) % USERS;
+        for (int at = USER_DIGITS; at--; digits /= 10) user[at] = (char)('0' + digits % 10);
+    }
     while (c->sent < request_len) {
         ssize_t n = send(c->fd, request + c->sent, request_len - c->sent, MSG_NOSIGNAL);
         if (n < 0) {
@@ -340,9 +349,13 @@ static void read_request(const char *path) {
         perror(path);
         exit(2);
     }
-    request = malloc(1 << 20);
+    request = malloc((1 << 20) + 1);
     request_len = fread(request, 1, 1 << 20, file);
     fclose(file);
+    request[request_len] = 0;
+    user = strstr(request, USER);
+    if (user) user += strlen(USER);
+    user_seed = now_ns();
 }
 
 int main(int argc, char **argv) {

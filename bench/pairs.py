@@ -1,7 +1,8 @@
 """The gateway under one other condition, relative to the usual one: `python -m bench.pairs [--only NAME]`.
 
-The conditions are TLS to the upstream, a prompt of 48 KB, and PostgreSQL. Both sides of a pair take turns in each
-round, and ratios are medians over the rounds. It ends with status 1 when a ratio is above its limit.
+The conditions are TLS to the upstream, a prompt of 48 KB, a limit for each of 10,000 end users, and PostgreSQL. Both
+sides of a pair take turns in each round, and ratios are medians over the rounds. It ends with status 1 when a ratio is
+above its limit.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import contextlib
 import importlib
 import secrets
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +22,15 @@ from bench.peers import find_nginx
 from bench.processes import RIG_CORE, BenchError, running, wait_for_port
 from bench.report import judge
 from bench.run import BUILD, PHASES, WARM_UP_S, Phase, build, run_load, run_once
-from bench.targets import ROOT, Target, check_answers, start_gateway, start_targets, write_request
+from bench.targets import (
+    ROOT,
+    Target,
+    check_answers,
+    clean_environment,
+    start_gateway,
+    start_targets,
+    write_request,
+)
 
 # An upstream with TLS and one without, each with connections of 100 requests, and both again with a new connection for
 # each request. All proxies use the mock.
@@ -41,6 +51,10 @@ http {{
 """
 LONG_PROMPT = "word " * (48 * 1024 // 5)
 Round = tuple[float, float]  # the figure of the side and of its base, in µs
+# The generator writes one of 10,000 numbers into this header.
+USER = "x-llmgateway-user: u00000"
+STEADY_RATE = Phase("200-rps", 200, rate=200)
+WARM_UP_REQUESTS = 30_000  # of which hardly any end user sends none
 FULL_SPEED, LOW_RATE = PHASES[0], next(phase for phase in PHASES if phase.rate == 50)
 
 
@@ -62,6 +76,10 @@ PAIRS = {
     "tls": (
         Pair("CPU with TLS, connections of 100 requests", "TLS", "no TLS", FULL_SPEED, "cpu_us", 1.4, 1.2),
         Pair("CPU with TLS, a connection for each request", "TLS, new", "no TLS, new", FULL_SPEED, "cpu_us"),
+    ),
+    "users": (
+        Pair("CPU with a limit for each of 10,000 end users", "limit", "no limit", FULL_SPEED, "cpu_us", 1.5, 1.05),
+        Pair("CPU with it at 200 rps", "limit", "no limit", STEADY_RATE, "cpu_us", 1.25, 1.05),
     ),
     "postgresql": (
         Pair("CPU with PostgreSQL", "PostgreSQL", "SQLite", FULL_SPEED, "cpu_us", 1.2, 1.1),
@@ -117,6 +135,9 @@ def measure(condition: str, options: argparse.Namespace) -> dict[Pair, list[Roun
             for target, prompt in sides.values():
                 check_answers(target)
                 load(FULL_SPEED, target, WARM_UP_S, folder, prompt)
+                warmed = 0
+                while prompt == USER and warmed < WARM_UP_REQUESTS:
+                    warmed += load(FULL_SPEED, target, WARM_UP_S, folder, prompt)["good"]
             for _ in range(options.rounds):
                 for pair in pairs:
                     base = direct_p50(pair, direct, options.seconds, folder)
@@ -140,6 +161,8 @@ def load(phase: Phase, target: Target, seconds: float, folder: Path, prompt: str
     """Return the figures of one measurement. BenchError when an answer was not good."""
 
     def write(port: int, markers: str, stream: bool, model: str) -> bytes:
+        if prompt == USER:
+            return write_request(port, markers, stream, model).replace(b"\r\n", f"\r\n{USER}\r\n".encode(), 1)
         return write_request(port, prompt + markers, stream, model)
 
     figures = run_once(phase, target, seconds, folder, write)
@@ -206,7 +229,25 @@ def start_for_postgresql(port: int, mock: int, folder: Path) -> Iterator[dict[st
         yield {"SQLite": (sqlite, ""), "PostgreSQL": (postgresql, "")}
 
 
-STARTS = {"prompt": start_for_prompts, "tls": start_for_tls, "postgresql": start_for_postgresql}
+@contextlib.contextmanager
+def start_for_users(port: int, mock: int, folder: Path) -> Iterator[dict[str, tuple[Target, str]]]:
+    """A gateway with a limit for each end user and one without; both get requests of 10,000 end users."""
+    own = folder / "limited"
+    own.mkdir()
+    with start_gateway(port, mock, folder) as plain, start_gateway(port + 1, mock, own) as limited:
+        command = [sys.executable, "-m", "gateway.operator.command", "limits", "put", "users", "1000"]
+        environment = clean_environment() | {"GATEWAY_DATA_DIR": str(own / "data"), "PYTHONPATH": str(ROOT)}
+        period = ["--subject", "each user", "--period", "day", "--timezone", "UTC"]
+        subprocess.run([*command, *period], env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        yield {"no limit": (plain, USER), "limit": (limited, USER)}
+
+
+STARTS = {
+    "users": start_for_users,
+    "prompt": start_for_prompts,
+    "tls": start_for_tls,
+    "postgresql": start_for_postgresql,
+}
 
 
 if __name__ == "__main__":

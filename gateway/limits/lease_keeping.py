@@ -2,6 +2,9 @@
 idle."""
 
 import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from math import ceil
 from typing import NamedTuple
 
 from gateway.clock import SECOND_US, Clock
@@ -9,7 +12,7 @@ from gateway.control.version import Control
 from gateway.errors import Unavailable
 from gateway.limits.cost_bound import Payer
 from gateway.limits.lease_folding import LeaseChange, fold
-from gateway.limits.leases import LeaseGrant, LeaseRequest, read_left
+from gateway.limits.leases import FOREVER, LeaseGrant, LeaseRequest, read_left
 from gateway.limits.worker_leases import UNLIMITED, BudgetLease, BudgetSet
 from gateway.money import NANO
 from gateway.store.database import Database
@@ -21,6 +24,15 @@ LEASE_RETENTION_S = 10.0
 FOLDED_AT_ONCE = 200
 # An idle lease is kept for an outage only while its budget has this many times as much for other workers.
 KEPT_SHARE = 8
+# Leases of the members of a limit for each rest: the next request of an end user may come minutes later, and taking a
+# lease costs as much as several requests. They stay this long after their last use, as many at most …
+RESTING_S = 300.0
+MAX_RESTING = 20_000
+# … are looked at this often, whether other workers need what they hold, …
+LOOK_S = 20.0
+ROUND_S = 0.5
+# … and their spending is counted in the budget this often.
+RESTING_FOLD_S = 120.0
 # A lease without a limit is renewed after this amount, so that an overflow of the counter is noticed.
 LOOKED_AT_NUSD = 1_000_000 * NANO
 
@@ -35,8 +47,8 @@ class OutageLimits(NamedTuple):
 
 class LeaseKeeper:
     """`budget_sets` are the leases that each payer's requests reserve from, `current` the lease of each budget for new
-    requests, `held` every lease by id. Without the store, the sets are in `away_sets` instead of `budget_sets`.
-    `maintain` must run about every 0.5 s."""
+    requests, `held` every lease by id, `busy` those that every round looks at. Without the store, the sets are in
+    `away_sets` instead of `budget_sets`. `maintain` must run about every ROUND_S."""
 
     def __init__(
         self,
@@ -53,6 +65,9 @@ class LeaseKeeper:
         self.budget_sets: dict[Payer, BudgetSet] = {}
         self.current: dict[str, BudgetLease] = {}
         self.held: dict[int, BudgetLease] = {}
+        self.busy: dict[int, BudgetLease] = {}
+        self._resting: OrderedDict[int, BudgetLease] = OrderedDict()  # all others, those that are looked at next first
+        self._epoch = 0  # in the last round
         self._closing: list[LeaseChange] = []
         self._spent: dict[BudgetSet, float] = {}  # when (monotonic) something was spent since the last `maintain`
         self._tending = threading.Lock()
@@ -74,6 +89,7 @@ class LeaseKeeper:
         if self._journal.behind or self._control.coasting:
             return
         longer_s = self._outage.keep_s if self._outage is not None else 0.0
+        rests = idle_s is None
         if idle_s is None:
             idle_s = RETURN_AFTER_S
         if keep_s is None:
@@ -81,17 +97,21 @@ class LeaseKeeper:
         with self._tending:
             now = self._clock.monotonic()
             self._stamp()
+            woken, counted = self._find_needed(now) if rests else (list(self._resting.values()), [])
+            self._wake(woken)
             kept = self._kept_for_outage(now, idle_s, longer_s)
-            doubted = [held for held in self.held.values() if held.uncertain]
+            doubted = [held for held in self.busy.values() if held.uncertain]
             for held in doubted:
                 held.dirty = True
             moves = self._closing
             self._closing = []
             moves += [
                 move
-                for held in list(self.held.values())
+                for held in list(self.busy.values())
                 if (move := self._move(held, now, longer_s if held.lease in kept else idle_s, keep_s))
             ]
+            counted = [held for held in counted if held.lease in self._resting]
+            moves += [move for held in counted if (move := self._move(held, now, FOREVER, FOREVER))]
             # Adjacent leases together, a few at a time, so that no other writer waits long.
             moves.sort()
             while moves:
@@ -103,6 +123,52 @@ class LeaseKeeper:
                 del moves[:FOLDED_AT_ONCE]
             for held in doubted:  # the store responded
                 self.retire(held)
+            if rests:
+                for held in woken:
+                    self._place(held)
+
+    def _find_needed(self, now: float) -> tuple[list[BudgetLease], list[BudgetLease]]:
+        """Return the resting leases that have to be returned or ended, and those that have to be counted in their
+        budgets; each is looked at every LOOK_S."""
+        resting = self._resting
+        known = self._epoch
+        self._epoch = self._control.epoch
+        if known not in (0, self._epoch):
+            return list(resting.values()), []
+        needed = []
+        counted = []
+        idle = []
+        for _ in range(ceil(len(resting) * ROUND_S / LOOK_S)):
+            lease, held = next(iter(resting.items()))
+            resting.move_to_end(lease)
+            unused_s = now - held.used_at
+            if unused_s > RESTING_S or now >= held.ends:
+                needed.append(held)
+                continue
+            if held.dirty and now - held.folded_at > RESTING_FOLD_S:
+                counted.append(held)
+            if held.limit is not None and held.free > 0 and unused_s > RETURN_AFTER_S:
+                idle.append(held)
+        if idle:
+            left = read_left(self._database, sorted({held.hold.budget for held in idle}))
+            needed += [held for held in idle if left.get(held.hold.budget, 0) < KEPT_SHARE * held.free]
+        return needed, counted
+
+    def _wake(self, leases: Iterable[BudgetLease]) -> None:
+        for held in leases:
+            if self._resting.pop(held.lease, None) is not None:
+                self.busy[held.lease] = held
+
+    def _place(self, held: BudgetLease) -> None:
+        """Let a lease rest if its budget has enough for other workers besides, else wake it."""
+        share = held.hold.share
+        if share is None or not share.rule.each or held.lease not in self.held:
+            return
+        is_spare = held.limit is None or 0 <= KEPT_SHARE * held.free <= held.spare_nusd
+        if held.retired or held.uncertain or not is_spare:
+            self._wake((held,))
+        elif len(self._resting) < MAX_RESTING and self.busy.pop(held.lease, None) is not None:
+            self._resting[held.lease] = held
 
     def _kept_for_outage(self, now: float, idle_s: float, longer_s: float) -> set[int]:
         """Return the idle leases that stay for an outage: those of budgets with much left for other workers."""
@@ -110,7 +176,7 @@ class LeaseKeeper:
             return set()
         idle = [
             held
-            for held in self.held.values()
+            for held in self.busy.values()
             if held.limit is not None and held.free > 0 and not held.retired and now - held.used_at > idle_s
         ]
         if not idle:
@@ -147,7 +213,7 @@ class LeaseKeeper:
         held = self.held.get(grant.lease)
         if held is None:
             ends = float("inf") if grant.ends_in_us is None else now + grant.ends_in_us / SECOND_US
-            held = self.held[grant.lease] = BudgetLease(grant, epoch, ends, now)
+            held = self.held[grant.lease] = self.busy[grant.lease] = BudgetLease(grant, epoch, ends, now)
             held.version = version
             before = self.current.get(grant.hold.budget)
             if before is not None:
@@ -161,15 +227,22 @@ class LeaseKeeper:
         changed = held.limit != grant.limit_nusd  # a change that this worker has not seen yet
         if changed or grant.rest_nusd < 0:  # the grant exceeds what was left: it is for one request only
             self.retire(held)
+        else:
+            self._place(held)
         return held
 
     def retire(self, held: BudgetLease) -> None:
         """Stop using a lease for new requests; the next `maintain` returns the rest of it."""
         held.retired = True
-        for payer in held.payers:
-            self.budget_sets.pop(payer, None)
-            self.away_sets.pop(payer, None)
-        held.payers.clear()
+        self._wake((held,))
+        payers = held.payers
+        held.payers = set()
+        for payer in payers:
+            for sets in (self.budget_sets, self.away_sets):
+                budget_set = sets.pop(payer, None)
+                # A lease in use must not remember every end user whose own lease ended.
+                for other in budget_set.slices if budget_set is not None else ():
+                    other.payers.discard(payer)
         if self.current.get(held.hold.budget) is held:
             del self.current[held.hold.budget]
 
@@ -185,13 +258,14 @@ class LeaseKeeper:
     def doubt(self, held: BudgetLease) -> None:
         """Return a lease once the store responds. A take before that gets a new one."""
         held.uncertain = True
+        self._wake((held,))
 
     def gives_back(self, holds: list[LeaseRequest]) -> bool:
         """Return whether leases of these budgets that are retired, or will be, still have to be returned."""
         budgets = {hold.budget for hold in holds}
         return any(
             (held.retired or held.uncertain) and held.limit and held.free > 0
-            for held in self.held.values()
+            for held in self.busy.values()
             if held.hold.budget in budgets
         )
 
@@ -225,6 +299,8 @@ class LeaseKeeper:
                 held.used_at = max(held.used_at, at)
                 held.mark = mark
                 held.dirty = True
+                if held.total < held.reserved:
+                    self._wake((held,))  # an overrun is counted at once
 
     def _move(self, held: BudgetLease, now: float, idle_s: float, keep_s: float) -> LeaseChange | None:
         if held.pins:
@@ -236,6 +312,7 @@ class LeaseKeeper:
         if not held.reserved and self._written(held) and (stale or unused_s > keep_s):
             self.retire(held)
             del self.held[held.lease]
+            self.busy.pop(held.lease, None)
             return LeaseChange(held.hold.budget, held.lease, close=True)
         limited = held.limit is not None
         give = max(0, held.free) if limited and (stale or unused_s > idle_s) else 0
@@ -244,6 +321,7 @@ class LeaseKeeper:
             return None
         held.total += add - give
         held.dirty = False
+        held.folded_at = now
         return LeaseChange(held.hold.budget, held.lease, give, add)
 
     def _written(self, held: BudgetLease) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct, convert
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.errors import GatewayError
+from gateway.limits.budgets import SPENT
 from gateway.limits.leases import marks
 from gateway.limits.limit_rules import MAX_MEMBERS, LimitAction, LimitRule, LimitShare, Subject
 from gateway.limits.periods import read_period
@@ -21,12 +22,12 @@ TEAMS = (
     "SELECT tm.team_id, tm.member_id FROM team_member tm JOIN team t ON t.id = tm.team_id WHERE t.organization_id = ? "
     "ORDER BY tm.team_id"
 )
-USED = "SELECT id, settled_nusd + leased_nusd, period, window_start FROM budget WHERE id IN"
+USED = f"SELECT b.id, {SPENT}, b.period, b.window_start FROM budget b WHERE b.id IN"
 # Which of these limits count as many members apart as they may.
 FULL = f"SELECT id FROM limits WHERE members >= {MAX_MEMBERS} AND id IN"
 SEEN_S = 1.0  # how old an amount may be by which a limit warns or uses another model
 MAX_SEEN = 10_000
-MAX_KEPT = 10_000
+MAX_KEPT = 20_000
 
 
 class OrganizationLimits(Struct, frozen=True, eq=False):
@@ -72,7 +73,7 @@ class LimitBook:
         self.kept[key] = (owner, result)
 
     def used_nusd(self, shares: Sequence[LimitShare]) -> dict[str, int]:
-        """Return budget id → what is used and reserved in its present window, as of the last SEEN_S. That of a member
+        """Return budget id → what is used in its present window, as of the last SEEN_S. That of a member
         beyond the bound is the budget of all of these. While the store is down it is what was seen last."""
         now_s = self._clock.monotonic()
         used = {}

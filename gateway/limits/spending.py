@@ -206,7 +206,7 @@ class Spending:
     def _prepare(self) -> None:
         """Let leases in use have room for more of what requests reserve now. A lease takes no more than a share of what
         its budget has left, so that other workers find enough."""
-        for held in list(self._keeper.held.values()):
+        for held in list(self._keeper.busy.values()):
             held.peak_nusd = max(held.reserved, held.peak_nusd - held.peak_nusd // PEAK_DECAY)
             if held.limit is None or held.retired or held.uncertain or held.pins or not held.peak_nusd:
                 continue

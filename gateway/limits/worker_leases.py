@@ -23,13 +23,14 @@ class BudgetLease:
     is the journal's count of entries that must be written before the row may be deleted. `version` is the control
     version under which the limit was last compared with the store's. `uncertain`: a take of unknown outcome may have
     granted more than `total` says, so the lease is returned once the store responds; until then it serves.
-    `peak_nusd` is the recent maximum of `reserved`, which is kept up only for serving without the store.
+    `peak_nusd` is the recent maximum of `reserved`, which is kept up only for serving without the store. `folded_at` is
+    when its spending was last counted in the budget.
     """
 
     __slots__ = (
         *("hold", "lease", "epoch", "generation", "limit", "period", "ends", "payers", "pins", "mark"),
         *("total", "reserved", "spare_nusd", "retired", "dirty", "used_at", "version", "is_credits"),
-        *("uncertain", "peak_nusd", "likely"),
+        *("uncertain", "peak_nusd", "likely", "folded_at"),
     )
 
     def __init__(self, grant: LeaseGrant, epoch: int, ends: float, now: float) -> None:
@@ -47,7 +48,7 @@ class BudgetLease:
         self.retired = self.dirty = self.uncertain = False
         self.peak_nusd = 0
         self.payers: set[Payer] = set()
-        self.used_at = now
+        self.used_at = self.folded_at = now
 
     @property
     def free(self) -> int:
