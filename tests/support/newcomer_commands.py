@@ -43,7 +43,7 @@ MANAGE = {
         organizations list
         organizations show {organization}
         organizations rename {organization} "Acme Inc"
-        organizations set {organization} --leads-add-members true
+        organizations set {organization} --leads-add-members
         organizations key-caps {organization} --max 50
         organizations policy {organization}
         organizations block {organization}
@@ -123,6 +123,8 @@ MANAGE = {
         limits preview 1 --subject "each user" --period day --timezone UTC --organization {default}
         limits simulate users --days 7 --organization {default}
         limits raise users 5 --until 2099-01-01 --organization {default}
+        1 | limits grant users nothing --organization {default}
+        1 | limits decline users nothing --organization {default}
         limits requests users --organization {default}
         limits delete users --organization {default}
     """,
@@ -165,6 +167,7 @@ MANAGE = {
         guardrails replay {guard} --days 7 --organization {organization}
         guardrails set {guard} --action block --organization {organization}
         guardrails except {guard} '4111 1111 1111 1111' --organization {organization}
+        1 | guardrails unexcept {guard} 0123456789abcdef --organization {organization}
         guardrails delete {guard} --organization {organization}
         routes check '{{"otherwise":"gpt-4o-mini"}}' --organization {organization}
         routes set house '{{"otherwise":"gpt-4o-mini"}}' --alias house-default --organization {organization}
@@ -210,8 +213,34 @@ CLIENT = """
     keys limit Laptop -l 20
     budget get {key}
     budget set {key} --period-limit 5 --period 1d
+    budget put everything 500 --subject organization --period 1mo
+    budget put everything 400 --subject organization --period 1mo --dry-run
+    budget simulate everything
+    budget raise everything 50 --until 2d
+    budget ask everything 100 --until 1w --note "A long run"
+    budget list
+    budget delete everything
     budget
+    members roles
+    members list
+    members invite anna@acme.example --role viewer
+    members show {member}
+    members role {member} developer
+    members limit {member} -l 40
+    members deactivate {member} -y
+    members activate {member}
+    teams list
+    teams add Research {member}
+    teams add-lead Research {member}
+    teams leads Research
+    teams remove-lead Research {member}
+    teams limit Research --period-limit 90 --period 1mo
+    teams remove Research {member}
+    projects add-admin "{project}" {member}
+    projects admins "{project}"
+    projects remove-admin "{project}" {member}
     usage --by model
+    usage shares --by person
     usage sources -p "{project}"
     models -s gpt-4o-mini
     launch --list
