@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from agents.clients import install
-from agents.upstreams import Job, Model, Place
+from agents.upstreams import Job, Model, Place, write_catalogue
 from support.gateways import GatewayProcess
 
 HERE = "agents"
@@ -44,7 +44,8 @@ def serve(tmp_path: Path, job: Job) -> Iterator[Callable[..., tuple[GatewayProce
                 place.provider: running.enter_context(place.kind(job))
                 for place in {place.provider: place for place in places}.values()
             }
-            environment = {"GATEWAY_LOG_REQUESTS": "json", **more}
+            catalogue = str(write_catalogue(tmp_path / "catalogue"))
+            environment = {"GATEWAY_LOG_REQUESTS": "json", "GATEWAY_CATALOGUE_PATH": catalogue, **more}
             for place in places:
                 environment |= place.environment(models[place.provider].url)
             process = GatewayProcess(tmp_path / "data", **environment)

@@ -8,10 +8,10 @@ import pytest
 from agents.clients import CLIENTS, PACKAGES, Gateway, Run
 from agents.rows import usage_of
 from agents.turns import rewritten
-from agents.upstreams import DONE, LESSER_PLACES, PLACES, Job, Model, ModelAtResponses, Place
+from agents.upstreams import DONE, FURTHER_PLACES, LESSER_PLACES, PLACES, Job, Model, ModelAtResponses, Place
 from support.gateways import GatewayProcess
 
-ALL_PLACES = PLACES | LESSER_PLACES
+ALL_PLACES = PLACES | LESSER_PLACES | FURTHER_PLACES
 Serve = Callable[..., tuple[GatewayProcess, list[Model]]]
 
 
@@ -50,7 +50,8 @@ TRANSITIONS = [
     ("messages", "generate"),
     ("generate", "responses"),
     ("responses", "messages"),
-    *((place, place) for place in LESSER_PLACES),
+    *((place, place) for place in LESSER_PLACES | FURTHER_PLACES),
+    *(("messages", place) for place in FURTHER_PLACES),
 ]
 
 
@@ -123,7 +124,7 @@ def test_claude_code_finds_the_gateways_claude_models(programs: dict[str, Path],
     run = CLIENTS["claude"].run(programs["claude"], work, user, PLACES["messages"].model, "Write the file.", False)
     assert run.code == 0, run
     found = json.loads((work.parent / "home/.claude/cache/gateway-models.json").read_text())
-    assert "claude-sonnet-4-5" in [model["id"] for model in found["models"]]
+    assert "claude-sonnet-4-6" in [model["id"] for model in found["models"]]
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -7,15 +7,18 @@ rewrote wrongly is refused as the real service would refuse it. All requests are
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from fakes import anthropic, google, mistral, openai, responses
+from fakes import anthropic, bedrock, cohere, google, mistral, openai, responses
 from fakes.anthropic import FakeAnthropic
+from fakes.bedrock import FakeBedrock
+from fakes.cohere import FakeCohere
 from fakes.google import FakeGoogle
 from fakes.mistral import FakeMistral
 from fakes.openai import FakeOpenAI
-from fakes.openai_checks import Refused, check_request
+from fakes.openai_checks import Refused, check_reasoned_calls, check_request
 from fakes.responses import FakeResponses
 
 
@@ -51,6 +54,8 @@ WRITERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "shell": lambda job: {"command": ["bash", "-c", job.command]},
 }
 DONE = "The file is written."
+# Members with which servers of OpenAI's format switch thought.
+SWITCHES = ("thinking", "enable_thinking", "thinking_budget")
 LONG = "I could do that in many ways, and will tell of each of them before I begin with any. " * 4
 
 
@@ -103,13 +108,24 @@ class ModelAtCompatible(ModelAtOpenAI):
         body = json.loads(payload)
         if "max_completion_tokens" in body or "developer" in {message["role"] for message in body["messages"]}:
             raise Refused("Only OpenAI knows that.")
-        known = {name: value for name, value in body.items() if name not in ("max_tokens", "thinking")}
+        known = {name: value for name, value in body.items() if name not in ("max_tokens", *SWITCHES)}
         known["messages"] = [
             {name: value for name, value in message.items() if name != "reasoning_content"}
             for message in body["messages"]
         ]
         check_request(environ, headers, json.dumps(known).encode())
         return body
+
+
+class ModelAtThinking(ModelAtCompatible):
+    """A server that refuses a turn with calls and without its thought, which it writes before each call."""
+
+    def check(self, environ: dict[str, Any], headers: dict[str, str], payload: bytes) -> dict[str, Any]:
+        check_reasoned_calls(json.loads(payload))
+        return super().check(environ, headers, payload)
+
+    def _work(self, body: dict[str, Any]) -> openai.Answer:
+        return replace(super()._work(body), thought="The user wants a file.")
 
 
 class ModelAtResponses(FakeResponses):
@@ -186,7 +202,47 @@ class ModelAtMistral(FakeMistral):
         return mistral.Answer("" if calls else DONE, tools=calls)
 
 
-Model = ModelAtMistral | ModelAtOpenAI | ModelAtResponses | ModelAtAnthropic | ModelAtGoogle
+class ModelAtBedrock(FakeBedrock):
+    """POST /model/<model>/converse and /converse-stream."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self._job = job
+        self._script = Endless(self._work, self.calls)
+
+    def _work(self, body: dict[str, Any]) -> bedrock.Answer:
+        tools = [tool.get("toolSpec", {}).get("name") for tool in body.get("toolConfig", {}).get("tools") or ()]
+        worked = any("toolResult" in block for block in _blocks(body["messages"], "content"))
+        calls = call(tools, self._job, worked)
+        thinks = (body.get("additionalModelRequestFields") or {}).get("thinking", {}).get("type", "disabled")
+        reasoning = ("The user wants a file.", "c2lnbmVk") if thinks != "disabled" else ("", "")
+        return bedrock.Answer("" if calls else DONE, tools=calls, reasoning=reasoning)
+
+
+class ModelAtCohere(FakeCohere):
+    """POST /v2/chat."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self._job = job
+        self._script = Endless(self._work, self.calls)
+
+    def _work(self, body: dict[str, Any]) -> cohere.Answer:
+        tools = [tool["function"]["name"] for tool in body.get("tools") or ()]
+        worked = any(message["role"] == "tool" for message in body["messages"])
+        calls = call(tools, self._job, worked)
+        return cohere.Answer("" if calls else DONE, thinking="The user wants a file.", tools=calls)
+
+
+Model = (
+    ModelAtBedrock
+    | ModelAtCohere
+    | ModelAtMistral
+    | ModelAtOpenAI
+    | ModelAtResponses
+    | ModelAtAnthropic
+    | ModelAtGoogle
+)
 
 
 def _blocks(messages: list[dict[str, Any]], member: str) -> Iterator[dict[str, Any]]:
@@ -228,7 +284,7 @@ PLACES = {
         half=responses.Answer(responses.said(LONG), cut=3000),
     ),
     "messages": Place(
-        "anthropic/claude-sonnet-4-5",
+        "anthropic/claude-sonnet-4-6",
         "anthropic",
         ModelAtAnthropic,
         busy=anthropic.Answer(status=529),
@@ -251,6 +307,33 @@ LESSER_PLACES = {
     "deepseek": Place("deepseek/deepseek-v4-flash", "deepseek", ModelAtCompatible),
     "deepseek reasons": Place("deepseek-v4-pro", "deepseek", ModelAtCompatible),
     "mistral": Place("mistral/codestral-latest", "mistral", ModelAtMistral, key=mistral.KEY),
-    "claude unpinned": Place("claude-sonnet-4-5", "anthropic", ModelAtAnthropic),
+    "claude unpinned": Place("claude-sonnet-4-6", "anthropic", ModelAtAnthropic),
     "gemini unpinned": Place("gemini-2.5-flash", "google-ai-studio", ModelAtGoogle),
 }
+
+# Further protocols, and servers that refuse a conversation which lacks their thought.
+FURTHER_PLACES = {
+    "converse": Place("aws-bedrock/claude-sonnet-4-6", "aws-bedrock", ModelAtBedrock, key=bedrock.API_KEY),
+    "cohere": Place("cohere/command-a-reasoning", "cohere", ModelAtCohere, key=cohere.KEY),
+    "qwen": Place("alibaba/qwen3.8-max", "alibaba", ModelAtCompatible),
+    "kimi": Place("moonshot/kimi-k3", "moonshot", ModelAtThinking),
+}
+CATALOGUE = """[[mappings]]
+model = "command-a-reasoning"
+external_id = "command-a-reasoning-08-2025"
+context_length = 256000
+max_output = 32000
+tools = true
+reasoning = true
+reasoning_max_tokens = true
+prices = { prompt = "0.0000025", completion = "0.00001" }
+"""
+
+
+def write_catalogue(folder: Path) -> Path:
+    """Write a model of Cohere's, of which the product's own catalogue has none for chats."""
+    for name, text in (("providers/cohere", CATALOGUE), ("models/cohere", '[[models]]\nid = "command-a-reasoning"\n')):
+        path = folder / f"{name}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder

@@ -38,7 +38,8 @@ class Answer:
     `tools` are (name, arguments as JSON text). `reasoning` is (text, signature), `sealed` the bytes of redacted
     reasoning. `error` is an exception's name: with a `status` an HTTP error, with `error_at` an exception within the
     stream after that many events. `fragment` cuts the bytes into writes of that size, `cut` breaks the connection
-    after that many; `metadata` and `stop` leave out the last events; `damage` spoils a frame's sum.
+    after that many; `metadata` and `stop` leave out the last events; `damage` spoils a frame's sum. `turn` distinguishes
+    the ids of calls from those of other answers.
     """
 
     text: str = ""
@@ -62,6 +63,7 @@ class Answer:
     stop: bool = True
     damage: bool = False
     silence_s: float = 0.0
+    turn: str = ""
 
 
 class FakeBedrock(FakeServer):
@@ -140,7 +142,9 @@ def _whole(answer: Answer, usage: dict[str, Any]) -> dict[str, Any]:
     if answer.text:
         content.append({"text": answer.text})
     for place, (name, arguments) in enumerate(answer.tools):
-        content.append({"toolUse": {"toolUseId": f"tooluse_{place}", "name": name, "input": json.loads(arguments)}})
+        content.append(
+            {"toolUse": {"toolUseId": f"tooluse_{answer.turn}{place}", "name": name, "input": json.loads(arguments)}}
+        )
     body = {"output": {"message": {"role": "assistant", "content": content}}, "stopReason": _reason(answer)}
     body |= {"usage": usage, "metrics": {"latencyMs": 5}, **_tail(answer)}
     return body | ({"serviceTier": {"type": answer.tier}} if answer.tier else {})
@@ -184,7 +188,7 @@ def _blocks(answer: Answer) -> Iterator[tuple[dict[str, Any] | None, list[dict[s
         yield None, [{"text": piece} for piece in _pieces(answer.text, answer.piece)]
     for place, (name, arguments) in enumerate(answer.tools):
         pieces = [{"toolUse": {"input": piece}} for piece in _pieces(arguments, answer.piece)]
-        yield {"toolUse": {"toolUseId": f"tooluse_{place}", "name": name}}, pieces
+        yield {"toolUse": {"toolUseId": f"tooluse_{answer.turn}{place}", "name": name}}, pieces
 
 
 def _pieces(text: Any, size: int) -> list[Any]:

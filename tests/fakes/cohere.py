@@ -52,7 +52,8 @@ USAGE = {
 
 @dataclass(frozen=True)
 class Answer:
-    """`tools` are (name, arguments). `cited` are (start, end, document). `ends` False leaves out message-end."""
+    """`tools` are (name, arguments). `cited` are (start, end, document). `ends` False leaves out message-end.
+    `turn` distinguishes the ids of calls from those of other answers."""
 
     text: str = ""
     thinking: str = ""
@@ -65,12 +66,14 @@ class Answer:
     message: str = ""
     piece: int = 5
     ends: bool = True
+    turn: str = ""
 
 
 @dataclass
 class Recorded:
     headers: dict[str, str]
     body: Any = None
+    status: int = 0
     problem: str = ""
 
 
@@ -98,9 +101,10 @@ class FakeCohere(FakeServer):
             call.body = json.loads(payload)
             check_body(call.body)
         except Refused as refused:
-            call.problem = str(refused)
+            call.status, call.problem = refused.status, str(refused)
             return send_json(start, refused.status, {"id": "e-1", "message": str(refused)})
         answer = self.next_answer(Answer("Hello."))
+        call.status = answer.status
         if answer.status != 200:
             return send_json(start, answer.status, {"id": "e-1", "message": answer.message})
         if call.body.get("stream"):
@@ -193,7 +197,7 @@ def _check_message(message: dict[str, Any], place: int) -> None:
 
 def _calls(answer: Answer) -> list[dict[str, Any]]:
     return [
-        {"id": f"{name}_{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        {"id": f"{name}_{answer.turn}{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
         for place, (name, arguments) in enumerate(answer.tools)
     ]
 
