@@ -22,6 +22,7 @@ class Agent:
     """A conversation with a model over one surface. `body` is the next request without its model."""
 
     surface = ""
+    name = ""  # of this way to hold a session over the surface, where there are several
     instructs = True  # the surface has system messages within a conversation
     custom = False  # it has free-text tools
     long_name = DOTTED
@@ -162,6 +163,21 @@ class ResponsesAgent(Agent):
             return json.loads(raw)
         name, last = events_of(raw)[-1]
         return last if name == "error" else last["response"]
+
+
+class StoredResponsesAgent(ResponsesAgent):
+    """Sends what is new, and the id of the last response, which the gateway stores."""
+
+    name = "stored responses"
+
+    def open(self, names: tuple[str, ...]) -> Json:
+        body = super().open(names)
+        return {name: value for name, value in body.items() if name != "include"} | {"store": True}
+
+    def take(self, reply: Json) -> None:
+        self.body |= {"input": [], "previous_response_id": reply["id"]}
+        super().take(reply)
+        del self.turns[: len(reply["output"])]
 
 
 class GeminiAgent(Agent):
@@ -332,9 +348,9 @@ def _returned(part: Json) -> Json:
 
 
 AGENTS: dict[str, type[Agent]] = {
-    agent.surface: agent
+    agent.name or agent.surface: agent
     for agent in (
-        *(ChatAgent, MessagesAgent, ResponsesAgent, GeminiAgent, CohereAgent),
+        *(ChatAgent, MessagesAgent, ResponsesAgent, StoredResponsesAgent, GeminiAgent, CohereAgent),
         *(Sdk5Agent, Sdk6Agent, SdkAgent),
     )
 }

@@ -25,7 +25,7 @@ def _pieces(turn: Json) -> list[str]:
     if isinstance(blocks, str):
         blocks = [{"type": "text", "text": blocks}]
     inner = [
-        json.dumps({key: value for key, value in block.items() if key != "cache_control"})
+        json.dumps({key: value for key, value in _plain(block).items() if key != "cache_control"})
         for block in blocks
         if "cachePoint" not in block
     ]
@@ -34,6 +34,11 @@ def _pieces(turn: Json) -> list[str]:
     ):  # their arguments are texts, and the order of the members around them is none of the prompt
         return [*inner, json.dumps(head, sort_keys=True)]
     return [json.dumps(head), *inner]
+
+
+def _plain(block: Json) -> Json:
+    """Return a text of the Responses API under the type that it has elsewhere, since a text alone has none."""
+    return {**block, "type": "text"} if block.get("type") == "input_text" else block
 
 
 def difference(before: Json, after: Json) -> str:

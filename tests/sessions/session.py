@@ -45,13 +45,13 @@ class Turn:
 
 
 class Session:
-    """A session over a surface: `play` runs all turns and raises AssertionError at the first that fails."""
+    """A session of an agent: `play` runs all turns and raises AssertionError at the first that fails."""
 
-    def __init__(self, stage: ContractGateway, surface: str, feature: str, models: tuple[str, str]) -> None:
+    def __init__(self, stage: ContractGateway, name: str, feature: str, models: tuple[str, str]) -> None:
         self._stage = stage
         self._feature = feature
         self._models = models
-        agent = AGENTS[surface]
+        agent = AGENTS[name]
         self._agent = agent(feature, (agent.long_name,) if feature == "long names" else TOOLS)
         self._sent: dict[str, Json] = {}  # the last request that each model got
         self.differences: list[str] = []
