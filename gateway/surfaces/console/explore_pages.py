@@ -1,6 +1,6 @@
 """`/console/explore`: a measure of usage over time, by one or two groups, compared with an earlier period."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -432,13 +432,21 @@ def _show_figures(
     queries = {label: link.query for label, link in zip(labels, links, strict=True)}
     shown_total = _write(measure, total)
     shown_steps = [{"date": label, "query": queries[label], **_write(measure, sums)} for label, sums in listed]
-    rows = _list_rows(question, usage, choices, arguments)
+    rows = _list_rows(question, usage)
     if times is not None:
         shown_total["value"] = times.total
         for step in shown_steps:
             step["value"] = times.steps[step["date"]]
         for row in rows:
             row["value"] = times.names.get(row["ident"])
+    parts = arrange(
+        rows,
+        tuple(columns),
+        arguments,
+        searched=("name", "second"),
+        sort=f"-{PLAIN_MEASURES.get(choices.measure, 'value')}",
+    )
+    _link_names(parts.rows, question, choices, arguments)
     return {
         "plot": draw(labels, usage.series, measure.write, choose_colours(usage.series), links, usage.line),
         "queries": _find_queries(usage),
@@ -446,13 +454,7 @@ def _show_figures(
         "compared": compared,
         "total": shown_total,
         "before": _write(measure, usage.before),
-        "parts": arrange(
-            rows,
-            tuple(columns),
-            arguments,
-            searched=("name", "second"),
-            sort=f"-{PLAIN_MEASURES.get(choices.measure, 'value')}",
-        ),
+        "parts": parts,
         "steps": shown_steps,
     }
 
@@ -473,13 +475,9 @@ def _write(measure: Measure, figures: ActivityFigures) -> dict[str, Any]:
     }
 
 
-def _list_rows(
-    question: UsageQuestion, usage: PeriodUsage, choices: UsageChoices, arguments: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Return a row for each name, the busiest of equal value first, with the value of the measure in the other period,
-    the query that finds its requests, and the query of the page that shows only this name."""
-    span = question.window.span
-    logs = {**_log_filters(choices), **_write_times(choices, span.first, span.end)}
+def _list_rows(question: UsageQuestion, usage: PeriodUsage) -> list[dict[str, Any]]:
+    """Return a row for each name, the busiest of equal value first, with the value of the measure in the other
+    period."""
     rows = []
     for ident, (named, sums) in usage.names.items():
         pair = named.pair or (named,)
@@ -487,23 +485,25 @@ def _list_rows(
         shown = _write(question.measure, sums)
         value_before = question.measure.value(before)
         change = (shown["value"] or 0) / value_before if value_before else None
-        query = ""
-        if named.filters and "team" not in {**named.filters, **_log_filters(choices)}:
-            query = _write_query({**named.filters, **logs, **named.filters})
-        narrow = _write_query(_narrow(choices, arguments), **named.filters) if named.filters else ""
-        rows.append(
-            {
-                **shown,
-                "ident": ident,
-                "name": pair[0].name,
-                "second": pair[-1].name,
-                "query": query,
-                "narrow": narrow,
-                "before": value_before,
-                "change": change,
-            }
-        )
+        names = {"name": pair[0].name, "second": pair[-1].name, "named": named, "ident": ident}
+        rows.append({**shown, **names, "before": value_before, "change": change})
     return sorted(rows, key=lambda row: (-row["requestCount"], row["name"], row["second"]))
+
+
+def _link_names(
+    rows: Iterable[dict[str, Any]], question: UsageQuestion, choices: UsageChoices, arguments: Mapping[str, str]
+) -> None:
+    """Add to each row the query that finds its requests, and that of the page that shows only its name."""
+    span = question.window.span
+    logs = {**_log_filters(choices), **_write_times(choices, span.first, span.end)}
+    narrow = _narrow(choices, arguments)
+    for row in rows:
+        filters = row["named"].filters
+        row["query"] = row["narrow"] = ""
+        if filters:
+            row["narrow"] = _write_query(narrow, **filters)
+        if filters and "team" not in {**filters, **logs}:
+            row["query"] = _write_query({**filters, **logs, **filters})
 
 
 def _narrow(choices: UsageChoices, arguments: Mapping[str, str]) -> dict[str, str]:

@@ -36,6 +36,7 @@ from gateway.surfaces.console.usage_measures import Measure, time_of
 from gateway.surfaces.visitors.report_windows import ReportRange
 
 MAX_VALUES_SHOWN = 100  # values of a tag, or sessions, with the highest cost; the others are one name
+MAX_VALUES_PAIRED = 20  # the same for each key
 COST = ("cost_nusd",)
 PARTS = ("requests", "input_tokens", "output_tokens", "cost_nusd")
 TOTALS = (*PARTS, "errors", "cached_requests", "byok_nusd", "discount_nusd")
@@ -171,7 +172,8 @@ def _list_values(database: Database, question: UsageQuestion) -> Sequence[str]:
     if question.filter is not None:
         return question.filter.names
     owners, span = question.parts, question.window.span
-    return [row.value[0] for row in measure_top(database, owners, span, question.tag, COST, MAX_VALUES_SHOWN)]
+    maximum = MAX_VALUES_PAIRED if question.is_of_owners else MAX_VALUES_SHOWN
+    return [row.value[0] for row in measure_top(database, owners, span, question.tag, COST, maximum)]
 
 
 def _read_parts(
