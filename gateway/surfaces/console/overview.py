@@ -1,14 +1,17 @@
-"""`/console`: spending, requests, latency and tokens of the last 30 days, and what needs attention."""
+"""`/console`: spending, requests, latency and tokens of a period, what changed and why, what needs attention, and what
+concerns the visitor alone."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
+from gateway.accounts.spending_limits import SpendingLimits
+from gateway.accounts.teams import list_teams
 from gateway.clock import DAY_US, to_datetime
 from gateway.limits.budgets import Status
 from gateway.money import NANO, round_usd
@@ -16,13 +19,15 @@ from gateway.routing.cooldowns import POLICIES
 from gateway.runtime.threads import compute
 from gateway.surfaces.console.grouping import NO_APP
 from gateway.surfaces.console.key_pages import list_visible_keys
-from gateway.surfaces.console.page_calls import ManagementCall
-from gateway.surfaces.console.pages import AFTER_SIGN_IN, page
+from gateway.surfaces.console.overview_changes import find_changes
+from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
+from gateway.surfaces.console.pages import AFTER_SIGN_IN
 from gateway.surfaces.console.plots import Plot, build_plot, plot_outcomes
 from gateway.surfaces.console.provider_pages import list_cooldowns
-from gateway.surfaces.console.visits import as_page, require_visitor
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
-from gateway.surfaces.visitors.usage_report import apps_of, usage_of, visible_keys
+from gateway.surfaces.visitors.report_windows import read_window
+from gateway.surfaces.visitors.usage_report import ActivityQuery, apps_of, usage_of, visible_keys
+from gateway.surfaces.visitors.validation_schemas import read_fields
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
@@ -138,9 +143,12 @@ def _read_day(text: str) -> date | None:
 
 TITLE = "Overview"
 DAYS = 30
+# Value of the field of the period → its days; the first is the default.
+PERIODS = {"30d": DAYS, "7d": 7, "90d": 90}
 DAYS_PER_MONTH = 31
 AVERAGED_DAYS = 7  # number of complete days in the average that the forecast extends
 LATENCY = ManagementCall("GET /activity/latency")
+ASK = ManagementCall("POST /orgs/<organization_id>/limits/<limit_id>/requests")
 MEMBERSHIP = ManagementCall("GET /orgs/<organization_id>/membership")
 TOP = 5
 KEYS = 200  # number of newest keys to check for exhausted budgets
@@ -155,28 +163,37 @@ class RankedName(NamedTuple):
     path: str
 
 
-def show(services: Services, inbound: Inbound) -> Outbound:
+def show(call: PageCall) -> Outbound:
     """Show the figures of everything that the visitor may see; a developer sees the usage of their own keys."""
-    visitor = require_visitor(services, inbound, AFTER_SIGN_IN)
+    visitor, inbound, services = call.visitor, call.inbound, call.services
     today = to_datetime(services.clock.now_us()).date()
-    window = {"from": (today - timedelta(days=DAYS_PER_MONTH - 1)).isoformat()}
-    month = {"from": (today - timedelta(days=DAYS - 1)).isoformat()}
-    with services.background.reports.turn(visitor.user_id):
-        by_model = usage_of(visitor, window)["activity"]
-        by_key = usage_of(visitor, {**month, "groupBy": "apiKey"})["activity"]
-        by_app = apps_of(visitor, month)
+    period = call.arguments.get("timeRange", "")
+    period = period if period in PERIODS else next(iter(PERIODS))
+    days = PERIODS[period]
+    window = {"from": (today - timedelta(days=max(days, DAYS_PER_MONTH) - 1)).isoformat()}
+    chosen = {"from": (today - timedelta(days=days - 1)).isoformat()}
+    by_model = usage_of(visitor, window)["activity"]
+    by_key = usage_of(visitor, {**chosen, "groupBy": "apiKey"})["activity"]
+    by_app = apps_of(visitor, chosen)
+    compared = read_window(read_fields(ActivityQuery, chosen), services.clock.now_us())
     keys = list_visible_keys(visitor, list_projects(services.store.database, list(visitor.memberships)))
-    figures = compute(summarize, by_model, by_key, by_app, today, _find_owners(visitor))
+    figures = compute(summarize, by_model, by_key, by_app, today, _find_owners(visitor), days)
     used = figures.pop("used")
     checked = keys[:KEYS]
     statuses = services.management.budgets.statuses(key.id for key in checked)
-    return page(
-        inbound,
+    own_limits = find_own_limits(visitor)
+    return call.page(
         "overview.html",
         TITLE,
-        visitor=visitor,
-        wide=True,
+        period=period,
+        periods=[(value, f"{length} days") for value, length in PERIODS.items()],
+        days=days,
+        daily=figures.pop("days"),
+        changes=find_changes(visitor, compared, {"timeRange": "custom", **chosen, "to": today.isoformat()}),
+        own_keys=_list_own_keys(visitor, keys, statuses),
+        own_limits=own_limits,
         notices=[
+            *find_raise_requests(visitor),
             *find_credits(visitor, figures["average"]),
             *find_provider_keys(services, visitor),
             *find_cooldowns(visitor, {provider for _, provider in used}),
@@ -215,6 +232,51 @@ def list_budgets(visitor: Visitor, inbound: Inbound) -> list[dict[str, Any]]:
     return budgets
 
 
+def find_raise_requests(visitor: Visitor) -> list[AttentionItem]:
+    """Return the requests for more of limits that the visitor may grant."""
+    store = visitor.services.store
+    notices = []
+    for organization_id in visitor.memberships:
+        if not visitor.manages("limits:raise", organization_id):
+            continue
+        people = {
+            member.user_id: member.name or member.email for member in list_members(store.database, organization_id)
+        }
+        for one in SpendingLimits(store.database, store.control).requests(organization_id):
+            text = f"{people.get(one.user_id, one.user_id)} asks for {round_usd(one.amount_nusd)} more of “{one.name}”."
+            notices.append(AttentionItem("warn", text, f"/console/budgets/{organization_id}/{quote(one.name)}"))
+    return notices
+
+
+def find_own_limits(visitor: Visitor) -> list[tuple[str, str]]:
+    """Return the limits that count usage of the visitor, for a choice: the name with the organization, and the name."""
+    store = visitor.services.store
+    limits = []
+    for organization_id, membership in visitor.memberships.items():
+        teams = {team.id for team in list_teams(store.database, organization_id) if membership.id in team.member_ids}
+        own = {"organization": {organization_id}, "member": {membership.id}, "team": teams}
+        for info in SpendingLimits(store.database, store.control).list_limits(organization_id):
+            subjects = info.rule.subjects
+            if all(one.kind in own and (one.each or one.value in own[one.kind]) for one in subjects):
+                limits.append((f"{info.rule.name} {organization_id}", info.rule.name))
+    return limits
+
+
+def _list_own_keys(visitor: Visitor, keys: Iterable[KeyInfo], statuses: Mapping[str, Status]) -> list[dict[str, Any]]:
+    """Return the visitor's own active keys with what they spent, the newest first."""
+    members = {membership.id for membership in visitor.memberships.values()}
+    own = [key for key in keys if key.member_id in members and key.state == "active" and key.id in statuses]
+    return [
+        {
+            "id": key.id,
+            "name": key.description or key.id,
+            "cost": statuses[key.id].usage_nusd,
+            "limit": statuses[key.id].limits.total_nusd,
+        }
+        for key in own[:TOP]
+    ]
+
+
 def _find_owners(visitor: Visitor) -> dict[str, RankedName]:
     """Return the person of each key of the organizations that the visitor manages, by the id of the key."""
     people = {
@@ -232,11 +294,12 @@ def summarize(
     by_app: dict[str, list[dict[str, Any]]],
     today: date,
     owners: Mapping[str, RankedName],
+    length: int = DAYS,
 ) -> dict[str, Any]:
-    """Return the figures of the page from the days of three reports. The first one may cover a day more than DAYS, so
-    that it contains the whole month."""
+    """Return the figures of the page from the days of three reports. The first one may cover more days than `length`,
+    so that it contains the whole month."""
     spent = {step["date"]: round(step["cost"] * NANO) for step in by_model}
-    shown = by_model[-DAYS:]
+    shown = by_model[-length:]
     days = [step["date"] for step in shown]
     this_month = sum(cost for day, cost in spent.items() if day[:7] == today.isoformat()[:7])
     totals = {name: sum(step[name] for step in shown) for name in COUNTS}
@@ -317,4 +380,17 @@ def _percent(part: int, whole: int) -> str:
     return f"{part * 100 / whole:.1f} %"
 
 
-OPERATIONS: tuple[Operation, ...] = (Operation("GET", AFTER_SIGN_IN, as_page(show)),)
+def ask(call: PageCall) -> str:
+    """Ask for more of a limit."""
+    form = call.form
+    fields = {
+        "amount": form.get("amount", "").strip(),
+        "until": form.get("until", "").strip(),
+        "note": form.get("note", ""),
+    }
+    name, _, organization_id = form.get("limit", "").partition(" ")
+    call.run(ASK, fields, organization_id=organization_id, limit_id=name)
+    return "The request was sent to the people who may raise the limit."
+
+
+OPERATIONS: tuple[Operation, ...] = page_operations(AFTER_SIGN_IN, show, {"ask": ask})
